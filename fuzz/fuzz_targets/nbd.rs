@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Device, MemoryDevice};
 use pinstripe_nbd::protocol::{
-    Handshake, OPTION_HEAD_BYTES, Offer, OptionHead, REQUEST_BYTES, Request, Step, Terms,
+    ExportInfo, Handshake, OPTION_HEAD_BYTES, OptionHead, REQUEST_BYTES, Request, Step, Terms,
 };
 use pinstripe_nbd::{Export, Settings, serve_socket};
 
@@ -34,7 +34,7 @@ fuzz_target!(|input: (bool, &[u8])| {
 });
 
 fn haggle(mut said: &[u8]) {
-    let offer = Offer {
+    let export = ExportInfo {
         name: "export".to_owned(),
         description: String::new(),
         bytes: BYTES,
@@ -42,8 +42,8 @@ fn haggle(mut said: &[u8]) {
         is_rotational: false,
         preferred_bytes: 4096,
     };
-    let offers = [offer];
-    let Ok(mut handshake) = Handshake::new(&offers, [0, 0, 0, 3]) else { unreachable!() };
+    let exports = [export];
+    let Ok(mut handshake) = Handshake::new(&exports, [0, 0, 0, 3]) else { unreachable!() };
     while let Some((head, rest)) = said.split_first_chunk::<OPTION_HEAD_BYTES>() {
         let number = u32::from(head[0] % 12);
         let (data, rest) = rest.split_at(rest.len().min(head[1].into()));
@@ -78,7 +78,12 @@ fn requests(said: &[u8]) {
 fn converse(said: &[u8], exports: &[Export]) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let short = Duration::from_secs(5);
-    let settings = Settings { handshake: short, patience: short, workers: 2, ..Default::default() };
+    let settings = Settings {
+        handshake_timeout: short,
+        stall_timeout: short,
+        workers: 2,
+        ..Default::default()
+    };
     std::thread::scope(|scope| {
         let taken = theirs.try_clone().unwrap();
         scope.spawn(move || std::io::copy(&mut &taken, &mut std::io::sink()));

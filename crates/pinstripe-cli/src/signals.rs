@@ -9,63 +9,73 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use pinstripe_base::error::{Error, Result};
+use pinstripe_base::sync::Stop;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag as hook;
+use signal_hook::low_level;
 
 use crate::exit;
 
 /// The time that an interrupted run may show no sign of life.
 const HUNG: Duration = Duration::from_secs(1);
 /// The interval of that check.
-const LOOK: Duration = Duration::from_millis(50);
+const PROGRESS_POLL: Duration = Duration::from_millis(50);
 
 /// Set by the first signal that is caught.
-static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+static STOP: OnceLock<Stop> = OnceLock::new();
+/// The flag of `STOP`, which may be asked for before signals are caught.
+static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 /// The number of the signal that was caught last.
 static CAUGHT: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
-/// Catches signals from now on; the flag is set by the first.
+/// Catches signals from now on; the first sets the stop.
 ///
 /// # Errors
 /// When the system does not let us.
-pub fn catch() -> Result<Arc<AtomicBool>> {
-    let stop = flag();
+pub fn catch() -> Result<&'static Stop> {
+    if let Some(stop) = STOP.get() {
+        return Ok(stop);
+    }
+    let stop = Stop::of_flag(flag())?;
+    let stop = STOP.get_or_init(|| stop);
     let caught = CAUGHT.get_or_init(Arc::default);
     let refused = |error| Error::io("cannot catch signals", "/", error);
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // In this order: the signal that sets the flag must not find it set.
-        hook::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
+        hook::register_conditional_shutdown(signal, 128 + signal, flag())
             .and_then(|_| hook::register_usize(signal, Arc::clone(caught), signal as usize))
-            .and_then(|_| hook::register(signal, Arc::clone(&stop)))
+            // SAFETY: `Stop::set` does nothing that a signal handler may not: it stores into an
+            // atomic and calls write(2); it neither locks, nor allocates, nor panics.
+            .and_then(|_| unsafe { low_level::register(signal, || stop.set()) })
             .map_err(refused)?;
     }
     Ok(stop)
 }
 
-/// The flag that the first signal sets, if signals are caught; code that waits may poll it.
+/// The flag that the first signal sets, if signals are caught, for code that only looks at it.
 pub fn flag() -> Arc<AtomicBool> {
-    Arc::clone(STOP.get_or_init(Arc::default))
+    Arc::clone(FLAG.get_or_init(Arc::default))
 }
 
 /// Whether a signal was caught.
 pub fn is_caught() -> bool {
-    STOP.get().is_some_and(|stop| stop.load(Ordering::Relaxed))
+    STOP.get().is_some_and(Stop::is_set)
 }
 
 /// Ends the process when a signal was caught and nothing went on for a second since: a source, or
 /// whatever else has no deadline, does not answer. `progress` changes whenever something goes on.
+/// Called after [`catch`].
 pub fn end_what_hangs(
     progress: impl Fn() -> u64 + Send + 'static,
     complain: impl Fn(&str) + Send + 'static,
 ) {
-    let stop = flag();
+    // Without it no signal is caught, so that the first one ends the process.
+    let Some(stop) = STOP.get() else { return };
     std::thread::spawn(move || {
-        while !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(LOOK);
-        }
+        stop.wait(Duration::MAX);
         let (mut last, mut since) = (progress(), Instant::now());
         while since.elapsed() < HUNG {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(PROGRESS_POLL);
             let now = progress();
             if now != last {
                 (last, since) = (now, Instant::now());

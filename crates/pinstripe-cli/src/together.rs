@@ -1,75 +1,74 @@
 //! Jobs that serve something together: when one ends, all are stopped.
 
 use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::{Stop, lock};
 
-/// A job; it ends soon after the flag that all share is set.
+/// A job; it ends soon after the stop that all share is set.
 pub type Job<'a> = Box<dyn FnOnce() -> Result<()> + Send + 'a>;
 
 /// Runs each job in a thread of its own. The first one that ends, in whatever way, sets `stop`.
 ///
 /// # Errors
-/// The first of the jobs'; what they were doing is over then, all of it.
-pub fn together(stop: &AtomicBool, jobs: Vec<Job<'_>>) -> Result<()> {
+/// The first of the jobs'; all of them have ended by then.
+pub fn run_until_first_exit(stop: &Stop, jobs: Vec<Job<'_>>) -> Result<()> {
     let failed: Mutex<Option<Error>> = Mutex::new(None);
-    let keep = |error: Error| {
-        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-    };
+    let keep = |error: Error| _ = lock(&failed).get_or_insert(error);
     std::thread::scope(|scope| {
         for job in jobs {
             let keep = &keep;
             let run = move || {
-                // Set also when the job panics; the panic itself goes on when all have ended.
-                let _told = Told(stop);
+                // Also when the job panics; the panic itself goes on when all have ended.
+                let _stopper = StopOnDrop(stop);
                 if let Err(error) = job() {
                     keep(error);
                 }
             };
             let started = std::thread::Builder::new().name("serve".to_owned());
             if let Err(error) = started.spawn_scoped(scope, run) {
-                stop.store(true, Ordering::Relaxed);
+                stop.set();
                 keep(Error::new(Kind::Io, format!("cannot start a thread: {error}")));
             }
         }
     });
-    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    let failed = lock(&failed).take();
+    failed.map_or(Ok(()), Err)
 }
 
-struct Told<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a Stop);
 
-impl Drop for Told<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.set();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    fn until(stop: &AtomicBool) -> Result<()> {
-        while !stop.load(Ordering::Relaxed) {
-            std::thread::yield_now();
-        }
+    fn until(stop: &Stop) -> Result<()> {
+        assert!(stop.wait(Duration::MAX));
         Ok(())
     }
 
     #[test]
     fn when_one_ends_all_end() {
-        let stop = AtomicBool::new(false);
+        let stop = Stop::new().unwrap();
         let first: Job<'_> = Box::new(|| Ok(()));
-        together(&stop, vec![Box::new(|| until(&stop)), first]).unwrap();
-        assert!(stop.load(Ordering::Relaxed));
+        run_until_first_exit(&stop, vec![Box::new(|| until(&stop)), first]).unwrap();
+        assert!(stop.is_set());
     }
 
     #[test]
     fn the_first_error_is_told() {
-        let stop = AtomicBool::new(false);
+        let stop = Stop::new().unwrap();
         let failing: Job<'_> = Box::new(|| Err(Error::new(Kind::Busy, "no")));
-        let error = together(&stop, vec![Box::new(|| until(&stop)), failing]).unwrap_err();
+        let jobs = vec![Box::new(|| until(&stop)) as Job<'_>, failing];
+        let error = run_until_first_exit(&stop, jobs).unwrap_err();
         assert_eq!(error.kind(), Kind::Busy);
     }
 }

@@ -78,7 +78,7 @@ impl Listener {
     /// socket; otherwise as the system says.
     pub fn bind(address: &Address) -> Result<Self> {
         let place = address.to_string();
-        let told = |error: io::Error| match error.kind() {
+        let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => {
                 Error::new(Kind::Busy, "another process listens there already").at(&place)
             }
@@ -86,16 +86,16 @@ impl Listener {
         };
         match address {
             Address::Tcp(host, port) => {
-                let found = (host.as_str(), *port).to_socket_addrs().map_err(told)?;
-                let socket = TcpListener::bind(&found.collect::<Vec<_>>()[..]).map_err(told)?;
-                socket.set_nonblocking(true).map_err(told)?;
+                let found = (host.as_str(), *port).to_socket_addrs().map_err(failed)?;
+                let socket = TcpListener::bind(&found.collect::<Vec<_>>()[..]).map_err(failed)?;
+                socket.set_nonblocking(true).map_err(failed)?;
                 Ok(Listener::Tcp(socket))
             }
             Address::Unix(path) => {
-                clear_away(path)?;
-                let socket = UnixListener::bind(path).map_err(told)?;
-                socket.set_nonblocking(true).map_err(told)?;
-                let found = fs::symlink_metadata(path).map_err(told)?;
+                remove_stale_socket(path)?;
+                let socket = UnixListener::bind(path).map_err(failed)?;
+                socket.set_nonblocking(true).map_err(failed)?;
+                let found = fs::symlink_metadata(path).map_err(failed)?;
                 let inode = (found.dev(), found.ino());
                 Ok(Listener::Unix { socket, path: path.clone(), inode })
             }
@@ -119,9 +119,9 @@ impl Listener {
             Listener::Unix { socket, .. } => socket.accept().map(|(client, _)| client.into()),
             Listener::Tcp(socket) => {
                 let (client, _) = socket.accept()?;
-                // Replies are gathered here, so none need wait in the kernel for company.
+                // Replies are gathered in the send queue, so none need wait for more in the kernel.
                 client.set_nodelay(true)?;
-                // One that went without a word is noticed some day.
+                // So that a client that is gone without closing the connection is noticed.
                 set_socket_keepalive(&client, true)?;
                 Ok(client.into())
             }
@@ -149,7 +149,7 @@ impl Drop for Listener {
 }
 
 /// Removes a socket at which no process listens.
-fn clear_away(path: &PathBuf) -> Result<()> {
+fn remove_stale_socket(path: &PathBuf) -> Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
             Err(Error::new(Kind::Exists, "exists already and is not a socket").at(path))

@@ -2,213 +2,254 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread::Scope;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{Shutdown, shutdown};
 
-use super::carry::Carrier;
-use super::export::{Event, Export};
-use super::inbox::Inbox;
-use super::memory::{Buffer, Memory, Share};
-use super::outbox::{Outbox, Packet};
-use super::pace::Pace;
-use super::queue::{Job, Queue};
-use super::server::Settings;
+use crate::context::ServerContext;
+use crate::executor::RequestExecutor;
+use crate::export::{Event, Export};
+use crate::heuristic::InlineHeuristic;
+use crate::memory::{Buffer, Share};
 use crate::protocol::{
     Command, Form, Handshake, OPTION_BYTES_MAX, OptionHead, REQUEST_BYTES, REQUEST_BYTES_MAX,
     Request, Step, Terms, greeting,
 };
+use crate::queue::{Job, Queue};
+use crate::receive_buffer::ReceiveBuffer;
+use crate::send_queue::{Packet, SendQueue};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::monitor::Monitor;
 
-/// Replies that are gathered while more requests are in the inbox.
+/// Replies that are gathered while more requests are in the receive buffer.
 const GATHERED: usize = 32;
 /// The payload of a refused write that is skipped; a larger one ends the connection.
 const SKIPPED_BYTES_MAX: u32 = 2 * REQUEST_BYTES_MAX;
 /// The bytes of a refused option that are skipped.
 const OPTION_SKIPPED_MAX: u32 = 1 << 20;
 
-/// The values that all connections share.
-pub(super) struct House<'a> {
-    pub exports: &'a [Export],
-    pub settings: &'a Settings,
-    pub monitor: &'a Monitor,
-    pub memory: Arc<Memory>,
-    pub stop: &'a AtomicBool,
-}
-
 /// A connection that has chosen its export.
 struct Client<'a> {
     socket: &'a OwnedFd,
     terms: Terms,
-    carrier: Carrier<'a>,
-    workers: usize,
+    executor: RequestExecutor<'a>,
+    workers_max: usize,
     share: Arc<Share>,
-    pace: Pace,
+    heuristic: InlineHeuristic,
     queue: Queue,
-    outbox: Outbox<'a>,
+    replies: SendQueue<'a>,
 }
 
-impl House<'_> {
-    /// Serves one client until it disconnects or violates the protocol.
-    ///
-    /// # Errors
-    /// The violation, or an error of its socket.
-    pub fn serve(&self, socket: &OwnedFd) -> Result<()> {
-        let mut inbox = Inbox::new(socket, self.stop);
-        inbox.expect_within(self.settings.handshake)?;
-        let patience = Some(self.settings.patience);
-        set_socket_timeout(socket, Timeout::Send, patience)
-            .map_err(|errno| Error::io("cannot set a limit", "a socket", errno))?;
-        let Some((export, terms)) = self.shake_hands(socket, &mut inbox)? else { return Ok(()) };
-        inbox.be_patient(self.settings.patience)?;
-        export.note(Event::Connected);
-        let form = if terms.is_structured { Form::Structured } else { Form::Simple };
-        let client = Client {
-            socket,
-            terms,
-            carrier: Carrier { export, form, monitor: self.monitor, stop: self.stop },
-            workers: self.settings.workers.max(1),
-            share: self.memory.share(),
-            pace: Pace::default(),
-            queue: Queue::default(),
-            outbox: Outbox::new(socket),
-        };
-        let result = std::thread::scope(|scope| {
-            let result = client.listen(scope, inbox);
-            client.queue.close();
-            result
-        });
-        client.outbox.flush();
-        export.note(Event::Disconnected);
+/// Serves one client until it disconnects or violates the protocol, or the server ends.
+///
+/// # Errors
+/// The violation, or an error of its socket.
+pub(super) fn serve(context: &ServerContext<'_>, socket: &OwnedFd) -> Result<()> {
+    let settings = context.settings;
+    let mut incoming = ReceiveBuffer::new(socket, &context.is_ending);
+    incoming.set_deadline(settings.handshake_timeout)?;
+    set_socket_timeout(socket, Timeout::Send, Some(settings.stall_timeout))
+        .map_err(|errno| Error::io("cannot set a limit", "a socket", errno))?;
+    let Some((export, terms)) = negotiate(context.exports, socket, &mut incoming)? else {
+        return Ok(());
+    };
+    incoming.set_stall_timeout(settings.stall_timeout)?;
+    export.note(Event::Connected);
+    let form = if terms.is_structured { Form::Structured } else { Form::Simple };
+    let client = Client {
+        socket,
+        terms,
+        executor: RequestExecutor {
+            export,
+            form,
+            monitor: context.monitor,
+            is_ending: &context.is_ending,
+        },
+        workers_max: settings.workers.max(1),
+        share: context.memory.share(),
+        heuristic: InlineHeuristic::default(),
+        queue: Queue::default(),
+        replies: SendQueue::new(socket),
+    };
+    let result = std::thread::scope(|scope| {
+        let result = client.serve_requests(scope, incoming);
+        client.queue.close();
         result
-    }
+    });
+    client.replies.flush();
+    export.note(Event::Disconnected);
+    result
+}
 
-    fn shake_hands(
-        &self,
-        socket: &OwnedFd,
-        inbox: &mut Inbox<'_>,
-    ) -> Result<Option<(&Export, Terms)>> {
-        let offers = self.exports.iter().map(Export::offer).collect::<Result<Vec<_>>>()?;
-        let say = |bytes: Vec<u8>| {
-            let outbox = Outbox::new(socket);
-            outbox.put(Packet::Short(bytes));
-            outbox.flush();
-        };
-        say(greeting().to_vec());
-        let Some(flags) = inbox.take()? else { return Ok(None) };
-        let mut handshake = Handshake::new(&offers, flags)?;
-        while let Some(head) = inbox.take()? {
-            let head = OptionHead::decode(&head)?;
-            let mut data = None;
-            if head.bytes <= OPTION_BYTES_MAX {
-                let data = data.insert(vec![0; head.bytes as usize]);
-                inbox.fill(data)?;
-            } else if head.bytes <= OPTION_SKIPPED_MAX {
-                inbox.skip(head.bytes.into())?;
-            } else {
-                return Err(too_much("an option", OPTION_SKIPPED_MAX, head.bytes));
-            }
-            let mut reply = Vec::new();
-            let step = handshake.answer(head, data.as_deref(), &mut reply);
-            say(reply);
-            match step {
-                Step::More => {}
-                Step::Begin(at, terms) => return Ok(Some((&self.exports[at], terms))),
-                Step::End => return Ok(None),
-            }
+/// Negotiates options until the client has chosen an export; none if the client goes before.
+fn negotiate<'a>(
+    exports: &'a [Export],
+    socket: &OwnedFd,
+    incoming: &mut ReceiveBuffer<'_>,
+) -> Result<Option<(&'a Export, Terms)>> {
+    let infos = exports.iter().map(Export::info).collect::<Result<Vec<_>>>()?;
+    let say = |bytes: Vec<u8>| {
+        let replies = SendQueue::new(socket);
+        replies.put(Packet::Short(bytes));
+        replies.flush();
+    };
+    say(greeting().to_vec());
+    let Some(flags) = incoming.take()? else { return Ok(None) };
+    let mut handshake = Handshake::new(&infos, flags)?;
+    while let Some(head) = incoming.take()? {
+        let head = OptionHead::decode(&head)?;
+        let mut data = None;
+        if head.bytes <= OPTION_BYTES_MAX {
+            let data = data.insert(vec![0; head.bytes as usize]);
+            incoming.fill(data)?;
+        } else if head.bytes <= OPTION_SKIPPED_MAX {
+            incoming.skip(head.bytes.into())?;
+        } else {
+            return Err(too_much("an option", OPTION_SKIPPED_MAX, head.bytes));
         }
-        Ok(None)
+        let mut reply = Vec::new();
+        let step = handshake.answer(head, data.as_deref(), &mut reply);
+        say(reply);
+        match step {
+            Step::More => {}
+            Step::Begin(at, terms) => return Ok(Some((&exports[at], terms))),
+            Step::End => return Ok(None),
+        }
     }
+    Ok(None)
 }
 
 impl Client<'_> {
-    /// Receives requests until the client disconnects.
-    fn listen<'scope>(
+    /// Receives requests and has them executed, until the client disconnects.
+    fn serve_requests<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        mut inbox: Inbox<'_>,
+        mut incoming: ReceiveBuffer<'_>,
     ) -> Result<()> {
         let mut workers = 0;
+        while let Some(job) = self.receive(&mut incoming)? {
+            self.dispatch(job, scope, &mut workers)?;
+        }
+        Ok(())
+    }
+
+    /// Receives the next request that may be executed, with its memory, and a write with its bytes;
+    /// refuses those before it that may not. None when the client disconnects.
+    fn receive(&self, incoming: &mut ReceiveBuffer<'_>) -> Result<Option<Job>> {
         loop {
-            // Flush replies before blocking on the socket: the client may wait for them before it
-            // sends more.
-            if !inbox.holds(REQUEST_BYTES) {
-                self.outbox.flush();
-            }
-            let Some(bytes) = inbox.take()? else { return Ok(()) };
+            self.flush_unless(incoming.holds(REQUEST_BYTES));
+            let Some(bytes) = incoming.take()? else { return Ok(None) };
             let request = Request::decode(&bytes)?;
             if request.command == Command::Disconnect {
-                return Ok(());
+                return Ok(None);
             }
-            if let Err(number) = request.check(&self.terms) {
-                if request.payload() > SKIPPED_BYTES_MAX {
-                    return Err(too_much("a write", REQUEST_BYTES_MAX, request.len));
+            match request.check(&self.terms) {
+                Ok(()) => {
+                    let buffer = self.receive_payload(&request, incoming)?;
+                    return Ok(Some(Job { request, buffer }));
                 }
-                inbox.skip(request.payload().into())?;
-                self.outbox.put(self.carrier.refuse(&request, number));
-                continue;
-            }
-            let moves = matches!(request.command, Command::Read | Command::Write);
-            let mut buffer = moves.then(|| self.take(request.len as usize));
-            if let Some(buffer) = buffer.as_mut().filter(|_| request.command == Command::Write) {
-                if !inbox.holds(request.len as usize) {
-                    self.outbox.flush(); // For the same reason.
-                }
-                inbox.fill(buffer.data_mut())?;
-            }
-            let job = Job { request, buffer };
-            // In this thread if a hand-over would cost more than the request. Such replies are
-            // gathered: one system call sends many.
-            if self.pace.is_quick(&request) {
-                if self.outbox.put(self.carry(job)) >= GATHERED {
-                    self.outbox.flush();
-                }
-            } else if self.queue.push(job) && workers < self.workers {
-                let worker = std::thread::Builder::new().name("nbd".to_owned());
-                let started = worker.spawn_scoped(scope, || self.work());
-                workers += usize::from(started.is_ok());
-                // Without any worker the job would stay in the queue; with one, it only waits
-                // longer.
-                if let Err(error) = started
-                    && workers == 0
-                {
-                    return Err(Error::io("cannot start a thread", "a client", error));
-                }
+                Err(number) => self.refuse(&request, number, incoming)?,
             }
         }
+    }
+
+    /// Takes the memory for a read or write, and receives the bytes of a write.
+    fn receive_payload(
+        &self,
+        request: &Request,
+        incoming: &mut ReceiveBuffer<'_>,
+    ) -> Result<Option<Buffer>> {
+        let bytes = request.len as usize;
+        match request.command {
+            Command::Read => Ok(Some(self.take(bytes))),
+            Command::Write => {
+                let mut buffer = self.take(bytes);
+                self.flush_unless(incoming.holds(bytes));
+                incoming.fill(buffer.data_mut())?;
+                Ok(Some(buffer))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn refuse(
+        &self,
+        request: &Request,
+        number: u32,
+        incoming: &mut ReceiveBuffer<'_>,
+    ) -> Result<()> {
+        if request.payload() > SKIPPED_BYTES_MAX {
+            return Err(too_much("a write", REQUEST_BYTES_MAX, request.len));
+        }
+        incoming.skip(request.payload().into())?;
+        self.replies.put(self.executor.refuse(request, number));
+        Ok(())
+    }
+
+    /// Sends the gathered replies before the reader blocks on the socket: the client may wait for
+    /// them before it sends more.
+    fn flush_unless(&self, has_come: bool) {
+        if !has_come {
+            self.replies.flush();
+        }
+    }
+
+    /// Has a request executed: in this thread if a hand-over would cost more than the request, else
+    /// by a worker, of which one more is started if all are busy. `workers` counts them.
+    fn dispatch<'scope>(
+        &'scope self,
+        job: Job,
+        scope: &'scope Scope<'scope, '_>,
+        workers: &mut usize,
+    ) -> Result<()> {
+        if self.heuristic.is_quick(&job.request) {
+            // Such replies are gathered: one system call sends many.
+            if self.replies.put(self.execute(job)) >= GATHERED {
+                self.replies.flush();
+            }
+        } else if self.queue.push(job) && *workers < self.workers_max {
+            let worker = std::thread::Builder::new().name("nbd".to_owned());
+            match worker.spawn_scoped(scope, || self.work()) {
+                Ok(_) => *workers += 1,
+                // Without any worker the job would stay in the queue; with one, it only waits
+                // longer.
+                Err(error) if *workers == 0 => {
+                    return Err(Error::io("cannot start a thread", "a client", error));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Memory for a request. Queued replies hold some of it, so they are sent before waiting for
     /// more.
     fn take(&self, bytes: usize) -> Buffer {
         self.share.try_take(bytes).unwrap_or_else(|| {
-            self.outbox.flush();
+            self.replies.flush();
             self.share.take(bytes)
         })
     }
 
     /// The body of a thread that carries out requests.
     fn work(&self) {
-        let _guard = Panicked(self.socket);
+        let _guard = DisconnectOnPanic(self.socket);
         while let Some(job) = self.queue.next() {
-            self.outbox.put(self.carry(job));
-            self.outbox.flush();
+            self.replies.put(self.execute(job));
+            self.replies.flush();
         }
     }
 
-    fn carry(&self, job: Job) -> Packet {
+    fn execute(&self, job: Job) -> Packet {
         let request = job.request;
-        self.pace.measure(&request, || self.carrier.carry(job))
+        self.heuristic.measure(&request, || self.executor.execute(job))
     }
 }
 
 /// Disconnects a client when a worker panics, since one of its requests will never be answered.
-struct Panicked<'a>(&'a OwnedFd);
+struct DisconnectOnPanic<'a>(&'a OwnedFd);
 
-impl Drop for Panicked<'_> {
+impl Drop for DisconnectOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let _ = shutdown(self.0, Shutdown::Both);

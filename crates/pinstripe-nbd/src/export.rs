@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::protocol::{Command, NAME_BYTES_MAX, Offer, Request};
+use crate::protocol::{Command, ExportInfo, NAME_BYTES_MAX, Request};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Device, Run, SharedDevice, Space, Sparse};
 
@@ -153,16 +153,16 @@ impl Export {
         }
     }
 
-    /// The offer to clients, with the present length.
+    /// What clients are told of it, with the present length.
     ///
     /// # Errors
     /// [`Kind::Usage`] for a name that is too long; those of the device.
-    pub(super) fn offer(&self) -> Result<Offer> {
+    pub(super) fn info(&self) -> Result<ExportInfo> {
         if self.name.len().max(self.description.len()) > NAME_BYTES_MAX {
             let error = Error::new(Kind::Usage, "the name or description of an export is too long");
             return Err(error.expected(NAME_BYTES_MAX, self.name.len().max(self.description.len())));
         }
-        Ok(Offer {
+        Ok(ExportInfo {
             name: self.name.clone(),
             description: self.description.clone(),
             bytes: self.device().len()?,

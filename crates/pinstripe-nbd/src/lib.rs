@@ -2,19 +2,19 @@
 //!
 //! ```text
 //! accept (caller) -> a reader per connection -> bounded queue -> workers of that connection
-//!                        |        |                                   |
-//!                        |        +--- answers what is quick -----+   |
-//!                        |                                        v   v
-//!                        +--- memory of all connections <--- outbox -> socket
+//!                        |        |                                      |
+//!                        |        +--- answers what is quick -------+    |
+//!                        |                                          v    v
+//!                        +--- memory of all connections <--- send queue -> socket
 //! ```
 //! A reader takes all requests that have come from its socket, and takes the memory for each before
 //! it queues it, so that every queued request can be carried out. Workers are started when there is
-//! work for them. A reply goes into the outbox; one thread at a time sends all that is in it.
+//! work for them. A reply goes into the send queue; one thread at a time sends all that is in it.
 //!
 //! Invariants: no request is lost or answered twice, except those of a client that is gone; flush
 //! makes durable what was answered on any connection before, since all of them end in the one
 //! device; memory for requests is bounded over all connections, and each has no more than a share
-//! of it; a client that neither sends nor takes what it should, within the patience of the
+//! of it; a client that neither sends nor takes what it should, within the timeouts of the
 //! [`Settings`], is disconnected, and so is one that violates the protocol; other clients do not
 //! notice.
 //!
@@ -22,19 +22,22 @@
 //! the socket may do all that the export allows.
 
 mod address;
-mod carry;
 mod client;
+mod context;
+mod executor;
 mod export;
 pub mod fuse;
-mod inbox;
+mod heuristic;
 pub mod limits;
 mod memory;
-mod outbox;
-mod pace;
 pub mod protocol;
 mod queue;
+mod receive_buffer;
+mod send_queue;
 mod server;
+mod settings;
 
 pub use address::Address;
 pub use export::{Export, Traffic};
-pub use server::{Server, Settings, serve_socket};
+pub use server::{Server, serve_socket};
+pub use settings::Settings;

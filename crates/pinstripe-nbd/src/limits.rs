@@ -2,13 +2,13 @@
 
 use pinstripe_base::units::MIB;
 
-/// Clients of a network block device at a time.
+/// Connections of a network block device at a time.
 pub const CONNECTIONS: usize = 64;
 /// Requests of each of them that are carried out at once.
 pub const WORKERS: usize = 16;
 /// Memory for requests of all clients of a network block device.
 pub const MEMORY_BYTES: u64 = 256 * MIB;
 /// The time a client has to choose an export.
-pub const HANDSHAKE: std::time::Duration = std::time::Duration::from_secs(10);
+pub const HANDSHAKE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 /// The time a client may leave a message unfinished, or a reply untaken.
-pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+pub const STALL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);

@@ -8,9 +8,10 @@
 //! more than its share; a buffer comes back wherever it is dropped.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::protocol::REQUEST_BYTES_MAX;
+use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::device::AlignedBuf;
 use pinstripe_io::device::buffer::BUFFER_ALIGN;
 
@@ -79,7 +80,7 @@ impl Memory {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -98,7 +99,7 @@ impl Share {
                 Err(state) => state,
             };
             state.waiting += 1;
-            state = self.memory.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.memory.returned, state);
             state.waiting -= 1;
         }
     }
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_gets_what_comes_back() {
+    fn a_waiting_thread_gets_what_comes_back() {
         let memory = Memory::new(0);
         let share = memory.share();
         let held = share.take(32 * MIB);

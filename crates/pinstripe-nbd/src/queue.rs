@@ -5,10 +5,11 @@
 //! workers do all of them; when each takes long, all are soon awake.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
-use super::memory::Buffer;
+use crate::memory::Buffer;
 use crate::protocol::Request;
+use pinstripe_base::sync::{lock, wait};
 
 /// Requests that may wait; then no more are taken from the socket.
 const JOBS: usize = 256;
@@ -22,9 +23,9 @@ pub(super) struct Job {
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// Told to workers: there is a job, or there never will be.
+    /// Notifies workers: there is a job, or the queue is closed.
     work: Condvar,
-    /// Told to the reader: there is room.
+    /// Notifies the reader: there is room.
     room: Condvar,
 }
 
@@ -32,7 +33,7 @@ pub(super) struct Queue {
 struct State {
     jobs: VecDeque<Job>,
     idle: usize,
-    /// A worker was told and is not there yet.
+    /// A worker was notified and does not run yet.
     is_waking: bool,
     is_closed: bool,
 }
@@ -42,7 +43,7 @@ impl Queue {
     pub fn push(&self, job: Job) -> bool {
         let mut state = self.state();
         while state.jobs.len() >= JOBS {
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.room, state);
         }
         state.jobs.push_back(job);
         let (jobs, idle) = (state.jobs.len(), state.idle);
@@ -65,7 +66,7 @@ impl Queue {
                 return None;
             }
             state.idle += 1;
-            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.work, state);
             state.idle -= 1;
             state.is_waking = false;
         }
@@ -87,6 +88,6 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

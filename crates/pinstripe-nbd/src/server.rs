@@ -1,53 +1,29 @@
 //! The server: accepts clients, and ends all of them when it ends.
+//!
+//! Invariant: the caller's stop is only waited for. A server that ends, by the stop or an error, has
+//! an end of its own, in the [`ServerContext`], after which no request is received.
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::Scope;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, shutdown};
 
-use super::address::{Address, Listener};
-use super::client::House;
-use super::export::Export;
-use super::memory::Memory;
-use crate::limits;
+use crate::address::{Address, Listener};
+use crate::client;
+use crate::context::ServerContext;
+use crate::export::Export;
+use crate::settings::Settings;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::{Stop, lock, wait_readable, wait_timeout};
 
-/// The interval at which `stop` is checked.
-const GLANCE: Duration = Duration::from_millis(50);
-
-/// Settings of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// Connections at a time; further ones are closed at once.
-    pub connections: usize,
-    /// Requests of one connection that are carried out at a time.
-    pub workers: usize,
-    /// Memory for the requests of all connections, in bytes; at least 64 MiB.
-    pub memory_bytes: u64,
-    /// How long a client may take to choose an export.
-    pub handshake: Duration,
-    /// How long a client may leave a message unfinished, or a reply untaken.
-    pub patience: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            connections: limits::CONNECTIONS,
-            workers: limits::WORKERS,
-            memory_bytes: limits::MEMORY_BYTES,
-            handshake: limits::HANDSHAKE,
-            patience: limits::PATIENCE,
-        }
-    }
-}
+/// The time until the next try to accept a client, after one that failed.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Sockets that clients can connect to. They go when this does.
 pub struct Server {
@@ -55,9 +31,10 @@ pub struct Server {
     addresses: Vec<Address>,
 }
 
-/// The connected clients.
+/// The connected clients. Their lock is held across no call that may block, and no other is taken
+/// under it.
 #[derive(Default)]
-struct Clients {
+struct Connections {
     sockets: Mutex<HashMap<u64, Arc<OwnedFd>>>,
     gone: Condvar,
 }
@@ -93,62 +70,58 @@ impl Server {
         exports: &[Export],
         settings: &Settings,
         monitor: &Monitor,
-        stop: &AtomicBool,
+        stop: &Stop,
     ) -> Result<()> {
-        let house = house(exports, settings, monitor, stop)?;
-        let clients = Clients::default();
+        let context = ServerContext::new(exports, settings, monitor)?;
+        let connections = Connections::default();
         std::thread::scope(|scope| {
-            let mut number = 0;
-            let result = loop {
-                if stop.load(Ordering::Relaxed) {
-                    break Ok(());
-                }
-                let waiting = match self.wait() {
-                    Ok(waiting) => waiting,
-                    Err(error) => {
-                        break Err(Error::io("cannot wait for clients", self.place(), error));
-                    }
-                };
-                for listener in waiting {
-                    let Some(socket) = admit(listener, &clients, settings, monitor) else {
-                        continue;
-                    };
-                    let socket = Arc::new(socket);
-                    number += 1;
-                    clients.sockets().insert(number, Arc::clone(&socket));
-                    let (house, clients) = (&house, &clients);
-                    let started = std::thread::Builder::new()
-                        .name("nbd client".to_owned())
-                        .spawn_scoped(scope, move || {
-                            let _leaving = Leaving { clients, number };
-                            if let Err(error) = house.serve(&socket) {
-                                monitor.note(&error.to_string());
-                            }
-                        });
-                    if let Err(error) = started {
-                        monitor.note(&format!("no thread for a client: {error}"));
-                        drop(Leaving { clients, number });
-                    }
-                }
-            };
+            let result = self.accept_clients(scope, &context, &connections, stop);
             // After an error as well: all connections end by this flag.
-            stop.store(true, Ordering::Relaxed);
-            clients.see_off(settings.patience);
+            context.end();
+            connections.drain_connections(settings.stall_timeout);
             result
         })
     }
 
-    /// The listeners with a waiting client; returns after `GLANCE` at the latest.
-    fn wait(&self) -> io::Result<Vec<&Listener>> {
-        let mut polled: Vec<_> =
-            self.listeners.iter().map(|it| PollFd::new(it, PollFlags::IN)).collect();
-        let glance = Timespec { tv_sec: 0, tv_nsec: GLANCE.as_nanos() as _ };
-        match poll(&mut polled, Some(&glance)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
+    /// Starts a thread for each client that comes, until `stop` is set.
+    fn accept_clients<'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        context: &'scope ServerContext<'_>,
+        connections: &'scope Connections,
+        stop: &Stop,
+    ) -> Result<()> {
+        let mut number = 0;
+        while let Some(listeners) = self.wait(stop)? {
+            for listener in listeners {
+                let Some(socket) = admit(listener, context, connections, stop) else { continue };
+                number += 1;
+                let guard = connections.add(number, &socket);
+                let serve = move || {
+                    let _guard = guard;
+                    if let Err(error) = client::serve(context, &socket) {
+                        context.monitor.note(&error.to_string());
+                    }
+                };
+                let started = std::thread::Builder::new().name("nbd client".to_owned());
+                if let Err(error) = started.spawn_scoped(scope, serve) {
+                    context.monitor.note(&format!("no thread for a client: {error}"));
+                }
+            }
         }
-        let listeners = self.listeners.iter().zip(&polled);
-        Ok(listeners.filter(|(_, it)| !it.revents().is_empty()).map(|(it, _)| it).collect())
+        Ok(())
+    }
+
+    /// Waits for clients; returns the listeners that have one, or none once `stop` is set.
+    fn wait(&self, stop: &Stop) -> Result<Option<Vec<&Listener>>> {
+        let fds = std::iter::once(stop.as_fd()).chain(self.listeners.iter().map(AsFd::as_fd));
+        let ready = wait_readable(&fds.collect::<Vec<_>>(), None)
+            .map_err(|error| Error::io("cannot wait for clients", self.place(), error))?;
+        if stop.is_set() {
+            return Ok(None);
+        }
+        let ready = self.listeners.iter().zip(&ready[1..]).filter(|(_, is_ready)| **is_ready);
+        Ok(Some(ready.map(|(listener, _)| listener).collect()))
     }
 
     fn place(&self) -> String {
@@ -167,85 +140,72 @@ pub fn serve_socket(
     settings: &Settings,
     monitor: &Monitor,
 ) -> Result<()> {
-    house(exports, settings, monitor, &AtomicBool::new(false))?.serve(&socket.into())
-}
-
-fn house<'a>(
-    exports: &'a [Export],
-    settings: &'a Settings,
-    monitor: &'a Monitor,
-    stop: &'a AtomicBool,
-) -> Result<House<'a>> {
-    for (at, export) in exports.iter().enumerate() {
-        if exports[..at].iter().any(|other| other.name() == export.name()) {
-            let what = format!("two exports have the name '{}'", export.name());
-            return Err(Error::new(Kind::Usage, what));
-        }
-    }
-    Ok(House { exports, settings, monitor, memory: Memory::new(settings.memory_bytes), stop })
+    client::serve(&ServerContext::new(exports, settings, monitor)?, &socket.into())
 }
 
 /// Accepts a client, if there is one and room for it.
 fn admit(
     listener: &Listener,
-    clients: &Clients,
-    settings: &Settings,
-    monitor: &Monitor,
-) -> Option<OwnedFd> {
+    context: &ServerContext<'_>,
+    connections: &Connections,
+    stop: &Stop,
+) -> Option<Arc<OwnedFd>> {
+    use io::ErrorKind::{ConnectionAborted, WouldBlock};
     match listener.accept() {
-        Ok(socket) if clients.sockets().len() < settings.connections => Some(socket),
+        Ok(socket) if connections.sockets().len() < context.settings.connections => {
+            Some(Arc::new(socket))
+        }
         Ok(_) => {
-            monitor.note("a client was refused: too many are connected");
+            context.monitor.note("a client was refused: too many are connected");
             None
         }
-        // Gone again, or another listener's thread was quicker.
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted
-            ) =>
-        {
-            None
-        }
+        // Gone again, or another process that has the listener was quicker.
+        Err(error) if matches!(error.kind(), WouldBlock | ConnectionAborted) => None,
         Err(error) => {
-            monitor.note(&format!("cannot accept a client: {error}"));
-            std::thread::sleep(GLANCE); // Too many descriptors are open, for instance.
+            context.monitor.note(&format!("cannot accept a client: {error}"));
+            // Too many descriptors are open, for instance: the listener stays ready meanwhile.
+            stop.wait(ACCEPT_RETRY);
             None
         }
     }
 }
 
-impl Clients {
+impl Connections {
+    /// Lists a client until the guard is dropped.
+    fn add(&self, number: u64, socket: &Arc<OwnedFd>) -> ConnectionGuard<'_> {
+        self.sockets().insert(number, Arc::clone(socket));
+        ConnectionGuard { connections: self, number }
+    }
+
     /// Stops reading, waits for requests in flight, then disconnects the remaining clients.
-    fn see_off(&self, patience: Duration) {
+    fn drain_connections(&self, timeout: Duration) {
         let mut sockets = self.sockets();
         sockets.values().for_each(|it| _ = shutdown(it, Shutdown::Read));
-        let deadline = clock::monotonic() + patience;
+        let deadline = clock::monotonic() + timeout;
         while !sockets.is_empty() {
             let left = deadline.saturating_duration_since(clock::monotonic());
             if left.is_zero() {
                 sockets.values().for_each(|it| _ = shutdown(it, Shutdown::Both));
                 return; // Their threads are waited for all the same.
             }
-            let waited = self.gone.wait_timeout(sockets, left);
-            sockets = waited.unwrap_or_else(PoisonError::into_inner).0;
+            sockets = wait_timeout(&self.gone, sockets, left);
         }
     }
 
     fn sockets(&self) -> MutexGuard<'_, HashMap<u64, Arc<OwnedFd>>> {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sockets)
     }
 }
 
-/// Strikes a client off the list, however its thread ends.
-struct Leaving<'a> {
-    clients: &'a Clients,
+/// Removes a client from the list, however its thread ends.
+struct ConnectionGuard<'a> {
+    connections: &'a Connections,
     number: u64,
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for ConnectionGuard<'_> {
     fn drop(&mut self) {
-        self.clients.sockets().remove(&self.number);
-        self.clients.gone.notify_all();
+        self.connections.sockets().remove(&self.number);
+        self.connections.gone.notify_all();
     }
 }

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::SKIP_LOG;
+use super::scratch::Scratch;
 use super::tally::Tally;
 use crate::workspace::{Result, cargo, root_folder, works};
 
@@ -68,10 +69,14 @@ impl Binary {
     }
 
     /// Runs its tests, passing their output on while counting it.
-    pub fn run(&self, log: &Path, tally: &mut Tally) -> Result<()> {
+    pub fn run(&self, log: &Path, scratch: &Scratch, tally: &mut Tally) -> Result<()> {
         println!("\n-- {}", self.name);
         let mut command = Command::new(&self.path);
         command.env("CARGO_MANIFEST_DIR", &self.folder).current_dir(&self.folder);
+        let package = self.folder.file_name().unwrap_or_default().to_string_lossy();
+        if let Some(folder) = scratch.of(&package) {
+            command.env("TMPDIR", folder);
+        }
         let mut timed = Command::new(&self.path);
         if works(timed.arg("--list").args(TIMED).env(ALLOWS_UNSTABLE, "1")) {
             command.args(TIMED).env(ALLOWS_UNSTABLE, "1");

@@ -2,28 +2,22 @@
 //!
 //! A test that cannot run where it is (no root, no xattrs, no liblzo2) says so and returns. It
 //! prints `skipped: NAME: REASON`, to be seen when it is run alone, and appends `NAME: REASON` to
-//! the file named by `PINSTRIPE_SKIP_LOG`, from which the summary here is made. The helper to copy:
-//!
-//! ```ignore
-//! fn skipped(test: &str, reason: &str) {
-//!     eprintln!("skipped: {test}: {reason}");
-//!     let Some(log) = std::env::var_os("PINSTRIPE_SKIP_LOG") else { return };
-//!     let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
-//!     std::io::Write::write_all(&mut log, format!("{test}: {reason}\n").as_bytes()).unwrap();
-//! }
-//! ```
+//! the file named by `PINSTRIPE_SKIP_LOG`, from which the summary here is made
+//! (`pinstripe_testing::skipped`).
 //!
 //! libtest counts such a test as passed; the summary moves it to the skipped ones. Before it stand
 //! the times of the build, of each test binary, and of the slowest tests. The last line is always
 //! `N passed, N failed, N skipped`.
 
 mod binaries;
+mod scratch;
 mod tally;
 mod times;
 
 use std::fs;
 use std::process::Command;
 
+use self::scratch::Scratch;
 use self::tally::Tally;
 use self::times::Times;
 use crate::licence;
@@ -183,8 +177,10 @@ fn run_tests(
         .map_err(|error| format!("cannot write {}: {error}", log.display()))?;
     step("tests");
     let binaries = times.of("build of the tests", || binaries::build(features, is_quick))?;
+    let scratch = Scratch::new();
+    println!("{}", scratch.told());
     for binary in &binaries {
-        let ran = times.of(&binary.name, || binary.run(&log, tally));
+        let ran = times.of(&binary.name, || binary.run(&log, &scratch, tally));
         ran.unwrap_or_else(|error| tally.failed.push(error));
     }
     if !is_quick {

@@ -4,7 +4,7 @@ use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use super::{read_line, write_line};
+use super::line::{read_line, write_line};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// A connection to a process that serves.

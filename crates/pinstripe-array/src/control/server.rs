@@ -6,40 +6,39 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use super::{read_line, write_line};
+use super::line::{read_line, write_line};
 use crate::limits;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::{Stop, lock, wait_readable};
 
-/// The interval at which `stop` is checked.
-const GLANCE: Duration = Duration::from_millis(50);
+/// The time until the next try to accept a client, while no descriptor can be had for one.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// A socket at which requests are answered. It is removed on drop.
 pub struct Control {
     listener: UnixListener,
     place: PathBuf,
-    /// Clients that are to hear how all of it ended.
-    waiting: Mutex<Vec<UnixStream>>,
+    /// Clients that are told the outcome at the end.
+    deferred: Mutex<Vec<UnixStream>>,
 }
 
 /// The state after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// It is answered; the next one may come.
-    Given,
-    /// It is answered by [`Control::conclude`].
-    AtTheEnd,
+    /// The answer was sent; the next request may come.
+    Sent,
+    /// [`Control::conclude`] sends the answer.
+    Deferred,
 }
 
 /// The stream that lines of an answer go to.
 pub struct Lines<'a> {
     stream: &'a UnixStream,
-    stop: &'a AtomicBool,
+    stop: &'a Stop,
 }
 
 impl Lines<'_> {
@@ -53,24 +52,30 @@ impl Lines<'_> {
 
     /// Whether no more lines are wanted: the client is gone, or the server ends.
     pub fn is_over(&self) -> bool {
+        self.is_over_within(Duration::ZERO)
+    }
+
+    /// Waits until no more lines are wanted, for `timeout` at most; returns whether that is so.
+    pub fn is_over_within(&self, timeout: Duration) -> bool {
         // A client sends nothing while it waits for an answer, so readable means that it hung up.
-        self.stop.load(Ordering::Relaxed) || is_readable(self.stream, Duration::ZERO)
+        let ready = wait_readable(&[self.stop.as_fd(), self.stream.as_fd()], Some(timeout));
+        ready.map_or(true, |ready| ready.contains(&true))
     }
 }
 
 impl Control {
-    /// Listens at a path; what a dead process left there is cleared away.
+    /// Listens at a path; the socket that a dead process left there is removed.
     ///
     /// # Errors
     /// [`Kind::Busy`] when another process listens there; [`Kind::Exists`] for what is no socket;
     /// otherwise as the system says.
     pub fn bind(place: &Path) -> Result<Self> {
-        clear_away(place)?;
+        remove_stale_socket(place)?;
         let told = |error| Error::io("cannot listen", place, error);
         let listener = UnixListener::bind(place).map_err(told)?;
         fs::set_permissions(place, fs::Permissions::from_mode(0o600)).map_err(told)?;
         listener.set_nonblocking(true).map_err(told)?;
-        Ok(Control { listener, place: place.to_path_buf(), waiting: Mutex::default() })
+        Ok(Control { listener, place: place.to_path_buf(), deferred: Mutex::default() })
     }
 
     /// Answers requests until `stop` is set. `answer` is called by a thread for each client.
@@ -79,35 +84,25 @@ impl Control {
     /// When no client can be accepted any more.
     pub fn serve(
         &self,
-        stop: &AtomicBool,
+        stop: &Stop,
         answer: &(dyn Fn(&str, &Lines<'_>) -> Answer + Sync),
     ) -> Result<()> {
         let clients = AtomicUsize::new(0);
         std::thread::scope(|scope| {
-            while !stop.load(Ordering::Relaxed) {
-                if !is_readable(&self.listener, GLANCE) {
-                    continue;
-                }
-                let stream = match self.listener.accept() {
-                    Ok((stream, _)) => stream,
-                    Err(error) if is_passing(&error) => continue,
-                    Err(error) => {
-                        return Err(Error::io("cannot accept connections", &self.place, error));
-                    }
-                };
+            while let Some(stream) = self.accept(stop)? {
                 if clients.load(Ordering::Relaxed) >= limits::CONTROL_CONNECTIONS {
                     continue; // Closed at once, so that the client does not wait.
                 }
                 clients.fetch_add(1, Ordering::Relaxed);
                 let clients = &clients;
-                let attend = move || {
+                let serve = move || {
                     // A client that breaks off or sends garbage ends its own connection and nothing
                     // else.
-                    let _ = self.attend(stream, stop, answer);
+                    let _ = self.serve_client(stream, stop, answer);
                     clients.fetch_sub(1, Ordering::Relaxed);
                 };
                 let started = std::thread::Builder::new().name("control".to_owned());
-                if started.spawn_scoped(scope, attend).is_err() {
+                if started.spawn_scoped(scope, serve).is_err() {
                     clients.fetch_sub(1, Ordering::Relaxed);
                 }
             }
@@ -115,27 +110,45 @@ impl Control {
         })
     }
 
-    fn attend(
+    /// The next client; none once `stop` is set.
+    fn accept(&self, stop: &Stop) -> Result<Option<UnixStream>> {
+        let failed = |error| Error::io("lets nobody in", &self.place, error);
+        loop {
+            wait_readable(&[stop.as_fd(), self.listener.as_fd()], None).map_err(failed)?;
+            if stop.is_set() {
+                return Ok(None);
+            }
+            match self.listener.accept() {
+                Ok((stream, _)) => return Ok(Some(stream)),
+                Err(error) if is_gone_again(&error) => {}
+                Err(error) if lacks_descriptors(&error) => _ = stop.wait(ACCEPT_RETRY),
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+
+    fn serve_client(
         &self,
         stream: UnixStream,
-        stop: &AtomicBool,
+        stop: &Stop,
         answer: &(dyn Fn(&str, &Lines<'_>) -> Answer + Sync),
     ) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(limits::CONTROL_PATIENCE))?;
+        stream.set_read_timeout(Some(limits::CONTROL_PATIENCE))?;
         let mut reader = BufReader::new(stream);
         loop {
-            while reader.buffer().is_empty() && !is_readable(reader.get_ref(), GLANCE) {
-                if stop.load(Ordering::Relaxed) {
+            if reader.buffer().is_empty() {
+                let ready = wait_readable(&[stop.as_fd(), reader.get_ref().as_fd()], None)?;
+                // A request that came before the stop is still answered.
+                if !ready[1] {
                     return Ok(());
                 }
             }
-            reader.get_ref().set_read_timeout(Some(limits::CONTROL_PATIENCE))?;
             let Some(line) = read_line(&mut reader)? else { return Ok(()) };
             let lines = Lines { stream: reader.get_ref(), stop };
-            if answer(&line, &lines) == Answer::AtTheEnd {
-                let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                waiting.push(reader.into_inner());
+            if answer(&line, &lines) == Answer::Deferred {
+                lock(&self.deferred).push(reader.into_inner());
                 return Ok(());
             }
         }
@@ -143,8 +156,7 @@ impl Control {
 
     /// Sends the outcome to the clients that asked for the end.
     pub fn conclude(self, line: &str) {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        for stream in waiting.iter() {
+        for stream in lock(&self.deferred).iter() {
             // A client that is gone does not need it.
             let _ = write_line(stream, line);
         }
@@ -157,24 +169,22 @@ impl Drop for Control {
     }
 }
 
-fn is_readable(socket: &impl AsFd, wait: Duration) -> bool {
-    let mut sockets = [PollFd::new(socket, PollFlags::IN)];
-    let wait = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as i64 };
-    poll(&mut sockets, Some(&wait)).is_ok_and(|ready| ready > 0)
-}
-
-/// Whether only this one client could not be let in.
-fn is_passing(error: &io::Error) -> bool {
+/// Whether only this one client could not be accepted, because it is gone again.
+fn is_gone_again(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
     matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock)
-        || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+fn lacks_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 fn gone(error: &io::Error) -> Error {
     Error::new(Kind::Io, format!("the client has disconnected: {error}"))
 }
 
-fn clear_away(place: &Path) -> Result<()> {
+/// Removes a socket at which no process listens.
+fn remove_stale_socket(place: &Path) -> Result<()> {
     match fs::symlink_metadata(place) {
         Ok(found) if !found.file_type().is_socket() => {
             Err(Error::new(Kind::Exists, "exists already and is not a socket").at(place))

@@ -1,20 +1,21 @@
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::*;
 use pinstripe_base::error::Kind;
+use pinstripe_base::sync::Stop;
 
 /// Serves an echo while `act` runs; `end` ends it, `count` sends lines until the client is gone.
 fn with_echo(act: impl FnOnce(&std::path::Path)) {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("socket");
     let control = Control::bind(&place).unwrap();
-    let stop = AtomicBool::new(false);
+    let stop = Stop::new().unwrap();
     let answer = |line: &str, lines: &Lines<'_>| match line {
         "end" => {
-            stop.store(true, Ordering::Relaxed);
-            Answer::AtTheEnd
+            stop.set();
+            Answer::Deferred
         }
         "count" => {
             for number in 0.. {
@@ -22,17 +23,17 @@ fn with_echo(act: impl FnOnce(&std::path::Path)) {
                     break;
                 }
             }
-            Answer::Given
+            Answer::Sent
         }
         other => {
             let _ = lines.send(&format!("heard {other}"));
-            Answer::Given
+            Answer::Sent
         }
     };
     std::thread::scope(|scope| {
         let served = scope.spawn(|| control.serve(&stop, &answer));
         act(&place);
-        stop.store(true, Ordering::Relaxed);
+        stop.set();
         served.join().unwrap().unwrap();
     });
     control.conclude("over");
@@ -71,7 +72,7 @@ fn a_stream_ends_with_its_reader() {
 }
 
 #[test]
-fn garbage_and_broken_connections_hurt_nobody_else() {
+fn garbage_and_broken_connections_hurt_no_other_client() {
     with_echo(|place| {
         let mut long = UnixStream::connect(place).unwrap();
         let _ = long.write_all(&vec![b'x'; 2 * crate::limits::CONTROL_LINE_BYTES]);
@@ -95,4 +96,32 @@ fn a_socket_that_a_dead_process_left_is_none() {
     drop(Control::bind(&place).unwrap());
     std::fs::write(&place, "").unwrap();
     assert_eq!(Control::bind(&place).err().unwrap().kind(), Kind::Exists);
+}
+
+#[test]
+fn a_stop_ends_an_idle_server_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("socket");
+    let control = Control::bind(&place).unwrap();
+    let stop = Stop::new().unwrap();
+    let answer = |line: &str, lines: &Lines<'_>| {
+        lines.send("from now on").unwrap();
+        assert!(line == "greet" || lines.is_over_within(Duration::from_secs(600)));
+        Answer::Sent
+    };
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| control.serve(&stop, &answer));
+        // One that follows something, and one that asks for nothing more.
+        let mut clients = ["follow", "greet"].map(|request| {
+            let mut client = Client::connect(&place).unwrap().unwrap();
+            client.ask(request).unwrap();
+            assert_eq!(client.line().unwrap(), "from now on");
+            client
+        });
+        stop.set();
+        served.join().unwrap().unwrap();
+        for client in &mut clients {
+            assert_eq!(client.line().unwrap_err().kind(), Kind::Io);
+        }
+    });
 }

@@ -172,7 +172,7 @@ impl Args {
             return survey(run, &store, &options);
         }
         older::warn(run, &store)?;
-        let options = backup::Options { stop: signals::catch()?, ..options };
+        let options = backup::Options { stop: signals::catch()?.as_flag().clone(), ..options };
         run.end_what_hangs();
         let ticker = run.ticker(GAUGE);
         let snapshot = backup::run(&store, options, &run.monitor)?;

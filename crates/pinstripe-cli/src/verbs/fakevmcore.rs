@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pinstripe::source::bulk::{Fake, FakeSpec, Share, SourceDevice};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
-use pinstripe_nbd::fuse::{Export, Options};
+use pinstripe_nbd::fuse::{Mount, MountOptions};
 
 use crate::args::{Size, one_line, size};
 use crate::escape;
@@ -71,7 +71,7 @@ impl Args {
     /// Shows the file until it is over.
     ///
     /// # Errors
-    /// Those of [`Fake::new`], [`Export::mount`] and [`Export::serve`].
+    /// Those of [`Fake::new`], [`Mount::new`] and [`Mount::serve`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let spec = FakeSpec {
             bytes: self.size.0,
@@ -82,23 +82,23 @@ impl Args {
         };
         let device = SourceDevice::new(Box::new(Fake::new(spec)?))?;
         let threads = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
-        let options = Options {
+        let options = MountOptions {
             name: NAME.to_owned(),
             threads,
             is_read_only: true,
             may_change: self.direct_io,
         };
         let stop = signals::catch()?;
-        let export = Export::mount(Arc::new(device), &self.mountpoint, &options)?;
-        let event = Event::new("mounted").with_path("path", export.file());
+        let mount = Mount::new(Arc::new(device), &self.mountpoint, &options)?;
+        let event = Event::new("mounted").with_path("path", mount.file());
         run.screen.event(&event.with("bytes", spec.bytes).with("spec", spec.to_string()))?;
         run.screen.say(&format!(
             "{} of {spec} at {} until it is unmounted, or an interrupt",
             format_size(spec.bytes),
-            escape::path(export.file()),
+            escape::path(mount.file()),
         ));
         run.screen.flush();
-        export.serve(&stop)?;
+        mount.serve(stop)?;
         Ok(Ending::done(Event::default().with("bytes", spec.bytes)))
     }
 }

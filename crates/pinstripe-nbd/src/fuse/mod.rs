@@ -6,12 +6,13 @@
 //! stays mounted however serving ends, unless the process is killed. The threads that answer the
 //! kernel are those of the crate `fuser`. Never here: the meaning of the bytes.
 
-mod files;
-mod shown;
+mod device_file;
+mod file_system;
+mod options;
 
 use std::mem::ManuallyDrop;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,44 +21,34 @@ use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use files::Files;
+use device_file::DeviceFile;
+use file_system::FileSystem;
+pub use options::MountOptions;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::{Stop, lock, wait_readable};
 use pinstripe_io::device::Sparse;
-use shown::Shown;
 
 /// The device by which the kernel accepts file systems from programs.
 const DEVICE: &str = "/dev/fuse";
-/// The interval at which `stop` is checked.
-const GLANCE: Duration = Duration::from_millis(50);
 /// The number of attempts to unmount while the file is open.
-const PATIENCE: usize = 10;
+const UNMOUNT_ATTEMPTS: usize = 10;
+/// The time between two of them.
+const UNMOUNT_RETRY: Duration = Duration::from_millis(50);
 /// The read-ahead that the kernel is asked for: as much as one answer may hold (FUSE_MAX_PAGES in
 /// fs/fuse/fuse_i.h).
 const READ_AHEAD_KIB: u32 = 1024;
 
-/// The way a device is shown.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The file's name.
-    pub name: String,
-    /// Threads that answer reads.
-    pub threads: usize,
-    /// Whether nothing may be written.
-    pub is_read_only: bool,
-    /// Whether others may change the device meanwhile: then the kernel keeps nothing of it, and
-    /// each read and each question for its length is answered anew.
-    pub may_change: bool,
-}
-
 /// A device that is shown somewhere.
-pub struct Export {
+pub struct Mount {
     session: BackgroundSession,
     mountpoint: PathBuf,
     file: PathBuf,
     failure: Arc<Mutex<Option<Error>>>,
+    /// Set when the last thread that answers the kernel has ended.
+    ended: Arc<Stop>,
 }
 
-impl Export {
+impl Mount {
     /// Mounts a file system with the device as its only file on an empty directory. A length that
     /// changes later is seen only where the device may change.
     ///
@@ -65,19 +56,20 @@ impl Export {
     /// [`Kind::NotFound`] when there is no such directory or no /dev/fuse, [`Kind::Usage`] for what
     /// is no directory, [`Kind::Exists`] for one that is not empty, [`Kind::Busy`] when something is
     /// mounted there; [`Kind::Io`] when the system refuses to mount; those of the device.
-    pub fn mount(device: Arc<dyn Sparse>, mountpoint: &Path, options: &Options) -> Result<Self> {
-        let shown = Shown { device, is_read_only: options.is_read_only };
+    pub fn new(device: Arc<dyn Sparse>, mountpoint: &Path, options: &MountOptions) -> Result<Self> {
+        let content = DeviceFile { device, is_read_only: options.is_read_only };
         let config = config(options);
-        let failure = Arc::new(Mutex::new(None));
-        let files = Files::new(shown, options, Arc::clone(&failure))?;
+        let (failure, ended) = (Arc::default(), Arc::new(Stop::new()?));
+        let file_system =
+            FileSystem::new(content, options, Arc::clone(&failure), Arc::clone(&ended))?;
         let mountpoint = check_mountpoint(mountpoint)?;
         check_device()?;
-        let session = Session::new(files, &mountpoint, &config)
+        let session = Session::new(file_system, &mountpoint, &config)
             .and_then(Session::spawn)
             .map_err(|error| refused(&mountpoint, error))?;
         read_far_ahead(&mountpoint);
         let file = mountpoint.join(&options.name);
-        Ok(Export { session, mountpoint, file, failure })
+        Ok(Mount { session, mountpoint, file, failure, ended })
     }
 
     /// The path of the file.
@@ -91,36 +83,37 @@ impl Export {
     /// The first error of the device that a reader met; [`Kind::Busy`] when a program still had
     /// the file open: it is out of sight then, and ends with this process; [`Kind::Io`] as the
     /// system says.
-    pub fn serve(self, stop: &AtomicBool) -> Result<()> {
-        while !stop.load(Ordering::Relaxed) && !self.session.guard.is_finished() {
-            std::thread::sleep(GLANCE);
-        }
-        let Export { session, mountpoint, failure, .. } = self;
+    pub fn serve(self, stop: &Stop) -> Result<()> {
+        let Mount { session, mountpoint, failure, ended, .. } = self;
+        let waited = wait_readable(&[stop.as_fd(), ended.as_fd()], None);
         // Dropped, it would unmount once more (fuser 0.18 takes POLLERR for "mounted"), and hit a
         // file system that another process has mounted there since. The leak is a device that is
         // closed.
         let session = ManuallyDrop::new(session);
-        if session.guard.is_finished() || unmount(&mountpoint)? {
-            while !session.guard.is_finished() {
-                std::thread::sleep(GLANCE);
-            }
+        if unmount(&mountpoint, &ended)? {
+            ended.wait(Duration::MAX);
         } else {
             // Asks the helper that mounted.
             let joined = ManuallyDrop::into_inner(session).umount_and_join();
             joined.map_err(|error| Error::io("cannot unmount", &mountpoint, error))?;
         }
-        let failure = failure.lock().expect("no thread panics while it has a failure").take();
+        let failure = lock(&failure).take();
+        waited.map_err(|error| Error::io("cannot wait for the end", &mountpoint, error))?;
         failure.map_or(Ok(()), Err)
     }
 }
 
-/// Unmounts; `false` if this process may not. A program that is about to close the file, or that
-/// has inherited it a moment ago, gets a little time; then the mount is detached all the same.
-fn unmount(mountpoint: &Path) -> Result<bool> {
-    for _ in 0..PATIENCE {
+/// Unmounts, unless the session has ended, as it does when another process unmounts; `false` if this
+/// process may not. A program that is about to close the file, or that has inherited it a moment
+/// ago, gets a little time; then the mount is detached all the same.
+fn unmount(mountpoint: &Path, ended: &Stop) -> Result<bool> {
+    for _ in 0..UNMOUNT_ATTEMPTS {
+        if ended.is_set() {
+            return Ok(true);
+        }
         match rustix::mount::unmount(mountpoint, UnmountFlags::empty()) {
             Ok(()) => return Ok(true),
-            Err(Errno::BUSY) => std::thread::sleep(GLANCE),
+            Err(Errno::BUSY) => _ = ended.wait(UNMOUNT_RETRY),
             Err(Errno::PERM) => return Ok(false),
             // Another process has unmounted it already.
             Err(Errno::INVAL) => return Ok(true),
@@ -135,7 +128,7 @@ fn unmount(mountpoint: &Path) -> Result<bool> {
     }
 }
 
-fn config(options: &Options) -> Config {
+fn config(options: &MountOptions) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName("pinstripe".to_owned()),

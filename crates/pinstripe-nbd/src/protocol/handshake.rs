@@ -1,7 +1,8 @@
 //! The handshake: from the greeting to an export and the terms on which it is used.
 //!
-//! Invariant: every option but the choice of an export in the old way is answered, in the words of
-//! the protocol; a choice of block status holds only for the export for which it was made.
+//! Invariant: every option but the choice of an export in the old way (NBD_OPT_EXPORT_NAME) is
+//! answered, in the words of the protocol; a choice of block status holds only for the export for
+//! which it was made.
 
 use super::option::{self, ClientOption, OptionHead};
 use super::reply::ALLOCATION_ID;
@@ -38,7 +39,7 @@ mod info {
 
 /// An export as clients are told of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
+pub struct ExportInfo {
     /// Its name; an empty one is what a client gets that names none.
     pub name: String,
     /// For people.
@@ -67,7 +68,7 @@ pub enum Step {
 /// A handshake under way, behind the client's flags.
 #[derive(Debug)]
 pub struct Handshake<'a> {
-    offers: &'a [Offer],
+    exports: &'a [ExportInfo],
     wants_zeroes: bool,
     is_structured: bool,
     /// The export whose block status was chosen.
@@ -88,14 +89,14 @@ impl<'a> Handshake<'a> {
     ///
     /// # Errors
     /// [`Kind::Unsupported`] for a flag that was not offered: the connection is to be closed.
-    pub fn new(offers: &'a [Offer], flags: [u8; 4]) -> Result<Self> {
+    pub fn new(exports: &'a [ExportInfo], flags: [u8; 4]) -> Result<Self> {
         let flags = u32::from_be_bytes(flags);
         if flags & !(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
             return Err(Error::new(Kind::Unsupported, "a client sent unknown handshake flags")
                 .expected(format!("{:#x}", FIXED_NEWSTYLE | NO_ZEROES), format!("{flags:#x}")));
         }
         let wants_zeroes = flags & NO_ZEROES == 0;
-        Ok(Handshake { offers, wants_zeroes, is_structured: false, status_of: None })
+        Ok(Handshake { exports, wants_zeroes, is_structured: false, status_of: None })
     }
 
     /// Answers one option whose data are at hand; `None` for data that are too long to be taken.
@@ -108,7 +109,7 @@ impl<'a> Handshake<'a> {
         };
         let option = match ClientOption::decode(head.number, data) {
             Ok(option) => option,
-            // In the old way nothing can be refused.
+            // NBD_OPT_EXPORT_NAME: nothing can be refused.
             Err(_) if head.number == 1 => return Step::End,
             Err(error) => {
                 say(answer::INVALID, error.to_string().as_bytes());
@@ -116,15 +117,15 @@ impl<'a> Handshake<'a> {
             }
         };
         match option {
-            ClientOption::ExportName(name) => return self.begin_in_the_old_way(name, out),
+            ClientOption::ExportName(name) => return self.begin_by_export_name(name, out),
             ClientOption::Abort => {
                 say(answer::ACK, &[]);
                 return Step::End;
             }
             ClientOption::List => {
-                for offer in self.offers {
-                    let len = (offer.name.len() as u32).to_be_bytes();
-                    say(answer::SERVER, &[&len, offer.name.as_bytes()].concat());
+                for export in self.exports {
+                    let len = (export.name.len() as u32).to_be_bytes();
+                    say(answer::SERVER, &[&len, export.name.as_bytes()].concat());
                 }
                 say(answer::ACK, &[]);
             }
@@ -145,14 +146,14 @@ impl<'a> Handshake<'a> {
     }
 
     fn find(&self, name: &str) -> Option<usize> {
-        self.offers.iter().position(|offer| offer.name == name)
+        self.exports.iter().position(|export| export.name == name)
     }
 
-    fn begin_in_the_old_way(&self, name: &str, out: &mut Vec<u8>) -> Step {
+    fn begin_by_export_name(&self, name: &str, out: &mut Vec<u8>) -> Step {
         let Some(at) = self.find(name) else { return Step::End };
-        let offer = &self.offers[at];
-        out.extend_from_slice(&offer.bytes.to_be_bytes());
-        out.extend_from_slice(&self.transmission_flags(offer).to_be_bytes());
+        let export = &self.exports[at];
+        out.extend_from_slice(&export.bytes.to_be_bytes());
+        out.extend_from_slice(&self.transmission_flags(export).to_be_bytes());
         if self.wants_zeroes {
             out.resize(out.len() + OLD_ZEROES, 0);
         }
@@ -170,20 +171,20 @@ impl<'a> Handshake<'a> {
             say(answer::UNKNOWN, b"no export has this name");
             return Step::More;
         };
-        let offer = &self.offers[at];
+        let export = &self.exports[at];
         let mut tell = |kind: u16, data: &[u8]| {
             say(answer::INFO, &[&kind.to_be_bytes(), data].concat());
         };
-        let flags = self.transmission_flags(offer).to_be_bytes();
-        tell(info::EXPORT, &[&offer.bytes.to_be_bytes()[..], &flags].concat());
+        let flags = self.transmission_flags(export).to_be_bytes();
+        tell(info::EXPORT, &[&export.bytes.to_be_bytes()[..], &flags].concat());
         if wanted.contains(&info::NAME) {
-            tell(info::NAME, offer.name.as_bytes());
+            tell(info::NAME, export.name.as_bytes());
         }
-        if wanted.contains(&info::DESCRIPTION) && !offer.description.is_empty() {
-            tell(info::DESCRIPTION, offer.description.as_bytes());
+        if wanted.contains(&info::DESCRIPTION) && !export.description.is_empty() {
+            tell(info::DESCRIPTION, export.description.as_bytes());
         }
         // Told unasked as well: a client that does not look at it is answered all the same.
-        let sizes = [1, offer.preferred_bytes, REQUEST_BYTES_MAX].map(u32::to_be_bytes);
+        let sizes = [1, export.preferred_bytes, REQUEST_BYTES_MAX].map(u32::to_be_bytes);
         tell(info::BLOCK_SIZE, sizes.as_flattened());
         say(answer::ACK, &[]);
         if is_go { Step::Begin(at, self.terms(at)) } else { Step::More }
@@ -219,22 +220,22 @@ impl<'a> Handshake<'a> {
     }
 
     fn terms(&self, at: usize) -> Terms {
-        let offer = &self.offers[at];
+        let export = &self.exports[at];
         Terms {
-            bytes: offer.bytes,
-            is_read_only: offer.is_read_only,
+            bytes: export.bytes,
+            is_read_only: export.is_read_only,
             is_structured: self.is_structured,
             has_status: self.status_of == Some(at),
         }
     }
 
-    fn transmission_flags(&self, offer: &Offer) -> u16 {
+    fn transmission_flags(&self, export: &ExportInfo) -> u16 {
         let mut flags = can::HAS_FLAGS | can::FLUSH | can::FUA | can::MULTI_CONN;
-        flags |= match offer.is_read_only {
+        flags |= match export.is_read_only {
             true => can::READ_ONLY,
             false => can::TRIM | can::WRITE_ZEROES | can::FAST_ZERO,
         };
-        if offer.is_rotational {
+        if export.is_rotational {
             flags |= can::ROTATIONAL;
         }
         if self.is_structured {

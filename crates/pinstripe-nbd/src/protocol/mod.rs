@@ -8,8 +8,8 @@
 //! BLOCK_STATUS, which every client of today speaks. Fixed newstyle only; no TLS and no extended
 //! headers, both of which a client is told in the protocol's own words.
 //!
-//! Invariants: numbers are big-endian; no length of a client is believed before it was compared
-//! with a limit of this file; whatever a client sends, it is answered or refused, never a panic.
+//! Invariants: numbers are big-endian; every length that a client sends is compared with a limit of
+//! this file before it is used; any bytes of a client are answered or refused, never a panic.
 //!
 //! Never here: sockets, devices, and who may connect.
 
@@ -18,7 +18,7 @@ mod option;
 mod reply;
 mod request;
 
-pub use handshake::{Handshake, Offer, Step, greeting};
+pub use handshake::{ExportInfo, Handshake, Step, greeting};
 pub use option::{ClientOption, OptionHead};
 pub use reply::{Extent, Form, hole, number_of, status};
 pub use request::{Command, Request, Terms};

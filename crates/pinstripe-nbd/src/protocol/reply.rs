@@ -62,7 +62,7 @@ impl Form {
         }
     }
 
-    /// Adds the word that a request was carried out.
+    /// Adds the reply to a request that was carried out.
     pub fn done(self, out: &mut Vec<u8>, cookie: u64) {
         match self {
             Form::Simple => simple(out, cookie, 0),
@@ -70,7 +70,7 @@ impl Form {
         }
     }
 
-    /// Adds the word that a request failed, with a text for people where there is room for one,
+    /// Adds the reply to a request that failed, with a text for people where there is room for one,
     /// and the place where a read failed, if it is known.
     pub fn error(self, out: &mut Vec<u8>, cookie: u64, number: u32, text: &str, at: Option<u64>) {
         if self == Form::Simple {

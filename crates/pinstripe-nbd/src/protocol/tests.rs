@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use pinstripe_base::error::Kind;
 
-fn offers() -> Vec<Offer> {
-    let offer = |name: &str, is_read_only| Offer {
+fn exports() -> Vec<ExportInfo> {
+    let export = |name: &str, is_read_only| ExportInfo {
         name: name.to_owned(),
         description: "for a test".to_owned(),
         bytes: 1 << 20,
@@ -12,7 +12,7 @@ fn offers() -> Vec<Offer> {
         is_rotational: false,
         preferred_bytes: 4096,
     };
-    vec![offer("", false), offer("second", true)]
+    vec![export("", false), export("second", true)]
 }
 
 /// A string behind its length.
@@ -62,17 +62,17 @@ fn request(command: u16, flags: u16, offset: u64, len: u32) -> Request {
 #[test]
 fn the_greeting_is_that_of_fixed_newstyle() {
     assert_eq!(&greeting(), b"NBDMAGICIHAVEOPT\0\x03");
-    let offers = offers();
+    let exports = exports();
     for (flags, is_known) in [(0u32, true), (1, true), (3, true), (4, false), (1 << 31, false)] {
-        let handshake = Handshake::new(&offers, flags.to_be_bytes());
+        let handshake = Handshake::new(&exports, flags.to_be_bytes());
         assert_eq!(handshake.is_ok(), is_known, "{flags}");
     }
 }
 
 #[test]
 fn an_export_is_described_and_chosen() {
-    let offers = offers();
-    let mut handshake = Handshake::new(&offers, [0, 0, 0, 3]).unwrap();
+    let exports = exports();
+    let mut handshake = Handshake::new(&exports, [0, 0, 0, 3]).unwrap();
     assert_eq!(
         ask(&mut handshake, 3, &[]),
         (Step::More, vec![(3, 2, text("")), (3, 2, text("second")), (3, 1, vec![])])
@@ -96,9 +96,9 @@ fn an_export_is_described_and_chosen() {
 
 #[test]
 fn the_old_way_of_choosing_has_zeros_behind_it() {
-    let offers = offers();
+    let exports = exports();
     for (flags, bytes) in [(1, 134), (3, 10)] {
-        let mut handshake = Handshake::new(&offers, [0, 0, 0, flags]).unwrap();
+        let mut handshake = Handshake::new(&exports, [0, 0, 0, flags]).unwrap();
         let mut out = Vec::new();
         let head = OptionHead { number: 1, bytes: 0 };
         assert!(matches!(handshake.answer(head, Some(b""), &mut out), Step::Begin(0, _)));
@@ -109,8 +109,8 @@ fn the_old_way_of_choosing_has_zeros_behind_it() {
 
 #[test]
 fn block_status_is_chosen_for_one_export_after_structured_replies() {
-    let offers = offers();
-    let mut handshake = Handshake::new(&offers, [0, 0, 0, 3]).unwrap();
+    let exports = exports();
+    let mut handshake = Handshake::new(&exports, [0, 0, 0, 3]).unwrap();
     let set = |name: &str, query: &str| [text(name), vec![0, 0, 0, 1], text(query)].concat();
     let (_, said) = ask(&mut handshake, 10, &set("", "base:allocation"));
     assert_eq!(said[0].1, (1 << 31) + 3);
@@ -127,8 +127,8 @@ fn block_status_is_chosen_for_one_export_after_structured_replies() {
 
 #[test]
 fn what_is_not_known_or_makes_no_sense_is_refused_in_words() {
-    let offers = offers();
-    let mut handshake = Handshake::new(&offers, [0, 0, 0, 3]).unwrap();
+    let exports = exports();
+    let mut handshake = Handshake::new(&exports, [0, 0, 0, 3]).unwrap();
     let long = text(&"x".repeat(NAME_BYTES_MAX + 1));
     let many = [&text("")[..], &[0xff; 4]].concat();
     for (number, data, kind) in [
@@ -257,8 +257,8 @@ proptest! {
         flags: [u8; 4],
         options in prop::collection::vec((0u32..13, prop::collection::vec(0u8..4, 0..40)), 0..8),
     ) {
-        let offers = offers();
-        if let Ok(mut handshake) = Handshake::new(&offers, flags) {
+        let exports = exports();
+        if let Ok(mut handshake) = Handshake::new(&exports, flags) {
             for (number, data) in options {
                 let (step, said) = match number {
                     1 => continue,

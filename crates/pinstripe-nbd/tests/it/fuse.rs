@@ -5,12 +5,13 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::Stop;
 use pinstripe_io::device::{Caps, Device, MemoryDevice, Run, Space, Sparse};
-use pinstripe_nbd::fuse::{Export, Options};
+use pinstripe_nbd::fuse::{Mount, MountOptions};
 use pinstripe_testing::skipped;
+use rustix::mount::{UnmountFlags, unmount};
 
 const BYTES: u64 = 8 << 20;
 
@@ -64,8 +65,8 @@ impl Sparse for Broken {
     }
 }
 
-fn options() -> Options {
-    Options { name: "zeros".to_owned(), threads: 2, is_read_only: true, may_change: true }
+fn options() -> MountOptions {
+    MountOptions { name: "zeros".to_owned(), threads: 2, is_read_only: true, may_change: true }
 }
 
 #[test]
@@ -74,19 +75,19 @@ fn an_error_of_the_device_reaches_its_reader_and_its_server() {
     let here = tempfile::tempdir().unwrap();
     let memory = MemoryDevice::new("broken");
     memory.set_len(BYTES).unwrap();
-    let export = match Export::mount(Arc::new(Broken(memory)), here.path(), &options()) {
-        Ok(export) => export,
+    let mount = match Mount::new(Arc::new(Broken(memory)), here.path(), &options()) {
+        Ok(mount) => mount,
         Err(error) => return skipped(test, &format!("mounting: {error}")),
     };
-    let file = File::open(export.file()).unwrap();
-    let stop = &AtomicBool::new(false);
+    let file = File::open(mount.file()).unwrap();
+    let stop = &Stop::new().unwrap();
     let told = std::thread::scope(|scope| {
-        let served = scope.spawn(|| export.serve(stop));
+        let served = scope.spawn(|| mount.serve(stop));
         let mut read = [7; 4096];
         let before = file.read_at(&mut read, 4096);
         let behind = file.read_at(&mut [0; 4096], BYTES - 4096);
         drop(file);
-        stop.store(true, Ordering::Relaxed);
+        stop.set();
         assert_eq!(before.unwrap(), 4096);
         assert_eq!(read, [0; 4096]);
         assert_eq!(behind.unwrap_err().raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
@@ -94,5 +95,29 @@ fn an_error_of_the_device_reaches_its_reader_and_its_server() {
     });
     let error = told.unwrap_err();
     assert_eq!((error.kind(), error.what()), (Kind::Changed, "broke off"));
+    assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn serving_ends_when_another_unmounts() {
+    let test = "serving_ends_when_another_unmounts";
+    let here = tempfile::tempdir().unwrap();
+    let memory = MemoryDevice::new("memory");
+    memory.set_len(BYTES).unwrap();
+    let mount = match Mount::new(Arc::new(memory), here.path(), &options()) {
+        Ok(mount) => mount,
+        Err(error) => return skipped(test, &format!("mounting: {error}")),
+    };
+    let stop = &Stop::new().unwrap();
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| mount.serve(stop));
+        let unmounted = unmount(here.path(), UnmountFlags::empty());
+        if let Err(errno) = unmounted {
+            stop.set();
+            skipped(test, &format!("unmounting: {errno}"));
+        }
+        served.join().unwrap().unwrap();
+        assert_eq!(stop.is_set(), unmounted.is_err());
+    });
     assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0);
 }

@@ -50,3 +50,30 @@ fn damage_to_what_a_killed_backup_left_is_no_loss() {
     ];
     holds(5408, 5, 2, operations);
 }
+
+/// A pack of a killed backup lacked more than parity replaces, and so was not moved to the new
+/// member as it was.
+#[test]
+fn a_member_is_replaced_whatever_a_killed_backup_left() {
+    let cut = End::PowerCut(Cut::after(34), 15143774344628266821);
+    let operations = vec![
+        Operation::Backup { source: 1, end: End::Whole },
+        Operation::Backup { source: 1, end: End::Whole },
+        Operation::Backup { source: 0, end: cut },
+        Operation::Repair { end: End::Whole },
+        Operation::Destroy { member: 3 },
+        Operation::SwapMember { member: 6, end: End::Whole },
+    ];
+    holds(20441, 5, 2, operations);
+}
+
+/// gc met damage again and again, and never came to the sessions.
+#[test]
+fn sessions_of_the_dead_end_whatever_else_gc_meets() {
+    let cut = End::PowerCut(Cut::after(82), 12814275185008745176);
+    let troubled =
+        Operation::TroubledBackup { source: 1, member: 12, trouble: Trouble::Fails, after: 7 };
+    let damage = Operation::Damage { member: 4, seed: 6958730487056953871 };
+    let operations = vec![Operation::Backup { source: 0, end: cut }, troubled, damage];
+    holds(40672, 2, 1, operations);
+}

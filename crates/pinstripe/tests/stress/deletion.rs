@@ -221,6 +221,8 @@ impl World {
                 let is_infirm = self.kept.iter().any(|kept| !kept.firm);
                 let few = self.health.len() <= 2 * self.parity && self.absent() > 0;
                 let is_right = match error.kind() {
+                    // The only copy of a snapshot was damaged before its writer made a second one.
+                    Kind::Refused if self.give_up_as_told(error) => true,
                     Kind::Refused => few || is_infirm || !self.can_write(),
                     Kind::TooManyLosses => !self.can_write(),
                     Kind::Busy => is_beside,
@@ -244,6 +246,18 @@ impl World {
             let _ = fs::remove_file(member.join(place));
         }
         true
+    }
+
+    /// Forgets the snapshot that an error says can only be given up, if its writer never ended;
+    /// whether it said so.
+    fn give_up_as_told(&self, error: &Error) -> bool {
+        let advice = error.advice_text().unwrap_or_default();
+        let named = advice.rsplit_once("pinstripe forget ").map(|(_, name)| name);
+        let Some(id) = named.and_then(SnapshotId::from_hex).filter(|_| self.damaged) else {
+            return false;
+        };
+        let is_firm = self.kept.iter().any(|kept| kept.id() == id && kept.firm);
+        !is_firm && forget_named(&self.store(), id).is_ok()
     }
 
     /// A gc and something else at once, each a process of its own.

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pinstripe_array::geometry::Level;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::Stop;
 use pinstripe_io::device::Device;
 use pinstripe_nbd::{Address, Export, Server, Settings as NbdSettings};
 use serde_json::Value;
@@ -31,7 +31,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
     let server = Server::bind(&[address]).map_err(text)?;
     let export = Export::sparse("", Arc::clone(&volume) as Arc<dyn pinstripe_io::device::Sparse>);
     let exports = [export];
-    let (stop, monitor) = (AtomicBool::new(false), Monitor::default());
+    let (stop, monitor) = (Stop::new().map_err(text)?, Monitor::default());
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let measured: Result<()> = std::thread::scope(|scope| {
         let serving =
@@ -44,7 +44,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
             Ok(())
         };
         let done = rounds();
-        stop.store(true, Ordering::Relaxed);
+        stop.set();
         serving.join().map_err(|_| "the server panicked".to_owned())?.map_err(text)?;
         done
     });

@@ -51,7 +51,7 @@ impl Args {
         let mut shared = 0;
         for (number, one) in self.devices.iter().enumerate() {
             for other in &self.devices[number + 1..] {
-                let probed = probe([one, other], effort, &stop)?;
+                let probed = probe([one, other], effort, stop.as_flag())?;
                 shared += u64::from(is_shared(&probed));
                 run.screen.event(&Event::new("pair").with_fields(&probed))?;
                 for line in lines(&probed) {

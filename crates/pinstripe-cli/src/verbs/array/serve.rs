@@ -7,7 +7,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_nbd::{Address, Settings};
 
-use super::serving::{Means, Serving, serve};
+use super::serving::{ServeContext, Serving, serve};
 use crate::args::parsed;
 use crate::escape;
 use crate::event::Event;
@@ -73,13 +73,13 @@ impl Args {
             threads,
         };
         let stop = signals::catch()?;
-        let means = Means {
+        let context = ServeContext {
             register: &super::register()?,
             faults: &run.common.fault_plan(),
             monitor: &run.monitor,
-            stop: &stop,
+            stop,
         };
-        serve(&serving, &means, &mut |served, bytes| {
+        serve(&serving, &context, &mut |served, bytes| {
             let event = Event::new("serving").with("name", &*self.name).with("bytes", bytes);
             // A failure is remembered and told at the end.
             let _ = run.screen.event(&event.with("exports", served.exports.clone()));

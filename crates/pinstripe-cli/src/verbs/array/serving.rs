@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pinstripe_array::control::{Answer, Control, Lines};
@@ -15,14 +14,15 @@ use pinstripe_array::ops::request::{Failure, Reply, Request};
 use pinstripe_array::ops::{Register, md};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::Stop;
 use pinstripe_io::device::Sparse;
 use pinstripe_io::fault::Plan;
 use pinstripe_nbd::{self as nbd, Address, Server, fuse};
 
-use crate::together::{Job, together};
+use crate::together::{Job, run_until_first_exit};
 
 /// The interval at which an array is examined for events.
-const LOOK: Duration = Duration::from_millis(100);
+const EVENTS_POLL: Duration = Duration::from_millis(100);
 
 /// The way an array is served.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ pub struct Serving {
 }
 
 /// The resources that serving uses.
-pub struct Means<'a> {
+pub struct ServeContext<'a> {
     /// The register of arrays.
     pub register: &'a Register,
     /// Faults that are planned for members.
@@ -52,7 +52,7 @@ pub struct Means<'a> {
     /// Receives problems.
     pub monitor: &'a Monitor,
     /// Set by any thread to end it.
-    pub stop: &'a AtomicBool,
+    pub stop: &'a Stop,
 }
 
 /// Serves an array until `stop` is set or a client asks for the end, and then closes it in order.
@@ -63,18 +63,18 @@ pub struct Means<'a> {
 /// reason why it could not be closed in order.
 pub fn serve(
     serving: &Serving,
-    means: &Means<'_>,
+    context: &ServeContext<'_>,
     ready: &mut dyn FnMut(&Served, u64),
 ) -> Result<()> {
-    let entry = means.register.read(&serving.name)?;
-    let control = Control::bind(&means.register.socket(&serving.name)?)?;
+    let entry = context.register.read(&serving.name)?;
+    let control = Control::bind(&context.register.socket(&serving.name)?)?;
     let (device, desk): (Arc<dyn Sparse>, Box<dyn Answers>) = match entry.metadata {
         Metadata::Pinstripe => {
-            let desk = start(&serving.name, means.register, means.faults, means.monitor)?;
+            let desk = start(&serving.name, context.register, context.faults, context.monitor)?;
             (Arc::clone(&desk.volume) as _, Box::new(desk))
         }
         Metadata::Md => {
-            let desk = md::open(&entry, serving.writes_md, false, means.faults, means.monitor)?;
+            let desk = md::open(&entry, serving.writes_md, false, context.faults, context.monitor)?;
             (Arc::clone(&desk.array) as _, Box::new(desk))
         }
     };
@@ -84,7 +84,7 @@ pub fn serve(
         let served = exports.reached();
         desk.served_as(served.clone());
         ready(&served, exports.bytes);
-        exports.serve(serving, means, &*desk, &control)
+        exports.serve(serving, context, &*desk, &control)
     });
     let closed = desk.close();
     drop(desk);
@@ -101,7 +101,7 @@ struct Exports {
     bytes: u64,
     nbd: Option<Server>,
     devices: [nbd::Export; 2],
-    file: Option<fuse::Export>,
+    file: Option<fuse::Mount>,
 }
 
 impl Exports {
@@ -115,13 +115,13 @@ impl Exports {
             if is_read_only { export.read_only() } else { export }
         });
         let bytes = device.len()?;
-        let options = fuse::Options {
+        let options = fuse::MountOptions {
             name: serving.name.clone(),
             threads: serving.threads,
             is_read_only,
             may_change: true,
         };
-        let mount = |at: &PathBuf| fuse::Export::mount(device, at, &options);
+        let mount = |at: &PathBuf| fuse::Mount::new(device, at, &options);
         let file = serving.fuse.as_ref().map(mount).transpose()?;
         Ok(Exports { bytes, nbd, devices, file })
     }
@@ -135,58 +135,61 @@ impl Exports {
     fn serve(
         self,
         serving: &Serving,
-        means: &Means<'_>,
+        context: &ServeContext<'_>,
         desk: &dyn Answers,
         control: &Control,
     ) -> Result<()> {
         let Exports { nbd, devices, file, .. } = self;
-        let (stop, devices) = (means.stop, &devices);
-        let answer = |text: &str, lines: &Lines<'_>| attend(desk, text, lines, stop);
+        let (stop, devices) = (context.stop, &devices);
+        let answer = |text: &str, lines: &Lines<'_>| answer_line(desk, text, lines, stop);
         let mut jobs: Vec<Job<'_>> = vec![Box::new(|| control.serve(stop, &answer))];
         if let Some(server) = &nbd {
             let settings = &serving.settings;
-            jobs.push(Box::new(move || server.serve(devices, settings, means.monitor, stop)));
+            jobs.push(Box::new(move || server.serve(devices, settings, context.monitor, stop)));
         }
         if let Some(file) = file {
             jobs.push(Box::new(move || file.serve(stop)));
         }
-        together(stop, jobs)
+        run_until_first_exit(stop, jobs)
     }
 }
 
 /// Answers one line.
-fn attend(desk: &dyn Answers, text: &str, lines: &Lines<'_>, stop: &AtomicBool) -> Answer {
+fn answer_line(desk: &dyn Answers, text: &str, lines: &Lines<'_>, stop: &Stop) -> Answer {
     let reply = match serde_json::from_str(text) {
         Ok(Request::Stop) => {
-            stop.store(true, Ordering::Relaxed);
-            return Answer::AtTheEnd;
+            stop.set();
+            return Answer::Deferred;
         }
         Ok(Request::Events) => {
             // A client that follows events ends by disconnecting, which is no error.
             let _ = tell_events(desk, lines);
-            return Answer::Given;
+            return Answer::Sent;
         }
         Ok(request) => desk.answer(&request),
         Err(error) => Err(Error::new(Kind::Unsupported, format!("no request: {error}"))),
     };
     let reply = reply.unwrap_or_else(|error| Reply::Failed(Failure::from(&error)));
     let _ = lines.send(&line(&reply));
-    Answer::Given
+    Answer::Sent
 }
 
 fn tell_events(desk: &dyn Answers, lines: &Lines<'_>) -> Result<()> {
     let mut before = desk.detail();
     // The first line promises that every later change is reported.
     lines.send(&line(&Reply::Detail(Box::new(before.clone()))))?;
-    while !lines.is_over() {
-        std::thread::sleep(LOOK);
+    loop {
+        let is_over = lines.is_over_within(EVENTS_POLL);
+        // Once more at the end, for what happened since the last time.
         let now = desk.detail();
         for event in between(&before, &now) {
             lines.send(&line(&Reply::Event(event)))?;
         }
+        if is_over {
+            return Ok(());
+        }
         before = now;
     }
-    Ok(())
 }
 
 fn line(reply: &Reply) -> String {

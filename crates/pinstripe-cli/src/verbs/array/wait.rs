@@ -33,7 +33,7 @@ impl Args {
             return Ok(Ending::done(Event::default()));
         };
         let stop = signals::catch()?;
-        let detail = work::follow(run, &mut Reached::There(client), &stop)?;
+        let detail = work::follow(run, &mut Reached::There(client), stop.as_flag())?;
         for line in status::lines(&detail) {
             run.screen.say(&line);
         }

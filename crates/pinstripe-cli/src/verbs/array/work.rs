@@ -82,7 +82,7 @@ pub fn conclude(
     let stop = signals::catch()?;
     let followed = match patience.no_wait {
         true => reached.detail(),
-        false => follow(run, &mut reached, &stop),
+        false => follow(run, &mut reached, stop.as_flag()),
     };
     let is_served = reached.is_served();
     let closed = reached.close();

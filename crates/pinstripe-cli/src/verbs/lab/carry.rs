@@ -32,7 +32,7 @@ pub fn carry_out(
         let left = escape::path(&left);
         run.monitor.note(&format!("{left} is left over from a killed run: remove it"));
     }
-    let live = Arc::new(Live::new(signals::catch()?));
+    let live = Arc::new(Live::new(Arc::clone(signals::catch()?.as_flag())));
     let watch = Watch::start(run, &live);
     let mut told = 0;
     let mut each = |results: &Results| {

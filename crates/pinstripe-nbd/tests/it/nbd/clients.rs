@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::Stop;
 use pinstripe_io::device::{Access, Device, FileDevice, MemoryDevice, Policy};
 use pinstripe_nbd::{Export, Server, Settings};
 
@@ -96,14 +96,14 @@ fn nbdinfo_comes_by_tcp() {
     let memory = MemoryDevice::new("memory");
     memory.write_at(0, &noise(1, 5 * MIB)).unwrap();
     let exports = [Export::sparse("", Arc::new(memory))];
-    let (monitor, stop) = (Monitor::default(), AtomicBool::new(false));
+    let (monitor, stop) = (Monitor::default(), Stop::new().unwrap());
     let server = Server::bind(&["tcp:127.0.0.1:0".parse().unwrap()]).unwrap();
     let address = server.addresses()[0].to_string();
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| server.serve(&exports, &Settings::default(), &monitor, &stop));
         let uri = format!("nbd://{}", address.strip_prefix("tcp:").unwrap());
         let said = Command::new("nbdinfo").args(["--size", &uri]).output().unwrap();
-        stop.store(true, Ordering::Relaxed);
+        stop.set();
         assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), (5 * MIB).to_string());
         serving.join().unwrap().unwrap();
     });

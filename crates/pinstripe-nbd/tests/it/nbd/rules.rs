@@ -1,10 +1,10 @@
 //! The answers to a client that keeps the rules.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::sync::Stop;
 use pinstripe_io::device::{Access, Device, FileDevice, NullDevice, Policy, SharedDevice, Sparse};
 use pinstripe_io::fault::{CutDevice, FaultyDevice, Power};
 use pinstripe_nbd::{Address, Export, Server, Settings, serve_socket};
@@ -112,7 +112,7 @@ fn what_was_begun_before_the_stop_is_answered() {
     let exports = [Export::new("", Arc::new(gate.clone()))];
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    let stop = AtomicBool::new(false);
+    let stop = Stop::new().unwrap();
     let server = Server::bind(&[Address::Unix(path.clone())]).unwrap();
     std::thread::scope(|scope| {
         let monitor = Monitor::default();
@@ -124,7 +124,7 @@ fn what_was_begun_before_the_stop_is_answered() {
         client.request(READ, 0, 2, 10, 10);
         assert_eq!(client.simple().0, 2); // So the first has been taken as well.
         client.take(10);
-        stop.store(true, Ordering::Relaxed);
+        stop.set();
         assert!(idle.is_cut_off());
         gate.open();
         assert_eq!(client.simple(), (1, 0));

@@ -104,7 +104,7 @@ fn requests_that_make_no_sense_are_refused_one_by_one() {
 }
 
 #[test]
-fn whoever_speaks_no_protocol_is_cut_off() {
+fn a_client_that_speaks_no_protocol_is_cut_off() {
     beside_a_good_one(Settings::default(), |path| {
         let mut garbage = Raw::ready(path, "", false);
         garbage.say(&[0xa5; 28]);
@@ -123,7 +123,7 @@ fn whoever_speaks_no_protocol_is_cut_off() {
 }
 
 #[test]
-fn whoever_goes_in_the_middle_changes_nothing() {
+fn a_client_that_goes_in_the_middle_changes_nothing() {
     beside_a_good_one(Settings::default(), |path| {
         for sent in [0, 1, 5_000, 199_999] {
             let mut client = Raw::ready(path, "", false);
@@ -142,7 +142,7 @@ fn whoever_goes_in_the_middle_changes_nothing() {
 }
 
 #[test]
-fn whoever_is_stuck_in_the_middle_is_cut_off() {
+fn a_client_that_is_stuck_in_the_middle_is_cut_off() {
     let silent = |path: &Path| {
         let mut client = Raw::dial(path);
         client.take(18);

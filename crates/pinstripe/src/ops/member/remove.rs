@@ -91,6 +91,10 @@ pub(super) fn plan_for(store: &Store, number: usize, preferred: Option<usize>) -
     let places = takers.len() + absent;
     let holders: BTreeMap<_, _> = spreads.iter().map(|it| (it.name, &it.holders)).collect();
     moves.retain(|one| {
+        // A new member takes this one's slot: the set lacks as much as before.
+        if Some(one.to) == preferred {
+            return true;
+        }
         let holders: Vec<usize> = holders[&one.name].keys().copied().collect();
         let geometry = geometry_of(store, one.name, &holders);
         // Index runs are derived.

@@ -12,31 +12,32 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// Bytes taken from a socket at a time: many requests, or many small writes.
-const INBOX_BYTES: usize = 128 << 10;
+const RECEIVE_BYTES: usize = 128 << 10;
 
 /// Bytes that came and were not used yet.
-pub(super) struct Inbox<'a> {
+pub(super) struct ReceiveBuffer<'a> {
     socket: &'a OwnedFd,
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
     /// When the present message has to be complete.
     deadline: Option<Instant>,
-    stop: &'a AtomicBool,
+    is_ending: &'a AtomicBool,
 }
 
-impl<'a> Inbox<'a> {
-    /// An inbox of a socket, usable until `stop` is set.
-    pub fn new(socket: &'a OwnedFd, stop: &'a AtomicBool) -> Self {
-        let bytes = vec![0; INBOX_BYTES].into_boxed_slice();
-        Inbox { socket, bytes, start: 0, end: 0, deadline: None, stop }
+impl<'a> ReceiveBuffer<'a> {
+    /// A buffer of a socket, usable until `is_ending` is set. The server then shuts the socket down
+    /// for reading, which wakes the thread that waits here.
+    pub fn new(socket: &'a OwnedFd, is_ending: &'a AtomicBool) -> Self {
+        let bytes = vec![0; RECEIVE_BYTES].into_boxed_slice();
+        ReceiveBuffer { socket, bytes, start: 0, end: 0, deadline: None, is_ending }
     }
 
     /// From now on all must have come when `time` is over.
     ///
     /// # Errors
     /// As the system says.
-    pub fn expect_within(&mut self, time: Duration) -> Result<()> {
+    pub fn set_deadline(&mut self, time: Duration) -> Result<()> {
         self.deadline = Some(clock::monotonic() + time);
         self.set_timeout(time)
     }
@@ -46,7 +47,7 @@ impl<'a> Inbox<'a> {
     ///
     /// # Errors
     /// As the system says.
-    pub fn be_patient(&mut self, time: Duration) -> Result<()> {
+    pub fn set_stall_timeout(&mut self, time: Duration) -> Result<()> {
         self.deadline = None;
         self.set_timeout(time)
     }
@@ -65,8 +66,8 @@ impl<'a> Inbox<'a> {
     /// the first of them.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`] when that came after the first; [`Kind::Io`] when the client lost its
-    /// tongue, and as the system says.
+    /// [`Kind::Interrupted`] when that came after the first; [`Kind::Io`] when the
+    /// client stopped in the middle, and as the system says.
     pub fn take<const N: usize>(&mut self) -> Result<Option<[u8; N]>> {
         while !self.holds(N) {
             let is_begun = self.end > self.start;
@@ -87,7 +88,7 @@ impl<'a> Inbox<'a> {
         Ok(Some(taken))
     }
 
-    /// Fills `into`, past the inbox where it has no more.
+    /// Fills `into`, past this buffer where it has no more.
     ///
     /// # Errors
     /// As of [`take`](Self::take).
@@ -131,10 +132,10 @@ impl<'a> Inbox<'a> {
         is_begun: bool,
         into: impl FnOnce(&'b mut Self) -> &'b mut [u8],
     ) -> Result<usize> {
-        let (socket, stop, deadline) = (self.socket, self.stop, self.deadline);
+        let (socket, is_ending, deadline) = (self.socket, self.is_ending, self.deadline);
         let into = into(self);
         loop {
-            if stop.load(Ordering::Relaxed) {
+            if is_ending.load(Ordering::Relaxed) {
                 return Ok(0);
             }
             match recv(socket, &mut *into, RecvFlags::empty()) {

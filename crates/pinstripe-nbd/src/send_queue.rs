@@ -6,12 +6,13 @@
 use std::io::IoSlice;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 
-use super::memory::{Buffer, HEAD_ROOM};
+use crate::memory::{Buffer, HEAD_ROOM};
+use pinstripe_base::sync::{lock, wait};
 
 /// Packets that may wait; a thread with one more waits for room.
 const PACKETS: usize = 256;
@@ -34,10 +35,11 @@ pub(super) struct Chunk {
     pub data: Range<usize>,
 }
 
-pub(super) struct Outbox<'a> {
+/// Replies of one connection that wait to be sent.
+pub(super) struct SendQueue<'a> {
     socket: &'a OwnedFd,
     state: Mutex<State>,
-    /// Told when there is room.
+    /// Notifies that there is room.
     sent: Condvar,
 }
 
@@ -50,9 +52,9 @@ struct State {
     is_broken: bool,
 }
 
-impl<'a> Outbox<'a> {
+impl<'a> SendQueue<'a> {
     pub fn new(socket: &'a OwnedFd) -> Self {
-        Outbox { socket, state: Mutex::default(), sent: Condvar::new() }
+        SendQueue { socket, state: Mutex::default(), sent: Condvar::new() }
     }
 
     /// Puts a packet in without sending it, unless there are many; says how many there are.
@@ -61,7 +63,7 @@ impl<'a> Outbox<'a> {
         while state.packets.len() >= PACKETS {
             if state.is_sending {
                 state.waiting += 1;
-                state = self.sent.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = wait(&self.sent, state);
                 state.waiting -= 1;
             } else {
                 self.send_all(state);
@@ -140,7 +142,7 @@ impl<'a> Outbox<'a> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::export::{Event, Export};
-use super::memory::Buffer;
-use super::outbox::{Chunk, Packet};
-use super::queue::Job;
+use crate::export::{Event, Export};
+use crate::memory::Buffer;
 use crate::protocol::{self, Command, Extent, Form, Request, flag};
+use crate::queue::Job;
+use crate::send_queue::{Chunk, Packet};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::Space;
@@ -25,11 +25,12 @@ struct Zeros([u8; 256 << 10]);
 static ZEROS: Zeros = Zeros([0; 256 << 10]);
 
 /// The context in which requests are carried out: an export and the form of replies.
-pub(super) struct Carrier<'a> {
+pub(super) struct RequestExecutor<'a> {
     pub export: &'a Export,
     pub form: Form,
     pub monitor: &'a Monitor,
-    pub stop: &'a AtomicBool,
+    /// Set when the server ends.
+    pub is_ending: &'a AtomicBool,
 }
 
 /// Why a request was not carried out, and where, if that is known.
@@ -44,11 +45,11 @@ impl From<Error> for Failure {
     }
 }
 
-impl Carrier<'_> {
+impl RequestExecutor<'_> {
     /// Carries out a request that was checked, and has its memory.
-    pub fn carry(&self, job: Job) -> Packet {
+    pub fn execute(&self, job: Job) -> Packet {
         let Job { request, buffer } = job;
-        match self.try_carry(&request, buffer) {
+        match self.try_execute(&request, buffer) {
             Ok(packet) => {
                 self.export.count(&request);
                 packet
@@ -87,7 +88,7 @@ impl Carrier<'_> {
         Packet::Short(reply)
     }
 
-    fn try_carry(&self, request: &Request, buffer: Option<Buffer>) -> Result<Packet, Failure> {
+    fn try_execute(&self, request: &Request, buffer: Option<Buffer>) -> Result<Packet, Failure> {
         let device = self.export.device();
         // Those of a flush may be any.
         let range = request.offset..request.offset.saturating_add(request.len.into());
@@ -175,7 +176,7 @@ impl Carrier<'_> {
         let mut at = range.start;
         while at < range.end {
             // It may be gigabytes.
-            if self.stop.load(Ordering::Relaxed) {
+            if self.is_ending.load(Ordering::Relaxed) {
                 return Err(Error::new(Kind::Interrupted, "the server is shutting down"));
             }
             let bytes = (range.end - at).min(ZEROS.0.len() as u64);

@@ -7,14 +7,14 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Space, Sparse};
 
 /// The content of the file.
-pub struct Shown {
+pub struct DeviceFile {
     /// The device.
     pub device: Arc<dyn Sparse>,
     /// Whether nothing may be written.
     pub is_read_only: bool,
 }
 
-impl Shown {
+impl DeviceFile {
     /// Writes within the length.
     ///
     /// # Errors

@@ -21,22 +21,22 @@ const SHORT_BYTES: u32 = 64 << 10;
 
 /// Measured times of a connection's requests: reads and writes, each by itself.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(super) struct InlineHeuristic {
     quick_reads: AtomicU32,
     quick_writes: AtomicU32,
 }
 
-impl Pace {
+impl InlineHeuristic {
     /// Whether a request is expected to be over at once.
     pub fn is_quick(&self, request: &Request) -> bool {
         self.of(request).is_some_and(|quick| quick.load(Ordering::Relaxed) >= CONFIDENCE)
     }
 
     /// Does what carries out a request, and learns from it.
-    pub fn measure<T>(&self, request: &Request, carry: impl FnOnce() -> T) -> T {
-        let Some(quick) = self.of(request) else { return carry() };
+    pub fn measure<T>(&self, request: &Request, execute: impl FnOnce() -> T) -> T {
+        let Some(quick) = self.of(request) else { return execute() };
         let before = clock::monotonic();
-        let result = carry();
+        let result = execute();
         self.learn(quick, before, clock::monotonic());
         result
     }
@@ -70,24 +70,24 @@ mod tests {
     fn quick_ones_make_confident_and_a_slow_one_careful() {
         let request = |command, flags, len| Request { command, flags, cookie: 0, offset: 0, len };
         let read = request(Command::Read, 0, 4096);
-        let pace = Pace::default();
-        let quick = pace.of(&read).unwrap();
+        let heuristic = InlineHeuristic::default();
+        let quick = heuristic.of(&read).unwrap();
         let now = clock::monotonic();
         for _ in 0..CONFIDENCE {
-            assert!(!pace.is_quick(&read));
-            pace.learn(quick, now, now + QUICK);
+            assert!(!heuristic.is_quick(&read));
+            heuristic.learn(quick, now, now + QUICK);
         }
-        assert!(pace.is_quick(&read));
+        assert!(heuristic.is_quick(&read));
         for other in [
             request(Command::Write, 0, 4096),
             request(Command::Read, 0, SHORT_BYTES + 1),
             request(Command::Read, flag::FUA, 1),
             request(Command::Flush, 0, 0),
         ] {
-            assert!(!pace.is_quick(&other), "{other:?}");
+            assert!(!heuristic.is_quick(&other), "{other:?}");
         }
-        pace.learn(quick, now, now + QUICK + Duration::from_nanos(1));
-        assert!(!pace.is_quick(&read));
-        assert_eq!(pace.measure(&read, || 5), 5);
+        heuristic.learn(quick, now, now + QUICK + Duration::from_nanos(1));
+        assert!(!heuristic.is_quick(&read));
+        assert_eq!(heuristic.measure(&read, || 5), 5);
     }
 }

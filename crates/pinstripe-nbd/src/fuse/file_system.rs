@@ -15,15 +15,16 @@ use fuser::{
     ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
-use super::Options;
-use super::shown::Shown;
+use super::device_file::DeviceFile;
+use super::options::MountOptions;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::{Stop, lock};
 
 const FILE: INodeNo = INodeNo(2);
 /// Names and attributes never change, so the kernel need not ask again.
-const ALWAYS: Duration = Duration::from_secs(1 << 30);
+const CACHED_FOREVER: Duration = Duration::from_secs(1 << 30);
 /// A device may grow.
-const A_MOMENT: Duration = Duration::from_secs(1);
+const CACHED_BRIEFLY: Duration = Duration::from_secs(1);
 const BLOCK_BYTES: u32 = 4096;
 /// The kernel's own blocks in st_blocks (man 2 stat).
 const STAT_BLOCK_BYTES: u64 = 512;
@@ -34,8 +35,8 @@ thread_local! {
 }
 
 /// The file system.
-pub struct Files {
-    shown: Shown,
+pub struct FileSystem {
+    content: DeviceFile,
     /// Whether others may change the device meanwhile.
     may_change: bool,
     /// Its length when it was shown first.
@@ -44,53 +45,58 @@ pub struct Files {
     opened: FopenFlags,
     owner: (u32, u32),
     failure: Arc<Mutex<Option<Error>>>,
+    /// Set when the file system is destroyed.
+    ended: Arc<Stop>,
 }
 
-impl Files {
-    /// A file system that shows one thing. The first error of it goes to `failure`.
+impl FileSystem {
+    /// A file system that shows one thing. The first error of it goes to `failure`; `ended` is set
+    /// when nothing is answered any more.
     ///
     /// # Errors
     /// Those of the device.
     pub fn new(
-        shown: Shown,
-        options: &Options,
+        content: DeviceFile,
+        options: &MountOptions,
         failure: Arc<Mutex<Option<Error>>>,
+        ended: Arc<Stop>,
     ) -> Result<Self> {
-        let bytes = shown.device.len()?;
+        let bytes = content.device.len()?;
         let opened = match options.may_change {
             true => FopenFlags::FOPEN_DIRECT_IO,
             false => FopenFlags::FOPEN_KEEP_CACHE,
         };
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
         let owner = (user.as_raw(), group.as_raw());
-        Ok(Files {
-            shown,
+        Ok(FileSystem {
+            content,
             bytes,
             name: options.name.clone(),
             may_change: options.may_change,
             opened,
             owner,
             failure,
+            ended,
         })
     }
 
     /// The length now: a device may grow.
     fn bytes(&self) -> u64 {
         match self.may_change {
-            true => self.shown.device.len().unwrap_or(self.bytes),
+            true => self.content.device.len().unwrap_or(self.bytes),
             false => self.bytes,
         }
     }
 
     /// The time the kernel may cache attributes.
-    fn lasts(&self) -> Duration {
-        if self.may_change { A_MOMENT } else { ALWAYS }
+    fn cache_time(&self) -> Duration {
+        if self.may_change { CACHED_BRIEFLY } else { CACHED_FOREVER }
     }
 
     fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
         let (kind, perm, nlink, size) = match inode {
             INodeNo::ROOT => (FileType::Directory, 0o555, 2, 0),
-            FILE if !self.shown.is_read_only => (FileType::RegularFile, 0o600, 1, self.bytes()),
+            FILE if !self.content.is_read_only => (FileType::RegularFile, 0o600, 1, self.bytes()),
             FILE => (FileType::RegularFile, 0o444, 1, self.bytes()),
             _ => return None,
         };
@@ -120,14 +126,14 @@ impl Files {
                 answer.resize(bytes, 0);
             }
             let answered = &mut answer[..bytes];
-            match self.shown.device.read_at(offset, answered).map(|()| bytes) {
+            match self.content.device.read_at(offset, answered).map(|()| bytes) {
                 Ok(read) => reply.data(&answer[..read]),
                 Err(error) => reply.error(self.failed(error)),
             }
         });
     }
 
-    /// Keeps the first error, and says it the kernel's way.
+    /// Keeps the first error; returns its number for the kernel.
     fn failed(&self, error: Error) -> Errno {
         let number = match error.kind() {
             Kind::NoSpace => Errno::ENOSPC,
@@ -135,8 +141,7 @@ impl Files {
             Kind::Refused => return Errno::EROFS,
             _ => Errno::EIO,
         };
-        let mut failure = self.failure.lock().expect("no thread panics while it has a failure");
-        failure.get_or_insert(error);
+        lock(&self.failure).get_or_insert(error);
         number
     }
 
@@ -151,7 +156,7 @@ impl Files {
     }
 }
 
-impl Filesystem for Files {
+impl Filesystem for FileSystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // The kernel's own maximum, which it returns when asked for more.
         if let Err(most) = config.set_max_readahead(u32::MAX) {
@@ -160,17 +165,22 @@ impl Filesystem for Files {
         Ok(())
     }
 
+    /// Called when all threads of the session have ended.
+    fn destroy(&mut self) {
+        self.ended.set();
+    }
+
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let is_file = parent == INodeNo::ROOT && name == self.name.as_str();
         match self.attributes(FILE).filter(|_| is_file) {
-            Some(attributes) => reply.entry(&self.lasts(), &attributes, Generation(0)),
+            Some(attributes) => reply.entry(&self.cache_time(), &attributes, Generation(0)),
             None => reply.error(Errno::ENOENT),
         }
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.attributes(inode) {
-            Some(attributes) => reply.attr(&self.lasts(), &attributes),
+            Some(attributes) => reply.attr(&self.cache_time(), &attributes),
             None => reply.error(Errno::ENOENT),
         }
     }
@@ -219,7 +229,7 @@ impl Filesystem for Files {
         if bytes == 0 && !data.is_empty() {
             return reply.error(Errno::ENOSPC);
         }
-        match self.shown.write_at(offset, &data[..bytes]) {
+        match self.content.write_at(offset, &data[..bytes]) {
             Ok(()) => reply.written(bytes as u32),
             Err(error) => reply.error(self.failed(error)),
         }
@@ -249,7 +259,7 @@ impl Filesystem for Files {
             return reply.error(Errno::EPERM);
         }
         match self.attributes(inode) {
-            Some(attributes) => reply.attr(&self.lasts(), &attributes),
+            Some(attributes) => reply.attr(&self.cache_time(), &attributes),
             None => reply.error(Errno::ENOENT),
         }
     }
@@ -260,7 +270,7 @@ impl Filesystem for Files {
     }
 
     fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.done(inode, || self.shown.sync(), reply);
+        self.done(inode, || self.content.sync(), reply);
     }
 
     fn fallocate(
@@ -274,7 +284,7 @@ impl Filesystem for Files {
         reply: ReplyEmpty,
     ) {
         let end = offset.saturating_add(length).min(self.bytes());
-        self.done(inode, || self.shown.allocate(offset.min(end)..end, mode), reply);
+        self.done(inode, || self.content.allocate(offset.min(end)..end, mode), reply);
     }
 
     fn readdir(

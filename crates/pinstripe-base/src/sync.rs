@@ -1,0 +1,223 @@
+//! What threads share: locks whose poisoning is ignored, and a stop that can be waited for.
+//!
+//! Invariant: a [`Stop`] that was set stays set, and whatever waits for it returns at once, in a
+//! thread as well as in poll(2).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::clock;
+use crate::error::{Error, Result};
+
+/// The interval at which a stop is looked at while the kernel refuses to wait for it.
+const REFUSED_POLL: Duration = Duration::from_millis(50);
+
+/// Locks a mutex, poisoned or not.
+///
+/// A change that was made under the lock before a panic stays made, so each change is to leave the
+/// value as every other thread may find it. The panic itself is not hidden: it is reported where
+/// the thread that panicked is joined. To panic here as well would only hide the first reason
+/// behind others.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until a condition variable is notified, or for no reason; ignores poisoning as [`lock`].
+pub fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same, for `timeout` at most.
+pub fn wait_timeout<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    timeout: Duration,
+) -> MutexGuard<'a, T> {
+    condvar.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
+}
+
+/// A flag that is set once, and that threads can wait for.
+///
+/// Beside the flag there is an eventfd, which is readable once the flag is set and is never read,
+/// so that one `set` wakes all that wait, now or later. [`AsFd`] gives it to poll(2).
+#[derive(Debug)]
+pub struct Stop {
+    flag: Arc<AtomicBool>,
+    event: OwnedFd,
+}
+
+impl Stop {
+    /// A stop that is not set.
+    ///
+    /// # Errors
+    /// [`Kind::Io`](crate::error::Kind::Io) where no descriptor can be had, since a stop that
+    /// wakes nothing is none.
+    pub fn new() -> Result<Self> {
+        Stop::of_flag(Arc::default())
+    }
+
+    /// A stop that shares its flag with code that only looks at it. It is set if the flag is; after
+    /// that, only [`set`](Self::set) may set the flag.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new).
+    pub fn of_flag(flag: Arc<AtomicBool>) -> Result<Self> {
+        // Nonblocking: `set` runs in signal handlers.
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Error::io("cannot be made", "an event to stop by", errno))?;
+        let stop = Stop { flag, event };
+        if stop.is_set() {
+            stop.set();
+        }
+        Ok(stop)
+    }
+
+    /// Sets it for good. Safe in a signal handler: an atomic store and a write(2), no lock and no
+    /// memory.
+    pub fn set(&self) {
+        // The flag first, so that a thread that is woken finds it set.
+        self.flag.store(true, Ordering::Release);
+        // It fails only at the counter's limit of 2^64 - 2, and then the event is readable already.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+
+    /// Whether it was set.
+    pub fn is_set(&self) -> bool {
+        self.flag.load(Ordering::Acquire)
+    }
+
+    /// Waits until it is set, for `timeout` at most; returns whether it is.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        // None where the clock does not reach as far.
+        let deadline = clock::monotonic().checked_add(timeout);
+        while !self.is_set() {
+            let left = deadline.map(|it| it.saturating_duration_since(clock::monotonic()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return false;
+            }
+            if wait_readable(&[self.as_fd()], left).is_err() {
+                // The kernel has no memory to wait with.
+                std::thread::sleep(left.unwrap_or(REFUSED_POLL).min(REFUSED_POLL));
+            }
+        }
+        true
+    }
+
+    /// The flag, for code that only looks at it. To store into it would wake nothing.
+    pub fn as_flag(&self) -> &Arc<AtomicBool> {
+        &self.flag
+    }
+}
+
+impl AsFd for Stop {
+    /// The descriptor that is readable once the stop is set. It must not be read.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// Waits until at least one of the descriptors can be read, is at its end or has an error, for
+/// `timeout` at most, without one for good. Says of each whether it is so; of none after a timeout.
+/// Signals do not end it.
+///
+/// # Errors
+/// As the system says: for a lack of memory, or more descriptors than the process may have.
+pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
+    let deadline = timeout.and_then(|it| clock::monotonic().checked_add(it));
+    let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    loop {
+        let left = deadline.map(|it| it.saturating_duration_since(clock::monotonic()));
+        let left = left.and_then(|it| Timespec::try_from(it).ok());
+        match poll(&mut polled, left.as_ref()) {
+            Ok(_) => return Ok(polled.iter().map(|it| !it.revents().is_empty()).collect()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Longer than any test may take: a wait of this length was woken if it returns.
+    const LONG: Duration = Duration::from_secs(600);
+    const SHORT: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_poisoned_lock_holds_what_was_changed_before() {
+        let mutex = Mutex::new(1);
+        let panicked = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let mut value = lock(&mutex);
+                *value = 2;
+                std::panic::resume_unwind(Box::new("on purpose"));
+            });
+            thread.join().is_err()
+        });
+        assert!(panicked && mutex.is_poisoned());
+        assert_eq!(*lock(&mutex), 2);
+        let guard = wait_timeout(&Condvar::new(), lock(&mutex), SHORT);
+        assert_eq!(*guard, 2);
+    }
+
+    #[test]
+    fn what_is_set_before_is_not_waited_for() {
+        let stop = Stop::new().unwrap();
+        assert!(!stop.is_set());
+        assert!(!stop.wait(Duration::ZERO) && !stop.wait(SHORT));
+        stop.set();
+        stop.set();
+        assert!(stop.is_set() && stop.as_flag().load(Ordering::Relaxed));
+        // Any number of times, even without time, or with more than the clock has.
+        assert!(stop.wait(Duration::ZERO) && stop.wait(LONG) && stop.wait(Duration::MAX));
+    }
+
+    #[test]
+    fn all_that_wait_are_woken_by_another_thread() {
+        let stop = Stop::new().unwrap();
+        std::thread::scope(|scope| {
+            let waiters: Vec<_> = (0..4).map(|_| scope.spawn(|| stop.wait(LONG))).collect();
+            let forever = scope.spawn(|| stop.wait(Duration::MAX));
+            let polling = scope.spawn(|| wait_readable(&[stop.as_fd()], None));
+            // So that some of them wait already; if none does, it holds as well.
+            std::thread::sleep(10 * SHORT);
+            let start = clock::monotonic();
+            stop.set();
+            assert!(waiters.into_iter().all(|it| it.join().unwrap()));
+            assert!(forever.join().unwrap());
+            assert_eq!(polling.join().unwrap().unwrap(), [true]);
+            assert!(clock::monotonic() - start < LONG / 10);
+        });
+    }
+
+    #[test]
+    fn a_flag_that_is_set_makes_a_stop_that_is() {
+        let flag = Arc::new(AtomicBool::new(true));
+        let stop = Stop::of_flag(Arc::clone(&flag)).unwrap();
+        assert!(stop.is_set());
+        assert_eq!(wait_readable(&[stop.as_fd()], Some(LONG)).unwrap(), [true]);
+        let shared = Stop::of_flag(Arc::default()).unwrap();
+        shared.set();
+        assert!(shared.as_flag().load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn of_several_descriptors_those_that_are_ready_are_told() {
+        let (set, unset) = (Stop::new().unwrap(), Stop::new().unwrap());
+        let fds = [unset.as_fd(), set.as_fd()];
+        assert_eq!(wait_readable(&fds, Some(Duration::ZERO)).unwrap(), [false, false]);
+        assert_eq!(wait_readable(&fds, Some(SHORT)).unwrap(), [false, false]);
+        set.set();
+        assert_eq!(wait_readable(&fds, None).unwrap(), [false, true]);
+        let (ours, theirs) = rustix::pipe::pipe().unwrap();
+        drop(theirs);
+        assert_eq!(wait_readable(&[ours.as_fd()], Some(LONG)).unwrap(), [true]);
+    }
+}
