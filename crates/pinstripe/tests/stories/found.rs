@@ -67,9 +67,9 @@ fn a_member_is_replaced_whatever_a_killed_backup_left() {
     holds(20441, 5, 2, operations);
 }
 
-/// gc met damage again and again, and never came to the sessions.
+/// gc asks for a snapshot to be given up of which the only copy was damaged; then it goes on.
 #[test]
-fn sessions_of_the_dead_end_whatever_else_gc_meets() {
+fn a_snapshot_that_can_only_be_given_up_is_given_up() {
     let cut = End::PowerCut(Cut::after(82), 12814275185008745176);
     let troubled =
         Operation::TroubledBackup { source: 1, member: 12, trouble: Trouble::Fails, after: 7 };

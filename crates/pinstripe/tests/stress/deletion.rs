@@ -257,7 +257,7 @@ impl World {
             return false;
         };
         let is_firm = self.kept.iter().any(|kept| kept.id() == id && kept.firm);
-        !is_firm && forget_named(&self.store(), id).is_ok()
+        !is_firm && forget::forget_damaged(&self.store(), id).is_ok()
     }
 
     /// A gc and something else at once, each a process of its own.
