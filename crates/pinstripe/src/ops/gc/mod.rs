@@ -25,7 +25,7 @@ use survey::{Pick, Survey};
 
 use crate::format::gc::{Lists, Step, reaping_name};
 use crate::format::session::{Session, Work};
-use crate::pipeline::backup::repack;
+use crate::pipeline::backup::{RepackPlan, repack};
 use crate::pipeline::limits::Limits;
 use crate::store::deletion::{Case, Cases, decide};
 use pinstripe_base::clock;
@@ -190,27 +190,29 @@ impl Collector<'_> {
             return Ok(outcome);
         }
         survey.lists.packs.retain(|set| !spared.contains(set));
-        let revivable = survey.lists.packs.len();
+        self.condemn(&survey, pick, outcome)
+    }
+
+    /// Condemns what is on the lists, and deletes what of it nothing needs after all have answered.
+    fn condemn(&self, survey: &Survey<'_>, pick: &Pick, mut outcome: Outcome) -> Result<Outcome> {
+        let condemned = survey.lists.packs.len();
         // Condemned only after the repack: what snapshots need of these packs stands in new ones by
         // now.
         self.put(Step::Condemned(survey.lists.clone()))?;
-        let lists = match self.after_answers(&survey, pick) {
-            Ok(lists) if !is_empty(&lists) => lists,
-            // Nothing is left to delete, or an error came up: either way the condemnation is taken
-            // back before this returns.
-            done => {
+        let lists = match self.after_answers(survey, pick) {
+            Ok(none) if is_empty(&none) => {
                 self.withdraw()?;
-                done?;
-                let revived_packs = revivable as u64;
-                return Ok(Outcome {
-                    deleted_packs: 0,
-                    deleted_snapshots: 0,
-                    revived_packs,
-                    ..outcome
-                });
+                outcome.revived_packs = condemned as u64;
+                (outcome.deleted_packs, outcome.deleted_snapshots) = (0, 0);
+                return Ok(outcome);
+            }
+            Ok(lists) => lists,
+            Err(error) => {
+                self.withdraw()?;
+                return Err(error);
             }
         };
-        outcome.revived_packs = (revivable - lists.packs.len()) as u64;
+        outcome.revived_packs = (condemned - lists.packs.len()) as u64;
         outcome.deleted_packs = lists.packs.len() as u64;
         outcome.deleted_snapshots = lists.snapshots.len() as u64;
         self.point_of_no_return(&lists)?;
@@ -223,12 +225,10 @@ impl Collector<'_> {
         if survey.leaving.is_empty() && survey.thin.is_empty() {
             return Ok(Vec::new());
         }
-        // Packs that are to go must not count as a place where a chunk stands, nor be relied upon.
-        survey.index.set_condemned(&survey.lists.packs, true);
-        let others: Vec<SetId> = survey.others.iter().copied().collect();
-        survey.index.set_condemned(&others, true);
-        let limits = self.options.limits;
-        repack(self.store, &survey.index, &survey.leaving, &survey.thin, limits, self.monitor)
+        // Packs that are to go must not count as a place where a chunk stands.
+        let excluded = survey.lists.packs.iter().chain(&survey.others).copied().collect();
+        let plan = RepackPlan { packs: &survey.leaving, thin: &survey.thin, excluded: &excluded };
+        repack(self.store, &survey.index, plan, self.options.limits, self.monitor)
     }
 
     fn others_at_work(&self) -> Result<Vec<Session>> {

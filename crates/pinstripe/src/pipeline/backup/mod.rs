@@ -41,7 +41,7 @@ use shared::Ingest;
 pub use bring::{Bringing, bring};
 pub use join::Comparison;
 pub use previous::{Earlier, Previous};
-pub use repack::{Leaving, repack};
+pub use repack::{Leaving, RepackPlan, repack};
 pub use shared::cutting;
 pub use survey::{Wanted, survey};
 pub use tree::write_tree;
