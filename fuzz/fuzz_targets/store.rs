@@ -89,16 +89,11 @@ fn scratch() -> TempDir {
 
 /// Opens the store by whichever member lets us, and restores its latest snapshot.
 fn restored(around: &Path, monitor: &Monitor) -> pinstripe_base::error::Result<Files> {
-    let options = restore::Options {
-        snapshot: "latest",
-        path: b"",
-        to: &around.join("restored"),
-        overwrite: false,
-        verify: true,
-        limits: limits(),
-    };
+    let to = around.join("restored");
+    let plain = restore::RestoreOptions::new("latest", b"", &to, limits());
+    let options = restore::RestoreOptions { verify: true, ..plain };
     restore::run(&open(around)?, &options, monitor)?;
-    Ok(files_below(&around.join("restored")))
+    Ok(files_below(&to))
 }
 
 fn open(around: &Path) -> pinstripe_base::error::Result<Store> {

@@ -187,14 +187,7 @@ impl Trial {
     fn restore(&self, name: &str) -> Result<f64> {
         let to = self.root.join(name);
         let began = Instant::now();
-        let options = restore::Options {
-            snapshot: "latest",
-            path: b"",
-            to: &to,
-            overwrite: false,
-            verify: false,
-            limits: self.limits(),
-        };
+        let options = restore::RestoreOptions::new("latest", b"", &to, self.limits());
         let monitor = Monitor::default();
         restore::run(&self.open()?, &options, &monitor).map_err(told)?;
         match monitor.get(Counter::Losses) {

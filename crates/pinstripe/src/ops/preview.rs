@@ -2,18 +2,17 @@
 
 use std::path::PathBuf;
 
-use super::restore::{Manner, Options, check, plan};
-use super::select::{Selected, first_entry, select};
+use super::restore::{RestoreOptions, Selection};
+use super::select::{Selected, select};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::snapshot::Snapshot;
 use crate::pipeline::restore::{self, ChosenReader, FirstNames, Plan, Reuse};
-use crate::pipeline::stream::Origin;
-use crate::sink::{Removal, Removed, Rules, TreeSink};
+use crate::sink::{Removal, Removed, TreeSink};
 use crate::store::Store;
 use crate::store::index::Index;
-use crate::store::packs::{ChunkReader, PackReader};
-use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
+use crate::store::packs::PackReader;
+use crate::store::tree::SEE_WHAT_IS_LOST;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown;
@@ -59,28 +58,20 @@ pub struct Preview {
 /// Those with which the restore itself would not begin; those of `show`.
 pub fn run(
     store: &Store,
-    options: &Options<'_>,
-    manner: &Manner,
+    options: &RestoreOptions<'_>,
     monitor: &Monitor,
     show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
 ) -> Result<(Snapshot, Preview)> {
-    check(manner)?;
+    options.check()?;
     let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let all = || TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below);
-    let tree = || Ok(ChosenReader::new(all()?, &manner.filter, &manner.owners));
-    if !below.is_empty() {
-        first_entry(&mut all()?, &below)?;
-    }
-    let rules = Rules {
-        overwrite: options.overwrite || manner.reuse.is_some(),
-        owners: !manner.owners.leave,
-        ..Rules::EMPTY
-    };
+    let selection =
+        Selection { packs: &packs, index: &index, snapshot: &snapshot, below: &below, options };
+    selection.require()?;
     let mut preview = Preview::default();
-    let Some(sink) = TreeSink::look(options.to, rules)? else {
-        let mut tree: ChosenReader<'_> = tree()?;
+    let Some(sink) = TreeSink::look(options.to, options.rules_to_look())? else {
+        let mut tree = selection.entries()?;
         while let Some(entry) = next(&mut tree, monitor) {
             let bytes = size_of(&entry);
             add(&mut preview.make, bytes);
@@ -89,11 +80,9 @@ pub fn run(
         }
         return Ok((snapshot, preview));
     };
-    let origin =
-        Origin { packs: &packs, index: &index, keys: store.keys()?, limits: options.limits };
-    let plan = plan(origin, &sink, options, manner, &below, monitor);
-    look(&plan, &mut tree()?, &mut preview, show)?;
-    if manner.delete.is_some() {
+    let plan = selection.plan(&sink, store.keys()?, b"", monitor);
+    look(&plan, &mut selection.entries()?, &mut preview, show)?;
+    if options.delete.is_some() {
         let mut shown = Ok(());
         let mut tell = |path: &[u8], removed: Removed| {
             add(&mut preview.remove, removed.bytes);
@@ -102,7 +91,8 @@ pub fn run(
                 shown = show(Act::Remove, plan.place(path), removed.bytes);
             }
         };
-        restore::extras(&plan, &mut tree()?, &snapshot.sources, Removal::Counted, &mut tell);
+        let mut tree = selection.entries()?;
+        restore::extras(&plan, &mut tree, &snapshot.sources, Removal::Counted, &mut tell);
         shown?;
     }
     Ok((snapshot, preview))

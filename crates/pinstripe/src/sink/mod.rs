@@ -118,6 +118,12 @@ impl TreeSink {
         }
     }
 
+    /// Whether this process may give files to other owners, as only root may.
+    #[must_use]
+    pub fn may_give_away(&self) -> bool {
+        self.root.owner.0 == 0
+    }
+
     /// Makes the directory at `path`, private until it is finished. One that is there already is
     /// kept with what is in it; another thing in the way is unlinked under `overwrite`.
     ///

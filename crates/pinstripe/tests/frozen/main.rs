@@ -106,14 +106,9 @@ fn read(place: &Path, through: usize, absent: usize) -> u64 {
     let known = snapshots::load(&store, &monitor).unwrap();
     for (snapshot, name) in known.iter().zip(MANIFESTS) {
         let to = around.path().join(name);
-        let options = restore::Options {
-            snapshot: &snapshot.id.to_string(),
-            path: &snapshot.sources[0],
-            to: &to,
-            overwrite: false,
-            verify: true,
-            limits,
-        };
+        let id = snapshot.id.to_string();
+        let plain = restore::RestoreOptions::new(&id, &snapshot.sources[0], &to, limits);
+        let options = restore::RestoreOptions { verify: true, ..plain };
         restore::run(&store, &options, &monitor).unwrap();
         let bare = |line: &str| match line.rsplit_once(' ') {
             Some((line, _)) if !has_xattrs => line.to_owned(),

@@ -92,9 +92,8 @@ fn restore_all(
     to: &Path,
     ledger: &Ledger,
 ) -> pinstripe_base::error::Result<Snapshot> {
-    let (overwrite, verify) = (false, true);
-    let options =
-        ops::restore::Options { snapshot: "latest", path, to, overwrite, verify, limits: limits() };
+    let plain = ops::restore::RestoreOptions::new("latest", path, to, limits());
+    let options = ops::restore::RestoreOptions { verify: true, ..plain };
     ops::restore::run(store, &options, &ledger.monitor)
 }
 

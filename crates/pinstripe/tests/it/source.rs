@@ -319,14 +319,9 @@ fn a_target_that_is_not_empty_is_refused_without_overwrite() {
     assert!(refused.advice_text().unwrap().contains("--overwrite"));
     assert_eq!(fs::read(to.join("file")).unwrap(), b"older");
     let path = site.source();
-    let options = ops::restore::Options {
-        snapshot: "latest",
-        path: path.as_os_str().as_bytes(),
-        to: &to,
-        overwrite: true,
-        verify: true,
-        limits: limits(),
-    };
+    let path = path.as_os_str().as_bytes();
+    let plain = ops::restore::RestoreOptions::new("latest", path, &to, limits());
+    let options = ops::restore::RestoreOptions { overwrite: true, verify: true, ..plain };
     let ledger = Ledger::new();
     ops::restore::run(&store, &options, &ledger.monitor).unwrap();
     ledger.assert_no_losses();
@@ -370,14 +365,8 @@ impl Surroundings {
         let store = self.site.store();
         let name = snapshot.id.to_string();
         let ledger = Ledger::new();
-        let options = ops::restore::Options {
-            snapshot: &name,
-            path: b"",
-            to,
-            overwrite,
-            verify: false,
-            limits: limits(),
-        };
+        let plain = ops::restore::RestoreOptions::new(&name, b"", to, limits());
+        let options = ops::restore::RestoreOptions { overwrite, ..plain };
         ops::restore::run(&store, &options, &ledger.monitor).unwrap();
         assert_same(&before.0, &look(&self.outside));
         let beside = fs::read_dir(self.site.path("")).unwrap().count();

@@ -406,14 +406,8 @@ pub fn restore(
     ledger: &Ledger,
 ) -> Result<Snapshot> {
     let path = path.as_os_str().as_bytes();
-    let options = ops::restore::Options {
-        snapshot,
-        path,
-        to,
-        overwrite: false,
-        verify: true,
-        limits: limits(),
-    };
+    let plain = ops::restore::RestoreOptions::new(snapshot, path, to, limits());
+    let options = ops::restore::RestoreOptions { verify: true, ..plain };
     ops::restore::run(store, &options, &ledger.monitor)
 }
 
