@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe::ops::preview::{self, Act, Tally};
+use pinstripe::ops::preview::{self, Act, ActTally};
 use pinstripe::ops::restore::{self, Delete, RestoreOptions};
-use pinstripe::pipeline::restore::{Filter, Owners, Reuse};
+use pinstripe::pipeline::restore::{Owners, PathFilter, Reuse};
 use pinstripe::walk::Exclude;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
@@ -156,7 +156,7 @@ impl Args {
                 true => Delete::Whatever,
                 false => Delete::WithinReason,
             }),
-            filter: Filter { include: read(&self.include)?, exclude: read(&self.exclude)? },
+            filter: PathFilter { include: read(&self.include)?, exclude: read(&self.exclude)? },
             owners: Owners {
                 users: self.owner_map.clone(),
                 groups: self.group_map.clone(),
@@ -220,7 +220,7 @@ fn preview(
         run.screen.row(&format!("{word:<6} {:>11} {}", bytes, escape::path(&place)))
     };
     let (snapshot, found) = preview::run(store, options, &run.monitor, &mut show)?;
-    let told = |Tally { entries, bytes }: Tally| {
+    let told = |ActTally { entries, bytes }: ActTally| {
         let plural = if entries == 1 { "entry" } else { "entries" };
         format!("{} {plural} ({})", format_count(entries), format_size(bytes))
     };

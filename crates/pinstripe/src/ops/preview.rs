@@ -7,8 +7,8 @@ use super::select::{Selected, select};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::snapshot::Snapshot;
-use crate::pipeline::restore::{self, ChosenReader, FirstNames, Plan, Reuse};
-use crate::sink::{Removal, Removed, TreeSink};
+use crate::pipeline::restore::{self, ChosenReader, FirstNames, RestorePlan, Reuse};
+use crate::sink::{Removal, RemovedCount, TreeSink};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::PackReader;
@@ -32,7 +32,7 @@ pub enum Act {
 
 /// Entries and bytes of one act.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ActTally {
     /// Entries of all kinds.
     pub entries: u64,
     /// Content bytes that would be written, kept or removed.
@@ -43,13 +43,13 @@ pub struct Tally {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preview {
     /// Entries that are not there.
-    pub make: Tally,
+    pub make: ActTally,
     /// Entries that differ; their bytes are those that differ.
-    pub change: Tally,
+    pub change: ActTally,
     /// Entries that stay, and bytes that stay in them and in entries that change.
-    pub keep: Tally,
+    pub keep: ActTally,
     /// Entries that the snapshot does not have.
-    pub remove: Tally,
+    pub remove: ActTally,
 }
 
 /// Looks, and shows every entry that would not stay as it is.
@@ -84,7 +84,7 @@ pub fn run(
     look(&plan, &mut selection.entries()?, &mut preview, show)?;
     if options.delete.is_some() {
         let mut shown = Ok(());
-        let mut tell = |path: &[u8], removed: Removed| {
+        let mut tell = |path: &[u8], removed: RemovedCount| {
             add(&mut preview.remove, removed.bytes);
             preview.remove.entries += removed.entries.saturating_sub(1);
             if shown.is_ok() {
@@ -100,7 +100,7 @@ pub fn run(
 
 /// Determines the action for every entry of the snapshot.
 fn look(
-    plan: &Plan<'_>,
+    plan: &RestorePlan<'_>,
     reader: &mut ChosenReader<'_>,
     preview: &mut Preview,
     show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
@@ -127,7 +127,7 @@ fn look(
     Ok(())
 }
 
-fn add(tally: &mut Tally, bytes: u64) {
+fn add(tally: &mut ActTally, bytes: u64) {
     tally.entries += 1;
     tally.bytes += bytes;
 }
@@ -150,7 +150,7 @@ fn next(tree: &mut ChosenReader<'_>, monitor: &Monitor) -> Option<Entry> {
 
 /// The action for an entry, and the bytes of its content to write.
 fn judge(
-    plan: &Plan<'_>,
+    plan: &RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,
     entry: &Entry,
     path: &[u8],

@@ -9,7 +9,7 @@ use super::select::{Selected, first_entry, select};
 use crate::format::keys::Keys;
 use crate::format::snapshot::Snapshot;
 use crate::pipeline::limits::Limits;
-use crate::pipeline::restore::{self, ChosenReader, Filter, Owners, Plan, Reuse};
+use crate::pipeline::restore::{self, ChosenReader, Owners, PathFilter, RestorePlan, Reuse};
 use crate::sink::{Removal, Rules, TreeSink};
 use crate::source;
 use crate::store::Store;
@@ -38,7 +38,7 @@ pub struct RestoreOptions<'a> {
     /// Remove what the target has and the snapshot has not. Only with `reuse` and without `filter`.
     pub delete: Option<Delete>,
     /// Which entries.
-    pub filter: Filter,
+    pub filter: PathFilter,
     /// The owners of restored entries.
     pub owners: Owners,
     /// Read everything again when it is written.
@@ -58,7 +58,7 @@ impl<'a> RestoreOptions<'a> {
             reuse: None,
             full_paths: false,
             delete: None,
-            filter: Filter::default(),
+            filter: PathFilter::default(),
             owners: Owners::default(),
             verify: false,
             limits,
@@ -148,9 +148,9 @@ impl<'a> Selection<'a> {
         keys: &'p Keys,
         mark: &'p [u8],
         monitor: &'p Monitor,
-    ) -> Plan<'p> {
+    ) -> RestorePlan<'p> {
         let RestoreOptions { to, full_paths, reuse, limits, .. } = *self.options;
-        Plan {
+        RestorePlan {
             packs: self.packs,
             index: self.index,
             keys,
@@ -207,7 +207,7 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
 }
 
 /// The passes that write: files, what is in the way, everything else, and a last one that reads.
-fn write_tree(plan: &Plan<'_>, selection: &Selection<'_>) -> Result<()> {
+fn write_tree(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Result<()> {
     let Selection { snapshot, options, .. } = *selection;
     let mut first_names = plan.files(&mut selection.entries()?)?;
     if options.delete.is_some() {
@@ -248,7 +248,7 @@ fn make_way(sink: &TreeSink, below: &[u8]) -> Result<()> {
 }
 
 /// Looks before anything is removed: a wrong target has little in common with the snapshot.
-fn refuse_beyond_reason(plan: &Plan<'_>, selection: &Selection<'_>) -> Result<()> {
+fn refuse_beyond_reason(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Result<()> {
     let Selection { snapshot, below, .. } = *selection;
     let override_it = "look with --dry-run; if that is meant, add --yes";
     let lost = snapshot.count("losses").unwrap_or(0);

@@ -38,10 +38,10 @@ use crate::format::meta::{FileKind, Metadata};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Resolver, check_relative, failure, shown};
 
-pub use dress::{Part, Unset};
+pub use dress::{MetadataPart, Unset};
 pub use existing::Existing;
 pub use file::FileSink;
-pub use remove::{Removal, Removed};
+pub use remove::{Removal, RemovedCount};
 
 use dress::Handle;
 use root::{Root, hands_down_acl, is_empty};

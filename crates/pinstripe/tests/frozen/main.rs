@@ -94,7 +94,7 @@ fn read(place: &Path, through: usize, absent: usize) -> u64 {
     let store = open(place, through);
     assert_eq!(store.absent().count(), absent);
     let monitor = Monitor::default();
-    let options = check::Options { read_data: true, limits };
+    let options = check::CheckOptions { read_data: true, limits };
     let outcome = check::run(&store, &options, &monitor).unwrap();
     assert_eq!((outcome.snapshots, outcome.lost, outcome.hurt_paths), (2, 0, 0), "{outcome:?}");
     assert_eq!(outcome.repairable, absent as u64, "{outcome:?}");

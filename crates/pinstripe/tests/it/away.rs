@@ -27,8 +27,8 @@ fn nights(site: &Site, count: u64, first: u64) {
     }
 }
 
-fn scrub(store: &Store, ledger: &Ledger) -> ops::scrub::Outcome {
-    let options = ops::scrub::Options {
+fn scrub(store: &Store, ledger: &Ledger) -> ops::scrub::ScrubOutcome {
+    let options = ops::scrub::ScrubOptions {
         budget: ops::scrub::Budget::default(),
         rate: None,
         save_bytes: u64::MAX,

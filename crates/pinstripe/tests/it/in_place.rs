@@ -9,7 +9,7 @@ use std::path::Path;
 use pinstripe::format::meta::{FileKind, Metadata, Time};
 use pinstripe::ops::preview::{self, Act, Preview};
 use pinstripe::ops::restore::{Delete, RestoreOptions, mark_of, run};
-use pinstripe::pipeline::restore::{Filter, Owners, Reuse};
+use pinstripe::pipeline::restore::{Owners, PathFilter, Reuse};
 use pinstripe::sink::{Rules, TreeSink};
 use pinstripe::walk::Exclude;
 use pinstripe_base::error::{Kind, Result};
@@ -171,7 +171,7 @@ fn a_wrong_target_is_not_emptied() {
     let refused = onto(&site, &to, &deleting()).map(drop).unwrap_err();
     assert_eq!(refused.kind(), Kind::Refused);
     assert_eq!(look(&to), before);
-    let filter = Filter { include: None, exclude: Some(Exclude::new(["*.o"]).unwrap()) };
+    let filter = PathFilter { include: None, exclude: Some(Exclude::new(["*.o"]).unwrap()) };
     let refused = onto(&site, &to, &Manner { filter, ..deleting() }).map(drop).unwrap_err();
     assert_eq!(refused.kind(), Kind::Usage);
     let whatever = Manner { delete: Some(Delete::Whatever), ..by_time() };
@@ -245,7 +245,7 @@ fn patterns_choose_what_comes_back() {
         let to = site.target();
         let read =
             |patterns: &[&str]| (!patterns.is_empty()).then(|| Exclude::new(patterns).unwrap());
-        let filter = Filter { include: read(include), exclude: read(exclude) };
+        let filter = PathFilter { include: read(include), exclude: read(exclude) };
         onto(&site, &to, &Manner { filter, ..plain() }).unwrap().assert_clean();
         let found = look(&to).into_keys().map(|path| String::from_utf8(path).unwrap());
         found.filter(|path| !path.is_empty()).collect::<Vec<_>>()

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use pinstripe::format::entry::Entry;
 use pinstripe::format::meta::FileKind;
-use pinstripe::member::{Step, Steps};
+use pinstripe::member::{DiskStep, Steps};
 use pinstripe::ops;
 use pinstripe::pipeline::limits::LARGE_BYTES;
 use pinstripe_base::error::Kind;
@@ -87,8 +87,8 @@ fn what_cannot_be_read_is_named_and_the_rest_is_saved() {
 struct AtFirstWrite(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Steps for AtFirstWrite {
-    fn take(&self, step: &Step<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
-        if matches!(step, Step::Write { len, .. } if *len as u64 >= STRIP_BYTES)
+    fn take(&self, step: &DiskStep<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        if matches!(step, DiskStep::Write { len, .. } if *len as u64 >= STRIP_BYTES)
             && let Some(work) = self.0.lock().unwrap().take()
         {
             work();

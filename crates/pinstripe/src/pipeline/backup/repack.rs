@@ -31,7 +31,7 @@ use pinstripe_base::monitor::Monitor;
 
 /// A pack that is to go, and the needed part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leaving {
+pub struct EvacuatingPack {
     /// Its name.
     pub set: SetId,
     /// Needed chunks: the offset of the record in the pack, and of the chunk in the record's raw
@@ -45,7 +45,7 @@ pub struct Leaving {
 #[derive(Clone, Copy)]
 pub struct RepackPlan<'p> {
     /// Packs that are to go, whose needed part is copied into new packs.
-    pub packs: &'p [Leaving],
+    pub packs: &'p [EvacuatingPack],
     /// Pages that stand in too few packs and get another copy.
     pub thin: &'p [ChunkId],
     /// Packs that are to go, these and those that other processes condemned: a copy in one of them
@@ -211,7 +211,7 @@ struct Mover<'w> {
 impl Mover<'_> {
     /// Moves one pack. Goes on after a failure: what can be moved is then safe, whatever becomes of
     /// the pack.
-    fn pack(&mut self, leaving: &Leaving) -> Result<Moved> {
+    fn pack(&mut self, leaving: &EvacuatingPack) -> Result<Moved> {
         if leaving.needed.is_empty() {
             return Ok(Moved::All);
         }
@@ -246,7 +246,7 @@ impl Mover<'_> {
     }
 
     /// A pack that cannot be opened at all may go if all that is needed of it stands elsewhere.
-    fn unreadable(&mut self, leaving: &Leaving, error: Error) -> Result<Moved> {
+    fn unreadable(&mut self, leaving: &EvacuatingPack, error: Error) -> Result<Moved> {
         let index = self.shared.index;
         let Some(number) = index.packs().find(&leaving.set) else {
             return Ok(Moved::CannotMove(error));

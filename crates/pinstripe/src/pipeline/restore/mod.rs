@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-pub use chosen::{ChosenReader, Filter, Owners};
+pub use chosen::{ChosenReader, Owners, PathFilter};
 pub use compare::differing_bytes;
 pub use extras::extras;
 pub use finish::finish_tree;
@@ -38,7 +38,7 @@ use crate::format::meta::Metadata;
 use crate::format::record::ChunkRow;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::Limits;
-use crate::sink::{Existing, Part, TreeSink, Unset};
+use crate::sink::{Existing, MetadataPart, TreeSink, Unset};
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, FetchedRecord, PackReader, RecordPlace, wrong_place};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -47,7 +47,7 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown;
 
 /// The parameters of a restore.
-pub struct Plan<'a> {
+pub struct RestorePlan<'a> {
     /// Reads records.
     pub packs: &'a PackReader<'a>,
     /// Finds chunks in packs.
@@ -102,7 +102,7 @@ struct Task {
     pieces: Vec<Piece>,
 }
 
-impl Plan<'_> {
+impl RestorePlan<'_> {
     /// The path below the target that an entry is restored to.
     pub fn below<'e>(&self, path: &'e [u8]) -> &'e [u8] {
         if self.strip.is_empty() {
@@ -181,7 +181,7 @@ impl Plan<'_> {
         for Unset { part, error } in unset {
             // Only root may give files away, so every other user restores without owners. That is
             // reported once for all of them.
-            if part == Part::Owner && !self.sink.may_give_away() {
+            if part == MetadataPart::Owner && !self.sink.may_give_away() {
                 self.owner_not_restored.fetch_add(1, Ordering::Relaxed);
             } else {
                 self.monitor.loss(self.place(path), error);

@@ -8,7 +8,7 @@ use crossbeam_channel::Sender;
 use super::ChosenReader;
 use super::compare::{Doubtful, are_there};
 use super::target::{OpenFiles, Target};
-use super::{FirstNames, Piece, Plan, Reuse, Task};
+use super::{FirstNames, Piece, RestorePlan, Reuse, Task};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::FileKind;
 use crate::format::record::ChunkRow;
@@ -30,7 +30,7 @@ pub(super) struct Unplaced {
 
 /// Turns entries into tasks.
 pub(super) struct Planner<'p, 'a> {
-    plan: &'p Plan<'a>,
+    plan: &'p RestorePlan<'a>,
     abort: &'p Abort,
     tasks: Sender<Task>,
     pieces: Vec<Unplaced>,
@@ -43,7 +43,7 @@ pub(super) struct Planner<'p, 'a> {
 }
 
 impl<'p, 'a> Planner<'p, 'a> {
-    pub(super) fn new(plan: &'p Plan<'a>, abort: &'p Abort, tasks: Sender<Task>) -> Self {
+    pub(super) fn new(plan: &'p RestorePlan<'a>, abort: &'p Abort, tasks: Sender<Task>) -> Self {
         let first_names = FirstNames::new();
         let (pieces, doubtful) = (Vec::new(), Vec::new());
         // Files of the plan before may still be open.

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::Plan;
+use super::RestorePlan;
 use crate::format::entry::Entry;
 use crate::format::meta::Metadata;
 use crate::sink::{Existing, FileSink};
@@ -109,7 +109,7 @@ impl Target {
     ///
     /// # Errors
     /// Why it could not be made.
-    pub fn file(&self, plan: &Plan<'_>) -> Result<&FileSink> {
+    pub fn file(&self, plan: &RestorePlan<'_>) -> Result<&FileSink> {
         let make = || plan.sink.create_file(&self.path, self.size, self.meta.clone());
         let made = self.file.get_or_init(|| plan.with_parents(&self.path, make));
         made.as_ref().map_err(Error::duplicate)
