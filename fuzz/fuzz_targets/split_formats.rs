@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use pinstripe::format::envelope::{self, Object};
 use pinstripe::format::split::{
-    Batch, End, FRAME_BYTES, Frame, Head, Index, Manifest, PAGE_BYTES, Tag,
+    BatchExtent, End, FRAME_BYTES, Frame, Head, LogIndex, Manifest, PAGE_BYTES, Tag,
 };
 use pinstripe::format::stripe_set::checksum;
 
@@ -53,12 +53,12 @@ fuzz_target!(|input: (u8, &[u8])| {
             assert!(Frame::decode(&head, tag.map(|byte| !byte)).is_err());
         }
         3 => {
-            if let Ok(batch) = Batch::decode(bytes) {
+            if let Ok(batch) = BatchExtent::decode(bytes) {
                 assert_eq!(batch.encode(), bytes);
             }
         }
         4 => {
-            if let Ok(index) = Index::decode(bytes) {
+            if let Ok(index) = LogIndex::decode(bytes) {
                 assert_eq!(index.encode(), bytes);
             }
         }

@@ -7,11 +7,11 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe::codec::Codec;
-use pinstripe::format::split::{FRAME_BYTES, Frame, Layout};
+use pinstripe::format::split::{FRAME_BYTES, Frame, SplitLayout};
 use pinstripe::format::stripe_set::checksum;
-use pinstripe::ops::split::{Options, Spread, run};
-use pinstripe::pipeline::split::Choice;
-use pinstripe::source::bulk::{Bulk, Fake};
+use pinstripe::ops::split::{LayoutChoice, SplitOptions, run};
+use pinstripe::pipeline::split::CodecChoice;
+use pinstripe::source::bulk::{ByteSource, Fake};
 use pinstripe::split::Reader;
 use pinstripe::split::unit::Scratch;
 use pinstripe_base::monitor::Monitor;
@@ -26,7 +26,7 @@ struct Made {
 const SOURCE: &str = "fake:100001,block=4K,zero=30%,entropy=0.3";
 
 static MADE: LazyLock<[Made; 3]> = LazyLock::new(|| {
-    [(Spread::Queue, 1, 0), (Spread::Stripes, 3, 1), (Spread::Stripes, 4, 2)]
+    [(LayoutChoice::Queue, 1, 0), (LayoutChoice::Stripes, 3, 1), (LayoutChoice::Stripes, 4, 2)]
         .map(|(spread, outputs, parity)| made(spread, outputs, parity))
 });
 
@@ -40,16 +40,16 @@ static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
     bytes
 });
 
-fn made(spread: Spread, outputs: usize, parity: u8) -> Made {
+fn made(spread: LayoutChoice, outputs: usize, parity: u8) -> Made {
     let dir = tempfile::tempdir().expect("there is some room");
     let paths: Vec<_> = (0..outputs).map(|it| dir.path().join(it.to_string())).collect();
-    let options = Options {
+    let options = SplitOptions {
         outputs: paths.clone(),
         spread: Some(spread),
         parity,
         block_bytes: 4096,
         strip_bytes: 4096,
-        codec: Choice::Fixed(Codec::Lzo),
+        codec: CodecChoice::Fixed(Codec::Lzo),
         policy: Policy::Buffered,
         engine: Engine::Threads,
         depth: 1,
@@ -60,7 +60,7 @@ fn made(spread: Spread, outputs: usize, parity: u8) -> Made {
         now_seconds: 0,
         faults: None,
     };
-    run(&|| Ok(Box::new(fake()) as Box<dyn Bulk>), &options, &Monitor::default())
+    run(&|| Ok(Box::new(fake()) as Box<dyn ByteSource>), &options, &Monitor::default())
         .expect("it can be split");
     let outputs = paths.iter().map(|it| std::fs::read(it).expect("it is there")).collect();
     Made { parity: parity.into(), outputs }
@@ -115,7 +115,7 @@ fuzz_target!(|input: (u8, u8, Vec<(u8, u16, u8)>, Option<(u8, u16)>)| {
     let Ok(reader) = opened else { return };
     if within_parity {
         assert!(reader.manifest().is_some() && reader.absent().is_empty());
-        assert_eq!(reader.head().layout == Layout::Stripes, made.outputs.len() > 1);
+        assert_eq!(reader.head().layout == SplitLayout::Stripes, made.outputs.len() > 1);
     }
     let (mut scratch, mut raw) = (Scratch::default(), reader.buffer());
     for located in reader.batches() {

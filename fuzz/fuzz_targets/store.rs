@@ -89,16 +89,11 @@ fn scratch() -> TempDir {
 
 /// Opens the store by whichever member lets us, and restores its latest snapshot.
 fn restored(around: &Path, monitor: &Monitor) -> pinstripe_base::error::Result<Files> {
-    let options = restore::Options {
-        snapshot: "latest",
-        path: b"",
-        to: &around.join("restored"),
-        overwrite: false,
-        verify: true,
-        limits: limits(),
-    };
+    let to = around.join("restored");
+    let plain = restore::RestoreOptions::new("latest", b"", &to, limits());
+    let options = restore::RestoreOptions { verify: true, ..plain };
     restore::run(&open(around)?, &options, monitor)?;
-    Ok(files_below(&around.join("restored")))
+    Ok(files_below(&to))
 }
 
 fn open(around: &Path) -> pinstripe_base::error::Result<Store> {
@@ -111,7 +106,7 @@ fn open(around: &Path) -> pinstripe_base::error::Result<Store> {
 
 /// The number of faults found.
 fn troubles(store: &Store) -> pinstripe_base::error::Result<u64> {
-    let options = check::Options { read_data: true, limits: limits() };
+    let options = check::CheckOptions { read_data: true, limits: limits() };
     let found = check::run(store, &options, &Monitor::default())?;
     Ok(found.repairable + found.lost)
 }
@@ -184,7 +179,7 @@ fuzz_target!(|input: (u8, u8, u16, u8, Vec<(u16, u8)>)| {
     }
     let Ok(mut store) = open(around.path()) else { return };
     let troubles = troubles(&store);
-    let options = repair::Options { replace: None, limits: limits() };
+    let options = repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
     let repaired = repair::run(&mut store, &options, &Monitor::default());
     if is_sealed {
         return;

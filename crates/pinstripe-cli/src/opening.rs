@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use pinstripe::format::label::Encryption;
-use pinstripe::store::{OpenOptions, Seat, Store};
+use pinstripe::store::{MemberSlot, OpenOptions, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::credential;
@@ -221,7 +221,7 @@ fn worst(failed: Vec<Failed>, expected: Option<&Remembered>) -> Error {
 fn warn(run: &Run, store: &Store, failed: Vec<Failed>) {
     for Failed { place, error } in failed {
         let forms = remembered::forms(&place);
-        let is_it = |seat: &Seat| seat.row.is_some() && forms.contains(&seat.place);
+        let is_it = |seat: &MemberSlot| seat.row.is_some() && forms.contains(&seat.place);
         let number = store.seats.iter().position(is_it);
         let advice = match number {
             Some(number) if store.seats[number].member.is_none() => format!(

@@ -96,7 +96,7 @@ fn freeze(recipe: &Recipe, work: &Path, to: &Path) -> Result<()> {
     fs::create_dir(&tree).unwrap();
     fs::create_dir(&store).unwrap();
     let members: Vec<_> = (0..recipe.members).map(|n| store.join(format!("m{n}"))).collect();
-    init::run(&init::Options {
+    init::run(&init::InitOptions {
         members: members.clone(),
         parity: recipe.parity,
         strip_bytes: 4096,
@@ -163,8 +163,8 @@ fn leave_traces(member: &Path, tree: &Path, recipe: &Recipe) -> Result<()> {
     let store = open(member, recipe)?;
     let monitor = Monitor::default();
     let forget = |name: String| {
-        let choice = forget::Choice::Named(&[name]);
-        let options = forget::Options { choice, dry_run: false, allow_empty: false };
+        let choice = forget::ForgetChoice::Named(&[name]);
+        let options = forget::ForgetOptions { choice, dry_run: false, allow_empty: false };
         forget::run(&store, &options, &monitor).map(drop)
     };
     let second = snapshots::run(&store, &monitor)?.pop().expect("there are two").id.to_string();
@@ -172,7 +172,7 @@ fn leave_traces(member: &Path, tree: &Path, recipe: &Recipe) -> Result<()> {
     forget::undelete(&store, &second, &monitor)?;
     fs::write(tree.join("regretted"), b"to be forgotten\n").unwrap();
     let limits = Limits::new(2, recipe.members, MEMORY_DEFAULT_BYTES);
-    let options = backup::Options::new(vec![tree.to_path_buf()], b"frozen", limits);
+    let options = backup::BackupOptions::new(vec![tree.to_path_buf()], b"frozen", limits);
     forget(backup::run(&store, options, &monitor)?.id.to_string())?;
     std::mem::forget(sessions::begin(&store, Work::Backup, [0x5e; 16], Vec::new())?);
     assert_eq!(monitor.get(Counter::Losses), 0);
@@ -184,7 +184,7 @@ fn back_up(member: &Path, tree: &Path, recipe: &Recipe, manifest: &Path) -> Resu
     fs::write(manifest, manifest::describe(tree).join("\n") + "\n").unwrap();
     let monitor = Monitor::default();
     let limits = Limits::new(2, recipe.members, MEMORY_DEFAULT_BYTES);
-    let options = backup::Options::new(vec![tree.to_path_buf()], b"frozen", limits);
+    let options = backup::BackupOptions::new(vec![tree.to_path_buf()], b"frozen", limits);
     let snapshot = backup::run(&open(member, recipe)?, options, &monitor)?;
     assert_eq!(monitor.get(Counter::Losses), 0, "the file system of {tree:?} lacks something");
     assert_eq!(snapshot.root.height > 0, recipe.is_high, "page ends lie elsewhere now");

@@ -61,7 +61,7 @@ fn id(number: u64, chunks: u64) -> ChunkId {
 
 fn build(dir: &Path, chunks: u64) -> Result<()> {
     let members: Vec<_> = (0..4).map(|number| dir.join(format!("m{number}"))).collect();
-    init::run(&init::Options {
+    init::run(&init::InitOptions {
         members,
         parity: 1,
         strip_bytes: 256 << 10,

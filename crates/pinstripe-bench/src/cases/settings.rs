@@ -149,7 +149,7 @@ impl Trial {
         crate::trees::remove(root)?;
         fs::create_dir_all(root).map_err(|error| format!("{}: {error}", root.display()))?;
         let members: Vec<_> = (0..4).map(|number| root.join(format!("member-{number}"))).collect();
-        init::run(&init::Options {
+        init::run(&init::InitOptions {
             members: members.clone(),
             parity: 1,
             strip_bytes,
@@ -175,7 +175,7 @@ impl Trial {
     fn backup(&self, path: &Path) -> Result<Run> {
         let monitor = Monitor::default();
         let began = Instant::now();
-        let options = backup::Options::new(vec![path.to_path_buf()], b"lab", self.limits());
+        let options = backup::BackupOptions::new(vec![path.to_path_buf()], b"lab", self.limits());
         backup::run(&self.open()?, options, &monitor).map_err(told)?;
         Ok(Run {
             seconds: began.elapsed().as_secs_f64(),
@@ -187,14 +187,7 @@ impl Trial {
     fn restore(&self, name: &str) -> Result<f64> {
         let to = self.root.join(name);
         let began = Instant::now();
-        let options = restore::Options {
-            snapshot: "latest",
-            path: b"",
-            to: &to,
-            overwrite: false,
-            verify: false,
-            limits: self.limits(),
-        };
+        let options = restore::RestoreOptions::new("latest", b"", &to, self.limits());
         let monitor = Monitor::default();
         restore::run(&self.open()?, &options, &monitor).map_err(told)?;
         match monitor.get(Counter::Losses) {

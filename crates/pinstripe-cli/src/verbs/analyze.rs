@@ -54,7 +54,7 @@ impl Args {
     /// Those of [`analyze::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let cores = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
-        let options = analyze::Options {
+        let options = analyze::AnalyzeOptions {
             path: &self.path,
             exclude: Exclude::new(self.exclude.iter().map(|pattern| pattern.as_bytes()))?,
             one_file_system: self.one_file_system,

@@ -160,19 +160,19 @@ impl Args {
         let store = self.store(run, &named, &paths)?;
         let host = self.host.clone().or(named.host.map(OsString::from));
         let host = host.map_or_else(system::host_name, |host| host.as_bytes().to_vec());
-        let options = backup::Options {
+        let options = backup::BackupOptions {
             paths_are_a_list: !self.files_from.is_empty(),
             exclude,
             one_file_system: self.one_file_system || named.one_file_system,
             tags: self.tags.iter().chain(&named.tags).cloned().collect(),
             estimate: progress::is_wanted(&run.common) && !self.dry_run,
-            ..backup::Options::new(paths, &host, run.limits(&store))
+            ..backup::BackupOptions::new(paths, &host, run.limits(&store))
         };
         if self.dry_run {
             return survey(run, &store, &options);
         }
         older::warn(run, &store)?;
-        let options = backup::Options { stop: signals::catch()?.as_flag().clone(), ..options };
+        let options = backup::BackupOptions { stop: signals::catch()?.as_flag().clone(), ..options };
         run.end_what_hangs();
         let ticker = run.ticker(GAUGE);
         let snapshot = backup::run(&store, options, &run.monitor)?;
@@ -193,9 +193,9 @@ impl Args {
         let store = self.store(run, &BackupEntry::default(), &[])?;
         older::warn(run, &store)?;
         let host = self.host.clone().map_or_else(system::host_name, OsString::into_vec);
-        let options = backup::Options {
+        let options = backup::BackupOptions {
             tags: self.tags.clone(),
-            ..backup::Options::new(Vec::new(), &host, run.limits(&store))
+            ..backup::BackupOptions::new(Vec::new(), &host, run.limits(&store))
         };
         let (name, owner) = (name.as_bytes().to_vec(), system::owner());
         let content = Box::new(input.lock());
@@ -277,7 +277,7 @@ fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
         }
     };
     let slot = key::new_slot(credential, None, key::KDF_MEMORY)?;
-    init::run(&init::Options {
+    init::run(&init::InitOptions {
         members: vec![place.to_path_buf()],
         parity: 0,
         strip_bytes: init::STRIP_BYTES_DEFAULT.into(),
@@ -292,7 +292,7 @@ fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
 }
 
 /// Says what a backup would read, and how much.
-fn survey(run: &Run, store: &Store, options: &backup::Options) -> Result<Ending> {
+fn survey(run: &Run, store: &Store, options: &backup::BackupOptions) -> Result<Ending> {
     let (mut files, mut bytes) = (0, 0);
     backup::survey(store, options, &run.monitor, &mut |wanted| {
         files += 1;

@@ -73,7 +73,7 @@ impl Args {
         let files = self.files.iter().map(parse).collect::<Result<Vec<_>>>()?;
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        let options = cat::Options {
+        let options = cat::CatOptions {
             files: &files,
             offset: self.offset.0,
             length: self.length.map(|length| length.0),
@@ -92,7 +92,7 @@ impl Args {
     fn split(&self, run: &Run, range: Span) -> Result<Ending> {
         let outputs: Vec<PathBuf> = self.files.iter().map(PathBuf::from).collect();
         let reader = join::open(&outputs, &run.common.fault_plan(), &run.monitor)?;
-        let options = join::Options {
+        let options = join::JoinOptions {
             range: Some(range.of(reader.source_bytes())),
             best_effort: false,
             workers: run.common.threads.map_or_else(system::cores, |threads| threads as usize),

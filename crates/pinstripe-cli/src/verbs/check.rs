@@ -58,7 +58,7 @@ impl Args {
             let states = members::run(&store)?;
             run.monitor.expect(states.iter().map(|state| state.stored_bytes).sum(), 0);
         }
-        let options = check::Options { read_data: self.read_data, limits: run.limits(&store) };
+        let options = check::CheckOptions { read_data: self.read_data, limits: run.limits(&store) };
         let ticker = run.ticker(GAUGE);
         let outcome = check::run(&store, &options, &run.monitor)?;
         drop(ticker);
@@ -84,7 +84,7 @@ impl Args {
     }
 }
 
-fn say(run: &Run, store: &Store, outcome: &check::Outcome) {
+fn say(run: &Run, store: &Store, outcome: &check::CheckOutcome) {
     let say = |line: String| run.screen.say(&line);
     let mut checked = format!(
         "checked {} and {} in {}",

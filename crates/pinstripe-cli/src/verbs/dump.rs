@@ -64,7 +64,7 @@ impl Args {
         let (snapshot, path) = named::parse(&self.what)?;
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        let options = dump::Options {
+        let options = dump::DumpOptions {
             snapshot: &snapshot,
             path: path.as_bytes(),
             fill_holes: self.fill_holes,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinstripe::source::bulk::{Fake, FakeSpec, Share, SourceDevice};
+use pinstripe::source::bulk::{Fake, FakeSpec, Millionths, SourceDevice};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
 use pinstripe_nbd::fuse::{Mount, MountOptions};
@@ -52,18 +52,18 @@ pub struct Args {
 
     /// Share of blocks that are all zeros, as in 40% or 0.4
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0%")]
-    zero: Share,
+    zero: Millionths,
 
     /// Share of random bytes in each other block, as in 50% or 0.5; the rest is words
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "100%")]
-    entropy: Share,
+    entropy: Millionths,
 
     /// Bypass the page cache, so that every read generates the bytes again
     #[arg(long)]
     direct_io: bool,
 }
 
-fn share(text: &str) -> Result<Share, String> {
+fn share(text: &str) -> Result<Millionths, String> {
     text.parse().map_err(one_line)
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use pinstripe::catalog::{Found, Holder, Query};
+use pinstripe::catalog::{FoundVersion, Holder, Query};
 use pinstripe::format::meta::FileKind;
 use pinstripe::ops::{find, snapshots};
 use pinstripe::store::Store;
@@ -159,7 +159,7 @@ impl Type {
     }
 }
 
-fn line(found: &Found) -> String {
+fn line(found: &FoundVersion) -> String {
     let slash = if found.kind == FileKind::Directory { "/" } else { "" };
     format!(
         "{:>12} {} {:<23} /{}{slash}",
@@ -182,12 +182,12 @@ pub fn holders(snapshots: &[Holder]) -> String {
 }
 
 /// A version as an event.
-fn event(found: &Found) -> Event {
+fn event(found: &FoundVersion) -> Event {
     facts(Event::new("found"), found).with_all(held_by(&found.snapshots))
 }
 
 /// The facts about a version.
-pub fn facts(event: Event, found: &Found) -> Event {
+pub fn facts(event: Event, found: &FoundVersion) -> Event {
     event
         .with_name("path", &[b"/", &found.path[..]].concat())
         .with("type", ls::kind_name(found.kind))

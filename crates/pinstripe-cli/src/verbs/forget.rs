@@ -1,7 +1,7 @@
 //! `pinstripe forget`: what stays, what goes, and why.
 
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::ops::forget::{self, Choice, Options, Verdict};
+use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions, Verdict};
 use pinstripe::retention::Policy;
 use pinstripe::store::Store;
 use pinstripe_base::clock;
@@ -77,16 +77,17 @@ impl Args {
         let policy = self.policy(run)?;
         let now = clock::now();
         let choice = if self.snapshots.is_empty() {
-            Choice::Policy {
+            ForgetChoice::Policy {
                 policy: &policy,
                 host: self.host.as_deref().map(str::as_bytes),
                 offset_seconds: time::offset_seconds(now.0),
                 now,
             }
         } else {
-            Choice::Named(&self.snapshots)
+            ForgetChoice::Named(&self.snapshots)
         };
-        let options = Options { choice, dry_run: self.dry_run, allow_empty: self.allow_empty };
+        let options =
+            ForgetOptions { choice, dry_run: self.dry_run, allow_empty: self.allow_empty };
         let verdicts = forget::run(&store, &options, &run.monitor)?;
         if !self.dry_run {
             older::look_again(run, &store);

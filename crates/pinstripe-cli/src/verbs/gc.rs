@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pinstripe::ops::gc::{self, Options, Outcome};
+use pinstripe::ops::gc::{self, GcOptions, GcOutcome};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
@@ -77,7 +77,7 @@ impl Args {
             return Ok(Ending::done(Event::default().with("ended_sessions", 1)));
         }
         system::be_patient();
-        let options = Options {
+        let options = GcOptions {
             max_waste: self.max_waste,
             dry_run: self.dry_run,
             wait: Duration::from_secs(self.wait),
@@ -92,7 +92,7 @@ impl Args {
     }
 }
 
-fn say(run: &Run, dry_run: bool, outcome: &Outcome) {
+fn say(run: &Run, dry_run: bool, outcome: &GcOutcome) {
     let say = |line: String| run.screen.say(&line);
     let verb = if dry_run { "would delete" } else { "deleted" };
     if outcome.deleted_snapshots + outcome.deleted_packs == 0 {

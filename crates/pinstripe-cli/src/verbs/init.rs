@@ -109,7 +109,7 @@ impl Args {
         let instead = "it works on the members of a store that exists";
         refuse_option(!run.common.faults.is_empty(), "--fault", instead)?;
         let (slot, made) = self.slot(run)?;
-        let config = init::run(&init::Options {
+        let config = init::run(&init::InitOptions {
             members: self.members.clone(),
             parity: self.parity,
             strip_bytes: self.strip_size.0,

@@ -70,7 +70,7 @@ impl Args {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
         let reader = join::open(&self.outputs, &run.common.fault_plan(), &run.monitor)?;
         let range = self.range.map(|it| it.of(reader.source_bytes()));
-        let options = join::Options {
+        let options = join::JoinOptions {
             range,
             best_effort: self.best_effort,
             workers: run.common.threads.map_or_else(system::cores, |threads| threads as usize),
@@ -83,7 +83,7 @@ impl Args {
         Ok(Ending::done(facts(&reader, &joined)))
     }
 
-    fn to_file(&self, run: &Run, reader: &Reader, options: &join::Options) -> Result<Joined> {
+    fn to_file(&self, run: &Run, reader: &Reader, options: &join::JoinOptions) -> Result<Joined> {
         // What is no file is written where it is: another one must not take its name.
         let is_device = fs::metadata(&self.output).is_ok_and(|it| !it.is_file());
         if !is_device && self.output.exists() && !self.force {
@@ -133,7 +133,7 @@ impl Args {
         &self,
         run: &Run,
         reader: &Reader,
-        options: &join::Options,
+        options: &join::JoinOptions,
         device: &Arc<FileDevice>,
         is_device: bool,
         range: &Range<u64>,
@@ -152,7 +152,7 @@ impl Args {
 }
 
 /// Writes to standard output, in order.
-pub fn to_stdout(run: &Run, reader: &Reader, options: &join::Options) -> Result<Joined> {
+pub fn to_stdout(run: &Run, reader: &Reader, options: &join::JoinOptions) -> Result<Joined> {
     refuse_option(
         run.common.json,
         "--json",

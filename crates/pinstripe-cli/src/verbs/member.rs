@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe::ops::member::{self, Moved, Share};
+use pinstripe::ops::member::{self, MemberShare, Moved};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
@@ -222,7 +222,7 @@ fn rebalance(run: &Run, dry_run: bool) -> Result<Ending> {
     for share in &done.shares {
         run.screen.event(&Event::new("share").with_fields(share))?;
     }
-    let row = |share: &Share| {
+    let row = |share: &MemberShare| {
         let [before, after] = [share.before_bytes, share.after_bytes].map(format_size);
         vec![share.member.to_string(), before, after]
     };

@@ -1,7 +1,7 @@
 //! `pinstripe members`: which members the store has, where they are, what they hold.
 
-use pinstripe::ops::members::{self, MemberState};
-use pinstripe::store::Seat;
+use pinstripe::ops::members::{self, MemberStatus};
+use pinstripe::store::MemberSlot;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
 
@@ -53,7 +53,7 @@ impl Args {
     }
 }
 
-fn row(state: &MemberState, seat: &Seat) -> Vec<String> {
+fn row(state: &MemberStatus, seat: &MemberSlot) -> Vec<String> {
     let mut place = escape::path(&state.place);
     let unknown = || "-".to_owned();
     if !state.present {
@@ -73,7 +73,7 @@ fn row(state: &MemberState, seat: &Seat) -> Vec<String> {
     ]
 }
 
-fn event(state: &MemberState) -> Event {
+fn event(state: &MemberStatus) -> Event {
     Event::new("member")
         .with("member", state.member)
         .with_path("place", &state.place)

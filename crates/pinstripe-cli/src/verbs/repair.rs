@@ -77,7 +77,7 @@ impl Args {
         let stored: u64 = members::run(&store)?.iter().map(|state| state.stored_bytes).sum();
         run.monitor.expect(stored, 0);
         let options =
-            repair::Options { replace: None, same_disk: false, limits: run.limits(&store) };
+            repair::RepairOptions { replace: None, same_disk: false, limits: run.limits(&store) };
         let ticker = run.ticker(GAUGE);
         let outcome = repair::run(&mut store, &options, &run.monitor)?;
         drop(ticker);
@@ -89,7 +89,7 @@ impl Args {
     }
 }
 
-fn say(run: &Run, outcome: &repair::Outcome) {
+fn say(run: &Run, outcome: &repair::RepairOutcome) {
     let say = |line: String| run.screen.say(&line);
     say(format!(
         "examined {}, {} in {}",

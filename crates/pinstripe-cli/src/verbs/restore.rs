@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe::ops::preview::{self, Act, Tally};
-use pinstripe::ops::restore::{self, Delete, Manner};
-use pinstripe::pipeline::restore::{Filter, Owners, Reuse};
+use pinstripe::ops::preview::{self, Act, ActTally};
+use pinstripe::ops::restore::{self, Delete, RestoreOptions};
+use pinstripe::pipeline::restore::{Owners, PathFilter, Reuse};
 use pinstripe::walk::Exclude;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
@@ -114,23 +114,16 @@ impl Args {
     /// Runs the restore.
     ///
     /// # Errors
-    /// Those of [`restore::run_with`] and [`preview::run`].
+    /// Those of [`restore::run`] and [`preview::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (snapshot, path) = named::parse(&self.what)?;
-        let manner = self.manner()?;
         let to = self.to.as_deref().unwrap_or(Path::new("/"));
         let store = run.open_store()?;
-        let options = restore::Options {
-            snapshot: &snapshot,
-            path: path.as_bytes(),
-            to,
-            overwrite: self.overwrite,
-            verify: self.verify,
-            limits: run.limits(&store),
-        };
+        let limits = run.limits(&store);
+        let options = self.options(RestoreOptions::new(&snapshot, path.as_bytes(), to, limits))?;
         if self.dry_run {
             run.warn_of_absent(&store);
-            return preview(run, &store, &options, &manner);
+            return preview(run, &store, &options);
         }
         let ticker = run.ticker(Gauge {
             label: "restoring",
@@ -140,21 +133,23 @@ impl Args {
             },
             passes: if self.verify { 2 } else { 1 },
         });
-        let restored = restore::run_with(&store, &options, &manner, &run.monitor)?;
+        let restored = restore::run(&store, &options, &run.monitor)?;
         drop(ticker);
         self.say(run, to, &restored.id.short());
         let facts = snapshots::facts(&restored).with_path("to", to);
         Ok(Ending::done(facts.with("verified", self.verify)))
     }
 
-    fn manner(&self) -> Result<Manner> {
+    fn options<'a>(&self, plain: RestoreOptions<'a>) -> Result<RestoreOptions<'a>> {
         let read = |patterns: &[OsString]| -> Result<Option<Exclude>> {
             if patterns.is_empty() {
                 return Ok(None);
             }
             Exclude::new(patterns.iter().map(|pattern| pattern.as_bytes())).map(Some)
         };
-        Ok(Manner {
+        Ok(RestoreOptions {
+            overwrite: self.overwrite,
+            verify: self.verify,
             reuse: self.in_place.then_some(match self.checksum {
                 true => Reuse::ByContent,
                 false => Reuse::ByTime,
@@ -164,12 +159,13 @@ impl Args {
                 true => Delete::Whatever,
                 false => Delete::WithinReason,
             }),
-            filter: Filter { include: read(&self.include)?, exclude: read(&self.exclude)? },
+            filter: PathFilter { include: read(&self.include)?, exclude: read(&self.exclude)? },
             owners: Owners {
                 users: self.owner_map.clone(),
                 groups: self.group_map.clone(),
                 leave: self.no_owner,
             },
+            ..plain
         })
     }
 
@@ -217,8 +213,7 @@ impl Args {
 fn preview(
     run: &Run,
     store: &pinstripe::store::Store,
-    options: &restore::Options<'_>,
-    manner: &Manner,
+    options: &RestoreOptions<'_>,
 ) -> Result<Ending> {
     let mut show = |act: Act, place: PathBuf, bytes: u64| {
         let word = match act {
@@ -231,13 +226,10 @@ fn preview(
         run.screen.event(&event.with("bytes", bytes))?;
         run.screen.row(&format!("{word:<6} {:>11} {}", bytes, escape::path(&place)))
     };
-    let (snapshot, found) = preview::run(store, options, manner, &run.monitor, &mut show)?;
-    let told = |Tally { entries, bytes }: Tally| {
-        format!(
-            "{} ({})",
-            pinstripe_base::units::counted(entries, "entry", "entries"),
-            format_size(bytes)
-        )
+    let (snapshot, found) = preview::run(store, options, &run.monitor, &mut show)?;
+    let told = |ActTally { entries, bytes }: ActTally| {
+        let entries = pinstripe_base::units::counted(entries, "entry", "entries");
+        format!("{entries} ({})", format_size(bytes))
     };
     run.screen.say(&format!(
         "would create {}, change {}, keep {}, remove {}; nothing was done",

@@ -81,7 +81,7 @@ impl Args {
         }
         let journal = self.journal(run, &store)?;
         system::be_patient();
-        let options = scrub::Options {
+        let options = scrub::ScrubOptions {
             budget,
             rate: self.limit.map(|limit| limit.0.max(1)),
             save_bytes: scrub::SAVE_BYTES_DEFAULT,
@@ -135,7 +135,7 @@ impl Args {
     }
 }
 
-fn say(run: &Run, outcome: &scrub::Outcome) {
+fn say(run: &Run, outcome: &scrub::ScrubOutcome) {
     let say = |line: String| run.screen.say(&line);
     say(format!(
         "verified {} of {}, {} of {}, in {}",

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use pinstripe::codec::Codec;
 use pinstripe::format::split::Use;
-use pinstripe::ops::split::{self, Outcome, Spread};
-use pinstripe::pipeline::split::Choice;
+use pinstripe::ops::split::{self, LayoutChoice, SplitOutcome};
+use pinstripe::pipeline::split::CodecChoice;
 use pinstripe::source::bulk;
 use pinstripe_base::clock;
 use pinstripe_base::error::Result;
@@ -57,7 +57,7 @@ pub struct Args {
     /// auto chooses raw, lz4, zstd:-5, zstd:-1 or zstd:1 for each block, by how far the outputs lag
     /// behind. Blocks that no codec makes smaller stay as they are; blocks of zeros take no space.
     #[arg(long, value_name = "NAME[:LEVEL]", default_value = "auto", value_parser = choice)]
-    codec: Choice,
+    codec: CodecChoice,
 
     /// Bytes of a block, the unit of compression and of reading: a power of two, 4K to 16M
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(64 << 10))]
@@ -116,10 +116,10 @@ enum Layout {
     Ranges,
 }
 
-fn choice(text: &str) -> std::result::Result<Choice, String> {
+fn choice(text: &str) -> std::result::Result<CodecChoice, String> {
     match text {
-        "auto" => Ok(Choice::Auto),
-        _ => text.parse::<Codec>().map(Choice::Fixed).map_err(|e| one_line(e) + ", auto"),
+        "auto" => Ok(CodecChoice::Auto),
+        _ => text.parse::<Codec>().map(CodecChoice::Fixed).map_err(|e| one_line(e) + ", auto"),
     }
 }
 
@@ -131,12 +131,12 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "split writes files of its own")?;
         let faults = run.common.fault_plan();
-        let options = split::Options {
+        let options = split::SplitOptions {
             outputs: self.outputs.clone(),
             spread: self.layout.map(|layout| match layout {
-                Layout::Stripes => Spread::Stripes,
-                Layout::Queue => Spread::Queue,
-                Layout::Ranges => Spread::Ranges,
+                Layout::Stripes => LayoutChoice::Stripes,
+                Layout::Queue => LayoutChoice::Queue,
+                Layout::Ranges => LayoutChoice::Ranges,
             }),
             parity: self.parity,
             block_bytes: u32::try_from(self.block_size.0).unwrap_or(u32::MAX),
@@ -177,7 +177,7 @@ fn written(output: &split::Written) -> Event {
 }
 
 /// The stage that the others waited for.
-fn limit(outcome: &Outcome) -> &'static str {
+fn limit(outcome: &SplitOutcome) -> &'static str {
     let spent = &outcome.spent;
     let stages = [
         (spent.wait, "the outputs"),
@@ -188,7 +188,7 @@ fn limit(outcome: &Outcome) -> &'static str {
     stages.into_iter().max_by_key(|(spent, _)| *spent).map_or("nothing", |(_, name)| name)
 }
 
-fn facts(outcome: &Outcome) -> Event {
+fn facts(outcome: &SplitOutcome) -> Event {
     let manifest = &outcome.manifest;
     let spent = &outcome.spent;
     Event::default()
@@ -216,7 +216,7 @@ const CODECS: [(&str, Side); 4] = [
     ("stored", Side::Right),
 ];
 
-fn say(run: &Run, outcome: &Outcome) -> Result<()> {
+fn say(run: &Run, outcome: &SplitOutcome) -> Result<()> {
     let manifest = &outcome.manifest;
     let say = |line: &str| run.screen.say(line);
     say(&format!(

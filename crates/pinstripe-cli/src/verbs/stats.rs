@@ -61,7 +61,7 @@ impl Args {
             done_bytes: |monitor| monitor.get(Counter::FetchedBytes),
             passes: 1,
         });
-        let options = stats::Options {
+        let options = stats::StatsOptions {
             snapshot: self.snapshot.as_deref(),
             read_data: self.read_data,
             limits: run.limits(&store),

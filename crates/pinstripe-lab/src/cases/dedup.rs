@@ -157,7 +157,7 @@ impl Plan for Dedup {
     }
 
     fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
-        let options = analyze::Options {
+        let options = analyze::AnalyzeOptions {
             path: &self.trees[variant],
             exclude: Exclude::default(),
             one_file_system: self.one_file_system,

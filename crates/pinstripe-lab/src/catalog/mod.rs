@@ -13,7 +13,7 @@ use pinstripe::format::snapshot::Snapshot;
 use pinstripe::ops;
 use pinstripe::pipeline::backup::write_tree;
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::store::deletion::answer::Answers;
+use pinstripe::store::deletion::answer::Acknowledger;
 use pinstripe::store::index::Index;
 use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::{Error, Result};
@@ -49,7 +49,7 @@ pub fn new_store(at: &Path) -> Result<Store> {
         }
         _ => fs::create_dir_all(at).map_err(|error| Error::io("cannot make", at, error))?,
     }
-    let options = ops::init::Options {
+    let options = ops::init::InitOptions {
         members: (0..MEMBERS).map(|number| at.join(format!("m{number}"))).collect(),
         parity: 1,
         strip_bytes: u64::from(ops::init::STRIP_BYTES_DEFAULT),
@@ -140,7 +140,7 @@ pub fn commit_stream(
         tags: Vec::new(),
     };
     let session = sessions::begin(store, Work::Backup, id.0, Vec::new())?;
-    let mut answers = Answers::new(session.session.id);
+    let mut answers = Acknowledger::new(session.session.id);
     write_tree(store, index, &mut answers, limits, monitor, fill, header)?;
     session.end()
 }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use pinstripe::format::meta::FileKind;
-use pinstripe::walk::{Item, Options, Walker};
+use pinstripe::walk::{WalkItem, WalkOptions, Walker};
 use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::run::Live;
@@ -22,7 +22,7 @@ use crate::run::Live;
 /// The first that an entry gives; an interrupt.
 pub fn by_walker(tree: &Path, threads: usize, live: &Live) -> Result<u64> {
     let prefix = tree.as_os_str().as_bytes().to_vec();
-    let walker = Walker::new(tree, prefix, Options::default())?;
+    let walker = Walker::new(tree, prefix, WalkOptions::default())?;
     thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|| walker.work());
@@ -42,8 +42,8 @@ fn count(walker: &Walker, live: &Live) -> Result<u64> {
         let before = entries;
         for item in batch.iter() {
             match item {
-                Item::Found(_) => entries += 1,
-                Item::Trouble(trouble) => return Err(trouble.error.duplicate()),
+                WalkItem::Found(_) => entries += 1,
+                WalkItem::Trouble(trouble) => return Err(trouble.error.duplicate()),
             }
         }
         live.counted(entries - before);
@@ -57,13 +57,15 @@ fn count(walker: &Walker, live: &Live) -> Result<u64> {
 /// # Errors
 /// An interrupt.
 pub fn bytes_of(tree: &Path, one_file_system: bool, live: &Live) -> Result<u64> {
-    let options = Options { one_file_system, ..Options::default() };
+    let options = WalkOptions { one_file_system, ..WalkOptions::default() };
     let Ok(walker) = Walker::new(tree, Vec::new(), options) else { return Ok(0) };
     let mut bytes = 0;
     for batch in walker.batches() {
         live.check()?;
         let files = batch.iter().filter_map(|item| match item {
-            Item::Found(found) if found.stat.kind == FileKind::File => Some(found.stat.size_bytes),
+            WalkItem::Found(found) if found.stat.kind == FileKind::File => {
+                Some(found.stat.size_bytes)
+            }
             _ => None,
         });
         bytes += files.sum::<u64>();

@@ -1,6 +1,6 @@
 //! `history`: every version of one path, and when it was not there.
 
-use super::search::{Found, Series};
+use super::search::{FoundVersion, Series};
 use super::{Catalog, Holder, split};
 use pinstripe_base::error::Result;
 
@@ -8,7 +8,7 @@ use pinstripe_base::error::Result;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
     /// The version found; `None` where it was not there although it had been before.
-    pub found: Option<Found>,
+    pub found: Option<FoundVersion>,
     /// The snapshots of this stretch, never empty.
     pub snapshots: Vec<Holder>,
     /// Whether it holds the same as the version before it of the same machine and sources.
@@ -37,7 +37,7 @@ impl Catalog {
 
 /// Puts the gaps between versions in their places, and joins what rows tell apart for no reason
 /// that a reader would see.
-fn stretches(series: &Series, found: Vec<Found>) -> Vec<Version> {
+fn stretches(series: &Series, found: Vec<FoundVersion>) -> Vec<Version> {
     let mut versions: Vec<Version> = Vec::new();
     let mut content = None;
     for version in found {

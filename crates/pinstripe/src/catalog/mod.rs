@@ -29,7 +29,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 pub use history::Version;
 pub use intake::{Base, Change, Facts, Intake};
-pub use search::{Found, Holder, Query};
+pub use search::{FoundVersion, Holder, Query};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SnapshotId, StoreId};
@@ -39,7 +39,7 @@ pub const FILE_NAME: &str = "catalog.sqlite";
 
 /// Why a catalog was begun anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Begun {
+pub enum CatalogStart {
     /// It was there and is of use.
     Found,
     /// There was none.
@@ -75,16 +75,18 @@ impl Catalog {
     ///
     /// # Errors
     /// When the file can be neither used nor replaced.
-    pub fn open(place: &Path, store: StoreId) -> Result<(Self, Begun)> {
+    pub fn open(place: &Path, store: StoreId) -> Result<(Self, CatalogStart)> {
         let begun = match fs::symlink_metadata(place) {
             Ok(_) => match schema::open(place, store) {
                 Ok(db) => {
-                    return Ok((Catalog { db, place: place.to_path_buf() }, Begun::Found));
+                    return Ok((Catalog { db, place: place.to_path_buf() }, CatalogStart::Found));
                 }
-                Err(error) if error.kind() == Kind::Corrupt => Begun::Anew(error.what().into()),
+                Err(error) if error.kind() == Kind::Corrupt => {
+                    CatalogStart::Anew(error.what().into())
+                }
                 Err(error) => return Err(error),
             },
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Begun::New,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => CatalogStart::New,
             Err(error) => return Err(Error::io("cannot look at the catalog", place, error)),
         };
         Ok((Catalog::create(place, store)?, begun))

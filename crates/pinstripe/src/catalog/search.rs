@@ -63,7 +63,7 @@ pub struct Holder {
 
 /// One version of a path, and who holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundVersion {
     /// Absolute path without the leading slash.
     pub path: Vec<u8>,
     /// Its kind.
@@ -107,7 +107,11 @@ impl Catalog {
     ///
     /// # Errors
     /// When the catalog cannot be read; those of `show`.
-    pub fn find(&self, query: &Query, show: &mut dyn FnMut(Found) -> Result<()>) -> Result<()> {
+    pub fn find(
+        &self,
+        query: &Query,
+        show: &mut dyn FnMut(FoundVersion) -> Result<()>,
+    ) -> Result<()> {
         let mut found = Vec::new();
         for mut series in self.series()? {
             if query.host.as_ref().is_some_and(|host| *host != series.host) {
@@ -138,7 +142,7 @@ impl Catalog {
         block: &[u8],
         series: &Series,
         query: &Query,
-        found: &mut Vec<Found>,
+        found: &mut Vec<FoundVersion>,
     ) -> Result<()> {
         let mut places: Vec<(i64, Vec<u8>)> = Vec::new();
         let admits = |name: &[u8]| query.glob.admits_name(name);
@@ -175,7 +179,7 @@ impl Catalog {
         directory: i64,
         name: &[u8],
         path: &[u8],
-        take: &mut dyn FnMut(Found),
+        take: &mut dyn FnMut(FoundVersion),
     ) -> Result<()> {
         let mut find = self.prepare(
             "SELECT first, last, mode, size, seconds, nanos, content
@@ -191,7 +195,7 @@ impl Catalog {
                     return Err(rusqlite::Error::InvalidQuery);
                 };
                 if !holders.is_empty() {
-                    take(Found {
+                    take(FoundVersion {
                         path: path.to_vec(),
                         kind,
                         mode,
@@ -246,7 +250,10 @@ impl Catalog {
     }
 }
 
-fn give_out(found: &mut Vec<Found>, show: &mut dyn FnMut(Found) -> Result<()>) -> Result<()> {
+fn give_out(
+    found: &mut Vec<FoundVersion>,
+    show: &mut dyn FnMut(FoundVersion) -> Result<()>,
+) -> Result<()> {
     found.sort_by(|left, right| {
         let times = || left.snapshots[0].created.cmp(&right.snapshots[0].created);
         compare_paths(&left.path, &right.path)

@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::member::{Step, Steps};
+use crate::member::{DiskStep, Steps};
 use pinstripe_io::fault::Dice;
 
 /// Bytes copied or zeroed at a time.
@@ -27,7 +27,7 @@ const COPY_BYTES: usize = 64 * 1024;
 /// [`DirectoryMember::with_steps`](crate::member::DirectoryMember::with_steps).
 pub struct PowerCut {
     stop_at_step: u64,
-    is_counted: Box<dyn Fn(&Step<'_>) -> bool + Send + Sync>,
+    is_counted: Box<dyn Fn(&DiskStep<'_>) -> bool + Send + Sync>,
     books: Mutex<Books>,
 }
 
@@ -82,7 +82,7 @@ impl PowerCut {
     /// as often as frequent ones.
     pub fn counting(
         stop_at_step: u64,
-        is_counted: impl Fn(&Step<'_>) -> bool + Send + Sync + 'static,
+        is_counted: impl Fn(&DiskStep<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
         PowerCut { stop_at_step, is_counted: Box::new(is_counted), books: Mutex::default() }
     }
@@ -122,7 +122,7 @@ impl PowerCut {
 
 impl Steps for PowerCut {
     /// One step at a time over all members, so that the books and the disk agree.
-    fn take(&self, step: &Step<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+    fn take(&self, step: &DiskStep<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         let mut books = self.books();
         if books.steps_done >= self.stop_at_step {
             return Err(io::Error::other("the power is off"));
@@ -133,24 +133,28 @@ impl Steps for PowerCut {
 }
 
 impl Books {
-    fn take(&mut self, step: &Step<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+    fn take(
+        &mut self,
+        step: &DiskStep<'_>,
+        act: &mut dyn FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
         match *step {
-            Step::Create(path) => {
+            DiskStep::Create(path) => {
                 act()?;
                 let inode = self.new_inode(path, 0);
                 self.record(path, None, Some(Node::File(inode)));
             }
-            Step::Write { path, .. } => {
+            DiskStep::Write { path, .. } => {
                 // Learns how much was durable before, if this is the first that is heard of it.
                 self.node(path)?;
                 act()?;
             }
-            Step::SyncFile(path) => {
+            DiskStep::SyncFile(path) => {
                 if let Some(Node::File(inode)) = self.node(path)? {
                     inode.content().synced_bytes = fs::metadata(path)?.len();
                 }
             }
-            Step::Rename { from, to } => {
+            DiskStep::Rename { from, to } => {
                 let moved = self.node(from)?;
                 let victim = self.node(to)?;
                 let kept = victim.as_ref().map(|node| node.hold(to)).transpose()?;
@@ -164,10 +168,10 @@ impl Books {
                 self.record(from, moved.clone(), None);
                 self.record(to, victim, moved);
             }
-            Step::SyncDirectory(path) => {
+            DiskStep::SyncDirectory(path) => {
                 self.unsettled.retain(|name, _| name.parent() != Some(path));
             }
-            Step::Unlink(path) => {
+            DiskStep::Unlink(path) => {
                 let victim = self.node(path)?;
                 let kept = victim.as_ref().map(|node| node.hold(path)).transpose()?;
                 act()?;
@@ -176,7 +180,7 @@ impl Books {
                 }
                 self.record(path, victim, None);
             }
-            Step::MakeDirectory(path) => {
+            DiskStep::MakeDirectory(path) => {
                 act()?;
                 self.record(path, None, Some(Node::Directory));
             }

@@ -28,7 +28,7 @@ pub struct Lists {
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum DeletionStep {
     /// No writer may begin to rely on these any more; writers at work have to say what they use.
     Condemned(Lists),
     /// The packs of a condemnation that a session relies on.
@@ -49,14 +49,14 @@ pub enum Step {
     },
 }
 
-impl Step {
+impl DeletionStep {
     const fn number(&self) -> u8 {
         match self {
-            Step::Condemned(_) => 1,
-            Step::Ack { .. } => 2,
-            Step::Reaping(_) => 3,
-            Step::Tombstone(_) => 4,
-            Step::Void { .. } => 5,
+            DeletionStep::Condemned(_) => 1,
+            DeletionStep::Ack { .. } => 2,
+            DeletionStep::Reaping(_) => 3,
+            DeletionStep::Tombstone(_) => 4,
+            DeletionStep::Void { .. } => 5,
         }
     }
 }
@@ -71,7 +71,7 @@ pub struct GcObject {
     /// The session of the collector that condemned; of an answer and a void, what the step says.
     pub by: SessionId,
     /// The step.
-    pub step: Step,
+    pub step: DeletionStep,
 }
 
 /// The name of the reaping step of a condemnation: the point of no return.
@@ -92,8 +92,8 @@ impl GcObject {
     /// The object's name. A void has that which it takes from another.
     pub fn name(&self) -> [u8; 16] {
         match &self.step {
-            Step::Void { .. } => self.condemnation.0,
-            Step::Ack { session, .. } => hashed(2, self.condemnation, Some(*session)),
+            DeletionStep::Void { .. } => self.condemnation.0,
+            DeletionStep::Ack { session, .. } => hashed(2, self.condemnation, Some(*session)),
             step => hashed(step.number(), self.condemnation, None),
         }
     }
@@ -104,7 +104,9 @@ impl GcObject {
         let mut writer = Writer::new(&mut body);
         writer.raw(&self.store.0).raw(&self.condemnation.0).raw(&self.by.0).u8(self.step.number());
         match &self.step {
-            Step::Condemned(lists) | Step::Reaping(lists) | Step::Tombstone(lists) => {
+            DeletionStep::Condemned(lists)
+            | DeletionStep::Reaping(lists)
+            | DeletionStep::Tombstone(lists) => {
                 write_ids(&mut writer, &lists.packs, |id| &id.0);
                 writer.varint(lists.snapshots.len() as u64);
                 for (snapshot, generation) in &lists.snapshots {
@@ -112,11 +114,11 @@ impl GcObject {
                 }
                 write_ids(&mut writer, &lists.abandoned, |id| &id.0);
             }
-            Step::Ack { session, packs } => {
+            DeletionStep::Ack { session, packs } => {
                 writer.raw(&session.0);
                 write_ids(&mut writer, packs, |id| &id.0);
             }
-            Step::Void { session } => {
+            DeletionStep::Void { session } => {
                 writer.raw(&session.0);
             }
         }
@@ -133,14 +135,14 @@ impl GcObject {
         let condemnation = CondemnationId(reader.array()?);
         let by = SessionId(reader.array()?);
         let step = match reader.u8()? {
-            1 => Step::Condemned(read_lists(&mut reader)?),
-            2 => Step::Ack {
+            1 => DeletionStep::Condemned(read_lists(&mut reader)?),
+            2 => DeletionStep::Ack {
                 session: SessionId(reader.array()?),
                 packs: read_ids(&mut reader, SetId)?,
             },
-            3 => Step::Reaping(read_lists(&mut reader)?),
-            4 => Step::Tombstone(read_lists(&mut reader)?),
-            5 => Step::Void { session: SessionId(reader.array()?) },
+            3 => DeletionStep::Reaping(read_lists(&mut reader)?),
+            4 => DeletionStep::Tombstone(read_lists(&mut reader)?),
+            5 => DeletionStep::Void { session: SessionId(reader.array()?) },
             other => return Err(reader.corrupt(format!("there is no step {other}"))),
         };
         reader.finish()?;
@@ -199,14 +201,15 @@ mod tests {
         })
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = DeletionStep> {
         let session = any::<[u8; 16]>().prop_map(SessionId);
         prop_oneof![
-            lists().prop_map(Step::Condemned),
-            (session.clone(), ids(SetId)).prop_map(|(session, packs)| Step::Ack { session, packs }),
-            lists().prop_map(Step::Reaping),
-            lists().prop_map(Step::Tombstone),
-            session.prop_map(|session| Step::Void { session }),
+            lists().prop_map(DeletionStep::Condemned),
+            (session.clone(), ids(SetId))
+                .prop_map(|(session, packs)| DeletionStep::Ack { session, packs }),
+            lists().prop_map(DeletionStep::Reaping),
+            lists().prop_map(DeletionStep::Tombstone),
+            session.prop_map(|session| DeletionStep::Void { session }),
         ]
     }
 
@@ -231,11 +234,11 @@ mod tests {
         let lists = Lists::default;
         let session = |n| SessionId([n; 16]);
         let steps = [
-            Step::Condemned(lists()),
-            Step::Reaping(lists()),
-            Step::Tombstone(lists()),
-            Step::Ack { session: session(1), packs: Vec::new() },
-            Step::Ack { session: session(2), packs: Vec::new() },
+            DeletionStep::Condemned(lists()),
+            DeletionStep::Reaping(lists()),
+            DeletionStep::Tombstone(lists()),
+            DeletionStep::Ack { session: session(1), packs: Vec::new() },
+            DeletionStep::Ack { session: session(2), packs: Vec::new() },
         ];
         let object = |step| GcObject {
             store: StoreId([1; 16]),
@@ -247,7 +250,7 @@ mod tests {
         assert_eq!(names.len(), 5);
         assert!(names.contains(&reaping_name(CondemnationId([2; 16]))));
         let packs = vec![SetId([2; 16]), SetId([1; 16])];
-        let wrong = object(Step::Condemned(Lists { packs, ..Lists::default() }));
+        let wrong = object(DeletionStep::Condemned(Lists { packs, ..Lists::default() }));
         assert!(GcObject::decode(&wrong.encode()).is_err(), "lists ascend");
     }
 }

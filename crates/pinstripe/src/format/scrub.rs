@@ -15,7 +15,7 @@ pub const SHARES: usize = 256;
 
 /// One share, as its last whole verification found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Share {
+pub struct ScrubShare {
     /// When that began, in seconds since 1970; 0 when there was none.
     pub began_seconds: i64,
     /// Stripe sets that were verified. More there now: those came later.
@@ -36,18 +36,18 @@ pub struct ScrubState {
     pub cursor: SetId,
     /// The share in which the cursor stands, as far as it is verified; `began_seconds` is 0 when
     /// it is not begun, or is not to count.
-    pub open: Share,
+    pub open: ScrubShare,
     /// The shares, by first byte.
-    pub shares: Vec<Share>,
+    pub shares: Vec<ScrubShare>,
 }
 
 impl ScrubState {
     /// Of a store that was never scrubbed.
     pub fn new(store: StoreId) -> Self {
-        let shares = vec![Share::default(); SHARES];
+        let shares = vec![ScrubShare::default(); SHARES];
         // Behind the last id there may be, so that the first one is next.
         let cursor = SetId([0xff; SetId::LEN]);
-        ScrubState { store, generation: 0, cursor, open: Share::default(), shares }
+        ScrubState { store, generation: 0, cursor, open: ScrubShare::default(), shares }
     }
 
     /// The framed object.
@@ -69,9 +69,9 @@ impl ScrubState {
         let mut reader = Reader::new(envelope::open(Object::Scrub, bytes)?, "scrub state");
         let (store, generation) = (StoreId(reader.array()?), reader.u64()?);
         let cursor = SetId(reader.array()?);
-        let mut share = || -> Result<Share> {
+        let mut share = || -> Result<ScrubShare> {
             let (began_seconds, sets, bytes) = (reader.i64()?, reader.u64()?, reader.u64()?);
-            Ok(Share { began_seconds, sets, bytes })
+            Ok(ScrubShare { began_seconds, sets, bytes })
         };
         let open = share()?;
         let shares = (0..SHARES).map(|_| share()).collect::<Result<_>>()?;
@@ -102,8 +102,8 @@ mod tests {
         let bytes = state.encode().len();
         assert_eq!(ScrubState::decode(&state.encode()).unwrap(), state);
         state.generation = u64::MAX;
-        state.open = Share { began_seconds: -5, sets: 3, bytes: 1 << 50 };
-        state.shares[255] = Share { began_seconds: i64::MAX, sets: u64::MAX, bytes: u64::MAX };
+        state.open = ScrubShare { began_seconds: -5, sets: 3, bytes: 1 << 50 };
+        state.shares[255] = ScrubShare { began_seconds: i64::MAX, sets: u64::MAX, bytes: u64::MAX };
         assert_eq!(ScrubState::decode(&state.encode()).unwrap(), state);
         assert_eq!(state.encode().len(), bytes);
     }
@@ -112,7 +112,7 @@ mod tests {
     fn the_later_verification_of_each_share_is_kept() {
         let mut ours = ScrubState::new(StoreId([7; 16]));
         let mut theirs = ours.clone();
-        let at = |began_seconds| Share { began_seconds, sets: 1, bytes: 1 };
+        let at = |began_seconds| ScrubShare { began_seconds, sets: 1, bytes: 1 };
         (ours.shares[1], ours.shares[2]) = (at(10), at(30));
         (theirs.shares[1], theirs.shares[2], theirs.generation) = (at(20), at(20), 9);
         ours.merge(&theirs);

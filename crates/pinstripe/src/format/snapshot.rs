@@ -60,12 +60,12 @@ pub struct Parsed<'a> {
     /// Its name.
     pub id: SnapshotId,
     /// The rest.
-    pub content: Content<'a>,
+    pub content: SnapshotContent<'a>,
 }
 
 /// The remaining fields of a snapshot object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Content<'a> {
+pub enum SnapshotContent<'a> {
     /// In the clear.
     Clear(Box<Snapshot>),
     /// A blob of seal/, sealed in this way.
@@ -108,9 +108,9 @@ pub fn parse_checkpoint(bytes: &[u8]) -> Result<Parsed<'_>> {
     let seal = reader.u8()?;
     let content = match Encryption::from_byte(seal) {
         Some(Encryption::None) => {
-            Content::Clear(Box::new(Snapshot::decode_fields(store, id, reader.rest())?))
+            SnapshotContent::Clear(Box::new(Snapshot::decode_fields(store, id, reader.rest())?))
         }
-        Some(seal) => Content::Sealed(seal, reader.rest()),
+        Some(seal) => SnapshotContent::Sealed(seal, reader.rest()),
         None => return Err(envelope::newer("seal of a checkpoint", seal.into(), 2, 0)),
     };
     Ok(Parsed { store, id, content })
@@ -136,11 +136,11 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>> {
         let seal = reader.u8()?;
         match Encryption::from_byte(seal) {
             Some(Encryption::None) => return Err(reader.corrupt("a seal that seals nothing")),
-            Some(seal) => Content::Sealed(seal, reader.rest()),
+            Some(seal) => SnapshotContent::Sealed(seal, reader.rest()),
             None => return Err(envelope::newer("seal of a snapshot", seal.into(), 2, 0)),
         }
     } else {
-        Content::Clear(Box::new(Snapshot::read_fields(store, id, version, reader)?))
+        SnapshotContent::Clear(Box::new(Snapshot::read_fields(store, id, version, reader)?))
     };
     Ok(Parsed { store, id, content })
 }
@@ -188,8 +188,8 @@ impl Snapshot {
     /// Those of [`parse`]; [`Kind::Locked`] for a sealed one.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         match parse(bytes)?.content {
-            Content::Clear(snapshot) => Ok(*snapshot),
-            Content::Sealed(..) => Err(Error::new(Kind::Locked, "this snapshot is sealed")),
+            SnapshotContent::Clear(snapshot) => Ok(*snapshot),
+            SnapshotContent::Sealed(..) => Err(Error::new(Kind::Locked, "this snapshot is sealed")),
         }
     }
 

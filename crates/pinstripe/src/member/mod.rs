@@ -22,7 +22,7 @@ pub(crate) mod conformance;
 
 pub use directory::DirectoryMember;
 pub use memory::MemoryMember;
-pub use steps::{Step, Steps};
+pub use steps::{DiskStep, Steps};
 pub use watched::{Patience, WatchedMember};
 
 use std::fmt;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// One primitive change of the disk, about to be made. Paths start with the member's own path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum DiskStep<'a> {
     /// A new, empty file.
     Create(&'a Path),
     /// Bytes written into a file.
@@ -41,7 +41,7 @@ pub enum Step<'a> {
 pub trait Steps: Send + Sync {
     /// Makes the change by calling `act` once, or refuses it with an error, which the member
     /// then meets as if the system had given it. Returning `Ok` without calling `act` is allowed
-    /// for [`Step::SyncFile`] and [`Step::SyncDirectory`] alone: a test that keeps its own books
+    /// for [`DiskStep::SyncFile`] and [`DiskStep::SyncDirectory`] alone: a test that keeps its own books
     /// of what is durable need not wait for the disk.
-    fn take(&self, step: &Step<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
+    fn take(&self, step: &DiskStep<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 }

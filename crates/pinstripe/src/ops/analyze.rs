@@ -10,7 +10,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
 
 /// Options of `analyze`.
-pub struct Options<'a> {
+pub struct AnalyzeOptions<'a> {
     /// A directory or file.
     pub path: &'a Path,
     /// Paths to leave out.
@@ -28,11 +28,11 @@ pub struct Options<'a> {
 /// # Errors
 /// When the path cannot be looked at; [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) when
 /// it was stopped.
-pub fn run(options: Options<'_>, monitor: &Monitor) -> Result<Survey> {
-    let walk = walk::Options {
+pub fn run(options: AnalyzeOptions<'_>, monitor: &Monitor) -> Result<Survey> {
+    let walk = walk::WalkOptions {
         one_file_system: options.one_file_system,
         exclude: options.exclude,
-        ..walk::Options::default()
+        ..walk::WalkOptions::default()
     };
     survey(options.path, walk, options.limits, options.stop, monitor)
 }

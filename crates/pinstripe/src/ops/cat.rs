@@ -6,7 +6,7 @@ use super::select::{Selected, first_entry, select};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::pipeline::limits::Limits;
-use crate::pipeline::stream::{Holes, Origin, Output, stream};
+use crate::pipeline::stream::{Holes, Origin, StreamPart, stream};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
@@ -16,7 +16,7 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown_from_root;
 
 /// Options of `cat`.
-pub struct Options<'a> {
+pub struct CatOptions<'a> {
     /// Snapshots (`latest` or the beginning of an id) and paths of files in them.
     pub files: &'a [(String, Vec<u8>)],
     /// The first byte of each file to show.
@@ -40,7 +40,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// left out, and for a path that pages may have held which are lost; those of `out`.
 pub fn run(
     store: &Store,
-    options: &Options<'_>,
+    options: &CatOptions<'_>,
     monitor: &Monitor,
     out: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
@@ -81,12 +81,12 @@ pub fn run(
             Ok(())
         },
         &mut |output| match output {
-            Output::Mark(number) => {
+            StreamPart::Mark(number) => {
                 current = number;
                 Ok(())
             }
-            Output::Bytes(bytes) => give(bytes),
-            Output::Zeros(mut left) => {
+            StreamPart::Bytes(bytes) => give(bytes),
+            StreamPart::Zeros(mut left) => {
                 while left > 0 {
                     let piece = left.min(ZEROS.len() as u64);
                     give(&ZEROS[..piece as usize])?;
@@ -94,13 +94,13 @@ pub fn run(
                 }
                 Ok(())
             }
-            Output::Lost(_, error) => Err(error.as_loss().at(&names[current])),
+            StreamPart::Lost(_, error) => Err(error.as_loss().at(&names[current])),
         },
     )
 }
 
 /// Which bytes of an entry are to be shown, if it is a file at this very path.
-fn wanted(entry: &Entry, path: &[u8], options: &Options<'_>) -> Result<Range<u64>> {
+fn wanted(entry: &Entry, path: &[u8], options: &CatOptions<'_>) -> Result<Range<u64>> {
     let at = || shown_from_root(path);
     if entry.path != path || entry.meta.kind != FileKind::File {
         let kind = if entry.path == path {

@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::catalog::{Begun, Catalog, Size};
+use crate::catalog::{Catalog, CatalogStart, Size};
 use crate::format::snapshot::Snapshot;
 use crate::member::Room;
 use crate::pipeline::fill;
 use crate::store::index::Index;
-use crate::store::objects::Reach;
+use crate::store::objects::Quorum;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeDiff;
 use crate::store::{Store, forgotten, snapshots};
@@ -30,9 +30,9 @@ const COMMIT_VERSIONS: u64 = 500_000;
 pub fn current(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog> {
     let (catalog, begun) = Catalog::open(place, store.config.store)?;
     match &begun {
-        Begun::Found => {}
-        Begun::New => monitor.note(&format!("a new catalog is created: {}", place.display())),
-        Begun::Anew(why) => note_anew(place, why, monitor),
+        CatalogStart::Found => {}
+        CatalogStart::New => monitor.note(&format!("a new catalog is created: {}", place.display())),
+        CatalogStart::Anew(why) => note_anew(place, why, monitor),
     }
     match update(store, &catalog, monitor) {
         Err(error) if is_damage(&error, place) => {
@@ -78,7 +78,7 @@ pub fn rebuild(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog
 
 /// The state of a catalog compared with its store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status {
+pub struct CatalogStatus {
     /// The size of its content.
     pub size: Size,
     /// Snapshots of the store that it does not have yet.
@@ -91,12 +91,12 @@ pub struct Status {
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is none, [`Kind::Corrupt`] when it is of no use.
-pub fn status(store: &Store, place: &Path) -> Result<Status> {
+pub fn status(store: &Store, place: &Path) -> Result<CatalogStatus> {
     let advice = "it is created by a search, or by: pinstripe catalog rebuild";
     let catalog =
         Catalog::open_existing(place, store.config.store).map_err(|error| error.advice(advice))?;
     let (known, there) = (catalog.snapshots()?, listed(store)?);
-    Ok(Status {
+    Ok(CatalogStatus {
         size: catalog.size()?,
         missing: there.difference(&known).count() as u64,
         gone: known.difference(&there).count() as u64,
@@ -118,7 +118,7 @@ fn listed(store: &Store) -> Result<BTreeSet<SnapshotId>> {
     let there: Vec<_> = store.list(Room::Snapshots)?.into_keys().map(SnapshotId).collect();
     // Read last: a deletion removes the snapshot first and its mark afterwards, so a snapshot that
     // is listed while it is being deleted still has its mark.
-    let marks = forgotten::load(store, Reach::Backup)?;
+    let marks = forgotten::load(store, Quorum::Backup)?;
     Ok(there.into_iter().filter(|id| !marks.is_forgotten(*id)).collect())
 }
 

@@ -8,7 +8,7 @@ use crate::format::meta::FileKind;
 use crate::format::snapshot::Snapshot;
 use crate::format::tar::{self, TarEntry};
 use crate::pipeline::limits::Limits;
-use crate::pipeline::stream::{Feed, Holes, Origin, Output, stream};
+use crate::pipeline::stream::{Feed, Holes, Origin, StreamPart, stream};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
@@ -18,7 +18,7 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::{check_relative, shown_from_root};
 
 /// Options of `dump`.
-pub struct Options<'a> {
+pub struct DumpOptions<'a> {
     /// `latest` or the beginning of an id.
     pub snapshot: &'a str,
     /// A path in the snapshot; empty for everything. It becomes the top of the archive.
@@ -38,7 +38,7 @@ pub struct Options<'a> {
 /// [`Kind::NotFound`] when there is no such snapshot or path; those of `out`.
 pub fn run(
     store: &Store,
-    options: &Options<'_>,
+    options: &DumpOptions<'_>,
     monitor: &Monitor,
     out: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<Snapshot> {
@@ -137,18 +137,18 @@ struct Archive<'a> {
 }
 
 impl Archive<'_> {
-    fn take(&mut self, output: Output<'_, Mark>) -> Result<()> {
+    fn take(&mut self, output: StreamPart<'_, Mark>) -> Result<()> {
         match output {
-            Output::Mark(Mark::Begin { entry, name, link_to }) => {
+            StreamPart::Mark(Mark::Begin { entry, name, link_to }) => {
                 self.begin(&entry, &name, link_to.as_deref())
             }
-            Output::Mark(Mark::End) => self.zeros(tar::padding(self.written_bytes) as u64),
-            Output::Bytes(bytes) => {
+            StreamPart::Mark(Mark::End) => self.zeros(tar::padding(self.written_bytes) as u64),
+            StreamPart::Bytes(bytes) => {
                 self.monitor.add(Counter::RestoredBytes, bytes.len() as u64);
                 self.put(bytes)
             }
-            Output::Zeros(bytes) => self.zeros(bytes),
-            Output::Lost(bytes, error) => {
+            StreamPart::Zeros(bytes) => self.zeros(bytes),
+            StreamPart::Lost(bytes, error) => {
                 // Told once for each file.
                 if !std::mem::replace(&mut self.is_damaged, true) {
                     let place = shown_from_root(&self.path);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::catalog::searched;
-use crate::catalog::{Found, Query};
+use crate::catalog::{FoundVersion, Query};
 use crate::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
@@ -17,7 +17,7 @@ pub fn run(
     place: &Path,
     query: &Query,
     monitor: &Monitor,
-    show: &mut dyn FnMut(Found) -> Result<()>,
+    show: &mut dyn FnMut(FoundVersion) -> Result<()>,
 ) -> Result<()> {
     searched(store, place, monitor, &mut |catalog| {
         let mut has_shown = false;

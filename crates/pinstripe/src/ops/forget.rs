@@ -5,9 +5,9 @@
 
 use crate::format::session::Work;
 use crate::format::snapshot::Snapshot;
-use crate::retention::{self, Candidate, Policy, Reason};
+use crate::retention::{self, Candidate, KeepReason, Policy};
 use crate::store::deletion::decide;
-use crate::store::objects::Reach;
+use crate::store::objects::Quorum;
 use crate::store::snapshots::{self, Known};
 use crate::store::{Store, deletion, forgotten, sessions};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -15,7 +15,7 @@ use pinstripe_base::id::{NAME_MIN_DIGITS, SnapshotId};
 use pinstripe_base::monitor::Monitor;
 
 /// The choice of snapshots to forget.
-pub enum Choice<'a> {
+pub enum ForgetChoice<'a> {
     /// All that no rule keeps.
     Policy {
         /// The rules.
@@ -32,9 +32,9 @@ pub enum Choice<'a> {
 }
 
 /// Options of `forget`.
-pub struct Options<'a> {
+pub struct ForgetOptions<'a> {
     /// The choice.
-    pub choice: Choice<'a>,
+    pub choice: ForgetChoice<'a>,
     /// Decide only.
     pub dry_run: bool,
     /// Allow that nothing is left of the store, or of what one host backed up.
@@ -46,7 +46,7 @@ pub struct Verdict {
     /// The snapshot.
     pub snapshot: Snapshot,
     /// The reasons why it stays; empty when it goes.
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<KeepReason>,
 }
 
 impl Verdict {
@@ -61,10 +61,10 @@ impl Verdict {
 /// # Errors
 /// [`Kind::Usage`] when there is no rule, [`Kind::NotFound`] when no snapshot has the name,
 /// [`Kind::Refused`] when nothing would be left.
-pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Vec<Verdict>> {
+pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Result<Vec<Verdict>> {
     let known = snapshots::load(store, monitor)?;
     let verdicts = match &options.choice {
-        Choice::Policy { policy, host, offset_seconds, now } => {
+        ForgetChoice::Policy { policy, host, offset_seconds, now } => {
             if policy.is_empty() {
                 return Err(Error::new(Kind::Usage, "no rule says what to keep").advice(
                     "give at least one --keep-... option, write rules under [retention] in the \
@@ -81,7 +81,7 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Ve
             let pairs = judged.into_iter().zip(reasons);
             pairs.map(|(snapshot, reasons)| Verdict { snapshot, reasons }).collect()
         }
-        Choice::Named(names) => {
+        ForgetChoice::Named(names) => {
             let verdicts = named(store, &known, names)?;
             let left = known.len().saturating_sub(verdicts.len());
             if left == 0 && !known.is_empty() && !options.allow_empty {
@@ -92,7 +92,7 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Ve
         }
     };
     if !options.dry_run {
-        let marks = forgotten::load(store, Reach::Backup)?;
+        let marks = forgotten::load(store, Quorum::Backup)?;
         for verdict in verdicts.iter().filter(|verdict| !verdict.stays()) {
             mark(store, &marks, verdict.snapshot.id, true)?;
         }
@@ -109,7 +109,7 @@ fn candidate(snapshot: &Snapshot) -> Candidate {
     }
 }
 
-fn refuse_empty_group(candidates: &[Candidate], reasons: &[Vec<Reason>]) -> Result<()> {
+fn refuse_empty_group(candidates: &[Candidate], reasons: &[Vec<KeepReason>]) -> Result<()> {
     for ((host, _), group) in retention::groups(candidates) {
         if group.iter().all(|&at| reasons[at].is_empty()) {
             let host = String::from_utf8_lossy(host).into_owned();
@@ -147,7 +147,7 @@ pub fn forget_damaged(store: &Store, id: SnapshotId) -> Result<()> {
         return Err(Error::new(Kind::NotFound, format!("no snapshot '{id}'"))
             .advice("list them with: pinstripe snapshots"));
     }
-    let marks = forgotten::load(store, Reach::Backup)?;
+    let marks = forgotten::load(store, Quorum::Backup)?;
     mark(store, &marks, id, true)
 }
 
@@ -180,7 +180,7 @@ fn mark(
 pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot> {
     let known = snapshots::load_all(store, monitor)?;
     let id = find_forgotten(&known, name)?;
-    let marks = forgotten::load(store, Reach::Backup)?;
+    let marks = forgotten::load(store, Quorum::Backup)?;
     let mut next = forgotten::next_mark(store, &marks, id);
     loop {
         // A gc looks for sessions after its point of no return; this looks for that point after its
@@ -204,7 +204,7 @@ pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot
 }
 
 fn refuse_reaped(store: &Store, id: SnapshotId) -> Result<()> {
-    let cases = deletion::load(store, Reach::Backup)?;
+    let cases = deletion::load(store, Quorum::Backup)?;
     if !decide::is_too_late(id, cases.reaping_by_any(), cases.tombstones()) {
         return Ok(());
     }

@@ -35,7 +35,7 @@ pub const ENCRYPTION_DEFAULT: Encryption = Encryption::Aes256Gcm;
 pub const PARITY_OFFERED: u8 = 2;
 
 /// Options of a new store.
-pub struct Options {
+pub struct InitOptions {
     /// One directory per member: missing or empty.
     pub members: Vec<PathBuf>,
     /// Members that may be lost.
@@ -87,7 +87,7 @@ impl Seal {
 /// # Errors
 /// [`Kind::Usage`] for settings that make no sense, [`Kind::Refused`] for members on one disk or
 /// directories that are not empty.
-pub fn run(options: &Options) -> Result<StoreConfig> {
+pub fn run(options: &InitOptions) -> Result<StoreConfig> {
     run_with(options, None)
 }
 
@@ -95,7 +95,7 @@ pub fn run(options: &Options) -> Result<StoreConfig> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_with(options: &Options, steps: Option<Arc<dyn Steps>>) -> Result<StoreConfig> {
+pub fn run_with(options: &InitOptions, steps: Option<Arc<dyn Steps>>) -> Result<StoreConfig> {
     let members = options.members.len();
     let parity = usize::from(options.parity);
     if options.parity > PARITY_OFFERED {

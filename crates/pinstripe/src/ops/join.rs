@@ -4,18 +4,18 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::format::split::Layout;
+use crate::format::split::SplitLayout;
 use crate::pipeline::each::each;
-use crate::pipeline::join::{Job, Target};
+use crate::pipeline::join::{JoinJob, Target};
 use crate::split::log::StripedLog;
-use crate::split::{Output, Reader, beside_path};
+use crate::split::{Reader, SplitOutput, beside_path};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
 
-pub use crate::pipeline::join::Outcome as Joined;
+pub use crate::pipeline::join::JoinOutcome as Joined;
 
 /// Opens a split from its outputs in any order. Those that are not there are warnings: parity may
 /// do without them. `faults` are made on purpose, by the place of an output among `paths`.
@@ -51,10 +51,10 @@ pub fn open(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<Reade
 /// The description that one output has of itself.
 ///
 /// # Errors
-/// As [`Output::open`]; [`Kind::NotFound`] when it is not there.
-pub fn look(path: &Path) -> Result<Output> {
+/// As [`SplitOutput::open`]; [`Kind::NotFound`] when it is not there.
+pub fn look(path: &Path) -> Result<SplitOutput> {
     let (device, plain) = open_one(path, &Plan::default())?;
-    Output::open(device, plain)
+    SplitOutput::open(device, plain)
 }
 
 /// The device with the log, and the one with the bytes where the log stands beside it.
@@ -73,8 +73,9 @@ fn open_one(path: &Path, faults: &Plan) -> Result<(SharedDevice, Option<SharedDe
     // A file of that name may stand beside an output that has its own log; and what is plain may
     // itself have been an output of another split.
     let log = open(&beside)?;
-    let head = |device: &SharedDevice| Output::open(device.clone(), None).and_then(|it| it.head);
-    let is_plain = head(&log).is_ok_and(|head| head.layout == Layout::Plain);
+    let head =
+        |device: &SharedDevice| SplitOutput::open(device.clone(), None).and_then(|it| it.head);
+    let is_plain = head(&log).is_ok_and(|head| head.layout == SplitLayout::Plain);
     match !is_plain && head(&device).is_ok() {
         true => Ok((device, None)),
         false => Ok((log, Some(device))),
@@ -103,7 +104,7 @@ pub fn require_complete(reader: &Reader, best_effort: bool) -> Result<()> {
 }
 
 /// Options of `join`.
-pub struct Options {
+pub struct JoinOptions {
     /// The part of the source; by default all of it.
     pub range: Option<Range<u64>>,
     /// Zeros for lost bytes, instead of an error.
@@ -115,18 +116,18 @@ pub struct Options {
 /// Reads a split and gives it to a target.
 ///
 /// # Errors
-/// As [`require_complete`] and [`Job::run`]; [`Kind::Corrupt`] when the bytes differ from the
+/// As [`require_complete`] and [`JoinJob::run`]; [`Kind::Corrupt`] when the bytes differ from the
 /// source though every checksum holds.
 pub fn run(
     reader: &Reader,
-    options: &Options,
+    options: &JoinOptions,
     target: Target<'_>,
     monitor: &Monitor,
 ) -> Result<Joined> {
     require_complete(reader, options.best_effort)?;
     let range = options.range.clone().unwrap_or(0..reader.source_bytes());
     monitor.expect(range.end.saturating_sub(range.start), 0);
-    let job = Job { reader, range, best_effort: options.best_effort, workers: options.workers };
+    let job = JoinJob { reader, range, best_effort: options.best_effort, workers: options.workers };
     let joined = job.run(target, monitor)?;
     let told = reader.manifest().map(|manifest| manifest.blake3);
     if let (Some(told), Some(found)) = (told, joined.blake3)
@@ -166,7 +167,7 @@ pub struct Verified {
 /// # Errors
 /// As [`run`], but losses are in the outcome.
 pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Verified> {
-    let options = Options { range: None, best_effort: true, workers };
+    let options = JoinOptions { range: None, best_effort: true, workers };
     let mut verified =
         Verified { joined: run(reader, &options, Target::None, monitor)?, ..Verified::default() };
     let Some(log) = reader.striped()? else {

@@ -9,7 +9,7 @@ use pinstripe_base::error::Result;
 
 /// One member of the store.
 #[derive(Debug, Clone, serde::Serialize)]
-pub struct MemberState {
+pub struct MemberStatus {
     /// Its number, from 0.
     pub member: usize,
     /// Its path, or the last known one.
@@ -33,11 +33,11 @@ pub struct MemberState {
 ///
 /// # Errors
 /// None so far: a member that fails says so in its state.
-pub fn run(store: &Store) -> Result<Vec<MemberState>> {
+pub fn run(store: &Store) -> Result<Vec<MemberStatus>> {
     let mut states = Vec::with_capacity(store.seats.len());
     let seats = store.seats.iter().enumerate().filter(|(_, seat)| seat.row.is_some());
     for (number, seat) in seats {
-        let mut state = MemberState {
+        let mut state = MemberStatus {
             member: number,
             place: seat.place.clone(),
             present: seat.member.is_some(),

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::member::{Replace, SharedMember};
 use crate::store::{Claim, Store};
-use crate::stripe::{Damage, Part, SetReader};
+use crate::stripe::{ExtentDamage, ExtentPart, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// Repairs one set.
@@ -27,7 +27,7 @@ pub(super) struct Job<'a> {
     /// The member. `None` when every member that could take it has another slot of the set.
     pub(super) to: Option<usize>,
     /// The damage to it.
-    pub(super) damage: Vec<&'a Damage>,
+    pub(super) damage: Vec<&'a ExtentDamage>,
     onto: Onto,
 }
 
@@ -56,14 +56,15 @@ impl Mender<'_> {
     /// are on no member `first` is the first to be given one.
     pub(super) fn plan<'d>(
         &self,
-        damage: impl Iterator<Item = &'d Damage>,
+        damage: impl Iterator<Item = &'d ExtentDamage>,
         first: Option<usize>,
     ) -> Vec<Job<'d>> {
-        let mut by_place: BTreeMap<(usize, Option<usize>), Vec<&Damage>> = BTreeMap::new();
+        let mut by_place: BTreeMap<(usize, Option<usize>), Vec<&ExtentDamage>> = BTreeMap::new();
         for one in damage {
             by_place.entry((one.slot, one.member)).or_default().push(one);
         }
-        let is_missing = |damage: &[&Damage]| damage.iter().any(|one| one.part == Part::Extent);
+        let is_missing =
+            |damage: &[&ExtentDamage]| damage.iter().any(|one| one.part == ExtentPart::Extent);
         let (mut missing, hurt): (Vec<_>, Vec<_>) =
             by_place.into_iter().partition(|(_, damage)| is_missing(damage));
         missing.sort_by_key(|((slot, _), _)| Some(*slot) != first);

@@ -2,18 +2,17 @@
 
 use std::path::PathBuf;
 
-use super::restore::{Manner, Options, check, plan};
-use super::select::{Selected, first_entry, select};
+use super::restore::{RestoreOptions, Selection};
+use super::select::{Selected, select};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::snapshot::Snapshot;
-use crate::pipeline::restore::{self, ChosenReader, FirstNames, Plan, Reuse};
-use crate::pipeline::stream::Origin;
-use crate::sink::{Removal, Removed, Rules, TreeSink};
+use crate::pipeline::restore::{self, ChosenReader, FirstNames, RestorePlan, Reuse};
+use crate::sink::{Removal, RemovedCount, TreeSink};
 use crate::store::Store;
 use crate::store::index::Index;
-use crate::store::packs::{ChunkReader, PackReader};
-use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
+use crate::store::packs::PackReader;
+use crate::store::tree::SEE_WHAT_IS_LOST;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown;
@@ -33,7 +32,7 @@ pub enum Act {
 
 /// Entries and bytes of one act.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct ActTally {
     /// Entries of all kinds.
     pub entries: u64,
     /// Content bytes that would be written, kept or removed.
@@ -44,13 +43,13 @@ pub struct Tally {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preview {
     /// Entries that are not there.
-    pub make: Tally,
+    pub make: ActTally,
     /// Entries that differ; their bytes are those that differ.
-    pub change: Tally,
+    pub change: ActTally,
     /// Entries that stay, and bytes that stay in them and in entries that change.
-    pub keep: Tally,
+    pub keep: ActTally,
     /// Entries that the snapshot does not have.
-    pub remove: Tally,
+    pub remove: ActTally,
 }
 
 /// Looks, and shows every entry that would not stay as it is.
@@ -59,28 +58,20 @@ pub struct Preview {
 /// Those with which the restore itself would not begin; those of `show`.
 pub fn run(
     store: &Store,
-    options: &Options<'_>,
-    manner: &Manner,
+    options: &RestoreOptions<'_>,
     monitor: &Monitor,
     show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
 ) -> Result<(Snapshot, Preview)> {
-    check(manner)?;
+    options.check()?;
     let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let all = || TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below);
-    let tree = || Ok(ChosenReader::new(all()?, &manner.filter, &manner.owners));
-    if !below.is_empty() {
-        first_entry(&mut all()?, &below)?;
-    }
-    let rules = Rules {
-        overwrite: options.overwrite || manner.reuse.is_some(),
-        owners: !manner.owners.leave,
-        ..Rules::EMPTY
-    };
+    let selection =
+        Selection { packs: &packs, index: &index, snapshot: &snapshot, below: &below, options };
+    selection.require()?;
     let mut preview = Preview::default();
-    let Some(sink) = TreeSink::look(options.to, rules)? else {
-        let mut tree: ChosenReader<'_> = tree()?;
+    let Some(sink) = TreeSink::look(options.to, options.rules_to_look())? else {
+        let mut tree = selection.entries()?;
         while let Some(entry) = next(&mut tree, monitor) {
             let bytes = size_of(&entry);
             add(&mut preview.make, bytes);
@@ -89,20 +80,19 @@ pub fn run(
         }
         return Ok((snapshot, preview));
     };
-    let origin =
-        Origin { packs: &packs, index: &index, keys: store.keys()?, limits: options.limits };
-    let plan = plan(origin, &sink, options, manner, &below, monitor);
-    look(&plan, &mut tree()?, &mut preview, show)?;
-    if manner.delete.is_some() {
+    let plan = selection.plan(&sink, store.keys()?, b"", monitor);
+    look(&plan, &mut selection.entries()?, &mut preview, show)?;
+    if options.delete.is_some() {
         let mut shown = Ok(());
-        let mut tell = |path: &[u8], removed: Removed| {
+        let mut tell = |path: &[u8], removed: RemovedCount| {
             add(&mut preview.remove, removed.bytes);
             preview.remove.entries += removed.entries.saturating_sub(1);
             if shown.is_ok() {
                 shown = show(Act::Remove, plan.place(path), removed.bytes);
             }
         };
-        restore::extras(&plan, &mut tree()?, &snapshot.sources, Removal::Counted, &mut tell);
+        let mut tree = selection.entries()?;
+        restore::extras(&plan, &mut tree, &snapshot.sources, Removal::Counted, &mut tell);
         shown?;
     }
     Ok((snapshot, preview))
@@ -110,7 +100,7 @@ pub fn run(
 
 /// Determines the action for every entry of the snapshot.
 fn look(
-    plan: &Plan<'_>,
+    plan: &RestorePlan<'_>,
     reader: &mut ChosenReader<'_>,
     preview: &mut Preview,
     show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
@@ -137,7 +127,7 @@ fn look(
     Ok(())
 }
 
-fn add(tally: &mut Tally, bytes: u64) {
+fn add(tally: &mut ActTally, bytes: u64) {
     tally.entries += 1;
     tally.bytes += bytes;
 }
@@ -160,7 +150,7 @@ fn next(tree: &mut ChosenReader<'_>, monitor: &Monitor) -> Option<Entry> {
 
 /// The action for an entry, and the bytes of its content to write.
 fn judge(
-    plan: &Plan<'_>,
+    plan: &RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,
     entry: &Entry,
     path: &[u8],

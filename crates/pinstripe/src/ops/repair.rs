@@ -21,13 +21,13 @@ use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
 use crate::store::{Claim, Store, deletion, replace_small};
-use crate::stripe::{Part, SetReader};
+use crate::stripe::{ExtentPart, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 
 /// Options of a repair.
-pub struct Options {
+pub struct RepairOptions {
     /// Rebuild this member into this directory, which must be missing or empty.
     pub replace: Option<(usize, PathBuf)>,
     /// Allow that this directory is on the disk of another member.
@@ -38,7 +38,7 @@ pub struct Options {
 
 /// The outcome.
 #[derive(Debug, Clone, Default, serde::Serialize)]
-pub struct Outcome {
+pub struct RepairOutcome {
     /// Stripe sets examined.
     pub sets: u64,
     /// Extents written anew.
@@ -67,8 +67,8 @@ pub struct Outcome {
 /// Only the reasons why it cannot run: a target that is not empty, a member number that does not
 /// exist, a member that cannot be written; [`Kind::Busy`] while another process moves extents or
 /// repairs.
-pub fn run(store: &mut Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+pub fn run(store: &mut Store, options: &RepairOptions, monitor: &Monitor) -> Result<RepairOutcome> {
+    let mut outcome = RepairOutcome::default();
     let claim = store.claim()?;
     store.sweep(monitor);
     drop_superseded(store, &claim, monitor)?;
@@ -130,7 +130,11 @@ fn seat_replacement(
 }
 
 /// Copies small objects to members that lack them or have them damaged.
-pub(super) fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
+pub(super) fn small_objects(
+    store: &Store,
+    monitor: &Monitor,
+    outcome: &mut RepairOutcome,
+) -> Result<()> {
     for name in store.lasting_objects()? {
         let copies = Copies::read(store, name)?;
         if copies.is_gone() {
@@ -164,9 +168,9 @@ pub(super) fn small_objects(store: &Store, monitor: &Monitor, outcome: &mut Outc
 fn stripe_sets(
     store: &Store,
     claim: &Claim,
-    options: &Options,
+    options: &RepairOptions,
     monitor: &Monitor,
-    outcome: &mut Outcome,
+    outcome: &mut RepairOutcome,
 ) -> Result<Vec<Unmended>> {
     let mut unmended = Vec::new();
     let mut indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
@@ -295,7 +299,7 @@ fn write_missing(
 ) -> Result<(u64, bool)> {
     let (damage, slots) = (reader.verify_ends_only().damage, 0..reader.geometry().members());
     let missing: Vec<usize> = damage.iter().map(|damage| damage.slot).collect();
-    let is_all_missing = damage.iter().all(|damage| damage.part == Part::Extent);
+    let is_all_missing = damage.iter().all(|damage| damage.part == ExtentPart::Extent);
     let has_twins = slots.clone().any(|slot| reader.holders_of(slot).len() > 1);
     if !is_all_missing || has_twins || missing.len() != reader.geometry().parity() {
         return Ok((0, false));
@@ -327,7 +331,7 @@ fn write_missing(
 /// Makes a run for packs that no readable run speaks of, and removes runs that cannot be read or
 /// that speak of packs of which no member has anything: they are derived, and their packs speak
 /// for themselves.
-fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut Outcome) -> Result<()> {
+fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut RepairOutcome) -> Result<()> {
     let mended = Index::load(store, monitor)?.mend()?;
     outcome.rebuilt_runs += mended.written;
     store.present().try_for_each(|(_, member)| member.sync())

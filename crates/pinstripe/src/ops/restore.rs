@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::select::{Selected, first_entry, select};
+use crate::format::keys::Keys;
 use crate::format::snapshot::Snapshot;
 use crate::pipeline::limits::Limits;
-use crate::pipeline::restore::{self, ChosenReader, Filter, Owners, Plan, Reuse};
-use crate::pipeline::stream::Origin;
+use crate::pipeline::restore::{self, ChosenReader, Owners, PathFilter, RestorePlan, Reuse};
 use crate::sink::{Removal, Rules, TreeSink};
 use crate::source;
 use crate::store::Store;
@@ -20,35 +20,79 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
 /// Options of a restore.
-pub struct Options<'a> {
+#[derive(Clone)]
+pub struct RestoreOptions<'a> {
     /// `latest` or the beginning of an id.
     pub snapshot: &'a str,
     /// A path in the snapshot; empty for everything.
     pub path: &'a [u8],
     /// The target directory.
     pub to: &'a Path,
-    /// Put restored files in the place of existing ones.
+    /// Put restored files in the place of existing ones. Implied by `reuse`.
     pub overwrite: bool,
+    /// Take over content that is in the target already, and replace the rest.
+    pub reuse: Option<Reuse>,
+    /// Keep full paths below the target also when a path in the snapshot is named: with the
+    /// target `/`, everything returns to its own place.
+    pub full_paths: bool,
+    /// Remove what the target has and the snapshot has not. Only with `reuse` and without `filter`.
+    pub delete: Option<Delete>,
+    /// Which entries.
+    pub filter: PathFilter,
+    /// The owners of restored entries.
+    pub owners: Owners,
     /// Read everything again when it is written.
     pub verify: bool,
     /// Threads and queues.
     pub limits: Limits,
 }
 
-/// The manner of a restore; by default everything as it was, into an empty directory.
-#[derive(Debug, Clone, Default)]
-pub struct Manner {
-    /// Take over content that is in the target already, and replace the rest.
-    pub reuse: Option<Reuse>,
-    /// Keep full paths below the target also when a path in the snapshot is named: with the
-    /// target `/`, everything returns to its own place.
-    pub full_paths: bool,
-    /// Remove what the target has and the snapshot has not.
-    pub delete: Option<Delete>,
-    /// Which entries.
-    pub filter: Filter,
-    /// The owners of restored entries.
-    pub owners: Owners,
+impl<'a> RestoreOptions<'a> {
+    /// Everything as it was, into an empty directory, and not read again.
+    pub fn new(snapshot: &'a str, path: &'a [u8], to: &'a Path, limits: Limits) -> Self {
+        RestoreOptions {
+            snapshot,
+            path,
+            to,
+            overwrite: false,
+            reuse: None,
+            full_paths: false,
+            delete: None,
+            filter: PathFilter::default(),
+            owners: Owners::default(),
+            verify: false,
+            limits,
+        }
+    }
+
+    /// # Errors
+    /// [`Kind::Usage`] for what does not go together.
+    pub(super) fn check(&self) -> Result<()> {
+        let is_filtered = self.filter.include.is_some() || self.filter.exclude.is_some();
+        if self.delete.is_some() && (self.reuse.is_none() || is_filtered) {
+            let what = "removing what the snapshot does not have goes with restoring in place, \
+                        and with all of what is named";
+            return Err(Error::new(Kind::Usage, what).advice(
+                "add --in-place, and leave --include and --exclude out; name a path instead",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The rules for the target.
+    fn rules(&self) -> Rules {
+        Rules {
+            overwrite: self.overwrite || self.reuse.is_some(),
+            remove_full: self.delete.is_some(),
+            durable: self.reuse.is_some(),
+            owners: !self.owners.leave,
+        }
+    }
+
+    /// The rules for a target that is only looked at.
+    pub(super) fn rules_to_look(&self) -> Rules {
+        Rules { remove_full: false, durable: false, ..self.rules() }
+    }
 }
 
 /// The limit of removing.
@@ -60,12 +104,68 @@ pub enum Delete {
     Whatever,
 }
 
-/// Restores in the default manner. An entry that could not be restored is a loss in the ledger.
-///
-/// # Errors
-/// As [`run_with`].
-pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Snapshot> {
-    run_with(store, options, &Manner::default(), monitor)
+/// What a restore reads: everything at and below a path in a snapshot. Each pass over the entries
+/// has a reader of its own.
+pub(super) struct Selection<'a> {
+    pub packs: &'a PackReader<'a>,
+    pub index: &'a Index<'a>,
+    pub snapshot: &'a Snapshot,
+    pub below: &'a [u8],
+    pub options: &'a RestoreOptions<'a>,
+}
+
+impl<'a> Selection<'a> {
+    /// All entries, wanted or not.
+    fn all_entries(&self) -> Result<TreeReader<'a>> {
+        let chunks = ChunkReader::new(self.packs, self.index);
+        TreeReader::new(chunks, &self.snapshot.root, self.below)
+    }
+
+    /// The entries that are wanted.
+    ///
+    /// # Errors
+    /// When the tree cannot be read.
+    pub fn entries(&self) -> Result<ChosenReader<'a>> {
+        let RestoreOptions { filter, owners, .. } = self.options;
+        Ok(ChosenReader::new(self.all_entries()?, filter, owners))
+    }
+
+    /// Requires that the snapshot has the path.
+    ///
+    /// # Errors
+    /// As [`first_entry`].
+    pub fn require(&self) -> Result<()> {
+        if !self.below.is_empty() {
+            first_entry(&mut self.all_entries()?, self.below)?;
+        }
+        Ok(())
+    }
+
+    /// The plan of a restore, also for verbs that only look.
+    pub fn plan<'p>(
+        &'p self,
+        sink: &'p TreeSink,
+        keys: &'p Keys,
+        mark: &'p [u8],
+        monitor: &'p Monitor,
+    ) -> RestorePlan<'p> {
+        let RestoreOptions { to, full_paths, reuse, limits, .. } = *self.options;
+        RestorePlan {
+            packs: self.packs,
+            index: self.index,
+            keys,
+            sink,
+            to,
+            strip: if full_paths { b"" } else { self.below },
+            reuse,
+            limits,
+            monitor,
+            mark,
+            owner_not_restored: AtomicU64::new(0),
+            lost: Mutex::default(),
+            making: Mutex::default(),
+        }
+    }
 }
 
 /// Restores. What could not be restored is a loss in the ledger.
@@ -74,13 +174,8 @@ pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Sn
 /// [`Kind::Refused`] when the target is not empty and may not be overwritten, or when more would be
 /// removed than is within reason; [`Kind::Usage`] for what does not go together; otherwise what
 /// keeps the restore from beginning, or a full target.
-pub fn run_with(
-    store: &Store,
-    options: &Options<'_>,
-    manner: &Manner,
-    monitor: &Monitor,
-) -> Result<Snapshot> {
-    check(manner)?;
+pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Result<Snapshot> {
+    options.check()?;
     let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
     for number in store.absent() {
         let absent =
@@ -89,56 +184,54 @@ pub fn run_with(
     }
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let all = || TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below);
-    let tree = || Ok(ChosenReader::new(all()?, &manner.filter, &manner.owners));
-    if !below.is_empty() {
-        first_entry(&mut all()?, &below)?;
-    }
-    if below.is_empty() && manner.filter.include.is_none() {
+    let selection =
+        Selection { packs: &packs, index: &index, snapshot: &snapshot, below: &below, options };
+    selection.require()?;
+    if below.is_empty() && options.filter.include.is_none() {
         let bytes = ["new_bytes", "changed_bytes", "unchanged_bytes"];
         let bytes = bytes.iter().filter_map(|name| snapshot.count(name)).sum();
         monitor.expect(bytes, snapshot.root.entries);
     }
-    let rules = Rules {
-        overwrite: options.overwrite || manner.reuse.is_some(),
-        remove_full: manner.delete.is_some(),
-        durable: manner.reuse.is_some(),
-        owners: !manner.owners.leave,
-    };
-    let sink = TreeSink::create(options.to, rules)?;
-    let origin =
-        Origin { packs: &packs, index: &index, keys: store.keys()?, limits: options.limits };
-    let text = mark_of(&snapshot, &below);
-    let plan = Plan { mark: &text, ..plan(origin, &sink, options, manner, &below, monitor) };
-    sink.begin(&text)?;
-    if manner.full_paths {
+    let sink = TreeSink::create(options.to, options.rules())?;
+    let mark = mark_of(&snapshot, &below);
+    let plan = selection.plan(&sink, store.keys()?, &mark, monitor);
+    sink.begin(&mark)?;
+    if options.full_paths {
         make_way(&sink, &below)?;
     }
-    if manner.delete == Some(Delete::WithinReason) {
-        refuse_beyond_reason(&plan, &snapshot, &below, &mut tree()?, &mut all()?)?;
+    if options.delete == Some(Delete::WithinReason) {
+        refuse_beyond_reason(&plan, &selection)?;
     }
-    let mut first_names = plan.files(&mut tree()?)?;
-    if manner.delete.is_some() {
-        restore::extras(&plan, &mut tree()?, &snapshot.sources, Removal::Done, &mut |_, _| ());
+    write_tree(&plan, &selection)?;
+    Ok(snapshot)
+}
+
+/// The passes that write: files, what is in the way, everything else, and a last one that reads.
+fn write_tree(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Result<()> {
+    let Selection { snapshot, options, .. } = *selection;
+    let mut first_names = plan.files(&mut selection.entries()?)?;
+    if options.delete.is_some() {
+        let mut entries = selection.entries()?;
+        restore::extras(plan, &mut entries, &snapshot.sources, Removal::Done, &mut |_, _| ());
     }
-    restore::finish_tree(&plan, &mut tree()?, &mut first_names)?;
-    sink.end(&text);
-    let disowned = plan.disowned.load(Ordering::Relaxed);
-    if disowned > 0 {
+    restore::finish_tree(plan, &mut selection.entries()?, &mut first_names)?;
+    plan.sink.end(plan.mark);
+    let not_given = plan.owner_not_restored.load(Ordering::Relaxed);
+    if not_given > 0 {
         let entries = pinstripe_base::units::counted(
-            disowned,
+            not_given,
             "restored entry belongs",
             "restored entries belong",
         );
         let what = format!("{entries} to you, not to the original owner");
         let advice = "only root can change owners: restore as root to keep them";
-        monitor.warning(options.to, Error::new(Kind::Refused, what).advice(advice));
+        plan.monitor.warning(options.to, Error::new(Kind::Refused, what).advice(advice));
     }
     if options.verify {
         let target = source::open_directory(options.to)?;
-        restore::verify(&plan, &mut tree()?, target.as_fd())?;
+        restore::verify(plan, &mut selection.entries()?, target.as_fd())?;
     }
-    Ok(snapshot)
+    Ok(())
 }
 
 /// The mark that an empty target carries until the restore has finished.
@@ -147,43 +240,6 @@ pub fn mark_of(snapshot: &Snapshot, below: &[u8]) -> Vec<u8> {
     let what =
         format!("pinstripe restores snapshot {} here and has not ended; path: /", snapshot.id);
     [what.as_bytes(), below, b"\n"].concat()
-}
-
-pub(super) fn check(manner: &Manner) -> Result<()> {
-    let is_filtered = manner.filter.include.is_some() || manner.filter.exclude.is_some();
-    if manner.delete.is_some() && (manner.reuse.is_none() || is_filtered) {
-        let what = "--delete works only when restoring in place, and without --include or \
-                    --exclude";
-        return Err(Error::new(Kind::Usage, what)
-            .advice("add --in-place, and use a path instead of --include and --exclude"));
-    }
-    Ok(())
-}
-
-/// The plan of a restore, also for verbs that only look.
-pub(super) fn plan<'a>(
-    Origin { packs, index, keys, limits }: Origin<'a>,
-    sink: &'a TreeSink,
-    options: &Options<'a>,
-    manner: &Manner,
-    below: &'a [u8],
-    monitor: &'a Monitor,
-) -> Plan<'a> {
-    Plan {
-        packs,
-        index,
-        keys,
-        sink,
-        to: options.to,
-        strip: if manner.full_paths { b"" } else { below },
-        reuse: manner.reuse,
-        limits,
-        monitor,
-        mark: b"",
-        disowned: AtomicU64::new(0),
-        lost: Mutex::default(),
-        making: Mutex::default(),
-    }
 }
 
 /// Makes the directories above `below` that are missing.
@@ -197,13 +253,8 @@ fn make_way(sink: &TreeSink, below: &[u8]) -> Result<()> {
 }
 
 /// Looks before anything is removed: a wrong target has little in common with the snapshot.
-fn refuse_beyond_reason(
-    plan: &Plan<'_>,
-    snapshot: &Snapshot,
-    below: &[u8],
-    tree: &mut ChosenReader<'_>,
-    all: &mut TreeReader<'_>,
-) -> Result<()> {
+fn refuse_beyond_reason(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Result<()> {
+    let Selection { snapshot, below, .. } = *selection;
     let override_it = "check with --dry-run; if that is intended, add --yes";
     let lost = snapshot.count("losses").unwrap_or(0);
     if lost > 0 {
@@ -212,11 +263,14 @@ fn refuse_beyond_reason(
             format!("{lost} could not be backed up: --delete would remove what the snapshot lacks");
         return Err(Error::new(Kind::Refused, what).advice(override_it));
     }
-    let removed = restore::extras(plan, tree, &snapshot.sources, Removal::Counted, &mut |_, _| ());
+    let mut tree = selection.entries()?;
+    let removed =
+        restore::extras(plan, &mut tree, &snapshot.sources, Removal::Counted, &mut |_, _| ());
     let mut entries = 0;
     if below.is_empty() {
         entries = snapshot.root.entries;
     } else {
+        let mut all = selection.all_entries()?;
         while entries < removed.entries && matches!(all.next_entry(), Ok(Some(_))) {
             entries += 1;
         }

@@ -40,7 +40,7 @@ pub struct Holds {
 
 /// The content of the members.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredTotals {
     /// Packs.
     pub packs: u64,
     /// Chunks that are in packs: content, pages and lists.
@@ -63,11 +63,11 @@ pub struct Stats {
     /// All content cut in every way, where it was read: blocks and chunks only.
     pub survey: Option<Survey>,
     /// The store.
-    pub stored: Stored,
+    pub stored: StoredTotals,
 }
 
 /// Options of `stats`.
-pub struct Options<'a> {
+pub struct StatsOptions<'a> {
     /// `latest` or the beginning of an id; all snapshots without it.
     pub snapshot: Option<&'a str>,
     /// Read all content, each once, and cut it in every way.
@@ -125,7 +125,7 @@ struct FileKeys {
 /// # Errors
 /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for a snapshot that is not there; otherwise as
 /// the members say.
-pub fn run(store: &Store, options: &Options<'_>, monitor: &Monitor) -> Result<Stats> {
+pub fn run(store: &Store, options: &StatsOptions<'_>, monitor: &Monitor) -> Result<Stats> {
     let mut known = snapshots::load(store, monitor)?;
     if let Some(name) = options.snapshot {
         known = vec![snapshots::find(&known, name)?.clone()];
@@ -198,8 +198,8 @@ fn look(
     Ok((single, all.finish()))
 }
 
-fn stored(store: &Store, index: &Index<'_>, monitor: &Monitor) -> Result<Stored> {
-    let mut stored = Stored::default();
+fn stored(store: &Store, index: &Index<'_>, monitor: &Monitor) -> Result<StoredTotals> {
+    let mut stored = StoredTotals::default();
     for (_, pack) in index.packs().iter() {
         stored.packs += 1;
         stored.record_bytes += pack.bytes;

@@ -18,7 +18,7 @@ use crate::format::envelope;
 use crate::format::label::Encryption;
 use crate::format::scrub::ScrubState;
 use crate::member::{ExtentName, Room};
-use crate::store::objects::Reach;
+use crate::store::objects::Quorum;
 use crate::store::{Claim, Store, read_small, sessions, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
@@ -78,7 +78,7 @@ pub(super) fn find(store: &Store) -> Result<Vec<Stray>> {
         }
     }
     if strays.iter().any(|stray| stray.is_sound)
-        && !sessions::at_work(store, None, Reach::Backup)?.is_empty()
+        && !sessions::at_work(store, None, Quorum::Backup)?.is_empty()
     {
         strays.retain(|stray| !stray.is_sound);
     }

@@ -19,7 +19,7 @@ use crate::format::envelope::{self, Object};
 use crate::format::key_ring::KeyRing;
 use crate::format::label::Format;
 use crate::member::{ExtentName, Room, SharedMember};
-use crate::store::objects::Reach;
+use crate::store::objects::Quorum;
 use crate::store::{Claim, Store, read_small, replace_small, sessions, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -34,7 +34,7 @@ pub enum Direction {
 
 /// The outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Outcome {
+pub struct UpgradeOutcome {
     /// The version of the store's format now.
     pub format: u8,
     /// Labels written.
@@ -49,10 +49,10 @@ pub struct Outcome {
 /// [`Kind::Refused`] while a member is absent, or when there is nothing left to take back;
 /// [`Kind::Busy`] while a writer is at work or another process changes the members;
 /// [`Kind::Locked`] without the key; those of the members.
-pub fn run(store: &mut Store, direction: Direction) -> Result<Outcome> {
+pub fn run(store: &mut Store, direction: Direction) -> Result<UpgradeOutcome> {
     store.keys()?;
     require_all(store)?;
-    let mut outcome = Outcome::default();
+    let mut outcome = UpgradeOutcome::default();
     if store.format == Format::V2 && direction == Direction::Back {
         return Err(Error::new(Kind::Refused, "this store has format version 2 on all members")
             .advice("a completed upgrade cannot be undone"));
@@ -81,7 +81,7 @@ fn require_all(store: &Store) -> Result<()> {
         )))
 }
 
-fn forward(store: &mut Store, claim: &Claim, outcome: &mut Outcome) -> Result<()> {
+fn forward(store: &mut Store, claim: &Claim, outcome: &mut UpgradeOutcome) -> Result<()> {
     let ring = store.chained_ring()?;
     let format = store.format;
     store.format = Format::V2;
@@ -115,7 +115,7 @@ fn forward(store: &mut Store, claim: &Claim, outcome: &mut Outcome) -> Result<()
 }
 
 /// Takes MACs off again, where an upgrade did not come to its end. Labels are written afterwards.
-fn back(store: &Store, claim: &Claim, outcome: &mut Outcome) -> Result<()> {
+fn back(store: &Store, claim: &Claim, outcome: &mut UpgradeOutcome) -> Result<()> {
     let names = names(store)?;
     for (_, member) in store.present() {
         claim.confirm()?;
@@ -144,7 +144,7 @@ fn write(member: &SharedMember, name: ExtentName, bytes: &[u8]) -> Result<bool> 
 }
 
 fn refuse_writers(store: &Store) -> Result<()> {
-    let at_work = sessions::at_work(store, None, Reach::Deletion)?;
+    let at_work = sessions::at_work(store, None, Quorum::Deletion)?;
     // The claim of this process is a session, too.
     let others = at_work.iter().filter(|it| it.process != store.process());
     let others: Vec<String> = others.map(|it| it.id.short().to_string()).collect();
@@ -166,7 +166,7 @@ const ROOMS: [Room; 5] = [Room::Keys, Room::Forgotten, Room::Gc, Room::Scrub, Ro
 fn names(store: &Store) -> Result<BTreeSet<ExtentName>> {
     let mut names = BTreeSet::new();
     for room in ROOMS {
-        let listed = store.names(room, Reach::Deletion)?.into_iter();
+        let listed = store.names(room, Quorum::Deletion)?.into_iter();
         names.extend(listed.map(|id| ExtentName::In(room, id)));
     }
     let is_sealed = |name: &ExtentName| {

@@ -13,7 +13,7 @@ use std::thread::Scope;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::abort::Abort;
-use super::spare::Spare;
+use super::spare::ScratchPool;
 use crate::format::label::StoreConfig;
 use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
 use crate::store::{Store, attach_or_replace, geometry_over, snapshots};
@@ -28,7 +28,7 @@ const FULL: &str = "free space on it with 'pinstripe forget' and 'pinstripe gc',
 
 /// The members that hold a stripe set, by slot, and how it is cut.
 #[derive(Clone)]
-pub struct Crew {
+pub struct SetMembers {
     /// The geometry of the set.
     pub geometry: Geometry,
     members: Arc<Vec<usize>>,
@@ -55,7 +55,7 @@ impl Barrier {
 }
 
 /// The members being written to.
-pub struct Fleet<'a> {
+pub struct MemberWriters<'a> {
     queues: Vec<Option<Sender<Command>>>,
     /// By member number: whether it takes stripe sets.
     takes: Vec<bool>,
@@ -70,10 +70,10 @@ struct Shared<'a> {
     abort: &'a Abort,
     monitor: &'a Monitor,
     /// Buffers of strips.
-    strips: Arc<Spare>,
+    strips: Arc<ScratchPool>,
 }
 
-impl<'a> Fleet<'a> {
+impl<'a> MemberWriters<'a> {
     /// Starts a writer for each member that is there, each with a queue of `strips_queued`. They
     /// end when the fleet is dropped.
     pub fn start<'scope>(
@@ -101,7 +101,7 @@ impl<'a> Fleet<'a> {
             parity: usize::from(store.config.parity),
             abort,
             monitor,
-            strips: Arc::new(Spare::new(members.len() * strips_queued)),
+            strips: Arc::new(ScratchPool::new(members.len() * strips_queued)),
         };
         let start = |(number, member): (usize, &Option<SharedMember>)| {
             let member = member.clone()?;
@@ -114,7 +114,7 @@ impl<'a> Fleet<'a> {
         };
         let queues = members.iter().enumerate().map(start).collect();
         let takes = store.takers().iter().map(Option::is_some).collect();
-        Fleet { queues, takes, config: &store.config, shared }
+        MemberWriters { queues, takes, config: &store.config, shared }
     }
 
     fn send(&self, member: usize, command: Command) {
@@ -128,7 +128,7 @@ impl<'a> Fleet<'a> {
     ///
     /// # Errors
     /// As [`geometry_over`], when too few are left.
-    pub fn begin(&self, name: ExtentName) -> Result<Crew> {
+    pub fn begin(&self, name: ExtentName) -> Result<SetMembers> {
         let (geometry, members) = self.fit()?;
         Ok(self.crew(name, geometry, members))
     }
@@ -138,7 +138,7 @@ impl<'a> Fleet<'a> {
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
-    pub fn begin_on_one(&self, name: ExtentName, turn: usize) -> Result<Crew> {
+    pub fn begin_on_one(&self, name: ExtentName, turn: usize) -> Result<SetMembers> {
         let (_, members) = self.fit()?;
         let geometry = Geometry::new(1, 0, self.config.strip_bytes)?;
         Ok(self.crew(name, geometry, vec![members[turn % members.len()]]))
@@ -155,15 +155,15 @@ impl<'a> Fleet<'a> {
         Ok((geometry, members))
     }
 
-    fn crew(&self, name: ExtentName, geometry: Geometry, members: Vec<usize>) -> Crew {
+    fn crew(&self, name: ExtentName, geometry: Geometry, members: Vec<usize>) -> SetMembers {
         for &member in &members {
             self.send(member, Command::Begin(name));
         }
-        Crew { geometry, members: Arc::new(members) }
+        SetMembers { geometry, members: Arc::new(members) }
     }
 
     /// Seals a stripe set on all members of its crew.
-    pub fn seal(&self, name: ExtentName, crew: &Crew) {
+    pub fn seal(&self, name: ExtentName, crew: &SetMembers) {
         crew.members.iter().for_each(|&member| self.send(member, Command::Seal(name)));
     }
 
@@ -228,7 +228,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// A sink that lays one stripe set's strips over its crew.
-    pub fn sink(&self, name: ExtentName, crew: &Crew) -> FleetSink<'_, 'a> {
+    pub fn sink(&self, name: ExtentName, crew: &SetMembers) -> FleetSink<'_, 'a> {
         FleetSink { fleet: self, name, members: Arc::clone(&crew.members) }
     }
 }
@@ -250,7 +250,7 @@ fn full(member: &SharedMember) -> Error {
 
 /// Lays the strips of one stripe set over the members.
 pub struct FleetSink<'f, 'a> {
-    fleet: &'f Fleet<'a>,
+    fleet: &'f MemberWriters<'a>,
     name: ExtentName,
     members: Arc<Vec<usize>>,
 }

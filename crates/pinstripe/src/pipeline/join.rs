@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::abort::Abort;
 use crate::split::unit::Scratch;
-use crate::split::{Located, Part, Reader, TreeHash};
+use crate::split::{Located, Reader, TreeHash, UnitHash};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::units::merged;
@@ -37,7 +37,7 @@ pub enum Target<'t> {
 }
 
 /// The wanted part of a split.
-pub struct Job<'j> {
+pub struct JoinJob<'j> {
     /// The split.
     pub reader: &'j Reader,
     /// Which part of the source.
@@ -50,7 +50,7 @@ pub struct Job<'j> {
 
 /// The outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct JoinOutcome {
     /// Parts of the range that could not be read, ascending.
     pub lost: Vec<Range<u64>>,
     /// Batches that parity gave back.
@@ -65,7 +65,7 @@ pub struct Outcome {
 }
 
 struct Shared<'s, 't> {
-    job: &'s Job<'s>,
+    job: &'s JoinJob<'s>,
     batches: &'s [Located],
     next: AtomicUsize,
     target: Mutex<Target<'t>>,
@@ -91,17 +91,17 @@ impl Drop for Wake<'_, '_, '_> {
 
 #[derive(Default)]
 struct Found {
-    outcome: Outcome,
+    outcome: JoinOutcome,
     hash: TreeHash,
 }
 
-impl Job<'_> {
+impl JoinJob<'_> {
     /// Reads the range and gives it to the target.
     ///
     /// # Errors
     /// [`Kind::TooManyLosses`] at the first part that is lost, unless losses are no reason to stop;
     /// [`Kind::Usage`] for a range beyond the end; those of the target.
-    pub fn run(&self, target: Target<'_>, monitor: &Monitor) -> Result<Outcome> {
+    pub fn run(&self, target: Target<'_>, monitor: &Monitor) -> Result<JoinOutcome> {
         let Range { start, end } = self.range;
         if start > end || end > self.reader.source_bytes() {
             return Err(Error::new(Kind::Usage, "a range beyond the end of the source").expected(
@@ -223,7 +223,7 @@ impl Shared<'_, '_> {
                 found.outcome.hurt.push(whole.clone());
             }
             let is_same =
-                |part: &Part| unit.chaining_value.is_none_or(|it| it == part.chaining_value);
+                |part: &UnitHash| unit.chaining_value.is_none_or(|it| it == part.chaining_value);
             if part.flatten().is_some_and(|part| !is_same(&part)) {
                 found.outcome.changed.push(whole.clone());
             }
@@ -251,7 +251,7 @@ impl Shared<'_, '_> {
     }
 
     /// Gives a batch to the hash of the whole; the part, if it is one unit.
-    fn hash(&self, whole: &Range<u64>, raw: &[u8]) -> Option<Part> {
+    fn hash(&self, whole: &Range<u64>, raw: &[u8]) -> Option<UnitHash> {
         if self.job.range.start > 0 || self.job.range.end < self.job.reader.source_bytes() {
             return None;
         }
@@ -262,7 +262,7 @@ impl Shared<'_, '_> {
             let end = whole.end.min(offset + unit);
             let range = (offset - whole.start) as usize..(end - whole.start) as usize;
             let bytes = if raw.is_empty() { &zeros[..range.len()] } else { &raw[range] };
-            let of = Part::of(offset, bytes);
+            let of = UnitHash::of(offset, bytes);
             let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
             found.hash.take(offset / unit, of);
             part = Some(of);

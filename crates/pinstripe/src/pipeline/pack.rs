@@ -5,10 +5,10 @@
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::fleet::{Barrier, Crew, Fleet};
+use super::fleet::{Barrier, MemberWriters, SetMembers};
 use super::limits::PACK_BYTES;
 use super::publish::Publisher;
-use super::spare::Spare;
+use super::spare::ScratchPool;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::RecordHead;
 use crate::format::stripe_set::SetKind;
@@ -84,7 +84,7 @@ pub fn run(
     fed: &Receiver<ToPacker>,
     publisher: &Publisher<'_>,
     laying: Laying,
-    spare: &Spare,
+    spare: &ScratchPool,
 ) -> Result<()> {
     let mut open: Vec<OpenPack> = Vec::new();
     let seal = |open: &mut Vec<OpenPack>| open.drain(..).try_for_each(|pack| pack.seal(publisher));
@@ -151,7 +151,7 @@ impl Rounds {
 }
 
 struct OpenPack {
-    crew: Crew,
+    crew: SetMembers,
     index: PackIndex,
     writer: SetWriter,
 }
@@ -175,7 +175,7 @@ impl OpenPack {
     fn begin_with(
         publisher: &Publisher<'_>,
         set: SetId,
-        crew: impl FnOnce(ExtentName) -> Result<Crew>,
+        crew: impl FnOnce(ExtentName) -> Result<SetMembers>,
     ) -> Result<Self> {
         publisher.index.expect_own(set);
         let crew = crew(ExtentName::pack(set))?;
@@ -185,7 +185,7 @@ impl OpenPack {
         Ok(OpenPack { crew, index, writer })
     }
 
-    fn add(&mut self, head: RecordHead, record: &[u8], fleet: &Fleet<'_>) -> Result<()> {
+    fn add(&mut self, head: RecordHead, record: &[u8], fleet: &MemberWriters<'_>) -> Result<()> {
         let mut sink = fleet.sink(ExtentName::pack(self.index.set), &self.crew);
         let offset = self.writer.position();
         self.writer.append(record, &mut sink)?;

@@ -16,7 +16,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 
-use super::fleet::Fleet;
+use super::fleet::MemberWriters;
 
 /// Takes sealed packs and writes index runs.
 pub struct Publisher<'a> {
@@ -29,7 +29,7 @@ pub struct Publisher<'a> {
     /// Chunks that this run stores.
     pub claims: &'a Claims,
     /// The members that runs go to.
-    pub fleet: &'a Fleet<'a>,
+    pub fleet: &'a MemberWriters<'a>,
     /// The ledger.
     pub monitor: &'a Monitor,
     /// Chunks in packs not yet published at which a run is written.
@@ -47,7 +47,7 @@ impl<'a> Publisher<'a> {
         index: &'a Index<'a>,
         sealer: &'a Sealer,
         claims: &'a Claims,
-        fleet: &'a Fleet<'a>,
+        fleet: &'a MemberWriters<'a>,
         monitor: &'a Monitor,
         publish_chunks: usize,
     ) -> Self {

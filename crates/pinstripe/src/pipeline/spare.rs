@@ -7,15 +7,15 @@ use std::sync::Mutex;
 
 /// A pool of buffers.
 #[derive(Default)]
-pub struct Spare {
+pub struct ScratchPool {
     most: usize,
     buffers: Mutex<Vec<Vec<u8>>>,
 }
 
-impl Spare {
+impl ScratchPool {
     /// A pool that keeps at most `most` buffers.
     pub fn new(most: usize) -> Self {
-        Spare { most, buffers: Mutex::default() }
+        ScratchPool { most, buffers: Mutex::default() }
     }
 
     /// A buffer with its old content, or a new one.
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn buffers_come_back_up_to_the_limit() {
-        let spare = Spare::new(1);
+        let spare = ScratchPool::new(1);
         assert_eq!(spare.take().capacity(), 0);
         spare.give(vec![7; 10]);
         spare.give(vec![8; 10]);

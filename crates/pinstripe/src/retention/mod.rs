@@ -55,7 +55,7 @@ pub struct Candidate {
 
 /// Why a snapshot stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
+pub enum KeepReason {
     /// It is one of the newest.
     Last,
     /// It is the newest of its hour.
@@ -76,18 +76,18 @@ pub enum Reason {
     Future,
 }
 
-impl std::fmt::Display for Reason {
+impl std::fmt::Display for KeepReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Reason::Last => "last",
-            Reason::Hourly => "hourly",
-            Reason::Daily => "daily",
-            Reason::Weekly => "weekly",
-            Reason::Monthly => "monthly",
-            Reason::Yearly => "yearly",
-            Reason::Tag(tag) => return write!(f, "tag {tag}"),
-            Reason::Within => "within",
-            Reason::Future => "from the future",
+            KeepReason::Last => "last",
+            KeepReason::Hourly => "hourly",
+            KeepReason::Daily => "daily",
+            KeepReason::Weekly => "weekly",
+            KeepReason::Monthly => "monthly",
+            KeepReason::Yearly => "yearly",
+            KeepReason::Tag(tag) => return write!(f, "tag {tag}"),
+            KeepReason::Within => "within",
+            KeepReason::Future => "from the future",
         })
     }
 }
@@ -99,13 +99,13 @@ pub fn judge(
     candidates: &[Candidate],
     now: (i64, u32),
     offset_seconds: i32,
-) -> Vec<Vec<Reason>> {
+) -> Vec<Vec<KeepReason>> {
     let mut reasons = vec![Vec::new(); candidates.len()];
     for group in groups(candidates).into_values() {
         let mut real = Vec::new();
         for at in group {
             if candidates[at].created > now {
-                reasons[at].push(Reason::Future);
+                reasons[at].push(KeepReason::Future);
             } else {
                 real.push(at);
             }
@@ -134,20 +134,20 @@ fn judge_group(
     candidates: &[Candidate],
     newest_first: &[usize],
     offset_seconds: i32,
-    reasons: &mut [Vec<Reason>],
+    reasons: &mut [Vec<KeepReason>],
 ) {
     let Some(&newest) = newest_first.first() else { return };
     let last = policy.last.unwrap_or(0);
     for &at in newest_first.iter().take(usize::try_from(last).unwrap_or(usize::MAX)) {
-        reasons[at].push(Reason::Last);
+        reasons[at].push(KeepReason::Last);
     }
-    type Rule = (Option<u64>, fn(Periods) -> i64, Reason);
+    type Rule = (Option<u64>, fn(Periods) -> i64, KeepReason);
     let rules: [Rule; 5] = [
-        (policy.hourly, |it| it.hour, Reason::Hourly),
-        (policy.daily, |it| it.day, Reason::Daily),
-        (policy.weekly, |it| it.week, Reason::Weekly),
-        (policy.monthly, |it| it.month, Reason::Monthly),
-        (policy.yearly, |it| it.year, Reason::Yearly),
+        (policy.hourly, |it| it.hour, KeepReason::Hourly),
+        (policy.daily, |it| it.day, KeepReason::Daily),
+        (policy.weekly, |it| it.week, KeepReason::Weekly),
+        (policy.monthly, |it| it.month, KeepReason::Monthly),
+        (policy.yearly, |it| it.year, KeepReason::Yearly),
     ];
     for (count, period, reason) in rules {
         let (mut left, mut last) = (count.unwrap_or(0), None);
@@ -163,10 +163,10 @@ fn judge_group(
     let from = candidates[newest].created.0;
     for &at in newest_first {
         let tags = candidates[at].tags.iter().filter(|tag| policy.tags.contains(tag));
-        reasons[at].extend(tags.map(|tag| Reason::Tag(tag.clone())));
+        reasons[at].extend(tags.map(|tag| KeepReason::Tag(tag.clone())));
         let age = from.abs_diff(candidates[at].created.0);
         if policy.within_seconds.is_some_and(|within| age <= within) {
-            reasons[at].push(Reason::Within);
+            reasons[at].push(KeepReason::Within);
         }
     }
 }
@@ -237,9 +237,9 @@ mod tests {
             ..Policy::default()
         };
         let judged = judge(&policy, &all, (NOON, 0), 0);
-        assert_eq!(judged[0], [Reason::Last, Reason::Yearly]);
+        assert_eq!(judged[0], [KeepReason::Last, KeepReason::Yearly]);
         assert!(judged[1].is_empty());
-        assert_eq!(judged[2], [Reason::Tag("keep".to_owned())]);
+        assert_eq!(judged[2], [KeepReason::Tag("keep".to_owned())]);
     }
 
     #[test]
@@ -268,10 +268,10 @@ mod tests {
         all.extend((0..9).map(|n| at(NOON + 365 * DAY + n)));
         let judged = judge(&policy, &all, (NOON, 0), 0);
         assert_eq!(judged[..3], alone);
-        assert!(judged[3..].iter().all(|why| *why == [Reason::Future]));
+        assert!(judged[3..].iter().all(|why| *why == [KeepReason::Future]));
         // A clock a year behind: all is future, all stays.
         let judged = judge(&policy, &real, (NOON - 365 * DAY, 0), 0);
-        assert!(judged.iter().all(|why| *why == [Reason::Future]));
+        assert!(judged.iter().all(|why| *why == [KeepReason::Future]));
         // A clock a year ahead changes nothing.
         assert_eq!(judge(&policy, &real, (NOON + 365 * DAY, 0), 0), alone);
     }
@@ -299,7 +299,7 @@ mod tests {
                 prop_assert!(less.is_empty() || !more.is_empty());
             }
             let real = all.iter().filter(|it| it.created <= (now, 0)).count();
-            let last_kept = judged.iter().filter(|why| why.contains(&Reason::Last)).count() as u64;
+            let last_kept = judged.iter().filter(|why| why.contains(&KeepReason::Last)).count() as u64;
             prop_assert_eq!(last_kept, last.unwrap_or(0).min(real as u64));
         }
     }

@@ -11,7 +11,7 @@ use crate::format::keys::Keys;
 use crate::format::label::Encryption;
 use crate::format::record::{RECORD_SEALED_HEAD_BYTES, RecordHead, parse_clear, parse_inner};
 use crate::format::snapshot::{
-    Content, Parsed, Snapshot, checkpoint_context, parse, parse_checkpoint, seal_context,
+    Parsed, Snapshot, SnapshotContent, checkpoint_context, parse, parse_checkpoint, seal_context,
 };
 use crate::secret::SecretKey;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -109,11 +109,11 @@ impl Opener {
 
     fn fields(&self, parsed: Parsed<'_>, context: &[u8]) -> Result<Snapshot> {
         match parsed.content {
-            Content::Clear(snapshot) => {
+            SnapshotContent::Clear(snapshot) => {
                 self.is_sealed(Encryption::None, "snapshot")?;
                 Ok(*snapshot)
             }
-            Content::Sealed(seal, blob) => {
+            SnapshotContent::Sealed(seal, blob) => {
                 self.is_sealed(seal, "snapshot")?;
                 let mut blob = blob.to_vec();
                 let plain = self.open(seal, context, &mut blob)?;

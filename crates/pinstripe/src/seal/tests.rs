@@ -171,7 +171,9 @@ fn snapshots_are_sealed_but_for_their_names() {
     assert_eq!(Opener::locked().snapshot(&object).unwrap_err().kind(), Kind::Locked);
     assert_eq!(Snapshot::decode(&object).unwrap_err().kind(), Kind::Locked);
     // Under another name, or in the clear, it is no snapshot of the store.
-    let crate::format::snapshot::Content::Sealed(seal, blob) = parsed.content else { panic!() };
+    let crate::format::snapshot::SnapshotContent::Sealed(seal, blob) = parsed.content else {
+        panic!()
+    };
     let id = SnapshotId([3; 16]);
     let renamed = crate::format::snapshot::frame_sealed(snapshot.store, id, seal, blob);
     assert_eq!(opener.snapshot(&renamed).unwrap_err().kind(), Kind::Corrupt);

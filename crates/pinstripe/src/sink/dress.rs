@@ -25,7 +25,7 @@ const SETGID: u32 = 0o2000;
 
 /// A part of the metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum MetadataPart {
     /// User or group; usual when not restoring as root.
     Owner,
     /// Permission bits.
@@ -36,13 +36,13 @@ pub enum Part {
     Xattr,
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for MetadataPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Part::Owner => "owner",
-            Part::Mode => "mode",
-            Part::Times => "times",
-            Part::Xattr => "extended attribute",
+            MetadataPart::Owner => "owner",
+            MetadataPart::Mode => "mode",
+            MetadataPart::Times => "times",
+            MetadataPart::Xattr => "extended attribute",
         })
     }
 }
@@ -51,7 +51,7 @@ impl fmt::Display for Part {
 #[derive(Debug)]
 pub struct Unset {
     /// Which part.
-    pub part: Part,
+    pub part: MetadataPart,
     /// Why, naming the entry.
     pub error: Error,
 }
@@ -66,7 +66,7 @@ pub(super) enum Handle<'f> {
 }
 
 /// The metadata to set.
-pub(super) struct Dress<'m> {
+pub(super) struct MetadataWriter<'m> {
     /// For messages.
     pub path: &'m [u8],
     pub metadata: &'m Metadata,
@@ -78,7 +78,7 @@ pub(super) struct Dress<'m> {
     pub owner: bool,
 }
 
-impl Dress<'_> {
+impl MetadataWriter<'_> {
     /// Puts all of it on.
     ///
     /// # Errors
@@ -133,7 +133,12 @@ impl Dress<'_> {
         let Err(errno) = handle.set_owner(uid, gid) else { return 0 };
         // A user may not give files away, but may be in the group.
         let group_fits = now.1 == gid || handle.set_owner(now.0, gid).is_ok();
-        self.lacks(unset, Part::Owner, format!("cannot set its owner to {uid}:{gid}"), errno);
+        self.lacks(
+            unset,
+            MetadataPart::Owner,
+            format!("cannot set its owner to {uid}:{gid}"),
+            errno,
+        );
         let uid_bit = if now.0 == uid { 0 } else { SETUID };
         let gid_bit = if group_fits { 0 } else { SETGID };
         uid_bit | gid_bit
@@ -150,7 +155,7 @@ impl Dress<'_> {
                     if let Err(errno) = handle.remove_xattr(&name) {
                         let name = String::from_utf8_lossy(&name);
                         let what = format!("cannot remove the extended attribute {name}");
-                        self.lacks(unset, Part::Xattr, what, errno);
+                        self.lacks(unset, MetadataPart::Xattr, what, errno);
                     }
                 }
             }
@@ -163,7 +168,7 @@ impl Dress<'_> {
             if let Err(errno) = handle.set_xattr(name, value) {
                 let name = String::from_utf8_lossy(name);
                 let what = format!("cannot set its extended attribute {name}");
-                self.lacks(unset, Part::Xattr, what, errno);
+                self.lacks(unset, MetadataPart::Xattr, what, errno);
             }
         }
         acl_changed
@@ -172,12 +177,12 @@ impl Dress<'_> {
     fn permit(&self, handle: Handle<'_>, mode: u32, unset: &mut Vec<Unset>) {
         let what = || format!("cannot set its mode to {mode:04o}");
         if let Err(errno) = handle.set_mode(mode) {
-            self.lacks(unset, Part::Mode, what(), errno);
+            self.lacks(unset, MetadataPart::Mode, what(), errno);
         } else if mode & SETGID != 0 {
             // The system drops this bit without a word where the caller is not in the group.
             let kept = rustix::fs::fstat(handle.fd()).is_ok_and(|now| now.st_mode & SETGID != 0);
             if !kept {
-                self.lacks(unset, Part::Mode, what(), Errno::PERM);
+                self.lacks(unset, MetadataPart::Mode, what(), Errno::PERM);
             }
         }
     }
@@ -191,11 +196,16 @@ impl Dress<'_> {
             Err(Errno::INVAL)
         };
         if let Err(errno) = set {
-            self.lacks(unset, Part::Times, "cannot set its modification time".into(), errno);
+            self.lacks(
+                unset,
+                MetadataPart::Times,
+                "cannot set its modification time".into(),
+                errno,
+            );
         }
     }
 
-    fn lacks(&self, unset: &mut Vec<Unset>, part: Part, what: String, errno: Errno) {
+    fn lacks(&self, unset: &mut Vec<Unset>, part: MetadataPart, what: String, errno: Errno) {
         unset.push(Unset { part, error: Error::io(what, shown(self.path), errno) });
     }
 }

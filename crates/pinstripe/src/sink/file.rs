@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::io::retry_on_intr;
 
@@ -30,13 +30,11 @@ pub struct FileSink {
     path: Box<[u8]>,
     /// The name that it has until it is finished: beside `path`, or `path` itself.
     made_as: Vec<u8>,
-    /// The file that it replaces, and the ranges of it that stay as they are.
-    kept: Option<(Arc<Existing>, Vec<Range<u64>>)>,
     size_bytes: u64,
     /// The end of the last byte written so far.
     end: AtomicU64,
     metadata: Metadata,
-    finished: bool,
+    finished: AtomicBool,
 }
 
 impl FileSink {
@@ -53,11 +51,10 @@ impl FileSink {
             fd,
             path: path.into(),
             made_as,
-            kept: None,
             size_bytes,
             end: AtomicU64::new(0),
             metadata,
-            finished: false,
+            finished: AtomicBool::new(false),
         }
     }
 
@@ -95,21 +92,22 @@ impl FileSink {
         Ok(())
     }
 
-    /// Sets the ranges that are taken over from the replaced file; they are copied at the end, by
-    /// reference where the file system can.
-    pub fn keep(&mut self, existing: Arc<Existing>, ranges: Vec<Range<u64>>) {
-        self.kept = Some((existing, ranges));
-    }
-
-    /// Finishes the file: kept ranges, size, then metadata, times last. From here on it stays.
+    /// Copies ranges of the file that this one replaces, by reference where the file system can.
     ///
     /// # Errors
-    /// As the system says; the file is then removed. Metadata that could not be set is no error but
-    /// returned.
-    pub fn finish(mut self) -> Result<Vec<Unset>> {
-        if let Some((existing, ranges)) = &self.kept {
-            existing.copy_to(self.fd.as_fd(), ranges)?;
-        }
+    /// [`Kind::Changed`](pinstripe_base::error::Kind::Changed) when that file was changed since it was
+    /// opened; otherwise as the system says.
+    pub fn take_over(&self, existing: &Existing, ranges: &[Range<u64>]) -> Result<()> {
+        existing.copy_to(self.fd.as_fd(), ranges)
+    }
+
+    /// Finishes the file once all of it is written: size, then metadata, times last. From here on
+    /// it stays.
+    ///
+    /// # Errors
+    /// As the system says; the file is then removed when it is dropped. Metadata that could not be
+    /// set is no error but returned.
+    pub fn finish(&self) -> Result<Vec<Unset>> {
         if self.end.load(Ordering::Relaxed) < self.size_bytes {
             retry_on_intr(|| rustix::fs::ftruncate(&self.fd, self.size_bytes)).map_err(
                 |errno| {
@@ -129,7 +127,7 @@ impl FileSink {
         if self.made_as != *self.path {
             self.root.put_in_place(&self.made_as, &self.path)?;
         }
-        self.finished = true;
+        self.finished.store(true, Ordering::Relaxed);
         Ok(unset)
     }
 
@@ -141,7 +139,7 @@ impl FileSink {
 
 impl Drop for FileSink {
     fn drop(&mut self) {
-        if !self.finished {
+        if !*self.finished.get_mut() {
             // The failure that led here is already being reported; this one cannot be.
             if let Ok(parent) = self.root.parent(&self.made_as) {
                 let _ = parent.clear(&self.made_as);

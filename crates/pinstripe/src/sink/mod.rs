@@ -38,10 +38,10 @@ use crate::format::meta::{FileKind, Metadata};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Resolver, check_relative, failure, shown};
 
-pub use dress::{Part, Unset};
+pub use dress::{MetadataPart, Unset};
 pub use existing::Existing;
 pub use file::FileSink;
-pub use remove::{Removal, Removed};
+pub use remove::{Removal, RemovedCount};
 
 use dress::Handle;
 use root::{Root, hands_down_acl, is_empty};
@@ -116,6 +116,12 @@ impl TreeSink {
             Err(Errno::NOENT) => Ok(None),
             _ => Self::open_by(Resolver::of_this_kernel(), to, rules).map(Some),
         }
+    }
+
+    /// Whether this process may give files to other owners, as only root may.
+    #[must_use]
+    pub fn may_give_away(&self) -> bool {
+        self.root.owner.0 == 0
     }
 
     /// Makes the directory at `path`, private until it is finished. One that is there already is

@@ -28,7 +28,7 @@ pub enum Removal {
 
 /// The removed entries, or those that would be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Removed {
+pub struct RemovedCount {
     /// Entries of all kinds.
     pub entries: u64,
     /// Bytes in files whose last name went.
@@ -71,7 +71,7 @@ impl TreeSink {
     /// # Errors
     /// [`Kind::Refused`] when it holds a member of a store or another file system, which stay;
     /// otherwise as the system says.
-    pub fn remove(&self, path: &[u8], removal: Removal, removed: &mut Removed) -> Result<()> {
+    pub fn remove(&self, path: &[u8], removal: Removal, removed: &mut RemovedCount) -> Result<()> {
         match removal {
             Removal::Done => remove(&self.root, path, removed),
             Removal::Counted => walk(&self.root, path, removed, &mut |_, _| Ok(())),
@@ -79,9 +79,9 @@ impl TreeSink {
     }
 }
 
-pub(super) fn remove(root: &Root, path: &[u8], removed: &mut Removed) -> Result<()> {
+pub(super) fn remove(root: &Root, path: &[u8], removed: &mut RemovedCount) -> Result<()> {
     // All of it is examined first: an entry that must stay is found before anything is removed.
-    walk(root, path, &mut Removed::default(), &mut |_, _| Ok(()))?;
+    walk(root, path, &mut RemovedCount::default(), &mut |_, _| Ok(()))?;
     walk(root, path, removed, &mut |path, is_directory| {
         let parent = root.parent(path)?;
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
@@ -96,7 +96,7 @@ pub(super) fn remove(root: &Root, path: &[u8], removed: &mut Removed) -> Result<
 fn walk(
     root: &Root,
     path: &[u8],
-    seen: &mut Removed,
+    seen: &mut RemovedCount,
     show: &mut dyn FnMut(&[u8], bool) -> Result<()>,
 ) -> Result<()> {
     let stat_of = |path: &[u8]| {

@@ -11,8 +11,8 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::Rules;
-use super::dress::{ACL_DEFAULT, Dress, Handle};
-use super::remove::{self, Removed};
+use super::dress::{ACL_DEFAULT, Handle, MetadataWriter};
+use super::remove::{self, RemovedCount};
 use crate::format::meta::Metadata;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Passage, Resolver, check_relative, failure, magic_path, shown};
@@ -58,8 +58,8 @@ impl Root {
         path: &'m [u8],
         metadata: &'m Metadata,
         strip: bool,
-    ) -> Dress<'m> {
-        Dress { path, metadata, strip, owner: self.rules.owners }
+    ) -> MetadataWriter<'m> {
+        MetadataWriter { path, metadata, strip, owner: self.rules.owners }
     }
 
     /// Creates an entry under its own name or, when that is taken and may be replaced, under one
@@ -145,7 +145,7 @@ impl Root {
     /// Removes the directory in the way: an empty one, or any where the rules say so.
     pub(super) fn clear_directory(&self, parent: &Parent<'_, '_>, path: &[u8]) -> Result<()> {
         if self.rules.remove_full {
-            return remove::remove(self, path, &mut Removed::default());
+            return remove::remove(self, path, &mut RemovedCount::default());
         }
         parent.clear_directory(path)
     }

@@ -337,8 +337,8 @@ fn values_that_mean_something_else_to_the_system_are_not_passed_on() {
     metadata.xattrs = vec![(b"no-such-space.x".to_vec(), Vec::new())];
     let file = sink.create_file(b"f", 0, metadata).unwrap();
     let unset = file.finish().unwrap();
-    let parts: Vec<Part> = unset.iter().map(|unset| unset.part).collect();
-    assert_eq!(parts, [Part::Owner, Part::Xattr, Part::Times]);
+    let parts: Vec<MetadataPart> = unset.iter().map(|unset| unset.part).collect();
+    assert_eq!(parts, [MetadataPart::Owner, MetadataPart::Xattr, MetadataPart::Times]);
     assert!(unset.iter().all(|unset| unset.error.place() == Some(Path::new("f"))));
 
     let file = sink.create_file(b"g", 0, plain(FileKind::Fifo, 0o644)).unwrap();
@@ -422,7 +422,7 @@ fn who_is_not_root_gets_what_is_possible_and_hears_the_rest() {
         let sink = TreeSink::create(&to, Rules::EMPTY).unwrap();
         let roots = Metadata { uid: 0, gid: 0, ..plain(FileKind::File, 0o6755) };
         let unset = sink.create_file(b"suid", 0, roots).unwrap().finish().unwrap();
-        assert_eq!(unset.iter().map(|unset| unset.part).collect::<Vec<_>>(), [Part::Owner]);
+        assert_eq!(unset.iter().map(|unset| unset.part).collect::<Vec<_>>(), [MetadataPart::Owner]);
         let mode = fs::metadata(to.join("suid")).unwrap().mode() & 0o7777;
         assert_eq!(mode, 0o755, "a setuid bit for the wrong owner");
 

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use crate::format::split::{
-    ALIGN_BYTES, Batch, FRAME_BYTES, Frame, FrameKind, Tag, UNIT_BYTES, unit_bytes,
+    ALIGN_BYTES, BatchExtent, FRAME_BYTES, Frame, FrameKind, Tag, UNIT_BYTES, unit_bytes,
 };
 use pinstripe_io::device::AlignedBuf;
 
@@ -14,14 +14,14 @@ use pinstripe_io::device::AlignedBuf;
 pub const fn batch_bytes_max(block_bytes: u32) -> usize {
     let unit = unit_bytes(block_bytes);
     let frames = (unit / block_bytes) as usize + 2;
-    let bytes = unit as usize + frames * FRAME_BYTES + Batch::BYTES + ALIGN_BYTES as usize;
+    let bytes = unit as usize + frames * FRAME_BYTES + BatchExtent::BYTES + ALIGN_BYTES as usize;
     bytes.next_multiple_of(ALIGN_BYTES as usize)
 }
 
 const _: () = assert!(UNIT_BYTES.is_power_of_two());
 
 /// The stored form of a block.
-pub enum Stored<'a> {
+pub enum StoredBlock<'a> {
     /// These bytes, in the format of this codec.
     Here(u8, &'a [u8]),
     /// Its own bytes, in the output beside the log.
@@ -43,7 +43,7 @@ impl<'b> BatchWriter<'b> {
     /// Begins the batch of the unit at `start` in an empty buffer.
     pub fn begin(out: &'b mut AlignedBuf, tag: Tag, start: u64) -> Self {
         out.clear();
-        out.set_len(FRAME_BYTES + Batch::BYTES);
+        out.set_len(FRAME_BYTES + BatchExtent::BYTES);
         BatchWriter { out, tag, start, position: start, zeros: start..start }
     }
 
@@ -54,12 +54,12 @@ impl<'b> BatchWriter<'b> {
     }
 
     /// Adds a block.
-    pub fn block(&mut self, raw_bytes: u64, stored: Stored<'_>) {
+    pub fn block(&mut self, raw_bytes: u64, stored: StoredBlock<'_>) {
         self.end_zeros();
         let place = self.position..self.position + raw_bytes;
         let (kind, codec, bytes) = match stored {
-            Stored::Here(codec, bytes) => (FrameKind::Data, codec, bytes),
-            Stored::Beside(bytes) => (FrameKind::Beside, 0, bytes),
+            StoredBlock::Here(codec, bytes) => (FrameKind::Data, codec, bytes),
+            StoredBlock::Beside(bytes) => (FrameKind::Beside, 0, bytes),
         };
         let frame = Frame::over(kind, codec, place, bytes);
         self.out.extend_from_slice(&frame.encode(self.tag));
@@ -93,7 +93,7 @@ impl<'b> BatchWriter<'b> {
 /// Lays the batch of a run of units that are a hole.
 pub fn hole(out: &mut AlignedBuf, tag: Tag, range: Range<u64>, align: u64) {
     out.clear();
-    out.set_len(FRAME_BYTES + Batch::BYTES);
+    out.set_len(FRAME_BYTES + BatchExtent::BYTES);
     let frame = Frame::over(FrameKind::Hole, 0, range.clone(), &[]);
     out.extend_from_slice(&frame.encode(tag));
     close(out, tag, range, None, align);
@@ -108,10 +108,10 @@ fn close(
     align: u64,
 ) {
     pad(out, tag, align);
-    let batch = Batch { log_bytes: out.len() as u64, chaining_value }.encode();
+    let batch = BatchExtent { log_bytes: out.len() as u64, chaining_value }.encode();
     let frame = Frame::over(FrameKind::Batch, 0, raw, &batch);
     out[..FRAME_BYTES].copy_from_slice(&frame.encode(tag));
-    out[FRAME_BYTES..FRAME_BYTES + Batch::BYTES].copy_from_slice(&batch);
+    out[FRAME_BYTES..FRAME_BYTES + BatchExtent::BYTES].copy_from_slice(&batch);
 }
 
 /// Lays one frame that is no batch, padded to a multiple of `align` bytes.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::format::split::{ALIGN_BYTES, PAGES_BYTES, SET_ROWS};
 use crate::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
 use crate::member::{ExtentName, SharedMember};
-use crate::stripe::{Layout, SetReader};
+use crate::stripe::{SetLayout, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, SplitId, StoreId};
 use pinstripe_io::device::SharedDevice;
@@ -110,7 +110,7 @@ impl Sets {
 
     /// Bytes of a full set's extent.
     pub fn extent_bytes(&self) -> u64 {
-        let layout = Layout::new(self.geometry, self.id(0), self.log_bytes());
+        let layout = SetLayout::new(self.geometry, self.id(0), self.log_bytes());
         layout.map_or(0, |layout| layout.extent_bytes(0))
     }
 
@@ -216,8 +216,8 @@ impl StripedLog {
     }
 
     /// A set's extents, by output.
-    fn windows(&self, set: u64) -> Result<(Vec<Option<SharedMember>>, Layout)> {
-        let layout = Layout::new(self.sets.geometry, self.sets.id(set), self.log_bytes_of(set))?;
+    fn windows(&self, set: u64) -> Result<(Vec<Option<SharedMember>>, SetLayout)> {
+        let layout = SetLayout::new(self.sets.geometry, self.sets.id(set), self.log_bytes_of(set))?;
         let window = |(slot, device): (usize, &Option<SharedDevice>)| {
             let device = device.as_ref()?.clone();
             let at = self.sets.extent_at(set);

@@ -19,7 +19,7 @@ pub mod tree_hash;
 pub mod unit;
 mod window;
 
-pub use output::{Output, beside_path};
+pub use output::{SplitOutput, beside_path};
 pub use reader::{Located, Reader};
 pub use scan::{Scan, scan};
-pub use tree_hash::{Part, TreeHash};
+pub use tree_hash::{TreeHash, UnitHash};

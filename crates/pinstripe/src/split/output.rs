@@ -8,7 +8,7 @@ use pinstripe_base::id::SplitId;
 use pinstripe_io::device::SharedDevice;
 
 /// An output. A page that cannot be read is an error of that page alone: the others may do.
-pub struct Output {
+pub struct SplitOutput {
     /// The file or device with the pages and the log.
     pub device: SharedDevice,
     /// The one with the source's own bytes, if the log only stands beside it.
@@ -21,7 +21,7 @@ pub struct Output {
     pub bytes: u64,
 }
 
-impl Output {
+impl SplitOutput {
     /// Reads the pages.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Output {
         {
             return Err(error.duplicate());
         }
-        Ok(Output { device: device.clone(), plain, head, end, bytes })
+        Ok(SplitOutput { device: device.clone(), plain, head, end, bytes })
     }
 
     /// Its path, for messages.

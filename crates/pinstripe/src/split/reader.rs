@@ -7,11 +7,12 @@
 use std::ops::Range;
 
 use super::log::{Log, OwnLog, Sets, StripedLog};
-use super::output::Output;
+use super::output::SplitOutput;
 use super::scan::scan;
-use super::unit::{self, Beside, Scratch, Unit};
+use super::unit::{self, RawSidecar, Scratch, Unit};
 use crate::format::split::{
-    BatchPlace, FRAME_BYTES, Frame, FrameKind, Head, Index, Layout, LogEnd, Manifest, PAGES_BYTES,
+    BatchPlace, FRAME_BYTES, Frame, FrameKind, Head, LogEnd, LogIndex, Manifest, PAGES_BYTES,
+    SplitLayout,
 };
 use crate::stripe::Geometry;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -31,7 +32,7 @@ pub struct Reader {
     head: Head,
     manifest: Option<Manifest>,
     /// By number; `None` for an output that is missing.
-    outputs: Vec<Option<Output>>,
+    outputs: Vec<Option<SplitOutput>>,
     /// By number of the output, or one that is striped.
     logs: Vec<Option<Box<dyn Log>>>,
     /// In the order of the source.
@@ -49,8 +50,8 @@ impl Reader {
     /// another split; [`Kind::Usage`] for the same output twice; those of the devices. That more
     /// are missing than parity replaces is none, see [`require_enough`](Self::require_enough).
     pub fn open(devices: Vec<(SharedDevice, Option<SharedDevice>)>) -> Result<Self> {
-        let open = |(device, plain)| Output::open(device, plain);
-        let opened: Vec<Output> = devices.into_iter().map(open).collect::<Result<_>>()?;
+        let open = |(device, plain)| SplitOutput::open(device, plain);
+        let opened: Vec<SplitOutput> = devices.into_iter().map(open).collect::<Result<_>>()?;
         let head = common_head(&opened)?;
         let (outputs, troubles) = by_number(&head, opened)?;
         let mut reader = Reader {
@@ -90,7 +91,7 @@ impl Reader {
     pub fn require_enough(&self) -> Result<()> {
         let Head { layout, outputs, parity, .. } = self.head;
         let missing = self.missing().len();
-        if layout != Layout::Stripes || missing <= usize::from(parity) {
+        if layout != SplitLayout::Stripes || missing <= usize::from(parity) {
             return Ok(());
         }
         Err(Error::new(Kind::TooManyLosses, "too many outputs are missing")
@@ -104,7 +105,7 @@ impl Reader {
     }
 
     /// The outputs, by number.
-    pub fn outputs(&self) -> &[Option<Output>] {
+    pub fn outputs(&self) -> &[Option<SplitOutput>] {
         &self.outputs
     }
 
@@ -139,7 +140,7 @@ impl Reader {
     /// The striped log, if that is how it lies.
     pub fn striped(&self) -> Result<Option<StripedLog>> {
         match self.head.layout {
-            Layout::Stripes => self.striped_log().map(Some),
+            SplitLayout::Stripes => self.striped_log().map(Some),
             _ => Ok(None),
         }
     }
@@ -169,10 +170,10 @@ impl Reader {
     }
 
     /// The place of a batch's bytes, if they stand beside the log.
-    fn beside(&self, located: &Located) -> Option<Beside<'_>> {
+    fn beside(&self, located: &Located) -> Option<RawSidecar<'_>> {
         let output = self.outputs[located.log.min(self.outputs.len() - 1)].as_ref()?;
         let first_byte = output.head.as_ref().ok()?.first_byte;
-        Some(Beside { device: output.plain.as_ref()?, first_byte })
+        Some(RawSidecar { device: output.plain.as_ref()?, first_byte })
     }
 
     /// Whether a plain output has other bytes than zeros where a batch says zeros. A join is not
@@ -242,12 +243,12 @@ impl Reader {
     }
 
     fn open_logs(&mut self) -> Result<()> {
-        if self.head.layout == Layout::Stripes {
+        if self.head.layout == SplitLayout::Stripes {
             self.logs = vec![Some(Box::new(self.striped_log()?))];
             return Ok(());
         }
         let told = |number: usize| Some(self.manifest.as_ref()?.logs.get(number)?.log_bytes);
-        let log = |(number, output): (usize, &Option<Output>)| {
+        let log = |(number, output): (usize, &Option<SplitOutput>)| {
             let output = output.as_ref()?;
             let there = output.bytes.saturating_sub(PAGES_BYTES);
             let bytes = told(number).map_or(there, |told| told.min(there));
@@ -306,7 +307,7 @@ fn lost_range(lost: &Range<u64>) -> Error {
 }
 
 /// The head of any output that has a sound one; all of these must belong together.
-fn common_head(outputs: &[Output]) -> Result<Head> {
+fn common_head(outputs: &[SplitOutput]) -> Result<Head> {
     let mut heads = outputs.iter().filter_map(|it| Some((it.head.as_ref().ok()?, it)));
     let Some((first, _)) = heads.next() else {
         return Err(match outputs.iter().find_map(|it| it.head.as_ref().err()) {
@@ -321,8 +322,11 @@ fn common_head(outputs: &[Output]) -> Result<Head> {
 }
 
 /// Puts outputs in their places. One without a sound page fills the only gap, if there is one only.
-fn by_number(head: &Head, opened: Vec<Output>) -> Result<(Vec<Option<Output>>, Vec<Error>)> {
-    let mut outputs: Vec<Option<Output>> = (0..head.outputs).map(|_| None).collect();
+fn by_number(
+    head: &Head,
+    opened: Vec<SplitOutput>,
+) -> Result<(Vec<Option<SplitOutput>>, Vec<Error>)> {
+    let mut outputs: Vec<Option<SplitOutput>> = (0..head.outputs).map(|_| None).collect();
     let (mut troubles, mut nameless) = (Vec::new(), Vec::new());
     for output in opened {
         if let Err(error) = &output.head {
@@ -369,7 +373,7 @@ fn read_index(
     tag: crate::format::split::Tag,
     position: u64,
     heal: bool,
-) -> Result<Index> {
+) -> Result<LogIndex> {
     let read = |at: u64, bytes: usize, out: &mut Vec<u8>| match heal {
         false => log.read(at, bytes, out),
         true => log.read_healed(at, bytes, out),
@@ -383,5 +387,5 @@ fn read_index(
     bytes.clear();
     read(position + FRAME_BYTES as u64, frame.stored_bytes as usize, &mut bytes)?;
     frame.verify(&bytes)?;
-    Index::decode(&bytes)
+    LogIndex::decode(&bytes)
 }

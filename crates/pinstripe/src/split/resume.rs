@@ -7,18 +7,18 @@
 use std::ops::Range;
 
 use super::log::{Log, OwnLog, Sets, StripedLog};
-use super::output::Output;
+use super::output::SplitOutput;
 use super::scan::{Scan, scan};
-use super::tree_hash::Part;
-use super::unit::{Beside, Scratch, buffer, read};
-use crate::format::split::{ALIGN_BYTES, Batch, BatchPlace, Head, Layout, PAGES_BYTES};
+use super::tree_hash::UnitHash;
+use super::unit::{RawSidecar, Scratch, buffer, read};
+use crate::format::split::{ALIGN_BYTES, BatchExtent, BatchPlace, Head, PAGES_BYTES, SplitLayout};
 use crate::stripe::Geometry;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
 
 /// The finished part of a log.
 #[derive(Debug, Clone, Default)]
-pub struct Begun {
+pub struct LogProgress {
     /// The position at which the log continues.
     pub log_bytes: u64,
     /// Batches in it that no index names yet.
@@ -33,9 +33,9 @@ pub struct Begun {
 #[derive(Default)]
 pub struct Resumed {
     /// By log.
-    pub begun: Vec<Begun>,
+    pub begun: Vec<LogProgress>,
     /// Parts of the hash, by unit.
-    pub parts: Vec<(u64, Part)>,
+    pub parts: Vec<(u64, UnitHash)>,
     /// Parts of the source, ascending and apart.
     pub done: Vec<Range<u64>>,
 }
@@ -46,7 +46,7 @@ pub struct Resumed {
 /// # Errors
 /// [`Kind::Exists`] when it is complete; [`Kind::TooManyLosses`] when a batch in front of the last
 /// index cannot be read; those of the devices.
-pub fn resume(outputs: &[Output], head: &Head) -> Result<Resumed> {
+pub fn resume(outputs: &[SplitOutput], head: &Head) -> Result<Resumed> {
     if outputs.iter().any(|output| matches!(output.end, Ok(Some(_)))) {
         return Err(Error::new(Kind::Exists, "the split is complete already")
             .at(outputs[0].place())
@@ -54,7 +54,7 @@ pub fn resume(outputs: &[Output], head: &Head) -> Result<Resumed> {
     }
     let mut resumed = Resumed::default();
     match head.layout {
-        Layout::Stripes => striped(outputs, head, &mut resumed)?,
+        SplitLayout::Stripes => striped(outputs, head, &mut resumed)?,
         _ => {
             for output in outputs {
                 let log = OwnLog {
@@ -62,7 +62,7 @@ pub fn resume(outputs: &[Output], head: &Head) -> Result<Resumed> {
                     bytes: output.bytes.saturating_sub(PAGES_BYTES),
                 };
                 let first_byte = output.head.as_ref().map_or(0, |head| head.first_byte);
-                let beside = output.plain.as_ref().map(|device| Beside { device, first_byte });
+                let beside = output.plain.as_ref().map(|device| RawSidecar { device, first_byte });
                 let found = scan(&log, head.tag())?;
                 let end = found.end;
                 let begun = take(&log, head, &found, end, beside.as_ref(), &mut resumed)?;
@@ -83,13 +83,13 @@ pub fn resume(outputs: &[Output], head: &Head) -> Result<Resumed> {
     Ok(resumed)
 }
 
-fn striped(outputs: &[Output], head: &Head, resumed: &mut Resumed) -> Result<()> {
+fn striped(outputs: &[SplitOutput], head: &Head, resumed: &mut Resumed) -> Result<()> {
     let geometry = Geometry::new(head.outputs - head.parity, head.parity, head.strip_bytes)?;
     let sets = Sets::new(head.split, geometry);
     let devices: Vec<Option<SharedDevice>> =
         outputs.iter().map(|output| Some(output.device.clone())).collect();
     let extent = sets.extent_at(1) - sets.extent_at(0);
-    let there = |output: &Output| output.bytes.saturating_sub(PAGES_BYTES) / extent;
+    let there = |output: &SplitOutput| output.bytes.saturating_sub(PAGES_BYTES) / extent;
     let all = outputs.iter().map(there).min().unwrap_or(0);
     let log = StripedLog::new(sets, devices, Some(all * sets.log_bytes()))?;
     let found = scan(&log, head.tag())?;
@@ -125,11 +125,11 @@ fn take(
     head: &Head,
     found: &Scan,
     end: u64,
-    beside: Option<&Beside<'_>>,
+    beside: Option<&RawSidecar<'_>>,
     resumed: &mut Resumed,
-) -> Result<Begun> {
+) -> Result<LogProgress> {
     let last_index = found.indexes.iter().rfind(|index| index.end <= end).map(|it| it.start);
-    let mut begun = Begun { log_bytes: end, last_index, ..Begun::default() };
+    let mut begun = LogProgress { log_bytes: end, last_index, ..LogProgress::default() };
     let (mut scratch, mut raw) = (Scratch::default(), buffer(head));
     for (place, batch) in &found.batches {
         if place.position + place.log_bytes > end {
@@ -168,15 +168,15 @@ fn count(
     log: &dyn Log,
     head: &Head,
     place: &BatchPlace,
-    batch: &Batch,
-    beside: Option<&Beside<'_>>,
+    batch: &BatchExtent,
+    beside: Option<&RawSidecar<'_>>,
     resumed: &mut Resumed,
 ) -> Result<()> {
     let (start, end) = (place.offset, place.offset + place.raw_bytes);
     let unit = u64::from(head.unit_bytes());
     resumed.done.push(start..end);
     if let (Some(value), true) = (batch.chaining_value, start > 0) {
-        resumed.parts.push((start / unit, Part::known(value, None)));
+        resumed.parts.push((start / unit, UnitHash::known(value, None)));
         return Ok(());
     }
     // A hole has no value of its own, and the first unit may be all that there is.
@@ -190,7 +190,7 @@ fn count(
     for offset in (start..end).step_by(unit as usize) {
         let range = (offset - start) as usize..(end.min(offset + unit) - start) as usize;
         let bytes = if raw.is_empty() { &zeros[..range.len()] } else { &raw[range] };
-        resumed.parts.push((offset / unit, Part::of(offset, bytes)));
+        resumed.parts.push((offset / unit, UnitHash::of(offset, bytes)));
     }
     Ok(())
 }

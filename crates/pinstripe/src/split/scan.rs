@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::format::split::{Batch, BatchPlace, FRAME_BYTES, Frame, FrameKind, Tag};
+use crate::format::split::{BatchExtent, BatchPlace, FRAME_BYTES, Frame, FrameKind, Tag};
 use pinstripe_base::error::{Kind, Result};
 
 use super::log::Log;
@@ -11,7 +11,7 @@ use super::log::Log;
 #[derive(Debug, Default)]
 pub struct Scan {
     /// Batches in the order of the log, with their headers.
-    pub batches: Vec<(BatchPlace, Batch)>,
+    pub batches: Vec<(BatchPlace, BatchExtent)>,
     /// The ranges of the parts of the index.
     pub indexes: Vec<Range<u64>>,
     /// The place of the next frame.
@@ -68,12 +68,12 @@ fn begun_anew(log: &dyn Log, tag: Tag, range: Range<u64>) -> Option<u64> {
 
 struct Step {
     next: u64,
-    batch: Option<(BatchPlace, Batch)>,
+    batch: Option<(BatchPlace, BatchExtent)>,
     is_index: bool,
 }
 
 fn step(log: &dyn Log, tag: Tag, position: u64) -> Result<Step> {
-    let mut bytes = Vec::with_capacity(FRAME_BYTES + Batch::BYTES);
+    let mut bytes = Vec::with_capacity(FRAME_BYTES + BatchExtent::BYTES);
     log.read(position, FRAME_BYTES, &mut bytes)?;
     let head = bytes.first_chunk().expect("a read is whole or an error");
     let frame = Frame::decode(head, tag)?;
@@ -88,7 +88,7 @@ fn step(log: &dyn Log, tag: Tag, position: u64) -> Result<Step> {
     if is_index {
         return Ok(Step { next: end, batch: None, is_index });
     }
-    let batch = Batch::decode(&bytes)?;
+    let batch = BatchExtent::decode(&bytes)?;
     let next = position.saturating_add(batch.log_bytes.max(frame.log_bytes()));
     let (offset, raw_bytes) = (frame.offset, frame.raw_bytes);
     let place = BatchPlace { offset, raw_bytes, position, log_bytes: batch.log_bytes };

@@ -16,26 +16,26 @@ use blake3::hazmat::{
 
 /// The contribution of a unit to the hash of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct UnitHash {
     /// The hash of the unit, if it is all that there is.
     alone: Option<[u8; 32]>,
     /// As a subtree. The same bytes elsewhere have another.
     pub chaining_value: ChainingValue,
 }
 
-impl Part {
+impl UnitHash {
     /// Hashes a unit that begins at `offset`, a multiple of the unit; not empty.
     pub fn of(offset: u64, bytes: &[u8]) -> Self {
         // Only a first unit can be all that there is, and it is hashed twice for it.
         let alone = (offset == 0).then(|| *blake3::hash(bytes).as_bytes());
         let mut hasher = Hasher::new();
         hasher.set_input_offset(offset).update(bytes);
-        Part { alone, chaining_value: hasher.finalize_non_root() }
+        UnitHash { alone, chaining_value: hasher.finalize_non_root() }
     }
 
     /// A part from the stored hash of a unit. `alone` when it is the whole source.
     pub fn known(chaining_value: ChainingValue, alone: Option<[u8; 32]>) -> Self {
-        Part { alone, chaining_value }
+        UnitHash { alone, chaining_value }
     }
 }
 
@@ -45,23 +45,23 @@ pub struct TreeHash {
     /// Subtrees that are complete, from the left; each with its number of units, a power of two.
     stack: Vec<(ChainingValue, u64)>,
     /// The newest part. Whether it has a right neighbour is not known yet.
-    last: Option<Part>,
+    last: Option<UnitHash>,
     /// Units so far.
     units: u64,
     /// Parts before whose turn others are missing.
-    early: BTreeMap<u64, Part>,
+    early: BTreeMap<u64, UnitHash>,
 }
 
 impl TreeHash {
     /// Takes the part of unit number `unit`.
-    pub fn take(&mut self, unit: u64, part: Part) {
+    pub fn take(&mut self, unit: u64, part: UnitHash) {
         self.early.insert(unit, part);
         while let Some(part) = self.early.remove(&self.units) {
             self.push(part);
         }
     }
 
-    fn push(&mut self, part: Part) {
+    fn push(&mut self, part: UnitHash) {
         if let Some(last) = self.last.replace(part) {
             let mut subtree = (last.chaining_value, 1);
             while self.stack.last().is_some_and(|(_, units)| *units == subtree.1) {
@@ -108,7 +108,7 @@ mod tests {
                 units.rotate_left(third);
                 let mut hash = TreeHash::default();
                 for (number, unit_bytes) in units {
-                    hash.take(number as u64, Part::of((number * unit) as u64, unit_bytes));
+                    hash.take(number as u64, UnitHash::of((number * unit) as u64, unit_bytes));
                 }
                 assert_eq!(hash.units(), len.div_ceil(unit) as u64);
                 assert_eq!(hash.finish(), Some(*blake3::hash(bytes).as_bytes()), "{len} by {unit}");
@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn a_missing_part_is_no_hash() {
         let mut hash = TreeHash::default();
-        hash.take(0, Part::of(0, &[1; 4096]));
-        hash.take(2, Part::of(8192, &[1; 4096]));
+        hash.take(0, UnitHash::of(0, &[1; 4096]));
+        hash.take(2, UnitHash::of(8192, &[1; 4096]));
         assert_eq!((hash.units(), hash.finish()), (1, None));
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::codec::Decoder;
 use crate::format::split::{
-    BLOCK_BYTES_MAX, Batch, BatchPlace, FRAME_BYTES, Frame, FrameKind, Head, Tag,
+    BLOCK_BYTES_MAX, BatchExtent, BatchPlace, FRAME_BYTES, Frame, FrameKind, Head, Tag,
 };
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{AlignedBuf, SharedDevice};
@@ -43,7 +43,7 @@ pub struct Scratch {
 }
 
 /// The place of bytes that are not in the log.
-pub struct Beside<'a> {
+pub struct RawSidecar<'a> {
     /// The output.
     pub device: &'a SharedDevice,
     /// The offset in the source of its first byte.
@@ -53,7 +53,7 @@ pub struct Beside<'a> {
 /// Bytes that are searched for zeros at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-impl Beside<'_> {
+impl RawSidecar<'_> {
     /// Whether a range of the source can be read there, and is zeros.
     pub(super) fn is_zeros(&self, range: &Range<u64>) -> bool {
         let mut piece = vec![0; PIECE_BYTES.min((range.end - range.start) as usize)];
@@ -82,7 +82,7 @@ pub fn read(
     log: &dyn Log,
     tag: Tag,
     place: &BatchPlace,
-    beside: Option<&Beside<'_>>,
+    beside: Option<&RawSidecar<'_>>,
     scratch: &mut Scratch,
     out: &mut AlignedBuf,
 ) -> Result<Unit> {
@@ -98,7 +98,7 @@ fn attempt(
     log: &dyn Log,
     tag: Tag,
     place: &BatchPlace,
-    beside: Option<&Beside<'_>>,
+    beside: Option<&RawSidecar<'_>>,
     scratch: &mut Scratch,
     out: &mut AlignedBuf,
     heal: bool,
@@ -125,7 +125,7 @@ fn attempt(
         let Range { start, end } = frame.offset..frame.offset + frame.raw_bytes;
         let is_block = match frame.kind {
             FrameKind::Batch => {
-                let batch = frame.verify(stored).and_then(|()| Batch::decode(stored));
+                let batch = frame.verify(stored).and_then(|()| BatchExtent::decode(stored));
                 unit.is_damaged |= batch.is_err();
                 unit.chaining_value = batch.ok().and_then(|batch| batch.chaining_value);
                 continue;
@@ -182,7 +182,7 @@ fn lose(list: &mut Vec<Range<u64>>, range: Range<u64>) {
 fn raw_block(
     frame: &Frame,
     stored: &[u8],
-    beside: Option<&Beside<'_>>,
+    beside: Option<&RawSidecar<'_>>,
     block: &mut Vec<u8>,
     decoder: &mut Decoder,
     out: &mut [u8],

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::objects::Belief;
 use super::sessions::{self, name_of};
-use super::{Reach, Store, read_small};
+use super::{Quorum, Store, read_small};
 use crate::format::session::{Session, Work};
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::process;
@@ -60,7 +60,7 @@ impl Store {
         let members = self.present().map(|(_, member)| member.clone()).collect();
         // Built before the put, so that dropping it removes the copies of a put that fails midway.
         let claim = Claim { session: session.id, name, bytes, members };
-        self.put_all(name, &claim.bytes, Reach::Backup)?;
+        self.put_all(name, &claim.bytes, Quorum::Backup)?;
         let mut looks = 0;
         while let Some(other) = self.other_claim(session.id)? {
             looks += 1;
@@ -83,7 +83,7 @@ impl Store {
     /// more were ended.
     fn other_claim(&self, own: SessionId) -> Result<Option<Session>> {
         let read = |id, bytes: &[u8]| sessions::read(self, id, bytes);
-        let found = self.objects(Room::Sessions, Reach::Backup, Belief::One, read)?;
+        let found = self.objects(Room::Sessions, Quorum::Backup, Belief::One, read)?;
         let found = found.sound.into_values();
         let mut others: Vec<Session> = Vec::new();
         for other in found.filter(|it| it.work == Work::Rebalance && it.id != own) {

@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::format::forgotten::Mark;
-use crate::format::gc::{GcObject, Step};
+use crate::format::gc::{DeletionStep, GcObject};
 use crate::member::{ExtentName, Room};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 
 use super::Store;
-use super::objects::{Belief, Reach};
+use super::objects::{Belief, Quorum};
 
 /// The generation that holds of each marked snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -67,7 +67,7 @@ impl Marks {
 ///
 /// # Errors
 /// As [`Store::objects`].
-pub fn load(store: &Store, reach: Reach) -> Result<Marks> {
+pub fn load(store: &Store, reach: Quorum) -> Result<Marks> {
     load_marks(store, reach).map(|(marks, _)| marks)
 }
 
@@ -76,7 +76,7 @@ pub fn load(store: &Store, reach: Reach) -> Result<Marks> {
 ///
 /// # Errors
 /// As [`Store::objects`].
-pub fn load_careful(store: &Store, reach: Reach) -> Result<Marks> {
+pub fn load_careful(store: &Store, reach: Quorum) -> Result<Marks> {
     let (mut marks, few) = load_marks(store, reach)?;
     for mark in few.into_iter().filter(|mark| !mark.is_forgotten()) {
         marks.add(mark.snapshot, mark.generation);
@@ -90,13 +90,13 @@ pub fn load_careful(store: &Store, reach: Reach) -> Result<Marks> {
 /// As [`Store::objects`].
 pub fn names(store: &Store) -> Result<Vec<ExtentName>> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
-    let found = store.objects(Room::Forgotten, Reach::Backup, Belief::Agreed, read)?;
+    let found = store.objects(Room::Forgotten, Quorum::Backup, Belief::Agreed, read)?;
     let sound = found.sound.into_keys().map(|id| ExtentName::In(Room::Forgotten, id));
     Ok(sound.chain(found.unsound.into_iter().map(|(name, _)| name)).collect())
 }
 
 /// The marks that count, and those that too few members have.
-fn load_marks(store: &Store, reach: Reach) -> Result<(Marks, Vec<Mark>)> {
+fn load_marks(store: &Store, reach: Quorum) -> Result<(Marks, Vec<Mark>)> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
     let found = store.objects(Room::Forgotten, reach, Belief::Agreed, read)?;
     let mut marks = Marks::default();
@@ -129,7 +129,7 @@ pub fn read_mark(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<Option<M
         Ok(mark) if mark.name() == name && mark.store == store.config.store => Ok(Some(mark)),
         Ok(_) => Err(Error::new(Kind::Corrupt, "this mark has another name")),
         Err(error) => match GcObject::decode(bytes) {
-            Ok(GcObject { step: Step::Void { .. }, condemnation, .. })
+            Ok(GcObject { step: DeletionStep::Void { .. }, condemnation, .. })
                 if condemnation.0 == name =>
             {
                 Ok(None)
@@ -150,5 +150,5 @@ pub fn next_mark(store: &Store, marks: &Marks, snapshot: SnapshotId) -> Mark {
 /// # Errors
 /// [`Kind::Exists`] when its session was ended from outside; those of the members.
 pub fn put(store: &Store, mark: &Mark) -> Result<()> {
-    store.put_all(ExtentName::In(Room::Forgotten, mark.name()), &mark.encode(), Reach::Backup)
+    store.put_all(ExtentName::In(Room::Forgotten, mark.name()), &mark.encode(), Quorum::Backup)
 }

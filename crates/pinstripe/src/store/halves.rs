@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::objects::Reach;
+use super::objects::Quorum;
 use super::{Store, deletion, read_small};
 use crate::format::forgotten::Mark;
 use crate::format::gc::GcObject;
@@ -72,9 +72,9 @@ impl Store {
     /// # Errors
     /// As [`Store::names`].
     pub fn snapshots_ever(&self) -> Result<BTreeSet<SnapshotId>> {
-        let names = self.names(Room::Snapshots, Reach::Backup)?;
+        let names = self.names(Room::Snapshots, Quorum::Backup)?;
         let mut names: BTreeSet<_> = names.into_iter().map(SnapshotId).collect();
-        names.extend(deletion::load(self, Reach::Backup)?.dead_snapshots());
+        names.extend(deletion::load(self, Quorum::Backup)?.dead_snapshots());
         Ok(names)
     }
 

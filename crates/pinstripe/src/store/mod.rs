@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 pub use claim::Claim;
 pub use halves::OtherHalf;
 pub use keyring::{COST_DEFAULT_KIB, ChainedRing, KeyRoom, Opened, UnlockLimits, judge_key_object};
-use objects::Reach;
+use objects::Quorum;
 pub use open::OpenOptions;
 pub use search::read_member;
 
@@ -46,7 +46,7 @@ use pinstripe_base::monitor::Monitor;
 
 /// One member's seat in the store: taken or absent.
 #[derive(Default)]
-pub struct Seat {
+pub struct MemberSlot {
     /// Its row in the table; `None` for a number whose member has left for good.
     pub row: Option<MemberRow>,
     /// The directory where it is, or was last seen.
@@ -62,7 +62,7 @@ pub struct Store {
     /// The settings that all members agree on.
     pub config: StoreConfig,
     /// One seat for every number that a member ever had, by number.
-    pub seats: Vec<Seat>,
+    pub seats: Vec<MemberSlot>,
     /// The members as the newest label found has them.
     pub table: MemberTable,
     /// Members that were found in another place than their neighbours' labels say.
@@ -191,7 +191,7 @@ impl Store {
 
     /// Numbers of the absent members that may have something of the store.
     pub fn absent(&self) -> impl Iterator<Item = usize> + '_ {
-        let is_absent = |seat: &Seat| {
+        let is_absent = |seat: &MemberSlot| {
             let state = seat.row.as_ref().map(|row| row.state);
             seat.member.is_none() && state.is_some_and(|state| state != MemberState::Left)
         };
@@ -201,7 +201,7 @@ impl Store {
     /// The members that take new extents, by number: present, and not on their way out. `None`
     /// stands for all others.
     pub fn takers(&self) -> Vec<Option<SharedMember>> {
-        let take = |seat: &Seat| {
+        let take = |seat: &MemberSlot| {
             let is_active = seat.row.as_ref()?.state == MemberState::Active;
             seat.member.clone().filter(|_| is_active)
         };

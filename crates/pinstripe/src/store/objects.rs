@@ -26,7 +26,7 @@ const AHEAD_BYTES: u64 = 64 << 10;
 
 /// The number of members that have to take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum Quorum {
     /// As many as a backup needs: all but those that parity replaces.
     Backup,
     /// So many that no writer can have met only others: the same where more than half of the
@@ -44,7 +44,7 @@ pub enum Belief {
 }
 
 /// The objects of a room.
-pub struct Found<T> {
+pub struct RoomObjects<T> {
     /// The sound ones by name, on as many members as was asked for.
     pub sound: BTreeMap<[u8; 16], T>,
     /// Sound ones on fewer members: a put in progress or interrupted, or made up by the members
@@ -67,11 +67,11 @@ pub fn votes_needed(members: usize, parity: usize, absent: usize) -> usize {
 
 impl Store {
     /// Least members that must take part.
-    pub fn least_members(&self, reach: Reach) -> usize {
+    pub fn least_members(&self, reach: Quorum) -> usize {
         let all = self.present().count() + self.absent().count();
         let parity = usize::from(self.config.parity);
         match reach {
-            Reach::Deletion if all <= 2 * parity => all,
+            Quorum::Deletion if all <= 2 * parity => all,
             _ => all.saturating_sub(parity),
         }
     }
@@ -111,7 +111,7 @@ impl Store {
     /// # Errors
     /// [`Kind::Exists`] when another object has the name, and then on no further member; a
     /// member's own error when too few took it.
-    pub fn put_all(&self, name: ExtentName, framed: &[u8], reach: Reach) -> Result<()> {
+    pub fn put_all(&self, name: ExtentName, framed: &[u8], reach: Quorum) -> Result<()> {
         let bytes = self.vouch(name, framed.to_vec());
         let (mut took, mut failed) = (0, None);
         for (_, member) in self.present() {
@@ -206,7 +206,7 @@ impl Store {
     ///
     /// # Errors
     /// A member's own when too few can be listed.
-    pub fn names(&self, room: Room, reach: Reach) -> Result<BTreeSet<[u8; 16]>> {
+    pub fn names(&self, room: Room, reach: Quorum) -> Result<BTreeSet<[u8; 16]>> {
         let mut names = BTreeSet::new();
         let (mut listed, mut failed) = (0, None);
         for (_, member) in self.present() {
@@ -236,12 +236,12 @@ impl Store {
     pub fn objects<T>(
         &self,
         room: Room,
-        reach: Reach,
+        reach: Quorum,
         belief: Belief,
         decode: impl Fn([u8; 16], &[u8]) -> Result<T>,
-    ) -> Result<Found<T>> {
+    ) -> Result<RoomObjects<T>> {
         let (sound, few) = (BTreeMap::new(), BTreeMap::new());
-        let mut found = Found { sound, few, unsound: Vec::new(), strays: Vec::new() };
+        let mut found = RoomObjects { sound, few, unsound: Vec::new(), strays: Vec::new() };
         let needed = match belief {
             Belief::One => 1,
             Belief::Agreed if self.voucher.is_some() => 1,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::search::{Search, candidates, forgery, label_of};
-use super::{Seat, Store, downgrade, judge_key_object, keys_name, read_small};
+use super::{MemberSlot, Store, downgrade, judge_key_object, keys_name, read_small};
 use crate::fault::FaultMember;
 use crate::format::keys::Keys;
 use crate::format::label::{Encryption, StoreConfig};
@@ -88,7 +88,7 @@ impl OpenOptions {
     }
 }
 
-impl Seat {
+impl MemberSlot {
     /// Puts a member on the seat.
     pub(super) fn take(
         &mut self,
@@ -256,12 +256,12 @@ impl Store {
         if absent.len() <= usize::from(self.config.parity) {
             return Ok(());
         }
-        let describe = |(number, seat): &(usize, &Seat)| {
+        let describe = |(number, seat): &(usize, &MemberSlot)| {
             let why = seat.absence.as_ref().map_or("absent", Error::what);
             format!("{number} ({}: {why})", seat.place.display())
         };
         let places: Vec<_> = absent.iter().map(describe).collect();
-        let is_wrong = |(_, seat): &(usize, &Seat)| {
+        let is_wrong = |(_, seat): &(usize, &MemberSlot)| {
             seat.absence.as_ref().is_some_and(|error| error.kind() == Kind::WrongMember)
         };
         let (kind, advice) = if absent.iter().any(is_wrong) {
@@ -280,7 +280,7 @@ impl Store {
 }
 
 /// The keys in the clear that most members have: one that made up other ones changes nothing.
-fn read_keys(seats: &[Seat], config: &StoreConfig) -> Result<Keys> {
+fn read_keys(seats: &[MemberSlot], config: &StoreConfig) -> Result<Keys> {
     let (mut said, mut last): (Vec<(Keys, usize)>, _) = (Vec::new(), None);
     for member in seats.iter().filter_map(|seat| seat.member.as_deref()) {
         let name = keys_name(config);
@@ -320,7 +320,7 @@ mod tests {
     fn a_label_of_another_geometry_takes_no_seat() {
         let around = tempfile::tempdir().unwrap();
         let places = ["m0", "m1"].map(|name| around.path().join(name));
-        let config = crate::ops::init::run(&crate::ops::init::Options {
+        let config = crate::ops::init::run(&crate::ops::init::InitOptions {
             members: places.to_vec(),
             parity: 1,
             strip_bytes: 4096,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::halves::Outsider;
 use super::open::OpenOptions;
-use super::{Seat, agreement, read_small};
+use super::{MemberSlot, agreement, read_small};
 use crate::format::label::{Format, Label, MemberRow, MemberTable, StoreConfig};
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member};
@@ -159,8 +159,9 @@ impl Search {
     }
 
     /// The seats of the table, and which members were found in another place than it says.
-    pub(super) fn seats(&self, options: &OpenOptions) -> (Vec<Seat>, Vec<(usize, PathBuf)>) {
-        let mut seats: Vec<Seat> = (0..self.table.next).map(|_| Seat::default()).collect();
+    pub(super) fn seats(&self, options: &OpenOptions) -> (Vec<MemberSlot>, Vec<(usize, PathBuf)>) {
+        let mut seats: Vec<MemberSlot> =
+            (0..self.table.next).map(|_| MemberSlot::default()).collect();
         let mut moved = Vec::new();
         for row in &self.table.rows {
             let number = usize::from(row.number);

@@ -5,7 +5,7 @@
 //! did not remove is over once its commit object is there, once its process surely runs no more,
 //! or once a void stands in the place of the commit object ([`fence`]).
 
-use crate::format::gc::{GcObject, Step};
+use crate::format::gc::{DeletionStep, GcObject};
 use crate::format::session::{Process, Session, Work};
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::process;
@@ -13,7 +13,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId};
 
 use super::Store;
-use super::objects::{Belief, Found, Reach};
+use super::objects::{Belief, Quorum, RoomObjects};
 
 /// A session of this process. Dropping it removes it, as far as the members let it.
 pub struct OpenSession<'a> {
@@ -47,7 +47,7 @@ pub fn begin<'a>(
         parents,
         process: store.process(),
     };
-    let put = store.put_all(name_of(session.id), &session.encode(), Reach::Backup);
+    let put = store.put_all(name_of(session.id), &session.encode(), Quorum::Backup);
     // Built before the error is returned, so that dropping it removes the copies that were put.
     let open = OpenSession { store, session, is_open: true };
     put?;
@@ -87,7 +87,7 @@ impl Drop for OpenSession<'_> {
 /// # Errors
 /// As [`Store::objects`]; [`Kind::Corrupt`] when no copy of one that counts is sound: what it
 /// stands on is not known then.
-pub fn load(store: &Store, reach: Reach) -> Result<Vec<Session>> {
+pub fn load(store: &Store, reach: Quorum) -> Result<Vec<Session>> {
     let found = found(store, reach)?;
     let mut unsound = found.unsound.into_iter();
     if let Some((name, error)) = unsound.find(|(name, _)| !is_cut_off(store, *name)) {
@@ -103,7 +103,7 @@ pub fn load(store: &Store, reach: Reach) -> Result<Vec<Session>> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn at_work(store: &Store, own: Option<SessionId>, reach: Reach) -> Result<Vec<Session>> {
+pub fn at_work(store: &Store, own: Option<SessionId>, reach: Quorum) -> Result<Vec<Session>> {
     let process = store.process();
     let runs = |it: &Session| Some(it.id) != own && !is_dead(it, &process);
     Ok(load(store, reach)?.into_iter().filter(runs).collect())
@@ -113,7 +113,7 @@ pub fn at_work(store: &Store, own: Option<SessionId>, reach: Reach) -> Result<Ve
 ///
 /// # Errors
 /// As [`Store::objects`].
-pub fn cut_off(store: &Store, reach: Reach) -> Result<Vec<ExtentName>> {
+pub fn cut_off(store: &Store, reach: Quorum) -> Result<Vec<ExtentName>> {
     let found = found(store, reach)?;
     let names = found.unsound.into_iter().map(|(name, _)| name);
     let cut_off = names.filter(|name| is_cut_off(store, *name));
@@ -121,7 +121,7 @@ pub fn cut_off(store: &Store, reach: Reach) -> Result<Vec<ExtentName>> {
 }
 
 /// A session only makes others careful, so one member that has it is enough.
-fn found(store: &Store, reach: Reach) -> Result<Found<Session>> {
+fn found(store: &Store, reach: Quorum) -> Result<RoomObjects<Session>> {
     store.objects(Room::Sessions, reach, Belief::One, |id, bytes| read(store, id, bytes))
 }
 
@@ -129,7 +129,7 @@ fn found(store: &Store, reach: Reach) -> Result<Found<Session>> {
 fn is_cut_off(store: &Store, name: ExtentName) -> bool {
     let has = |member: &SharedMember| !matches!(member.len(name), Err(error) if error.kind() == Kind::NotFound);
     let holders = store.present().filter(|(_, member)| has(member)).count();
-    store.absent().next().is_none() && holders < store.least_members(Reach::Backup)
+    store.absent().next().is_none() && holders < store.least_members(Quorum::Backup)
 }
 
 /// Reads one session.
@@ -173,9 +173,9 @@ pub fn fence(store: &Store, session: &Session) -> Result<()> {
         store: store.config.store,
         condemnation: CondemnationId(session.commit),
         by: session.id,
-        step: Step::Void { session: session.id },
+        step: DeletionStep::Void { session: session.id },
     };
-    let put = store.put_all(ExtentName::In(room, session.commit), &void.encode(), Reach::Deletion);
+    let put = store.put_all(ExtentName::In(room, session.commit), &void.encode(), Quorum::Deletion);
     put.map_err(|error| match error.kind() {
         Kind::Exists => Error::new(
             Kind::Busy,

@@ -1,6 +1,6 @@
 //! Finding snapshots: every sound snapshot object on any member, and names as people give them.
 
-use crate::format::gc::{GcObject, Step};
+use crate::format::gc::{DeletionStep, GcObject};
 use crate::format::label::Encryption;
 use crate::format::snapshot::Snapshot;
 use crate::member::{ExtentName, Room, SharedMember};
@@ -8,7 +8,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SnapshotId, find_by_name};
 use pinstripe_base::monitor::Monitor;
 
-use super::objects::Reach;
+use super::objects::Quorum;
 use super::{Store, checkpoints, deletion, forgotten, read_small};
 
 /// A snapshot, and whether it is marked as no longer wanted.
@@ -62,7 +62,7 @@ pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     }
     // Read last: a collector removes the mark only after the snapshot, so a snapshot that was
     // deleted meanwhile still has its mark and is not reported as a loss.
-    let marks = forgotten::load(store, Reach::Backup)?;
+    let marks = forgotten::load(store, Quorum::Backup)?;
     for (id, error) in lost {
         if !marks.is_forgotten(id) {
             monitor.loss(ExtentName::snapshot(id).path(), error);
@@ -80,7 +80,7 @@ pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
 /// # Errors
 /// As [`Store::objects`]; that of reading it, when it is there.
 pub fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
-    if forgotten::load(store, Reach::Backup)?.is_forgotten(id)
+    if forgotten::load(store, Quorum::Backup)?.is_forgotten(id)
         || deletion::dead(store, Room::Snapshots)?.contains(&id.0)
     {
         return Ok(false);
@@ -112,7 +112,11 @@ pub fn is_void_on(store: &Store, member: &SharedMember, name: ExtentName) -> boo
 pub fn read_void(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<()> {
     store.verify(ExtentName::In(Room::Snapshots, name), bytes)?;
     match GcObject::decode(bytes)? {
-        GcObject { step: Step::Void { .. }, condemnation, .. } if condemnation.0 == name => Ok(()),
+        GcObject { step: DeletionStep::Void { .. }, condemnation, .. }
+            if condemnation.0 == name =>
+        {
+            Ok(())
+        }
         _ => Err(Error::new(Kind::Corrupt, "this is not a void mark")),
     }
 }

@@ -13,7 +13,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{Claim, Seat, Store, read_member, read_small, replace_small};
+use super::{Claim, MemberSlot, Store, read_member, read_small, replace_small};
 use crate::format::label::{Encryption, Format, Label, MemberRow, MemberState, MemberTable};
 use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room, SharedMember};
@@ -357,11 +357,11 @@ impl Store {
 
     /// Makes the seats those of a table.
     fn adopt(&mut self, table: MemberTable) {
-        self.seats.resize_with(table.next.into(), Seat::default);
+        self.seats.resize_with(table.next.into(), MemberSlot::default);
         for (number, seat) in self.seats.iter_mut().enumerate() {
             seat.row = table.row(number).cloned();
             if seat.row.is_none() {
-                *seat = Seat::default();
+                *seat = MemberSlot::default();
             }
         }
         self.table = table;

@@ -118,7 +118,7 @@ impl RowShape {
 
 /// A part of the logical run that lies in one strip.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct StripPiece {
     /// The row.
     pub row: u64,
     /// The data strip in the row.
@@ -135,13 +135,13 @@ pub struct Piece {
 
 /// The places of all parts of one finished set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub struct SetLayout {
     geometry: Geometry,
     set: SetId,
     logical_bytes: u64,
 }
 
-impl Layout {
+impl SetLayout {
     /// The layout of a run of `logical_bytes` bytes.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Layout {
         if logical_bytes > LOGICAL_BYTES_MAX {
             return Err(Error::new(Kind::Usage, "a stripe set holds at most 64 PiB"));
         }
-        Ok(Layout { geometry, set, logical_bytes })
+        Ok(SetLayout { geometry, set, logical_bytes })
     }
 
     /// The set's geometry.
@@ -209,13 +209,17 @@ impl Layout {
 
     /// Cuts a range of the logical run into what lies in one strip each, in logical order.
     /// Bytes beyond the end of the run are passed over.
-    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + use<> {
+    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = StripPiece> + use<> {
         let layout = *self;
         self.rows_of(&range).flat_map(move |row| layout.row_pieces(row, range.clone()))
     }
 
     /// The pieces of a range that lie in one row.
-    pub fn row_pieces(&self, row: u64, range: Range<u64>) -> impl Iterator<Item = Piece> + use<> {
+    pub fn row_pieces(
+        &self,
+        row: u64,
+        range: Range<u64>,
+    ) -> impl Iterator<Item = StripPiece> + use<> {
         let shape = self.row_shape(row);
         let permutation = self.permutation(row);
         let strip_offset = self.strip_offset(row);
@@ -226,7 +230,7 @@ impl Layout {
                 return None;
             }
             let column = (logical.start - strip.start) as u32..(logical.end - strip.start) as u32;
-            Some(Piece {
+            Some(StripPiece {
                 row,
                 position,
                 slot: permutation.slot(position),

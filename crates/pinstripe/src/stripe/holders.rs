@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::reader::SetReader;
-use super::report::Reason;
+use super::report::ErasureReason;
 use crate::format::stripe_set::{HEADER_BYTES, Header, checksum};
 use pinstripe_base::error::{Error, Kind};
 
@@ -27,7 +27,7 @@ pub(super) struct Standing {
     /// The member that should hold it, when none does.
     pub(super) home: Option<usize>,
     /// The reason why no header can be trusted, when none can.
-    pub(super) reason: Reason,
+    pub(super) reason: ErasureReason,
 }
 
 impl Standing {
@@ -90,7 +90,7 @@ impl SetReader {
             sound: Vec::new(),
             doubtful: None,
             home: None,
-            reason: Reason::MemberMissing,
+            reason: ErasureReason::MemberMissing,
         };
         let mut found = vec![absent; self.geometry().members()];
         let mut damaged = Vec::new();
@@ -136,7 +136,7 @@ impl SetReader {
             };
             if let Some(home) = home {
                 standing.home = Some(free.remove(home));
-                standing.reason = Reason::ExtentMissing;
+                standing.reason = ErasureReason::ExtentMissing;
             }
         }
     }
@@ -160,7 +160,7 @@ impl SetReader {
         slot: usize,
         row: u64,
         strip: &mut Vec<u8>,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), ErasureReason> {
         let layout = self.layout();
         let position = layout.permutation(row).position(slot);
         strip.resize(layout.row_shape(row).strip_len(position) as usize, 0);
@@ -171,7 +171,7 @@ impl SetReader {
         if checksum(strip) == *self.trailer().checksum(row, slot) {
             Ok(())
         } else {
-            Err(Reason::Checksum)
+            Err(ErasureReason::Checksum)
         }
     }
 
@@ -184,8 +184,10 @@ impl SetReader {
     /// The slot that a member's header says it holds, read at first use.
     ///
     /// Two threads may both look at first; they see the same and one answer is kept.
-    pub(super) fn header(&self, member: usize) -> Result<usize, Reason> {
-        let Some(known) = self.headers.get(member) else { return Err(Reason::MemberMissing) };
+    pub(super) fn header(&self, member: usize) -> Result<usize, ErasureReason> {
+        let Some(known) = self.headers.get(member) else {
+            return Err(ErasureReason::MemberMissing);
+        };
         if let Some(known) = known.get() {
             return known.clone();
         }
@@ -194,10 +196,10 @@ impl SetReader {
     }
 
     /// Reads a member's header and compares it with what those of the set are.
-    pub(super) fn read_header(&self, member: usize) -> Result<usize, Reason> {
+    pub(super) fn read_header(&self, member: usize) -> Result<usize, ErasureReason> {
         let mut block = [0; HEADER_BYTES];
         self.read_from(member, 0, &mut block)?;
-        let wrong = |error: Error| Reason::Header(Arc::new(error.at(self.place(member))));
+        let wrong = |error: Error| ErasureReason::Header(Arc::new(error.at(self.place(member))));
         let found = Header::decode(&block).map_err(wrong)?;
         let expected = self.expected_header(found.slot.into());
         if found == expected {

@@ -24,9 +24,9 @@ mod trailer;
 mod verify;
 mod writer;
 
-pub use geometry::{Geometry, Layout, Piece};
+pub use geometry::{Geometry, SetLayout, StripPiece};
 pub use reader::SetReader;
-pub use report::{Damage, Part, ReadReport, Reason, Rebuilt, Verification};
+pub use report::{ErasureReason, ExtentDamage, ExtentPart, ReadReport, Rebuilt, Verification};
 pub use writer::{SetWriter, StripSink, Summary};
 
 #[cfg(test)]

@@ -93,12 +93,12 @@ proptest! {
         let data_hit: BTreeSet<_> =
             hit.iter().copied().filter(|&(_, position)| position < geometry.data()).collect();
         prop_assert_eq!(rebuilt, data_hit);
-        prop_assert!(report.rebuilt.iter().all(|r| matches!(r.reason, Reason::Checksum)));
+        prop_assert!(report.rebuilt.iter().all(|r| matches!(r.reason, ErasureReason::Checksum)));
 
         let mut expected: Vec<_> = hit
             .iter()
             .map(|&(row, position)| {
-                (fixture.layout.permutation(row).slot(position), Part::Strip(row), true)
+                (fixture.layout.permutation(row).slot(position), ExtentPart::Strip(row), true)
             })
             .collect();
         expected.sort_unstable();
@@ -143,7 +143,7 @@ proptest! {
         let found = set.verify(&mut |_| {});
         prop_assert_eq!(found.damage.len(), hit.len());
         for damage in &found.damage {
-            let Part::Strip(row) = damage.part else { panic!("{}", damage.part) };
+            let ExtentPart::Strip(row) = damage.part else { panic!("{}", damage.part) };
             let in_row = hit.range((row, 0)..(row + 1, 0)).count();
             prop_assert_eq!(damage.repairable, in_row <= geometry.parity());
         }
@@ -158,7 +158,7 @@ proptest! {
         }
         let set = fixture.open();
         let found = set.verify(&mut |_| {});
-        prop_assert!(found.damage.iter().all(|d| d.part == Part::Extent && d.repairable));
+        prop_assert!(found.damage.iter().all(|d| d.part == ExtentPart::Extent && d.repairable));
         for (member, extent) in fixture.extents.iter().enumerate() {
             let anew = rewritten(&set, member).unwrap();
             prop_assert!(anew == *extent, "member {} differs", member);
@@ -198,10 +198,10 @@ proptest! {
             prop_assert_eq!(found.damage.len(), 1);
             let part = found.damage[0].part;
             let trailer = fixture.layout.trailer_offset(member) as usize;
-            prop_assert_eq!(part == Part::Header, at < HEADER_BYTES);
-            prop_assert_eq!(part == Part::Trailer, at >= trailer);
+            prop_assert_eq!(part == ExtentPart::Header, at < HEADER_BYTES);
+            prop_assert_eq!(part == ExtentPart::Trailer, at >= trailer);
             let mended = rewritten(&set, member);
-            if geometry.parity() > 0 || !matches!(part, Part::Strip(_)) {
+            if geometry.parity() > 0 || !matches!(part, ExtentPart::Strip(_)) {
                 prop_assert!(mended.unwrap() == fixture.extents[member]);
             } else {
                 prop_assert_eq!(mended.unwrap_err().kind(), Kind::TooManyLosses);

@@ -14,9 +14,9 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::geometry::{Geometry, Layout, Piece};
+use super::geometry::{Geometry, SetLayout, StripPiece};
 use super::holders::Standing;
-use super::report::{Part, ReadReport, Reason};
+use super::report::{ErasureReason, ExtentPart, ReadReport};
 use super::row::{Row, Trust};
 use super::trailer::{gravity, read_trailer};
 use crate::format::stripe_set::{Checksum, SetKind, Trailer, checksum};
@@ -30,9 +30,9 @@ pub struct SetReader {
     members: Vec<Option<SharedMember>>,
     name: ExtentName,
     trailer: Trailer,
-    layout: Layout,
+    layout: SetLayout,
     /// By member number: which slot its header says, once it was looked at.
-    pub(super) headers: Vec<OnceLock<Result<usize, Reason>>>,
+    pub(super) headers: Vec<OnceLock<Result<usize, ErasureReason>>>,
     /// By slot: the members that hold it; found out when first needed.
     pub(super) standings: OnceLock<Vec<Standing>>,
 }
@@ -113,7 +113,7 @@ impl SetReader {
         store: StoreId,
         set: SetId,
         kind: SetKind,
-        layout: &Layout,
+        layout: &SetLayout,
     ) -> Result<Self> {
         let strips = layout.rows() as usize * layout.geometry().members();
         let trailer = Trailer {
@@ -136,7 +136,7 @@ impl SetReader {
         Ok(SetReader {
             members: members.to_vec(),
             name,
-            layout: Layout::new(trailer.geometry, trailer.set, trailer.logical_bytes)?,
+            layout: SetLayout::new(trailer.geometry, trailer.set, trailer.logical_bytes)?,
             trailer,
             headers: members.iter().map(|_| OnceLock::new()).collect(),
             standings: OnceLock::new(),
@@ -154,7 +154,7 @@ impl SetReader {
     }
 
     /// The places of all strips.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &SetLayout {
         &self.layout
     }
 
@@ -251,14 +251,14 @@ impl SetReader {
         &self,
         row: u64,
         range: &Range<u64>,
-        lost: Vec<(Piece, Reason)>,
+        lost: Vec<(StripPiece, ErasureReason)>,
         read: &mut [u8],
         report: &mut ReadReport,
     ) -> Result<()> {
         let start = lost.iter().map(|(piece, _)| piece.column.start).min().unwrap_or(0);
         let end = lost.iter().map(|(piece, _)| piece.column.end).max().unwrap_or(0);
         let row_start = self.layout.row_shape(row).logical.start.max(range.start);
-        let place = |piece: &Piece| {
+        let place = |piece: &StripPiece| {
             (piece.logical.start - row_start) as usize..(piece.logical.end - row_start) as usize
         };
         let positions: Vec<usize> = lost.iter().map(|(piece, _)| piece.position).collect();
@@ -290,7 +290,7 @@ impl SetReader {
         report: &mut ReadReport,
     ) -> Result<()> {
         let mut strips = Row::whole(self, row);
-        let pieces: Vec<Piece> = self.layout.row_pieces(row, range).collect();
+        let pieces: Vec<StripPiece> = self.layout.row_pieces(row, range).collect();
         let positions: Vec<usize> = pieces.iter().map(|piece| piece.position).collect();
         strips.heal(&positions, report)?;
         for piece in pieces {
@@ -320,13 +320,13 @@ impl SetReader {
     }
 
     /// Says in one line what is wrong with a part of an extent, and where that is.
-    pub fn describe(&self, slot: usize, part: Part, reason: &Reason) -> String {
+    pub fn describe(&self, slot: usize, part: ExtentPart, reason: &ErasureReason) -> String {
         let Some(member) = self.member_of(slot) else {
             return format!("slot {slot}, {part}: {}: {reason}", self.name.path());
         };
         match reason {
             // These name the place themselves.
-            Reason::Header(_) | Reason::Unreadable(_) => {
+            ErasureReason::Header(_) | ErasureReason::Unreadable(_) => {
                 format!("member {member}, {part}: {reason}")
             }
             _ => format!("member {member}, {part}: {}: {reason}", self.place(member)),
@@ -349,7 +349,7 @@ impl SetReader {
         offset: u64,
         buf: &mut [u8],
         recorded: Option<&Checksum>,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), ErasureReason> {
         if recorded.is_none()
             && let Some(member) = self.quick(slot)
             && self.read_from(member, offset, buf).is_ok()
@@ -367,7 +367,7 @@ impl SetReader {
                 Ok(()) if recorded.is_none_or(|recorded| checksum(buf) == *recorded) => {
                     return Ok(());
                 }
-                Ok(()) => failed = Reason::Checksum,
+                Ok(()) => failed = ErasureReason::Checksum,
                 Err(reason) => failed = reason,
             }
         }
@@ -380,10 +380,10 @@ impl SetReader {
         member: usize,
         offset: u64,
         buf: &mut [u8],
-    ) -> Result<(), Reason> {
-        let there = self.member(member).ok_or(Reason::MemberMissing)?;
-        there
-            .read_at(self.name, offset, buf)
-            .map_err(|error| Reason::unreadable(error.at(there.place().join(self.name.path()))))
+    ) -> Result<(), ErasureReason> {
+        let there = self.member(member).ok_or(ErasureReason::MemberMissing)?;
+        there.read_at(self.name, offset, buf).map_err(|error| {
+            ErasureReason::unreadable(error.at(there.place().join(self.name.path())))
+        })
     }
 }

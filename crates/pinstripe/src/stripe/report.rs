@@ -8,7 +8,7 @@ use pinstripe_base::error::{Error, Kind};
 
 /// Why a strip, or the extent it is in, counts as an erasure.
 #[derive(Debug, Clone)]
-pub enum Reason {
+pub enum ErasureReason {
     /// No member stands at this number.
     MemberMissing,
     /// The member is there, the extent is not.
@@ -21,29 +21,29 @@ pub enum Reason {
     Checksum,
 }
 
-impl Reason {
+impl ErasureReason {
     /// The reason that follows from a member's refusal to read.
     pub(super) fn unreadable(error: Error) -> Self {
         match error.kind() {
-            Kind::NotFound => Reason::ExtentMissing,
-            _ => Reason::Unreadable(Arc::new(error)),
+            Kind::NotFound => ErasureReason::ExtentMissing,
+            _ => ErasureReason::Unreadable(Arc::new(error)),
         }
     }
 
     /// Whether the whole extent is out of reach, so that no read of it can succeed.
     pub fn is_missing(&self) -> bool {
-        matches!(self, Reason::MemberMissing | Reason::ExtentMissing)
+        matches!(self, ErasureReason::MemberMissing | ErasureReason::ExtentMissing)
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for ErasureReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::MemberMissing => f.write_str("the member is missing"),
-            Reason::ExtentMissing => f.write_str("the member has no such extent"),
-            Reason::Header(error) => write!(f, "not the expected extent: {error}"),
-            Reason::Unreadable(error) => write!(f, "cannot be read: {error}"),
-            Reason::Checksum => f.write_str("the checksum does not match"),
+            ErasureReason::MemberMissing => f.write_str("the member is missing"),
+            ErasureReason::ExtentMissing => f.write_str("the member has no such extent"),
+            ErasureReason::Header(error) => write!(f, "not the expected extent: {error}"),
+            ErasureReason::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            ErasureReason::Checksum => f.write_str("the checksum does not match"),
         }
     }
 }
@@ -58,7 +58,7 @@ pub struct Rebuilt {
     /// The row.
     pub row: u64,
     /// Why it did not.
-    pub reason: Reason,
+    pub reason: ErasureReason,
 }
 
 /// The work of a read beside returning bytes.
@@ -72,7 +72,7 @@ pub struct ReadReport {
 
 /// A part of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Part {
+pub enum ExtentPart {
     /// All of it: the member or the extent is missing.
     Extent,
     /// The first 4096 bytes.
@@ -83,28 +83,28 @@ pub enum Part {
     Trailer,
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for ExtentPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Part::Extent => f.write_str("the extent"),
-            Part::Header => f.write_str("the header"),
-            Part::Strip(row) => write!(f, "the strip of row {row}"),
-            Part::Trailer => f.write_str("the trailer"),
+            ExtentPart::Extent => f.write_str("the extent"),
+            ExtentPart::Header => f.write_str("the header"),
+            ExtentPart::Strip(row) => write!(f, "the strip of row {row}"),
+            ExtentPart::Trailer => f.write_str("the trailer"),
         }
     }
 }
 
 /// One damaged part of one slot's extent.
 #[derive(Debug, Clone)]
-pub struct Damage {
+pub struct ExtentDamage {
     /// The slot.
     pub slot: usize,
     /// The member that has it, or has lost it. `None` when that may be one that is not there.
     pub member: Option<usize>,
     /// Which part of its extent.
-    pub part: Part,
+    pub part: ExtentPart,
     /// The kind of damage.
-    pub reason: Reason,
+    pub reason: ErasureReason,
     /// Whether the other members have what it takes to write it anew.
     pub repairable: bool,
 }
@@ -113,7 +113,7 @@ pub struct Damage {
 #[derive(Debug, Clone, Default)]
 pub struct Verification {
     /// Everything that is not as it was written, by slot, then by part.
-    pub damage: Vec<Damage>,
+    pub damage: Vec<ExtentDamage>,
     /// The ranges of the logical run that parity cannot bring back: sorted, disjoint, not touching.
     pub lost_ranges: Vec<Range<u64>>,
     /// Bytes read from members; those of a damaged header or trailer are not counted.

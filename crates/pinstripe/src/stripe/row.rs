@@ -11,7 +11,7 @@ use pinstripe_kernel::parity;
 
 use super::geometry::{Permutation, RowShape};
 use super::reader::SetReader;
-use super::report::{Part, ReadReport, Reason, Rebuilt};
+use super::report::{ErasureReason, ExtentPart, ReadReport, Rebuilt};
 use crate::format::stripe_set::{Checksum, checksum};
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -27,7 +27,7 @@ pub(super) enum Trust {
 enum Strip<'a> {
     Unread,
     AtHand(Cow<'a, [u8]>),
-    Lost(Reason),
+    Lost(ErasureReason),
 }
 
 /// The same columns of all strips of a row, by position.
@@ -94,7 +94,7 @@ impl<'a> Row<'a> {
     }
 
     /// States that a strip is lost.
-    pub(super) fn lose(&mut self, position: usize, reason: Reason) {
+    pub(super) fn lose(&mut self, position: usize, reason: ErasureReason) {
         self.strips[position] = Strip::Lost(reason);
     }
 
@@ -149,7 +149,7 @@ impl<'a> Row<'a> {
     }
 
     /// Looks at every strip and lets go of it again: the positions that are lost, and why.
-    pub(super) fn survey(&mut self, report: &mut ReadReport) -> Vec<(usize, Reason)> {
+    pub(super) fn survey(&mut self, report: &mut ReadReport) -> Vec<(usize, ErasureReason)> {
         let mut lost = Vec::new();
         for position in 0..self.strips.len() {
             match self.fetch(position, report) {
@@ -202,7 +202,11 @@ impl<'a> Row<'a> {
     }
 
     /// Reads a strip's columns; what has no bytes cannot be lost.
-    fn fetch(&mut self, position: usize, report: &mut ReadReport) -> Result<Vec<u8>, Reason> {
+    fn fetch(
+        &mut self,
+        position: usize,
+        report: &mut ReadReport,
+    ) -> Result<Vec<u8>, ErasureReason> {
         let part = self.part(position);
         if part.is_empty() {
             return Ok(Vec::new());
@@ -260,7 +264,7 @@ impl<'a> Row<'a> {
         let mut strips = Vec::new();
         for (position, strip) in self.strips.iter().enumerate() {
             if let Strip::Lost(reason) = strip {
-                let part = Part::Strip(self.row);
+                let part = ExtentPart::Strip(self.row);
                 strips.push(self.set.describe(self.slot(position), part, reason));
             }
         }

@@ -37,14 +37,14 @@ pub fn rewritten(set: &SetReader, member: usize) -> Result<Vec<u8>> {
 }
 
 /// The findings of a verification, in a form that compares.
-pub fn damage_of(found: &Verification) -> Vec<(usize, Part, bool)> {
+pub fn damage_of(found: &Verification) -> Vec<(usize, ExtentPart, bool)> {
     found.damage.iter().map(|damage| (damage.slot, damage.part, damage.repairable)).collect()
 }
 
 /// A finished set on members in memory.
 pub struct Fixture {
     pub content: Vec<u8>,
-    pub layout: Layout,
+    pub layout: SetLayout,
     pub summary: Summary,
     /// The extents as they were written.
     pub extents: Vec<Vec<u8>>,
@@ -79,7 +79,7 @@ impl Fixture {
             .collect();
         let fixture = Fixture {
             content,
-            layout: Layout::new(geometry, SET, bytes as u64).unwrap(),
+            layout: SetLayout::new(geometry, SET, bytes as u64).unwrap(),
             summary,
             members,
             extents: sink.0,

@@ -128,8 +128,8 @@ fn a_broken_member_is_rebuilt_and_named() {
     });
     assert_eq!(report.rebuilt.len(), data_strips.count());
     let rebuilt = &report.rebuilt[0];
-    assert!(rebuilt.slot == 2 && matches!(rebuilt.reason, Reason::Unreadable(_)));
-    let text = set.describe(2, Part::Strip(rebuilt.row), &rebuilt.reason);
+    assert!(rebuilt.slot == 2 && matches!(rebuilt.reason, ErasureReason::Unreadable(_)));
+    let text = set.describe(2, ExtentPart::Strip(rebuilt.row), &rebuilt.reason);
     assert!(text.contains("member 2") && text.contains("/disk2"), "{text}");
 }
 
@@ -144,9 +144,9 @@ fn a_damaged_header_is_found_and_costs_nothing() {
         fixture.assert_reads(&set);
         let found = set.verify(&mut |_| {});
         let all: Vec<_> =
-            (0..fixture.members.len()).map(|member| (member, Part::Header, true)).collect();
+            (0..fixture.members.len()).map(|member| (member, ExtentPart::Header, true)).collect();
         assert_eq!(damage_of(&found), all);
-        assert!(matches!(found.damage[0].reason, Reason::Header(_)));
+        assert!(matches!(found.damage[0].reason, ErasureReason::Header(_)));
     }
 }
 
@@ -203,7 +203,7 @@ fn an_extent_with_a_damaged_header_is_known_by_its_strips() {
     fixture.assert_reads(&set);
     assert_eq!([0, 1, 2].map(|slot| set.member_of(slot)), [Some(2), Some(0), Some(1)]);
     let found = damage_of(&set.verify(&mut |_| {}));
-    assert_eq!(found, [(0, Part::Header, true), (2, Part::Header, true)]);
+    assert_eq!(found, [(0, ExtentPart::Header, true), (2, ExtentPart::Header, true)]);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn a_slot_that_is_nowhere_has_a_home_only_if_that_can_be_told() {
     let set = open(&members);
     assert_eq!((set.member_of(1), set.free_members()), (None, vec![4]));
     let found = set.verify(&mut |_| {});
-    assert!(matches!(found.damage[..], [Damage { slot: 1, member: None, .. }]));
+    assert!(matches!(found.damage[..], [ExtentDamage { slot: 1, member: None, .. }]));
 }
 
 #[test]
@@ -232,8 +232,10 @@ fn one_good_trailer_is_enough() {
         }
         let set = fixture.open();
         fixture.assert_reads(&set);
-        let bad: Vec<_> =
-            (0..4).filter(|&m| m != good).map(|member| (member, Part::Trailer, true)).collect();
+        let bad: Vec<_> = (0..4)
+            .filter(|&m| m != good)
+            .map(|member| (member, ExtentPart::Trailer, true))
+            .collect();
         assert_eq!(damage_of(&set.verify(&mut |_| {})), bad);
     }
 }
@@ -302,7 +304,7 @@ fn too_many_losses_are_named_exactly() {
     assert!(text.contains(&range) || permutation.position(0) < 3, "{text}");
 
     let found = set.verify(&mut |_| {});
-    let mut expected = vec![(0, Part::Extent, false), (hurt, Part::Strip(1), false)];
+    let mut expected = vec![(0, ExtentPart::Extent, false), (hurt, ExtentPart::Strip(1), false)];
     expected.sort_unstable();
     assert_eq!(damage_of(&found), expected);
     let error = rewritten(&set, 0).unwrap_err();

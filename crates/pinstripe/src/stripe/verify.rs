@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::reader::SetReader;
-use super::report::{Damage, Part, ReadReport, Reason, Verification};
+use super::report::{ErasureReason, ExtentDamage, ExtentPart, ReadReport, Verification};
 use super::row::{Buffers, Row, push_range};
 use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
 use crate::member::ExtentWriter;
@@ -38,7 +38,7 @@ impl SetReader {
             progress(report.fetched_bytes);
         }
         for damage in &mut found.damage {
-            if damage.part == Part::Extent {
+            if damage.part == ExtentPart::Extent {
                 damage.repairable = !hopeless[damage.slot];
             }
         }
@@ -104,7 +104,7 @@ impl SetReader {
                 push_range(&mut found.lost_ranges, range);
             }
         }
-        let part = Part::Strip(row);
+        let part = ExtentPart::Strip(row);
         let mut beyond_repair = Vec::new();
         for (position, reason) in lost {
             let slot = strips.slot(position);
@@ -114,7 +114,7 @@ impl SetReader {
             }
             if !reason.is_missing() && self.holders_of(slot).len() < 2 {
                 let member = self.member_of(slot);
-                found.damage.push(Damage { slot, member, part, reason, repairable });
+                found.damage.push(ExtentDamage { slot, member, part, reason, repairable });
             }
         }
         // Of a slot that stands twice each copy is looked at: either may be the one that stays.
@@ -125,7 +125,7 @@ impl SetReader {
             if let Err(reason) = self.verify_strip(member, slot, row, &mut Vec::new()) {
                 let repairable = !beyond_repair.contains(&slot);
                 let member = Some(member);
-                found.damage.push(Damage { slot, member, part, reason, repairable });
+                found.damage.push(ExtentDamage { slot, member, part, reason, repairable });
             }
         }
     }
@@ -143,27 +143,33 @@ impl SetReader {
     fn verify_ends(&self, slot: usize, tail: &[u8], found: &mut Verification) {
         let standing = &self.standings()[slot];
         let mut damaged = |member, part, reason| {
-            found.damage.push(Damage { slot, member, part, reason, repairable: true });
+            found.damage.push(ExtentDamage { slot, member, part, reason, repairable: true });
         };
         if standing.members().next().is_none() {
-            return damaged(standing.home, Part::Extent, standing.reason.clone());
+            return damaged(standing.home, ExtentPart::Extent, standing.reason.clone());
         }
         if let Some(doubtful) = standing.doubtful {
-            damaged(Some(doubtful), Part::Header, standing.reason.clone());
+            damaged(Some(doubtful), ExtentPart::Header, standing.reason.clone());
         }
         let mut fetched_bytes = (standing.sound.len() * HEADER_BYTES) as u64;
         for member in standing.members() {
             match self.verify_tail(slot, member, tail) {
-                Err(reason) => damaged(Some(member), Part::Trailer, reason),
+                Err(reason) => damaged(Some(member), ExtentPart::Trailer, reason),
                 Ok(()) => fetched_bytes += tail.len() as u64,
             }
         }
         found.fetched_bytes += fetched_bytes;
     }
 
-    fn verify_tail(&self, slot: usize, member: usize, expected: &[u8]) -> Result<(), Reason> {
-        let there = self.member(member).ok_or(Reason::MemberMissing)?;
-        let wrong = |error: Error| Reason::Unreadable(Arc::new(error.at(self.place(member))));
+    fn verify_tail(
+        &self,
+        slot: usize,
+        member: usize,
+        expected: &[u8],
+    ) -> Result<(), ErasureReason> {
+        let there = self.member(member).ok_or(ErasureReason::MemberMissing)?;
+        let wrong =
+            |error: Error| ErasureReason::Unreadable(Arc::new(error.at(self.place(member))));
         let expected_bytes = self.layout().extent_bytes(slot);
         let extent_bytes = there.len(self.name()).map_err(wrong)?;
         if extent_bytes != expected_bytes {

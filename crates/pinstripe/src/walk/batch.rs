@@ -16,9 +16,9 @@ pub(super) const ENTRY_BYTES: usize = size_of::<Entry>();
 
 /// One piece of the stream.
 #[derive(Debug, Clone, Copy)]
-pub enum Item<'a> {
+pub enum WalkItem<'a> {
     /// An entry.
-    Found(Found<'a>),
+    Found(FoundEntry<'a>),
     /// A hole: an entry that could not be looked at, or, right behind a directory's entry, a
     /// directory whose content could not be listed.
     Trouble(Trouble<'a>),
@@ -26,7 +26,7 @@ pub enum Item<'a> {
 
 /// One entry of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found<'a> {
+pub struct FoundEntry<'a> {
     /// Its path below the root, without a leading slash; empty for the root itself.
     pub path: &'a [u8],
     /// Its metadata.
@@ -36,33 +36,33 @@ pub struct Found<'a> {
 /// Something that could not be seen. The walk went on without it.
 #[derive(Debug, Clone, Copy)]
 pub struct Trouble<'a> {
-    /// Its path, as in [`Found`].
+    /// Its path, as in [`FoundEntry`].
     pub path: &'a [u8],
     /// The failure, with the absolute path as its place. [`Changed`](pinstripe_base::error::Kind::Changed)
     /// when the entry vanished or was replaced meanwhile: expected on a tree in use.
     pub error: &'a Error,
 }
 
-impl<'a> Item<'a> {
+impl<'a> WalkItem<'a> {
     /// The path below the root.
     pub fn path(&self) -> &'a [u8] {
         match self {
-            Item::Found(found) => found.path,
-            Item::Trouble(trouble) => trouble.path,
+            WalkItem::Found(found) => found.path,
+            WalkItem::Trouble(trouble) => trouble.path,
         }
     }
 }
 
 /// Consecutive items in path order.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct EntryBatch {
     runs: Vec<Run>,
     items: usize,
 }
 
-impl Batch {
+impl EntryBatch {
     /// The items in path order.
-    pub fn iter(&self) -> impl Iterator<Item = Item<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = WalkItem<'_>> {
         self.runs.iter().flat_map(|run| run.range.clone().map(|index| run.entries.item(index)))
     }
 
@@ -118,12 +118,12 @@ impl Entries {
         index.checked_sub(1).map_or(0, |before| self.entries[before].path_end)
     }
 
-    fn item(&self, index: usize) -> Item<'_> {
+    fn item(&self, index: usize) -> WalkItem<'_> {
         let Entry { path_end, seen } = &self.entries[index];
         let path = &self.paths[self.path_begin(index)..*path_end];
         match seen {
-            Ok(stat) => Item::Found(Found { path, stat }),
-            Err(error) => Item::Trouble(Trouble { path, error }),
+            Ok(stat) => WalkItem::Found(FoundEntry { path, stat }),
+            Err(error) => WalkItem::Trouble(Trouble { path, error }),
         }
     }
 }

@@ -36,8 +36,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use rustix::fs::CWD;
 
 use crate::format::meta::FileKind;
-pub use batch::{Batch, Found, Item, Trouble};
 use batch::{Entries, Run};
+pub use batch::{EntryBatch, FoundEntry, Trouble, WalkItem};
 use directory::{Directory, FdBudget, look, open_directory};
 pub use exclude::Exclude;
 use frontier::{Frontier, Head, Key};
@@ -51,7 +51,7 @@ const BATCH_ITEMS: usize = 256;
 
 /// Options of a walk.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct WalkOptions {
     /// List mount points below the root, but do not enter them.
     pub one_file_system: bool,
     /// Paths to leave out. Never applies to the root itself, which was named.
@@ -63,9 +63,9 @@ pub struct Options {
     pub kept_directories: usize,
 }
 
-impl Default for Options {
+impl Default for WalkOptions {
     fn default() -> Self {
-        Options {
+        WalkOptions {
             one_file_system: false,
             exclude: Exclude::default(),
             look_ahead_bytes: 16 << 20,
@@ -118,7 +118,7 @@ impl Walker {
     /// # Errors
     /// [`error::Kind::NotFound`] or [`error::Kind::Io`] when the root cannot be looked at or
     /// opened; [`error::Kind::Usage`] for a path with a zero byte.
-    pub fn new(root: &Path, prefix: Vec<u8>, options: Options) -> Result<Walker> {
+    pub fn new(root: &Path, prefix: Vec<u8>, options: WalkOptions) -> Result<Walker> {
         let name = CString::new(root.as_os_str().as_bytes()).map_err(|_| {
             Error::new(error::Kind::Usage, "a NUL byte cannot be part of a path").at(root)
         })?;
@@ -194,9 +194,9 @@ impl Walker {
     ///
     /// # Panics
     /// When a thread panicked in this walk: its part of the tree is lost.
-    pub fn next_batch(&self) -> Option<Batch> {
+    pub fn next_batch(&self) -> Option<EntryBatch> {
         let mut scanner = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut batch = Batch::default();
+        let mut batch = EntryBatch::default();
         let mut state = self.lock();
         loop {
             match state.stop {
@@ -341,9 +341,9 @@ impl Drop for Alarm<'_> {
 pub struct Batches<'a>(&'a Walker);
 
 impl Iterator for Batches<'_> {
-    type Item = Batch;
+    type Item = EntryBatch;
 
-    fn next(&mut self) -> Option<Batch> {
+    fn next(&mut self) -> Option<EntryBatch> {
         self.0.next_batch()
     }
 }

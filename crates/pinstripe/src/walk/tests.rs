@@ -28,13 +28,13 @@ struct Seen {
 }
 
 impl Seen {
-    fn take(&mut self, batch: &Batch) {
+    fn take(&mut self, batch: &EntryBatch) {
         assert!(!batch.is_empty(), "no batch is empty");
         assert_eq!(batch.len(), batch.iter().count());
         for item in batch.iter() {
             match item {
-                Item::Found(found) => self.found.push((found.path.to_vec(), *found.stat)),
-                Item::Trouble(trouble) => {
+                WalkItem::Found(found) => self.found.push((found.path.to_vec(), *found.stat)),
+                WalkItem::Trouble(trouble) => {
                     self.troubles.push((trouble.path.to_vec(), trouble.error.kind()));
                 }
             }
@@ -46,11 +46,11 @@ impl Seen {
     }
 }
 
-fn walker(root: &Path, options: Options) -> Walker {
+fn walker(root: &Path, options: WalkOptions) -> Walker {
     Walker::new(root, root.as_os_str().as_bytes().to_vec(), options).unwrap()
 }
 
-fn walk(root: &Path, workers: usize, options: Options) -> Seen {
+fn walk(root: &Path, workers: usize, options: WalkOptions) -> Seen {
     let walker = walker(root, options);
     let mut seen = Seen::default();
     thread::scope(|scope| {
@@ -113,12 +113,13 @@ fn naive_stat(path: &Path) -> Stat {
 }
 
 /// Every setting that must make no difference.
-fn variants() -> Vec<(usize, Options)> {
-    let tight = Options { look_ahead_bytes: 1, kept_directories: 0, ..Options::default() };
-    let some = Options { look_ahead_bytes: 10_000, kept_directories: 3, ..Options::default() };
+fn variants() -> Vec<(usize, WalkOptions)> {
+    let tight = WalkOptions { look_ahead_bytes: 1, kept_directories: 0, ..WalkOptions::default() };
+    let some =
+        WalkOptions { look_ahead_bytes: 10_000, kept_directories: 3, ..WalkOptions::default() };
     let mut list = Vec::new();
     for workers in [0, 1, 8] {
-        for options in [Options::default(), tight.clone(), some.clone()] {
+        for options in [WalkOptions::default(), tight.clone(), some.clone()] {
             list.push((workers, options));
         }
     }
@@ -154,7 +155,7 @@ fn a_slash_sorts_below_every_other_byte() {
         &["a", "a!", "b/c"],
         &["a/z", "a.b", "a0", "a!/x", "b/c/d", "b/c-d", "B"],
     );
-    let seen = walk(dir.path(), 0, Options::default());
+    let seen = walk(dir.path(), 0, WalkOptions::default());
     let expected = ["", "B", "a", "a/z", "a!", "a!/x", "a.b", "a0", "b", "b/c", "b/c/d", "b/c-d"];
     assert_eq!(seen.paths(), expected);
 }
@@ -175,7 +176,7 @@ fn every_kind_of_entry_is_seen_as_it_is() {
     touch(at.join(OsStr::from_bytes(b"latin-\xe9")));
     touch(at.join(OsStr::from_bytes(b"\xff\xfe\n\t")));
     assert_same_in_all_variants(at);
-    let seen = walk(at, 0, Options::default());
+    let seen = walk(at, 0, WalkOptions::default());
     let kinds: BTreeSet<FileKind> = seen.found.iter().map(|(_, stat)| stat.kind).collect();
     let all =
         [FileKind::File, FileKind::Directory, FileKind::Symlink, FileKind::Fifo, FileKind::Socket];
@@ -186,7 +187,7 @@ fn every_kind_of_entry_is_seen_as_it_is() {
 
 #[test]
 fn devices_keep_their_numbers() {
-    let seen = walk(Path::new("/dev/null"), 0, Options::default());
+    let seen = walk(Path::new("/dev/null"), 0, WalkOptions::default());
     assert_eq!(seen.found, [(Vec::new(), naive_stat(Path::new("/dev/null")))]);
     let stat = seen.found[0].1;
     assert_eq!((stat.kind, stat.rdev), (FileKind::CharDevice, (1, 3)));
@@ -200,7 +201,7 @@ fn a_root_that_is_no_directory_is_the_only_entry() {
     symlink(dir.path(), &link).unwrap();
     for (root, kind) in [(file, FileKind::File), (link, FileKind::Symlink)] {
         for workers in [0, 2] {
-            let seen = walk(&root, workers, Options::default());
+            let seen = walk(&root, workers, WalkOptions::default());
             assert_eq!(seen.found, [(Vec::new(), naive_stat(&root))]);
             assert_eq!(seen.found[0].1.kind, kind);
         }
@@ -210,7 +211,7 @@ fn a_root_that_is_no_directory_is_the_only_entry() {
 #[test]
 fn a_missing_root_is_an_error() {
     let missing = temp().path().join("missing");
-    let error = Walker::new(&missing, Vec::new(), Options::default()).err().unwrap();
+    let error = Walker::new(&missing, Vec::new(), WalkOptions::default()).err().unwrap();
     assert_eq!((error.kind(), error.place()), (ErrorKind::NotFound, Some(missing.as_path())));
 }
 
@@ -266,7 +267,7 @@ fn a_huge_directory_is_taken_in_slices() {
     for (workers, look_ahead_bytes, kept_directories) in
         [(0, 1 << 20, 1), (2, 1, 0), (8, 1 << 16, 4), (2, 16 << 20, 256)]
     {
-        let options = Options { look_ahead_bytes, kept_directories, ..Options::default() };
+        let options = WalkOptions { look_ahead_bytes, kept_directories, ..WalkOptions::default() };
         let seen = walk(dir.path(), workers, options);
         assert_eq!(seen.troubles, []);
         assert!(seen.found == expected, "{workers} workers, {look_ahead_bytes} bytes ahead");
@@ -305,7 +306,7 @@ fn a_deep_tree_has_no_longest_path_and_needs_few_descriptors() {
         path.pop();
     }
     for (workers, kept_directories) in [(0, 256), (3, 16)] {
-        let options = Options { kept_directories, ..Options::default() };
+        let options = WalkOptions { kept_directories, ..WalkOptions::default() };
         let seen = walk(dir.path(), workers, options);
         assert_eq!(seen.troubles, []);
         assert_eq!(seen.found.len(), expected.len());
@@ -339,7 +340,7 @@ fn tree_with_pause() -> TempDir {
 
 fn trouble_after(change: impl Fn(&Path)) -> (Vec<u8>, ErrorKind) {
     let dir = tree_with_pause();
-    let walker = walker(dir.path(), Options::default());
+    let walker = walker(dir.path(), WalkOptions::default());
     let mut seen = Seen::default();
     seen.take(&walker.next_batch().unwrap());
     assert_eq!(seen.paths().last(), Some(&"zz"));
@@ -370,7 +371,7 @@ fn a_directory_that_vanished_or_was_replaced_is_a_change() {
 fn a_file_that_vanished_is_a_change() {
     let dir = temp();
     (0..1000).for_each(|number| touch(dir.path().join(format!("file-{number:03}"))));
-    let walker = walker(dir.path(), Options::default());
+    let walker = walker(dir.path(), WalkOptions::default());
     let mut seen = Seen::default();
     seen.take(&walker.next_batch().unwrap());
     fs::remove_file(dir.path().join("file-999")).unwrap();
@@ -388,7 +389,7 @@ fn an_unreadable_directory_is_trouble_in_its_place() {
     let dir = temp();
     make_tree(dir.path(), &["a", "b/hidden", "c"], &["c/file"]);
     fs::set_permissions(dir.path().join("b"), fs::Permissions::from_mode(0o000)).unwrap();
-    let seen = walk(dir.path(), 2, Options::default());
+    let seen = walk(dir.path(), 2, WalkOptions::default());
     fs::set_permissions(dir.path().join("b"), fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(seen.paths(), ["", "a", "b", "c", "c/file"]);
     assert_eq!(seen.troubles, [(b"b".to_vec(), ErrorKind::Io)]);
@@ -397,12 +398,14 @@ fn an_unreadable_directory_is_trouble_in_its_place() {
 #[test]
 fn trouble_stands_behind_its_directory_and_names_the_whole_path() {
     let dir = tree_with_pause();
-    let walker = Walker::new(dir.path(), b"/as/named".to_vec(), Options::default()).unwrap();
+    let walker = Walker::new(dir.path(), b"/as/named".to_vec(), WalkOptions::default()).unwrap();
     walker.next_batch().unwrap();
     fs::remove_dir_all(dir.path().join("zz")).unwrap();
     let batch = walker.next_batch().unwrap();
     let items: Vec<_> = batch.iter().collect();
-    let [Item::Trouble(trouble), Item::Found(behind)] = items[..] else { panic!("{items:?}") };
+    let [WalkItem::Trouble(trouble), WalkItem::Found(behind)] = items[..] else {
+        panic!("{items:?}")
+    };
     assert_eq!(trouble.error.place(), Some(Path::new("/as/named/zz")));
     assert_eq!((trouble.path, behind.path), (&b"zz"[..], &b"zzz"[..]));
 }
@@ -416,7 +419,7 @@ fn excluded_directories_are_pruned() {
         &["keep/a.o", "keep/a.c", "keep/cache/x", "skip/deep/x", "top/skip", "top/cache"],
     );
     let exclude = Exclude::new(["*.o", "cache/", "/root/skip", "/root"]).unwrap();
-    let options = Options { exclude, ..Options::default() };
+    let options = WalkOptions { exclude, ..WalkOptions::default() };
     let walker = Walker::new(dir.path(), b"/root".to_vec(), options).unwrap();
     let mut seen = Seen::default();
     walker.batches().for_each(|batch| seen.take(&batch));
@@ -449,7 +452,7 @@ fn caches_are_left_out_but_for_their_tags() {
     symlink("../cache/CACHEDIR.TAG", root.join("link/CACHEDIR.TAG")).unwrap();
     mknodat(CWD, root.join("pipe/CACHEDIR.TAG"), FileType::Fifo, Mode::RWXU, 0).unwrap();
     let exclude = Exclude::default().with_caches();
-    let seen = walk(root, 2, Options { exclude, ..Options::default() });
+    let seen = walk(root, 2, WalkOptions { exclude, ..WalkOptions::default() });
     let expected = [
         "",
         "CACHEDIR.TAG",
@@ -471,7 +474,7 @@ fn caches_are_left_out_but_for_their_tags() {
         "short/x",
     ];
     assert_eq!(seen.paths(), expected);
-    let all = walk(root, 2, Options::default());
+    let all = walk(root, 2, WalkOptions::default());
     assert_eq!(all.paths().len(), expected.len() + 4, "nothing is left out unasked");
 }
 
@@ -484,7 +487,7 @@ fn mount_points_are_listed_but_not_entered() {
         return;
     }
     let below = |one_file_system| {
-        let seen = walk(root, 2, Options { one_file_system, ..Options::default() });
+        let seen = walk(root, 2, WalkOptions { one_file_system, ..WalkOptions::default() });
         let is_below = |path: &[u8]| path.starts_with(b"pts/");
         assert!(seen.found.iter().any(|(path, _)| path == b"pts"));
         seen.found.iter().filter(|(path, _)| is_below(path)).count()
@@ -497,7 +500,7 @@ fn mount_points_are_listed_but_not_entered() {
 fn a_cancelled_walk_ends_for_everyone() {
     for look_ahead_bytes in [1, 16 << 20] {
         let dir = tree_with_pause();
-        let options = Options { look_ahead_bytes, ..Options::default() };
+        let options = WalkOptions { look_ahead_bytes, ..WalkOptions::default() };
         let walker = walker(dir.path(), options);
         thread::scope(|scope| {
             (0..4).for_each(|_| drop(scope.spawn(|| walker.work())));
@@ -513,7 +516,7 @@ fn a_cancelled_walk_ends_for_everyone() {
 #[test]
 fn a_consumer_that_leaves_or_panics_lets_the_workers_go() {
     let dir = tree_with_pause();
-    let walker = walker(dir.path(), Options { look_ahead_bytes: 1, ..Options::default() });
+    let walker = walker(dir.path(), WalkOptions { look_ahead_bytes: 1, ..WalkOptions::default() });
     thread::scope(|scope| {
         (0..4).for_each(|_| drop(scope.spawn(|| walker.work())));
         let consumer = scope.spawn(|| {
@@ -529,7 +532,7 @@ fn a_consumer_that_leaves_or_panics_lets_the_workers_go() {
 #[test]
 fn a_worker_that_panics_is_not_taken_for_the_end() {
     let dir = tree_with_pause();
-    let walker = walker(dir.path(), Options::default());
+    let walker = walker(dir.path(), WalkOptions::default());
     drop(Alarm(&walker));
     walker.work();
     let next = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| walker.next_batch()));

@@ -94,7 +94,7 @@ fn read(place: &Path, through: usize, absent: usize) -> u64 {
     let store = open(place, through);
     assert_eq!(store.absent().count(), absent);
     let monitor = Monitor::default();
-    let options = check::Options { read_data: true, limits };
+    let options = check::CheckOptions { read_data: true, limits };
     let outcome = check::run(&store, &options, &monitor).unwrap();
     assert_eq!((outcome.snapshots, outcome.lost, outcome.hurt_paths), (2, 0, 0), "{outcome:?}");
     assert_eq!(outcome.repairable, absent as u64, "{outcome:?}");
@@ -106,14 +106,9 @@ fn read(place: &Path, through: usize, absent: usize) -> u64 {
     let known = snapshots::load(&store, &monitor).unwrap();
     for (snapshot, name) in known.iter().zip(MANIFESTS) {
         let to = around.path().join(name);
-        let options = restore::Options {
-            snapshot: &snapshot.id.to_string(),
-            path: &snapshot.sources[0],
-            to: &to,
-            overwrite: false,
-            verify: true,
-            limits,
-        };
+        let id = snapshot.id.to_string();
+        let plain = restore::RestoreOptions::new(&id, &snapshot.sources[0], &to, limits);
+        let options = restore::RestoreOptions { verify: true, ..plain };
         restore::run(&store, &options, &monitor).unwrap();
         let bare = |line: &str| match line.rsplit_once(' ') {
             Some((line, _)) if !has_xattrs => line.to_owned(),

@@ -11,7 +11,7 @@ use pinstripe::format::label::{Format, Label};
 use pinstripe::format::session::{Process, Session, Work};
 use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops::upgrade::{self, Direction};
-use pinstripe::store::objects::Reach;
+use pinstripe::store::objects::Quorum;
 use pinstripe::store::{OpenOptions, Store, sessions};
 use pinstripe_base::error::Kind;
 
@@ -23,7 +23,7 @@ fn thawed(name: &str) -> (tempfile::TempDir, PathBuf) {
     let place = around.path().join(name);
     copy(&testdata().join(name), &place);
     let store = open(&place, 0);
-    for session in sessions::load(&store, Reach::Deletion).unwrap() {
+    for session in sessions::load(&store, Quorum::Deletion).unwrap() {
         sessions::fence(&store, &session).unwrap();
     }
     // Labels that say where the members are now.
@@ -161,7 +161,7 @@ fn an_upgrade_waits_for_writers_and_for_members() {
         process: Process { machine: [1; 16], ..pinstripe::process::own() },
     };
     let name = sessions::name_of(session.id);
-    other.put_all(name, &session.encode(), Reach::Backup).unwrap();
+    other.put_all(name, &session.encode(), Quorum::Backup).unwrap();
     let busy = upgrade::run(&mut store, Direction::Forward).unwrap_err();
     assert_eq!(busy.kind(), Kind::Busy);
     // The labels are written first, so no writer of version 1 begins beside it.

@@ -8,7 +8,7 @@ use std::sync::Barrier;
 
 use pinstripe::member::{Member, Room, directory::DirectoryMember};
 use pinstripe::ops;
-use pinstripe::ops::restore::{self, Delete, Manner};
+use pinstripe::ops::restore::{self, Delete, RestoreOptions};
 use pinstripe::pipeline::restore::Reuse;
 use pinstripe::store::Store;
 use pinstripe_base::error::Kind;
@@ -27,8 +27,8 @@ fn nights(site: &Site, count: u64, first: u64) {
     }
 }
 
-fn scrub(store: &Store, ledger: &Ledger) -> ops::scrub::Outcome {
-    let options = ops::scrub::Options {
+fn scrub(store: &Store, ledger: &Ledger) -> ops::scrub::ScrubOutcome {
+    let options = ops::scrub::ScrubOptions {
         budget: ops::scrub::Budget::default(),
         rate: None,
         save_bytes: u64::MAX,
@@ -124,20 +124,13 @@ fn a_missing_member_is_no_loss_and_no_mark_on_the_snapshot() {
     let tree = look(&site.source());
     fs::write(site.source().join("later"), b"x").unwrap();
     let path = site.source();
-    let options = restore::Options {
-        snapshot: "latest",
-        path: path.as_os_str().as_bytes(),
-        to: &path,
+    let options = RestoreOptions {
         overwrite: true,
-        verify: false,
-        limits: limits(),
-    };
-    let manner = Manner {
         reuse: Some(Reuse::ByTime),
         delete: Some(Delete::WithinReason),
-        ..Manner::default()
+        ..RestoreOptions::new("latest", path.as_os_str().as_bytes(), &path, limits())
     };
-    restore::run_with(&site.store(), &options, &manner, &Ledger::new().monitor).unwrap();
+    restore::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
     crate::look::assert_same(&tree, &look(&path));
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use pinstripe::catalog::{Catalog, FILE_NAME, Found, Query};
+use pinstripe::catalog::{Catalog, FILE_NAME, FoundVersion, Query};
 use pinstripe::format::entry::Entry;
 use pinstripe::format::meta::FileKind;
 use pinstripe::format::session::Work;
@@ -33,7 +33,7 @@ fn query(pattern: &str) -> Query {
     Query::new(Glob::new(pattern.as_bytes()).unwrap())
 }
 
-fn find(site: &Site, query: &Query) -> Result<Vec<Found>> {
+fn find(site: &Site, query: &Query) -> Result<Vec<FoundVersion>> {
     let (ledger, mut found) = (Ledger::new(), Vec::new());
     ops::find::run(&site.store(), &file(site), query, &ledger.monitor, &mut |version| {
         found.push(version);
@@ -160,8 +160,8 @@ fn what_is_forgotten_is_not_found_until_it_comes_back() {
     assert_true(&site, &snapshots);
     let forgotten = snapshots.remove(1);
     let name = forgotten.id.to_string();
-    let choice = ops::forget::Choice::Named(std::slice::from_ref(&name));
-    let options = ops::forget::Options { choice, dry_run: false, allow_empty: false };
+    let choice = ops::forget::ForgetChoice::Named(std::slice::from_ref(&name));
+    let options = ops::forget::ForgetOptions { choice, dry_run: false, allow_empty: false };
     ops::forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
     assert_true(&site, &snapshots);
     let status = ops::catalog::status(&site.store(), &file(&site)).unwrap();
@@ -283,8 +283,9 @@ fn searches_by_kind_size_time_snapshot_and_host() {
     site.save();
     let names = |query: &Query| -> Vec<String> {
         let found = find(&site, query).unwrap();
-        let name =
-            |it: &Found| String::from_utf8_lossy(&it.path).rsplit('/').next().unwrap().to_owned();
+        let name = |it: &FoundVersion| {
+            String::from_utf8_lossy(&it.path).rsplit('/').next().unwrap().to_owned()
+        };
         found.iter().map(name).collect()
     };
     assert_eq!(names(&query("*.txt")), ["large.txt", "link.txt", "small.txt"]);

@@ -35,7 +35,7 @@ fn survey(path: &Path, exclude: &[&str], limits: Limits) -> Survey {
     let ledger = Ledger::new();
     let exclude = Exclude::new(exclude).unwrap();
     let stop = &AtomicBool::new(false);
-    let options = analyze::Options { path, exclude, one_file_system: false, limits, stop };
+    let options = analyze::AnalyzeOptions { path, exclude, one_file_system: false, limits, stop };
     let survey = analyze::run(options, &ledger.monitor).unwrap();
     ledger.assert_clean();
     survey
@@ -79,7 +79,7 @@ fn an_analysis_that_is_stopped_says_so_and_blames_no_file() {
     let site = tempfile::tempdir().unwrap();
     tree(site.path());
     let ledger = Ledger::new();
-    let options = analyze::Options {
+    let options = analyze::AnalyzeOptions {
         path: site.path(),
         exclude: Exclude::default(),
         one_file_system: false,
@@ -138,7 +138,7 @@ fn stats_tell_what_snapshots_hold_and_what_the_store_keeps() {
     fs::write(site.source().join("new"), noise(9, 100_000)).unwrap();
     site.save();
     let ledger = Ledger::new();
-    let ask = |snapshot| stats::Options { snapshot, read_data: false, limits: limits() };
+    let ask = |snapshot| stats::StatsOptions { snapshot, read_data: false, limits: limits() };
     let found = stats::run(&site.store(), &ask(None), &ledger.monitor).unwrap();
     assert!(found.survey.is_none());
     ledger.assert_clean();
@@ -177,7 +177,7 @@ fn stats_that_read_count_what_analyze_counts() {
     let second = survey(&site.source(), &[], limits());
     let ledger = Ledger::new();
     let read = |snapshot| {
-        let options = stats::Options { snapshot, read_data: true, limits: limits() };
+        let options = stats::StatsOptions { snapshot, read_data: true, limits: limits() };
         stats::run(&site.store(), &options, &ledger.monitor).unwrap().survey.unwrap()
     };
     let one = read(Some("latest"));
@@ -205,7 +205,7 @@ fn stats_name_content_that_cannot_be_read() {
     let site = Site::new(2, 0);
     fs::write(site.source().join("a"), noise(1, 200_000)).unwrap();
     site.save();
-    let options = stats::Options { snapshot: None, read_data: true, limits: limits() };
+    let options = stats::StatsOptions { snapshot: None, read_data: true, limits: limits() };
     let ledger = Ledger::new();
     let store = site.store_with_faults("op=read,room=packs,after=6,error=EIO");
     let found = stats::run(&store, &options, &ledger.monitor);

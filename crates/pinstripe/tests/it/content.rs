@@ -29,7 +29,7 @@ fn cat(
 ) -> Result<Vec<u8>> {
     let path = |name: &&str| site.source().join(name).as_os_str().as_bytes().to_vec();
     let files: Vec<_> = names.iter().map(|name| ("latest".to_owned(), path(name))).collect();
-    let options = ops::cat::Options { files: &files, offset, length, limits: limits() };
+    let options = ops::cat::CatOptions { files: &files, offset, length, limits: limits() };
     let mut out = Vec::new();
     ops::cat::run(store, &options, &ledger.monitor, &mut |bytes| {
         out.extend_from_slice(bytes);
@@ -96,7 +96,7 @@ fn a_reader_that_ends_early_ends_everything() {
     let files = vec![("latest".to_owned(), path); 20];
     // Less room than one record: nothing may wait for ever.
     let limits = Limits::new(2, 3, 1 << 20);
-    let options = ops::cat::Options { files: &files, offset: 0, length: None, limits };
+    let options = ops::cat::CatOptions { files: &files, offset: 0, length: None, limits };
     let mut left = 50_000_000_u64;
     let error = ops::cat::run(&site.store(), &options, &Ledger::new().monitor, &mut |bytes| {
         left = left.saturating_sub(bytes.len() as u64);
@@ -166,7 +166,7 @@ proptest! {
 /// The archive of what is at `path` in the latest snapshot.
 fn dump(store: &Store, path: &Path, fill_holes: bool, ledger: &Ledger) -> Vec<u8> {
     let path = path.as_os_str().as_bytes();
-    let options = ops::dump::Options { snapshot: "latest", path, fill_holes, limits: limits() };
+    let options = ops::dump::DumpOptions { snapshot: "latest", path, fill_holes, limits: limits() };
     let mut archive = Vec::new();
     ops::dump::run(store, &options, &ledger.monitor, &mut |bytes| {
         archive.extend_from_slice(bytes);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use pinstripe::format::record::RecordKind;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{ExtentName, Room, Step, Steps};
+use pinstripe::member::{DiskStep, ExtentName, Room, Steps};
 use pinstripe::ops::{forget, gc, member, scrub};
 use pinstripe::store::index::{Index, read_pack_index};
 use pinstripe::store::{OpenOptions, Store};
@@ -56,14 +56,14 @@ struct DiesInSealing(AtomicI64);
 impl Steps for DiesInSealing {
     fn take(
         &self,
-        step: &Step<'_>,
+        step: &DiskStep<'_>,
         act: &mut dyn FnMut() -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         if self.0.load(Ordering::SeqCst) <= 0 {
             return Err(std::io::Error::other("dead"));
         }
         NoWait.take(step, act)?;
-        if let Step::Rename { to, .. } = step
+        if let DiskStep::Rename { to, .. } = step
             && to.components().any(|part| part.as_os_str() == Room::Index.dir())
         {
             self.0.fetch_sub(1, Ordering::SeqCst);
@@ -279,8 +279,8 @@ fn what_a_dead_backup_left_of_a_pack_is_no_loss_when_it_is_damaged() {
     bench.assert_all_restore();
 }
 
-fn scrub_all(bench: &Bench, ledger: &Ledger) -> scrub::Outcome {
-    let options = scrub::Options {
+fn scrub_all(bench: &Bench, ledger: &Ledger) -> scrub::ScrubOutcome {
+    let options = scrub::ScrubOptions {
         budget: "100%".parse().unwrap(),
         rate: None,
         save_bytes: 20_000,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use pinstripe::ops::backup::{self, Options, Stream};
+use pinstripe::ops::backup::{self, BackupOptions, Stream};
 use pinstripe::walk::Exclude;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
@@ -11,12 +11,12 @@ use pinstripe_base::monitor::Counter;
 use crate::look::look;
 use crate::support::{Ledger, Site, limits, noise, restore, small_tree};
 
-fn options(site: &Site, names: &[&str]) -> Options {
+fn options(site: &Site, names: &[&str]) -> BackupOptions {
     let paths = names.iter().map(|name| site.source().join(name)).collect();
-    Options::new(paths, b"test", limits())
+    BackupOptions::new(paths, b"test", limits())
 }
 
-fn would_read(site: &Site, options: &Options) -> (Vec<(PathBuf, bool)>, Ledger) {
+fn would_read(site: &Site, options: &BackupOptions) -> (Vec<(PathBuf, bool)>, Ledger) {
     let (ledger, mut seen) = (Ledger::new(), Vec::new());
     backup::survey(&site.store(), options, &ledger.monitor, &mut |wanted| {
         let path = String::from_utf8(wanted.path.to_vec()).unwrap();
@@ -66,8 +66,10 @@ fn a_list_may_name_many_files_and_some_that_are_gone() {
     fs::write(source.join("d/many/not listed"), b"x").unwrap();
     paths.extend(["d/e", "d/e/short", "gone", "noise/below"].map(|name| source.join(name)));
     paths.reverse();
-    let list =
-        || Options { paths_are_a_list: true, ..Options::new(paths.clone(), b"test", limits()) };
+    let list = || BackupOptions {
+        paths_are_a_list: true,
+        ..BackupOptions::new(paths.clone(), b"test", limits())
+    };
     let ledger = Ledger::new();
     let snapshot = backup::run(&site.store(), list(), &ledger.monitor).unwrap();
     let losses = ledger.losses();
@@ -82,7 +84,7 @@ fn a_list_may_name_many_files_and_some_that_are_gone() {
     backup::run(&site.store(), list(), &ledger_again.monitor).unwrap();
     assert_eq!(ledger_again.get(Counter::UnchangedFiles), 301);
 
-    let none = Options { paths: vec![source.join("gone")], ..list() };
+    let none = BackupOptions { paths: vec![source.join("gone")], ..list() };
     let error = backup::run(&site.store(), none, &Ledger::new().monitor).unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound);
 }
@@ -96,7 +98,8 @@ fn a_path_that_vanished_is_a_loss_and_the_others_are_backed_up() {
     let paths = vec![source.join("d"), source.join("usb/photos"), source.join("noise")];
     let run = |paths: &[PathBuf]| {
         std::thread::sleep(std::time::Duration::from_millis(25));
-        let (options, ledger) = (Options::new(paths.to_vec(), b"test", limits()), Ledger::new());
+        let (options, ledger) =
+            (BackupOptions::new(paths.to_vec(), b"test", limits()), Ledger::new());
         let snapshot = backup::run(&site.store(), options, &ledger.monitor).unwrap();
         (snapshot, ledger)
     };
@@ -121,7 +124,7 @@ fn a_path_that_vanished_is_a_loss_and_the_others_are_backed_up() {
 
     for gone in [vec!["gone"], vec!["gone", "usb/no/more"]] {
         let paths = gone.into_iter().map(|name| source.join(name)).collect();
-        let options = Options::new(paths, b"test", limits());
+        let options = BackupOptions::new(paths, b"test", limits());
         let error = backup::run(&site.store(), options, &Ledger::new().monitor).unwrap_err();
         assert_eq!(error.kind(), Kind::NotFound, "{error}");
     }
@@ -136,7 +139,7 @@ fn what_is_too_much_for_a_snapshot_object_is_refused_before_anything_is_written(
         fs::write(&path, b"").unwrap();
         path
     });
-    let options = Options::new(paths.collect(), b"test", limits());
+    let options = BackupOptions::new(paths.collect(), b"test", limits());
     let before = site.image();
     let error = backup::run(&site.store(), options, &Ledger::new().monitor).unwrap_err();
     assert_eq!(error.kind(), Kind::Usage);
@@ -151,7 +154,8 @@ fn a_host_has_parents_of_its_own_and_tags_are_kept() {
     let first = site.save();
     let ledger = Ledger::new();
     let tags = vec!["daily".to_owned(), "before-upgrade".to_owned()];
-    let other = Options { host: b"other".to_vec(), tags: tags.clone(), ..options(&site, &[""]) };
+    let other =
+        BackupOptions { host: b"other".to_vec(), tags: tags.clone(), ..options(&site, &[""]) };
     let snapshot = backup::run(&site.store(), other, &ledger.monitor).unwrap();
     assert_eq!((snapshot.parent, &snapshot.tags), (None, &tags));
     assert_eq!(ledger.get(Counter::NewFiles), first.count("new_files").unwrap());
@@ -245,7 +249,7 @@ fn caches_come_back_as_empty_caches() {
     fs::write(source.join("cache/big"), noise(7, 50_000)).unwrap();
     let ledger = Ledger::new();
     let exclude = Exclude::default().with_caches();
-    let without = Options { exclude, ..options(&site, &[""]) };
+    let without = BackupOptions { exclude, ..options(&site, &[""]) };
     let snapshot = backup::run(&site.store(), without, &ledger.monitor).unwrap();
     // The directory's own times moved when the file was made in it.
     fs::remove_file(source.join("cache/big")).unwrap();

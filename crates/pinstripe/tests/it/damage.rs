@@ -15,7 +15,7 @@ use pinstripe::format::stripe_set::{FOOTER_BYTES, HEADER_BYTES};
 use pinstripe::member::{ExtentName, Room};
 use pinstripe::ops;
 use pinstripe::store::{Store, index};
-use pinstripe::stripe::{Layout, SetReader};
+use pinstripe::stripe::{SetLayout, SetReader};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;
@@ -66,7 +66,7 @@ impl Bench {
     }
 
     /// The stripe sets of a room with their layouts.
-    fn sets(&self, store: &Store, room: Room) -> Vec<(ExtentName, Layout)> {
+    fn sets(&self, store: &Store, room: Room) -> Vec<(ExtentName, SetLayout)> {
         let sets = index::sets_in(store, room).unwrap().into_keys();
         let open = |set: SetId| {
             let name = ExtentName::In(room, set.0);
@@ -76,7 +76,7 @@ impl Bench {
         sets.map(open).collect()
     }
 
-    fn pack_of(&self, store: &Store, kind: RecordKind) -> (SetId, Layout) {
+    fn pack_of(&self, store: &Store, kind: RecordKind) -> (SetId, SetLayout) {
         let holds = |name: &ExtentName| {
             let ExtentName::In(_, id) = name else { return false };
             let pack = index::read_pack_index(store, SetId(*id)).unwrap();
@@ -324,7 +324,7 @@ fn a_member_lost_whole_is_rebuilt_into_an_empty_directory() {
             // Into another place, of which the labels of all others then know.
             let to = site.path(&format!("new-{member}"));
             let replace = Some((member, to.clone()));
-            let options = ops::repair::Options { replace, limits: limits(), same_disk: true };
+            let options = ops::repair::RepairOptions { replace, limits: limits(), same_disk: true };
             let ledger = Ledger::new();
             let outcome = ops::repair::run(&mut site.store(), &options, &ledger.monitor).unwrap();
             ledger.assert_no_losses();
@@ -369,11 +369,11 @@ fn damage_in_a_short_row_is_found_beside_a_lost_member() {
     drop(store);
     fs::remove_dir_all(&site.members[3]).unwrap();
     let replace = Some((3, site.path("new")));
-    let options = ops::repair::Options { replace, limits: limits(), same_disk: true };
+    let options = ops::repair::RepairOptions { replace, limits: limits(), same_disk: true };
     let first = ops::repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
     assert!(first.repaired_extents > 0);
     // Nothing is left that could have been mended.
-    let options = ops::repair::Options { replace: None, limits: limits(), same_disk: true };
+    let options = ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
     let again = ops::repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
     assert_eq!(again.repaired_extents, 0, "{first:?} {again:?}");
 }

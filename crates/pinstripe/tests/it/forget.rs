@@ -1,12 +1,12 @@
 //! Forgetting by rules and by name, and taking that back, on a real store.
 
 use pinstripe::format::forgotten::Mark;
-use pinstripe::format::gc::{GcObject, Lists, Step};
+use pinstripe::format::gc::{DeletionStep, GcObject, Lists};
 use pinstripe::format::session::Work;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::{ExtentName, Room};
-use pinstripe::ops::forget::{self, Choice, Options};
-use pinstripe::retention::{Policy, Reason};
+use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
+use pinstripe::retention::{KeepReason, Policy};
 use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::{CondemnationId, SessionId};
@@ -24,12 +24,12 @@ fn site_with(snapshots: u64) -> (Site, Vec<Snapshot>) {
     (site, saved)
 }
 
-fn options(choice: Choice<'_>) -> Options<'_> {
-    Options { choice, dry_run: false, allow_empty: false }
+fn options(choice: ForgetChoice<'_>) -> ForgetOptions<'_> {
+    ForgetOptions { choice, dry_run: false, allow_empty: false }
 }
 
-fn by_rule(policy: &Policy) -> Choice<'_> {
-    Choice::Policy { policy, host: None, offset_seconds: 0, now: (i64::MAX, 0) }
+fn by_rule(policy: &Policy) -> ForgetChoice<'_> {
+    ForgetChoice::Policy { policy, host: None, offset_seconds: 0, now: (i64::MAX, 0) }
 }
 
 fn shown(store: &Store) -> Vec<Snapshot> {
@@ -38,7 +38,7 @@ fn shown(store: &Store) -> Vec<Snapshot> {
 
 fn forget_one(store: &Store, snapshot: &Snapshot) {
     let names = [snapshot.id.to_string()];
-    forget::run(store, &options(Choice::Named(&names)), &Ledger::new().monitor).unwrap();
+    forget::run(store, &options(ForgetChoice::Named(&names)), &Ledger::new().monitor).unwrap();
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn what_is_forgotten_is_not_shown_and_comes_back() {
     let policy = Policy { last: Some(1), ..Policy::default() };
     let verdicts = forget::run(&store, &options(by_rule(&policy)), &Ledger::new().monitor).unwrap();
     let stays: Vec<_> = verdicts.iter().map(|it| it.reasons.clone()).collect();
-    assert_eq!(stays, [vec![], vec![], vec![Reason::Last]]);
+    assert_eq!(stays, [vec![], vec![], vec![KeepReason::Last]]);
     assert_eq!(shown(&store), saved[2..]);
     assert_whole(&store);
     // Again: nothing is left to do.
@@ -81,7 +81,7 @@ fn a_dry_run_marks_nothing() {
     let before = site.image();
     let store = site.store();
     let policy = Policy { last: Some(1), ..Policy::default() };
-    let dry = Options { dry_run: true, ..options(by_rule(&policy)) };
+    let dry = ForgetOptions { dry_run: true, ..options(by_rule(&policy)) };
     let verdicts = forget::run(&store, &dry, &Ledger::new().monitor).unwrap();
     assert_eq!(verdicts.iter().filter(|it| it.stays()).count(), 1);
     assert!(site.image() == before);
@@ -97,16 +97,16 @@ fn nothing_left_is_refused() {
     let refused = forget::run(&store, &options(by_rule(&tags)), &monitor);
     assert_eq!(refused.err().unwrap().kind(), Kind::Refused);
     let names = saved.iter().map(|it| it.id.to_string()).collect::<Vec<_>>();
-    let refused = forget::run(&store, &options(Choice::Named(&names)), &monitor);
+    let refused = forget::run(&store, &options(ForgetChoice::Named(&names)), &monitor);
     assert_eq!(refused.err().unwrap().kind(), Kind::Refused);
     let none = Policy::default();
     let usage = forget::run(&store, &options(by_rule(&none)), &monitor);
     assert_eq!(usage.err().unwrap().kind(), Kind::Usage);
     let unknown = ["0123456789".to_owned()];
-    let unknown = forget::run(&store, &options(Choice::Named(&unknown)), &monitor);
+    let unknown = forget::run(&store, &options(ForgetChoice::Named(&unknown)), &monitor);
     assert_eq!(unknown.err().unwrap().kind(), Kind::NotFound);
     assert_eq!(shown(&store), saved);
-    let all = Options { allow_empty: true, ..options(by_rule(&tags)) };
+    let all = ForgetOptions { allow_empty: true, ..options(by_rule(&tags)) };
     forget::run(&store, &all, &monitor).unwrap();
     assert_eq!(shown(&store), []);
 }
@@ -185,8 +185,8 @@ fn what_gc_is_deleting_does_not_come_back() {
         name
     };
     let name = saved[0].id.to_string();
-    put(Step::Condemned(lists.clone()));
-    let reaping = put(Step::Reaping(lists.clone()));
+    put(DeletionStep::Condemned(lists.clone()));
+    let reaping = put(DeletionStep::Reaping(lists.clone()));
     let late = forget::undelete(&store, &name, &Ledger::new().monitor).unwrap_err();
     assert_eq!(late.kind(), Kind::NotFound);
     assert!(late.to_string().contains("being deleted"), "{late}");
@@ -195,7 +195,7 @@ fn what_gc_is_deleting_does_not_come_back() {
         assert_eq!(member.list(Room::Sessions).unwrap(), [], "a session that failed is gone");
     }
     forget::undelete(&store, &name, &Ledger::new().monitor).unwrap();
-    put(Step::Tombstone(lists));
+    put(DeletionStep::Tombstone(lists));
     assert_eq!(shown(&store), saved[1..], "what is deleted is not believed when it turns up");
 }
 

@@ -12,9 +12,9 @@ use pinstripe::fault::PowerCut;
 use pinstripe::format::entry::Content;
 use pinstripe::format::session::Work;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{ExtentName, Room, Step, Steps};
-use pinstripe::ops::forget::{self, Choice};
-use pinstripe::ops::gc::{self, Outcome};
+use pinstripe::member::{DiskStep, ExtentName, Room, Steps};
+use pinstripe::ops::forget::{self, ForgetChoice};
+use pinstripe::ops::gc::{self, GcOutcome};
 use pinstripe::store::index::Index;
 use pinstripe::store::packs::{ChunkReader, PackReader};
 use pinstripe::store::tree::TreeReader;
@@ -27,13 +27,13 @@ use crate::support::{
     small_tree,
 };
 
-pub fn options() -> gc::Options {
+pub fn options() -> gc::GcOptions {
     let wait = Duration::from_millis(300);
-    gc::Options { max_waste: 0.1, dry_run: false, wait, limits: limits() }
+    gc::GcOptions { max_waste: 0.1, dry_run: false, wait, limits: limits() }
 }
 
 #[track_caller]
-fn collect(store: &Store) -> Outcome {
+fn collect(store: &Store) -> GcOutcome {
     let ledger = Ledger::new();
     let outcome = gc::run(store, &options(), &ledger.monitor).unwrap();
     ledger.assert_clean();
@@ -42,8 +42,11 @@ fn collect(store: &Store) -> Outcome {
 
 pub fn forget_one(store: &Store, snapshot: &Snapshot) {
     let names = [snapshot.id.to_string()];
-    let options =
-        forget::Options { choice: Choice::Named(&names), dry_run: false, allow_empty: true };
+    let options = forget::ForgetOptions {
+        choice: ForgetChoice::Named(&names),
+        dry_run: false,
+        allow_empty: true,
+    };
     forget::run(store, &options, &Ledger::new().monitor).unwrap();
 }
 
@@ -71,7 +74,7 @@ fn a_store_in_which_nothing_was_forgotten_stays_as_it_is() {
     let site = Site::new(4, 1);
     let [_, _, (last, tree)] = three(&site);
     let before = names(&site.store(), Room::Packs);
-    let dry = gc::Options { dry_run: true, max_waste: 1.0, ..options() };
+    let dry = gc::GcOptions { dry_run: true, max_waste: 1.0, ..options() };
     let image = site.image();
     let would = gc::run(&site.store(), &dry, &Ledger::new().monitor).unwrap();
     assert!(site.image() == image);
@@ -93,7 +96,7 @@ fn what_only_forgotten_snapshots_need_is_deleted() {
         let store = site.store();
         forget_one(&store, &first);
         let before = bytes(&store);
-        let dry = gc::Options { dry_run: true, ..options() };
+        let dry = gc::GcOptions { dry_run: true, ..options() };
         let would = gc::run(&store, &dry, &Ledger::new().monitor).unwrap();
         let done = collect(&store);
         assert_eq!(done.deleted_snapshots, 1);
@@ -149,7 +152,7 @@ fn nothing_is_written_anew_when_waste_is_allowed() {
     let site = Site::new(3, 1);
     let [(first, _), ..] = three(&site);
     forget_one(&site.store(), &first);
-    let waste = gc::Options { max_waste: 1.0, ..options() };
+    let waste = gc::GcOptions { max_waste: 1.0, ..options() };
     let done = gc::run(&site.store(), &waste, &Ledger::new().monitor).unwrap();
     assert_eq!((done.repacked_packs, done.deleted_snapshots), (0, 1));
     assert!(done.waste_bytes > 0);
@@ -250,7 +253,7 @@ fn a_member_that_was_away_brings_nothing_back() {
 }
 
 /// As [`collect`], where warnings are in order.
-pub fn collect_with(store: &Store) -> Outcome {
+pub fn collect_with(store: &Store) -> GcOutcome {
     let ledger = Ledger::new();
     let outcome = gc::run(store, &options(), &ledger.monitor).unwrap();
     ledger.assert_no_losses();
@@ -362,7 +365,7 @@ fn a_pack_that_cannot_be_read_goes_when_its_copies_are_moved() {
     }
     [first, second].iter().for_each(|snapshot| forget_one(&site.store(), snapshot));
     let ledger = Ledger::new();
-    let options = gc::Options { max_waste: 0.0, ..options() };
+    let options = gc::GcOptions { max_waste: 0.0, ..options() };
     let done = gc::run(&site.store(), &options, &ledger.monitor).unwrap();
     ledger.assert_no_losses();
     assert!(done.repacked_packs > 0, "{done:?}");
@@ -459,7 +462,7 @@ impl Bench {
         Bench { site, image, forgotten, kept }
     }
 
-    fn run(&self, steps: Arc<dyn Steps>) -> pinstripe_base::error::Result<Outcome> {
+    fn run(&self, steps: Arc<dyn Steps>) -> pinstripe_base::error::Result<GcOutcome> {
         let store = self.site.open_doomed(0, "", steps)?;
         gc::run(&store, &options(), &Ledger::new().monitor)
     }
@@ -563,7 +566,7 @@ fn backups_and_gcs_at_once_lose_nothing() {
     let collect = || {
         let (mut deleted, wait) = (0, Duration::from_secs(60));
         while done.load(Ordering::SeqCst) < WRITERS {
-            let options = gc::Options { wait, ..options() };
+            let options = gc::GcOptions { wait, ..options() };
             match gc::run(&site.store(), &options, &Ledger::new().monitor) {
                 Ok(outcome) => deleted += outcome.deleted_packs,
                 Err(error) => assert_eq!(error.kind(), Kind::Busy, "{error}"),
@@ -604,7 +607,7 @@ fn whoever_reads_while_gc_runs_finds_what_was_moved() {
     // Some readers are open already.
     ChunkReader::new(&packs, &index).read(&second.root.id).unwrap();
     forget_one(&site.store(), &first);
-    let all = gc::Options { max_waste: 0.0, ..options() };
+    let all = gc::GcOptions { max_waste: 0.0, ..options() };
     let done = gc::run(&site.store(), &all, &Ledger::new().monitor).unwrap();
     assert!(done.repacked_packs > 0 && before.len() as u64 > done.repacked_packs);
     let mut tree = TreeReader::new(ChunkReader::new(&packs, &index), &second.root, b"").unwrap();
@@ -632,10 +635,10 @@ struct Gate {
 impl Steps for Gate {
     fn take(
         &self,
-        step: &Step<'_>,
+        step: &DiskStep<'_>,
         act: &mut dyn FnMut() -> std::io::Result<()>,
     ) -> std::io::Result<()> {
-        if let Step::Rename { to, .. } = step
+        if let DiskStep::Rename { to, .. } = step
             && to.components().any(|part| part.as_os_str() == self.room.dir())
             && self.is_met.fetch_add(1, Ordering::SeqCst) == 0
         {
@@ -666,7 +669,7 @@ fn what_another_gc_deleted_meanwhile_is_counted_on_no_more() {
         forget_one(&site.store(), &first);
         let run = |steps: &Arc<dyn Steps>, max_waste: f64| {
             let store = site.open(0, "", Arc::clone(steps)).unwrap();
-            gc::run(&store, &gc::Options { max_waste, ..options() }, &Ledger::new().monitor)
+            gc::run(&store, &gc::GcOptions { max_waste, ..options() }, &Ledger::new().monitor)
         };
         let ((one, one_met, one_goes), (two, two_met, two_goes)) = (gate(Room::Gc), gate(Room::Gc));
         let long = Duration::from_secs(60);

@@ -190,7 +190,7 @@ fn what_was_deleted_in_one_half_stays_deleted() {
     forget_one(&store, &halves.saved[0].0);
     forget_one(&store, &halves.saved[1].0);
     let all =
-        gc::Options { max_waste: 0.0, dry_run: false, wait: Duration::ZERO, limits: limits() };
+        gc::GcOptions { max_waste: 0.0, dry_run: false, wait: Duration::ZERO, limits: limits() };
     gc::run(&store, &all, &Ledger::new().monitor).unwrap();
     assert!(store.list(Room::Packs).unwrap().is_empty());
     drop(store);

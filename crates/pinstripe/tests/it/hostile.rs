@@ -8,10 +8,10 @@ use pinstripe::format::snapshot::Snapshot;
 use pinstripe::format::tree::compare_paths;
 use pinstripe::member::ExtentName;
 use pinstripe::pipeline::abort::Abort;
-use pinstripe::pipeline::fleet::Fleet;
+use pinstripe::pipeline::fleet::MemberWriters;
 use pinstripe::pipeline::pack::{self, FinishedRecord, Laying, ToPacker};
 use pinstripe::pipeline::publish::Publisher;
-use pinstripe::pipeline::spare::Spare;
+use pinstripe::pipeline::spare::ScratchPool;
 use pinstripe::seal::Sealer;
 use pinstripe::store::Store;
 use pinstripe::store::index::Index;
@@ -103,7 +103,7 @@ impl<'a> Forge<'a> {
         };
         let (abort, monitor) = (Abort::default(), Monitor::default());
         std::thread::scope(|scope| {
-            let fleet = Fleet::start(scope, store, 16, &abort, &monitor);
+            let fleet = MemberWriters::start(scope, store, 16, &abort, &monitor);
             let (sender, records) = crossbeam_channel::unbounded();
             self.records
                 .into_iter()
@@ -113,7 +113,7 @@ impl<'a> Forge<'a> {
             let sealer = &self.sealer;
             let publisher =
                 Publisher::new(store, &index, sealer, &claims, &fleet, &monitor, usize::MAX);
-            pack::run(&records, &publisher, Laying::Striped, &Spare::default()).unwrap();
+            pack::run(&records, &publisher, Laying::Striped, &ScratchPool::default()).unwrap();
             publisher.publish().unwrap();
             fleet.put(ExtentName::snapshot(snapshot.id), self.sealer.snapshot(&snapshot).unwrap());
             fleet.barrier().unwrap();

@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use pinstripe::format::envelope;
 use pinstripe::format::forgotten::Mark;
-use pinstripe::format::gc::{GcObject, Lists, Step};
+use pinstripe::format::gc::{DeletionStep, GcObject, Lists};
 use pinstripe::format::key_ring::{KeyRing, KeySlot};
 use pinstripe::format::keys::Keys;
 use pinstripe::format::label::{Encryption, Format, Label, StoreConfig};
 use pinstripe::format::removed_slot::RemovedSlot;
 use pinstripe::format::scrub::ScrubState;
 use pinstripe::format::session::{Process, Session, Work};
-use pinstripe::format::snapshot::{self, Content, Snapshot};
+use pinstripe::format::snapshot::{self, Snapshot, SnapshotContent};
 use pinstripe::format::stripe_set::{FOOTER_BYTES, Footer, Trailer};
 use pinstripe::member::{ExtentName, Room};
-use pinstripe::ops::forget::{Choice, Options};
+use pinstripe::ops::forget::{ForgetChoice, ForgetOptions};
 use pinstripe::ops::{self, gc, scrub};
 use pinstripe::seal::{Credential, NewSlot, RootKey, Voucher};
 use pinstripe::store::{Store, index};
@@ -132,13 +132,14 @@ impl World {
 
 fn forget(site: &Site, snapshot: &Snapshot) {
     let names = [snapshot.id.to_string()];
-    let options = Options { choice: Choice::Named(&names), dry_run: false, allow_empty: false };
+    let options =
+        ForgetOptions { choice: ForgetChoice::Named(&names), dry_run: false, allow_empty: false };
     ops::forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
 }
 
-fn collect(site: &Site, through: usize) -> pinstripe_base::error::Result<gc::Outcome> {
+fn collect(site: &Site, through: usize) -> pinstripe_base::error::Result<gc::GcOutcome> {
     let options =
-        gc::Options { max_waste: 0.0, dry_run: false, wait: Duration::ZERO, limits: limits() };
+        gc::GcOptions { max_waste: 0.0, dry_run: false, wait: Duration::ZERO, limits: limits() };
     gc::run(&site.store_through(through), &options, &Ledger::new().monitor)
 }
 
@@ -183,7 +184,7 @@ impl World {
                 self.collected += 1;
             }
             Verb::Scrub => {
-                let options = scrub::Options {
+                let options = scrub::ScrubOptions {
                     budget: scrub::Budget::default(),
                     rate: None,
                     save_bytes: scrub::SAVE_BYTES_DEFAULT,
@@ -194,7 +195,7 @@ impl World {
             }
             Verb::LockedRepair if self.site.sealed => {
                 let options =
-                    ops::repair::Options { replace: None, limits: limits(), same_disk: true };
+                    ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
                 let mut store = self.site.locked_store_through(honest);
                 ops::repair::run(&mut store, &options, &ledger.monitor)?;
             }
@@ -233,7 +234,7 @@ fn everything(world: &World) -> Lists {
     Lists { packs, snapshots, abandoned: Vec::new() }
 }
 
-fn step(world: &World, step: Step) -> GcObject {
+fn step(world: &World, step: DeletionStep) -> GcObject {
     GcObject {
         store: world.config().store,
         condemnation: CondemnationId([6; 16]),
@@ -322,12 +323,12 @@ impl Attack {
                 }
             }
             Attack::Tombstone => {
-                let object = step(world, Step::Tombstone(everything(world)));
+                let object = step(world, DeletionStep::Tombstone(everything(world)));
                 plant(in_gc(&object), &object.encode());
             }
             Attack::DeadCollector => {
                 let lists = everything(world);
-                for made in [Step::Condemned(lists.clone()), Step::Reaping(lists)] {
+                for made in [DeletionStep::Condemned(lists.clone()), DeletionStep::Reaping(lists)] {
                     let object = step(world, made);
                     plant(in_gc(&object), &object.encode());
                 }
@@ -335,7 +336,7 @@ impl Attack {
             Attack::Acks => {
                 let sessions = world.store().names(Room::Sessions, REACH).unwrap();
                 for session in sessions.into_iter().map(SessionId).chain([SessionId([5; 16])]) {
-                    let object = step(world, Step::Ack { session, packs: Vec::new() });
+                    let object = step(world, DeletionStep::Ack { session, packs: Vec::new() });
                     plant(in_gc(&object), &object.encode());
                 }
             }
@@ -370,7 +371,9 @@ impl Attack {
                     let bytes = fs::read(from).unwrap();
                     world.plant(to, &bytes);
                     // Then only the seal knows the name.
-                    if let Content::Sealed(seal, blob) = snapshot::parse(&bytes).unwrap().content {
+                    if let SnapshotContent::Sealed(seal, blob) =
+                        snapshot::parse(&bytes).unwrap().content
+                    {
                         let id = SnapshotId([number as u8 + 101; 16]);
                         let renamed = snapshot::frame_sealed(store, id, seal, blob);
                         world.plant(ExtentName::snapshot(id), &renamed);
@@ -399,7 +402,7 @@ impl Attack {
     }
 }
 
-const REACH: pinstripe::store::objects::Reach = pinstripe::store::objects::Reach::Backup;
+const REACH: pinstripe::store::objects::Quorum = pinstripe::store::objects::Quorum::Backup;
 
 impl World {
     /// Labels that say something else than the honest ones.

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use pinstripe::format::meta::{FileKind, Metadata, Time};
 use pinstripe::ops::preview::{self, Act, Preview};
-use pinstripe::ops::restore::{Delete, Manner, Options, mark_of, run_with};
-use pinstripe::pipeline::restore::{Filter, Owners, Reuse};
+use pinstripe::ops::restore::{Delete, RestoreOptions, mark_of, run};
+use pinstripe::pipeline::restore::{Owners, PathFilter, Reuse};
 use pinstripe::sink::{Rules, TreeSink};
 use pinstripe::walk::Exclude;
 use pinstripe_base::error::{Kind, Result};
@@ -20,12 +20,15 @@ use proptest::prelude::*;
 use crate::look::{assert_same, look, stamps};
 use crate::support::{Ledger, Site, limits, noise, small_tree};
 
-fn options<'a>(path: &'a [u8], to: &'a Path) -> Options<'a> {
-    Options { snapshot: "latest", path, to, overwrite: false, verify: false, limits: limits() }
+type Manner = RestoreOptions<'static>;
+
+/// The options of a restore whose path and target come later.
+fn plain() -> Manner {
+    RestoreOptions::new("latest", b"", Path::new(""), limits())
 }
 
 fn by_time() -> Manner {
-    Manner { reuse: Some(Reuse::ByTime), ..Manner::default() }
+    Manner { reuse: Some(Reuse::ByTime), ..plain() }
 }
 
 fn deleting() -> Manner {
@@ -35,17 +38,19 @@ fn deleting() -> Manner {
 /// Restores the source tree of the latest snapshot onto `to`.
 fn onto(site: &Site, to: &Path, manner: &Manner) -> Result<Ledger> {
     let (ledger, source) = (Ledger::new(), site.source());
-    let options = options(source.as_os_str().as_bytes(), to);
-    run_with(&site.store(), &options, manner, &ledger.monitor)?;
+    let path = source.as_os_str().as_bytes();
+    let options = RestoreOptions { path, to, ..manner.clone() };
+    run(&site.store(), &options, &ledger.monitor)?;
     Ok(ledger)
 }
 
 fn preview(site: &Site, to: &Path, manner: &Manner) -> (Preview, Vec<(Act, String, u64)>) {
     let (ledger, source) = (Ledger::new(), site.source());
-    let options = options(source.as_os_str().as_bytes(), to);
+    let path = source.as_os_str().as_bytes();
+    let options = RestoreOptions { path, to, ..manner.clone() };
     let mut seen = Vec::new();
     let (_, found) =
-        preview::run(&site.store(), &options, manner, &ledger.monitor, &mut |act, place, bytes| {
+        preview::run(&site.store(), &options, &ledger.monitor, &mut |act, place, bytes| {
             let below = place.strip_prefix(to).unwrap_or(&place).to_string_lossy().into_owned();
             seen.push((act, below, bytes));
             Ok(())
@@ -61,7 +66,7 @@ fn what_is_as_it_should_be_is_not_touched() {
     small_tree(&site.source(), 1);
     site.save();
     let before = (look(&site.source()), stamps(&site.source()));
-    for manner in [by_time(), Manner { reuse: Some(Reuse::ByContent), ..Manner::default() }] {
+    for manner in [by_time(), Manner { reuse: Some(Reuse::ByContent), ..plain() }] {
         let ledger = onto(&site, &site.source(), &manner).unwrap();
         ledger.assert_clean();
         assert_eq!(ledger.get(Counter::RestoredBytes), 0);
@@ -108,7 +113,7 @@ fn a_change_that_hides_behind_its_time_is_found_by_content() {
     file.set_modified(mtime).unwrap();
     onto(&site, &site.source(), &by_time()).unwrap().assert_clean();
     assert_ne!(look(&site.source()), wanted, "size and time are believed");
-    let by_content = Manner { reuse: Some(Reuse::ByContent), ..Manner::default() };
+    let by_content = Manner { reuse: Some(Reuse::ByContent), ..plain() };
     onto(&site, &site.source(), &by_content).unwrap().assert_clean();
     assert_same(&wanted, &look(&site.source()));
 }
@@ -166,7 +171,7 @@ fn a_wrong_target_is_not_emptied() {
     let refused = onto(&site, &to, &deleting()).map(drop).unwrap_err();
     assert_eq!(refused.kind(), Kind::Refused);
     assert_eq!(look(&to), before);
-    let filter = Filter { include: None, exclude: Some(Exclude::new(["*.o"]).unwrap()) };
+    let filter = PathFilter { include: None, exclude: Some(Exclude::new(["*.o"]).unwrap()) };
     let refused = onto(&site, &to, &Manner { filter, ..deleting() }).map(drop).unwrap_err();
     assert_eq!(refused.kind(), Kind::Usage);
     let whatever = Manner { delete: Some(Delete::Whatever), ..by_time() };
@@ -225,8 +230,8 @@ fn everything_returns_to_its_own_place() {
     let full = Manner { full_paths: true, ..deleting() };
     let ledger = Ledger::new();
     let root = Path::new("/");
-    let options = options(path.as_os_str().as_bytes(), root);
-    run_with(&site.store(), &options, &full, &ledger.monitor).unwrap();
+    let options = RestoreOptions { path: path.as_os_str().as_bytes(), to: root, ..full };
+    run(&site.store(), &options, &ledger.monitor).unwrap();
     ledger.assert_clean();
     assert_same(&wanted, &look(&site.source()));
 }
@@ -240,8 +245,8 @@ fn patterns_choose_what_comes_back() {
         let to = site.target();
         let read =
             |patterns: &[&str]| (!patterns.is_empty()).then(|| Exclude::new(patterns).unwrap());
-        let filter = Filter { include: read(include), exclude: read(exclude) };
-        onto(&site, &to, &Manner { filter, ..Manner::default() }).unwrap().assert_clean();
+        let filter = PathFilter { include: read(include), exclude: read(exclude) };
+        onto(&site, &to, &Manner { filter, ..plain() }).unwrap().assert_clean();
         let found = look(&to).into_keys().map(|path| String::from_utf8(path).unwrap());
         found.filter(|path| !path.is_empty()).collect::<Vec<_>>()
     };
@@ -265,7 +270,7 @@ fn owners_are_mapped_or_left() {
     site.save();
     let restored = |owners: Owners| {
         let to = site.target();
-        onto(&site, &to, &Manner { owners, ..Manner::default() }).unwrap().assert_clean();
+        onto(&site, &to, &Manner { owners, ..plain() }).unwrap().assert_clean();
         let stat = fs::metadata(to.join("d/text")).unwrap();
         (stat.uid(), stat.gid(), stat.mode() & 0o7777)
     };
@@ -334,7 +339,7 @@ fn a_restore_that_was_cut_off_is_known_and_gone_on_with() {
     std::mem::forget(half);
     assert_eq!(fs::metadata(to.join("noise")).unwrap().len(), stat.len());
 
-    let refused = onto(&site, &to, &Manner::default()).map(drop).unwrap_err();
+    let refused = onto(&site, &to, &plain()).map(drop).unwrap_err();
     assert_eq!(refused.kind(), Kind::Refused);
     assert!(refused.to_string().contains("cut off"), "{refused}");
     // Another snapshot's restore does not say that this one is complete.
@@ -346,8 +351,8 @@ fn a_restore_that_was_cut_off_is_known_and_gone_on_with() {
     let ledger = Ledger::new();
     let path = source.as_os_str().as_bytes();
     let name = snapshot.id.to_string();
-    let options = Options { snapshot: &name, ..options(path, &to) };
-    run_with(&site.store(), &options, &by_time(), &ledger.monitor).unwrap();
+    let options = RestoreOptions { snapshot: &name, path, to: &to, ..by_time() };
+    run(&site.store(), &options, &ledger.monitor).unwrap();
     ledger.assert_clean();
     assert_eq!(marks(), 0);
     assert_same(&wanted, &look(&to));
@@ -406,7 +411,7 @@ proptest! {
             };
         }
         let reuse = Some(if checksum { Reuse::ByContent } else { Reuse::ByTime });
-        let manner = Manner { reuse, delete: Some(Delete::Whatever), ..Manner::default() };
+        let manner = Manner { reuse, delete: Some(Delete::Whatever), ..plain() };
         let ledger = onto(&site, &site.source(), &manner).unwrap();
         ledger.assert_clean();
         assert_same(&wanted, &look(&site.source()));

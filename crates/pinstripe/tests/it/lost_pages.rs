@@ -92,9 +92,8 @@ fn restore_all(
     to: &Path,
     ledger: &Ledger,
 ) -> pinstripe_base::error::Result<Snapshot> {
-    let (overwrite, verify) = (false, true);
-    let options =
-        ops::restore::Options { snapshot: "latest", path, to, overwrite, verify, limits: limits() };
+    let plain = ops::restore::RestoreOptions::new("latest", path, to, limits());
+    let options = ops::restore::RestoreOptions { verify: true, ..plain };
     ops::restore::run(store, &options, &ledger.monitor)
 }
 
@@ -217,10 +216,14 @@ fn a_path_is_not_found_only_where_nothing_is_lost() {
         let restored = restore_all(&store, path, &to, &monitor).map(drop);
         let files = [("latest".to_owned(), path.to_vec())];
         let options =
-            ops::cat::Options { files: &files, offset: 0, length: None, limits: limits() };
+            ops::cat::CatOptions { files: &files, offset: 0, length: None, limits: limits() };
         let shown = ops::cat::run(&store, &options, &Ledger::new().monitor, &mut |_| Ok(()));
-        let options =
-            ops::dump::Options { snapshot: "latest", path, fill_holes: false, limits: limits() };
+        let options = ops::dump::DumpOptions {
+            snapshot: "latest",
+            path,
+            fill_holes: false,
+            limits: limits(),
+        };
         let dumped = ops::dump::run(&store, &options, &Ledger::new().monitor, &mut |_| Ok(()));
         [restored, shown, dumped.map(drop)].map(|ended| ended.unwrap_err().kind())
     };
@@ -421,7 +424,7 @@ fn a_member_lost_without_parity_costs_no_page() {
 
 #[test]
 fn gc_keeps_both_copies_of_pages_and_makes_those_that_lack() {
-    let options = gc::Options {
+    let options = gc::GcOptions {
         max_waste: 0.0,
         dry_run: false,
         wait: std::time::Duration::from_secs(20),

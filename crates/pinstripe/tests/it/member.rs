@@ -10,7 +10,7 @@ use pinstripe::format::label::MemberState;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops::gc;
-use pinstripe::ops::member::{self, Added, Rebalanced, Removed, Replaced};
+use pinstripe::ops::member::{self, Added, Rebalanced, RemoveOutcome, Replaced};
 use pinstripe::store::Store;
 use pinstripe_base::error::{Kind, Result};
 
@@ -23,7 +23,7 @@ fn add(store: &mut Store, place: &Path) -> Result<Added> {
     member::add(store, place, true, &Ledger::new().monitor)
 }
 
-fn remove(store: &mut Store, number: usize) -> Result<Removed> {
+fn remove(store: &mut Store, number: usize) -> Result<RemoveOutcome> {
     member::remove(store, number, &limits(), &Ledger::new().monitor)
 }
 
@@ -318,7 +318,7 @@ fn rebalance_spreads_what_is_there_and_a_dry_run_only_says_so() {
     }
     pinstripe::ops::repair::run(
         &mut bench.site.store(),
-        &pinstripe::ops::repair::Options { replace: None, limits: limits(), same_disk: true },
+        &pinstripe::ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true },
         &Ledger::new().monitor,
     )
     .unwrap();
@@ -530,7 +530,11 @@ fn only_one_process_moves_extents_at_a_time() {
         store.claim().err(),
         pinstripe::ops::repair::run(
             &mut store,
-            &pinstripe::ops::repair::Options { replace: None, limits: limits(), same_disk: true },
+            &pinstripe::ops::repair::RepairOptions {
+                replace: None,
+                limits: limits(),
+                same_disk: true,
+            },
             &Ledger::new().monitor,
         )
         .err(),

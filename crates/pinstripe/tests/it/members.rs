@@ -67,8 +67,11 @@ fn a_member_that_was_replaced_and_comes_back_is_not_taken() {
     let (snapshot, tree) = (site.save(), look(&site.source()));
     let (aside, new) = (site.path("aside"), site.path("new"));
     fs::rename(&site.members[1], &aside).unwrap();
-    let options =
-        ops::repair::Options { replace: Some((1, new.clone())), limits: limits(), same_disk: true };
+    let options = ops::repair::RepairOptions {
+        replace: Some((1, new.clone())),
+        limits: limits(),
+        same_disk: true,
+    };
     let ledger = Ledger::new();
     let outcome = ops::repair::run(&mut site.store(), &options, &ledger.monitor).unwrap();
     ledger.assert_no_losses();
@@ -91,8 +94,11 @@ fn replaced() -> (Site, PathBuf) {
     site.save();
     fs::rename(&site.members[1], site.path("aside")).unwrap();
     let new = site.path("new");
-    let options =
-        ops::repair::Options { replace: Some((1, new.clone())), limits: limits(), same_disk: true };
+    let options = ops::repair::RepairOptions {
+        replace: Some((1, new.clone())),
+        limits: limits(),
+        same_disk: true,
+    };
     ops::repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
     site.members[1] = new.clone();
     (site, new)
@@ -105,8 +111,8 @@ fn lose_extents(member: &Path) {
     }
 }
 
-fn scrub(store: &Store) -> ops::scrub::Outcome {
-    let options = ops::scrub::Options {
+fn scrub(store: &Store) -> ops::scrub::ScrubOutcome {
+    let options = ops::scrub::ScrubOptions {
         budget: ops::scrub::Budget::default(),
         rate: None,
         save_bytes: u64::MAX,

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use pinstripe::fault::PowerCut;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{ExtentName, Room, Step, Steps};
-use pinstripe::ops::backup::{self, Interval, Options};
+use pinstripe::member::{DiskStep, ExtentName, Room, Steps};
+use pinstripe::ops::backup::{self, BackupOptions, Interval};
 use pinstripe::store::{Store, checkpoints};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
@@ -32,10 +32,10 @@ fn plant(source: &Path, seed: u64) {
     }
 }
 
-fn options(site: &Site) -> Options {
+fn options(site: &Site) -> BackupOptions {
     std::thread::sleep(Duration::from_millis(25));
-    let options = Options::new(vec![site.source()], b"test", limits());
-    Options { checkpoints: Some(ALWAYS), ..options }
+    let options = BackupOptions::new(vec![site.source()], b"test", limits());
+    BackupOptions { checkpoints: Some(ALWAYS), ..options }
 }
 
 fn back_up(store: &Store, site: &Site, ledger: &Ledger) -> Result<Snapshot> {
@@ -118,7 +118,7 @@ impl OffBehind {
 impl Steps for OffBehind {
     fn take(
         &self,
-        step: &Step<'_>,
+        step: &DiskStep<'_>,
         act: &mut dyn FnMut() -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         let mut left = self.left.lock().unwrap();
@@ -126,7 +126,7 @@ impl Steps for OffBehind {
             left.1 = left.1.checked_sub(1).ok_or_else(|| std::io::Error::other("off"))?;
         }
         self.books.take(step, act)?;
-        if let Step::SyncDirectory(path) = step
+        if let DiskStep::SyncDirectory(path) = step
             && path.ends_with("checkpoints")
         {
             left.0.insert(path.to_path_buf());
@@ -145,8 +145,10 @@ fn checkpoints_beside_the_pipeline_hold_the_same() {
         });
     };
     plant(0);
-    let beside =
-        || Options { checkpoints: Some(Interval { waits: false, ..ALWAYS }), ..options(&site) };
+    let beside = || BackupOptions {
+        checkpoints: Some(Interval { waits: false, ..ALWAYS }),
+        ..options(&site)
+    };
     let image = site.image();
     for steps in [0, 1, 7, 30, 100] {
         site.put_image(&image);
@@ -176,7 +178,7 @@ struct StopAfter(AtomicU64, Arc<AtomicBool>);
 impl Steps for StopAfter {
     fn take(
         &self,
-        step: &Step<'_>,
+        step: &DiskStep<'_>,
         act: &mut dyn FnMut() -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -193,7 +195,7 @@ fn a_stopped_backup_leaves_a_checkpoint_and_says_so() {
     let stop = Arc::new(AtomicBool::new(true));
     let store = site.store();
     // Stopped before the first entry: an empty tree is a checkpoint too.
-    let stopped = Options { stop: Arc::clone(&stop), ..options(&site) };
+    let stopped = BackupOptions { stop: Arc::clone(&stop), ..options(&site) };
     let error = backup::run(&store, stopped, &Ledger::new().monitor).unwrap_err();
     assert_eq!(error.kind(), Kind::Interrupted);
     assert!(error.advice_text().unwrap().contains("run the same command again"));
@@ -209,7 +211,7 @@ fn a_stopped_backup_leaves_a_checkpoint_and_says_so() {
         let stop = Arc::new(AtomicBool::new(false));
         let hook = StopAfter(AtomicU64::new(steps), Arc::clone(&stop));
         let store = site.open(0, "", Arc::new(hook)).unwrap();
-        let options = Options { stop, ..options(&site) };
+        let options = BackupOptions { stop, ..options(&site) };
         match backup::run(&store, options, &Ledger::new().monitor) {
             Err(error) => assert_eq!(error.kind(), Kind::Interrupted, "{error}"),
             Ok(_) => break,
@@ -237,7 +239,7 @@ fn what_changed_since_the_checkpoint_is_read_and_others_have_none_of_it() {
     let done = files_done(&site.store(), &site);
     assert!((1..FILES).contains(&done), "{done}");
     let ledger = Ledger::new();
-    let other = Options { host: b"other".to_vec(), ..options(&site) };
+    let other = BackupOptions { host: b"other".to_vec(), ..options(&site) };
     backup::run(&site.store(), other, &ledger.monitor).unwrap();
     assert_eq!(ledger.get(Counter::ReadBytes), FILES * FILE_BYTES, "another host's is its own");
     assert_eq!(files_done(&site.store(), &site), done, "and stays");
@@ -253,7 +255,7 @@ fn a_damaged_checkpoint_costs_time_and_nothing_else() {
     let site = Site::new(2, 1);
     plant(&site.source(), 5);
     let stop = Arc::new(AtomicBool::new(true));
-    let stopped = Options { stop, ..options(&site) };
+    let stopped = BackupOptions { stop, ..options(&site) };
     backup::run(&site.store(), stopped, &Ledger::new().monitor).unwrap_err();
     let store = site.store();
     let (name, _) = checkpoints::load(&store, &Ledger::new().monitor).unwrap().remove(0);

@@ -10,7 +10,7 @@ use pinstripe::fault::PowerCut;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::format::stripe_set::HEADER_BYTES;
 use pinstripe::member::{ExtentName, Room, Steps};
-use pinstripe::ops::scrub::{self, Budget, Fate, Finding, Outcome};
+use pinstripe::ops::scrub::{self, Budget, Fate, Finding, ScrubOutcome};
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
@@ -60,23 +60,23 @@ impl Bench {
     }
 }
 
-fn options(budget: &str) -> scrub::Options {
+fn options(budget: &str) -> scrub::ScrubOptions {
     let budget = if budget.is_empty() { Budget::default() } else { budget.parse().unwrap() };
-    scrub::Options { budget, rate: None, save_bytes: u64::MAX, limits: limits() }
+    scrub::ScrubOptions { budget, rate: None, save_bytes: u64::MAX, limits: limits() }
 }
 
 fn try_scrub(
     store: &Store,
-    options: &scrub::Options,
+    options: &scrub::ScrubOptions,
     ledger: &Ledger,
-) -> Result<(Outcome, Vec<Finding>)> {
+) -> Result<(ScrubOutcome, Vec<Finding>)> {
     let findings = Mutex::new(Vec::new());
     let report = |finding: &Finding| findings.lock().unwrap().push(finding.clone());
     let outcome = scrub::run(store, options, &ledger.monitor, &report)?;
     Ok((outcome, findings.into_inner().unwrap()))
 }
 
-fn scrub(store: &Store, budget: &str, ledger: &Ledger) -> (Outcome, Vec<Finding>) {
+fn scrub(store: &Store, budget: &str, ledger: &Ledger) -> (ScrubOutcome, Vec<Finding>) {
     try_scrub(store, &options(budget), ledger).unwrap()
 }
 
@@ -205,7 +205,7 @@ fn the_status_tells_what_was_verified_when() {
         scrub::status(&store, now, &Ledger::new().monitor).unwrap()
     };
     let now = pinstripe_base::clock::now().0;
-    let sets = |status: &scrub::Status| -> Vec<u64> {
+    let sets = |status: &scrub::ScrubStatus| -> Vec<u64> {
         status.bands.iter().map(|band| band.sets).collect()
     };
     let before = status(now);
@@ -336,7 +336,7 @@ fn a_scrub_cut_off_at_any_step_loses_nothing_and_the_next_one_ends_it() {
     };
     let run = |steps: Arc<dyn Steps>| {
         let store = bench.site.open(0, "", steps).unwrap();
-        let options = scrub::Options { save_bytes: 1, ..options("") };
+        let options = scrub::ScrubOptions { save_bytes: 1, ..options("") };
         try_scrub(&store, &options, &Ledger::new())
     };
     hurt();

@@ -348,7 +348,7 @@ fn a_removed_slot_opens_nothing_wherever_it_turns_up_again() {
 }
 
 fn scrub_all(store: &Store) {
-    let options = ops::scrub::Options {
+    let options = ops::scrub::ScrubOptions {
         budget: ops::scrub::Budget::default(),
         rate: None,
         save_bytes: u64::MAX,

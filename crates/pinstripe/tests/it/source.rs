@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use pinstripe::format::entry::Entry;
 use pinstripe::format::meta::FileKind;
-use pinstripe::member::{Step, Steps};
+use pinstripe::member::{DiskStep, Steps};
 use pinstripe::ops;
 use pinstripe::pipeline::limits::LARGE_BYTES;
 use pinstripe_base::error::Kind;
@@ -87,8 +87,8 @@ fn what_cannot_be_read_is_named_and_the_rest_is_saved() {
 struct AtFirstWrite(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Steps for AtFirstWrite {
-    fn take(&self, step: &Step<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
-        if matches!(step, Step::Write { len, .. } if *len as u64 >= STRIP_BYTES)
+    fn take(&self, step: &DiskStep<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        if matches!(step, DiskStep::Write { len, .. } if *len as u64 >= STRIP_BYTES)
             && let Some(work) = self.0.lock().unwrap().take()
         {
             work();
@@ -319,14 +319,9 @@ fn a_target_that_is_not_empty_is_refused_without_overwrite() {
     assert!(refused.advice_text().unwrap().contains("--overwrite"));
     assert_eq!(fs::read(to.join("file")).unwrap(), b"older");
     let path = site.source();
-    let options = ops::restore::Options {
-        snapshot: "latest",
-        path: path.as_os_str().as_bytes(),
-        to: &to,
-        overwrite: true,
-        verify: true,
-        limits: limits(),
-    };
+    let path = path.as_os_str().as_bytes();
+    let plain = ops::restore::RestoreOptions::new("latest", path, &to, limits());
+    let options = ops::restore::RestoreOptions { overwrite: true, verify: true, ..plain };
     let ledger = Ledger::new();
     ops::restore::run(&store, &options, &ledger.monitor).unwrap();
     ledger.assert_no_losses();
@@ -370,14 +365,8 @@ impl Surroundings {
         let store = self.site.store();
         let name = snapshot.id.to_string();
         let ledger = Ledger::new();
-        let options = ops::restore::Options {
-            snapshot: &name,
-            path: b"",
-            to,
-            overwrite,
-            verify: false,
-            limits: limits(),
-        };
+        let plain = ops::restore::RestoreOptions::new(&name, b"", to, limits());
+        let options = ops::restore::RestoreOptions { overwrite, ..plain };
         ops::restore::run(&store, &options, &ledger.monitor).unwrap();
         assert_same(&before.0, &look(&self.outside));
         let beside = fs::read_dir(self.site.path("")).unwrap().count();

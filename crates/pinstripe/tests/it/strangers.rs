@@ -64,7 +64,7 @@ fn a_member_of_another_store_is_not_believed_and_not_touched() {
     ledger.assert_no_losses();
     assert_eq!(ledger.degraded()[0].kind, Kind::WrongMember);
     repair(&mut store, &Ledger::new());
-    let options = ops::repair::Options {
+    let options = ops::repair::RepairOptions {
         replace: Some((1, site.members[1].clone())),
         same_disk: true,
         limits: limits(),
@@ -179,9 +179,10 @@ fn small_objects_of_a_newer_version_are_refused_and_left_alone() {
         let unsupported = |kind: Kind| assert_eq!(kind, Kind::Unsupported);
         unsupported(ops::snapshots::run(&store, &monitor).unwrap_err().kind());
         unsupported(backup(&store, &site.source(), &Ledger::new()).unwrap_err().kind());
-        let options = ops::check::Options { read_data: false, limits: limits() };
+        let options = ops::check::CheckOptions { read_data: false, limits: limits() };
         unsupported(ops::check::run(&store, &options, &monitor).unwrap_err().kind());
-        let options = ops::repair::Options { replace: None, limits: limits(), same_disk: true };
+        let options =
+            ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
         unsupported(ops::repair::run(&mut store, &options, &monitor).unwrap_err().kind());
         assert!(site.image() == aged, "a newer store was changed");
     }
@@ -226,7 +227,8 @@ fn stripe_sets_of_a_newer_version_are_refused_and_left_alone() {
         let outcome = check(&store, true, &ledger);
         let told = ledger.seen().iter().any(|seen| seen.kind == Kind::Unsupported);
         assert!(told && outcome.repairable + outcome.lost > 0, "{:#?}", ledger.seen());
-        let options = ops::repair::Options { replace: None, limits: limits(), same_disk: true };
+        let options =
+            ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
         let refused = ops::repair::run(&mut store, &options, &Ledger::new().monitor).unwrap_err();
         assert_eq!(refused.kind(), Kind::Unsupported);
         assert!(site.image() == aged, "a newer store was changed");

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::format::session::Process;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{Room, Step, Steps};
+use pinstripe::member::{DiskStep, Room, Steps};
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::seal::{Credential, NewSlot};
@@ -31,11 +31,11 @@ pub struct NoWait;
 impl Steps for NoWait {
     fn take(
         &self,
-        step: &Step<'_>,
+        step: &DiskStep<'_>,
         act: &mut dyn FnMut() -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         match step {
-            Step::SyncFile(_) | Step::SyncDirectory(_) => Ok(()),
+            DiskStep::SyncFile(_) | DiskStep::SyncDirectory(_) => Ok(()),
             _ => act(),
         }
     }
@@ -56,10 +56,10 @@ impl<'a> Meanwhile<'a> {
 impl Steps for Meanwhile<'_> {
     fn take(
         &self,
-        step: &Step<'_>,
+        step: &DiskStep<'_>,
         act: &mut dyn FnMut() -> std::io::Result<()>,
     ) -> std::io::Result<()> {
-        if let Step::Rename { to, .. } = step
+        if let DiskStep::Rename { to, .. } = step
             && to.components().any(|part| part.as_os_str() == self.directory)
             && let Some(meanwhile) = self.act.lock().unwrap().take()
         {
@@ -228,7 +228,7 @@ impl Site {
         seal: ops::init::Seal,
         steps: Arc<dyn Steps>,
     ) -> Result<()> {
-        let options = ops::init::Options {
+        let options = ops::init::InitOptions {
             members: self.members.clone(),
             parity,
             strip_bytes: STRIP_BYTES,
@@ -393,7 +393,7 @@ pub fn limits() -> Limits {
 /// files would count as changed here, so the tick is let pass.
 pub fn backup(store: &Store, source: &Path, ledger: &Ledger) -> Result<Snapshot> {
     std::thread::sleep(std::time::Duration::from_millis(25));
-    let options = ops::backup::Options::new(vec![source.to_path_buf()], b"test", limits());
+    let options = ops::backup::BackupOptions::new(vec![source.to_path_buf()], b"test", limits());
     ops::backup::run(store, options, &ledger.monitor)
 }
 
@@ -406,24 +406,18 @@ pub fn restore(
     ledger: &Ledger,
 ) -> Result<Snapshot> {
     let path = path.as_os_str().as_bytes();
-    let options = ops::restore::Options {
-        snapshot,
-        path,
-        to,
-        overwrite: false,
-        verify: true,
-        limits: limits(),
-    };
+    let plain = ops::restore::RestoreOptions::new(snapshot, path, to, limits());
+    let options = ops::restore::RestoreOptions { verify: true, ..plain };
     ops::restore::run(store, &options, &ledger.monitor)
 }
 
-pub fn check(store: &Store, read_data: bool, ledger: &Ledger) -> ops::check::Outcome {
-    let options = ops::check::Options { read_data, limits: limits() };
+pub fn check(store: &Store, read_data: bool, ledger: &Ledger) -> ops::check::CheckOutcome {
+    let options = ops::check::CheckOptions { read_data, limits: limits() };
     ops::check::run(store, &options, &ledger.monitor).unwrap()
 }
 
-pub fn repair(store: &mut Store, ledger: &Ledger) -> ops::repair::Outcome {
-    let options = ops::repair::Options { replace: None, limits: limits(), same_disk: true };
+pub fn repair(store: &mut Store, ledger: &Ledger) -> ops::repair::RepairOutcome {
+    let options = ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
     ops::repair::run(store, &options, &ledger.monitor).unwrap()
 }
 

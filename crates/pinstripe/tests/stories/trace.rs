@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pinstripe::member::{Step, Steps};
+use pinstripe::member::{DiskStep, Steps};
 
 use crate::calls::seam;
 use crate::process::Who;
@@ -52,7 +52,7 @@ struct Traced {
 }
 
 impl Steps for Traced {
-    fn take(&self, step: &Step<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+    fn take(&self, step: &DiskStep<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         seam();
         let done = self.steps.take(step, act);
         if IS_KEPT.load(Ordering::Relaxed) {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::Room;
-use pinstripe::ops::forget::{self, Choice};
-use pinstripe::ops::gc::{self as collecting, Outcome};
+use pinstripe::ops::forget::{self, ForgetChoice};
+use pinstripe::ops::gc::{self as collecting, GcOutcome};
 use pinstripe::retention::Policy;
 use pinstripe::store::Store;
 use pinstripe::store::snapshots;
@@ -31,16 +31,19 @@ const PACK_BYTES: u64 = 4096;
 const TREE_BYTES: u64 = 16 * 1024;
 
 /// A gc that allows so many hundredths of waste.
-pub fn gc(store: &Store, waste: u64, ledger: &Ledger) -> Result<Outcome, Error> {
+pub fn gc(store: &Store, waste: u64, ledger: &Ledger) -> Result<GcOutcome, Error> {
     let max_waste = waste as f64 / 100.0;
-    let options = collecting::Options { max_waste, dry_run: false, wait: WAIT, limits: limits() };
+    let options = collecting::GcOptions { max_waste, dry_run: false, wait: WAIT, limits: limits() };
     collecting::run(store, &options, &ledger.monitor)
 }
 
 fn forget_named(store: &Store, id: SnapshotId) -> Result<(), Error> {
     let names = [id.to_string()];
-    let options =
-        forget::Options { choice: Choice::Named(&names), dry_run: false, allow_empty: true };
+    let options = forget::ForgetOptions {
+        choice: ForgetChoice::Named(&names),
+        dry_run: false,
+        allow_empty: true,
+    };
     forget::run(store, &options, &Ledger::new().monitor).map(drop)
 }
 
@@ -103,9 +106,13 @@ impl World {
             })
             .collect();
         let policy = Policy { last: Some(last), ..Policy::default() };
-        let choice =
-            Choice::Policy { policy: &policy, host: None, offset_seconds: 0, now: (i64::MAX, 0) };
-        let options = forget::Options { choice, dry_run: false, allow_empty: false };
+        let choice = ForgetChoice::Policy {
+            policy: &policy,
+            host: None,
+            offset_seconds: 0,
+            now: (i64::MAX, 0),
+        };
+        let options = forget::ForgetOptions { choice, dry_run: false, allow_empty: false };
         let (done, cut) =
             under(end, |who| forget::run(&self.open("", who)?, &options, &Ledger::new().monitor));
         if let Ok(verdicts) = &done {
@@ -204,7 +211,7 @@ impl World {
     /// Finds a gc's failure right; whether it ended well.
     fn take_note_of_gc(
         &mut self,
-        done: &Result<Outcome, Error>,
+        done: &Result<GcOutcome, Error>,
         cut: bool,
         is_beside: bool,
         ledger: &Ledger,
@@ -412,7 +419,7 @@ impl World {
 /// The outcome of a gc's partner.
 enum Done {
     Backup(Result<Snapshot, Error>),
-    Collect(Result<Outcome, Error>),
+    Collect(Result<GcOutcome, Error>),
     Forget(SnapshotId, Result<(), Error>),
     Undelete(SnapshotId, Result<Snapshot, Error>),
     Nothing,

@@ -51,7 +51,7 @@ impl World {
         let (done, cut) = under(end, |who| {
             let mut store = self.open("", who)?;
             let number = self.number(&store, member);
-            let options = ops::repair::Options {
+            let options = ops::repair::RepairOptions {
                 replace: Some((number, place.clone())),
                 same_disk: true,
                 limits: limits(),
@@ -109,7 +109,8 @@ impl World {
 
     pub fn repair(&mut self, end: End) {
         let (done, cut) = under(end, |who| {
-            let options = ops::repair::Options { replace: None, limits: limits(), same_disk: true };
+            let options =
+                ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
             ops::repair::run(&mut self.open("", who)?, &options, &Ledger::new().monitor)
         });
         self.untidy |= cut;
@@ -211,8 +212,8 @@ impl World {
 }
 
 /// Scrubs so many hundredths of a store.
-pub fn scrub(store: &Store, part: u64) -> Result<ops::scrub::Outcome, Error> {
-    let options = ops::scrub::Options {
+pub fn scrub(store: &Store, part: u64) -> Result<ops::scrub::ScrubOutcome, Error> {
+    let options = ops::scrub::ScrubOptions {
         budget: format!("{part}%").parse()?,
         rate: None,
         save_bytes: 20_000,

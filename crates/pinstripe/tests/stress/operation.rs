@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::Path;
 
 use pinstripe::fault::PowerCut;
-use pinstripe::member::{Room, Step};
+use pinstripe::member::{DiskStep, Room};
 
 /// Numbers that look random and follow a seed alone.
 #[derive(Debug, Clone)]
@@ -57,8 +57,8 @@ impl Cut {
         let Some(room) = self.room else { return PowerCut::new(self.after) };
         let is_in = move |path: &Path| path.components().any(|it| it.as_os_str() == room.dir());
         PowerCut::counting(self.after, move |step| match step {
-            Step::Rename { to, .. } => is_in(to),
-            Step::Unlink(path) => is_in(path),
+            DiskStep::Rename { to, .. } => is_in(to),
+            DiskStep::Unlink(path) => is_in(path),
             _ => false,
         })
     }

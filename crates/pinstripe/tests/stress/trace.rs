@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pinstripe::member::{Step, Steps};
+use pinstripe::member::{DiskStep, Steps};
 
 use crate::process::Who;
 
@@ -34,11 +34,11 @@ struct Traced {
 }
 
 impl Steps for Traced {
-    fn take(&self, step: &Step<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+    fn take(&self, step: &DiskStep<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         let done = self.steps.take(step, act);
         let told = match step {
-            Step::Rename { to, .. } => Some(("renames to", to)),
-            Step::Unlink(path) => Some(("unlinks", path)),
+            DiskStep::Rename { to, .. } => Some(("renames to", to)),
+            DiskStep::Unlink(path) => Some(("unlinks", path)),
             _ => None,
         };
         if let Some((verb, path)) = told {

@@ -288,7 +288,7 @@ impl World {
         let store = self.store();
         for member in (0..self.health.len()).rev() {
             let place = &self.site.members[member];
-            let row = |seat: &pinstripe::store::Seat| {
+            let row = |seat: &pinstripe::store::MemberSlot| {
                 (seat.place == *place).then(|| seat.row.as_ref().map(|row| row.state)).flatten()
             };
             match store.seats.iter().find_map(row) {

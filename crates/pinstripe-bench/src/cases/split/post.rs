@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pinstripe::codec::lzo;
-use pinstripe::source::bulk::{Bulk, Fake};
+use pinstripe::source::bulk::{ByteSource, Fake};
 
 use super::Run;
 use crate::Result;

@@ -12,8 +12,8 @@ use std::time::Instant;
 use pinstripe::codec::Codec;
 use pinstripe::ops::{join, split};
 use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
-use pinstripe::pipeline::split::Choice;
-use pinstripe::source::bulk::{Bulk, Fake};
+use pinstripe::pipeline::split::CodecChoice;
+use pinstripe::source::bulk::{ByteSource, Fake};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Engine, Policy};
@@ -101,7 +101,7 @@ const OPTIONS: &[CaseOption] = &[
 struct Way {
     outputs: usize,
     codec: String,
-    choice: Choice,
+    choice: CodecChoice,
     policy: Policy,
 }
 
@@ -113,8 +113,8 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     for policy in values.words("policies") {
         for codec in values.words("codecs") {
             let choice = match codec {
-                "auto" => Choice::Auto,
-                name => Choice::Fixed(name.parse::<Codec>()?),
+                "auto" => CodecChoice::Auto,
+                name => CodecChoice::Fixed(name.parse::<Codec>()?),
             };
             for outputs in values.counts("outputs") {
                 let (outputs, policy) = (outputs as usize, policy.parse()?);
@@ -174,8 +174,8 @@ impl Split {
         (0..count).map(|number| folder(number).path(&format!("out.{number}"))).collect()
     }
 
-    fn options(&self, way: &Way) -> split::Options {
-        split::Options {
+    fn options(&self, way: &Way) -> split::SplitOptions {
+        split::SplitOptions {
             outputs: self.outputs(way.outputs),
             spread: None,
             parity: 0,
@@ -263,8 +263,8 @@ impl Plan for Split {
     fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
         let way = &self.ways[variant];
         let options = self.options(way);
-        let open = || -> Result<Box<dyn Bulk>> {
-            let source: Box<dyn Bulk> = match &self.source {
+        let open = || -> Result<Box<dyn ByteSource>> {
+            let source: Box<dyn ByteSource> = match &self.source {
                 Source::MadeUp(fake) => Box::new(Fake::new(*fake.spec())?),
                 Source::Own(sample) => Box::new(sample.clone()),
             };

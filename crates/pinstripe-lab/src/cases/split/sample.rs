@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::source::bulk::{Bulk, Extent, Identity};
+use pinstripe::source::bulk::{ByteSource, Extent, Identity};
 use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::run::Live;
@@ -108,7 +108,7 @@ fn read_run(files: &[(PathBuf, u64)], from: u64, bytes: u64, kept: &mut Vec<u8>)
     Ok(())
 }
 
-impl Bulk for Sample {
+impl ByteSource for Sample {
     fn length(&self) -> Option<u64> {
         Some(self.length)
     }

@@ -5,16 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pinstripe::source::bulk::{Bulk, Extent, Identity};
+use pinstripe::source::bulk::{ByteSource, Extent, Identity};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// Any source, until then.
 pub struct Stopped {
-    pub source: Box<dyn Bulk>,
+    pub source: Box<dyn ByteSource>,
     pub stop: Arc<AtomicBool>,
 }
 
-impl Bulk for Stopped {
+impl ByteSource for Stopped {
     fn length(&self) -> Option<u64> {
         self.source.length()
     }

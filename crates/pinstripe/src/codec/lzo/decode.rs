@@ -7,7 +7,7 @@ const STEP_BYTES: usize = 16;
 
 /// Why a stream cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Damage {
+pub enum LzoError {
     /// The stream ends inside an instruction or without the end mark.
     Cut,
     /// A match begins before the first byte of the output.
@@ -18,14 +18,14 @@ pub enum Damage {
     BadEnd,
 }
 
-impl Damage {
+impl LzoError {
     /// The damage in words.
     pub fn text(self) -> &'static str {
         match self {
-            Damage::Cut => "the stream is cut short",
-            Damage::BeforeStart => "a match begins before the first byte",
-            Damage::TooLong => "the stream is longer than its raw length",
-            Damage::BadEnd => "the end mark is not at the end",
+            LzoError::Cut => "the stream is cut short",
+            LzoError::BeforeStart => "a match begins before the first byte",
+            LzoError::TooLong => "the stream is longer than its raw length",
+            LzoError::BadEnd => "the end mark is not at the end",
         }
     }
 }
@@ -41,9 +41,9 @@ enum Behind {
 /// Decodes `stored` into the front of `out`; returns how many bytes it wrote.
 ///
 /// # Errors
-/// [`Damage`] when `stored` is no complete LZO1X stream or does not fit `out`; the content of
+/// [`LzoError`] when `stored` is no complete LZO1X stream or does not fit `out`; the content of
 /// `out` is then unspecified.
-pub fn decompress(stored: &[u8], out: &mut [u8]) -> Result<usize, Damage> {
+pub fn decompress(stored: &[u8], out: &mut [u8]) -> Result<usize, LzoError> {
     let mut input = Input { bytes: stored, at: 0 };
     let mut output = Output { bytes: out, at: 0 };
     // A first byte above 17 is a run of (byte - 17) literals: at the start of a stream a match
@@ -75,7 +75,7 @@ pub fn decompress(stored: &[u8], out: &mut [u8]) -> Result<usize, Damage> {
                 // The end mark: a far match of no distance and fixed length, with nothing after it.
                 if distance == 0 {
                     let whole = len == 3 && pair == 0 && input.at == stored.len();
-                    return if whole { Ok(output.at) } else { Err(Damage::BadEnd) };
+                    return if whole { Ok(output.at) } else { Err(LzoError::BadEnd) };
                 }
                 (distance + MIDDLE_BYTES, len, pair as u8 & 3)
             }
@@ -111,22 +111,22 @@ struct Input<'a> {
 
 impl Input<'_> {
     #[inline(always)]
-    fn byte(&mut self) -> Result<u8, Damage> {
-        let byte = *self.bytes.get(self.at).ok_or(Damage::Cut)?;
+    fn byte(&mut self) -> Result<u8, LzoError> {
+        let byte = *self.bytes.get(self.at).ok_or(LzoError::Cut)?;
         self.at += 1;
         Ok(byte)
     }
 
     #[inline(always)]
-    fn pair(&mut self) -> Result<u16, Damage> {
-        let pair = self.bytes.get(self.at..self.at + 2).ok_or(Damage::Cut)?;
+    fn pair(&mut self) -> Result<u16, LzoError> {
+        let pair = self.bytes.get(self.at..self.at + 2).ok_or(LzoError::Cut)?;
         self.at += 2;
         Ok(u16::from_le_bytes([pair[0], pair[1]]))
     }
 
     /// A length whose bits in the instruction are `bits`; zero bits mean `base` and what follows.
     #[inline(always)]
-    fn length(&mut self, bits: u8, base: usize) -> Result<usize, Damage> {
+    fn length(&mut self, bits: u8, base: usize) -> Result<usize, LzoError> {
         if bits != 0 {
             return Ok(usize::from(bits));
         }
@@ -151,8 +151,8 @@ impl Output<'_> {
     /// Repeats `len` bytes from `distance` bytes back; where the two overlap, the new bytes are
     /// their own source.
     #[inline(always)]
-    fn copy_match(&mut self, distance: usize, len: usize) -> Result<(), Damage> {
-        let from = self.at.checked_sub(distance).ok_or(Damage::BeforeStart)?;
+    fn copy_match(&mut self, distance: usize, len: usize) -> Result<(), LzoError> {
+        let from = self.at.checked_sub(distance).ok_or(LzoError::BeforeStart)?;
         let end = self.at + len;
         if distance >= STEP_BYTES && end + STEP_BYTES <= self.bytes.len() {
             // Whole steps may write past `end`, never past the slice; later bytes overwrite that.
@@ -167,7 +167,7 @@ impl Output<'_> {
         } else if end <= self.bytes.len() {
             self.repeat(from, distance, len);
         } else {
-            return Err(Damage::TooLong);
+            return Err(LzoError::TooLong);
         }
         self.at = end;
         Ok(())
@@ -193,12 +193,12 @@ impl Output<'_> {
 
 /// Copies `len` literals from the stream to the output.
 #[inline(always)]
-fn copy_literals(input: &mut Input, output: &mut Output, len: usize) -> Result<(), Damage> {
+fn copy_literals(input: &mut Input, output: &mut Output, len: usize) -> Result<(), LzoError> {
     if len <= STEP_BYTES {
         return copy_few(input, output, len);
     }
-    let from = input.bytes.get(input.at..input.at + len).ok_or(Damage::Cut)?;
-    let to = output.bytes.get_mut(output.at..output.at + len).ok_or(Damage::TooLong)?;
+    let from = input.bytes.get(input.at..input.at + len).ok_or(LzoError::Cut)?;
+    let to = output.bytes.get_mut(output.at..output.at + len).ok_or(LzoError::TooLong)?;
     to.copy_from_slice(from);
     input.at += len;
     output.at += len;
@@ -207,14 +207,14 @@ fn copy_literals(input: &mut Input, output: &mut Output, len: usize) -> Result<(
 
 /// Copies at most [`STEP_BYTES`] literals: as one whole step where both sides have the room.
 #[inline(always)]
-fn copy_few(input: &mut Input, output: &mut Output, len: usize) -> Result<(), Damage> {
+fn copy_few(input: &mut Input, output: &mut Output, len: usize) -> Result<(), LzoError> {
     let from = input.bytes.get(input.at..input.at + STEP_BYTES);
     let to = output.bytes.get_mut(output.at..output.at + STEP_BYTES);
     if let (Some(from), Some(to)) = (from, to) {
         to.copy_from_slice(from);
     } else {
-        let from = input.bytes.get(input.at..input.at + len).ok_or(Damage::Cut)?;
-        let to = output.bytes.get_mut(output.at..output.at + len).ok_or(Damage::TooLong)?;
+        let from = input.bytes.get(input.at..input.at + len).ok_or(LzoError::Cut)?;
+        let to = output.bytes.get_mut(output.at..output.at + len).ok_or(LzoError::TooLong)?;
         to.copy_from_slice(from);
     }
     input.at += len;

@@ -20,7 +20,7 @@ fn round_trip(raw: &[u8]) -> usize {
     stored.len()
 }
 
-fn decoded(stored: &[u8]) -> Result<Vec<u8>, Damage> {
+fn decoded(stored: &[u8]) -> Result<Vec<u8>, LzoError> {
     let mut out = vec![0; 100_000];
     let bytes = decompress(stored, &mut out)?;
     out.truncate(bytes);
@@ -62,18 +62,18 @@ fn far_instructions_are_understood() {
 
 #[test]
 fn damage_is_named() {
-    assert_eq!(decoded(b""), Err(Damage::Cut));
-    assert_eq!(decoded(b"\x15abc"), Err(Damage::Cut));
-    assert_eq!(decoded(b"\x15abcd"), Err(Damage::Cut));
-    assert_eq!(decoded(b"\x15abcd\x11\x00"), Err(Damage::Cut));
-    assert_eq!(decoded(&[0; 1000]), Err(Damage::Cut));
-    assert_eq!(decoded(b"\x15abcd\x50\x00\x11\x00\x00"), Err(Damage::BeforeStart));
-    assert_eq!(decoded(b"\x15abcd\x11\x00\x00x"), Err(Damage::BadEnd));
-    assert_eq!(decoded(b"\x15abcd\x12\x00\x00"), Err(Damage::BadEnd));
+    assert_eq!(decoded(b""), Err(LzoError::Cut));
+    assert_eq!(decoded(b"\x15abc"), Err(LzoError::Cut));
+    assert_eq!(decoded(b"\x15abcd"), Err(LzoError::Cut));
+    assert_eq!(decoded(b"\x15abcd\x11\x00"), Err(LzoError::Cut));
+    assert_eq!(decoded(&[0; 1000]), Err(LzoError::Cut));
+    assert_eq!(decoded(b"\x15abcd\x50\x00\x11\x00\x00"), Err(LzoError::BeforeStart));
+    assert_eq!(decoded(b"\x15abcd\x11\x00\x00x"), Err(LzoError::BadEnd));
+    assert_eq!(decoded(b"\x15abcd\x12\x00\x00"), Err(LzoError::BadEnd));
     for room in 0..12 {
         assert_eq!(
             decompress(b"\x15abcd\xec\x00\x11\x00\x00", &mut vec![0; room]),
-            Err(Damage::TooLong)
+            Err(LzoError::TooLong)
         );
     }
 }

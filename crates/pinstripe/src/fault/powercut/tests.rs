@@ -176,28 +176,30 @@ impl Bench {
 
     fn write(&self, name: &str, bytes: &[u8]) {
         let path = self.path(name);
-        self.power.take(&Step::Create(&path), &mut || File::create(&path).map(drop)).unwrap();
-        let step = Step::Write { path: &path, offset: 0, len: bytes.len() };
+        self.power.take(&DiskStep::Create(&path), &mut || File::create(&path).map(drop)).unwrap();
+        let step = DiskStep::Write { path: &path, offset: 0, len: bytes.len() };
         self.power.take(&step, &mut || fs::write(&path, bytes)).unwrap();
     }
 
     fn sync_file(&self, name: &str) {
-        self.power.take(&Step::SyncFile(&self.path(name)), &mut || unreachable!()).unwrap();
+        self.power.take(&DiskStep::SyncFile(&self.path(name)), &mut || unreachable!()).unwrap();
     }
 
     fn sync_directory(&self, name: &str) {
-        self.power.take(&Step::SyncDirectory(&self.path(name)), &mut || unreachable!()).unwrap();
+        self.power
+            .take(&DiskStep::SyncDirectory(&self.path(name)), &mut || unreachable!())
+            .unwrap();
     }
 
     fn rename(&self, from: &str, to: &str) {
         let (from, to) = (self.path(from), self.path(to));
-        let step = Step::Rename { from: &from, to: &to };
+        let step = DiskStep::Rename { from: &from, to: &to };
         self.power.take(&step, &mut || fs::rename(&from, &to)).unwrap();
     }
 
     fn make_directory(&self, name: &str) {
         let path = self.path(name);
-        self.power.take(&Step::MakeDirectory(&path), &mut || fs::create_dir(&path)).unwrap();
+        self.power.take(&DiskStep::MakeDirectory(&path), &mut || fs::create_dir(&path)).unwrap();
     }
 }
 
@@ -269,7 +271,7 @@ fn a_deletion_that_was_not_synced_may_come_back_with_its_bytes() {
     let found = outcomes("room/a", &|bench| {
         fs::write(bench.path("room/a"), b"old").unwrap();
         let path = bench.path("room/a");
-        bench.power.take(&Step::Unlink(&path), &mut || fs::remove_file(&path)).unwrap();
+        bench.power.take(&DiskStep::Unlink(&path), &mut || fs::remove_file(&path)).unwrap();
     });
     assert_eq!(found, BTreeSet::from([None, Some(b"old".to_vec())]));
 }
@@ -281,7 +283,7 @@ fn a_step_that_fails_by_itself_changes_no_books() {
         bench.write("t", b"new");
         let (from, to) = (bench.path("t"), bench.path("room/a"));
         let refuse = &mut || Err(io::ErrorKind::AlreadyExists.into());
-        bench.power.take(&Step::Rename { from: &from, to: &to }, refuse).unwrap_err();
+        bench.power.take(&DiskStep::Rename { from: &from, to: &to }, refuse).unwrap_err();
     });
     assert_eq!(found, BTreeSet::from([Some(b"old".to_vec())]));
 }

@@ -23,14 +23,14 @@ const USE_BYTES: usize = 32;
 
 /// The fields of a batch frame beside its place in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Batch {
+pub struct BatchExtent {
     /// Bytes of the whole batch in the log, from the head of this frame on.
     pub log_bytes: u64,
     /// BLAKE3's chaining value of the unit.
     pub chaining_value: Option<[u8; 32]>,
 }
 
-impl Batch {
+impl BatchExtent {
     /// Bytes of the encoded value.
     pub const BYTES: usize = 48;
 
@@ -58,7 +58,7 @@ impl Batch {
             return Err(r.corrupt("unknown flags"));
         }
         r.finish()?;
-        Ok(Batch { log_bytes, chaining_value: (flag == 1).then_some(value) })
+        Ok(BatchExtent { log_bytes, chaining_value: (flag == 1).then_some(value) })
     }
 }
 
@@ -84,7 +84,7 @@ impl BatchPlace {
 
 /// A part of the index of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Index {
+pub struct LogIndex {
     /// The place of the part before, in the log.
     pub previous: Option<u64>,
     /// Batches in this log that earlier parts list.
@@ -93,7 +93,7 @@ pub struct Index {
     pub rows: Vec<BatchPlace>,
 }
 
-impl Index {
+impl LogIndex {
     /// The bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(24 + self.rows.len() * ROW_BYTES);
@@ -127,7 +127,7 @@ impl Index {
             }
             rows.push(BatchPlace { offset, raw_bytes, position, log_bytes });
         }
-        Ok(Index { previous: place(previous), batches_before, rows })
+        Ok(LogIndex { previous: place(previous), batches_before, rows })
     }
 }
 
@@ -239,14 +239,14 @@ mod tests {
     #[test]
     fn all_come_back() {
         for chaining_value in [None, Some([7; 32])] {
-            let batch = Batch { log_bytes: 8192, chaining_value };
-            assert_eq!(batch.encode().len(), Batch::BYTES);
-            assert_eq!(Batch::decode(&batch.encode()).unwrap(), batch);
+            let batch = BatchExtent { log_bytes: 8192, chaining_value };
+            assert_eq!(batch.encode().len(), BatchExtent::BYTES);
+            assert_eq!(BatchExtent::decode(&batch.encode()).unwrap(), batch);
         }
         let row = BatchPlace { offset: 4 << 20, raw_bytes: 4 << 20, position: 8192, log_bytes: 99 };
         for previous in [None, Some(0)] {
-            let index = Index { previous, batches_before: 7, rows: vec![row; 3] };
-            assert_eq!(Index::decode(&index.encode()).unwrap(), index);
+            let index = LogIndex { previous, batches_before: 7, rows: vec![row; 3] };
+            assert_eq!(LogIndex::decode(&index.encode()).unwrap(), index);
         }
         let manifest = Manifest {
             source_bytes: 10,
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn rows_that_would_wrap_are_refused() {
         let row = BatchPlace { offset: u64::MAX, raw_bytes: 1, position: 0, log_bytes: 0 };
-        let index = Index { previous: None, batches_before: 0, rows: vec![row] };
-        assert!(Index::decode(&index.encode()).is_err());
+        let index = LogIndex { previous: None, batches_before: 0, rows: vec![row] };
+        assert!(LogIndex::decode(&index.encode()).is_err());
     }
 }

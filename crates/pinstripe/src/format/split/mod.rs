@@ -16,8 +16,8 @@ mod index;
 mod pages;
 
 pub use frame::{FRAME_BYTES, Frame, FrameKind, Tag};
-pub use index::{Batch, BatchPlace, Index, LogEnd, Manifest, Use};
-pub use pages::{End, Head, Identity, Layout, PAGE_BYTES, PAGES_BYTES};
+pub use index::{BatchExtent, BatchPlace, LogEnd, LogIndex, Manifest, Use};
+pub use pages::{End, Head, Identity, PAGE_BYTES, PAGES_BYTES, SplitLayout};
 
 /// The unit that is read at a time, in bytes, unless a block is longer.
 pub const UNIT_BYTES: u32 = 4 << 20;

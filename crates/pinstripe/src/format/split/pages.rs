@@ -30,7 +30,7 @@ const UNKNOWN: u64 = u64::MAX;
 /// The distribution of a source over outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Layout {
+pub enum SplitLayout {
     /// One log, striped over all outputs, with parity or without.
     Stripes = 1,
     /// A log per output; each batch goes to whichever output is free.
@@ -41,9 +41,9 @@ pub enum Layout {
     Plain = 4,
 }
 
-impl Layout {
+impl SplitLayout {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Layout::Stripes, Layout::Queue, Layout::Ranges, Layout::Plain]
+        [SplitLayout::Stripes, SplitLayout::Queue, SplitLayout::Ranges, SplitLayout::Plain]
             .into_iter()
             .find(|layout| *layout as u8 == byte)
     }
@@ -51,10 +51,10 @@ impl Layout {
     /// The word for people.
     pub fn name(self) -> &'static str {
         match self {
-            Layout::Stripes => "stripes",
-            Layout::Queue => "queue",
-            Layout::Ranges => "ranges",
-            Layout::Plain => "ranges, plain",
+            SplitLayout::Stripes => "stripes",
+            SplitLayout::Queue => "queue",
+            SplitLayout::Ranges => "ranges",
+            SplitLayout::Plain => "ranges, plain",
         }
     }
 }
@@ -80,7 +80,7 @@ pub struct Head {
     /// The split.
     pub split: SplitId,
     /// Its layout.
-    pub layout: Layout,
+    pub layout: SplitLayout,
     /// Which output this is, below `outputs`; in a striped log its slot.
     pub output: u8,
     /// The number of outputs.
@@ -143,7 +143,7 @@ impl Head {
     /// it.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut r = Reader::new(envelope::open(Object::SplitHead, bytes)?, "head of an output");
-        let (split, layout) = (SplitId(r.array()?), Layout::from_byte(r.u8()?));
+        let (split, layout) = (SplitId(r.array()?), SplitLayout::from_byte(r.u8()?));
         let (output, outputs, parity) = (r.u8()?, r.u8()?, r.u8()?);
         let (strip_bytes, block_bytes, unit) = (r.u32()?, r.u32()?, r.u32()?);
         let (source_bytes, first_byte, made_seconds) = (r.u64()?, r.u64()?, r.i64()?);
@@ -273,7 +273,7 @@ mod tests {
     fn head() -> Head {
         Head {
             split: SplitId([9; 16]),
-            layout: Layout::Stripes,
+            layout: SplitLayout::Stripes,
             output: 2,
             outputs: 4,
             parity: 1,

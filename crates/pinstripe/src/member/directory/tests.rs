@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::tree::{Tree, link_into_place};
 use super::*;
-use crate::member::{Step, conformance};
+use crate::member::{DiskStep, conformance};
 use pinstripe_base::id::SetId;
 
 fn member() -> (TempDir, DirectoryMember) {
@@ -241,9 +241,9 @@ struct Meddler {
 }
 
 impl Steps for Meddler {
-    fn take(&self, step: &Step<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+    fn take(&self, step: &DiskStep<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         act()?;
-        let Step::Create(path) = step else { return Ok(()) };
+        let DiskStep::Create(path) = step else { return Ok(()) };
         let mut created = self.created.lock().unwrap();
         let file = File::open(path)?;
         match created.len() {
@@ -291,19 +291,21 @@ impl Script {
 }
 
 impl Steps for Script {
-    fn take(&self, step: &Step<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+    fn take(&self, step: &DiskStep<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         let short = |path: &Path| {
             let below = path.strip_prefix(&self.root).unwrap().to_str().unwrap().to_owned();
             if below.starts_with("tmp/") { "tmp/*".to_owned() } else { below }
         };
         let text = match step {
-            Step::Create(path) => format!("create {}", short(path)),
-            Step::Write { path, offset, len } => format!("write {} {offset}+{len}", short(path)),
-            Step::SyncFile(path) => format!("sync-file {}", short(path)),
-            Step::Rename { from, to } => format!("rename {} {}", short(from), short(to)),
-            Step::SyncDirectory(path) => format!("sync-directory {}", short(path)),
-            Step::Unlink(path) => format!("unlink {}", short(path)),
-            Step::MakeDirectory(path) => format!("make {}", short(path)),
+            DiskStep::Create(path) => format!("create {}", short(path)),
+            DiskStep::Write { path, offset, len } => {
+                format!("write {} {offset}+{len}", short(path))
+            }
+            DiskStep::SyncFile(path) => format!("sync-file {}", short(path)),
+            DiskStep::Rename { from, to } => format!("rename {} {}", short(from), short(to)),
+            DiskStep::SyncDirectory(path) => format!("sync-directory {}", short(path)),
+            DiskStep::Unlink(path) => format!("unlink {}", short(path)),
+            DiskStep::MakeDirectory(path) => format!("make {}", short(path)),
         };
         let mut fail = self.fail.lock().unwrap();
         let failing = fail.take_if(|(step, _)| text.starts_with(*step));

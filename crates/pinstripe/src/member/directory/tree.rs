@@ -19,7 +19,7 @@ use rustix::fs::{
 use rustix::io::{Errno, retry_on_intr};
 
 use super::shelf::{Shelf, parse_leaf};
-use crate::member::{Replace, Step, Steps};
+use crate::member::{DiskStep, Replace, Steps};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{self, SetId};
 use pinstripe_io::descriptors::patiently;
@@ -107,7 +107,11 @@ impl Tree {
         }
     }
 
-    fn change(&self, step: Step<'_>, mut act: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    fn change(
+        &self,
+        step: DiskStep<'_>,
+        mut act: impl FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
         match &self.steps {
             None => act(),
             Some(steps) => steps.take(&step, &mut act),
@@ -116,7 +120,7 @@ impl Tree {
 
     fn change_giving<T>(
         &self,
-        step: Step<'_>,
+        step: DiskStep<'_>,
         mut act: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
         let mut made = None;
@@ -179,7 +183,7 @@ impl Tree {
         let Some((parent, name)) = shelf.parent() else { return Ok(()) };
         let parent = self.shelf_for_writing(parent)?;
         let path = self.path_of(shelf);
-        let made = self.change(Step::MakeDirectory(&path), || {
+        let made = self.change(DiskStep::MakeDirectory(&path), || {
             Ok(fs::mkdirat(&parent.fd, &name, Mode::from_raw_mode(DIRECTORY_MODE))?)
         });
         match made {
@@ -194,7 +198,9 @@ impl Tree {
 
     /// Makes the entries of a shelf durable.
     pub fn sync_shelf(&self, shelf: &OpenShelf) -> io::Result<()> {
-        self.change(Step::SyncDirectory(&self.path_of(shelf.shelf)), || Ok(fs::fsync(&shelf.fd)?))
+        self.change(DiskStep::SyncDirectory(&self.path_of(shelf.shelf)), || {
+            Ok(fs::fsync(&shelf.fd)?)
+        })
     }
 
     /// Makes the member's own directory durable in its parent, where that may be opened at all.
@@ -204,19 +210,19 @@ impl Tree {
             Err(Errno::ACCESS) => return Ok(()),
             other => other?,
         };
-        self.change(Step::SyncDirectory(&self.core.path.join("..")), || Ok(fs::fsync(&parent)?))
+        self.change(DiskStep::SyncDirectory(&self.core.path.join("..")), || Ok(fs::fsync(&parent)?))
     }
 
     /// Makes a file's bytes durable. Call it once: after a failure the kernel may have dropped
     /// the bytes and would report success for nothing.
     pub fn sync_file(&self, temp: &Temp) -> io::Result<()> {
-        self.change(Step::SyncFile(&temp.path), || Ok(fs::fsync(&temp.file)?))
+        self.change(DiskStep::SyncFile(&temp.path), || Ok(fs::fsync(&temp.file)?))
     }
 
     /// Writes all of `bytes` at `offset`.
     pub fn write(&self, temp: &Temp, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            let step = Step::Write { path: &temp.path, offset, len: bytes.len() };
+            let step = DiskStep::Write { path: &temp.path, offset, len: bytes.len() };
             match self.change_giving(step, || temp.file.write_at(bytes, offset)) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
@@ -241,7 +247,7 @@ impl Tree {
             let path = place.join(&leaf);
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let mode = Mode::from_raw_mode(FILE_MODE);
-            let file = self.change_giving(Step::Create(&path), || {
+            let file = self.change_giving(DiskStep::Create(&path), || {
                 Ok(patiently(|| retry_on_intr(|| fs::openat(&shelf.fd, &leaf, flags, mode)))?)
             });
             let file = File::from(file.map_err(failed)?);
@@ -273,7 +279,7 @@ impl Tree {
             Replace::Allowed => RenameFlags::empty(),
         };
         let mut linked = false;
-        self.change(Step::Rename { from: &temp.path, to: &to }, || {
+        self.change(DiskStep::Rename { from: &temp.path, to: &to }, || {
             match fs::renameat_with(from, &temp.leaf, &shelf.fd, leaf, flags) {
                 // File systems without this flag (NFS, some FUSE) have hard links instead.
                 Err(Errno::INVAL | Errno::NOSYS) if replace == Replace::Never => {
@@ -299,7 +305,9 @@ impl Tree {
     /// Removes a file from a shelf.
     pub fn unlink(&self, shelf: &OpenShelf, leaf: &str) -> io::Result<()> {
         let path = self.path_of(shelf.shelf).join(leaf);
-        self.change(Step::Unlink(&path), || Ok(fs::unlinkat(&shelf.fd, leaf, AtFlags::empty())?))
+        self.change(DiskStep::Unlink(&path), || {
+            Ok(fs::unlinkat(&shelf.fd, leaf, AtFlags::empty())?)
+        })
     }
 
     /// Removes what killed writers left in `tmp/`; returns how many files.

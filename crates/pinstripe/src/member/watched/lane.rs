@@ -1,6 +1,5 @@
 //! The threads of one member, and the waiting for them.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -106,23 +105,18 @@ impl Lane {
             *lock(&to.given) = Some(done);
             to.arrived.notify_one();
         })));
-        match self.wait(&answer, &worker, bytes)? {
-            Ok(done) => Ok(done),
-            Err(panic) => resume_unwind(panic),
-        }
+        self.wait(&answer, &worker, bytes)
     }
 
-    fn wait<T>(
-        &self,
-        answer: &Answer<T>,
-        worker: &Worker,
-        bytes: u64,
-    ) -> Result<Result<T, Box<dyn Any + Send>>> {
+    /// Waits for the answer; a panic of the worker goes on here.
+    fn wait<T>(&self, answer: &Answer<T>, worker: &Worker, bytes: u64) -> Result<T> {
         let mut since: Option<(Instant, u64, bool)> = None;
         let mut given = lock(&answer.given);
         loop {
-            if let Some(done) = given.take() {
-                return Ok(done);
+            match given.take() {
+                Some(Ok(done)) => return Ok(done),
+                Some(Err(panic)) => resume_unwind(panic),
+                None => {}
             }
             let waited = answer.arrived.wait_timeout(given, LOOK);
             given = waited.unwrap_or_else(PoisonError::into_inner).0;

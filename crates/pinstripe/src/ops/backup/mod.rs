@@ -17,7 +17,7 @@ pub(super) use writer::Writer;
 
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::pipeline;
-use crate::pipeline::backup::{Comparison, Input, Previous, Reach, Wanted};
+use crate::pipeline::backup::{Comparison, Completeness, Input, Previous, Wanted};
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
@@ -30,7 +30,7 @@ use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::{Counter, Monitor};
 
 /// Options of a backup.
-pub struct Options {
+pub struct BackupOptions {
     /// Files and directories, as they were named.
     pub paths: Vec<PathBuf>,
     /// The paths come from a list, which names others each time: one that is not there is no source
@@ -71,10 +71,10 @@ impl Default for Interval {
     }
 }
 
-impl Options {
+impl BackupOptions {
     /// A backup of `paths` with nothing left out and nothing said about it.
     pub fn new(paths: Vec<PathBuf>, host: &[u8], limits: Limits) -> Self {
-        Options {
+        BackupOptions {
             paths,
             paths_are_a_list: false,
             exclude: Exclude::default(),
@@ -113,7 +113,7 @@ const LOSSES_MARK: &str = "losses_mark";
 /// # Errors
 /// When nothing could be committed: no path that exists, a full member, more members lost
 /// than parity replaces. Earlier snapshots are untouched then.
-pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapshot> {
+pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<Snapshot> {
     let (began_seconds, began_nanos) = clock::now();
     let sources = sources(&options, monitor)?;
     refuse_members(store, &sources.named)?;
@@ -129,7 +129,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     let is_doubtful = is_doubtful || earlier.is_doubtful(&index);
     let comparison = comparison(&index, is_doubtful, &sources.there, &exclude, &options, previous);
     let due = options.checkpoints.map(|interval| due(interval, monitor));
-    let plan = pipeline::backup::Plan {
+    let plan = pipeline::backup::BackupPlan {
         store,
         index: &index,
         input: Input::Trees(Box::new(comparison)),
@@ -146,7 +146,7 @@ pub fn run(store: &Store, options: Options, monitor: &Monitor) -> Result<Snapsho
     let losses_mark = index.losses_mark();
     let begun = begun(store, id, began, &options, sources.named.clone(), parent);
     let snapshot = pipeline::backup::run(plan, &mut answers, monitor, &|root, reach| {
-        let mark = (reach == Reach::Part).then(|| (checkpoints::MARK.to_owned(), 1));
+        let mark = (reach == Completeness::Part).then(|| (checkpoints::MARK.to_owned(), 1));
         let counts = counts(monitor, losses_mark).into_iter().chain(mark).collect();
         Snapshot { root, counts, ..begun.clone() }
     })?;
@@ -173,7 +173,7 @@ fn begun(
     store: &Store,
     id: SnapshotId,
     began: (i64, u32),
-    options: &Options,
+    options: &BackupOptions,
     sources: Vec<Vec<u8>>,
     parent: Option<SnapshotId>,
 ) -> Snapshot {
@@ -216,7 +216,7 @@ fn due(interval: Interval, monitor: &Monitor) -> impl Fn() -> bool + Sync + '_ {
 /// As [`run`], and those of `show`.
 pub fn survey(
     store: &Store,
-    options: &Options,
+    options: &BackupOptions,
     monitor: &Monitor,
     show: &mut dyn FnMut(Wanted<'_>) -> Result<()>,
 ) -> Result<()> {
@@ -243,7 +243,7 @@ fn comparison<'a>(
     is_doubtful: bool,
     sources: &'a [Vec<u8>],
     exclude: &'a Exclude,
-    options: &Options,
+    options: &BackupOptions,
     previous: Previous<'a>,
 ) -> Comparison<'a> {
     Comparison {

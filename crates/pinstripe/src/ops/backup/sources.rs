@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::Options;
+use super::BackupOptions;
 use crate::format::tree::{compare_paths, is_at_or_below};
 use crate::store::Store;
 use crate::walk::Exclude;
@@ -51,7 +51,7 @@ pub struct Sources {
 ///
 /// # Errors
 /// [`Kind::NotFound`] when none is there.
-pub fn sources(options: &Options, monitor: &Monitor) -> Result<Sources> {
+pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
     let (mut named, mut there, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     for path in &options.paths {
         match source(path) {

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use super::writer::Writer;
-use super::{Options, begun, counts, end, prepare};
+use super::{BackupOptions, begun, counts, end, prepare};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Metadata, Time};
 use crate::format::snapshot::Snapshot;
@@ -37,7 +37,7 @@ pub struct Stream<'a> {
 pub fn run_stream(
     store: &Store,
     stream: Stream<'_>,
-    options: &Options,
+    options: &BackupOptions,
     monitor: &Monitor,
 ) -> Result<Snapshot> {
     let began = clock::now();
@@ -53,7 +53,7 @@ pub fn run_stream(
     let id = SnapshotId(store.new_name()?);
     let Writer { session, mut answers, index, .. } = Writer::begin(store, id, monitor)?;
     let losses_mark = index.losses_mark();
-    let plan = pipeline::backup::Plan {
+    let plan = pipeline::backup::BackupPlan {
         store,
         index: &index,
         input: Input::Stream(content, Box::new(stream_entry(&name, owner, began))),

@@ -32,7 +32,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
 /// Options of a check.
-pub struct Options {
+pub struct CheckOptions {
     /// Read every strip and decode every record.
     pub read_data: bool,
     /// Threads.
@@ -41,7 +41,7 @@ pub struct Options {
 
 /// The findings.
 #[derive(Debug, Clone, Default, serde::Serialize)]
-pub struct Outcome {
+pub struct CheckOutcome {
     /// Snapshots examined.
     pub snapshots: u64,
     /// Packs examined.
@@ -68,15 +68,15 @@ pub struct Outcome {
 ///
 /// # Errors
 /// Only what keeps the check from running; damage is in the outcome and in the ledger.
-pub fn run(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
+pub fn run(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<CheckOutcome> {
     let mut outcome = examine(store, options, monitor)?;
     // Each was named when it fell silent.
     outcome.repairable += store.silent().count() as u64;
     Ok(outcome)
 }
 
-fn examine(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<CheckOutcome> {
+    let mut outcome = CheckOutcome::default();
     absent_members(store, monitor, &mut outcome);
     let superseded = index::superseded(store)?;
     let stale = index::stale_members(store, &superseded)?;
@@ -113,7 +113,7 @@ fn examine(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcom
     Ok(outcome)
 }
 
-fn absent_members(store: &Store, monitor: &Monitor, outcome: &mut Outcome) {
+fn absent_members(store: &Store, monitor: &Monitor, outcome: &mut CheckOutcome) {
     for number in store.absent() {
         let seat = &store.seats[number];
         let error = Error::new(Kind::NotFound, format!("member {number} is absent"))
@@ -128,7 +128,7 @@ fn small_objects(
     store: &Store,
     stale: &BTreeMap<usize, Stale>,
     monitor: &Monitor,
-    outcome: &mut Outcome,
+    outcome: &mut CheckOutcome,
 ) -> Result<()> {
     labels(store, monitor, outcome);
     for (_, member) in store.present() {
@@ -150,7 +150,7 @@ fn small_objects(
 }
 
 /// A label is made anew from what the store knows of itself.
-fn labels(store: &Store, monitor: &Monitor, outcome: &mut Outcome) {
+fn labels(store: &Store, monitor: &Monitor, outcome: &mut CheckOutcome) {
     for (number, member) in store.present() {
         let name = ExtentName::Label;
         let judged = read_small(&**member, name);
@@ -167,7 +167,7 @@ fn small_object(
     name: ExtentName,
     stale: &BTreeMap<usize, Stale>,
     monitor: &Monitor,
-    outcome: &mut Outcome,
+    outcome: &mut CheckOutcome,
 ) -> Result<()> {
     let copies = Copies::read(store, name)?;
     if copies.is_gone() {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::{Options, Outcome};
+use super::{CheckOptions, CheckOutcome};
 use crate::codec::Decoder;
 use crate::member::{ExtentName, Room};
 use crate::pipeline::each::each;
@@ -56,9 +56,9 @@ fn gone_meanwhile(
 pub(super) fn stripe_sets(
     store: &Store,
     superseded: &HashSet<SetId>,
-    options: &Options,
+    options: &CheckOptions,
     monitor: &Monitor,
-    outcome: &mut Outcome,
+    outcome: &mut CheckOutcome,
 ) -> Result<Vec<BadPack>> {
     let indexed: HashSet<SetId> = indexed_sets(store)?.into_iter().collect();
     let mut bad = Vec::new();
@@ -131,7 +131,7 @@ fn examine(
     store: &Store,
     room: Room,
     set: SetId,
-    options: &Options,
+    options: &CheckOptions,
     monitor: &Monitor,
 ) -> Result<Examined> {
     let name = ExtentName::In(room, set.0);
@@ -210,7 +210,7 @@ fn tally(
     is_known: bool,
     examined: Result<Examined>,
     monitor: &Monitor,
-    outcome: &mut Outcome,
+    outcome: &mut CheckOutcome,
 ) -> (Vec<Range<u64>>, Vec<(PathBuf, Error)>) {
     let derived = matches!(name, ExtentName::In(Room::Index, _));
     let examined = match examined {
@@ -275,7 +275,7 @@ pub(super) fn tell(
     bad: Vec<BadPack>,
     hurt: Option<&HashSet<SetId>>,
     monitor: &Monitor,
-    outcome: &mut Outcome,
+    outcome: &mut CheckOutcome,
 ) {
     for BadPack { set, damage, .. } in bad {
         let is_hurt = hurt.is_none_or(|hurt| hurt.contains(&set));
@@ -293,7 +293,7 @@ pub(super) fn tell(
 
 /// Reports the damage of packs that no run names: a loss where snapshots lack something that these
 /// packs may have held.
-pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut Outcome) {
+pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut CheckOutcome) {
     let is_loss = outcome.hurt_snapshots > 0;
     for (place, error) in bad.into_iter().flat_map(|pack| pack.damage) {
         if is_loss {

@@ -22,7 +22,7 @@ impl StripSink for Extents {
 fn a_pack_over_more_members_than_the_store_has_is_survived() {
     let around = tempfile::tempdir().unwrap();
     let members = ["m0", "m1"].map(|name| around.path().join(name));
-    init::run(&init::Options {
+    init::run(&init::InitOptions {
         members: members.to_vec(),
         parity: 1,
         strip_bytes: 4096,
@@ -47,9 +47,13 @@ fn a_pack_over_more_members_than_the_store_has_is_survived() {
     }
     let limits = Limits::new(1, 2, 1);
     let monitor = Monitor::default();
-    let outcome = run(&store, &Options { read_data: true, limits }, &monitor).unwrap();
+    let outcome = run(&store, &CheckOptions { read_data: true, limits }, &monitor).unwrap();
     // No run names it, and too few extents are there: a leftover of an interrupted backup.
     assert_eq!((outcome.lost, outcome.packs), (0, 0), "{outcome:?}");
-    repair::run(&mut store, &repair::Options { replace: None, same_disk: true, limits }, &monitor)
-        .unwrap();
+    repair::run(
+        &mut store,
+        &repair::RepairOptions { replace: None, same_disk: true, limits },
+        &monitor,
+    )
+    .unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::Outcome;
+use super::CheckOutcome;
 use crate::format::entry::{Content, Entry, decode_page, read_chunks};
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::format::tree::{Child, decode_node};
@@ -56,7 +56,12 @@ impl<'a> Trees<'a> {
     }
 
     /// Checks one snapshot and reports its losses.
-    pub(super) fn check(&mut self, snapshot: &Snapshot, monitor: &Monitor, outcome: &mut Outcome) {
+    pub(super) fn check(
+        &mut self,
+        snapshot: &Snapshot,
+        monitor: &Monitor,
+        outcome: &mut CheckOutcome,
+    ) {
         let mut hurt = Hurt::default();
         let TreeRoot { id, height, entries } = snapshot.root;
         self.node(&Child { first_path: Vec::new(), id, entries }, height, &mut hurt);

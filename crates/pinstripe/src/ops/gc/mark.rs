@@ -26,7 +26,7 @@ use pinstripe_base::monitor::Monitor;
 const BATCH_IDS: usize = 256 << 10;
 
 /// Trees that are marked as far as they can be read.
-pub(super) struct Hopes {
+pub(super) struct OptionalRoots {
     /// Of forgotten snapshots that can be brought back: what they lack is counted.
     pub spared: Vec<Root>,
     /// Roots of interrupted backups, which lack something by nature.
@@ -94,7 +94,7 @@ pub(super) fn mark(
     index: &Index<'_>,
     rows: &Rows<'_>,
     roots: &[Root],
-    hopes: &Hopes,
+    hopes: &OptionalRoots,
     threads: usize,
     monitor: &Monitor,
 ) -> Result<Marked> {

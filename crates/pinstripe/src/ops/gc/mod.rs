@@ -19,13 +19,13 @@ mod usage;
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use roots::Seen;
+use roots::StoreObservation;
 pub use settle::fence;
-use survey::{Pick, Survey};
+use survey::{PackSelection, Survey};
 
-use crate::format::gc::{Lists, Step, reaping_name};
+use crate::format::gc::{DeletionStep, Lists, reaping_name};
 use crate::format::session::{Session, Work};
-use crate::pipeline::backup::repack;
+use crate::pipeline::backup::{RepackPlan, repack};
 use crate::pipeline::limits::Limits;
 use crate::store::deletion::{Case, Cases, decide};
 use pinstripe_base::clock;
@@ -33,12 +33,12 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId};
 use pinstripe_base::monitor::Monitor;
 
-use crate::store::objects::Reach;
+use crate::store::objects::Quorum;
 use crate::store::sessions::{self, OpenSession};
 use crate::store::{Store, deletion};
 
 /// Options of `gc`.
-pub struct Options {
+pub struct GcOptions {
     /// The share of waste, 0 to 1, that may stay in the packs: packs with more are rewritten until
     /// no more is left.
     pub max_waste: f64,
@@ -52,7 +52,7 @@ pub struct Options {
 
 /// The outcome, or the expected one.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
-pub struct Outcome {
+pub struct GcOutcome {
     /// Snapshots that are wanted.
     pub kept_snapshots: u64,
     /// Forgotten snapshots that were deleted.
@@ -85,8 +85,8 @@ pub struct Outcome {
 /// [`Kind::Refused`] when too few members are there, or a snapshot that is wanted cannot be read;
 /// [`Kind::Busy`] when writers do not say what they rely on; [`Kind::Locked`] without the key;
 /// those of the members. Whatever ends it, nothing that is needed is gone.
-pub fn run(store: &Store, options: &Options, monitor: &Monitor) -> Result<Outcome> {
-    collect(store, options, &Pick::Waste(options.max_waste), monitor)
+pub fn run(store: &Store, options: &GcOptions, monitor: &Monitor) -> Result<GcOutcome> {
+    collect(store, options, &PackSelection::Waste(options.max_waste), monitor)
 }
 
 /// Moves the needed part of some packs into new ones, over the members that take new packs now, and
@@ -99,9 +99,9 @@ pub(super) fn retire(
     sets: HashSet<SetId>,
     limits: Limits,
     monitor: &Monitor,
-) -> Result<Outcome> {
-    let options = Options { max_waste: 1.0, dry_run: false, wait: WAIT, limits };
-    collect(store, &options, &Pick::These(sets), monitor)
+) -> Result<GcOutcome> {
+    let options = GcOptions { max_waste: 1.0, dry_run: false, wait: WAIT, limits };
+    collect(store, &options, &PackSelection::These(sets), monitor)
 }
 
 /// The number of tree pages that stand in fewer packs than they should.
@@ -109,15 +109,21 @@ pub(super) fn retire(
 /// # Errors
 /// When a tree cannot be read; those of the members.
 pub(super) fn thin_pages(store: &Store, limits: Limits, monitor: &Monitor) -> Result<u64> {
-    let options = Options { max_waste: 1.0, dry_run: true, wait: WAIT, limits };
-    let survey = Survey::take(store, None, &Pick::These(HashSet::new()), &options, monitor)?;
+    let options = GcOptions { max_waste: 1.0, dry_run: true, wait: WAIT, limits };
+    let survey =
+        Survey::take(store, None, &PackSelection::These(HashSet::new()), &options, monitor)?;
     Ok(survey.thin.len() as u64)
 }
 
 /// The default time to wait for writers.
 pub const WAIT: Duration = Duration::from_secs(60);
 
-fn collect(store: &Store, options: &Options, pick: &Pick, monitor: &Monitor) -> Result<Outcome> {
+fn collect(
+    store: &Store,
+    options: &GcOptions,
+    pick: &PackSelection,
+    monitor: &Monitor,
+) -> Result<GcOutcome> {
     require_members(store)?;
     store.keys()?;
     if options.dry_run {
@@ -137,7 +143,7 @@ fn collect(store: &Store, options: &Options, pick: &Pick, monitor: &Monitor) -> 
 
 /// Requires enough members that no writer can have met only others.
 fn require_members(store: &Store) -> Result<()> {
-    let (there, least) = (store.present().count(), store.least_members(Reach::Deletion));
+    let (there, least) = (store.present().count(), store.least_members(Quorum::Deletion));
     if there >= least {
         return Ok(());
     }
@@ -149,14 +155,14 @@ fn require_members(store: &Store) -> Result<()> {
 /// One gc at work.
 struct Collector<'a> {
     store: &'a Store,
-    options: &'a Options,
+    options: &'a GcOptions,
     monitor: &'a Monitor,
     session: &'a OpenSession<'a>,
     case: CondemnationId,
 }
 
 impl Collector<'_> {
-    fn collect(&self, pick: &Pick) -> Result<Outcome> {
+    fn collect(&self, pick: &PackSelection) -> Result<GcOutcome> {
         let (store, monitor) = (self.store, self.monitor);
         let own = Some(self.session.session.id);
         let mut survey = Survey::take(store, own, pick, self.options, monitor)?;
@@ -175,11 +181,12 @@ impl Collector<'_> {
         if is_empty(&survey.lists) && survey.thin.is_empty() {
             return Ok(outcome);
         }
-        let spared =
-            match self.repack(&survey) {
-                // Packs without any needed chunk go all the same, and make room for the next run.
-                Err(error) if error.kind() == Kind::NoSpace && matches!(pick, Pick::Waste(_)) => {
-                    monitor.warning("packs that hold waste", error.advice_instead(
+        let spared = match self.repack(&survey) {
+            // Packs without any needed chunk go all the same, and make room for the next run.
+            Err(error)
+                if error.kind() == Kind::NoSpace && matches!(pick, PackSelection::Waste(_)) =>
+            {
+                monitor.warning("packs that hold waste", error.advice_instead(
                     "there is no room to rewrite what is needed of them; unneeded packs are \
                      deleted nevertheless: run 'pinstripe gc' again",
                 ));
@@ -191,27 +198,34 @@ impl Collector<'_> {
             return Ok(outcome);
         }
         survey.lists.packs.retain(|set| !spared.contains(set));
-        let revivable = survey.lists.packs.len();
+        self.condemn(&survey, pick, outcome)
+    }
+
+    /// Condemns what is on the lists, and deletes what of it nothing needs after all have answered.
+    fn condemn(
+        &self,
+        survey: &Survey<'_>,
+        pick: &PackSelection,
+        mut outcome: GcOutcome,
+    ) -> Result<GcOutcome> {
+        let condemned = survey.lists.packs.len();
         // Condemned only after the repack: what snapshots need of these packs stands in new ones by
         // now.
-        self.put(Step::Condemned(survey.lists.clone()))?;
-        let lists = match self.after_answers(&survey, pick) {
-            Ok(lists) if !is_empty(&lists) => lists,
-            // Nothing is left to delete, or an error came up: either way the condemnation is taken
-            // back before this returns.
-            done => {
+        self.put(DeletionStep::Condemned(survey.lists.clone()))?;
+        let lists = match self.after_answers(survey, pick) {
+            Ok(none) if is_empty(&none) => {
                 self.withdraw()?;
-                done?;
-                let revived_packs = revivable as u64;
-                return Ok(Outcome {
-                    deleted_packs: 0,
-                    deleted_snapshots: 0,
-                    revived_packs,
-                    ..outcome
-                });
+                outcome.revived_packs = condemned as u64;
+                (outcome.deleted_packs, outcome.deleted_snapshots) = (0, 0);
+                return Ok(outcome);
+            }
+            Ok(lists) => lists,
+            Err(error) => {
+                self.withdraw()?;
+                return Err(error);
             }
         };
-        outcome.revived_packs = (revivable - lists.packs.len()) as u64;
+        outcome.revived_packs = (condemned - lists.packs.len()) as u64;
         outcome.deleted_packs = lists.packs.len() as u64;
         outcome.deleted_snapshots = lists.snapshots.len() as u64;
         self.point_of_no_return(&lists)?;
@@ -224,33 +238,31 @@ impl Collector<'_> {
         if survey.leaving.is_empty() && survey.thin.is_empty() {
             return Ok(Vec::new());
         }
-        // Packs that are to go must not count as a place where a chunk stands, nor be relied upon.
-        survey.index.set_condemned(&survey.lists.packs, true);
-        let others: Vec<SetId> = survey.others.iter().copied().collect();
-        survey.index.set_condemned(&others, true);
-        let limits = self.options.limits;
-        repack(self.store, &survey.index, &survey.leaving, &survey.thin, limits, self.monitor)
+        // Packs that are to go must not count as a place where a chunk stands.
+        let excluded = survey.lists.packs.iter().chain(&survey.others).copied().collect();
+        let plan = RepackPlan { packs: &survey.leaving, thin: &survey.thin, excluded: &excluded };
+        repack(self.store, &survey.index, plan, self.options.limits, self.monitor)
     }
 
     fn others_at_work(&self) -> Result<Vec<Session>> {
-        sessions::at_work(self.store, Some(self.session.session.id), Reach::Deletion)
+        sessions::at_work(self.store, Some(self.session.session.id), Quorum::Deletion)
     }
 
-    fn put(&self, step: Step) -> Result<()> {
-        deletion::put(self.store, self.case, self.session.session.id, step, Reach::Deletion)
+    fn put(&self, step: DeletionStep) -> Result<()> {
+        deletion::put(self.store, self.case, self.session.session.id, step, Quorum::Deletion)
     }
 
     fn withdraw(&self) -> Result<()> {
-        let cases = deletion::load(self.store, Reach::Deletion)?;
+        let cases = deletion::load(self.store, Quorum::Deletion)?;
         let case = cases.0.get(&self.case).cloned().unwrap_or_default();
         deletion::withdraw(self.store, self.case, &case)
     }
 
     /// Waits for all writers, determines again what is needed, and takes that off the lists.
-    fn after_answers(&self, survey: &Survey<'_>, pick: &Pick) -> Result<Lists> {
+    fn after_answers(&self, survey: &Survey<'_>, pick: &PackSelection) -> Result<Lists> {
         self.wait_for_answers()?;
         let own = Some(self.session.session.id);
-        let seen = Seen::read(self.store, own)?;
+        let seen = StoreObservation::read(self.store, own)?;
         let others = seen.cases.lost_to_others(Some(self.case));
         let acks = seen.cases.0.get(&self.case).map(|case| case.acks.clone()).unwrap_or_default();
         let mut rescued: HashSet<SetId> = acks.into_values().flatten().collect();
@@ -258,7 +270,7 @@ impl Collector<'_> {
         // marks still hold: marking again would find the same.
         let is_same = seen.roots.is_subset(&survey.seen.roots) && others.is_subset(&survey.others);
         if !is_same {
-            let hopes = mark::Hopes { spared: pick.spared(&seen), begun: Vec::new() };
+            let hopes = mark::OptionalRoots { spared: pick.spared(&seen), begun: Vec::new() };
             rescued.extend(self.needed_now(survey, &seen, &hopes, &others)?);
         }
         Ok(decide::remaining(&survey.lists, &rescued, &seen.roots))
@@ -267,8 +279,8 @@ impl Collector<'_> {
     fn needed_now(
         &self,
         survey: &Survey<'_>,
-        seen: &Seen,
-        hopes: &mark::Hopes,
+        seen: &StoreObservation,
+        hopes: &mark::OptionalRoots,
         others: &HashSet<SetId>,
     ) -> Result<HashSet<SetId>> {
         let (trees, threads) = (seen.trees()?, self.options.limits.workers);
@@ -287,7 +299,7 @@ impl Collector<'_> {
         let mut asked: Option<Vec<Session>> = None;
         self.wait(|| {
             // In this order: answers, sessions, snapshots.
-            let cases = deletion::load(self.store, Reach::Deletion)?;
+            let cases = deletion::load(self.store, Quorum::Deletion)?;
             let answered = answered(&cases, self.case);
             let now = self.others_at_work()?;
             let asked = asked.get_or_insert_with(|| now.clone());
@@ -317,7 +329,7 @@ impl Collector<'_> {
 
     /// Puts REAPING, unless this gc was ended from outside, and takes a last look.
     fn point_of_no_return(&self, lists: &Lists) -> Result<()> {
-        if let Err(error) = self.put(Step::Reaping(lists.clone())) {
+        if let Err(error) = self.put(DeletionStep::Reaping(lists.clone())) {
             if error.kind() != Kind::Exists {
                 return Err(error);
             }

@@ -7,7 +7,7 @@ use crate::format::snapshot::TreeRoot;
 use crate::member::Room;
 use crate::store::deletion::{Cases, decide};
 use crate::store::forgotten::{self, Marks};
-use crate::store::objects::{Belief, Reach};
+use crate::store::objects::{Belief, Quorum};
 use crate::store::{Store, checkpoints, deletion, sessions, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SessionId, SnapshotId};
@@ -19,14 +19,14 @@ use pinstripe_base::monitor::Monitor;
 /// # Errors
 /// As [`Store::names`].
 pub(super) fn names(store: &Store) -> Result<BTreeSet<SnapshotId>> {
-    let names = store.names(Room::Snapshots, Reach::Deletion)?;
+    let names = store.names(Room::Snapshots, Quorum::Deletion)?;
     let mut names: BTreeSet<_> = names.into_iter().map(SnapshotId).collect();
-    names.extend(deletion::load(store, Reach::Deletion)?.dead_snapshots());
+    names.extend(deletion::load(store, Quorum::Deletion)?.dead_snapshots());
     Ok(names)
 }
 
 /// The state of the store at about one moment.
-pub(super) struct Seen {
+pub(super) struct StoreObservation {
     marks: Marks,
     /// Every snapshot that is not deleted; those that cannot be read without a tree.
     snapshots: BTreeMap<SnapshotId, Option<TreeRoot>>,
@@ -36,23 +36,23 @@ pub(super) struct Seen {
     pub cases: Cases,
 }
 
-impl Seen {
+impl StoreObservation {
     /// Looks: sessions, marks, sessions once more, snapshots, condemnations. The last ones after
     /// the snapshots, since what was deleted is on a tombstone by then.
     ///
     /// # Errors
     /// As [`Store::objects`] and [`deletion::load`]; [`Kind::Locked`] without the key.
     pub fn read(store: &Store, own: Option<SessionId>) -> Result<Self> {
-        let mut sessions = sessions::at_work(store, own, Reach::Deletion)?;
-        let marks = forgotten::load_careful(store, Reach::Deletion)?;
-        sessions.extend(sessions::at_work(store, own, Reach::Deletion)?);
+        let mut sessions = sessions::at_work(store, own, Quorum::Deletion)?;
+        let marks = forgotten::load_careful(store, Quorum::Deletion)?;
+        sessions.extend(sessions::at_work(store, own, Quorum::Deletion)?);
         let mut snapshots = snapshots(store)?;
-        let cases = deletion::load(store, Reach::Deletion)?;
+        let cases = deletion::load(store, Quorum::Deletion)?;
         let dead = cases.dead_snapshots();
         snapshots.retain(|id, _| !dead.contains(id));
         let ids = snapshots.keys().copied().collect();
         let roots = decide::roots(&marks, &sessions, &ids);
-        Ok(Seen { marks, snapshots, roots, cases })
+        Ok(StoreObservation { marks, snapshots, roots, cases })
     }
 
     /// The trees of the roots.
@@ -94,7 +94,7 @@ impl Seen {
 
 /// All snapshots, those too that are deleted and turned up again.
 fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
-    let found = store.objects(Room::Snapshots, Reach::Deletion, Belief::One, |name, bytes| {
+    let found = store.objects(Room::Snapshots, Quorum::Deletion, Belief::One, |name, bytes| {
         let snapshot = store.opener().snapshot(bytes)?;
         if snapshot.id.0 != name || snapshot.store != store.config.store {
             return Err(Error::new(Kind::Corrupt, "this snapshot has another name"));

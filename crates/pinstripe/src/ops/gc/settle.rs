@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use super::Collector;
 use super::roots::names;
 use super::survey::bytes_of;
-use crate::format::gc::{Lists, Step};
+use crate::format::gc::{DeletionStep, Lists};
 use crate::format::session::{Session, Work};
 use crate::member::{ExtentName, SharedMember};
 use crate::pipeline::each::each;
 use crate::process;
-use crate::store::deletion::decide::{self, Found, Go};
-use crate::store::objects::Reach;
+use crate::store::deletion::decide::{self, CaseAction, Go};
+use crate::store::objects::Quorum;
 use crate::store::{Store, checkpoints, deletion, forgotten, sessions};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
@@ -26,7 +26,7 @@ use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
 pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
     end_those_of_earlier_boots(gc.store)?;
     let own = gc.session.session.id;
-    let cases = deletion::load(gc.store, Reach::Deletion)?;
+    let cases = deletion::load(gc.store, Quorum::Deletion)?;
     let working: BTreeSet<SessionId> =
         gc.others_at_work()?.into_iter().map(|session| session.id).collect();
     let mut done = BTreeSet::new();
@@ -41,10 +41,10 @@ pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
         let is_at_work = case.by.is_some_and(|by| working.contains(&by));
         let has = (case.condemned.is_some(), case.reaping.is_some(), case.tombstone.is_some());
         match decide::judge(has.0, has.1, has.2, is_at_work) {
-            Found::Leave => {}
-            Found::Clear => deletion::clear(gc.store, id, &case)?,
-            Found::Withdraw => deletion::withdraw(gc.store, id, &case)?,
-            Found::Resume => {
+            CaseAction::Leave => {}
+            CaseAction::Clear => deletion::clear(gc.store, id, &case)?,
+            CaseAction::Withdraw => deletion::withdraw(gc.store, id, &case)?,
+            CaseAction::Resume => {
                 let lists = case.reaping.clone().unwrap_or_default();
                 if may_reap(gc, id, &lists)? {
                     carry_out(gc, id, case.by.unwrap_or(own), &lists)?;
@@ -68,7 +68,7 @@ pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) ->
     gc.wait(|| {
         // In this order: sessions, marks, the condemnation.
         let sessions = gc.others_at_work()?;
-        let marks = forgotten::load_careful(gc.store, Reach::Deletion)?;
+        let marks = forgotten::load_careful(gc.store, Quorum::Deletion)?;
         let stands = deletion::stands(gc.store, id)?;
         go = decide::last_look(lists, &sessions, &marks, stands);
         let wants = |it: &Session| lists.snapshots.iter().any(|(id, _)| it.parents.contains(id));
@@ -100,8 +100,8 @@ pub(super) fn carry_out(
         names.try_for_each(|name| member.delete(name))?;
         member.sync()
     })?;
-    deletion::put(gc.store, id, by, Step::Tombstone(lists.clone()), Reach::Deletion)?;
-    let cases = deletion::load(gc.store, Reach::Deletion)?;
+    deletion::put(gc.store, id, by, DeletionStep::Tombstone(lists.clone()), Quorum::Deletion)?;
+    let cases = deletion::load(gc.store, Quorum::Deletion)?;
     let case = cases.0.get(&id).cloned().unwrap_or_default();
     deletion::clear(gc.store, id, &case)?;
     Ok(bytes)
@@ -115,7 +115,7 @@ fn is_dead(store: &Store, session: &Session) -> bool {
 
 /// Sessions whose process certainly does not run any more, or that are over.
 fn ended(store: &Store) -> Result<Vec<Session>> {
-    let sessions = sessions::load(store, Reach::Deletion)?;
+    let sessions = sessions::load(store, Quorum::Deletion)?;
     let names = names(store)?;
     let is_ended = |it: &Session| is_dead(store, it) || decide::is_over(it, &names);
     Ok(sessions.into_iter().filter(is_ended).collect())
@@ -156,7 +156,7 @@ pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
     if store.absent().next().is_none() {
         return Ok(Vec::new());
     }
-    let mut sessions = sessions::load(store, Reach::Deletion)?;
+    let mut sessions = sessions::load(store, Quorum::Deletion)?;
     sessions.retain(|session| session.work == Work::Backup && is_dead(store, session));
     // In this order: a writer that was dead before this look has put all that it ever will.
     let names = names(store)?;
@@ -170,7 +170,7 @@ pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
 /// Those of the members.
 pub(super) fn remove_ended(gc: &Collector<'_>) -> Result<u64> {
     let mut removed = 0;
-    for name in sessions::cut_off(gc.store, Reach::Deletion)? {
+    for name in sessions::cut_off(gc.store, Quorum::Deletion)? {
         gc.store.delete_all(name)?;
     }
     for session in ended(gc.store)? {
@@ -187,7 +187,7 @@ pub(super) fn remove_ended(gc: &Collector<'_>) -> Result<u64> {
 /// process that does run.
 fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
     let own = store.process();
-    for session in sessions::load(store, Reach::Deletion)? {
+    for session in sessions::load(store, Quorum::Deletion)? {
         let is_old = process::is_of_an_earlier_boot(&session.process, &own);
         if is_old && store.absent().next().is_none() {
             match sessions::fence(store, &session) {
@@ -206,7 +206,7 @@ fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
 /// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several begin so; those of
 /// [`sessions::fence`].
 pub fn fence(store: &Store, name: &str) -> Result<Session> {
-    let list = sessions::load(store, Reach::Deletion)?;
+    let list = sessions::load(store, Quorum::Deletion)?;
     let found = find_by_name(&list, |session| session.id, name, "session");
     let session = found.map_err(|error| match error.kind() {
         Kind::NotFound => error.advice("it has ended; run gc again"),

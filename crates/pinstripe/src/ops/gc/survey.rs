@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::mark::Hopes;
-use super::roots::{self, Seen};
-use super::{Options, Outcome, mark, usage};
+use super::mark::OptionalRoots;
+use super::roots::{self, StoreObservation};
+use super::{GcOptions, GcOutcome, mark, usage};
 use crate::format::gc::{Lists, PACKS_MAX, SNAPSHOTS_MAX};
 use crate::member::Room;
-use crate::pipeline::backup::Leaving;
+use crate::pipeline::backup::EvacuatingPack;
 use crate::store::Store;
 use crate::store::deletion::decide;
 use crate::store::index::{self, Index, Pack, standing_sets};
@@ -16,20 +16,20 @@ use pinstripe_base::id::{ChunkId, SessionId, SetId};
 use pinstripe_base::monitor::Monitor;
 
 /// Which packs go.
-pub(super) enum Pick {
+pub(super) enum PackSelection {
     /// Those that nothing needs, and the worst until no more than this share is waste.
     Waste(f64),
     /// Exactly these.
     These(HashSet<SetId>),
 }
 
-impl Pick {
+impl PackSelection {
     /// Trees of forgotten snapshots that stay as they are: until a gc takes them, they can be
     /// brought back.
-    pub fn spared(&self, seen: &Seen) -> Vec<mark::Root> {
+    pub fn spared(&self, seen: &StoreObservation) -> Vec<mark::Root> {
         match self {
-            Pick::Waste(_) => Vec::new(),
-            Pick::These(_) => seen.forgotten_trees(),
+            PackSelection::Waste(_) => Vec::new(),
+            PackSelection::These(_) => seen.forgotten_trees(),
         }
     }
 }
@@ -37,11 +37,11 @@ impl Pick {
 /// The findings before anything is done.
 pub(super) struct Survey<'a> {
     pub index: Index<'a>,
-    pub seen: Seen,
+    pub seen: StoreObservation,
     /// Packs that others have condemned or deleted.
     pub others: HashSet<SetId>,
-    pub plan: decide::Plan,
-    pub leaving: Vec<Leaving>,
+    pub plan: decide::GcPlan,
+    pub leaving: Vec<EvacuatingPack>,
     /// Pages that lack a second copy.
     pub thin: Vec<ChunkId>,
     /// Bytes to move, about.
@@ -54,14 +54,15 @@ impl<'a> Survey<'a> {
     pub fn take(
         store: &'a Store,
         own: Option<SessionId>,
-        pick: &Pick,
-        options: &Options,
+        pick: &PackSelection,
+        options: &GcOptions,
         monitor: &'a Monitor,
     ) -> Result<Self> {
-        let seen = Seen::read(store, own)?;
+        let seen = StoreObservation::read(store, own)?;
         let others = seen.cases.lost_to_others(None);
         let trees = seen.trees()?;
-        let hopes = Hopes { spared: pick.spared(&seen), begun: roots::interrupted(store, monitor) };
+        let hopes =
+            OptionalRoots { spared: pick.spared(&seen), begun: roots::interrupted(store, monitor) };
         // After the roots: what a snapshot needs was in the index before it.
         let index = Index::load(store, monitor)?;
         let threads = options.limits.workers;
@@ -76,8 +77,8 @@ impl<'a> Survey<'a> {
             let marked = mark::mark(store, &index, rows, &trees, &hopes, threads, monitor)?;
             let usages = usage::count(rows, &marked, &others, &is_short)?;
             let mut plan = match pick {
-                Pick::Waste(share) => usages.plan(*share),
-                Pick::These(sets) => usages.plan_of(sets),
+                PackSelection::Waste(share) => usages.plan(*share),
+                PackSelection::These(sets) => usages.plan_of(sets),
             };
             plan.repack.truncate(PACKS_MAX / 2);
             let leaving = usage::leaving(rows, &marked, &plan.repack, &others)?;
@@ -88,14 +89,14 @@ impl<'a> Survey<'a> {
         // A pack that no run names may hold what a snapshot lacks.
         if missing == 0 && lacking == 0 && store.absent().next().is_none() {
             let is_picked = |set: &SetId| match pick {
-                Pick::Waste(_) => true,
-                Pick::These(sets) => sets.contains(set),
+                PackSelection::Waste(_) => true,
+                PackSelection::These(sets) => sets.contains(set),
             };
             packs.extend(leftovers(store, &index)?.into_iter().filter(is_picked));
         }
         let mut snapshots = match pick {
-            Pick::Waste(_) => seen.doomed(),
-            Pick::These(_) => Vec::new(),
+            PackSelection::Waste(_) => seen.doomed(),
+            PackSelection::These(_) => Vec::new(),
         };
         snapshots.truncate(SNAPSHOTS_MAX);
         packs.truncate(PACKS_MAX);
@@ -104,8 +105,8 @@ impl<'a> Survey<'a> {
         Ok(Survey { index, seen, others, plan, leaving, thin, moved_bytes, lists, missing })
     }
 
-    pub fn outcome(&self, store: &Store) -> Outcome {
-        Outcome {
+    pub fn outcome(&self, store: &Store) -> GcOutcome {
+        GcOutcome {
             kept_snapshots: self.seen.roots.len() as u64,
             deleted_snapshots: self.lists.snapshots.len() as u64,
             deleted_packs: self.lists.packs.len() as u64,
@@ -115,7 +116,7 @@ impl<'a> Survey<'a> {
             kept_bytes: self.plan.kept_bytes,
             waste_bytes: self.plan.waste_bytes,
             missing_chunks: self.missing,
-            ..Outcome::default()
+            ..GcOutcome::default()
         }
     }
 }

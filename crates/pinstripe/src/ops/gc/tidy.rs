@@ -7,13 +7,13 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::settle::remove_ended;
-use super::{Collector, Outcome};
+use super::{Collector, GcOutcome};
 use crate::format::forgotten::Mark;
 use crate::format::gc::Lists;
 use crate::member::{ExtentName, Room};
 use crate::store::deletion;
 use crate::store::index::{Index, drop_superseded, sets_spoken_of};
-use crate::store::objects::Reach;
+use crate::store::objects::Quorum;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SetId};
 
@@ -27,7 +27,7 @@ const MERGE_TRIES: usize = 4;
 pub(super) fn run(
     gc: &Collector<'_>,
     earlier: &BTreeSet<CondemnationId>,
-    outcome: &mut Outcome,
+    outcome: &mut GcOutcome,
 ) -> Result<()> {
     outcome.ended_sessions += remove_ended(gc)?;
     outcome.stale_objects += remove_stale(gc)?;
@@ -37,7 +37,7 @@ pub(super) fn run(
 
 /// Removes what tombstones list and members still have, or have again.
 fn remove_stale(gc: &Collector<'_>) -> Result<u64> {
-    let cases = deletion::load(gc.store, Reach::Deletion)?;
+    let cases = deletion::load(gc.store, Quorum::Deletion)?;
     let packs: HashSet<[u8; 16]> = cases.dead_packs().into_iter().map(|set| set.0).collect();
     let snapshots: HashSet<[u8; 16]> = cases.dead_snapshots().into_iter().map(|id| id.0).collect();
     let mut removed = 0;
@@ -97,7 +97,7 @@ fn remove_tombstones(gc: &Collector<'_>, earlier: &BTreeSet<CondemnationId>) -> 
     for (_, member) in store.present() {
         named.extend(member.list(Room::Packs)?.into_iter().map(|(id, _)| SetId(id)));
     }
-    for (id, case) in deletion::load(store, Reach::Deletion)?.0 {
+    for (id, case) in deletion::load(store, Quorum::Deletion)?.0 {
         let Some(lists) = case.tombstone.filter(|_| earlier.contains(&id)) else { continue };
         if lists.packs.iter().any(|set| named.contains(set)) {
             continue;

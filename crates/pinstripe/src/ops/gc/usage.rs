@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 
 use super::mark::Marked;
-use crate::pipeline::backup::Leaving;
+use crate::pipeline::backup::EvacuatingPack;
 use crate::store::deletion::decide::{self, Need, Usage};
 use crate::store::index::{Pack, Place, Rows};
 use pinstripe_base::error::Result;
@@ -187,14 +187,14 @@ impl Usages {
     }
 
     /// Picks what goes, so that at most `max_waste` of the rest is needed by nothing.
-    pub fn plan(&self, max_waste: f64) -> decide::Plan {
+    pub fn plan(&self, max_waste: f64) -> decide::GcPlan {
         let plan = decide::plan(&self.packs, max_waste);
         self.with_copies_read(plan)
     }
 
     /// Picks exactly these.
-    pub fn plan_of(&self, sets: &HashSet<SetId>) -> decide::Plan {
-        let mut plan = decide::Plan::default();
+    pub fn plan_of(&self, sets: &HashSet<SetId>) -> decide::GcPlan {
+        let mut plan = decide::GcPlan::default();
         for pack in &self.packs {
             match (sets.contains(&pack.set), pack.live_bytes) {
                 (true, 0) => plan.dead.push(pack.set),
@@ -208,7 +208,7 @@ impl Usages {
         self.with_copies_read(plan)
     }
 
-    fn with_copies_read(&self, mut plan: decide::Plan) -> decide::Plan {
+    fn with_copies_read(&self, mut plan: decide::GcPlan) -> decide::GcPlan {
         let (copies, dead) = plan.dead.iter().partition(|set| self.with_copies.contains(set));
         plan.dead = dead;
         plan.repack.extend::<Vec<SetId>>(copies);
@@ -226,9 +226,9 @@ pub(super) fn leaving(
     marked: &Marked,
     sets: &[SetId],
     others: &HashSet<SetId>,
-) -> Result<(Vec<Leaving>, Vec<ChunkId>)> {
-    let leaving = |&set| Leaving { set, needed: Vec::new(), copies: Vec::new() };
-    let mut packs: Vec<Leaving> = sets.iter().map(leaving).collect();
+) -> Result<(Vec<EvacuatingPack>, Vec<ChunkId>)> {
+    let leaving = |&set| EvacuatingPack { set, needed: Vec::new(), copies: Vec::new() };
+    let mut packs: Vec<EvacuatingPack> = sets.iter().map(leaving).collect();
     let by_set: std::collections::HashMap<_, _> = sets.iter().zip(0..).collect();
     let mut thin = Vec::new();
     for_each_chunk(rows, marked, &mut |chunk| {
@@ -247,7 +247,7 @@ pub(super) fn leaving(
         for place in chunk.places.iter().filter(|_| chunk.copies > 0) {
             let Some(pack) = rows.pack(place.record.pack) else { continue };
             let Some(&number) = by_set.get(&pack.set) else { continue };
-            let leaving: &mut Leaving = &mut packs[number];
+            let leaving: &mut EvacuatingPack = &mut packs[number];
             if pack.is_readable() {
                 leaving.needed.push((place.record.offset as u32, place.raw_offset));
             } else {

@@ -58,7 +58,7 @@ pub(super) fn seat(
     // An impossible geometry is refused before anything is written.
     geometry_over(&store.config, members + 1)?;
     let number = store.join(place)?;
-    let mut outcome = repair::Outcome::default();
+    let mut outcome = repair::RepairOutcome::default();
     repair::small_objects(store, monitor, &mut outcome)?;
     store.write_labels_with(claim)?;
     // A process that opened the store before did not know the new member: marks that it removed

@@ -22,15 +22,15 @@ use std::collections::BTreeMap;
 pub(super) use add::refuse_disk;
 pub use add::{Added, add};
 pub use merge::{Brought, merge};
-pub use rebalance::{Rebalanced, Share, rebalance};
-pub use remove::{Removed, remove};
+pub use rebalance::{MemberShare, Rebalanced, rebalance};
+pub use remove::{RemoveOutcome, remove};
 pub use replace::{Replaced, replace};
 
 use crate::format::label::MemberState;
 use crate::member::{ExtentName, Room};
 use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
-use plan::Spread;
+use plan::SetPlacement;
 
 /// The counts of a move.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -55,7 +55,7 @@ impl std::ops::AddAssign for Moved {
 ///
 /// # Errors
 /// When a present member cannot be listed: its content is unknown then.
-fn survey(store: &Store) -> Result<Vec<Spread>> {
+fn survey(store: &Store) -> Result<Vec<SetPlacement>> {
     let mut sets: BTreeMap<ExtentName, BTreeMap<usize, u64>> = BTreeMap::new();
     for room in [Room::Packs, Room::Index] {
         for (number, member) in store.present() {
@@ -64,7 +64,7 @@ fn survey(store: &Store) -> Result<Vec<Spread>> {
             }
         }
     }
-    Ok(sets.into_iter().map(|(name, holders)| Spread { name, holders }).collect())
+    Ok(sets.into_iter().map(|(name, holders)| SetPlacement { name, holders }).collect())
 }
 
 /// Numbers of the members that take new extents.

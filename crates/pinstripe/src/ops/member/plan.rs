@@ -10,7 +10,7 @@ use crate::member::ExtentName;
 
 /// One stripe set: which present members have an extent of it, and how long each is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spread {
+pub struct SetPlacement {
     /// The name of its extents.
     pub name: ExtentName,
     /// Member number and bytes.
@@ -40,7 +40,7 @@ pub struct Emptied {
 }
 
 /// Bytes of all sets by member, for these members.
-pub fn loads(spreads: &[Spread], members: &[usize]) -> BTreeMap<usize, u64> {
+pub fn loads(spreads: &[SetPlacement], members: &[usize]) -> BTreeMap<usize, u64> {
     let mut loads: BTreeMap<usize, u64> = members.iter().map(|member| (*member, 0)).collect();
     for (member, bytes) in spreads.iter().flat_map(|spread| &spread.holders) {
         if let Some(load) = loads.get_mut(member) {
@@ -53,7 +53,7 @@ pub fn loads(spreads: &[Spread], members: &[usize]) -> BTreeMap<usize, u64> {
 /// Takes everything off a member: each extent to `preferred` where that has none of the set, else
 /// to the taker with the fewest bytes that has none.
 pub fn empty(
-    spreads: &[Spread],
+    spreads: &[SetPlacement],
     from: usize,
     takers: &[usize],
     preferred: Option<usize>,
@@ -78,7 +78,11 @@ pub fn empty(
 /// Moves extents from members with many bytes to members with few, until no single move brings
 /// two members closer together by more than half its length: of extents of one length, they
 /// differ by no more than one then. The sets in `stay` are not moved.
-pub fn even_out(spreads: &[Spread], takers: &[usize], stay: &BTreeSet<ExtentName>) -> Vec<Move> {
+pub fn even_out(
+    spreads: &[SetPlacement],
+    takers: &[usize],
+    stay: &BTreeSet<ExtentName>,
+) -> Vec<Move> {
     let mut loads = loads(spreads, takers);
     let mut spreads = spreads.to_vec();
     spreads.retain(|spread| !stay.contains(&spread.name));

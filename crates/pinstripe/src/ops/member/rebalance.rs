@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::plan::{self, Move, Spread};
+use super::plan::{self, Move, SetPlacement};
 use super::{Moved, carry, survey, takers};
 use crate::member::ExtentName;
 use crate::pipeline::limits::Limits;
@@ -18,12 +18,12 @@ pub struct Rebalanced {
     #[serde(flatten)]
     pub moved: Moved,
     /// For each member that takes new extents: its bytes before and after.
-    pub shares: Vec<Share>,
+    pub shares: Vec<MemberShare>,
 }
 
 /// The share of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Share {
+pub struct MemberShare {
     /// Its number.
     pub member: usize,
     /// Bytes in extents before.
@@ -65,7 +65,7 @@ pub fn rebalance(
         after.entry(one.from).and_modify(|bytes| *bytes -= one.bytes);
         after.entry(one.to).and_modify(|bytes| *bytes += one.bytes);
     }
-    let share = |(member, before_bytes): (&usize, &u64)| Share {
+    let share = |(member, before_bytes): (&usize, &u64)| MemberShare {
         member: *member,
         before_bytes: *before_bytes,
         after_bytes: after[member],
@@ -116,8 +116,8 @@ fn work(
 }
 
 /// Over how many members each set was laid, where that can be told.
-fn widths(store: &Store, spreads: &[Spread]) -> BTreeMap<ExtentName, usize> {
-    let width = |spread: &Spread| {
+fn widths(store: &Store, spreads: &[SetPlacement]) -> BTreeMap<ExtentName, usize> {
+    let width = |spread: &SetPlacement| {
         let holders: Vec<_> = spread.holders.keys().copied().collect();
         let geometry = geometry_of(store, spread.name, &holders)?;
         Some((spread.name, geometry.members()))
@@ -127,8 +127,8 @@ fn widths(store: &Store, spreads: &[Spread]) -> BTreeMap<ExtentName, usize> {
 
 /// Sets that lack an extent. The member that lacks it may be the one that fails next, and would get
 /// another extent: then one member's failure would cost the set two.
-fn lacking(spreads: &[Spread], widths: &BTreeMap<ExtentName, usize>) -> BTreeSet<ExtentName> {
-    let is_whole = |spread: &&Spread| {
+fn lacking(spreads: &[SetPlacement], widths: &BTreeMap<ExtentName, usize>) -> BTreeSet<ExtentName> {
+    let is_whole = |spread: &&SetPlacement| {
         widths.get(&spread.name).is_some_and(|width| spread.holders.len() >= *width)
     };
     spreads.iter().filter(|spread| !is_whole(spread)).map(|spread| spread.name).collect()
@@ -137,10 +137,10 @@ fn lacking(spreads: &[Spread], widths: &BTreeMap<ExtentName, usize>) -> BTreeSet
 /// Extents of which another member has the same, of sets that have more than they should.
 fn twins(
     store: &Store,
-    spreads: &[Spread],
+    spreads: &[SetPlacement],
     widths: &BTreeMap<ExtentName, usize>,
 ) -> Result<Vec<(ExtentName, usize)>> {
-    let has_more = |spread: &&Spread| {
+    let has_more = |spread: &&SetPlacement| {
         widths.get(&spread.name).is_some_and(|width| spread.holders.len() > *width)
     };
     let mut twins = Vec::new();

@@ -19,7 +19,7 @@ const PASSES: usize = 16;
 
 /// The outcome.
 #[derive(Debug, Clone, Default, serde::Serialize)]
-pub struct Removed {
+pub struct RemoveOutcome {
     /// The moves to other members.
     #[serde(flatten)]
     pub moved: Moved,
@@ -41,11 +41,11 @@ pub fn remove(
     number: usize,
     limits: &Limits,
     monitor: &Monitor,
-) -> Result<Removed> {
+) -> Result<RemoveOutcome> {
     let claim = store.claim()?;
     let Some(seat) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
         finish_retiring(store, &claim, number)?;
-        return Ok(Removed { members: takers(store).len(), ..Removed::default() });
+        return Ok(RemoveOutcome { members: takers(store).len(), ..RemoveOutcome::default() });
     };
     if seat.member.is_none() {
         return Err(Error::new(Kind::Refused, format!("member {number} is absent"))
@@ -56,16 +56,16 @@ pub fn remove(
     }
     let members = takers(store).into_iter().filter(|taker| *taker != number).count();
     geometry_over(&store.config, members)?;
-    let Leaving { moves, stuck, .. } = plan_for(store, number, None)?;
+    let DrainingMember { moves, stuck, .. } = plan_for(store, number, None)?;
     refuse_stuck(store, &stuck)?;
     monitor.expect(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
     let moved = empty(store, &claim, number, None, limits, monitor)?;
     store.retire(&claim, number)?;
-    Ok(Removed { moved, members })
+    Ok(RemoveOutcome { moved, members })
 }
 
 /// The content of a member, by what happens to it.
-pub(super) struct Leaving {
+pub(super) struct DrainingMember {
     /// Extents that go to another member.
     pub moves: Vec<plan::Move>,
     /// Extents that stand elsewhere too.
@@ -78,7 +78,11 @@ pub(super) struct Leaving {
 ///
 /// # Errors
 /// When a member cannot be listed.
-pub(super) fn plan_for(store: &Store, number: usize, preferred: Option<usize>) -> Result<Leaving> {
+pub(super) fn plan_for(
+    store: &Store,
+    number: usize,
+    preferred: Option<usize>,
+) -> Result<DrainingMember> {
     let mut takers = takers(store);
     takers.retain(|taker| *taker != number);
     let spreads = survey(store)?;
@@ -112,7 +116,7 @@ pub(super) fn plan_for(store: &Store, number: usize, preferred: Option<usize>) -
             false => stuck.push(name),
         }
     }
-    Ok(Leaving { moves, twins, stuck })
+    Ok(DrainingMember { moves, twins, stuck })
 }
 
 /// Sets are laid anew as gc does it, which takes the key and all members.
@@ -180,7 +184,7 @@ pub(super) fn empty(
     for state in [MemberState::Leaving, MemberState::Left] {
         set_state(store, claim, number, state)?;
         for pass in 0.. {
-            let Leaving { moves, twins, stuck } = plan_for(store, number, preferred)?;
+            let DrainingMember { moves, twins, stuck } = plan_for(store, number, preferred)?;
             if !stuck.is_empty() && stuck == last_stuck {
                 return Err(cannot_be_laid_anew(&stuck));
             }

@@ -64,7 +64,7 @@ pub fn replace(
     let (new, copied_objects) = seat(store, &claim, place, monitor)?;
     let mut replaced = Replaced { replaced_by: new, copied_objects, ..Replaced::default() };
     if is_present {
-        let remove::Leaving { moves, .. } = remove::plan_for(store, number, Some(new))?;
+        let remove::DrainingMember { moves, .. } = remove::plan_for(store, number, Some(new))?;
         monitor.expect(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
         replaced.moved = remove::empty(store, &claim, number, Some(new), limits, monitor)?;
     } else {

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Options, Outcome, Unmended};
+use super::{RepairOptions, RepairOutcome, Unmended};
 use crate::member::Room;
 use crate::ops::check::sets::{BadPack, lost_chunks};
 use crate::ops::gc;
@@ -22,9 +22,9 @@ use pinstripe_base::monitor::Monitor;
 pub(super) fn settle(
     store: &Store,
     unmended: Vec<Unmended>,
-    options: &Options,
+    options: &RepairOptions,
     monitor: &Monitor,
-    outcome: &mut Outcome,
+    outcome: &mut RepairOutcome,
 ) -> Result<()> {
     // It takes the key and all members.
     let may = !store.is_locked() && store.absent().next().is_none() && options.replace.is_none();
@@ -59,7 +59,7 @@ fn cannot(error: &Error) -> Error {
 fn lay_anew(
     store: &Store,
     unmended: &[Unmended],
-    options: &Options,
+    options: &RepairOptions,
     monitor: &Monitor,
 ) -> Result<HashSet<SetId>> {
     let is_known: HashMap<SetId, bool> =

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use super::Outcome;
+use super::ScrubOutcome;
 use crate::member::ExtentName;
 use crate::store::Store;
 use pinstripe_base::error::{Error, Kind};
@@ -139,7 +139,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    pub(super) fn tally(&self, outcome: &mut Outcome) {
+    pub(super) fn tally(&self, outcome: &mut ScrubOutcome) {
         let sums = self.sums().clone();
         outcome.mended_extents = sums.extents;
         outcome.mended_objects = sums.objects;

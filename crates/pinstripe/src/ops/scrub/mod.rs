@@ -20,7 +20,7 @@ mod status;
 
 pub use budget::{Budget, Portion};
 pub use finding::{Fate, Finding};
-pub use status::{AgeBand, Status, status};
+pub use status::{AgeBand, ScrubStatus, status};
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(60);
 const SETS_PER_WORKER: usize = 2;
 
 /// Options of a scrub.
-pub struct Options {
+pub struct ScrubOptions {
     /// When to stop; without limits everything is verified once.
     pub budget: Budget,
     /// Bytes per second that are read at most.
@@ -59,7 +59,7 @@ pub struct Options {
 
 /// The outcome.
 #[derive(Debug, Clone, Default, serde::Serialize)]
-pub struct Outcome {
+pub struct ScrubOutcome {
     /// Stripe sets verified.
     pub sets: u64,
     /// Stripe sets there are.
@@ -88,10 +88,10 @@ pub struct Outcome {
 /// no member on which the state can be written.
 pub fn run(
     store: &Store,
-    options: &Options,
+    options: &ScrubOptions,
     monitor: &Monitor,
     report: &(dyn Fn(&Finding) + Sync),
-) -> Result<Outcome> {
+) -> Result<ScrubOutcome> {
     let ledger = Ledger::new(store, monitor, report);
     store.sweep(monitor);
     let mut known = state::load(store)?;
@@ -108,11 +108,11 @@ pub fn run(
     let mut round = Round {
         progress: state::Progress::new(&mut known, store.absent().next().is_none()),
         saved: (began, 0),
-        outcome: Outcome {
+        outcome: ScrubOutcome {
             all_sets: survey.sets.len() as u64,
             all_bytes,
             removed_runs,
-            ..Outcome::default()
+            ..ScrubOutcome::default()
         },
     };
     let is_late = || options.budget.time.is_some_and(|time| began.elapsed() >= time);
@@ -150,7 +150,7 @@ struct Round<'a> {
     progress: state::Progress<'a>,
     /// When the state was written last, and how much was verified by then.
     saved: (Instant, u64),
-    outcome: Outcome,
+    outcome: ScrubOutcome,
 }
 
 impl Round<'_> {

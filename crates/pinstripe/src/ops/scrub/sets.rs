@@ -9,9 +9,9 @@ use super::took;
 use crate::member::{ExtentName, Room};
 use crate::ops::mender::{Done, Mender};
 use crate::store::index::indexed_sets;
-use crate::store::objects::Reach;
+use crate::store::objects::Quorum;
 use crate::store::{Store, deletion, sessions};
-use crate::stripe::{Damage, Part, SetReader, Verification};
+use crate::stripe::{ExtentDamage, ExtentPart, SetReader, Verification};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;
@@ -72,7 +72,7 @@ pub(super) fn survey(
     Ok(Survey {
         sets: found.into_iter().map(item).collect(),
         // When in doubt, a writer is assumed.
-        writers: sessions::at_work(store, None, Reach::Backup).map_or(true, |it| !it.is_empty()),
+        writers: sessions::at_work(store, None, Quorum::Backup).map_or(true, |it| !it.is_empty()),
         indexed: indexed_sets(store)?.into_iter().collect(),
     })
 }
@@ -153,7 +153,7 @@ fn mend(
     let all_present = store.absent().next().is_none();
     // With a member absent, which was named, what has no home may be there.
     let is_silent = |member: Option<usize>| store.silent().any(|it| Some(it) == member);
-    let is_ours = |damage: &&Damage| match damage.reason.is_missing() {
+    let is_ours = |damage: &&ExtentDamage| match damage.reason.is_missing() {
         _ if is_silent(damage.member) => false,
         true => finished && (all_present || damage.member.is_some()),
         false => true,
@@ -177,7 +177,7 @@ fn mend(
             ledger.set(name, error, fate);
             return Ok(());
         };
-        let describe = |damage: &&Damage| describe(ledger, reader, name, number, damage);
+        let describe = |damage: &&ExtentDamage| describe(ledger, reader, name, number, damage);
         let parts: Vec<_> = job.damage.iter().map(describe).collect();
         ledger.extent(number, name, &parts, fate);
         Ok(())
@@ -189,14 +189,14 @@ fn describe(
     reader: &SetReader,
     name: ExtentName,
     member: usize,
-    damage: &Damage,
+    damage: &ExtentDamage,
 ) -> Finding {
     let layout = reader.layout();
     let (part, row, offset) = match damage.part {
-        Part::Extent => ("extent", None, Some(0)),
-        Part::Header => ("header", None, Some(0)),
-        Part::Strip(row) => ("strip", Some(row), Some(layout.strip_offset(row))),
-        Part::Trailer => ("trailer", None, Some(layout.trailer_offset(damage.slot))),
+        ExtentPart::Extent => ("extent", None, Some(0)),
+        ExtentPart::Header => ("header", None, Some(0)),
+        ExtentPart::Strip(row) => ("strip", Some(row), Some(layout.strip_offset(row))),
+        ExtentPart::Trailer => ("trailer", None, Some(layout.trailer_offset(damage.slot))),
     };
     let what = format!("member {member}, {}: {}", damage.part, damage.reason);
     Finding { part, row, offset, ..ledger.finding(member, Some(name), &what) }

@@ -2,7 +2,7 @@
 //! last.
 
 use super::sets::Item;
-use crate::format::scrub::{ScrubState, Share};
+use crate::format::scrub::{ScrubShare, ScrubState};
 use crate::member::{ExtentName, Room};
 use crate::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -58,7 +58,7 @@ pub(super) struct Progress<'a> {
 impl<'a> Progress<'a> {
     pub(super) fn new(state: &'a mut ScrubState, counts: bool) -> Self {
         if !counts {
-            state.open = Share::default();
+            state.open = ScrubShare::default();
         }
         Progress { state, counts, advanced: false }
     }
@@ -76,7 +76,7 @@ impl<'a> Progress<'a> {
         let is_last = at + 1 == sets.len() || share(at + 1) != share(at);
         let state = &mut *self.state;
         if is_first && self.counts {
-            state.open = Share { began_seconds: now, sets: 0, bytes: 0 };
+            state.open = ScrubShare { began_seconds: now, sets: 0, bytes: 0 };
         }
         state.open.sets += 1;
         state.open.bytes += sets[at].bytes;

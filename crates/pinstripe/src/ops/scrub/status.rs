@@ -28,7 +28,7 @@ pub struct AgeBand {
 
 /// The state of scrubbing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status {
+pub struct ScrubStatus {
     /// From the youngest to what never was verified.
     pub bands: Vec<AgeBand>,
     /// The set with the oldest verification.
@@ -42,7 +42,7 @@ pub struct Status {
 ///
 /// # Errors
 /// As [`super::run`].
-pub fn status(store: &Store, now: i64, monitor: &Monitor) -> Result<Status> {
+pub fn status(store: &Store, now: i64, monitor: &Monitor) -> Result<ScrubStatus> {
     let state = state::load(store)?;
     let survey = sets::survey(store, &HashSet::new(), &Ledger::new(store, monitor, &|_| {}))?;
     let band = |days| AgeBand { days, verified: true, ..AgeBand::default() };
@@ -77,5 +77,5 @@ pub fn status(store: &Store, now: i64, monitor: &Monitor) -> Result<Status> {
         }
     }
     let oldest_seconds = oldest.map(|(_, when)| when).filter(|when| *when != i64::MIN);
-    Ok(Status { bands, oldest: oldest.map(|(set, _)| set), oldest_seconds })
+    Ok(ScrubStatus { bands, oldest: oldest.map(|(set, _)| set), oldest_seconds })
 }

@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use outputs::{Target, check_paths, open_outputs, output_paths, write_heads};
 
-use crate::format::split::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Head, Layout, Manifest, unit_bytes};
-use crate::pipeline::split::{Choice, Job, Spent};
-use crate::source::bulk::{Bulk, Units};
-use crate::split::Output;
+use crate::format::split::{
+    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Head, Manifest, SplitLayout, unit_bytes,
+};
+use crate::pipeline::split::{CodecChoice, Spent, SplitJob};
+use crate::source::bulk::{ByteSource, Units};
+use crate::split::SplitOutput;
 use crate::split::batch::batch_bytes_max;
-use crate::split::resume::{Begun, Resumed, resume};
+use crate::split::resume::{LogProgress, Resumed, resume};
 use crate::stripe::Geometry;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -28,7 +30,7 @@ use pinstripe_io::lane::LaneSettings;
 
 /// The layout of the source over the outputs, as asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spread {
+pub enum LayoutChoice {
     /// Striped over all, with parity or without.
     Stripes,
     /// Each batch to any output that is free.
@@ -38,11 +40,11 @@ pub enum Spread {
 }
 
 /// Options of `split`.
-pub struct Options {
+pub struct SplitOptions {
     /// Files, block devices, or directories to put a file in.
     pub outputs: Vec<PathBuf>,
     /// The layout; by default stripes with parity and a queue without.
-    pub spread: Option<Spread>,
+    pub spread: Option<LayoutChoice>,
     /// Outputs that may be lost.
     pub parity: u8,
     /// Bytes of a block.
@@ -50,7 +52,7 @@ pub struct Options {
     /// Bytes of a strip.
     pub strip_bytes: u32,
     /// The compression of blocks.
-    pub codec: Choice,
+    pub codec: CodecChoice,
     /// The caching policy of outputs.
     pub policy: Policy,
     /// The engine of the writes.
@@ -87,7 +89,7 @@ pub struct Written {
 
 /// The outcome.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct SplitOutcome {
     /// The head in all outputs.
     pub head: Head,
     /// And of the whole.
@@ -116,10 +118,10 @@ const BUFFERED_BYTES: u64 = 48 * MIB;
 /// [`Kind::WrongMember`] when the split to resume is another one; the first error of the source or
 /// of an output: then none of them is complete.
 pub fn run(
-    open: &dyn Fn() -> Result<Box<dyn Bulk>>,
-    options: &Options,
+    open: &dyn Fn() -> Result<Box<dyn ByteSource>>,
+    options: &SplitOptions,
     monitor: &Monitor,
-) -> Result<Outcome> {
+) -> Result<SplitOutcome> {
     let began = clock::monotonic();
     let source = open()?;
     let paths = output_paths(options, source.place())?;
@@ -147,7 +149,7 @@ pub fn run(
         busy: taken.busy,
         fallback: output.fallback(),
     });
-    Ok(Outcome {
+    Ok(SplitOutcome {
         head: heads[0].clone(),
         outputs: written.collect(),
         resumed_bytes: done_bytes,
@@ -158,54 +160,54 @@ pub fn run(
     })
 }
 
-fn layout(options: &Options, source: &dyn Bulk) -> Result<Layout> {
+fn layout(options: &SplitOptions, source: &dyn ByteSource) -> Result<SplitLayout> {
     let usage = |what: &str, advice: &str| Err(Error::new(Kind::Usage, what).advice(advice));
     let block = options.block_bytes;
     if !block.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block) {
         return Err(Error::new(Kind::Usage, "not a block size")
             .expected("a power of two from 4K to 16M", block));
     }
-    let default = if options.parity > 0 { Spread::Stripes } else { Spread::Queue };
+    let default = if options.parity > 0 { LayoutChoice::Stripes } else { LayoutChoice::Queue };
     match options.spread.unwrap_or(default) {
-        Spread::Stripes => {
+        LayoutChoice::Stripes => {
             let data = options.outputs.len() as u8 - options.parity;
             Geometry::new(data, options.parity, options.strip_bytes)?;
-            Ok(Layout::Stripes)
+            Ok(SplitLayout::Stripes)
         }
-        Spread::Queue | Spread::Ranges if options.parity > 0 => {
+        LayoutChoice::Queue | LayoutChoice::Ranges if options.parity > 0 => {
             usage("parity needs --layout stripes", "leave out --layout or --parity")
         }
-        Spread::Queue => Ok(Layout::Queue),
-        Spread::Ranges if source.length().is_none() => usage(
+        LayoutChoice::Queue => Ok(SplitLayout::Queue),
+        LayoutChoice::Ranges if source.length().is_none() => usage(
             "ranges need to know the length of the source",
             "split a pipe with --layout queue or stripes",
         ),
-        Spread::Ranges if options.codec == Choice::Fixed(crate::codec::Codec::Raw) => {
-            Ok(Layout::Plain)
+        LayoutChoice::Ranges if options.codec == CodecChoice::Fixed(crate::codec::Codec::Raw) => {
+            Ok(SplitLayout::Plain)
         }
-        Spread::Ranges => Ok(Layout::Ranges),
+        LayoutChoice::Ranges => Ok(SplitLayout::Ranges),
     }
 }
 
 fn heads(
-    source: &dyn Bulk,
-    layout: Layout,
-    options: &Options,
+    source: &dyn ByteSource,
+    layout: SplitLayout,
+    options: &SplitOptions,
     outputs: usize,
 ) -> Result<Vec<Head>> {
     let split = SplitId(random()?);
     let unit = u64::from(unit_bytes(options.block_bytes));
     let per = match (layout, source.length()) {
-        (Layout::Ranges | Layout::Plain, Some(bytes)) => {
+        (SplitLayout::Ranges | SplitLayout::Plain, Some(bytes)) => {
             bytes.div_ceil(unit).div_ceil(outputs as u64) * unit
         }
         _ => 0,
     };
     let codec = match options.codec {
-        Choice::Auto => "auto".to_owned(),
-        Choice::Fixed(codec) => codec.to_string(),
+        CodecChoice::Auto => "auto".to_owned(),
+        CodecChoice::Fixed(codec) => codec.to_string(),
     };
-    let striped = layout == Layout::Stripes;
+    let striped = layout == SplitLayout::Stripes;
     let head = |output: usize| Head {
         split,
         layout,
@@ -228,7 +230,7 @@ fn heads(
 fn take_up(outputs: &[Target], heads: &mut [Head]) -> Result<Resumed> {
     let mut opened = Vec::with_capacity(outputs.len());
     for (output, head) in outputs.iter().zip(&mut *heads) {
-        let found = Output::open(output.log.clone(), output.plain.clone())?;
+        let found = SplitOutput::open(output.log.clone(), output.plain.clone())?;
         let old = match &found.head {
             Ok(old) => old.clone(),
             Err(error) => return Err(error.duplicate().advice("start over with --force")),
@@ -259,14 +261,14 @@ fn take_up(outputs: &[Target], heads: &mut [Head]) -> Result<Resumed> {
 }
 
 fn units(
-    open: &dyn Fn() -> Result<Box<dyn Bulk>>,
-    source: Box<dyn Bulk>,
-    layout: Layout,
+    open: &dyn Fn() -> Result<Box<dyn ByteSource>>,
+    source: Box<dyn ByteSource>,
+    layout: SplitLayout,
     heads: &[Head],
     resumed: &Resumed,
 ) -> Result<Vec<Units>> {
     let unit = u64::from(heads[0].unit_bytes());
-    if !matches!(layout, Layout::Ranges | Layout::Plain) {
+    if !matches!(layout, SplitLayout::Ranges | SplitLayout::Plain) {
         return Ok(vec![Units::new(source, unit, resumed.done.clone())?]);
     }
     let bytes = source.length().unwrap_or(0);
@@ -299,17 +301,17 @@ fn job<'j>(
     heads: &'j [Head],
     outputs: &[Target],
     resumed: Resumed,
-    options: &Options,
-) -> Job<'j> {
-    let logs = if heads[0].layout == Layout::Stripes { 1 } else { outputs.len() };
+    options: &SplitOptions,
+) -> SplitJob<'j> {
+    let logs = if heads[0].layout == SplitLayout::Stripes { 1 } else { outputs.len() };
     let begun = match resumed.begun.is_empty() {
-        true => vec![Begun::default(); logs],
+        true => vec![LogProgress::default(); logs],
         false => resumed.begun,
     };
     let batch = batch_bytes_max(options.block_bytes) as u64;
     let unit = u64::from(unit_bytes(options.block_bytes));
     let (workers, buffers) = budget(options, outputs.len(), unit, batch);
-    Job {
+    SplitJob {
         units,
         heads,
         sinks: outputs.iter().map(Target::sink).collect(),
@@ -325,7 +327,7 @@ fn job<'j>(
 
 /// Workers, and batches in memory: 48 MiB of these and one for each worker, whatever the budget, or
 /// less where that is small. More would only fill the outputs' queues.
-fn budget(options: &Options, outputs: usize, unit: u64, batch: u64) -> (usize, usize) {
+fn budget(options: &SplitOptions, outputs: usize, unit: u64, batch: u64) -> (usize, usize) {
     // A worker holds a unit, and what it becomes; a plain output's batches have their unit with
     // them.
     let memory = options.memory_bytes.max(64 * MIB);

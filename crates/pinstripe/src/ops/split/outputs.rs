@@ -6,11 +6,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Options;
-use crate::format::split::{Head, Layout, OUTPUTS_MAX, PAGE_BYTES};
+use super::SplitOptions;
+use crate::format::split::{Head, OUTPUTS_MAX, PAGE_BYTES, SplitLayout};
 use crate::pipeline::split::Sink;
 use crate::source::bulk::Identity;
-use crate::split::{Output, beside_path};
+use crate::split::{SplitOutput, beside_path};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::FaultyDevice;
@@ -51,7 +51,7 @@ impl Target {
     }
 }
 
-pub(super) fn output_paths(options: &Options, source: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<PathBuf>> {
     let count = options.outputs.len();
     if count == 0 || count > OUTPUTS_MAX {
         return Err(Error::new(Kind::Usage, "not a possible number of outputs")
@@ -80,14 +80,14 @@ pub(super) fn output_paths(options: &Options, source: &Path) -> Result<Vec<PathB
 /// Refuses what would be written over without being asked for.
 pub(super) fn check_paths(
     paths: &[PathBuf],
-    layout: Layout,
+    layout: SplitLayout,
     source: Option<Identity>,
-    options: &Options,
+    options: &SplitOptions,
 ) -> Result<()> {
     let mut seen = HashSet::new();
     let mut names = HashSet::new();
     let beside: Vec<PathBuf> = match layout {
-        Layout::Plain => paths.iter().map(|path| beside_path(path)).collect(),
+        SplitLayout::Plain => paths.iter().map(|path| beside_path(path)).collect(),
         _ => Vec::new(),
     };
     for path in paths.iter().chain(&beside) {
@@ -109,7 +109,7 @@ pub(super) fn check_paths(
         if !(seen.insert(is) && is_new || is_sink) {
             return Err(twice(path));
         }
-        if is_block && layout == Layout::Plain {
+        if is_block && layout == SplitLayout::Plain {
             return Err(Error::new(Kind::Usage, "plain ranges need a file beside each output")
                 .at(path)
                 .advice("use --layout queue, or a codec"));
@@ -147,8 +147,8 @@ fn resolved(path: &Path) -> PathBuf {
 /// [`Kind::Usage`] when two are the same file; those of [`FileDevice::open`].
 pub(super) fn open_outputs(
     paths: &[PathBuf],
-    layout: Layout,
-    options: &Options,
+    layout: SplitLayout,
+    options: &SplitOptions,
 ) -> Result<Vec<Target>> {
     let mut made = Vec::new();
     let opened = (paths.iter().enumerate())
@@ -164,8 +164,8 @@ pub(super) fn open_outputs(
 fn open_target(
     number: usize,
     path: &Path,
-    layout: Layout,
-    options: &Options,
+    layout: SplitLayout,
+    options: &SplitOptions,
     made: &mut Vec<PathBuf>,
 ) -> Result<Target> {
     let access = if options.resume { Access::Write } else { Access::Create };
@@ -186,7 +186,7 @@ fn open_target(
     let (path, told) = (path.to_path_buf(), options.outputs[number].clone());
     let (files, plain) = (vec![file], None);
     let target = Target { path, told, log: device, plain, files, has_faults };
-    if layout != Layout::Plain {
+    if layout != SplitLayout::Plain {
         return Ok(target);
     }
     let (file, log) = open(&beside_path(&target.path), Policy::Buffered)?;
@@ -212,8 +212,8 @@ fn refuse_twins(opened: &[Target]) -> Result<()> {
 fn remove_beside(output: &Path) -> Result<()> {
     let beside = beside_path(output);
     let Ok(file) = FileDevice::open(&beside, Access::Read, Policy::Buffered) else { return Ok(()) };
-    let head = Output::open(Arc::new(file), None).and_then(|found| found.head);
-    if head.is_ok_and(|head| head.layout == Layout::Plain) {
+    let head = SplitOutput::open(Arc::new(file), None).and_then(|found| found.head);
+    if head.is_ok_and(|head| head.layout == SplitLayout::Plain) {
         let failed = |error| Error::io("cannot remove the old file beside it", &beside, error);
         fs::remove_file(&beside).map_err(failed)?;
     }

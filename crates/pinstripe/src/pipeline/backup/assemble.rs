@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::checkpoint::Checkpoints;
 use super::content::LongContent;
-use super::ingest::{Assembled, Outcome};
+use super::ingest::{Assembled, IngestOutcome};
 use super::record::RecordBuilder;
 use super::shared::Ingest;
 use crate::format::entry::{Content, Entry};
@@ -84,7 +84,11 @@ impl<'a> Assembler<'a> {
     ///
     /// # Errors
     /// The run's fatal error.
-    pub fn run(mut self, outcomes: &Receiver<Outcome>, window: &Receiver<()>) -> Result<TreeRoot> {
+    pub fn run(
+        mut self,
+        outcomes: &Receiver<IngestOutcome>,
+        window: &Receiver<()>,
+    ) -> Result<TreeRoot> {
         for outcome in outcomes {
             self.note(outcome);
             if let Err(error) = self.take_parts() {
@@ -128,18 +132,20 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
-    fn note(&mut self, outcome: Outcome) {
+    fn note(&mut self, outcome: IngestOutcome) {
         let seq = match &outcome {
-            Outcome::Entries(seq, _) | Outcome::Large(seq, ..) | Outcome::Part(seq, ..) => *seq,
+            IngestOutcome::Entries(seq, _)
+            | IngestOutcome::Large(seq, ..)
+            | IngestOutcome::Part(seq, ..) => *seq,
         };
         if seq < self.next {
             return; // A part of a large file that was given up.
         }
         let returned = self.waiting.entry(seq).or_default();
         match outcome {
-            Outcome::Entries(_, entries) => returned.entries = Some(entries),
-            Outcome::Large(_, entry, parts) => returned.large = Some((entry, parts)),
-            Outcome::Part(_, part, rows) => {
+            IngestOutcome::Entries(_, entries) => returned.entries = Some(entries),
+            IngestOutcome::Large(_, entry, parts) => returned.large = Some((entry, parts)),
+            IngestOutcome::Part(_, part, rows) => {
                 returned.parts.insert(part, rows);
             }
         }

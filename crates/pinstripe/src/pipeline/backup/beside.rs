@@ -7,14 +7,14 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{MERGE_ROWS, WATCH_INTERVAL};
 use crate::store::Store;
-use crate::store::deletion::answer::Answers;
+use crate::store::deletion::answer::Acknowledger;
 use crate::store::index::Index;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Monitor;
 
 /// Checks every second which packs other writers have finished and which are to be deleted, until
 /// `end` closes.
-pub fn watch(store: &Store, index: &Index<'_>, answers: &mut Answers, end: &Receiver<()>) {
+pub fn watch(store: &Store, index: &Index<'_>, answers: &mut Acknowledger, end: &Receiver<()>) {
     while end.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         // A member that cannot be listed is reported by the stage that needs it; meanwhile a gc
         // waits for an answer.

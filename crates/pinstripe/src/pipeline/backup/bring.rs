@@ -22,7 +22,7 @@ use crate::member::ExtentName;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::{Laying, ToPacker};
 use crate::store::Store;
-use crate::store::deletion::answer::Answers;
+use crate::store::deletion::answer::Acknowledger;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{Follow, follow};
@@ -51,7 +51,7 @@ type FileRows = (Vec<u8>, Vec<ChunkRow>);
 pub fn bring(
     plan: &Bringing<'_>,
     snapshot: &Snapshot,
-    answers: &mut Answers,
+    answers: &mut Acknowledger,
     monitor: &Monitor,
 ) -> Result<()> {
     let (store, index) = plan.to;

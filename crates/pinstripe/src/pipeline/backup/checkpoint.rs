@@ -22,7 +22,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use crate::format::snapshot::TreeRoot;
 use crate::member::ExtentName;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::fleet::{Barrier, Fleet};
+use crate::pipeline::fleet::{Barrier, MemberWriters};
 use crate::pipeline::pack::{SealTicket, ToPacker};
 use pinstripe_base::error::Result;
 
@@ -127,7 +127,7 @@ impl Checkpoints<'_> {
 /// itself.
 pub fn complete(
     partials: &Receiver<Partial>,
-    fleet: &Fleet<'_>,
+    fleet: &MemberWriters<'_>,
     abort: &Abort,
     busy: &AtomicBool,
     object: &(dyn Fn(TreeRoot) -> Result<(ExtentName, Vec<u8>)> + Sync),

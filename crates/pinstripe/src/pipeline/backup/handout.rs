@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use super::ingest::{Assembled, Item, Job, Outcome};
-use super::join::{Decided, Taker};
+use super::ingest::{Assembled, EntryPlan, IngestJob, IngestOutcome};
+use super::join::{Decided, DecisionSink};
 use super::large::{self, Queues};
 use super::shared::Ingest;
 use crate::format::entry::Entry;
@@ -19,18 +19,18 @@ use pinstripe_io::beneath::shown_from_root;
 /// Consecutive entries on their way into one job.
 #[derive(Default)]
 struct Batch {
-    items: Vec<Item>,
+    items: Vec<EntryPlan>,
     bytes: u64,
     to_read: usize,
 }
 
 /// The queues of the join.
-pub struct Handout<'a> {
+pub struct JobDispatcher<'a> {
     shared: &'a Ingest<'a>,
     /// To the workers.
-    jobs: Sender<Job>,
+    jobs: Sender<IngestJob>,
     /// To the assembler.
-    outcomes: Sender<Outcome>,
+    outcomes: Sender<IngestOutcome>,
     /// One token per job that is not assembled yet.
     window: Sender<()>,
     /// Segments of a large file in memory.
@@ -39,15 +39,15 @@ pub struct Handout<'a> {
     seq: u64,
 }
 
-impl Taker for Handout<'_> {
+impl DecisionSink for JobDispatcher<'_> {
     fn take(&mut self, decided: Decided) -> Result<()> {
         match decided {
-            Decided::Unchanged(entry) => self.push(Item::Unchanged(entry), 0),
-            Decided::SameInode { path, stat } => self.push(Item::SameInode { path, stat }, 0),
+            Decided::Unchanged(entry) => self.push(EntryPlan::Unchanged(entry), 0),
+            Decided::SameInode { path, stat } => self.push(EntryPlan::SameInode { path, stat }, 0),
             Decided::Read { path, stat, .. } => match stat.kind {
                 FileKind::File if stat.size_bytes >= LARGE_BYTES => self.large(&path),
-                FileKind::File => self.push(Item::Read { path, stat }, stat.size_bytes),
-                _ => self.push(Item::Read { path, stat }, 0),
+                FileKind::File => self.push(EntryPlan::Read { path, stat }, stat.size_bytes),
+                _ => self.push(EntryPlan::Read { path, stat }, 0),
             },
         }
     }
@@ -57,20 +57,20 @@ impl Taker for Handout<'_> {
     }
 }
 
-impl<'a> Handout<'a> {
+impl<'a> JobDispatcher<'a> {
     /// A handout to these queues.
     pub fn new(
         shared: &'a Ingest<'a>,
-        jobs: Sender<Job>,
-        outcomes: Sender<Outcome>,
+        jobs: Sender<IngestJob>,
+        outcomes: Sender<IngestOutcome>,
         window: Sender<()>,
         segments: usize,
     ) -> Self {
-        Handout { shared, jobs, outcomes, window, segments, batch: Batch::default(), seq: 0 }
+        JobDispatcher { shared, jobs, outcomes, window, segments, batch: Batch::default(), seq: 0 }
     }
 
-    fn push(&mut self, item: Item, bytes: u64) -> Result<()> {
-        self.batch.to_read += usize::from(!matches!(item, Item::Unchanged(_)));
+    fn push(&mut self, item: EntryPlan, bytes: u64) -> Result<()> {
+        self.batch.to_read += usize::from(!matches!(item, EntryPlan::Unchanged(_)));
         self.batch.items.push(item);
         self.batch.bytes += bytes;
         if self.batch.items.len() >= JOB_ENTRIES || self.batch.bytes >= JOB_BYTES {
@@ -87,14 +87,16 @@ impl<'a> Handout<'a> {
         }
         let seq = self.next_seq()?;
         let sent = if batch.to_read > 0 {
-            self.jobs.send(Job::Entries(seq, batch.items)).is_ok()
+            self.jobs.send(IngestJob::Entries(seq, batch.items)).is_ok()
         } else {
             let ready = |item| match item {
-                Item::Unchanged(entry) => Assembled::Ready(entry),
-                Item::Read { .. } | Item::SameInode { .. } => unreachable!("nothing is to be read"),
+                EntryPlan::Unchanged(entry) => Assembled::Ready(entry),
+                EntryPlan::Read { .. } | EntryPlan::SameInode { .. } => {
+                    unreachable!("nothing is to be read")
+                }
             };
             let entries = batch.items.into_iter().map(ready).collect();
-            self.outcomes.send(Outcome::Entries(seq, entries)).is_ok()
+            self.outcomes.send(IngestOutcome::Entries(seq, entries)).is_ok()
         };
         if sent { Ok(()) } else { Err(gone()) }
     }
@@ -130,7 +132,7 @@ impl<'a> Handout<'a> {
             if error.kind() != Kind::Interrupted {
                 self.shared.monitor.loss(shown_from_root(path), error);
             }
-            self.outcomes.send(Outcome::Entries(seq, Vec::new())).map_err(|_| gone())?;
+            self.outcomes.send(IngestOutcome::Entries(seq, Vec::new())).map_err(|_| gone())?;
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown_from_root;
 
 /// One entry for a worker or for the assembler.
-pub enum Item {
+pub enum EntryPlan {
     /// Taken over from the previous snapshot, content and all.
     Unchanged(Entry),
     /// To be read.
@@ -45,9 +45,9 @@ pub enum Item {
 }
 
 /// Work for any worker.
-pub enum Job {
+pub enum IngestJob {
     /// Consecutive entries.
-    Entries(u64, Vec<Item>),
+    Entries(u64, Vec<EntryPlan>),
     /// Find where chunks may end in a piece of a large file.
     Scan(ScanTask),
     /// Hash and store chunks of a large file.
@@ -55,7 +55,7 @@ pub enum Job {
 }
 
 /// A result of a worker, which the assembler puts in order.
-pub enum Outcome {
+pub enum IngestOutcome {
     /// All entries of a job; those that could not be read are not among them.
     Entries(u64, Vec<Assembled>),
     /// A large file's entry, which awaits this many parts of its content.
@@ -96,7 +96,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Works until there are no jobs left; after a fatal error only drains them.
-    pub fn run(mut self, jobs: &Receiver<Job>, outcomes: &Sender<Outcome>) {
+    pub fn run(mut self, jobs: &Receiver<IngestJob>, outcomes: &Sender<IngestOutcome>) {
         take_long_turns();
         loop {
             // Before each job, since a checkpoint waits for the chunks of all earlier ones.
@@ -111,18 +111,18 @@ impl<'a> Worker<'a> {
             }
             // A send fails only if the assembler panicked: otherwise it outlives the workers.
             let done = match job {
-                Job::Entries(seq, items) => {
+                IngestJob::Entries(seq, items) => {
                     let entries = items.into_iter().filter_map(|item| self.entry(item)).collect();
-                    outcomes.send(Outcome::Entries(seq, entries)).is_ok()
+                    outcomes.send(IngestOutcome::Entries(seq, entries)).is_ok()
                 }
-                Job::Scan(task) => {
+                IngestJob::Scan(task) => {
                     task.run(self.shared);
                     true
                 }
-                Job::Chunks(task) => {
+                IngestJob::Chunks(task) => {
                     let (seq, part) = (task.seq, task.part);
                     match task.run(&mut self.record) {
-                        Ok(rows) => outcomes.send(Outcome::Part(seq, part, rows)).is_ok(),
+                        Ok(rows) => outcomes.send(IngestOutcome::Part(seq, part, rows)).is_ok(),
                         Err(error) => {
                             self.shared.abort.raise(error);
                             true
@@ -149,11 +149,11 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn entry(&mut self, item: Item) -> Option<Assembled> {
+    fn entry(&mut self, item: EntryPlan) -> Option<Assembled> {
         let (path, stat, same_inode) = match item {
-            Item::Unchanged(entry) => return Some(Assembled::Ready(entry)),
-            Item::Read { path, stat } => (path, stat, false),
-            Item::SameInode { path, stat } => (path, stat, true),
+            EntryPlan::Unchanged(entry) => return Some(Assembled::Ready(entry)),
+            EntryPlan::Read { path, stat } => (path, stat, false),
+            EntryPlan::SameInode { path, stat } => (path, stat, true),
         };
         let result = match stat.kind {
             FileKind::File if !same_inode => self.file(path.clone()),

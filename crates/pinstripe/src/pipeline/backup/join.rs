@@ -1,6 +1,6 @@
 //! The join: the walk is compared with earlier trees, entry by entry, in path order.
 //!
-//! It decides which entries are unchanged, and counts; the [`Taker`] handles each entry.
+//! It decides which entries are unchanged, and counts; the [`DecisionSink`] handles each entry.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -70,7 +70,7 @@ pub enum Decided {
 }
 
 /// Takes the decisions of the join, in path order.
-pub trait Taker {
+pub trait DecisionSink {
     /// Takes one entry.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ pub struct Join<'a, T> {
     linked: HashSet<(u64, u64)>,
 }
 
-impl<'env, T: Taker> Join<'env, T> {
+impl<'env, T: DecisionSink> Join<'env, T> {
     /// A join that has done nothing yet. `root` is the directory that all paths are relative to.
     pub fn new(
         root: BorrowedFd<'env>,
@@ -193,10 +193,10 @@ impl<'env, T: Taker> Join<'env, T> {
                     return Ok(());
                 }
                 match item {
-                    walk::Item::Found(found) => {
+                    walk::WalkItem::Found(found) => {
                         self.entry(join(source, found.path), *found.stat)?;
                     }
-                    walk::Item::Trouble(trouble) => {
+                    walk::WalkItem::Trouble(trouble) => {
                         let place = join(source, trouble.path);
                         self.monitor.loss(shown_from_root(&place), trouble.error.duplicate());
                     }
@@ -288,7 +288,7 @@ fn walker(source: &[u8], exclude: &Exclude, one_file_system: bool) -> Result<Wal
     let absolute = [b"/", source].concat();
     let prefix = if source.is_empty() { Vec::new() } else { absolute.clone() };
     let exclude = exclude.clone();
-    let options = walk::Options { one_file_system, exclude, ..walk::Options::default() };
+    let options = walk::WalkOptions { one_file_system, exclude, ..walk::WalkOptions::default() };
     Walker::new(path(&absolute), prefix, options)
 }
 
@@ -309,7 +309,7 @@ fn estimate(
                 return;
             }
             for item in batch.iter() {
-                if let walk::Item::Found(found) = item {
+                if let walk::WalkItem::Found(found) = item {
                     entries += 1;
                     if found.stat.kind == FileKind::File {
                         bytes += found.stat.size_bytes;

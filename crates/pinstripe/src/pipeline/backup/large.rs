@@ -13,14 +13,14 @@ use std::sync::atomic::Ordering;
 use crossbeam_channel::{Sender, bounded};
 
 use super::entry::{OpenedFile, shorten};
-use super::ingest::{Job, Outcome};
+use super::ingest::{IngestJob, IngestOutcome};
 use super::record::RecordBuilder;
 use super::shared::Ingest;
 use crate::chunk::{Candidates, Resolver};
 use crate::format::entry::Entry;
 use crate::format::record::ChunkRow;
 use crate::pipeline::limits::{JOB_BYTES, SEGMENT_BYTES};
-use crate::pipeline::spare::Spare;
+use crate::pipeline::spare::ScratchPool;
 use crate::source::SourceFile;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
@@ -37,7 +37,7 @@ struct Segment {
     bytes: Vec<u8>,
     warm_up: usize,
     /// The pool that the buffer returns to.
-    spare: Arc<Spare>,
+    spare: Arc<ScratchPool>,
 }
 
 impl Drop for Segment {
@@ -184,9 +184,9 @@ fn part_of<'s>(segment: &'s Segment, chunk: &Range<u64>) -> &'s [u8] {
 /// The queues for the parts of a large file.
 pub struct Queues<'a> {
     /// To the workers.
-    pub jobs: &'a Sender<Job>,
+    pub jobs: &'a Sender<IngestJob>,
     /// To the assembler.
-    pub outcomes: &'a Sender<Outcome>,
+    pub outcomes: &'a Sender<IngestOutcome>,
     /// Segments in memory at most.
     pub segments: usize,
 }
@@ -209,7 +209,7 @@ pub fn ingest(shared: &Ingest<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) -
     if cut_short {
         shorten(&mut entry, &file.extents, read_bytes);
     }
-    let sent = queues.outcomes.send(Outcome::Large(seq, Box::new(entry), parts));
+    let sent = queues.outcomes.send(IngestOutcome::Large(seq, Box::new(entry), parts));
     sent.map_err(|_| Error::new(Kind::Io, "the assembler is gone"))
 }
 
@@ -254,7 +254,7 @@ pub fn ingest_stream(
     }
     cut.last(run)?;
     entry.size = cut.read_bytes;
-    let sent = queues.outcomes.send(Outcome::Large(seq, Box::new(entry), cut.parts));
+    let sent = queues.outcomes.send(IngestOutcome::Large(seq, Box::new(entry), cut.parts));
     sent.map_err(|_| Error::new(Kind::Io, "the assembler is gone"))
 }
 
@@ -291,7 +291,13 @@ impl Cut<'_> {
                 let range = start..(start + SEGMENT_BYTES as u64).min(extent.end);
                 let warm_up = WARM_UP_BYTES.min(start - extent.start);
                 let (file, reply) = (Arc::clone(file), reply.clone());
-                self.send(Job::Scan(ScanTask { file, number: asked, range, warm_up, reply }))?;
+                self.send(IngestJob::Scan(ScanTask {
+                    file,
+                    number: asked,
+                    range,
+                    warm_up,
+                    reply,
+                }))?;
                 asked += 1;
             }
             let scanned = match early.remove(&next) {
@@ -351,7 +357,7 @@ impl Cut<'_> {
                 let segments = run.held.iter().filter(touches).cloned().collect();
                 let chunks = std::mem::take(&mut chunks);
                 let task = ChunkTask { seq: self.seq, part: self.parts, segments, chunks };
-                self.send(Job::Chunks(task))?;
+                self.send(IngestJob::Chunks(task))?;
                 self.parts += 1;
                 bytes = 0;
             }
@@ -360,7 +366,7 @@ impl Cut<'_> {
         Ok(())
     }
 
-    fn send(&self, job: Job) -> Result<()> {
+    fn send(&self, job: IngestJob) -> Result<()> {
         let sent = self.queues.jobs.send(job);
         sent.map_err(|_| Error::new(Kind::Io, "the ingest workers are gone"))
     }

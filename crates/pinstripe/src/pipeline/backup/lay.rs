@@ -8,10 +8,10 @@ use super::checkpoint::SealCall;
 use super::shared::{Ingest, cutting};
 use crate::dedup::Claims;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::fleet::Fleet;
+use crate::pipeline::fleet::MemberWriters;
 use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS};
 use crate::pipeline::publish::Publisher;
-use crate::pipeline::spare::Spare;
+use crate::pipeline::spare::ScratchPool;
 use crate::source;
 use crate::store::Store;
 use crate::store::index::Index;
@@ -32,7 +32,7 @@ pub(super) fn lay<T>(
     let root = source::open_root()?;
     let abort = Abort::default();
     let claims = Claims::default();
-    let records = Spare::new(2 * limits.records_queued);
+    let records = ScratchPool::new(2 * limits.records_queued);
     let sealer = store.sealer()?;
     let keys = store.keys()?;
     let (cutter, codec) = cutting(store)?;
@@ -53,7 +53,7 @@ pub(super) fn lay<T>(
     };
     std::thread::scope(|scope| {
         let queued = limits.strips_queued(store.config.strip_bytes);
-        let fleet = Fleet::start(scope, store, queued, &abort, monitor);
+        let fleet = MemberWriters::start(scope, store, queued, &abort, monitor);
         let publisher =
             Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
         work(&shared, &publisher)

@@ -33,7 +33,7 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 use assemble::Assembler;
 use beside::Ended;
 use checkpoint::{Checkpoints, SealCall};
-use handout::Handout;
+use handout::JobDispatcher;
 use ingest::Worker;
 use join::Join;
 use shared::Ingest;
@@ -41,7 +41,7 @@ use shared::Ingest;
 pub use bring::{Bringing, bring};
 pub use join::Comparison;
 pub use previous::{Earlier, Previous};
-pub use repack::{Leaving, repack};
+pub use repack::{EvacuatingPack, RepackPlan, repack};
 pub use shared::cutting;
 pub use survey::{Wanted, survey};
 pub use tree::write_tree;
@@ -53,13 +53,13 @@ use crate::format::entry::Entry;
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::member::ExtentName;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::fleet::Fleet;
+use crate::pipeline::fleet::MemberWriters;
 use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, WINDOW_JOBS};
 use crate::pipeline::pack::{self, Laying, ToPacker};
 use crate::pipeline::publish::Publisher;
-use crate::pipeline::spare::Spare;
+use crate::pipeline::spare::ScratchPool;
 use crate::source;
-use crate::store::deletion::answer::Answers;
+use crate::store::deletion::answer::Acknowledger;
 use crate::store::index::Index;
 use crate::store::{Store, checkpoints};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -74,7 +74,7 @@ pub enum Input<'a> {
 }
 
 /// The parameters of a backup.
-pub struct Plan<'a> {
+pub struct BackupPlan<'a> {
     /// The store.
     pub store: &'a Store,
     /// Its chunks.
@@ -99,7 +99,7 @@ pub struct Plan<'a> {
 
 /// The completeness of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum Completeness {
     /// Everything that was to be backed up.
     Whole,
     /// A part, in path order.
@@ -107,7 +107,7 @@ pub enum Reach {
 }
 
 /// Makes the object of a tree.
-pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Reach) -> Snapshot + Sync);
+pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Completeness) -> Snapshot + Sync);
 
 /// Runs a backup up to its commit. `describe` makes the snapshot object of the finished tree, and
 /// those of checkpoints on the way; the former is put on every member after all that it names is
@@ -120,16 +120,16 @@ pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Reach) -> Snapshot + Sync);
 /// ended from outside. What single entries met is in the
 /// ledger.
 pub fn run(
-    mut plan: Plan<'_>,
-    answers: &mut Answers,
+    mut plan: BackupPlan<'_>,
+    answers: &mut Acknowledger,
     monitor: &Monitor,
     describe: Describe<'_>,
 ) -> Result<Snapshot> {
     let root = source::open_root()?;
     let abort = Abort::default();
-    let records = Spare::new(2 * plan.limits.records_queued);
+    let records = ScratchPool::new(2 * plan.limits.records_queued);
     let sealer = plan.store.sealer()?;
-    let segments = Arc::new(Spare::new(plan.limits.segments));
+    let segments = Arc::new(ScratchPool::new(plan.limits.segments));
     let seal_call = SealCall::new(plan.limits.workers);
     let superseded = std::mem::take(&mut plan.superseded);
     let claims = Claims::default();
@@ -156,7 +156,7 @@ pub fn run(
         scope.spawn(move || beside::watch(store, index, answers, &end));
         scope.spawn(|| beside::merge(index, &has_ended, &abort, monitor));
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
-        let fleet = Fleet::start(scope, store, queued, &abort, monitor);
+        let fleet = MemberWriters::start(scope, store, queued, &abort, monitor);
         let publisher =
             Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
         let Ingested { root, reach, checkpoint } =
@@ -165,11 +165,11 @@ pub fn run(
         store.confirm_takers()?;
         let snapshot = describe(root, reach);
         match reach {
-            Reach::Whole => {
+            Completeness::Whole => {
                 let object = sealer.snapshot(&snapshot)?;
                 fleet.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
             }
-            Reach::Part => {
+            Completeness::Part => {
                 let object = checkpoints::encode(store, &sealer, &snapshot)?;
                 fleet.put(checkpoints::new_name(store)?, object);
             }
@@ -177,7 +177,7 @@ pub fn run(
         fleet.barrier()?;
         // Only now is what they name in another object too.
         checkpoint.into_iter().for_each(|name| fleet.delete(name));
-        if reach == Reach::Part {
+        if reach == Completeness::Part {
             fleet.barrier()?;
             return Err(Error::new(Kind::Interrupted, "the backup was stopped before its end")
                 .advice("run the same command again to continue"));
@@ -191,7 +191,7 @@ pub fn run(
 /// The results of all stages.
 struct Ingested {
     root: TreeRoot,
-    reach: Reach,
+    reach: Completeness,
     /// The last checkpoint of this run.
     checkpoint: Option<ExtentName>,
 }
@@ -200,15 +200,15 @@ struct Ingested {
 fn ingest<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     shared: &'env Ingest<'env>,
-    plan: Plan<'env>,
+    plan: BackupPlan<'env>,
     publisher: &Publisher<'_>,
     describe: Describe<'_>,
 ) -> Result<Ingested> {
-    let Plan { input, limits, checkpoint_due, checkpoint_waits: waits, .. } = plan;
+    let BackupPlan { input, limits, checkpoint_due, checkpoint_waits: waits, .. } = plan;
     let (abort, call) = (shared.abort, shared.seal_call);
     let (busy, mut checkpoint) = (AtomicBool::new(false), None);
     let object = |root| {
-        let checkpoint = describe(root, Reach::Part);
+        let checkpoint = describe(root, Completeness::Part);
         let object = checkpoints::encode(plan.store, shared.sealer, &checkpoint)?;
         Ok((checkpoints::new_name(plan.store)?, object))
     };
@@ -234,7 +234,7 @@ fn ingest<'scope, 'env>(
             checkpoint::complete(&partial_queue, publisher.fleet, abort, busy, object, last);
         });
         let assembler = stage(stages, abort, move || assembler.run(&outcome_queue, &window_queue));
-        let handout = Handout::new(shared, jobs, outcomes, window, limits.segments);
+        let handout = JobDispatcher::new(shared, jobs, outcomes, window, limits.segments);
         let reach = take_in(scope, shared, input, handout);
         let root = joined(assembler);
         joined(data_packer);
@@ -289,8 +289,8 @@ fn take_in<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     shared: &'env Ingest<'env>,
     input: Input<'env>,
-    mut handout: Handout<'env>,
-) -> Reach {
+    mut handout: JobDispatcher<'env>,
+) -> Completeness {
     let Ingest { root, monitor, abort, claims, stop, .. } = *shared;
     let done = match input {
         Input::Trees(trees) => {
@@ -299,11 +299,11 @@ fn take_in<'scope, 'env>(
         Input::Stream(mut stream, entry) => handout.stream(&mut *stream, *entry).map(|()| true),
     };
     match done {
-        Ok(true) => Reach::Whole,
-        Ok(false) => Reach::Part,
+        Ok(true) => Completeness::Whole,
+        Ok(false) => Completeness::Part,
         Err(error) => {
             abort.raise(error);
-            Reach::Part
+            Completeness::Part
         }
     }
 }

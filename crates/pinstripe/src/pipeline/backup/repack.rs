@@ -5,6 +5,7 @@
 //! spared; a page that is to stand in two packs gets as many copies as it lacks. The new packs are
 //! durable and in an index run on return.
 
+use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,7 +31,7 @@ use pinstripe_base::monitor::Monitor;
 
 /// A pack that is to go, and the needed part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leaving {
+pub struct EvacuatingPack {
     /// Its name.
     pub set: SetId,
     /// Needed chunks: the offset of the record in the pack, and of the chunk in the record's raw
@@ -40,30 +41,40 @@ pub struct Leaving {
     pub copies: Vec<ChunkId>,
 }
 
-/// Copies the needed part of `packs`, all of which the index has condemned, into new packs, and
-/// makes the second copies of `thin`: pages that stand in too few packs. Returns the packs that
-/// must stay because something in them is sound nowhere; each is a loss in the ledger.
+/// The work of one [`repack`].
+#[derive(Clone, Copy)]
+pub struct RepackPlan<'p> {
+    /// Packs that are to go, whose needed part is copied into new packs.
+    pub packs: &'p [EvacuatingPack],
+    /// Pages that stand in too few packs and get another copy.
+    pub thin: &'p [ChunkId],
+    /// Packs that are to go, these and those that other processes condemned: a copy in one of them
+    /// does not count.
+    pub excluded: &'p HashSet<SetId>,
+}
+
+/// Carries out a plan. Returns the packs that must stay because something in them is sound
+/// nowhere; each is a loss in the ledger.
 ///
 /// # Errors
 /// The reasons for which any backup ends: a full member, more members lost than parity replaces.
 pub fn repack(
     store: &Store,
     index: &Index<'_>,
-    packs: &[Leaving],
-    thin: &[ChunkId],
+    plan: RepackPlan<'_>,
     limits: Limits,
     monitor: &Monitor,
 ) -> Result<Vec<SetId>> {
     lay(store, index, limits, monitor, |shared, publisher| {
         let spared = Mutex::new(Vec::new());
         let (next, next_thin) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let todo = Todo { store, shared, packs, next, thin, next_thin, spared: &spared };
+        let todo = Todo { store, shared, plan, next, next_thin, spared: &spared };
         std::thread::scope(|stages| {
             let packer = |laying| packer(stages, shared, publisher, limits.records_queued, laying);
             let (data, data_packer) = packer(Laying::Striped);
             let (tree, tree_packer) = packer(Laying::of_pages(store.config.parity));
             let (again, again_packer) = packer(Laying::Whole { copies: 1 });
-            for _ in 0..limits.workers.min(packs.len() + thin.len()) {
+            for _ in 0..limits.workers.min(plan.packs.len() + plan.thin.len()) {
                 let (data, tree, again) = (data.clone(), tree.clone(), again.clone());
                 let todo = &todo;
                 stages.spawn(move || {
@@ -82,7 +93,7 @@ pub fn repack(
         })?;
         publisher.publish()?;
         // Only now: the copy that a pack counts on may be one that was moved above.
-        confirm_copies(store, shared, packs, &spared)?;
+        confirm_copies(store, shared, plan, &spared)?;
         store.confirm_takers()?;
         Ok(spared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
     })
@@ -92,15 +103,15 @@ pub fn repack(
 fn confirm_copies(
     store: &Store,
     shared: &Ingest<'_>,
-    packs: &[Leaving],
+    plan: RepackPlan<'_>,
     spared: &Mutex<Vec<SetId>>,
 ) -> Result<()> {
     let reader = PackReader::new(store, shared.monitor);
-    let mut others = ChunkReader::new(&reader, shared.index);
+    let mut others = OtherCopies::new(&reader, shared.index, plan.excluded);
     shared.index.refresh()?;
-    for pack in packs {
+    for pack in plan.packs {
         for id in &pack.copies {
-            if standing_copies(shared.index, &mut others, id, 1)? == 0 {
+            if others.count(id, 1)? == 0 {
                 let what = format!("chunk {id} is nowhere else");
                 spare(store, shared, spared, pack.set, Error::new(Kind::TooManyLosses, what))?;
                 break;
@@ -131,9 +142,8 @@ fn spare(
 struct Todo<'w> {
     store: &'w Store,
     shared: &'w Ingest<'w>,
-    packs: &'w [Leaving],
+    plan: RepackPlan<'w>,
     next: AtomicUsize,
-    thin: &'w [ChunkId],
     next_thin: AtomicUsize,
     spared: &'w Mutex<Vec<SetId>>,
 }
@@ -152,21 +162,21 @@ impl Todo<'_> {
             store,
             shared,
             packs: &reader,
-            others: ChunkReader::new(&reader, shared.index),
+            others: OtherCopies::new(&reader, shared.index, self.plan.excluded),
             decoder: Decoder::new(),
             data: RecordBuilder::of_kind(shared, RecordKind::Data, data)?,
             tree: RecordBuilder::of_kind(shared, RecordKind::Tree, tree)?,
             again: RecordBuilder::of_kind(shared, RecordKind::Tree, again)?,
         };
-        while let Some(pack) = self.packs.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(pack) = self.plan.packs.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             if shared.abort.is_raised() {
                 return Ok(());
             }
-            if let Err(Stuck(error)) = mover.pack(pack)? {
+            if let Moved::CannotMove(error) = mover.pack(pack)? {
                 spare(store, shared, self.spared, pack.set, error)?;
             }
         }
-        while let Some(id) = self.thin.get(self.next_thin.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(id) = self.plan.thin.get(self.next_thin.fetch_add(1, Ordering::Relaxed)) {
             if shared.abort.is_raised() {
                 return Ok(());
             }
@@ -178,14 +188,19 @@ impl Todo<'_> {
     }
 }
 
-/// The reason why something in a pack cannot be moved.
-struct Stuck(Error);
+/// The result of moving what is needed of a pack or of a record.
+enum Moved {
+    /// All of it stands in packs that stay.
+    All,
+    /// Something of it is sound nowhere, for this reason, so the pack has to stay.
+    CannotMove(Error),
+}
 
 struct Mover<'w> {
     store: &'w Store,
     shared: &'w Ingest<'w>,
     packs: &'w PackReader<'w>,
-    others: ChunkReader<'w>,
+    others: OtherCopies<'w>,
     decoder: Decoder,
     data: RecordBuilder<'w>,
     tree: RecordBuilder<'w>,
@@ -196,9 +211,9 @@ struct Mover<'w> {
 impl Mover<'_> {
     /// Moves one pack. Goes on after a failure: what can be moved is then safe, whatever becomes of
     /// the pack.
-    fn pack(&mut self, leaving: &Leaving) -> Result<Result<(), Stuck>> {
+    fn pack(&mut self, leaving: &EvacuatingPack) -> Result<Moved> {
         if leaving.needed.is_empty() {
-            return Ok(Ok(()));
+            return Ok(Moved::All);
         }
         // The records themselves say the same as the index, only more slowly.
         let known = read_pack_index(self.store, leaving.set)
@@ -207,15 +222,15 @@ impl Mover<'_> {
             Ok(known) => known,
             Err(error) => return self.unreadable(leaving, error),
         };
-        let (mut found, mut stuck) = (0, Ok(()));
+        let (mut found, mut moved) = (0, Moved::All);
         for record in &records {
             let wanted = wanted(record, &leaving.needed);
             found += wanted.len();
             if wanted.is_empty() {
                 continue;
             }
-            if let Err(Stuck(error)) = self.record(leaving.set, record, &wanted)? {
-                stuck = Err(Stuck(error));
+            if let Moved::CannotMove(error) = self.record(leaving.set, record, &wanted)? {
+                moved = Moved::CannotMove(error);
             }
             let raw_bytes: u64 = wanted.iter().map(|(_, row)| u64::from(row.raw_bytes)).sum();
             let share = raw_bytes * u64::from(record.bytes) / u64::from(record.raw_bytes.max(1));
@@ -225,15 +240,17 @@ impl Mover<'_> {
         if found < leaving.needed.len() {
             let error = Error::new(Kind::Corrupt, "a pack's index lacks chunks that are needed")
                 .expected(leaving.needed.len(), found);
-            stuck = Err(Stuck(error));
+            moved = Moved::CannotMove(error);
         }
-        Ok(stuck)
+        Ok(moved)
     }
 
     /// A pack that cannot be opened at all may go if all that is needed of it stands elsewhere.
-    fn unreadable(&mut self, leaving: &Leaving, error: Error) -> Result<Result<(), Stuck>> {
+    fn unreadable(&mut self, leaving: &EvacuatingPack, error: Error) -> Result<Moved> {
         let index = self.shared.index;
-        let Some(number) = index.packs().find(&leaving.set) else { return Ok(Err(Stuck(error))) };
+        let Some(number) = index.packs().find(&leaving.set) else {
+            return Ok(Moved::CannotMove(error));
+        };
         let needed = index.over_rows(|rows| {
             let mut needed = Vec::new();
             rows.for_each(&mut |_, id, Place { record, raw_offset, .. }| {
@@ -246,11 +263,11 @@ impl Mover<'_> {
             Ok(needed)
         })?;
         for id in needed {
-            if standing_copies(index, &mut self.others, &id, 1)? == 0 {
-                return Ok(Err(Stuck(error)));
+            if self.others.count(&id, 1)? == 0 {
+                return Ok(Moved::CannotMove(error));
             }
         }
-        Ok(Ok(()))
+        Ok(Moved::All)
     }
 
     fn record(
@@ -258,16 +275,16 @@ impl Mover<'_> {
         set: SetId,
         record: &IndexedRecord,
         wanted: &[(usize, ChunkRow)],
-    ) -> Result<Result<(), Stuck>> {
+    ) -> Result<Moved> {
         let mut raw = None;
-        let mut stuck = Ok(());
+        let mut moved = Moved::All;
         for (start, row) in wanted {
             // Another worker has the same chunk in hand, out of another pack that is to go.
             if !self.shared.claims.take(&row.id) {
                 continue;
             }
             let copies = self.copies_of(record.kind);
-            let found = standing_copies(self.shared.index, &mut self.others, &row.id, copies)?;
+            let found = self.others.count(&row.id, copies)?;
             if found >= copies {
                 self.shared.claims.release(&row.id);
                 continue;
@@ -286,12 +303,12 @@ impl Mover<'_> {
                 continue;
             }
             // Any other copy will do, in whatever pack it stands.
-            match self.others.read(&row.id) {
+            match self.others.reader.read(&row.id) {
                 Ok(chunk) => builder.add_claimed(&chunk, vec![*row])?,
-                Err(error) => stuck = Err(Stuck(error)),
+                Err(error) => moved = Moved::CannotMove(error),
             }
         }
-        Ok(stuck)
+        Ok(moved)
     }
 
     /// The number of packs that a chunk is to stand in.
@@ -309,8 +326,8 @@ impl Mover<'_> {
             return Ok(());
         }
         let copies = self.copies_of(RecordKind::Tree);
-        let found = standing_copies(self.shared.index, &mut self.others, id, copies)?;
-        let page = if found < copies { self.others.read(id).ok() } else { None };
+        let found = self.others.count(id, copies)?;
+        let page = if found < copies { self.others.reader.read(id).ok() } else { None };
         let Some(page) = page else {
             self.shared.claims.release(id);
             return Ok(());
@@ -336,27 +353,38 @@ impl Mover<'_> {
     }
 }
 
-/// The number of packs with a sound copy that are not condemned and that a writer may rely on;
-/// stops at `enough`.
-fn standing_copies(
-    index: &Index<'_>,
-    others: &mut ChunkReader<'_>,
-    id: &ChunkId,
-    enough: usize,
-) -> Result<usize> {
-    let list = index.packs();
-    let stays = |number| list.get(number).is_some_and(|it| !it.is_condemned() && it.is_reliable());
-    let mut found: Vec<u32> = Vec::new();
-    for place in index.places(id)? {
-        let pack = place.record.pack;
-        if found.len() == enough {
-            break;
-        }
-        if stays(pack) && !found.contains(&pack) && others.read_at(id, &place).is_ok() {
-            found.push(pack);
-        }
+/// Counts copies of chunks in packs that stay.
+struct OtherCopies<'w> {
+    index: &'w Index<'w>,
+    reader: ChunkReader<'w>,
+    /// Packs that are to go.
+    excluded: &'w HashSet<SetId>,
+}
+
+impl<'w> OtherCopies<'w> {
+    fn new(packs: &'w PackReader<'w>, index: &'w Index<'w>, excluded: &'w HashSet<SetId>) -> Self {
+        OtherCopies { index, reader: ChunkReader::new(packs, index), excluded }
     }
-    Ok(found.len())
+
+    /// The number of packs with a sound copy that stay and that a writer may rely on; stops at
+    /// `enough`.
+    fn count(&mut self, id: &ChunkId, enough: usize) -> Result<usize> {
+        let list = self.index.packs();
+        let stays = |number| {
+            list.get(number).is_some_and(|it| !self.excluded.contains(&it.set) && it.is_reliable())
+        };
+        let mut found: Vec<u32> = Vec::new();
+        for place in self.index.places(id)? {
+            let pack = place.record.pack;
+            if found.len() == enough {
+                break;
+            }
+            if stays(pack) && !found.contains(&pack) && self.reader.read_at(id, &place).is_ok() {
+                found.push(pack);
+            }
+        }
+        Ok(found.len())
+    }
 }
 
 /// The needed chunks of a record, each with its offset in the raw bytes.

@@ -10,7 +10,7 @@ use crate::codec::Codec;
 use crate::dedup::Claims;
 use crate::format::keys::Keys;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::spare::Spare;
+use crate::pipeline::spare::ScratchPool;
 use crate::seal::Sealer;
 use crate::store::Store;
 use crate::store::index::Index;
@@ -54,9 +54,9 @@ pub struct Ingest<'a> {
     /// Seals records.
     pub sealer: &'a Sealer,
     /// Buffers for finished records.
-    pub records: &'a Spare,
+    pub records: &'a ScratchPool,
     /// Buffers for segments of large files.
-    pub segments: &'a Arc<Spare>,
+    pub segments: &'a Arc<ScratchPool>,
 }
 
 impl Ingest<'_> {

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 
-use super::join::{Comparison, Decided, Join, Taker};
+use super::join::{Comparison, Decided, DecisionSink, Join};
 use crate::dedup::Claims;
 use crate::format::meta::FileKind;
 use crate::pipeline::abort::Abort;
@@ -23,7 +23,7 @@ pub struct Wanted<'a> {
 
 struct Show<'a>(&'a mut dyn FnMut(Wanted<'_>) -> Result<()>);
 
-impl Taker for Show<'_> {
+impl DecisionSink for Show<'_> {
     fn take(&mut self, decided: Decided) -> Result<()> {
         match decided {
             Decided::Read { path, stat, was_there } if stat.kind == FileKind::File => {

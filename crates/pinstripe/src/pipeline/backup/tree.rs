@@ -19,7 +19,7 @@ use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::Laying;
 use crate::pipeline::publish::Publisher;
 use crate::store::Store;
-use crate::store::deletion::answer::Answers;
+use crate::store::deletion::answer::Acknowledger;
 use crate::store::index::Index;
 use crate::store::tree::TreeWriter;
 use pinstripe_base::error::Result;
@@ -34,7 +34,7 @@ use pinstripe_base::monitor::Monitor;
 pub fn write_tree(
     store: &Store,
     index: &Index<'_>,
-    answers: &mut Answers,
+    answers: &mut Acknowledger,
     limits: Limits,
     monitor: &Monitor,
     fill: &mut dyn FnMut(&mut Entry) -> bool,

@@ -39,7 +39,7 @@ impl Owners {
 
 /// Which entries are wanted, by their absolute paths in the snapshot.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct PathFilter {
     /// Only matching entries, with all below them and the directories above them.
     pub include: Option<Exclude>,
     /// All but matching entries and those below them.
@@ -50,7 +50,7 @@ pub struct Filter {
 /// wanted entry below it.
 pub struct ChosenReader<'a> {
     tree: TreeReader<'a>,
-    filter: &'a Filter,
+    filter: &'a PathFilter,
     owners: &'a Owners,
     /// Directories on the way down that no wanted entry has needed yet.
     above: Vec<Entry>,
@@ -62,7 +62,7 @@ pub struct ChosenReader<'a> {
 
 impl<'a> ChosenReader<'a> {
     /// Chooses from all that `tree` gives.
-    pub fn new(tree: TreeReader<'a>, filter: &'a Filter, owners: &'a Owners) -> Self {
+    pub fn new(tree: TreeReader<'a>, filter: &'a PathFilter, owners: &'a Owners) -> Self {
         let (above, ready) = (Vec::new(), VecDeque::new());
         ChosenReader { tree, filter, owners, above, ready, out: None, inside: None }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::planner::Unplaced;
-use super::{Offsets, Plan};
+use super::{Offsets, RestorePlan};
 use crate::format::entry::Entry;
 use crate::format::keys::Keys;
 use crate::format::record::ChunkRow;
@@ -33,7 +33,7 @@ pub(super) fn are_there(threads: usize, keys: &Keys, pieces: &[Doubtful]) -> Res
 
 /// Content bytes of a file that differ from the existing one.
 pub fn differing_bytes(
-    plan: &Plan<'_>,
+    plan: &RestorePlan<'_>,
     existing: &Existing,
     entry: &Entry,
     rows: &[ChunkRow],

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::{ChosenReader, Plan};
+use super::{ChosenReader, RestorePlan};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::tree::is_at_or_below;
-use crate::sink::{Removal, Removed};
+use crate::sink::{Removal, RemovedCount};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 
@@ -22,13 +22,13 @@ struct Open {
 /// all that there was, and removes or counts what else the target has there. `show` is given each
 /// name with all that was at and below it.
 pub fn extras(
-    plan: &Plan<'_>,
+    plan: &RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,
     sources: &[Vec<u8>],
     removal: Removal,
-    show: &mut dyn FnMut(&[u8], Removed),
-) -> Removed {
-    let mut removed = Removed::default();
+    show: &mut dyn FnMut(&[u8], RemovedCount),
+) -> RemovedCount {
+    let mut removed = RemovedCount::default();
     let mut open: Vec<Open> = Vec::new();
     let is_whole = |entry: &Entry| {
         let trimmed = |source: &Vec<u8>| source.strip_prefix(b"/").unwrap_or(source).to_vec();
@@ -67,11 +67,11 @@ pub fn extras(
 }
 
 fn in_directory(
-    plan: &Plan<'_>,
+    plan: &RestorePlan<'_>,
     directory: &Open,
     removal: Removal,
-    all: &mut Removed,
-    show: &mut dyn FnMut(&[u8], Removed),
+    all: &mut RemovedCount,
+    show: &mut dyn FnMut(&[u8], RemovedCount),
 ) {
     let path = plan.below(&directory.entry.path);
     let names = match plan.sink.extra(path, &directory.names) {
@@ -84,7 +84,7 @@ fn in_directory(
     for name in names {
         let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
         let extra = [path, slash, &name].concat();
-        let mut removed = Removed::default();
+        let mut removed = RemovedCount::default();
         let done = plan.sink.remove(&extra, removal, &mut removed);
         all.entries += removed.entries;
         all.bytes += removed.bytes;

@@ -1,6 +1,6 @@
 //! The second pass of a restore: the steps that must wait until all files are written.
 
-use super::{ChosenReader, FirstNames, Plan};
+use super::{ChosenReader, FirstNames, RestorePlan};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::tree::is_at_or_below;
@@ -15,7 +15,7 @@ use pinstripe_io::beneath::shown;
 /// # Errors
 /// Never for single entries: they are in the ledger.
 pub fn finish_tree(
-    plan: &Plan<'_>,
+    plan: &RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,
     first_names: &mut FirstNames,
 ) -> Result<()> {
@@ -51,7 +51,7 @@ pub fn finish_tree(
 }
 
 fn later_entry(
-    plan: &Plan<'_>,
+    plan: &RestorePlan<'_>,
     entry: &Entry,
     path: &[u8],
     first_names: &mut FirstNames,
@@ -87,7 +87,7 @@ fn later_entry(
     }
 }
 
-fn close(plan: &Plan<'_>, directory: Option<&Entry>) {
+fn close(plan: &RestorePlan<'_>, directory: Option<&Entry>) {
     let Some(directory) = directory else { return };
     let path = plan.below(&directory.path);
     if path.is_empty() {

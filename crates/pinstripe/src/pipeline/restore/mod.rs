@@ -10,17 +10,18 @@ mod compare;
 mod extras;
 mod finish;
 mod planner;
+mod target;
 mod verify;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-pub use chosen::{ChosenReader, Filter, Owners};
+pub use chosen::{ChosenReader, Owners, PathFilter};
 pub use compare::differing_bytes;
 pub use extras::extras;
 pub use finish::finish_tree;
@@ -28,6 +29,7 @@ pub use verify::verify;
 
 pub(in crate::pipeline) use planner::Offsets;
 use planner::Planner;
+use target::Target;
 
 use crate::codec::Decoder;
 use crate::format::entry::Entry;
@@ -36,7 +38,7 @@ use crate::format::meta::Metadata;
 use crate::format::record::ChunkRow;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::Limits;
-use crate::sink::{Existing, FileSink, Part, TreeSink, Unset};
+use crate::sink::{Existing, MetadataPart, TreeSink, Unset};
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, FetchedRecord, PackReader, RecordPlace, wrong_place};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -45,7 +47,7 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown;
 
 /// The parameters of a restore.
-pub struct Plan<'a> {
+pub struct RestorePlan<'a> {
     /// Reads records.
     pub packs: &'a PackReader<'a>,
     /// Finds chunks in packs.
@@ -67,7 +69,7 @@ pub struct Plan<'a> {
     /// The content of the mark at the top of the target.
     pub mark: &'a [u8],
     /// Counts the entries that could not be given to their owner.
-    pub disowned: AtomicU64,
+    pub owner_not_restored: AtomicU64,
     /// Paths that could not be restored.
     pub lost: Mutex<HashSet<Vec<u8>>>,
     /// Held while directories are made for which the snapshot has no entry.
@@ -86,59 +88,6 @@ pub enum Reuse {
 /// First name of each inode that has several.
 pub type FirstNames = HashMap<(u64, u64), Vec<u8>>;
 
-/// A file being restored.
-struct Target {
-    path: Vec<u8>,
-    size: u64,
-    meta: Metadata,
-    /// Whether all of it is data: in a hole, an existing file could hold anything.
-    is_dense: bool,
-    /// The existing file that it replaces.
-    existing: Option<Arc<Existing>>,
-    /// Ranges of that file that are right already; adjacent ones are merged.
-    kept: Mutex<Vec<Range<u64>>>,
-    /// Pieces not yet written, plus one while the planner may add more.
-    left: AtomicUsize,
-    failed: AtomicBool,
-    sink: Mutex<Option<Arc<FileSink>>>,
-    /// For a file that may stay open over several records.
-    _open: Option<Open>,
-}
-
-/// The number of planned files that are open now, shared with the planner.
-#[derive(Default)]
-struct OpenFiles {
-    count: Mutex<usize>,
-    fewer: Condvar,
-}
-
-/// One open file, counted until its last piece is settled.
-struct Open(Arc<OpenFiles>);
-
-impl OpenFiles {
-    fn lock(&self) -> std::sync::MutexGuard<'_, usize> {
-        self.count.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn add(self: &Arc<Self>) -> Open {
-        *self.lock() += 1;
-        Open(Arc::clone(self))
-    }
-
-    /// Waits until at most so many are left.
-    fn wait_for(&self, most: usize) {
-        let waited = self.fewer.wait_while(self.lock(), |count| *count > most);
-        drop(waited);
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        *self.0.lock() -= 1;
-        self.0.fewer.notify_all();
-    }
-}
-
 /// One chunk on its way into one file.
 struct Piece {
     record: RecordPlace,
@@ -153,7 +102,7 @@ struct Task {
     pieces: Vec<Piece>,
 }
 
-impl Plan<'_> {
+impl RestorePlan<'_> {
     /// The path below the target that an entry is restored to.
     pub fn below<'e>(&self, path: &'e [u8]) -> &'e [u8] {
         if self.strip.is_empty() {
@@ -232,8 +181,8 @@ impl Plan<'_> {
         for Unset { part, error } in unset {
             // Only root may give files away, so every other user restores without owners. That is
             // reported once for all of them.
-            if part == Part::Owner && !rustix::process::geteuid().is_root() {
-                self.disowned.fetch_add(1, Ordering::Relaxed);
+            if part == MetadataPart::Owner && !self.sink.may_give_away() {
+                self.owner_not_restored.fetch_add(1, Ordering::Relaxed);
             } else {
                 self.monitor.loss(self.place(path), error);
             }
@@ -279,7 +228,7 @@ impl Plan<'_> {
         let mut raw = Vec::new();
         for (task, record) in queue {
             if abort.is_raised() {
-                task.pieces.iter().for_each(|piece| piece.target.give_up());
+                task.pieces.iter().for_each(|piece| piece.target.fail());
                 continue;
             }
             let decoded = record.and_then(|record| {
@@ -287,13 +236,14 @@ impl Plan<'_> {
                 decoder.decode(head.codec, record.stored(), head.raw_bytes as usize, &mut raw)
             });
             let mut verified = None;
-            for piece in &task.pieces {
+            // By value: a file is closed with the last piece of it, not with the last of the record.
+            for piece in task.pieces {
                 let result = match &decoded {
-                    Ok(()) => self.write(piece, &raw, &mut verified),
+                    Ok(()) => self.write(&piece, &raw, &mut verified),
                     Err(error) => Err(error.duplicate()),
                 };
-                let result = result.or_else(|error| self.write_elsewhere(piece, error));
-                self.settle(&piece.target, result, abort);
+                let result = result.or_else(|error| self.write_elsewhere(&piece, error));
+                self.settle_piece(&piece.target, result, abort);
             }
         }
     }
@@ -309,7 +259,7 @@ impl Plan<'_> {
         let mut reader = ChunkReader::new(self.packs, self.index);
         match reader.read_elsewhere(&piece.row.id, piece.record) {
             Some(chunk) if chunk.len() == piece.row.raw_bytes as usize => {
-                piece.target.sink(self)?.write_at(piece.file_offset, &chunk)?;
+                piece.target.file(self)?.write_at(piece.file_offset, &chunk)?;
                 self.monitor.add(Counter::RestoredBytes, chunk.len() as u64);
                 Ok(())
             }
@@ -318,7 +268,7 @@ impl Plan<'_> {
     }
 
     fn write(&self, piece: &Piece, raw: &[u8], verified: &mut Option<ChunkId>) -> Result<()> {
-        if piece.target.failed.load(Ordering::Relaxed) {
+        if piece.target.has_failed() {
             return Ok(());
         }
         let range = piece.raw_offset as usize..(piece.raw_offset + piece.row.raw_bytes) as usize;
@@ -330,40 +280,51 @@ impl Plan<'_> {
             }
             *verified = Some(piece.row.id);
         }
-        piece.target.sink(self)?.write_at(piece.file_offset, chunk)?;
+        piece.target.file(self)?.write_at(piece.file_offset, chunk)?;
         self.monitor.add(Counter::RestoredBytes, chunk.len() as u64);
         Ok(())
     }
 
     /// Settles one piece, and finishes the file with the last one.
-    fn settle(&self, target: &Arc<Target>, result: Result<()>, abort: &Abort) {
-        if let Err(error) = result {
-            // Before the count goes down: the thread with the last piece has to see the failure.
-            target.give_up();
-            self.report(target, error, abort);
+    fn settle_piece(&self, target: &Target, result: Result<()>, abort: &Abort) {
+        let complete = result.map(|()| target.settle_piece());
+        self.finish_if_complete(target, complete, abort);
+    }
+
+    /// Ends the planning of a file, and finishes it if every piece is settled already.
+    fn end_planning(&self, target: &Target, planned: Result<()>, abort: &Abort) {
+        let complete = planned.map(|()| target.end_planning());
+        self.finish_if_complete(target, complete, abort);
+    }
+
+    fn finish_if_complete(
+        &self,
+        target: &Target,
+        complete: Result<Option<Vec<Range<u64>>>>,
+        abort: &Abort,
+    ) {
+        match complete {
+            Ok(None) => {}
+            Ok(Some(kept)) => self.finish(target, &kept, abort),
+            Err(error) => {
+                target.fail();
+                self.report(target, error, abort);
+            }
         }
-        // `AcqRel`, so that the last one sees what the other threads wrote and kept.
-        if target.left.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return;
-        }
-        if target.failed.load(Ordering::Relaxed) {
-            // Dropping the unfinished file removes it.
-            target.take();
-            return;
-        }
-        // Before `sink`, which would create a new file for one that needs none.
-        if let Some(existing) = target.is_there() {
+    }
+
+    /// Finishes a file all of whose pieces are written or among the `kept` ranges of the existing
+    /// one.
+    fn finish(&self, target: &Target, kept: &[Range<u64>], abort: &Abort) {
+        // Before the file, which would be created for one that needs none.
+        if let Some(existing) = target.is_there(kept) {
             return self.keep(&target.path, existing, &target.meta);
         }
-        let finished = target.sink(self).and_then(|sink| {
-            // The other threads dropped their handles before they settled, so this is the last one.
-            drop(target.take());
-            let sink = Arc::into_inner(sink);
-            let mut sink = sink.expect("the last piece is the last to hold the file");
+        let finished = target.file(self).and_then(|file| {
             if let Some(existing) = &target.existing {
-                sink.keep(Arc::clone(existing), target.take_kept());
+                file.take_over(existing, kept)?;
             }
-            sink.finish()
+            file.finish()
         });
         match finished {
             Ok(unset) => {
@@ -392,49 +353,5 @@ impl Plan<'_> {
         } else {
             self.lose(&target.path, error);
         }
-    }
-}
-
-impl Target {
-    /// The open file, created by the first thread that writes to it.
-    fn sink(&self, plan: &Plan<'_>) -> Result<Arc<FileSink>> {
-        let mut sink = self.sink.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(sink) = &*sink {
-            return Ok(Arc::clone(sink));
-        }
-        let make = || plan.sink.create_file(&self.path, self.size, self.meta.clone());
-        let made = Arc::new(plan.with_parents(&self.path, make)?);
-        Ok(Arc::clone(sink.insert(made)))
-    }
-
-    /// The existing file, if nothing was written and all of it is right.
-    fn is_there(&self) -> Option<&Existing> {
-        let existing = self.existing.as_ref()?;
-        let is_touched = self.sink.lock().is_ok_and(|sink| sink.is_some());
-        let kept: u64 = self.kept.lock().ok()?.iter().map(|range| range.end - range.start).sum();
-        let is_same =
-            !is_touched && self.is_dense && existing.size_bytes() == self.size && kept == self.size;
-        is_same.then_some(existing)
-    }
-
-    /// Records a range that is right already.
-    fn keep(&self, range: Range<u64>) {
-        let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match kept.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => kept.push(range),
-        }
-    }
-
-    fn take_kept(&self) -> Vec<Range<u64>> {
-        std::mem::take(&mut *self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
-    }
-
-    fn take(&self) -> Option<Arc<FileSink>> {
-        self.sink.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
-    }
-
-    fn give_up(&self) {
-        self.failed.store(true, Ordering::Relaxed);
     }
 }

@@ -2,14 +2,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crossbeam_channel::Sender;
 
 use super::ChosenReader;
 use super::compare::{Doubtful, are_there};
-use super::{FirstNames, OpenFiles, Piece, Plan, Reuse, Target, Task};
+use super::target::{OpenFiles, Target};
+use super::{FirstNames, Piece, RestorePlan, Reuse, Task};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::FileKind;
 use crate::format::record::ChunkRow;
@@ -31,7 +30,7 @@ pub(super) struct Unplaced {
 
 /// Turns entries into tasks.
 pub(super) struct Planner<'p, 'a> {
-    plan: &'p Plan<'a>,
+    plan: &'p RestorePlan<'a>,
     abort: &'p Abort,
     tasks: Sender<Task>,
     pieces: Vec<Unplaced>,
@@ -44,7 +43,7 @@ pub(super) struct Planner<'p, 'a> {
 }
 
 impl<'p, 'a> Planner<'p, 'a> {
-    pub(super) fn new(plan: &'p Plan<'a>, abort: &'p Abort, tasks: Sender<Task>) -> Self {
+    pub(super) fn new(plan: &'p RestorePlan<'a>, abort: &'p Abort, tasks: Sender<Task>) -> Self {
         let first_names = FirstNames::new();
         let (pieces, doubtful) = (Vec::new(), Vec::new());
         // Files of the plan before may still be open.
@@ -130,18 +129,8 @@ impl<'p, 'a> Planner<'p, 'a> {
         };
         let may_stay_open = existing.is_some() || is_long;
         self.open_files += usize::from(may_stay_open);
-        let target = Arc::new(Target {
-            path,
-            size: entry.size,
-            meta: entry.meta.clone(),
-            is_dense: entry.size == 0 || entry.data_extents().first() == Some(&(0..entry.size)),
-            existing,
-            kept: Mutex::default(),
-            left: AtomicUsize::new(1),
-            failed: AtomicBool::new(false),
-            sink: Mutex::default(),
-            _open: may_stay_open.then(|| self.all_open.add()),
-        });
+        let open = may_stay_open.then(|| self.all_open.add());
+        let target = Arc::new(Target::new(entry, path, existing, open));
         let planned = match &entry.content {
             Content::Chunks(rows) => {
                 let mut offsets = Offsets::new(entry);
@@ -159,7 +148,7 @@ impl<'p, 'a> Planner<'p, 'a> {
                 })
             }
         };
-        self.plan.settle(&target, planned, self.abort);
+        self.plan.end_planning(&target, planned, self.abort);
     }
 
     fn rows(
@@ -170,7 +159,7 @@ impl<'p, 'a> Planner<'p, 'a> {
     ) -> Result<()> {
         for row in rows {
             let file_offset = offsets.next(row.raw_bytes)?;
-            target.left.fetch_add(1, Ordering::Relaxed);
+            target.add_piece();
             let piece = Unplaced { row: *row, file_offset, target: Arc::clone(target) };
             match &target.existing {
                 Some(existing) => self.doubtful.push((Arc::clone(existing), piece)),
@@ -194,7 +183,7 @@ impl<'p, 'a> Planner<'p, 'a> {
             piece
                 .target
                 .keep(piece.file_offset..piece.file_offset + u64::from(piece.row.raw_bytes));
-            plan.settle(&piece.target, Ok(()), self.abort);
+            plan.settle_piece(&piece.target, Ok(()), self.abort);
         }
     }
 
@@ -216,7 +205,7 @@ impl<'p, 'a> Planner<'p, 'a> {
                     let Place { record, raw_offset, .. } = place;
                     placed.push(Piece { record, raw_offset, row, file_offset, target });
                 }
-                Err(error) => self.plan.settle(&target, Err(error), self.abort),
+                Err(error) => self.plan.settle_piece(&target, Err(error), self.abort),
             }
         }
         placed

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use crossbeam_channel::bounded;
 
 use super::planner::Offsets;
-use super::{ChosenReader, Plan};
+use super::{ChosenReader, RestorePlan};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::record::ChunkRow;
@@ -17,7 +17,11 @@ use pinstripe_base::monitor::Counter;
 ///
 /// # Errors
 /// Never for single files: they are in the ledger.
-pub fn verify(plan: &Plan<'_>, tree: &mut ChosenReader<'_>, target: BorrowedFd<'_>) -> Result<()> {
+pub fn verify(
+    plan: &RestorePlan<'_>,
+    tree: &mut ChosenReader<'_>,
+    target: BorrowedFd<'_>,
+) -> Result<()> {
     std::thread::scope(|scope| {
         let (files, queue) = bounded::<(Entry, Vec<ChunkRow>)>(plan.limits.jobs_queued);
         for _ in 0..plan.limits.workers {
@@ -51,7 +55,7 @@ pub fn verify(plan: &Plan<'_>, tree: &mut ChosenReader<'_>, target: BorrowedFd<'
 }
 
 fn verify_file(
-    plan: &Plan<'_>,
+    plan: &RestorePlan<'_>,
     entry: &Entry,
     rows: &[ChunkRow],
     target: BorrowedFd<'_>,

@@ -24,18 +24,18 @@ use crossbeam_channel::bounded;
 
 use self::own::OwnWriter;
 use self::striped::StripedWriter;
-pub use self::tally::{Spent, Stages, Tally};
+pub use self::tally::{BlockTally, Spent, Stages};
 use self::worker::Worker;
 use super::abort::Abort;
 use crate::codec::{Codec, Governor};
 use crate::format::split::{
-    End, FrameKind, Head, Layout, LogEnd, Manifest, PAGE_BYTES, PAGES_BYTES,
+    End, FrameKind, Head, LogEnd, Manifest, PAGE_BYTES, PAGES_BYTES, SplitLayout,
 };
 use crate::source::bulk::Units;
 use crate::split::batch::{batch_bytes_max, single};
 use crate::split::log::Sets;
-use crate::split::resume::Begun;
-use crate::split::{Part, TreeHash};
+use crate::split::resume::LogProgress;
+use crate::split::{TreeHash, UnitHash};
 use crate::stripe::Geometry;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Along, Counter, Flow, Monitor};
@@ -44,7 +44,7 @@ use pinstripe_io::lane::{Lane, LaneDevice, LaneSettings, Returned};
 
 /// The way blocks are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Choice {
+pub enum CodecChoice {
     /// Depending on how full the outputs' queues are.
     Auto,
     /// Always so.
@@ -62,7 +62,7 @@ pub struct Sink {
 }
 
 /// A split to be carried out.
-pub struct Job<'a> {
+pub struct SplitJob<'a> {
     /// The source; with ranges once for each output, else once.
     pub units: &'a [Units],
     /// By output.
@@ -72,13 +72,13 @@ pub struct Job<'a> {
     /// Settings of the outputs' lanes.
     pub settings: LaneSettings,
     /// By log.
-    pub begun: Vec<Begun>,
+    pub begun: Vec<LogProgress>,
     /// Parts of the hash that are known already.
-    pub parts: Vec<(u64, Part)>,
+    pub parts: Vec<(u64, UnitHash)>,
     /// Bytes of the source that the logs have already.
     pub done_bytes: u64,
     /// The way blocks are compressed.
-    pub codec: Choice,
+    pub codec: CodecChoice,
     /// Threads.
     pub workers: usize,
     /// Batches in memory.
@@ -91,7 +91,7 @@ struct Running<'a> {
     heads: &'a [Head],
     lanes: Vec<Lane<'a>>,
     plain: Vec<Lane<'a>>,
-    begun: Vec<Begun>,
+    begun: Vec<LogProgress>,
     workers: usize,
     buffers: usize,
 }
@@ -108,14 +108,14 @@ struct Unit {
 /// The values that all threads share.
 struct Shared<'a> {
     head: &'a Head,
-    codec: Choice,
+    codec: CodecChoice,
     governor: Governor,
     buffers: usize,
     frames: BufferPool,
     raw: BufferPool,
     abort: &'a Abort,
     hash: Mutex<TreeHash>,
-    tally: Mutex<Tally>,
+    tally: Mutex<BlockTally>,
     stages: Stages,
     monitor: &'a Monitor,
 }
@@ -140,7 +140,7 @@ pub struct Taken {
 
 /// The outcome.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct WrittenOutputs {
     /// The manifest in all outputs.
     pub manifest: Manifest,
     /// By output.
@@ -149,12 +149,12 @@ pub struct Outcome {
     pub spent: Spent,
 }
 
-impl Job<'_> {
+impl SplitJob<'_> {
     /// Splits to the end. What outputs hold then is complete and durable.
     ///
     /// # Errors
     /// The first that a source or an output had; no output has an end then.
-    pub fn run(self, monitor: &Monitor) -> Result<Outcome> {
+    pub fn run(self, monitor: &Monitor) -> Result<WrittenOutputs> {
         let abort = Abort::default();
         let raw_buffers = self.workers
             + self.sinks.iter().filter(|it| it.plain.is_some()).count().min(1) * self.buffers;
@@ -169,7 +169,7 @@ impl Job<'_> {
             raw: BufferPool::new(raw_buffers, head.unit_bytes() as usize),
             abort: &abort,
             hash: Mutex::default(),
-            tally: Mutex::new(Tally::after(self.done_bytes)),
+            tally: Mutex::new(BlockTally::after(self.done_bytes)),
             stages: Stages::new(monitor),
             monitor,
         };
@@ -193,14 +193,14 @@ impl Job<'_> {
                 plain.extend(sink.plain.map(|it| Lane::start(scope, it, settings, also)));
                 lanes.push(Lane::start(scope, sink.log, settings, count(flow)));
             }
-            let Job { units, heads, begun, workers, buffers, .. } = self;
+            let SplitJob { units, heads, begun, workers, buffers, .. } = self;
             Running { units, heads, lanes, plain, begun, workers, buffers }.run(shared)
         })
     }
 }
 
 impl Running<'_> {
-    fn run(self, shared: Shared<'_>) -> Result<Outcome> {
+    fn run(self, shared: Shared<'_>) -> Result<WrittenOutputs> {
         let logs = self.carry_out(&shared)?;
         let spent = shared.stages.spent();
         let tally = shared.tally.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -221,7 +221,7 @@ impl Running<'_> {
             }
         };
         let taken = self.lanes.iter().enumerate().map(taken).collect();
-        Ok(Outcome { manifest, taken, spent })
+        Ok(WrittenOutputs { manifest, taken, spent })
     }
 
     fn carry_out(&self, shared: &Shared<'_>) -> Result<Vec<Written>> {
@@ -231,7 +231,7 @@ impl Running<'_> {
                 (0..queues).map(|_| bounded::<Unit>(self.buffers)).unzip();
             let tag = shared.head.tag();
             let mut writers = Vec::new();
-            if shared.head.layout == Layout::Stripes {
+            if shared.head.layout == SplitLayout::Stripes {
                 let sets = Sets::new(shared.head.split, geometry(shared.head)?);
                 let writer = StripedWriter::new(sets, &self.lanes, tag, self.begun[0].clone())?;
                 let receiver = receivers[0].clone();

@@ -3,9 +3,11 @@
 use crossbeam_channel::Receiver;
 
 use super::{Unit, Written};
-use crate::format::split::{ALIGN_BYTES, BatchPlace, FrameKind, Index, LogEnd, PAGES_BYTES, Tag};
+use crate::format::split::{
+    ALIGN_BYTES, BatchPlace, FrameKind, LogEnd, LogIndex, PAGES_BYTES, Tag,
+};
 use crate::split::batch::single;
-use crate::split::resume::Begun;
+use crate::split::resume::LogProgress;
 use pinstripe_base::error::Result;
 use pinstripe_io::lane::Lane;
 
@@ -23,7 +25,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(tag: Tag, begun: Begun) -> Self {
+    pub(super) fn new(tag: Tag, begun: LogProgress) -> Self {
         Ledger {
             tag,
             end: begun.log_bytes,
@@ -56,7 +58,7 @@ impl Ledger {
         self.batches += rows.len() as u64;
         self.last_index = Some(self.end);
         self.unindexed_bytes = 0;
-        let index = Index { previous, batches_before, rows };
+        let index = LogIndex { previous, batches_before, rows };
         let mut frame = Vec::new();
         single(&mut frame, self.tag, FrameKind::Index, &index.encode(), align);
         self.end += frame.len() as u64;
@@ -82,7 +84,7 @@ impl<'a> OwnWriter<'a> {
         plain: Option<&'a Lane<'a>>,
         first_byte: u64,
         tag: Tag,
-        begun: Begun,
+        begun: LogProgress,
     ) -> Self {
         OwnWriter { lane, plain, first_byte, ledger: Ledger::new(tag, begun) }
     }

@@ -7,7 +7,7 @@ use super::{Unit, Written};
 use crate::format::split::{ALIGN_BYTES, Tag};
 use crate::format::stripe_set::SetKind;
 use crate::split::log::Sets;
-use crate::split::resume::Begun;
+use crate::split::resume::LogProgress;
 use crate::stripe::{SetWriter, StripSink};
 use pinstripe_base::error::Result;
 use pinstripe_io::lane::Lane;
@@ -40,7 +40,12 @@ impl StripSink for Slots<'_> {
 
 impl<'a> StripedWriter<'a> {
     /// A writer that continues at the beginning of a set.
-    pub(super) fn new(sets: Sets, lanes: &'a [Lane<'a>], tag: Tag, begun: Begun) -> Result<Self> {
+    pub(super) fn new(
+        sets: Sets,
+        lanes: &'a [Lane<'a>],
+        tag: Tag,
+        begun: LogProgress,
+    ) -> Result<Self> {
         let set = begun.log_bytes / sets.log_bytes();
         let writer = open(&sets, set);
         let start = sets.extent_at(set);

@@ -11,17 +11,17 @@ use pinstripe_base::monitor::{Along, Flow, Monitor};
 
 /// Blocks by what became of them.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub struct BlockTally {
     source_bytes: u64,
     zero_bytes: u64,
     hole_bytes: u64,
     uses: BTreeMap<(u8, i8), Use>,
 }
 
-impl Tally {
+impl BlockTally {
     /// Of a split that has so much of the source already. What became of that is not counted.
     pub fn after(done_bytes: u64) -> Self {
-        Tally { source_bytes: done_bytes, ..Tally::default() }
+        BlockTally { source_bytes: done_bytes, ..BlockTally::default() }
     }
 
     /// Counts a hole.
@@ -51,7 +51,7 @@ impl Tally {
     }
 
     /// Adds another one.
-    pub fn add(&mut self, other: Tally) {
+    pub fn add(&mut self, other: BlockTally) {
         self.source_bytes += other.source_bytes;
         self.zero_bytes += other.zero_bytes;
         self.hole_bytes += other.hole_bytes;

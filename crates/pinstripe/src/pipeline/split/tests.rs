@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::format::split::{FRAME_BYTES, UNIT_BYTES};
 use crate::pipeline::join;
-use crate::source::bulk::{Bulk, Fake};
+use crate::source::bulk::{ByteSource, Fake};
 use crate::split::Reader;
 use crate::split::unit::Scratch;
 use pinstripe_base::id::SplitId;
@@ -18,21 +18,21 @@ struct Made {
     outputs: Vec<SharedDevice>,
     plain: Vec<SharedDevice>,
     source: Vec<u8>,
-    outcome: Outcome,
+    outcome: WrittenOutputs,
 }
 
 fn fake(spec: &str) -> Fake {
     Fake::new(spec.parse().unwrap()).unwrap()
 }
 
-fn head(layout: Layout, outputs: usize, parity: u8, bytes: u64) -> Head {
+fn head(layout: SplitLayout, outputs: usize, parity: u8, bytes: u64) -> Head {
     Head {
         split: SplitId([7; 16]),
         layout,
         output: 0,
         outputs: outputs as u8,
         parity,
-        strip_bytes: if layout == Layout::Stripes { 4096 } else { 0 },
+        strip_bytes: if layout == SplitLayout::Stripes { 4096 } else { 0 },
         block_bytes: BLOCK,
         source_bytes: Some(bytes),
         first_byte: 0,
@@ -47,13 +47,13 @@ fn device() -> SharedDevice {
     Arc::new(MemoryDevice::new("memory"))
 }
 
-fn make(layout: Layout, outputs: usize, parity: u8, spec: &str, codec: &str) -> Made {
+fn make(layout: SplitLayout, outputs: usize, parity: u8, spec: &str, codec: &str) -> Made {
     let bytes = fake(spec).length().unwrap();
     let mut source = vec![0; bytes as usize];
     fake(spec).read_at(0, &mut source).unwrap();
     let unit = u64::from(UNIT_BYTES);
     let per = bytes.div_ceil(unit).div_ceil(outputs as u64) * unit;
-    let has_ranges = matches!(layout, Layout::Ranges | Layout::Plain);
+    let has_ranges = matches!(layout, SplitLayout::Ranges | SplitLayout::Plain);
     let range = |n: usize| (n as u64 * per).min(bytes)..((n as u64 + 1) * per).min(bytes);
     let units: Vec<Units> = match has_ranges {
         false => vec![Units::new(Box::new(fake(spec)), unit, Vec::new()).unwrap()],
@@ -74,27 +74,27 @@ fn make(layout: Layout, outputs: usize, parity: u8, spec: &str, codec: &str) -> 
         .collect();
     let devices: Vec<_> = (0..outputs).map(|_| device()).collect();
     let plain: Vec<_> =
-        (0..if layout == Layout::Plain { outputs } else { 0 }).map(|_| device()).collect();
+        (0..if layout == SplitLayout::Plain { outputs } else { 0 }).map(|_| device()).collect();
     for (device, head) in devices.iter().zip(&heads) {
         device.write_at(0, &head.encode()).unwrap();
         device.write_at(4096, &[0; 4096]).unwrap();
     }
-    let logs = if layout == Layout::Stripes { 1 } else { outputs };
+    let logs = if layout == SplitLayout::Stripes { 1 } else { outputs };
     let settings = LaneSettings { engine: Engine::Threads, depth: 2, queued: 2 };
     let sink = |n: usize| Sink {
         name: n.to_string(),
         log: devices[n].clone().into(),
         plain: plain.get(n).map(|it| it.clone().into()),
     };
-    let job = Job {
+    let job = SplitJob {
         units: &units,
         heads: &heads,
         sinks: (0..outputs).map(sink).collect(),
         settings,
-        begun: vec![Begun::default(); logs],
+        begun: vec![LogProgress::default(); logs],
         parts: Vec::new(),
         done_bytes: 0,
-        codec: Choice::Fixed(codec.parse().unwrap()),
+        codec: CodecChoice::Fixed(codec.parse().unwrap()),
         workers: 3,
         buffers: 4,
     };
@@ -144,16 +144,16 @@ fn every_layout_gives_back_what_it_took() {
     for spec in ["fake:0", "fake:1", "fake:65536", "fake:65537", "fake:4M", "fake:9000001"] {
         let spec = format!("{spec},zero=40%,entropy=0.5");
         for (layout, outputs, parity) in [
-            (Layout::Queue, 1, 0),
-            (Layout::Queue, 3, 0),
-            (Layout::Ranges, 3, 0),
-            (Layout::Plain, 2, 0),
-            (Layout::Stripes, 3, 0),
-            (Layout::Stripes, 2, 1),
-            (Layout::Stripes, 5, 2),
+            (SplitLayout::Queue, 1, 0),
+            (SplitLayout::Queue, 3, 0),
+            (SplitLayout::Ranges, 3, 0),
+            (SplitLayout::Plain, 2, 0),
+            (SplitLayout::Stripes, 3, 0),
+            (SplitLayout::Stripes, 2, 1),
+            (SplitLayout::Stripes, 5, 2),
         ] {
             for codec in ["raw", "lz4"] {
-                let codec = if layout == Layout::Plain { "raw" } else { codec };
+                let codec = if layout == SplitLayout::Plain { "raw" } else { codec };
                 let made = make(layout, outputs, parity, &spec, codec);
                 let hash = *blake3::hash(&made.source).as_bytes();
                 assert_eq!(made.outcome.manifest.blake3, hash);
@@ -167,7 +167,7 @@ fn every_layout_gives_back_what_it_took() {
 
 #[test]
 fn plain_outputs_are_the_source_one_after_the_other() {
-    let made = make(Layout::Plain, 3, 0, "fake:9000001,zero=30%", "raw");
+    let made = make(SplitLayout::Plain, 3, 0, "fake:9000001,zero=30%", "raw");
     let mut all = Vec::new();
     for device in &made.plain {
         let start = all.len();
@@ -179,7 +179,7 @@ fn plain_outputs_are_the_source_one_after_the_other() {
 
 #[test]
 fn outputs_may_be_missing_or_damaged_as_far_as_parity_goes() {
-    let made = make(Layout::Stripes, 5, 2, "fake:9000001,entropy=0.9", "zstd:1");
+    let made = make(SplitLayout::Stripes, 5, 2, "fake:9000001,entropy=0.9", "zstd:1");
     for first in 0..5 {
         for second in 0..first {
             let mut pairs = made.pairs();
@@ -207,7 +207,7 @@ fn outputs_may_be_missing_or_damaged_as_far_as_parity_goes() {
 
 #[test]
 fn of_a_queue_without_an_output_what_is_lost_is_named_and_the_rest_is_there() {
-    let made = make(Layout::Queue, 3, 0, "fake:30M", "raw");
+    let made = make(SplitLayout::Queue, 3, 0, "fake:30M", "raw");
     let mut pairs = made.pairs();
     pairs.remove(1);
     let reader = Reader::open(pairs).unwrap();
@@ -223,7 +223,7 @@ fn of_a_queue_without_an_output_what_is_lost_is_named_and_the_rest_is_there() {
 
 #[test]
 fn a_flipped_bit_costs_a_block() {
-    let made = make(Layout::Queue, 1, 0, "fake:9000001", "raw");
+    let made = make(SplitLayout::Queue, 1, 0, "fake:9000001", "raw");
     let at = 8192 + 5 * (u64::from(BLOCK) + FRAME_BYTES as u64);
     let mut byte = [0];
     made.outputs[0].read_at(at + 3000, &mut byte).unwrap();
@@ -249,7 +249,7 @@ fn a_flipped_bit_costs_a_block() {
 #[test]
 fn without_an_end_it_is_read_as_far_as_it_got() {
     for (layout, outputs, parity) in
-        [(Layout::Queue, 2, 0), (Layout::Stripes, 3, 1), (Layout::Stripes, 2, 0)]
+        [(SplitLayout::Queue, 2, 0), (SplitLayout::Stripes, 3, 1), (SplitLayout::Stripes, 2, 0)]
     {
         let made = make(layout, outputs, parity, "fake:40M,entropy=0.7", "lz4");
         for device in &made.outputs {
@@ -278,9 +278,9 @@ fn without_an_end_it_is_read_as_far_as_it_got() {
 
 #[test]
 fn a_stream_that_fails_or_panics_ends_those_who_wait_for_their_turn() {
-    let made = make(Layout::Queue, 1, 0, "fake:24M,zero=100%", "raw");
+    let made = make(SplitLayout::Queue, 1, 0, "fake:24M,zero=100%", "raw");
     let reader = Reader::open(made.pairs()).unwrap();
-    let job = join::Job { reader: &reader, range: 0..24 << 20, best_effort: false, workers: 6 };
+    let job = join::JoinJob { reader: &reader, range: 0..24 << 20, best_effort: false, workers: 6 };
     for (after, panics) in (0..6).flat_map(|after| [(after, false), (after, true)]) {
         let mut room = after * UNIT_BYTES as usize;
         let mut full = |bytes: &[u8]| match room.checked_sub(bytes.len()) {

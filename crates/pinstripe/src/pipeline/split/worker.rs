@@ -2,13 +2,13 @@
 
 use crossbeam_channel::Sender;
 
-use super::tally::{Stage, Tally};
-use super::{Choice, Shared, Unit};
+use super::tally::{BlockTally, Stage};
+use super::{CodecChoice, Shared, Unit};
 use crate::codec::{Codec, Encoded, EncoderSet};
-use crate::format::split::{ALIGN_BYTES, Layout};
-use crate::source::bulk::{Piece, Units};
-use crate::split::Part;
-use crate::split::batch::{BatchWriter, Stored, hole};
+use crate::format::split::{ALIGN_BYTES, SplitLayout};
+use crate::source::bulk::{SourcePiece, Units};
+use crate::split::UnitHash;
+use crate::split::batch::{BatchWriter, StoredBlock, hole};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::device::AlignedBuf;
@@ -21,7 +21,7 @@ pub(super) struct Worker<'a> {
     turn: usize,
     encoders: EncoderSet,
     packed: Vec<u8>,
-    tally: Tally,
+    tally: BlockTally,
 }
 
 impl<'a> Worker<'a> {
@@ -38,7 +38,7 @@ impl<'a> Worker<'a> {
             turn: first % units.len(),
             encoders: EncoderSet::default(),
             packed: Vec::new(),
-            tally: Tally::default(),
+            tally: BlockTally::default(),
         }
     }
 
@@ -69,9 +69,9 @@ impl<'a> Worker<'a> {
     }
 
     /// Makes a batch of a piece and hands it on; `false` when the receiver is gone.
-    fn unit(&mut self, from: usize, piece: Piece, mut raw: AlignedBuf) -> Result<bool> {
+    fn unit(&mut self, from: usize, piece: SourcePiece, mut raw: AlignedBuf) -> Result<bool> {
         let stages = &self.shared.stages;
-        let Piece { offset, bytes, is_hole } = piece;
+        let SourcePiece { offset, bytes, is_hole } = piece;
         if !is_hole {
             raw.set_len(bytes as usize);
         }
@@ -93,18 +93,18 @@ impl<'a> Worker<'a> {
     }
 
     fn is_plain(&self) -> bool {
-        self.shared.head.layout == Layout::Plain
+        self.shared.head.layout == SplitLayout::Plain
     }
 
     fn align(&self) -> u64 {
-        if self.shared.head.layout == Layout::Stripes { 1 } else { ALIGN_BYTES }
+        if self.shared.head.layout == SplitLayout::Stripes { 1 } else { ALIGN_BYTES }
     }
 
     /// Adds a piece's hash to that of the whole; returns the part that its batch keeps.
-    fn hash(&self, piece: &Piece, raw: &[u8]) -> Option<[u8; 32]> {
+    fn hash(&self, piece: &SourcePiece, raw: &[u8]) -> Option<[u8; 32]> {
         let unit = u64::from(self.shared.head.unit_bytes());
         let take = |offset: u64, bytes: &[u8]| {
-            let part = Part::of(offset, bytes);
+            let part = UnitHash::of(offset, bytes);
             let mut hash = self.shared.hash.lock().expect("nothing panics while it holds the hash");
             hash.take(offset / unit, part);
             part.chaining_value
@@ -145,7 +145,7 @@ impl<'a> Worker<'a> {
             has_data = true;
             if is_plain {
                 self.tally.block(Codec::Raw, raw_bytes, raw_bytes);
-                batch.block(raw_bytes, Stored::Beside(block));
+                batch.block(raw_bytes, StoredBlock::Beside(block));
                 continue;
             }
             let encoded = match codec {
@@ -156,7 +156,7 @@ impl<'a> Worker<'a> {
             let used = if encoded == Encoded::Raw { Codec::Raw } else { codec };
             self.tally.block(used, raw_bytes, stored.len() as u64);
             self.shared.monitor.add(Counter::CompressedBytes, stored.len() as u64);
-            batch.block(raw_bytes, Stored::Here(encoded.codec_id(), stored));
+            batch.block(raw_bytes, StoredBlock::Here(encoded.codec_id(), stored));
         }
         batch.finish(chaining_value, self.align());
         Ok(has_data)
@@ -164,8 +164,8 @@ impl<'a> Worker<'a> {
 
     fn codec(&self) -> Codec {
         match self.shared.codec {
-            Choice::Fixed(codec) => codec,
-            Choice::Auto => self.shared.governor.decide(self.shared.fill()),
+            CodecChoice::Fixed(codec) => codec,
+            CodecChoice::Auto => self.shared.governor.decide(self.shared.fill()),
         }
     }
 }

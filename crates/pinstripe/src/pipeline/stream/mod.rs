@@ -47,7 +47,7 @@ pub struct Origin<'a> {
 }
 
 /// A part of the output, in the order in which the feed named it.
-pub enum Output<'o, T> {
+pub enum StreamPart<'o, T> {
     /// A mark that the feed put between content: an entry, the end of one.
     Mark(T),
     /// Content.
@@ -77,7 +77,7 @@ const ITEMS_QUEUED: usize = 1024;
 pub fn stream<T: Send>(
     origin: Origin<'_>,
     produce: impl FnOnce(&mut Feed<'_, T>) -> Result<()> + Send,
-    consume: &mut dyn FnMut(Output<'_, T>) -> Result<()>,
+    consume: &mut dyn FnMut(StreamPart<'_, T>) -> Result<()>,
 ) -> Result<()> {
     let room = Room::new(origin.limits.ahead_bytes());
     let threads = origin.limits.fetchers.max(origin.limits.workers);
@@ -103,21 +103,21 @@ pub fn stream<T: Send>(
 fn hand_out<T>(
     origin: Origin<'_>,
     wanted: Receiver<Item<T>>,
-    consume: &mut dyn FnMut(Output<'_, T>) -> Result<()>,
+    consume: &mut dyn FnMut(StreamPart<'_, T>) -> Result<()>,
 ) -> Result<()> {
     for item in &wanted {
         match item {
-            Item::Mark(mark) => consume(Output::Mark(mark))?,
-            Item::Zeros(bytes) => consume(Output::Zeros(bytes))?,
-            Item::Lost(bytes, error) => consume(Output::Lost(bytes, error))?,
+            Item::Mark(mark) => consume(StreamPart::Mark(mark))?,
+            Item::Zeros(bytes) => consume(StreamPart::Zeros(bytes))?,
+            Item::Lost(bytes, error) => consume(StreamPart::Lost(bytes, error))?,
             Item::Chunk { record, raw_offset, row, part } => {
                 let bytes = u64::from(part.end - part.start);
                 let part = part.start as usize..part.end as usize;
                 match record.chunk(raw_offset, &row) {
-                    Ok(chunk) => consume(Output::Bytes(&chunk[part]))?,
+                    Ok(chunk) => consume(StreamPart::Bytes(&chunk[part]))?,
                     Err(error) => match elsewhere(origin, &record, &row) {
-                        Some(chunk) => consume(Output::Bytes(&chunk[part]))?,
-                        None => consume(Output::Lost(bytes, error))?,
+                        Some(chunk) => consume(StreamPart::Bytes(&chunk[part]))?,
+                        None => consume(StreamPart::Lost(bytes, error))?,
                     },
                 }
             }

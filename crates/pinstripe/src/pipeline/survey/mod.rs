@@ -27,7 +27,7 @@ use crate::dedup::distinct::{Count, key_of};
 use crate::format::meta::FileKind;
 use crate::pipeline::limits::Limits;
 use crate::source::{SourceFile, open_directory};
-use crate::walk::{Item, Options, Walker};
+use crate::walk::{WalkItem, WalkOptions, Walker};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 
@@ -57,7 +57,7 @@ pub struct Survey {
 /// When `path` cannot be looked at; [`Kind::Interrupted`] once `stop` is set.
 pub fn survey(
     path: &Path,
-    options: Options,
+    options: WalkOptions,
     limits: Limits,
     stop: &AtomicBool,
     monitor: &Monitor,
@@ -93,8 +93,8 @@ pub fn survey(
             }
             for item in batch.iter() {
                 match item {
-                    Item::Trouble(trouble) => monitor.loss(path, trouble.error.duplicate()),
-                    Item::Found(found) => {
+                    WalkItem::Trouble(trouble) => monitor.loss(path, trouble.error.duplicate()),
+                    WalkItem::Found(found) => {
                         monitor.add(Counter::WalkedEntries, 1);
                         let stat = found.stat;
                         // By the first name that comes; the others hold the same content.

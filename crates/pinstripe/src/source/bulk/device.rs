@@ -6,11 +6,11 @@ use std::path::Path;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Caps, Device, Run, Space, Sparse};
 
-use super::Bulk;
+use super::ByteSource;
 
 /// A source as a device that cannot be written.
 pub struct SourceDevice {
-    source: Box<dyn Bulk>,
+    source: Box<dyn ByteSource>,
     bytes: u64,
 }
 
@@ -19,7 +19,7 @@ impl SourceDevice {
     ///
     /// # Errors
     /// [`Kind::Unsupported`] for a source without a known length.
-    pub fn new(source: Box<dyn Bulk>) -> Result<Self> {
+    pub fn new(source: Box<dyn ByteSource>) -> Result<Self> {
         let Some(bytes) = source.length() else {
             let what = "its length is unknown, so it cannot be shown as a file";
             return Err(Error::new(Kind::Unsupported, what).at(source.place()));

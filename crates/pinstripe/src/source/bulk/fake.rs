@@ -14,10 +14,10 @@ mod spec;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::{Bulk, Extent, Identity};
+use super::{ByteSource, Extent, Identity};
 use pinstripe_base::error::Result;
 
-pub use spec::{FakeSpec, PREFIX, Share};
+pub use spec::{FakeSpec, Millionths, PREFIX};
 
 /// Each pool has so many bytes to begin a stretch in: they stay in the second cache.
 const POOL_BYTES: usize = 1 << 20;
@@ -60,7 +60,7 @@ impl Fake {
     pub fn new(spec: FakeSpec) -> Result<Self> {
         spec.check()?;
         let seed = mix(spec.seed.wrapping_add(GOLDEN));
-        let words = if spec.entropy == Share::ALL { Vec::new() } else { words(seed) };
+        let words = if spec.entropy == Millionths::ALL { Vec::new() } else { words(seed) };
         Ok(Fake {
             place: PathBuf::from(spec.to_string()),
             seed,
@@ -160,7 +160,7 @@ fn words(seed: u64) -> Vec<u8> {
     text
 }
 
-impl Bulk for Fake {
+impl ByteSource for Fake {
     fn length(&self) -> Option<u64> {
         Some(self.spec.bytes)
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::{Bulk, Extent, Identity};
+use super::{ByteSource, Extent, Identity};
 use crate::format::meta::{FileKind, Stat};
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -72,7 +72,7 @@ impl BulkFile {
     }
 }
 
-impl Bulk for BulkFile {
+impl ByteSource for BulkFile {
     fn length(&self) -> Option<u64> {
         Some(self.identity.bytes)
     }

@@ -33,16 +33,16 @@ use pinstripe_base::error::{Error, Kind, Result};
 use crate::format::meta::{FileKind, Stat};
 
 pub use device::SourceDevice;
-pub use fake::{Fake, FakeSpec, Share};
+pub use fake::{Fake, FakeSpec, Millionths};
 pub use file::BulkFile;
 pub use pipe::Pipe;
-pub use units::{Piece, Units};
+pub use units::{SourcePiece, Units};
 
 /// The name of standard input in messages.
 const STANDARD_INPUT: &str = "standard input";
 
 /// One long run of bytes.
-pub trait Bulk: Send + Sync {
+pub trait ByteSource: Send + Sync {
     /// Its bytes; `None` while they can only be found out by reading to the end (a pipe).
     fn length(&self) -> Option<u64>;
 
@@ -91,7 +91,7 @@ pub struct Extent {
 /// # Errors
 /// [`Kind::Usage`] for what is no source (a directory, a socket) and a generator that makes no
 /// sense; otherwise as the system says.
-pub fn open(name: &OsStr, standard_input: BorrowedFd<'_>) -> Result<Box<dyn Bulk>> {
+pub fn open(name: &OsStr, standard_input: BorrowedFd<'_>) -> Result<Box<dyn ByteSource>> {
     if name == "-" {
         let place = Path::new(STANDARD_INPUT);
         let fd = standard_input.try_clone_to_owned();
@@ -119,7 +119,7 @@ fn open_path(path: &Path) -> Result<OwnedFd> {
 }
 
 /// Reads a descriptor by its kind.
-fn by_kind(fd: OwnedFd, place: &Path) -> Result<Box<dyn Bulk>> {
+fn by_kind(fd: OwnedFd, place: &Path) -> Result<Box<dyn ByteSource>> {
     let stat = stat_of(fd.as_fd(), place.as_os_str().as_encoded_bytes())?;
     match stat.kind {
         FileKind::Directory => Err(no_source(place, "a directory")),

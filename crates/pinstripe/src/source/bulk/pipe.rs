@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::{Bulk, Extent, Identity};
+use super::{ByteSource, Extent, Identity};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// The length asked for a kernel's pipe buffer: by default the system grants it to every user
@@ -48,7 +48,7 @@ impl Pipe {
     }
 }
 
-impl Bulk for Pipe {
+impl ByteSource for Pipe {
     fn length(&self) -> Option<u64> {
         None
     }

@@ -30,7 +30,7 @@ fn made(text: &str) -> Vec<u8> {
     bytes
 }
 
-fn open_path(path: &Path) -> Box<dyn Bulk> {
+fn open_path(path: &Path) -> Box<dyn ByteSource> {
     open(path.as_os_str(), File::open("/dev/null").unwrap().as_fd()).unwrap()
 }
 
@@ -53,7 +53,7 @@ fn stream(bytes: Vec<u8>) -> OwnedFd {
     reader.into()
 }
 
-fn pipe(bytes: Vec<u8>) -> Box<dyn Bulk> {
+fn pipe(bytes: Vec<u8>) -> Box<dyn ByteSource> {
     by_kind(stream(bytes), Path::new("pipe")).unwrap()
 }
 
@@ -105,7 +105,7 @@ fn assert_covers(
     assert_eq!(at, content.len() as u64);
 }
 
-fn units(source: Box<dyn Bulk>, done: &[Range<u64>]) -> Units {
+fn units(source: Box<dyn ByteSource>, done: &[Range<u64>]) -> Units {
     Units::new(source, UNIT, done.to_vec()).unwrap()
 }
 

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-use super::Bulk;
+use super::ByteSource;
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// Bytes that the disk is asked for ahead of the readers: more than a handful of them have in their
@@ -17,7 +17,7 @@ const AHEAD_BYTES: u64 = 32 << 20;
 
 /// A piece that one reader was handed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct SourcePiece {
     /// Its offset in the source: a multiple of the unit.
     pub offset: u64,
     /// Its length: at most a unit, unless it is a hole. Never 0.
@@ -28,7 +28,7 @@ pub struct Piece {
 
 /// A source in the course of being handed out.
 pub struct Units {
-    source: Box<dyn Bulk>,
+    source: Box<dyn ByteSource>,
     unit_bytes: u64,
     done: Vec<Range<u64>>,
     turn: Mutex<Turn>,
@@ -53,7 +53,11 @@ impl Units {
     ///
     /// # Errors
     /// [`Kind::Usage`] for units of no bytes and ranges that are not like that.
-    pub fn new(source: Box<dyn Bulk>, unit_bytes: u64, done: Vec<Range<u64>>) -> Result<Self> {
+    pub fn new(
+        source: Box<dyn ByteSource>,
+        unit_bytes: u64,
+        done: Vec<Range<u64>>,
+    ) -> Result<Self> {
         let bad = |what: String| Error::new(Kind::Usage, what).at(source.place());
         if unit_bytes == 0 {
             return Err(bad("a unit has at least one byte".to_owned()));
@@ -77,7 +81,7 @@ impl Units {
     }
 
     /// The source.
-    pub fn source(&self) -> &dyn Bulk {
+    pub fn source(&self) -> &dyn ByteSource {
         &*self.source
     }
 
@@ -86,12 +90,12 @@ impl Units {
     /// the other. After an error its piece is lost, and others may still be handed out.
     ///
     /// # Errors
-    /// Those of [`Bulk::extent`] and [`Bulk::read_at`]; [`Kind::Changed`] when a stream ends
+    /// Those of [`ByteSource::extent`] and [`ByteSource::read_at`]; [`Kind::Changed`] when a stream ends
     /// within what is done of it, or goes on behind what was its end.
     ///
     /// # Panics
     /// When the buffer is shorter than a unit.
-    pub fn next(&self, buffer: &mut [u8]) -> Result<Option<Piece>> {
+    pub fn next(&self, buffer: &mut [u8]) -> Result<Option<SourcePiece>> {
         assert!(buffer.len() as u64 >= self.unit_bytes, "a buffer holds a unit");
         match self.source.length() {
             Some(length) => self.next_by_place(length, buffer),
@@ -99,7 +103,7 @@ impl Units {
         }
     }
 
-    fn next_by_place(&self, length: u64, buffer: &mut [u8]) -> Result<Option<Piece>> {
+    fn next_by_place(&self, length: u64, buffer: &mut [u8]) -> Result<Option<SourcePiece>> {
         let (piece, ahead) = {
             let mut turn = self.turn();
             let Some(piece) = self.claim(&mut turn, length)? else { return Ok(None) };
@@ -117,7 +121,7 @@ impl Units {
     }
 
     /// Moves `next` behind a piece that the caller must take.
-    fn claim(&self, turn: &mut Turn, length: u64) -> Result<Option<Piece>> {
+    fn claim(&self, turn: &mut Turn, length: u64) -> Result<Option<SourcePiece>> {
         let (offset, limit) = self.undone(turn.next, length);
         if offset >= length {
             return Ok(None);
@@ -130,12 +134,12 @@ impl Units {
             let end = whole.min(limit);
             if extent.is_hole && end > offset {
                 turn.next = end;
-                return Ok(Some(Piece { offset, bytes: end - offset, is_hole: true }));
+                return Ok(Some(SourcePiece { offset, bytes: end - offset, is_hole: true }));
             }
             turn.data_end = if extent.is_hole { offset + unit } else { extent.end };
         }
         turn.next = offset.saturating_add(unit).min(limit);
-        Ok(Some(Piece { offset, bytes: turn.next - offset, is_hole: false }))
+        Ok(Some(SourcePiece { offset, bytes: turn.next - offset, is_hole: false }))
     }
 
     /// The first byte from `at` on that is not done, and where the next that is done begins, or
@@ -158,7 +162,7 @@ impl Units {
         start..end
     }
 
-    fn next_of_stream(&self, buffer: &mut [u8]) -> Result<Option<Piece>> {
+    fn next_of_stream(&self, buffer: &mut [u8]) -> Result<Option<SourcePiece>> {
         let mut turn = self.turn();
         let unit = &mut buffer[..self.unit_bytes as usize];
         loop {
@@ -182,7 +186,7 @@ impl Units {
                 // The finished part ends within a unit, so it was the end of the stream then.
                 return Err(self.other_stream(offset, turn.next));
             }
-            let piece = Piece { offset, bytes: read, is_hole: false };
+            let piece = SourcePiece { offset, bytes: read, is_hole: false };
             return Ok((read > 0).then_some(piece));
         }
     }

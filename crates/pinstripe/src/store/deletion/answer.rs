@@ -7,24 +7,24 @@
 
 use std::collections::BTreeMap;
 
-use crate::format::gc::Step;
+use crate::format::gc::DeletionStep;
 use crate::store::Store;
 use crate::store::index::Index;
-use crate::store::objects::Reach;
+use crate::store::objects::Quorum;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId};
 
 /// Answers condemnations for one session.
-pub struct Answers {
+pub struct Acknowledger {
     session: SessionId,
     /// The answers given, and whether each stands on the members.
     given: BTreeMap<CondemnationId, (Vec<SetId>, bool)>,
 }
 
-impl Answers {
+impl Acknowledger {
     /// The answers of a session that has not looked yet.
     pub fn new(session: SessionId) -> Self {
-        Answers { session, given: BTreeMap::new() }
+        Acknowledger { session, given: BTreeMap::new() }
     }
 
     /// Looks for condemnations, flags their packs as unknown, and puts an answer to each that is
@@ -33,7 +33,7 @@ impl Answers {
     /// # Errors
     /// Those of [`super::load`]; those of the members, when too few took an answer.
     pub fn look(&mut self, store: &Store, index: &Index<'_>) -> Result<()> {
-        for (id, case) in super::load(store, Reach::Backup)?.said_by_any() {
+        for (id, case) in super::load(store, Quorum::Backup)?.said_by_any() {
             let lists = case.condemned.iter().chain(&case.reaping);
             for lists in lists.filter(|_| !self.given.contains_key(&id)) {
                 index.set_condemned(&lists.packs, true);
@@ -48,8 +48,8 @@ impl Answers {
             if *is_given {
                 continue;
             }
-            let step = Step::Ack { session: self.session, packs: packs.clone() };
-            match super::put(store, id, self.session, step, Reach::Backup) {
+            let step = DeletionStep::Ack { session: self.session, packs: packs.clone() };
+            match super::put(store, id, self.session, step, Quorum::Backup) {
                 Ok(()) => *is_given = true,
                 // A void: this session was ended from outside.
                 Err(error) if error.kind() == Kind::Exists => *is_given = true,

@@ -144,7 +144,7 @@ pub fn is_too_late<'a>(
 
 /// The action on a condemnation that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum CaseAction {
     /// Its owner is at work.
     Leave,
     /// It was done: what is left of its objects goes.
@@ -157,12 +157,17 @@ pub enum Found {
 
 /// Judges a condemnation by which of its objects there are. A reaping object without the
 /// condemned one is a leftover: a collector keeps both until the tombstone stands.
-pub fn judge(condemned: bool, reaping: bool, tombstone: bool, is_owner_at_work: bool) -> Found {
+pub fn judge(
+    condemned: bool,
+    reaping: bool,
+    tombstone: bool,
+    is_owner_at_work: bool,
+) -> CaseAction {
     match (condemned, reaping, tombstone) {
-        _ if is_owner_at_work => Found::Leave,
-        (_, _, true) => Found::Clear,
-        (true, true, false) => Found::Resume,
-        _ => Found::Withdraw,
+        _ if is_owner_at_work => CaseAction::Leave,
+        (_, _, true) => CaseAction::Clear,
+        (true, true, false) => CaseAction::Resume,
+        _ => CaseAction::Withdraw,
     }
 }
 
@@ -181,7 +186,7 @@ pub struct Usage {
 
 /// The packs to condemn and to repack, and the figures behind that choice.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
+pub struct GcPlan {
     /// Nothing in them is needed.
     pub dead: Vec<SetId>,
     /// Their live records move to new packs; worst first.
@@ -194,8 +199,8 @@ pub struct Plan {
 
 /// Picks the packs to condemn as they are and those to repack, so that at most `max_waste` (a
 /// share, 0 to 1) of what stays is needed by nothing, and that all of it has the parity asked for.
-pub fn plan(packs: &[Usage], max_waste: f64) -> Plan {
-    let mut plan = Plan::default();
+pub fn plan(packs: &[Usage], max_waste: f64) -> GcPlan {
+    let mut plan = GcPlan::default();
     let mut kept = Vec::new();
     for pack in packs {
         if pack.live_bytes == 0 {
@@ -268,7 +273,7 @@ mod tests {
             assert_eq!(plan.repack, repack.iter().map(|n| set(*n)).collect::<Vec<_>>());
             assert!(plan.waste_bytes as f64 <= max_waste * plan.kept_bytes as f64);
         }
-        assert_eq!(plan(&[], 0.0), Plan::default());
+        assert_eq!(plan(&[], 0.0), GcPlan::default());
         assert!(plan(&[pack(1, 100, 100)], 0.0).repack.is_empty(), "nothing to gain");
         let short = plan(&[pack(2, 100, 90), pack(9, 100, 100)], 1.0);
         assert_eq!((short.repack, short.waste_bytes, short.kept_bytes), (vec![set(9)], 10, 200));
@@ -276,11 +281,11 @@ mod tests {
 
     #[test]
     fn only_who_is_past_the_point_of_no_return_is_resumed() {
-        assert_eq!(judge(true, true, false, false), Found::Resume);
-        assert_eq!(judge(true, true, false, true), Found::Leave);
-        assert_eq!(judge(true, false, false, false), Found::Withdraw);
-        assert_eq!(judge(false, true, false, false), Found::Withdraw);
-        assert_eq!(judge(false, false, false, false), Found::Withdraw);
-        assert_eq!(judge(true, true, true, false), Found::Clear);
+        assert_eq!(judge(true, true, false, false), CaseAction::Resume);
+        assert_eq!(judge(true, true, false, true), CaseAction::Leave);
+        assert_eq!(judge(true, false, false, false), CaseAction::Withdraw);
+        assert_eq!(judge(false, true, false, false), CaseAction::Withdraw);
+        assert_eq!(judge(false, false, false, false), CaseAction::Withdraw);
+        assert_eq!(judge(true, true, true, false), CaseAction::Clear);
     }
 }

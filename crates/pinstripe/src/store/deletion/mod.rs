@@ -27,12 +27,12 @@ mod model;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::format::gc::{GcObject, Lists, Step, reaping_name};
+use crate::format::gc::{DeletionStep, GcObject, Lists, reaping_name};
 use crate::member::{ExtentName, Room};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
 
-use super::objects::{Belief, Found, Reach};
+use super::objects::{Belief, Quorum, RoomObjects};
 use super::{Store, read_small};
 
 /// The objects of one condemnation.
@@ -59,17 +59,17 @@ impl Case {
     fn add(&mut self, object: GcObject) {
         let case = self;
         match object.step {
-            Step::Condemned(lists) => {
+            DeletionStep::Condemned(lists) => {
                 case.by = Some(object.by);
                 case.condemned = Some(lists);
             }
-            Step::Ack { session, packs } => drop(case.acks.insert(session, packs)),
-            Step::Reaping(lists) => {
+            DeletionStep::Ack { session, packs } => drop(case.acks.insert(session, packs)),
+            DeletionStep::Reaping(lists) => {
                 case.by = Some(object.by);
                 case.reaping = Some(lists);
             }
-            Step::Tombstone(lists) => case.tombstone = Some(lists),
-            Step::Void { .. } => {}
+            DeletionStep::Tombstone(lists) => case.tombstone = Some(lists),
+            DeletionStep::Void { .. } => {}
         }
     }
 }
@@ -81,7 +81,7 @@ impl Cases {
     }
 
     fn add_to(cases: &mut BTreeMap<CondemnationId, Case>, object: GcObject) {
-        if !matches!(object.step, Step::Void { .. }) {
+        if !matches!(object.step, DeletionStep::Void { .. }) {
             cases.entry(object.condemnation).or_default().add(object);
         }
     }
@@ -150,7 +150,7 @@ impl Cases {
 ///
 /// # Errors
 /// As [`Store::objects`].
-pub fn load(store: &Store, reach: Reach) -> Result<Cases> {
+pub fn load(store: &Store, reach: Quorum) -> Result<Cases> {
     let found = found(store, reach)?;
     if let Some((name, error)) = found.unsound.into_iter().next() {
         return Err(error.at(name.path()).advice(
@@ -161,10 +161,10 @@ pub fn load(store: &Store, reach: Reach) -> Result<Cases> {
 }
 
 fn readable(store: &Store) -> Result<Cases> {
-    found(store, Reach::Backup).map(|found| cases(found.sound, found.few))
+    found(store, Quorum::Backup).map(|found| cases(found.sound, found.few))
 }
 
-fn found(store: &Store, reach: Reach) -> Result<Found<GcObject>> {
+fn found(store: &Store, reach: Quorum) -> Result<RoomObjects<GcObject>> {
     store.objects(Room::Gc, reach, Belief::Agreed, |name, bytes| read(store, name, bytes))
 }
 
@@ -227,8 +227,8 @@ pub fn put(
     store: &Store,
     condemnation: CondemnationId,
     by: SessionId,
-    step: Step,
-    reach: Reach,
+    step: DeletionStep,
+    reach: Quorum,
 ) -> Result<()> {
     let object = GcObject { store: store.config.store, condemnation, by, step };
     store.put_all(ExtentName::In(Room::Gc, object.name()), &object.encode(), reach)
@@ -241,7 +241,7 @@ pub fn put(
 pub fn tombstone_names(store: &Store) -> Result<Vec<ExtentName>> {
     let cases = readable(store)?.0.into_iter();
     let dead = cases.filter(|(_, case)| case.tombstone.is_some());
-    Ok(dead.map(|(id, _)| step_name(id, Step::Tombstone)).collect())
+    Ok(dead.map(|(id, _)| step_name(id, DeletionStep::Tombstone)).collect())
 }
 
 /// Whether this condemnation stands: reaping on some member, condemned on all that parity does not
@@ -262,8 +262,8 @@ pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
         })
     };
     let reaping: usize = holders(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
-    let condemned = holders(step_name(condemnation, Step::Condemned))?;
-    Ok(reaping > 0 && condemned >= store.least_members(Reach::Backup))
+    let condemned = holders(step_name(condemnation, DeletionStep::Condemned))?;
+    Ok(reaping > 0 && condemned >= store.least_members(Quorum::Backup))
 }
 
 /// Takes a condemnation back: as if it had never been. The condemned object goes last, so that a
@@ -273,7 +273,7 @@ pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
 /// Those of the members.
 pub fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
     store.delete_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
-    store.delete_all(step_name(condemnation, Step::Condemned))?;
+    store.delete_all(step_name(condemnation, DeletionStep::Condemned))?;
     remove_acks(store, condemnation, case)
 }
 
@@ -283,7 +283,7 @@ pub fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case) -> Res
 /// # Errors
 /// Those of the members.
 pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
-    store.drop_all(step_name(condemnation, Step::Condemned))?;
+    store.drop_all(step_name(condemnation, DeletionStep::Condemned))?;
     store.drop_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
     remove_acks(store, condemnation, case)?;
     store.sync_all()
@@ -294,21 +294,21 @@ pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result
 /// # Errors
 /// Those of the members.
 pub fn remove_tombstone(store: &Store, condemnation: CondemnationId) -> Result<()> {
-    store.delete_all(step_name(condemnation, Step::Tombstone))
+    store.delete_all(step_name(condemnation, DeletionStep::Tombstone))
 }
 
 fn remove_acks(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
     case.acks.keys().try_for_each(|&session| {
-        let ack = Step::Ack { session, packs: Vec::new() };
+        let ack = DeletionStep::Ack { session, packs: Vec::new() };
         store.drop_all(object_name(condemnation, ack))
     })
 }
 
-fn step_name(condemnation: CondemnationId, step: impl Fn(Lists) -> Step) -> ExtentName {
+fn step_name(condemnation: CondemnationId, step: impl Fn(Lists) -> DeletionStep) -> ExtentName {
     object_name(condemnation, step(Lists::default()))
 }
 
-fn object_name(condemnation: CondemnationId, step: Step) -> ExtentName {
+fn object_name(condemnation: CondemnationId, step: DeletionStep) -> ExtentName {
     let by = SessionId([0; 16]);
     let object = GcObject { store: pinstripe_base::id::StoreId([0; 16]), condemnation, by, step };
     ExtentName::In(Room::Gc, object.name())

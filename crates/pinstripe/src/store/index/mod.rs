@@ -57,7 +57,7 @@ use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
 
 use super::Store;
-use super::objects::Reach;
+use super::objects::Quorum;
 use loose::Loose;
 use run::{PageCache, Run};
 
@@ -152,7 +152,7 @@ impl<'a> Index<'a> {
     /// # Errors
     /// When too few members can be listed.
     pub fn follow_deletion(&self) -> Result<bool> {
-        let now = self.store.names(Room::Gc, Reach::Backup)?;
+        let now = self.store.names(Room::Gc, Quorum::Backup)?;
         let is_news = *self.deletions.lock().unwrap_or_else(PoisonError::into_inner) != now;
         if is_news {
             self.gather(true)?;

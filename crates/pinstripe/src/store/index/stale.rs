@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::format::index_run::RunPack;
 use crate::member::{ExtentName, Room};
-use crate::store::objects::Reach;
+use crate::store::objects::Quorum;
 use crate::store::{Store, deletion, sessions};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{SessionId, SetId};
@@ -131,7 +131,7 @@ pub fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Supe
     let before = superseded(store)?;
     // In this order: a writer that was putting a run when it was listed has a session still, or
     // has ended and the run is whole, or is dead.
-    if before.is_empty() || !sessions::at_work(store, own, Reach::Backup)?.is_empty() {
+    if before.is_empty() || !sessions::at_work(store, own, Quorum::Backup)?.is_empty() {
         return Ok(Vec::new());
     }
     let now = superseded(store)?;

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn layout(data: u8, parity: u8, logical_bytes: u64) -> Layout {
+fn layout(data: u8, parity: u8, logical_bytes: u64) -> SetLayout {
     let geometry = Geometry::new(data, parity, 4096).unwrap();
-    Layout::new(geometry, SetId([7; 16]), logical_bytes).unwrap()
+    SetLayout::new(geometry, SetId([7; 16]), logical_bytes).unwrap()
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn extents_are_as_long_as_their_strips() {
         }
     }
     let geometry = Geometry::new(1, 0, 4096).unwrap();
-    let error = Layout::new(geometry, SetId([0; 16]), LOGICAL_BYTES_MAX + 1).unwrap_err();
+    let error = SetLayout::new(geometry, SetId([0; 16]), LOGICAL_BYTES_MAX + 1).unwrap_err();
     assert_eq!(error.kind(), Kind::Usage);
 }
 

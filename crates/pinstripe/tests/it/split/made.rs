@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::format::split::{FRAME_BYTES, Layout, SET_ROWS, unit_bytes};
+use pinstripe::format::split::{FRAME_BYTES, SET_ROWS, SplitLayout, unit_bytes};
 use pinstripe::ops::join::{self, Joined};
-use pinstripe::ops::split::{self, Spread};
+use pinstripe::ops::split::{self, LayoutChoice};
 use pinstripe::pipeline::join::Target;
-use pinstripe::pipeline::split::Choice;
-use pinstripe::source::bulk::{Bulk, Fake};
+use pinstripe::pipeline::split::CodecChoice;
+use pinstripe::source::bulk::{ByteSource, Fake};
 use pinstripe::split::Reader;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Monitor;
@@ -25,7 +25,7 @@ use tempfile::TempDir;
 /// The settings of a split.
 #[derive(Debug, Clone)]
 pub struct Shape {
-    pub layout: Layout,
+    pub layout: SplitLayout,
     pub outputs: usize,
     pub parity: u8,
     pub block_bytes: u32,
@@ -69,15 +69,16 @@ pub fn sizes() -> impl Strategy<Value = Size> {
 }
 
 /// The layout of outputs, their number, and how many of them are parity.
-pub type Laid = (Layout, usize, u8);
+pub type Laid = (SplitLayout, usize, u8);
 
 pub fn striped(parity: Range<u8>) -> impl Strategy<Value = Laid> + Clone {
-    (1usize..=5, parity)
-        .prop_map(|(data, parity)| (Layout::Stripes, (data + usize::from(parity)).min(6), parity))
+    (1usize..=5, parity).prop_map(|(data, parity)| {
+        (SplitLayout::Stripes, (data + usize::from(parity)).min(6), parity)
+    })
 }
 
 pub fn own() -> impl Strategy<Value = Laid> + Clone {
-    let layouts = &[Layout::Queue, Layout::Ranges, Layout::Plain][..];
+    let layouts = &[SplitLayout::Queue, SplitLayout::Ranges, SplitLayout::Plain][..];
     (select(layouts), 1usize..=6).prop_map(|(layout, outputs)| (layout, outputs, 0))
 }
 
@@ -102,9 +103,9 @@ pub fn shapes(laid: impl Strategy<Value = Laid>) -> impl Strategy<Value = Shape>
                 block_bytes: block,
                 strip_bytes: strip,
                 codec: match layout {
-                    Layout::Plain => "raw",
+                    SplitLayout::Plain => "raw",
                     // Raw ranges are plain.
-                    Layout::Ranges if codec == "raw" => "lz4",
+                    SplitLayout::Ranges if codec == "raw" => "lz4",
                     _ => codec,
                 },
                 source: format!("fake:{bytes},block=4K,seed={seed}{content}"),
@@ -127,26 +128,26 @@ impl Made {
         // In memory where there is such a place: a split waits for the disk otherwise.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let made = Made { dir, shape: shape.clone(), source };
-        let open = || Ok(Box::new(fake()) as Box<dyn Bulk>);
+        let open = || Ok(Box::new(fake()) as Box<dyn ByteSource>);
         split::run(&open, &made.options(), &Monitor::default()).unwrap();
         made
     }
 
-    pub fn options(&self) -> split::Options {
+    pub fn options(&self) -> split::SplitOptions {
         let shape = &self.shape;
-        split::Options {
+        split::SplitOptions {
             outputs: self.paths(),
             spread: Some(match shape.layout {
-                Layout::Stripes => Spread::Stripes,
-                Layout::Queue => Spread::Queue,
-                Layout::Ranges | Layout::Plain => Spread::Ranges,
+                SplitLayout::Stripes => LayoutChoice::Stripes,
+                SplitLayout::Queue => LayoutChoice::Queue,
+                SplitLayout::Ranges | SplitLayout::Plain => LayoutChoice::Ranges,
             }),
             parity: shape.parity,
             block_bytes: shape.block_bytes,
             strip_bytes: shape.strip_bytes,
             codec: match shape.codec {
-                "auto" => Choice::Auto,
-                codec => Choice::Fixed(codec.parse().unwrap()),
+                "auto" => CodecChoice::Auto,
+                codec => CodecChoice::Fixed(codec.parse().unwrap()),
             },
             policy: Policy::Buffered,
             engine: Engine::Threads,
@@ -171,7 +172,7 @@ impl Made {
     /// The file with an output's log: the output, unless the log stands beside it.
     pub fn log_path(&self, number: usize) -> PathBuf {
         match self.shape.layout {
-            Layout::Plain => pinstripe::split::beside_path(&self.path(number)),
+            SplitLayout::Plain => pinstripe::split::beside_path(&self.path(number)),
             _ => self.path(number),
         }
     }
@@ -185,7 +186,7 @@ impl Made {
     /// Joins into a device that is blank, into one that is not, or into a stream: all are alike.
     pub fn join(&self, best_effort: bool) -> Result<(Joined, Vec<u8>)> {
         let reader = self.reader()?;
-        let options = join::Options { range: None, best_effort, workers: 2 };
+        let options = join::JoinOptions { range: None, best_effort, workers: 2 };
         let run = |target: Target<'_>| join::run(&reader, &options, target, &Monitor::default());
         let mut stream = Vec::new();
         let joined = run(Target::Stream(&mut |bytes| {

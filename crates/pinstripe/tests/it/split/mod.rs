@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use pinstripe::format::split::{Layout, PAGES_BYTES};
+use pinstripe::format::split::{PAGES_BYTES, SplitLayout};
 use proptest::prelude::*;
 
 use made::{Made, Shape, change, merged, own, scale, shapes, striped};
@@ -63,7 +63,7 @@ impl Harm {
 #[test]
 fn what_no_output_has_is_zeros_on_a_disk_that_held_something_else() {
     let made = Made::new(&Shape {
-        layout: Layout::Ranges,
+        layout: SplitLayout::Ranges,
         outputs: 2,
         parity: 0,
         block_bytes: 64 << 10,
@@ -79,7 +79,7 @@ fn what_no_output_has_is_zeros_on_a_disk_that_held_something_else() {
 #[test]
 fn verify_finds_a_byte_where_a_plain_output_has_zeros() {
     let made = Made::new(&Shape {
-        layout: Layout::Plain,
+        layout: SplitLayout::Plain,
         outputs: 2,
         parity: 0,
         block_bytes: 64 << 10,
@@ -138,7 +138,7 @@ proptest! {
         let mut flips = BTreeMap::new();
         for (number, in_plain, place) in hits {
             let number = number % shape.outputs;
-            let in_plain = in_plain && shape.layout == Layout::Plain;
+            let in_plain = in_plain && shape.layout == SplitLayout::Plain;
             let found = if in_plain { made.in_plain(number, place) } else { made.in_log(number, place) };
             flips.extend(found.map(|(path, at, cost)| ((path, at), cost)));
         }
@@ -203,7 +203,7 @@ proptest! {
             true => fs::remove_file(path).unwrap(),
             false => fs::File::options().write(true).open(path).unwrap().set_len(left).unwrap(),
         }
-        if is_gone && shape.layout == Layout::Plain {
+        if is_gone && shape.layout == SplitLayout::Plain {
             // Without its log an output of plain bytes is any file: it is left out.
             fs::remove_file(made.path(number)).unwrap();
         }

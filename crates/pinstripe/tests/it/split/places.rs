@@ -109,7 +109,7 @@ impl Striped {
         let start = set * self.sets.log_bytes();
         let bytes = (self.log_bytes - start).min(self.sets.log_bytes());
         let geometry = self.sets.geometry();
-        let layout = stripe::Layout::new(geometry, self.sets.id(set), bytes).unwrap();
+        let layout = stripe::SetLayout::new(geometry, self.sets.id(set), bytes).unwrap();
         let shape = layout.row_shape(row);
         let (mut places, mut costs) = (Vec::new(), Vec::new());
         for position in (0..geometry.members()).filter(|it| which >> it & 1 == 1) {

@@ -3,9 +3,9 @@ use proptest::prelude::*;
 use super::*;
 use pinstripe_base::id::SetId;
 
-fn spread(set: u8, holders: &[(usize, u64)]) -> Spread {
+fn spread(set: u8, holders: &[(usize, u64)]) -> SetPlacement {
     let name = ExtentName::pack(SetId([set; 16]));
-    Spread { name, holders: holders.iter().copied().collect() }
+    SetPlacement { name, holders: holders.iter().copied().collect() }
 }
 
 fn told(moves: &[Move]) -> Vec<(u8, usize, usize)> {
@@ -82,7 +82,7 @@ proptest! {
         takers in 1_usize..7,
     ) {
         let mut spreads: Vec<_> = (0..).zip(&sets)
-            .map(|(set, holders)| Spread { name: spread(set, &[]).name, holders: holders.clone() })
+            .map(|(set, holders)| SetPlacement { name: spread(set, &[]).name, holders: holders.clone() })
             .collect();
         let takers: Vec<_> = (0..takers).collect();
         for it in even_out(&spreads, &takers, &BTreeSet::new()) {

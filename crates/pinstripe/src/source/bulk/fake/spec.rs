@@ -15,13 +15,13 @@ const EXAMPLE: &str = "write it as in fake:10G,block=64K,seed=7,zero=40%,entropy
 
 /// A part of a whole, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share(u32);
+pub struct Millionths(u32);
 
-impl Share {
+impl Millionths {
     /// Nothing of it.
-    pub const NONE: Share = Share(0);
+    pub const NONE: Millionths = Millionths(0);
     /// All of it.
-    pub const ALL: Share = Share(1_000_000);
+    pub const ALL: Millionths = Millionths(1_000_000);
 
     /// So much of `whole`, rounded down.
     pub fn of(self, whole: u64) -> u64 {
@@ -34,7 +34,7 @@ impl Share {
     }
 }
 
-impl FromStr for Share {
+impl FromStr for Millionths {
     type Err = Error;
 
     /// Reads `40%` or `0.4`.
@@ -49,7 +49,7 @@ impl FromStr for Share {
         let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         match digits.parse::<f64>() {
             Ok(part) if is_plain && part <= whole => {
-                Ok(Share((part / whole * f64::from(Share::ALL.0)).round() as u32))
+                Ok(Millionths((part / whole * f64::from(Millionths::ALL.0)).round() as u32))
             }
             _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a share"))
                 .advice("write 0% to 100%, or a number from 0 to 1")),
@@ -57,9 +57,9 @@ impl FromStr for Share {
     }
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for Millionths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", f64::from(self.0) / f64::from(Share::ALL.0))
+        write!(f, "{}", f64::from(self.0) / f64::from(Millionths::ALL.0))
     }
 }
 
@@ -73,16 +73,16 @@ pub struct FakeSpec {
     /// Another seed gives other bytes.
     pub seed: u64,
     /// The share of blocks that are zeros from end to end.
-    pub zero: Share,
+    pub zero: Millionths,
     /// The random share of every other block; the rest is words, which codecs make about three
     /// times smaller.
-    pub entropy: Share,
+    pub entropy: Millionths,
 }
 
 impl FakeSpec {
     /// Random bytes in blocks of 4 KiB.
     pub fn new(bytes: u64) -> Self {
-        let (zero, entropy) = (Share::NONE, Share::ALL);
+        let (zero, entropy) = (Millionths::NONE, Millionths::ALL);
         FakeSpec { bytes, block_bytes: 4 * KIB, seed: 0, zero, entropy }
     }
 

@@ -51,7 +51,7 @@ impl Site {
         let around = tempfile::tempdir().unwrap();
         let members: Vec<_> = (0..members).map(|n| around.path().join(format!("m{n}"))).collect();
         let place = members[0].clone();
-        init::run(&init::Options {
+        init::run(&init::InitOptions {
             members,
             parity: 1,
             strip_bytes: 4096,

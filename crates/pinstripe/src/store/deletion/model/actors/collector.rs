@@ -7,7 +7,7 @@ use super::{Actor, Next};
 use crate::format::gc::{Lists, reaping_name};
 use crate::format::session::{Session, Work};
 use crate::store::deletion::decide::{
-    Found, Go, Need, doomed, judge, last_look, need, remaining, roots, silent,
+    CaseAction, Go, Need, doomed, judge, last_look, need, remaining, roots, silent,
 };
 use crate::store::forgotten::Marks;
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
@@ -240,10 +240,10 @@ impl Collector {
             self.target = *id;
             match found {
                 _ if !is_left => {}
-                Found::Leave => {}
-                Found::Clear => return At::ClearCondemned,
-                Found::Withdraw => return At::WithdrawReaping,
-                Found::Resume => {
+                CaseAction::Leave => {}
+                CaseAction::Clear => return At::ClearCondemned,
+                CaseAction::Withdraw => return At::WithdrawReaping,
+                CaseAction::Resume => {
                     self.lists = case.reaping.clone().expect("it is resumed from there");
                     let is_blind = world.flaw == Flaw::BlindHeir;
                     return if is_blind { At::Delete } else { At::LookSessions };

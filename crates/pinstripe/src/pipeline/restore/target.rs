@@ -1,0 +1,247 @@
+//! One file being restored: what of it is still to be done, and the count of those that are open.
+//!
+//! A file goes through `Planning`, `Writing` and `Done`, or ends as `Failed`. The lock of its state
+//! is held for single steps only, never while anything is read or written, and no other lock is
+//! taken under it.
+
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::RestorePlan;
+use crate::format::entry::Entry;
+use crate::format::meta::Metadata;
+use crate::sink::{Existing, FileSink};
+use pinstripe_base::error::{Error, Result};
+
+/// A file being restored.
+pub(super) struct Target {
+    pub path: Vec<u8>,
+    size: u64,
+    pub meta: Metadata,
+    /// Whether all of it is data: in a hole, an existing file could hold anything.
+    is_dense: bool,
+    /// The existing file that it replaces.
+    pub existing: Option<Arc<Existing>>,
+    /// Made by the first thread that writes to it; others that have a piece of it wait for that.
+    file: OnceLock<Result<FileSink>>,
+    state: Mutex<FileState>,
+    /// For a file that may stay open over several records.
+    _open: Option<OpenFile>,
+}
+
+/// What of a file is still to be done.
+enum FileState {
+    /// The planner may add more pieces.
+    Planning(Pieces),
+    /// All pieces are known.
+    Writing(Pieces),
+    /// Something of it cannot be restored. What was written is removed with the last reference to
+    /// the target.
+    Failed,
+    /// All of it is there, and one thread finishes it.
+    Done,
+}
+
+/// The pieces of a file.
+#[derive(Default)]
+struct Pieces {
+    /// Those that are neither written nor kept yet.
+    unsettled: usize,
+    /// Ranges of the existing file that are right already; adjacent ones are merged.
+    kept: Vec<Range<u64>>,
+}
+
+impl Pieces {
+    fn keep(&mut self, range: Range<u64>) {
+        match self.kept.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => self.kept.push(range),
+        }
+    }
+}
+
+impl FileState {
+    fn pieces(&mut self) -> Option<&mut Pieces> {
+        match self {
+            FileState::Planning(pieces) | FileState::Writing(pieces) => Some(pieces),
+            FileState::Failed | FileState::Done => None,
+        }
+    }
+
+    /// Gives the kept ranges to the one caller that is to finish the file.
+    fn take_complete(&mut self) -> Option<Vec<Range<u64>>> {
+        match self {
+            FileState::Writing(Pieces { unsettled: 0, kept }) => {
+                let kept = std::mem::take(kept);
+                *self = FileState::Done;
+                Some(kept)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Target {
+    /// A file of which no piece is known yet.
+    pub fn new(
+        entry: &Entry,
+        path: Vec<u8>,
+        existing: Option<Arc<Existing>>,
+        open: Option<OpenFile>,
+    ) -> Self {
+        Target {
+            path,
+            size: entry.size,
+            meta: entry.meta.clone(),
+            is_dense: entry.size == 0 || entry.data_extents().first() == Some(&(0..entry.size)),
+            existing,
+            file: OnceLock::new(),
+            state: Mutex::new(FileState::Planning(Pieces::default())),
+            _open: open,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, FileState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The open file.
+    ///
+    /// # Errors
+    /// Why it could not be made.
+    pub fn file(&self, plan: &RestorePlan<'_>) -> Result<&FileSink> {
+        let make = || plan.sink.create_file(&self.path, self.size, self.meta.clone());
+        let made = self.file.get_or_init(|| plan.with_parents(&self.path, make));
+        made.as_ref().map_err(Error::duplicate)
+    }
+
+    /// Counts one more piece.
+    pub fn add_piece(&self) {
+        if let Some(pieces) = self.state().pieces() {
+            pieces.unsettled += 1;
+        }
+    }
+
+    /// Records that a range, which is about to be settled as a piece, is right already.
+    pub fn keep(&self, range: Range<u64>) {
+        if let Some(pieces) = self.state().pieces() {
+            pieces.keep(range);
+        }
+    }
+
+    /// Says that all pieces are known. Returns the kept ranges if the file is to be finished now.
+    #[must_use]
+    pub fn end_planning(&self) -> Option<Vec<Range<u64>>> {
+        let mut state = self.state();
+        if let FileState::Planning(pieces) = &mut *state {
+            let pieces = std::mem::take(pieces);
+            *state = FileState::Writing(pieces);
+        }
+        state.take_complete()
+    }
+
+    /// Says that one piece is written or kept. Returns the kept ranges if the file is to be
+    /// finished now.
+    #[must_use]
+    pub fn settle_piece(&self) -> Option<Vec<Range<u64>>> {
+        let mut state = self.state();
+        if let Some(pieces) = state.pieces() {
+            pieces.unsettled -= 1;
+        }
+        state.take_complete()
+    }
+
+    /// Gives the file up.
+    pub fn fail(&self) {
+        *self.state() = FileState::Failed;
+    }
+
+    /// Whether it was given up.
+    pub fn has_failed(&self) -> bool {
+        matches!(*self.state(), FileState::Failed)
+    }
+
+    /// The existing file, if nothing was written and all of it is right.
+    pub fn is_there(&self, kept: &[Range<u64>]) -> Option<&Existing> {
+        let existing = self.existing.as_deref()?;
+        let kept: u64 = kept.iter().map(|range| range.end - range.start).sum();
+        let is_touched = self.file.get().is_some();
+        let is_same =
+            !is_touched && self.is_dense && existing.size_bytes() == self.size && kept == self.size;
+        is_same.then_some(existing)
+    }
+}
+
+/// The number of planned files that are open now, shared with the planner.
+#[derive(Default)]
+pub(super) struct OpenFiles {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+/// One open file, counted until its target is dropped.
+pub(super) struct OpenFile(Arc<OpenFiles>);
+
+impl OpenFiles {
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn add(self: &Arc<Self>) -> OpenFile {
+        *self.lock() += 1;
+        OpenFile(Arc::clone(self))
+    }
+
+    /// Waits until at most so many are left.
+    pub fn wait_for(&self, most: usize) {
+        let waited = self.fewer.wait_while(self.lock(), |count| *count > most);
+        drop(waited);
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        *self.0.lock() -= 1;
+        self.0.fewer.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> Target {
+        Target::new(&Entry::default(), b"file".to_vec(), None, None)
+    }
+
+    #[test]
+    fn a_file_is_finished_once_when_it_is_planned_and_every_piece_is_settled() {
+        let target = target();
+        target.add_piece();
+        assert_eq!(target.settle_piece(), None, "the planner may add more");
+        target.add_piece();
+        target.add_piece();
+        assert_eq!(target.end_planning(), None);
+        target.keep(0..3);
+        target.keep(3..5);
+        assert_eq!(target.settle_piece(), None);
+        target.keep(6..8);
+        assert_eq!(target.settle_piece(), Some(vec![0..5, 6..8]));
+        assert_eq!(target.end_planning(), None);
+    }
+
+    #[test]
+    fn an_empty_file_is_finished_when_it_is_planned() {
+        assert_eq!(target().end_planning(), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_file_that_failed_is_never_finished() {
+        let target = target();
+        target.add_piece();
+        target.fail();
+        target.add_piece();
+        assert!(target.settle_piece().is_none() && target.end_planning().is_none());
+        assert!(target.settle_piece().is_none() && target.has_failed());
+    }
+}
