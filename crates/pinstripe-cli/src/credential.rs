@@ -24,7 +24,7 @@ use pinstripe_base::units::KIB;
 use zeroize::Zeroizing;
 
 use crate::escape;
-use crate::place;
+use crate::xdg;
 use crate::remembered::Remembered;
 use crate::run::Run;
 use crate::system;
@@ -87,7 +87,7 @@ impl KeyArgs {
         if let Some(given) = self.of_options(monitor)? {
             return Ok(Some(given));
         }
-        match place::set(VARIABLE) {
+        match xdg::set(VARIABLE) {
             Some(value) => Credential::password(value.as_bytes()).map(Some),
             None => Self::of_variables().of_options(monitor),
         }
@@ -95,10 +95,10 @@ impl KeyArgs {
 
     /// The sources that the environment names; the first one counts.
     fn of_variables() -> Self {
-        let password_file = place::set(FILE_VARIABLE).map(PathBuf::from);
-        let command = place::set(COMMAND_VARIABLE).and_then(|it| it.into_string().ok());
+        let password_file = xdg::set(FILE_VARIABLE).map(PathBuf::from);
+        let command = xdg::set(COMMAND_VARIABLE).and_then(|it| it.into_string().ok());
         let password_command = command.filter(|_| password_file.is_none());
-        let key_file = place::set(KEY_FILE_VARIABLE).map(PathBuf::from);
+        let key_file = xdg::set(KEY_FILE_VARIABLE).map(PathBuf::from);
         let is_first = password_file.is_none() && password_command.is_none();
         let key_file = key_file.filter(|_| is_first);
         KeyArgs { password_file, password_command, key_file, key_slot: None }
@@ -134,7 +134,7 @@ impl KeyArgs {
 /// The variable with a password or key file that is set, if one is.
 pub fn variable_at_hand() -> Option<&'static str> {
     let variables = [VARIABLE, FILE_VARIABLE, COMMAND_VARIABLE, KEY_FILE_VARIABLE];
-    variables.into_iter().find(|variable| place::set(variable).is_some())
+    variables.into_iter().find(|variable| xdg::set(variable).is_some())
 }
 
 /// Opens a store's secrets; `must` says whether the verb can do nothing without them.
@@ -272,7 +272,7 @@ fn ask(question: &str) -> Result<Vec<u8>> {
 
 /// The user's own key file of a store.
 pub fn own_key_file(store: StoreId) -> Option<PathBuf> {
-    Some(place::config_dir()?.join("pinstripe/keys").join(store.to_string()))
+    Some(xdg::config_dir()?.join("pinstripe/keys").join(store.to_string()))
 }
 
 /// Writes a key file, durably; one that is there is never touched.

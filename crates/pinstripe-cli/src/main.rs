@@ -26,6 +26,7 @@ mod time;
 mod together;
 mod users;
 mod verbs;
+mod xdg;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

@@ -17,7 +17,7 @@ use pinstripe_base::id::{ChunkId, SnapshotId, StoreId, hex};
 use pinstripe_base::monitor::Monitor;
 use serde::{Deserialize, Serialize};
 
-use crate::place;
+use crate::xdg;
 
 /// Most names of a store that are kept: the ones used last.
 const NAMES_MAX: usize = 16;
@@ -206,7 +206,7 @@ pub struct Memory {
 impl Memory {
     /// Reads it all; a damaged file is put aside and named.
     pub fn load(monitor: &Monitor) -> Self {
-        let Ok(state) = place::state() else { return Memory::default() };
+        let Ok(state) = xdg::state() else { return Memory::default() };
         Self::load_from(state.join("stores"), monitor)
     }
 

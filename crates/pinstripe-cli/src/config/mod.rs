@@ -18,7 +18,7 @@ pub use self::reader::Source;
 use self::reader::{Table, nearest};
 use crate::args::Common;
 use crate::credential::KeyArgs;
-use crate::place;
+use crate::xdg;
 use crate::rules::{Rules, Span};
 
 /// The environment variable that names a config file.
@@ -100,7 +100,7 @@ impl Config {
     /// # Errors
     /// When a file that was named cannot be read; when a file says what is not understood.
     pub fn load(common: &Common) -> Result<(Config, Option<PathBuf>)> {
-        let named = common.config.clone().or_else(|| place::set(VARIABLE).map(PathBuf::from));
+        let named = common.config.clone().or_else(|| xdg::set(VARIABLE).map(PathBuf::from));
         let is_named = named.is_some();
         let Some(file) = named.or_else(usual_place) else { return Ok((Config::default(), None)) };
         let bytes = match std::fs::metadata(&file).and_then(|it| match it.len() {
@@ -119,7 +119,7 @@ impl Config {
                 .at(&file)
                 .expected("UTF-8", format!("something else at byte {good}"))
         })?;
-        let home = place::set("HOME").map(PathBuf::from);
+        let home = xdg::set("HOME").map(PathBuf::from);
         let config = Config::parse(&file, &text, home.as_deref())?;
         Ok((config, Some(file)))
     }
@@ -216,7 +216,7 @@ fn advice(what: &str, name: &str, names: &[&str]) -> String {
 
 /// `$XDG_CONFIG_HOME/pinstripe/config.toml`, or the same below `~/.config`.
 fn usual_place() -> Option<PathBuf> {
-    Some(place::config_dir()?.join("pinstripe/config.toml"))
+    Some(xdg::config_dir()?.join("pinstripe/config.toml"))
 }
 
 /// A list of one as what is in it: as most people write it.

@@ -34,6 +34,7 @@ use crate::signals;
 use crate::system;
 use crate::table::{self, Side};
 use crate::time;
+use crate::xdg;
 
 /// Back up files and directories as a new snapshot
 ///
@@ -230,7 +231,7 @@ impl Args {
         if self.dry_run {
             return run.open_store();
         }
-        let place = place::default_place()?;
+        let place = xdg::default_store()?;
         if !place::is_store(&place) && run.memory().at(&place).is_none() {
             // A backup that cannot begin should not leave a store behind.
             let looked = paths.iter().map(|path| {

@@ -10,7 +10,7 @@ use pinstripe_base::units::{format_count, format_size};
 
 use super::counted;
 use crate::event::Event;
-use crate::place;
+use crate::xdg;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::time;
@@ -61,7 +61,7 @@ impl Place {
     pub fn of(&self, store: &Store) -> Result<PathBuf> {
         match &self.catalog {
             Some(named) => Ok(named.clone()),
-            None => place::catalog(store.config.store),
+            None => xdg::catalog(store.config.store),
         }
     }
 }

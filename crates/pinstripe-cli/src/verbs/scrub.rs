@@ -15,7 +15,7 @@ use crate::args::{Size, size};
 use crate::event::Event;
 use crate::exit;
 use crate::journal::Journal;
-use crate::place;
+use crate::xdg;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
@@ -124,7 +124,7 @@ impl Args {
             return Journal::open(path).map(Some);
         }
         let name = format!("scrub-{}.jsonl", store.config.store);
-        let opened = place::state().and_then(|state| Journal::open(&state.join(name)));
+        let opened = xdg::state().and_then(|state| Journal::open(&state.join(name)));
         match opened {
             Ok(journal) => Ok(Some(journal)),
             Err(error) => {

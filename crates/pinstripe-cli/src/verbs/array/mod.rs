@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use pinstripe_array::ops::Register;
 use pinstripe_base::error::Result;
 
-use crate::place;
+use crate::xdg;
 use crate::run::{Ending, Run};
 
 /// Make and look after RAID arrays on files and disks
@@ -104,7 +104,7 @@ fn register() -> Result<Register> {
     let own = |variable| env::var_os(variable).map(PathBuf::from).filter(|it| it.is_absolute());
     let state = match own("XDG_STATE_HOME") {
         None if is_root => PathBuf::from("/var/lib/pinstripe"),
-        _ => place::state()?,
+        _ => xdg::state()?,
     };
     let runtime = match own("XDG_RUNTIME_DIR") {
         Some(runtime) => runtime.join("pinstripe"),

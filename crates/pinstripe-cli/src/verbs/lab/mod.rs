@@ -22,7 +22,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::fio;
 use pinstripe_lab::result::{self, Results};
 
-use crate::place;
+use crate::xdg;
 use crate::run::{Ending, Run};
 
 /// Measure disks, file systems and settings, with verdicts that can be trusted
@@ -85,7 +85,7 @@ impl Args {
 /// # Errors
 /// Without a home.
 fn state() -> Result<PathBuf> {
-    Ok(place::state()?.join("lab"))
+    Ok(xdg::state()?.join("lab"))
 }
 
 /// The file of results that was saved last.
