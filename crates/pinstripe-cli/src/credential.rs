@@ -24,10 +24,10 @@ use pinstripe_base::units::KIB;
 use zeroize::Zeroizing;
 
 use crate::escape;
-use crate::xdg;
 use crate::remembered::Remembered;
 use crate::run::Run;
 use crate::system;
+use crate::xdg;
 
 /// The environment variable that holds the password.
 const VARIABLE: &str = "PINSTRIPE_PASSWORD";

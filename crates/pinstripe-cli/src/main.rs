@@ -1,6 +1,7 @@
 //! The pinstripe command: reads the arguments, runs the verb, tells how it ended.
 
 mod args;
+mod cli;
 mod config;
 mod credential;
 mod escape;
@@ -31,9 +32,10 @@ mod xdg;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
+use clap::CommandFactory;
 use pinstripe_base::error::{Error, Kind};
 
-use crate::args::Cli;
+use crate::cli::Cli;
 use crate::event::Event;
 use crate::knobs::{Completed, Refused};
 use crate::run::Run;
@@ -57,7 +59,7 @@ fn run(Completed { cli: Cli { verb, common }, added }: Completed) -> ExitCode {
         run.screen.say(&format!("{} says {}", escape::path(&file), options.join(" ")));
     }
     let work = || {
-        let ended = catch_unwind(AssertUnwindSafe(|| verb.run(&run)));
+        let ended = catch_unwind(AssertUnwindSafe(|| verb.run(&run, Cli::command)));
         let ended = ended.unwrap_or_else(|_| Err(Error::new(Kind::Io, "stopped by a bug")));
         run.conclude(verb.name(), ended)
     };

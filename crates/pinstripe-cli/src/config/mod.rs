@@ -18,8 +18,8 @@ pub use self::reader::Source;
 use self::reader::{Table, nearest};
 use crate::args::Common;
 use crate::credential::KeyArgs;
-use crate::xdg;
 use crate::rules::{Rules, Span};
+use crate::xdg;
 
 /// The environment variable that names a config file.
 const VARIABLE: &str = "PINSTRIPE_CONFIG";

@@ -19,13 +19,14 @@ use pinstripe_base::id::{StoreId, random};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
-use super::{counted, key, snapshots};
+use super::{key, snapshots};
 use crate::args::tag;
 use crate::config::BackupEntry;
 use crate::credential::{keep_a_copy, own_key_file, take_back, write_key_file};
 use crate::escape;
 use crate::event::Event;
 use crate::lists;
+use crate::message::counted;
 use crate::older;
 use crate::place;
 use crate::progress::{self, Gauge};

@@ -9,7 +9,7 @@ use pinstripe::ops::{cat, join};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 
-use super::refuse_option;
+use crate::args::refuse_option;
 use crate::args::{Size, Span, range, size};
 use crate::event::Event;
 use crate::named;

@@ -8,12 +8,12 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
-use super::counted;
 use crate::event::Event;
-use crate::xdg;
+use crate::message::counted;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::time;
+use crate::xdg;
 
 /// Make the catalog of all snapshots anew, or look at it
 ///

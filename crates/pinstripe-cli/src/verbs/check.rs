@@ -7,9 +7,9 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
-use super::counted;
 use crate::event::Event;
 use crate::exit;
+use crate::message::counted;
 use crate::older;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};

@@ -2,10 +2,10 @@
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::counted;
 use crate::config::Config;
 use crate::escape;
 use crate::event::Event;
+use crate::message::counted;
 use crate::run::{Ending, Run};
 
 /// Check the config file, or show what it says

@@ -6,9 +6,10 @@ use pinstripe::ops::diff::{self, Sort, Totals};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
 
-use super::{counted, ls};
+use super::ls;
 use crate::escape;
 use crate::event::Event;
+use crate::message::counted;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 

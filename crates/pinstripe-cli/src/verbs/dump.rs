@@ -11,7 +11,8 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
 use super::cat::GAUGE;
-use super::{refuse_option, snapshots};
+use super::snapshots;
+use crate::args::refuse_option;
 use crate::named;
 use crate::run::{Ending, Run};
 use crate::time;

@@ -9,9 +9,10 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::units::format_count;
 
-use super::{counted, snapshots};
+use super::snapshots;
 use crate::escape;
 use crate::event::Event;
+use crate::message::counted;
 use crate::older;
 use crate::rules::Rules;
 use crate::run::{Ending, Run};

@@ -12,7 +12,8 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::units::format_size;
 
-use super::{key, refuse_option};
+use super::key;
+use crate::args::refuse_option;
 use crate::args::{Size, one_line, size};
 use crate::credential::{ask_new, keep_a_copy, take_back};
 use crate::escape;

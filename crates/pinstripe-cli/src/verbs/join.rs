@@ -15,7 +15,7 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 
-use super::refuse_option;
+use crate::args::refuse_option;
 use crate::args::{parsed, range};
 use crate::event::Event;
 use crate::progress::Gauge;

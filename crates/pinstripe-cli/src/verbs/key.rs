@@ -10,11 +10,11 @@ use pinstripe_base::clock;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::KIB;
 
-use super::counted;
 use crate::args::{Size, size};
 use crate::credential::{KeyArgs, ask_new, keep_a_copy, take_back};
 use crate::escape;
 use crate::event::Event;
+use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;

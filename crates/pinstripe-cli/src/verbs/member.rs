@@ -8,11 +8,11 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
-use super::counted;
 use crate::args::{Time, duration};
 use crate::credential;
 use crate::escape;
 use crate::event::Event;
+use crate::message::counted;
 use crate::opening;
 use crate::progress::Gauge;
 use crate::remembered::Proof;

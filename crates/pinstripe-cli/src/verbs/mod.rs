@@ -34,8 +34,7 @@ mod undelete;
 mod upgrade;
 mod verify;
 
-use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::units::format_count;
+use pinstripe_base::error::Result;
 
 use crate::run::{Ending, Run};
 
@@ -117,11 +116,11 @@ impl Verb {
         }
     }
 
-    /// Does it.
+    /// Runs the verb. `command` describes the whole command line, for verbs that print it.
     ///
     /// # Errors
     /// Those of the verb.
-    pub fn run(&self, run: &Run) -> Result<Ending> {
+    pub fn run(&self, run: &Run, command: fn() -> clap::Command) -> Result<Ending> {
         match self {
             Verb::Init(args) => args.run(run),
             Verb::Backup(args) => args.run(run),
@@ -154,22 +153,8 @@ impl Verb {
             Verb::Array(args) => args.run(run),
             Verb::Fakevmcore(args) => args.run(run),
             Verb::Lab(args) => args.run(run),
-            Verb::Completions(args) => args.run(run),
-            Verb::Man(args) => args.run(run),
+            Verb::Completions(args) => args.run(run, command()),
+            Verb::Man(args) => args.run(run, command()),
         }
     }
-}
-
-/// Refuses an option of every verb where it has no meaning, instead of passing over it.
-fn refuse_option(is_given: bool, option: &str, instead: &str) -> Result<()> {
-    if !is_given {
-        return Ok(());
-    }
-    Err(Error::new(Kind::Usage, format!("{option} has no meaning here")).advice(instead))
-}
-
-/// `1 pack`, `2 packs`.
-fn counted(count: u64, name: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {name}{plural}", format_count(count))
 }

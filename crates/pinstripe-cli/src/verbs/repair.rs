@@ -8,10 +8,11 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
-use super::{counted, member};
+use super::member;
 use crate::args::{Time, duration};
 use crate::event::Event;
 use crate::exit;
+use crate::message::counted;
 use crate::progress::Gauge;
 use crate::remembered::Proof;
 use crate::run::{Ending, Run};

@@ -13,9 +13,10 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
-use super::{counted, snapshots};
+use super::snapshots;
 use crate::escape;
 use crate::event::Event;
+use crate::message::counted;
 use crate::named;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};

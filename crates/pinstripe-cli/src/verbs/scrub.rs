@@ -10,17 +10,17 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
-use super::counted;
 use crate::args::{Size, size};
 use crate::event::Event;
 use crate::exit;
 use crate::journal::Journal;
-use crate::xdg;
+use crate::message::counted;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
 use crate::table::{self, Side};
 use crate::time;
+use crate::xdg;
 
 /// Verify the store, from where the last scrub stopped, and mend what is damaged
 ///

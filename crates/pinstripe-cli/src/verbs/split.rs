@@ -16,9 +16,10 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_io::device::{Engine, Policy};
 
-use super::refuse_option;
+use crate::args::refuse_option;
 use crate::args::{Size, one_line, parsed, size};
 use crate::event::Event;
+use crate::message::counted;
 use crate::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
@@ -221,7 +222,7 @@ fn say(run: &Run, outcome: &Outcome) -> Result<()> {
     say(&format!(
         "split {} over {} ({}{}) in {}, {}",
         format_size(manifest.source_bytes),
-        super::counted(outcome.outputs.len() as u64, "output"),
+        counted(outcome.outputs.len() as u64, "output"),
         outcome.head.layout.name(),
         match outcome.head.parity {
             0 => String::new(),

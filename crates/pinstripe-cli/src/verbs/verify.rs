@@ -7,7 +7,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
 
 use super::join::{GAUGE, facts};
-use super::refuse_option;
+use crate::args::refuse_option;
 use crate::exit;
 use crate::run::{Ending, Run};
 use crate::system;

@@ -12,6 +12,7 @@ use pinstripe_base::units::{KIB, MIB, format_size, parse_size};
 
 use crate::args::{Size, one_line, parsed, size};
 use crate::event::Event;
+use crate::message::counted;
 use crate::run::{Ending, Run};
 
 /// Make an array of files or disks
@@ -142,7 +143,7 @@ impl Args {
             "array {} is made: {} of {}, {} for data",
             made.name,
             self.level,
-            super::super::counted(self.raid_devices as u64, "device"),
+            counted(self.raid_devices as u64, "device"),
             format_size(made.capacity_bytes)
         ));
         Ok(Ending::done(Event::default().with_fields(&made)))

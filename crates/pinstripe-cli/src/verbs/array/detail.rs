@@ -5,11 +5,11 @@ use pinstripe_array::ops::open::look;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
 
-use super::super::counted;
 use super::{show, status};
 use crate::args::Size;
 use crate::escape;
 use crate::event::Event;
+use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;

@@ -25,8 +25,8 @@ use std::path::PathBuf;
 use pinstripe_array::ops::Register;
 use pinstripe_base::error::Result;
 
-use crate::xdg;
 use crate::run::{Ending, Run};
+use crate::xdg;
 
 /// Make and look after RAID arrays on files and disks
 ///

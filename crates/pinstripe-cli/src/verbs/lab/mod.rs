@@ -22,8 +22,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::fio;
 use pinstripe_lab::result::{self, Results};
 
-use crate::xdg;
 use crate::run::{Ending, Run};
+use crate::xdg;
 
 /// Measure disks, file systems and settings, with verdicts that can be trusted
 ///
