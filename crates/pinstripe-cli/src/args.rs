@@ -239,9 +239,7 @@ fn plan(text: &str) -> Result<Plan, String> {
 ///
 /// # Errors
 /// The advice, on one line.
-pub fn parsed<T: std::str::FromStr<Err = Error>>(
-    text: &str,
-) -> Result<T, String> {
+pub fn parsed<T: std::str::FromStr<Err = Error>>(text: &str) -> Result<T, String> {
     text.parse().map_err(one_line)
 }
 

@@ -12,20 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::ValueHint;
-use pinstripe::format::key_ring::KdfCosts;
-use pinstripe::format::label::Encryption;
-use pinstripe::seal::{Credential, locked};
-use pinstripe::store::{Store, UnlockLimits};
+use pinstripe::seal::Credential;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_base::units::KIB;
-
 use zeroize::Zeroizing;
 
 use crate::escape;
-use crate::remembered::Remembered;
-use crate::run::Run;
 use crate::system;
 use crate::xdg;
 
@@ -37,8 +30,6 @@ const COMMAND_VARIABLE: &str = "PINSTRIPE_PASSWORD_COMMAND";
 const KEY_FILE_VARIABLE: &str = "PINSTRIPE_KEY_FILE";
 /// More is no password and no key file.
 const FILE_MAX_BYTES: u64 = 64 << 10;
-/// The number of times that a prompt asks.
-const TRIES: usize = 3;
 
 /// Options that say where the key of an encrypted store is.
 #[derive(clap::Args, Clone, Default)]
@@ -137,113 +128,6 @@ pub fn variable_at_hand() -> Option<&'static str> {
     variables.into_iter().find(|variable| xdg::set(variable).is_some())
 }
 
-/// Opens a store's secrets; `must` says whether the verb can do nothing without them.
-///
-/// # Errors
-/// [`Kind::Locked`] when they are needed and no password is given, [`Kind::WrongKey`] when none
-/// fits.
-pub fn unlock(run: &Run, store: &mut Store, must: bool) -> Result<Option<Credential>> {
-    if store.config.encryption == Encryption::None {
-        // A key that is at hand was judged when the store was opened.
-        return Ok(None);
-    }
-    let Some((used, slot)) = unlock_sealed(run, store, must)? else { return Ok(None) };
-    run.remember_opened(store, slot);
-    Ok(Some(used))
-}
-
-/// Opens the secrets of another half of a store with what opened the first; nothing is remembered
-/// of it.
-///
-/// # Errors
-/// [`Kind::WrongKey`] when it does not fit there.
-pub fn unlock_half(run: &Run, half: &mut Store, credential: Option<&Credential>) -> Result<()> {
-    match credential {
-        Some(credential) if half.config.encryption != Encryption::None => {
-            try_slots(run, half, credential).map(|_| ()).map_err(|error| match error.kind() {
-                Kind::WrongKey => error.advice_instead(
-                    "the slots of the other half are those of when it was cut off: name a password \
-                     or key file that opens both",
-                ),
-                _ => error,
-            })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Returns what opened the store, and the slot.
-fn unlock_sealed(
-    run: &Run,
-    store: &mut Store,
-    must: bool,
-) -> Result<Option<(Credential, [u8; 16])>> {
-    let places: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
-    let written = run.config()?.key_of(&places);
-    let given = match run.common.key.read(&run.monitor)? {
-        None => written.of_options(&run.monitor)?,
-        given => given,
-    };
-    let own = || -> Result<Option<Credential>> {
-        match own_key_file(store.config.store) {
-            Some(file) if file.exists() => key_file(&file, &run.monitor).map(Some),
-            _ => Ok(None),
-        }
-    };
-    let credential = match given {
-        Some(given) => Some(given),
-        None => own()?,
-    };
-    if let Some(credential) = credential {
-        let slot = try_slots(run, store, &credential)?;
-        return Ok(Some((credential, slot)));
-    }
-    if !is_terminal() {
-        if must {
-            return Err(locked());
-        }
-        run.monitor.note("the store is encrypted and no key was given: what needs it is left out");
-        return Ok(None);
-    }
-    for tries in 1..=TRIES {
-        let question = match must {
-            true => "Password: ",
-            false => "Password (empty: do what needs none): ",
-        };
-        let answer = ask(question)?;
-        if answer.is_empty() {
-            return if must { Err(locked()) } else { Ok(None) };
-        }
-        let credential = Credential::password(answer)?;
-        match try_slots(run, store, &credential) {
-            Ok(slot) => return Ok(Some((credential, slot))),
-            Err(error) if error.kind() == Kind::WrongKey && tries < TRIES => {
-                run.screen.complain("pinstripe: no key slot opens with this password");
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Err(locked())
-}
-
-/// Tries the slots, the one that opened the store before first.
-fn try_slots(run: &Run, store: &mut Store, credential: &Credential) -> Result<[u8; 16]> {
-    let known = run.memory().of(store.config.store).and_then(Remembered::slot);
-    let least = u64::from(KdfCosts::DEFAULT.memory_kib) * KIB;
-    let limits = UnlockLimits {
-        memory_bytes: system::free_memory_bytes().unwrap_or(u64::MAX).max(least),
-        known,
-        only: run.common.key.key_slot.clone(),
-        ..UnlockLimits::default()
-    };
-    let opened = store.unlock_within(credential, &limits, &mut |error| {
-        let place = error.place().map(Path::to_path_buf).unwrap_or_default();
-        let advice = "make another: pinstripe key add; remove this one: pinstripe key remove";
-        run.monitor.warning(place, error.advice(advice));
-    })?;
-    Ok(opened.expect("an encrypted store is opened by a slot").slot)
-}
-
 /// Asks for a new password twice.
 ///
 /// # Errors
@@ -260,11 +144,16 @@ pub fn ask_new(without: &str) -> Result<Credential> {
     Ok(credential)
 }
 
-fn is_terminal() -> bool {
+/// Whether there is a terminal to ask at.
+pub fn is_terminal() -> bool {
     stdin().is_terminal() && stderr().is_terminal()
 }
 
-fn ask(question: &str) -> Result<Vec<u8>> {
+/// Asks for a password; what is typed is not shown.
+///
+/// # Errors
+/// Those of the terminal.
+pub fn ask(question: &str) -> Result<Vec<u8>> {
     rpassword::prompt_password(question)
         .map(String::into_bytes)
         .map_err(|error| Error::io("cannot ask for the password", "/dev/tty", error))
@@ -315,7 +204,11 @@ pub fn keep_a_copy(file: &Path) -> String {
     )
 }
 
-fn key_file(file: &Path, monitor: &Monitor) -> Result<Credential> {
+/// Reads a key file.
+///
+/// # Errors
+/// When it cannot be read or is no key file.
+pub fn key_file(file: &Path, monitor: &Monitor) -> Result<Credential> {
     Credential::of_key_file(&read_file(file, monitor)?).map_err(|error| error.at(file))
 }
 

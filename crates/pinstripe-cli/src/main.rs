@@ -1,4 +1,19 @@
 //! The pinstripe command: reads the arguments, runs the verb, tells how it ended.
+//!
+//! Floors, from the top; a module uses only those below it, and verbs use each other in one direction.
+//!
+//! ```text
+//!   main                      begins, and reports how it ended
+//!   knobs                     completes the command line by measured settings
+//!   cli                       the parser's root
+//!   verbs                     one file or directory for each, and the table of them
+//!   run                       what every verb works with; its own floors stand in run/mod.rs
+//!   config                    the config file
+//!   args                      the options of every verb, and the types of options
+//!   credential   signals   rules   journal
+//!   message   event   time   table   lists   named   users   exit   together
+//!   escape   xdg   system
+//! ```
 
 mod args;
 mod cli;
@@ -12,14 +27,8 @@ mod knobs;
 mod lists;
 mod message;
 mod named;
-mod older;
-mod opening;
-mod place;
-mod progress;
-mod remembered;
 mod rules;
 mod run;
-mod screen;
 mod signals;
 mod system;
 mod table;

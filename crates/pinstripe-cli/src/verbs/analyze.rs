@@ -16,7 +16,7 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
 use crate::event::Event;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
 use crate::table::{self, Side};

@@ -27,9 +27,9 @@ use crate::escape;
 use crate::event::Event;
 use crate::lists;
 use crate::message::counted;
-use crate::older;
-use crate::place;
-use crate::progress::{self, Gauge};
+use crate::run::place;
+use crate::run::progress::{self, Gauge};
+use crate::run::rollback;
 use crate::run::{Ending, Run};
 use crate::signals;
 use crate::system;
@@ -172,13 +172,13 @@ impl Args {
         if self.dry_run {
             return survey(run, &store, &options);
         }
-        older::warn(run, &store)?;
+        rollback::warn(run, &store)?;
         let options = backup::Options { stop: signals::catch()?, ..options };
         run.end_what_hangs();
         let ticker = run.ticker(GAUGE);
         let snapshot = backup::run(&store, options, &run.monitor)?;
         drop(ticker);
-        older::keep_made(run, &store, &snapshot);
+        rollback::keep_made(run, &store, &snapshot);
         say(run, &store, &snapshot);
         run.screen.event(&snapshots::event(&snapshot))?;
         Ok(Ending::done(snapshots::facts(&snapshot)))
@@ -192,7 +192,7 @@ impl Args {
                 .advice("--stdin is for pipes and files: pg_dump mydb | pinstripe backup ..."));
         }
         let store = self.store(run, &BackupEntry::default(), &[])?;
-        older::warn(run, &store)?;
+        rollback::warn(run, &store)?;
         let host = self.host.clone().map_or_else(system::host_name, OsString::into_vec);
         let options = backup::Options {
             tags: self.tags.clone(),
@@ -204,7 +204,7 @@ impl Args {
         let stream = backup::Stream { name, content, owner };
         let snapshot = backup::run_stream(&store, stream, &options, &run.monitor)?;
         drop(ticker);
-        older::keep_made(run, &store, &snapshot);
+        rollback::keep_made(run, &store, &snapshot);
         // How long the new file is was known only at its end.
         run.monitor.add(Counter::NewBytes, run.count(Counter::ReadBytes));
         say(run, &store, &snapshot);

@@ -13,7 +13,7 @@ use crate::args::refuse_option;
 use crate::args::{Size, Span, range, size};
 use crate::event::Event;
 use crate::named;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
 

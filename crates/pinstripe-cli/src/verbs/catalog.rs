@@ -10,7 +10,7 @@ use pinstripe_base::units::{format_count, format_size};
 
 use crate::event::Event;
 use crate::message::counted;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::time;
 use crate::xdg;

@@ -10,8 +10,8 @@ use pinstripe_base::units::format_size;
 use crate::event::Event;
 use crate::exit;
 use crate::message::counted;
-use crate::older;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
+use crate::run::rollback;
 use crate::run::{Ending, Run};
 use crate::time;
 
@@ -72,9 +72,9 @@ impl Args {
     /// Holds the store against what this host has seen of it.
     fn compare(&self, run: &Run, store: &Store) -> Result<()> {
         if self.accept_older {
-            older::accept(run, store)?;
+            rollback::accept(run, store)?;
         }
-        let found = older::find(run, store)?;
+        let found = rollback::find(run, store)?;
         let place = ExtentName::Label.path();
         found.older.into_iter().for_each(|error| run.monitor.loss(&place, error));
         if let Some(error) = found.unclear {

@@ -10,7 +10,7 @@ use super::ls;
 use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 
 /// Show what differs between two snapshots

@@ -13,8 +13,8 @@ use super::snapshots;
 use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
-use crate::older;
 use crate::rules::Rules;
+use crate::run::rollback;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
@@ -65,11 +65,11 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        older::warn(run, &store)?;
+        rollback::warn(run, &store)?;
         if let Some(id) = self.damaged(run, &store)? {
             if !self.dry_run {
                 forget::forget_damaged(&store, id)?;
-                older::look_again(run, &store);
+                rollback::look_again(run, &store);
             }
             run.screen.say(&format!("forgot snapshot {}, which cannot be read", id.short()));
             return Ok(Ending::done(Event::default().with("forgotten", 1).with("kept", 0)));
@@ -89,7 +89,7 @@ impl Args {
         let options = Options { choice, dry_run: self.dry_run, allow_empty: self.allow_empty };
         let verdicts = forget::run(&store, &options, &run.monitor)?;
         if !self.dry_run {
-            older::look_again(run, &store);
+            rollback::look_again(run, &store);
         }
         show(run, &verdicts)?;
         let goes = verdicts.iter().filter(|verdict| !verdict.stays()).count();

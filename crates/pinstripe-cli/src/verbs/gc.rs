@@ -9,8 +9,8 @@ use pinstripe_base::units::{format_count, format_size};
 
 use crate::event::Event;
 use crate::message::counted;
-use crate::older;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
+use crate::run::rollback;
 use crate::run::{Ending, Run};
 use crate::system;
 
@@ -70,7 +70,7 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        older::warn(run, &store)?;
+        rollback::warn(run, &store)?;
         if let Some(name) = &self.fence {
             let session = gc::fence(&store, name)?;
             let (id, work) = (session.id.short(), session.work.name());

@@ -18,7 +18,7 @@ use crate::args::{Size, one_line, size};
 use crate::credential::{ask_new, keep_a_copy, take_back};
 use crate::escape;
 use crate::event::Event;
-use crate::opening;
+use crate::run::opening;
 use crate::run::{Ending, Run};
 
 /// Make a store over one or more member directories

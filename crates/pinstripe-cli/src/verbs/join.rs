@@ -18,7 +18,7 @@ use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 use crate::args::refuse_option;
 use crate::args::{parsed, range};
 use crate::event::Event;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
 use crate::time;

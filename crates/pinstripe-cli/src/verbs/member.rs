@@ -9,13 +9,13 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
 use crate::args::{Time, duration};
-use crate::credential;
 use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
-use crate::opening;
-use crate::progress::Gauge;
-use crate::remembered::Proof;
+use crate::run::known_stores::Proof;
+use crate::run::opening;
+use crate::run::progress::Gauge;
+use crate::run::unlock::unlock_half;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
@@ -184,7 +184,7 @@ const MERGE_GAUGE: Gauge = Gauge {
 fn merge(run: &Run, place: &Path, dry_run: bool) -> Result<Ending> {
     let (store, credential) = run.open_with_credential()?;
     let mut other = opening::open_half(run, place)?;
-    credential::unlock_half(run, &mut other, credential.as_ref())?;
+    unlock_half(run, &mut other, credential.as_ref())?;
     let ticker = run.ticker(MERGE_GAUGE);
     let merged = member::merge(&store, &other, dry_run, &run.limits(&store), &run.monitor)?;
     drop(ticker);

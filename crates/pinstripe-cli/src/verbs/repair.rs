@@ -13,8 +13,8 @@ use crate::args::{Time, duration};
 use crate::event::Event;
 use crate::exit;
 use crate::message::counted;
-use crate::progress::Gauge;
-use crate::remembered::Proof;
+use crate::run::known_stores::Proof;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::time;
 

@@ -18,7 +18,7 @@ use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
 use crate::named;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::time;
 use crate::users;

@@ -15,7 +15,7 @@ use crate::event::Event;
 use crate::exit;
 use crate::journal::Journal;
 use crate::message::counted;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
 use crate::table::{self, Side};

@@ -20,7 +20,7 @@ use crate::args::refuse_option;
 use crate::args::{Size, one_line, parsed, size};
 use crate::event::Event;
 use crate::message::counted;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
 use crate::table::{self, Side};

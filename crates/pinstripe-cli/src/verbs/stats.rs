@@ -8,7 +8,7 @@ use pinstripe_base::units::{format_count, format_size};
 
 use super::{analyze, snapshots};
 use crate::event::Event;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 

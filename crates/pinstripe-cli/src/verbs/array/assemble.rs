@@ -7,6 +7,7 @@ use pinstripe_array::ops::assemble::{assemble, assemble_md};
 use pinstripe_array::ops::{Register, detail};
 use pinstripe_base::error::Result;
 
+use super::register::register;
 use super::{show, status};
 use crate::event::Event;
 use crate::run::{Ending, Run};
@@ -41,7 +42,7 @@ impl Args {
     /// # Errors
     /// Those of [`assemble`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let register = super::register()?;
+        let register = register()?;
         if !assemble_md(&self.name, &self.devices, &register)? {
             self.open_once(run, &register)?;
         }

@@ -10,6 +10,7 @@ use pinstripe_array::ops::knobs::Knob;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{KIB, MIB, format_size, parse_size};
 
+use super::register::register;
 use crate::args::{Size, one_line, parsed, size};
 use crate::event::Event;
 use crate::message::counted;
@@ -138,7 +139,7 @@ impl Args {
             force: self.force,
         };
         let plan = run.common.fault_plan();
-        let made = create(&wish, &super::register()?, &plan, &run.monitor)?;
+        let made = create(&wish, &register()?, &plan, &run.monitor)?;
         run.screen.say(&format!(
             "array {} is made: {} of {}, {} for data",
             made.name,

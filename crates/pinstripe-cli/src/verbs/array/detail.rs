@@ -5,6 +5,7 @@ use pinstripe_array::ops::open::look;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
 
+use super::register::register;
 use super::{show, status};
 use crate::args::Size;
 use crate::escape;
@@ -32,7 +33,7 @@ impl Args {
     /// # Errors
     /// Those of [`look`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let found = look(&self.name, &super::register()?)?;
+        let found = look(&self.name, &register()?)?;
         for line in lines(&found) {
             run.screen.row(&line)?;
         }

@@ -8,6 +8,7 @@ mod examine;
 mod grow;
 mod manage;
 mod probe;
+mod register;
 mod scrub;
 mod serve;
 mod serving;
@@ -19,14 +20,9 @@ mod wait;
 mod work;
 mod zero;
 
-use std::env;
-use std::path::PathBuf;
-
-use pinstripe_array::ops::Register;
 use pinstripe_base::error::Result;
 
 use crate::run::{Ending, Run};
-use crate::xdg;
 
 /// Make and look after RAID arrays on files and disks
 ///
@@ -93,23 +89,4 @@ impl Args {
             Act::ZeroSuperblock(args) => args.run(run),
         }
     }
-}
-
-/// The register of arrays by name: for root in the system's directories, for others in their own.
-///
-/// # Errors
-/// Without a home.
-fn register() -> Result<Register> {
-    let is_root = rustix::process::geteuid().is_root();
-    let own = |variable| env::var_os(variable).map(PathBuf::from).filter(|it| it.is_absolute());
-    let state = match own("XDG_STATE_HOME") {
-        None if is_root => PathBuf::from("/var/lib/pinstripe"),
-        _ => xdg::state()?,
-    };
-    let runtime = match own("XDG_RUNTIME_DIR") {
-        Some(runtime) => runtime.join("pinstripe"),
-        None if is_root && own("XDG_STATE_HOME").is_none() => PathBuf::from("/run/pinstripe"),
-        None => state.join("run"),
-    };
-    Ok(Register::new(state.join("arrays"), runtime))
 }

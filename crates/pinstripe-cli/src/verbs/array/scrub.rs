@@ -4,6 +4,7 @@ use pinstripe_array::ops::open::reach;
 use pinstripe_array::ops::request::Request;
 use pinstripe_base::error::Result;
 
+use super::register::register;
 use super::work::{self, Patience};
 use crate::run::{Ending, Run};
 
@@ -36,7 +37,7 @@ impl Args {
     /// # Errors
     /// Those of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let register = super::register()?;
+        let register = register()?;
         let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
         let before = work::ended(&mut reached)?;
         reached.ask(&Request::Scrub { repair: self.repair })?;

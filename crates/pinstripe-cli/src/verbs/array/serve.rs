@@ -7,6 +7,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_nbd::{Address, Settings};
 
+use super::register::register;
 use super::serving::{Means, Serving, serve};
 use crate::args::parsed;
 use crate::escape;
@@ -73,7 +74,7 @@ impl Args {
         };
         let stop = signals::catch()?;
         let means = Means {
-            register: &super::register()?,
+            register: &register()?,
             faults: &run.common.fault_plan(),
             monitor: &run.monitor,
             stop: &stop,

@@ -5,6 +5,7 @@ use pinstripe_array::ops::open::{look, reach, server};
 use pinstripe_array::ops::request::{Reply, Request};
 use pinstripe_base::error::{Error, Kind, Result};
 
+use super::register::register;
 use super::show;
 use crate::event::Event;
 use crate::run::{Ending, Run};
@@ -39,7 +40,7 @@ impl Args {
     /// # Errors
     /// [`Kind::Usage`] for what is no knob or no value of it.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let register = super::register()?;
+        let register = register()?;
         let (set, shown): (Vec<_>, Vec<_>) = self.settings.iter().partition(|it| it.contains('='));
         let set: Vec<(&str, &str)> = set.iter().filter_map(|it| it.split_once('=')).collect();
         for (name, value) in &set {

@@ -5,6 +5,7 @@ use pinstripe_array::ops::open::look;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::KIB;
 
+use super::register::register;
 use super::show;
 use crate::escape;
 use crate::event::Event;
@@ -33,7 +34,7 @@ impl Args {
     /// # Errors
     /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for a name that nothing has.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let register = super::register()?;
+        let register = register()?;
         let names = match &self.name {
             Some(name) => vec![name.clone()],
             None => register.names()?,

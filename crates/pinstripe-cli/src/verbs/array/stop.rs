@@ -4,6 +4,7 @@ use pinstripe_array::ops::open::{next, send, server};
 use pinstripe_array::ops::request::{Reply, Request};
 use pinstripe_base::error::Result;
 
+use super::register::register;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
@@ -26,7 +27,7 @@ impl Args {
     /// # Errors
     /// Why it could not be closed in order.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let register = super::register()?;
+        let register = register()?;
         let was_served = match server(&self.name, &register)? {
             None => {
                 run.screen.say("nobody serves the array: there is nothing to stop");

@@ -3,6 +3,7 @@
 use pinstripe_array::ops::open::{Reached, server};
 use pinstripe_base::error::Result;
 
+use super::register::register;
 use super::{show, status, work};
 use crate::event::Event;
 use crate::run::{Ending, Run};
@@ -27,7 +28,7 @@ impl Args {
     /// # Errors
     /// [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) by a signal; those of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let register = super::register()?;
+        let register = register()?;
         let Some(client) = server(&self.name, &register)? else {
             run.screen.say("nobody serves the array: nothing goes on");
             return Ok(Ending::done(Event::default()));

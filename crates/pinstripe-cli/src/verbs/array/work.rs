@@ -10,12 +10,13 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
-use super::{register, show, status};
+use super::register::register;
+use super::{show, status};
 use crate::escape;
 use crate::event::Event;
 use crate::exit;
 use crate::message::counted;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::signals;
 

@@ -6,10 +6,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use pinstripe_base::error::Error;
+use pinstripe_base::id::{StoreId, hex};
 use pinstripe_base::monitor::Monitor;
 use serde::{Deserialize, Serialize};
 
-use super::{Remembered, file_name, is_id};
+use super::record::Remembered;
 
 /// More is no file of ours.
 const FILE_MAX_BYTES: u64 = 1 << 20;
@@ -90,4 +91,14 @@ fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     out.write_all(text)?;
     out.sync_all()
+}
+
+/// A name as the files have it.
+pub fn file_name(id: &str) -> String {
+    format!("{id}.json")
+}
+
+/// Whether a text is the id of a store.
+fn is_id(text: &str) -> bool {
+    StoreId::from_hex(text).is_some_and(|id| hex(&id.0) == text)
 }

@@ -8,13 +8,103 @@
 use std::path::{Path, PathBuf};
 
 use pinstripe::format::label::Encryption;
-use pinstripe::store::{OpenOptions, Seat, Store};
+use pinstripe::seal::Credential;
+use pinstripe::store::{OpenOptions, OtherHalf, Seat, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 
+use super::context::Run;
+use super::known_stores::{self, Memory, Proof, Remembered};
+use super::place;
+use super::unlock::unlock;
 use crate::credential;
 use crate::escape;
-use crate::remembered::{self, Memory, Proof, Remembered};
-use crate::run::Run;
+
+impl Run {
+    /// Opens the store that was named, or the default one.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`]; [`Kind::NotFound`] when none was named and there is no default.
+    pub fn open_store(&self) -> Result<Store> {
+        self.open(&self.places()?)
+    }
+
+    /// Opens the store at one of these places, and its secrets.
+    ///
+    /// # Errors
+    /// Those of [`open`] and of [`unlock`].
+    pub fn open(&self, places: &[PathBuf]) -> Result<Store> {
+        let mut store = self.open_at(places)?;
+        unlock(self, &mut store, true)?;
+        self.warn_of_halves(&store);
+        Ok(store)
+    }
+
+    /// Opens the store for a verb that can do without its secrets: without a key, they stay
+    /// locked.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_keyless(&self) -> Result<Store> {
+        let mut store = self.open_locked()?;
+        unlock(self, &mut store, false)?;
+        self.warn_of_halves(&store);
+        Ok(store)
+    }
+
+    /// Opens the store and asks for no key.
+    ///
+    /// # Errors
+    /// As [`open_store`](Self::open_store).
+    pub fn open_locked(&self) -> Result<Store> {
+        self.open_at(&self.places()?)
+    }
+
+    /// Opens the store and its secrets; also returns what opened them, if they were sealed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with_credential(&self) -> Result<(Store, Option<Credential>)> {
+        let mut store = self.open_locked()?;
+        let used = unlock(self, &mut store, true)?;
+        Ok((store, used))
+    }
+
+    fn open_at(&self, places: &[PathBuf]) -> Result<Store> {
+        let store = open(self, places)?;
+        for (number, old) in &store.moved {
+            self.monitor.note(&format!(
+                "member {number} is at {}, not at {} any more; 'pinstripe repair' takes note of it",
+                store.seats[*number].place.display(),
+                old.display()
+            ));
+        }
+        Ok(store)
+    }
+
+    /// The places of the store that was named, or the default one.
+    fn places(&self) -> Result<Vec<PathBuf>> {
+        place::existing(&self.common, self.config()?, &self.memory())
+    }
+
+    /// Names other halves of the store that were met on the way, and have snapshots of their own.
+    fn warn_of_halves(&self, store: &Store) {
+        // Why a member cannot be listed is told by the verb itself.
+        for OtherHalf { places, snapshots } in store.other_halves().unwrap_or_default() {
+            let has = match snapshots.len() {
+                1 => "1 snapshot that is not here".to_owned(),
+                many => format!("{many} snapshots that are not here"),
+            };
+            let what = format!("this is a member of another half of the store, which has {has}");
+            let advice = format!(
+                "the store was divided, and its halves went on by themselves; bring over what that \
+                 one has: pinstripe member merge {}",
+                escape::path(&places[0])
+            );
+            let error = Error::new(Kind::Changed, what).advice(advice);
+            self.monitor.warning(&places[0], error);
+        }
+    }
+}
 
 /// A place that did not open the store.
 struct Failed {
@@ -27,7 +117,7 @@ struct Failed {
 /// # Errors
 /// Those of [`Store::open`], of the place that says most; [`Kind::NotEncrypted`] as above;
 /// [`Kind::WrongMember`] when the places are of different stores.
-pub fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
+fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     // Sets the deadline of every later look at a place (`real_path`).
     let _ = run.patience();
     let mut memory = run.memory();
@@ -51,7 +141,7 @@ pub fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     }
     if let (None, None, Some(expected)) = (&found, &other, &expected) {
         for place in expected.members.iter().map(|it| it.place.path()) {
-            if named.iter().any(|named| remembered::absolute(named) == place) {
+            if named.iter().any(|named| known_stores::absolute(named) == place) {
                 continue;
             }
             match open_one(run, &memory, &place) {
@@ -220,7 +310,7 @@ fn worst(failed: Vec<Failed>, expected: Option<&Remembered>) -> Error {
 /// Names the places that did not open the store, and the members that they are.
 fn warn(run: &Run, store: &Store, failed: Vec<Failed>) {
     for Failed { place, error } in failed {
-        let forms = remembered::forms(&place);
+        let forms = known_stores::forms(&place);
         let is_it = |seat: &Seat| seat.row.is_some() && forms.contains(&seat.place);
         let number = store.seats.iter().position(is_it);
         let advice = match number {

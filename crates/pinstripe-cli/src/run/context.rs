@@ -1,52 +1,31 @@
-//! One run of one verb: its options, its ledger, its screen; and how it ends.
+//! The context of a verb: its options, its ledger, its screen; and how it ends.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pinstripe::member::Patience;
 use pinstripe::pipeline::limits::Limits;
-use pinstripe::seal::Credential;
-use pinstripe::store::{OtherHalf, Store};
-use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe::store::Store;
+use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::{Counter, Monitor};
 
+use super::known_stores::{Memory, Proof, Remembered};
+use super::place;
+use super::progress::{Gauge, Ticker};
+use super::real_path;
+use super::screen::{Reporter, Screen};
 use crate::args::{Common, Time};
 use crate::config::{Config, StoreEntry};
-use crate::credential;
-use crate::escape;
 use crate::event::Event;
 use crate::exit;
-use crate::opening;
-use crate::place;
-use crate::progress::{Gauge, Ticker};
-use crate::remembered::{Memory, Proof, Remembered};
-use crate::screen::{Reporter, Screen};
 use crate::signals;
 use crate::system;
 
 /// The interval between looks whether another process has finished.
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
-
-/// For what looks at places and knows of no run.
-static PATIENCE: OnceLock<Patience> = OnceLock::new();
-
-/// A path without symlinks, where the place answers.
-///
-/// # Errors
-/// Those of the system; [`Kind::Unanswered`].
-pub fn real_path(path: &Path) -> Result<PathBuf> {
-    let own = path.to_path_buf();
-    let look = move || {
-        std::fs::canonicalize(&own).map_err(|error| Error::io("cannot look at", &own, error))
-    };
-    match PATIENCE.get() {
-        Some(patience) => patience.ask(path, look),
-        None => look(),
-    }
-}
 
 /// The context of every verb.
 pub struct Run {
@@ -125,72 +104,6 @@ impl Run {
         self.memory().keep(store, &[], Proof::Sure, &self.monitor, change);
     }
 
-    /// The places of the store that was named, or the default one.
-    fn places(&self) -> Result<Vec<PathBuf>> {
-        place::existing(&self.common, self.config()?, &self.memory())
-    }
-
-    /// Opens the store that was named, or the default one.
-    ///
-    /// # Errors
-    /// Those of [`Store::open`]; [`Kind::NotFound`] when none was named and there is no default.
-    pub fn open_store(&self) -> Result<Store> {
-        self.open(&self.places()?)
-    }
-
-    /// Opens the store at one of these places, and its secrets.
-    ///
-    /// # Errors
-    /// Those of [`opening::open`] and of [`credential::unlock`].
-    pub fn open(&self, places: &[PathBuf]) -> Result<Store> {
-        let mut store = self.open_at(places)?;
-        credential::unlock(self, &mut store, true)?;
-        self.warn_of_halves(&store);
-        Ok(store)
-    }
-
-    /// Opens the store for a verb that can do without its secrets: without a key, they stay
-    /// locked.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_keyless(&self) -> Result<Store> {
-        let mut store = self.open_locked()?;
-        credential::unlock(self, &mut store, false)?;
-        self.warn_of_halves(&store);
-        Ok(store)
-    }
-
-    /// Opens the store and asks for no key.
-    ///
-    /// # Errors
-    /// As [`open_store`](Self::open_store).
-    pub fn open_locked(&self) -> Result<Store> {
-        self.open_at(&self.places()?)
-    }
-
-    /// Opens the store and its secrets; also returns what opened them, if they were sealed.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_with_credential(&self) -> Result<(Store, Option<Credential>)> {
-        let mut store = self.open_locked()?;
-        let used = credential::unlock(self, &mut store, true)?;
-        Ok((store, used))
-    }
-
-    fn open_at(&self, places: &[PathBuf]) -> Result<Store> {
-        let store = opening::open(self, places)?;
-        for (number, old) in &store.moved {
-            self.monitor.note(&format!(
-                "member {number} is at {}, not at {} any more; 'pinstripe repair' takes note of it",
-                store.seats[*number].place.display(),
-                old.display()
-            ));
-        }
-        Ok(store)
-    }
-
     /// The time that members are waited for; one that does not answer is named.
     pub fn patience(&self) -> Patience {
         let patience = self.patience.get_or_init(|| {
@@ -198,7 +111,7 @@ impl Run {
             let tell = move |place: &Path, error| monitor.silent_member(place, error);
             Patience::new(self.common.member_timeout.0, signals::flag(), tell)
         });
-        let _ = PATIENCE.set(patience.clone());
+        real_path::set_patience(patience);
         patience.clone()
     }
 
@@ -243,25 +156,6 @@ impl Run {
         signals::end_what_hangs(progress, move |text| screen.complain(text));
     }
 
-    /// Names other halves of the store that were met on the way, and have snapshots of their own.
-    fn warn_of_halves(&self, store: &Store) {
-        // Why a member cannot be listed is told by the verb itself.
-        for OtherHalf { places, snapshots } in store.other_halves().unwrap_or_default() {
-            let has = match snapshots.len() {
-                1 => "1 snapshot that is not here".to_owned(),
-                many => format!("{many} snapshots that are not here"),
-            };
-            let what = format!("this is a member of another half of the store, which has {has}");
-            let advice = format!(
-                "the store was divided, and its halves went on by themselves; bring over what that \
-                 one has: pinstripe member merge {}",
-                escape::path(&places[0])
-            );
-            let error = Error::new(Kind::Changed, what).advice(advice);
-            self.monitor.warning(&places[0], error);
-        }
-    }
-
     /// Warns of absent members, for verbs of the library that do not.
     pub fn warn_of_absent(&self, store: &Store) {
         for number in store.absent() {
@@ -302,7 +196,11 @@ impl Run {
                 // What an interrupt did not wait for is no failure of its own.
                 let is_cut = error.kind() == Kind::Unanswered && signals::is_caught();
                 let kind = if is_cut { Kind::Interrupted } else { error.kind() };
-                (exit::of_error(kind), Event::default())
+                let code = match kind {
+                    Kind::Interrupted => signals::exit_code(),
+                    kind => exit::of_error(kind),
+                };
+                (code, Event::default())
             }
         };
         if code == exit::LOSSES && !self.common.quiet {

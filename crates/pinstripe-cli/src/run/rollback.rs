@@ -10,8 +10,8 @@ use pinstripe::store::Store;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
-use crate::remembered::{Newest, Proof, Remembered};
-use crate::run::Run;
+use super::context::Run;
+use super::known_stores::{Newest, Proof, Remembered};
 use crate::time;
 
 /// The findings about a store.

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::{Error, Kind, Result};
 
+use super::known_stores::Memory;
 use crate::args::Common;
 use crate::config::{Config, StoreEntry};
-use crate::remembered::Memory;
 use crate::xdg;
 
 /// The environment variable that names members.
