@@ -8,8 +8,7 @@ use pinstripe_array::ops::{Register, detail};
 use pinstripe_base::error::Result;
 
 use super::register::register;
-use super::{show, status};
-use crate::event::Event;
+use super::status;
 use crate::run::{Ending, Run};
 
 /// Find an array on its devices, and take note of it under a name
@@ -47,10 +46,7 @@ impl Args {
             self.open_once(run, &register)?;
         }
         let found = detail::of_devices(&self.name, &register)?;
-        for line in status::lines(&found) {
-            run.screen.say(&line);
-        }
-        Ok(Ending::done(show::event(Event::default(), &found)))
+        Ok(status::ending(run, &found))
     }
 
     /// Replays the log of an array of ours, and closes it in order.

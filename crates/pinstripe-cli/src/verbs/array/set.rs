@@ -2,11 +2,11 @@
 
 use pinstripe_array::ops::knobs;
 use pinstripe_array::ops::open::{look, reach, server};
-use pinstripe_array::ops::request::{Reply, Request};
+use pinstripe_array::ops::request::Request;
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::register::register;
-use super::show;
+use super::{show, work};
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
@@ -52,20 +52,13 @@ impl Args {
         }
         if !set.is_empty() {
             let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
-            let mut all = Ok(());
-            for (name, value) in &set {
+            let requests = set.iter().map(|(name, value)| {
                 let (name, value) = ((*name).to_owned(), (*value).to_owned());
-                match reached.ask(&Request::Set { name, value }) {
-                    Ok(Reply::Done { said }) => run.screen.say(&said),
-                    Ok(_) => {}
-                    Err(error) => {
-                        all = Err(error);
-                        break;
-                    }
-                }
-            }
+                Request::Set { name, value }
+            });
+            let done = work::ask_all(run, &mut reached, requests);
             reached.close()?;
-            all?;
+            done?;
         }
         let mut facts = Event::default().with("set", set.len());
         if !shown.is_empty() || set.is_empty() {

@@ -65,8 +65,16 @@ impl Args {
     }
 }
 
+/// Says how an array stands at the end of a verb; all of it is in the summary.
+pub fn ending(run: &Run, array: &Detail) -> Ending {
+    for line in lines(array) {
+        run.screen.say(&line);
+    }
+    Ending::done(show::event(Event::default(), array))
+}
+
 /// The lines of `/proc/mdstat` about one array.
-pub fn lines(array: &Detail) -> Vec<String> {
+fn lines(array: &Detail) -> Vec<String> {
     let served = if array.served.is_some() { "active" } else { "inactive" };
     let members = array.slots.iter().filter_map(member);
     let spares = array.spares.iter().map(|path| format!("{}(S)", escape::path(path)));

@@ -4,7 +4,7 @@ use pinstripe_array::ops::open::{Reached, server};
 use pinstripe_base::error::Result;
 
 use super::register::register;
-use super::{show, status, work};
+use super::{status, work};
 use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
@@ -35,9 +35,6 @@ impl Args {
         };
         let stop = signals::catch()?;
         let detail = work::follow(run, &mut Reached::There(client), &stop)?;
-        for line in status::lines(&detail) {
-            run.screen.say(&line);
-        }
-        Ok(Ending::done(show::event(Event::default(), &detail)))
+        Ok(status::ending(run, &detail))
     }
 }

@@ -11,7 +11,7 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
 use super::register::register;
-use super::{show, status};
+use super::status;
 use crate::escape;
 use crate::event::Event;
 use crate::exit;
@@ -56,18 +56,29 @@ pub fn do_all(
 ) -> Result<Ending> {
     let mut reached = reach(name, &register()?, &run.common.fault_plan(), &run.monitor)?;
     let before = ended(&mut reached)?;
-    for request in requests {
-        match reached.ask(&request) {
-            Ok(Reply::Done { said }) => run.screen.say(&said),
-            Ok(_) => {}
-            Err(error) => {
-                // What was done before stays; the array is closed in order all the same.
-                reached.close()?;
-                return Err(error);
-            }
-        }
+    if let Err(error) = ask_all(run, &mut reached, requests) {
+        // What was done before stays; the array is closed in order all the same.
+        reached.close()?;
+        return Err(error);
     }
     conclude(run, reached, patience, before)
+}
+
+/// Asks an array for one thing after the other, and says what was done.
+///
+/// # Errors
+/// Why the first thing that could not be done could not be; what came before it is done.
+pub fn ask_all(
+    run: &Run,
+    reached: &mut Reached,
+    requests: impl IntoIterator<Item = Request>,
+) -> Result<()> {
+    for request in requests {
+        if let Reply::Done { said } = reached.ask(&request)? {
+            run.screen.say(&said);
+        }
+    }
+    Ok(())
 }
 
 /// Follows what was begun to its end unless that is not wanted, closes what was opened, and shows the array.
@@ -94,14 +105,12 @@ pub fn conclude(
         tell(run, report)?;
         is_wrong |= report.mismatches.iter().any(|it| !it.is_mended);
     }
-    for line in status::lines(&detail) {
-        run.screen.say(&line);
-    }
+    let ending = status::ending(run, &detail);
     if detail.work.is_some() && !is_served {
         run.screen.say("what was begun goes on when the array is opened again");
     }
     let code = if is_wrong { exit::REPAIRABLE } else { exit::DONE };
-    Ok(Ending { code, facts: show::event(Event::default(), &detail) })
+    Ok(Ending { code, ..ending })
 }
 
 /// Tells what work found. Blocks that nothing gave back are losses.
