@@ -11,7 +11,7 @@ use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::units::{GIB, KIB, MIB, parse_size};
 use pinstripe_io::fault::Plan;
 
-use crate::credential::KeyArgs;
+use crate::credential::CredentialArgs;
 
 /// Less than this holds no strip, record and window at once.
 const MEMORY_MIN_BYTES: u64 = 64 * MIB;
@@ -60,7 +60,7 @@ pub struct Common {
 
     /// Where the key of an encrypted store is.
     #[command(flatten)]
-    pub key: KeyArgs,
+    pub key: CredentialArgs,
 
     /// Print JSON lines on standard output and nothing else there
     ///
@@ -187,12 +187,12 @@ pub fn size(text: &str) -> Result<Size, String> {
 
 /// A part of a source: from a byte on, up to another one if that is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct ByteRange {
     start: u64,
     end: Option<u64>,
 }
 
-impl Span {
+impl ByteRange {
     /// The bytes of a source that is so long.
     pub fn of(self, source_bytes: u64) -> std::ops::Range<u64> {
         self.start..self.end.unwrap_or(source_bytes.max(self.start))
@@ -200,7 +200,7 @@ impl Span {
 }
 
 /// Reads `A..B`, `A..` or `..B`, with sizes as everywhere.
-pub fn range(text: &str) -> Result<Span, String> {
+pub fn range(text: &str) -> Result<ByteRange, String> {
     let wrong = || "write two sizes with '..' between them, as in 1G..2G or 4096..".to_owned();
     let (start, end) = text.split_once("..").ok_or_else(wrong)?;
     let bytes = |text: &str| parse_size(text).map_err(one_line);
@@ -208,7 +208,7 @@ pub fn range(text: &str) -> Result<Span, String> {
     let end = if end.is_empty() { None } else { Some(bytes(end)?) };
     match end {
         Some(end) if end < start => Err("the range ends before it begins".to_owned()),
-        end => Ok(Span { start, end }),
+        end => Ok(ByteRange { start, end }),
     }
 }
 

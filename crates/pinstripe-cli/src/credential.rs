@@ -34,7 +34,7 @@ const FILE_MAX_BYTES: u64 = 64 << 10;
 /// Options that say where the key of an encrypted store is.
 #[derive(clap::Args, Clone, Default)]
 #[group(skip)]
-pub struct KeyArgs {
+pub struct CredentialArgs {
     /// Read the password from this file, up to the end of its first line
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath,
           conflicts_with_all = ["password_command", "key_file"])]
@@ -64,7 +64,7 @@ pub struct KeyArgs {
     pub key_slot: Option<String>,
 }
 
-impl KeyArgs {
+impl CredentialArgs {
     /// Whether one of the options was given.
     pub fn is_given(&self) -> bool {
         self.password_file.is_some() || self.password_command.is_some() || self.key_file.is_some()
@@ -92,7 +92,7 @@ impl KeyArgs {
         let key_file = xdg::set(KEY_FILE_VARIABLE).map(PathBuf::from);
         let is_first = password_file.is_none() && password_command.is_none();
         let key_file = key_file.filter(|_| is_first);
-        KeyArgs { password_file, password_command, key_file, key_slot: None }
+        CredentialArgs { password_file, password_command, key_file, key_slot: None }
     }
 
     /// The credential that the options give.
@@ -191,12 +191,12 @@ pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
         .and_then(|()| out.sync_all())
         .and_then(|()| File::open(parent)?.sync_all())
         // What is there now opens nothing, and would stand in the way of the next try.
-        .inspect_err(|_| take_back(Some(file)))
+        .inspect_err(|_| remove_key_file(Some(file)))
         .map_err(told("cannot write the key file"))
 }
 
 /// The advice about a new key file.
-pub fn keep_a_copy(file: &Path) -> String {
+pub fn key_file_advice(file: &Path) -> String {
     format!(
         "the key file is {}: keep a copy of it where the members are not; without it nothing can \
          be read",
@@ -265,7 +265,7 @@ fn password(bytes: &[u8]) -> Result<Credential> {
 }
 
 /// Removes a key file that was made for something that then failed.
-pub fn take_back(made: Option<&Path>) {
+pub fn remove_key_file(made: Option<&Path>) {
     if let Some(file) = made {
         let _ = fs::remove_file(file);
     }

@@ -11,7 +11,7 @@
 //!   config                    the config file
 //!   args                      the options of every verb, and the types of options
 //!   credential   signals   rules   journal
-//!   message   event   time   table   lists   named   users   exit   together
+//!   message   event   time   table   lists   snapshot_path   users   exit   together
 //!   escape   xdg   system
 //! ```
 
@@ -26,10 +26,10 @@ mod journal;
 mod knobs;
 mod lists;
 mod message;
-mod named;
 mod rules;
 mod run;
 mod signals;
+mod snapshot_path;
 mod system;
 mod table;
 mod time;
@@ -51,7 +51,7 @@ use crate::run::Run;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
-    system::keep_secrets();
+    system::forbid_dumps();
     system::raise_file_limit();
     match knobs::complete(std::env::args_os().collect()) {
         Ok(completed) => run(completed),

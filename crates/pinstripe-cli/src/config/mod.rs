@@ -17,8 +17,8 @@ use serde::Serialize;
 pub use self::reader::Source;
 use self::reader::{Table, nearest};
 use crate::args::Common;
-use crate::credential::KeyArgs;
-use crate::rules::{Rules, Span};
+use crate::credential::CredentialArgs;
+use crate::rules::{Rules, TimeSpan};
 use crate::xdg;
 
 /// The environment variable that names a config file.
@@ -171,7 +171,7 @@ impl Config {
     }
 
     /// The key of a store of which a member lies in one of these places.
-    pub fn key_of(&self, places: &[&Path]) -> KeyArgs {
+    pub fn key_of(&self, places: &[&Path]) -> CredentialArgs {
         let is_it = |entry: &&StoreEntry| {
             entry.members.iter().any(|member| {
                 let real = std::fs::canonicalize(member);
@@ -180,7 +180,7 @@ impl Config {
             })
         };
         let entry = self.stores.values().find(is_it).cloned().unwrap_or_default();
-        KeyArgs {
+        CredentialArgs {
             password_file: entry.password_file,
             password_command: entry.password_command,
             key_file: entry.key_file,
@@ -297,7 +297,7 @@ fn retention(mut table: Table<'_>) -> Result<Rules> {
     Ok(rules)
 }
 
-fn span(table: &mut Table<'_>, key: &'static str) -> Result<Option<Span>> {
+fn span(table: &mut Table<'_>, key: &'static str) -> Result<Option<TimeSpan>> {
     let Some(text) = table.string(key)? else { return Ok(None) };
     text.parse().map(Some).map_err(|what: String| table.error(key, what))
 }

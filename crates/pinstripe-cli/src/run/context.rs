@@ -12,7 +12,7 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::{Counter, Monitor};
 
-use super::known_stores::{Memory, Proof, Remembered};
+use super::known_stores::{KnownStore, KnownStores, Proof};
 use super::place;
 use super::progress::{Gauge, Ticker};
 use super::real_path;
@@ -37,7 +37,7 @@ pub struct Run {
     pub monitor: Arc<Monitor>,
     began: Instant,
     config: OnceLock<Config>,
-    memory: OnceLock<Mutex<Memory>>,
+    memory: OnceLock<Mutex<KnownStores>>,
     patience: OnceLock<Patience>,
 }
 
@@ -84,24 +84,24 @@ impl Run {
     /// # Errors
     /// Those of [`Config::load`] and [`place::named`].
     pub fn named_store(&self, preferred: Option<&str>) -> Result<Option<StoreEntry>> {
-        place::named(&self.common, preferred, self.config()?, &self.memory())
+        place::named(&self.common, preferred, self.config()?, &self.known_stores())
     }
 
     /// The stores that this host remembers; read when first asked for.
-    pub fn memory(&self) -> MutexGuard<'_, Memory> {
-        let memory = self.memory.get_or_init(|| Mutex::new(Memory::load(&self.monitor)));
+    pub fn known_stores(&self) -> MutexGuard<'_, KnownStores> {
+        let memory = self.memory.get_or_init(|| Mutex::new(KnownStores::load(&self.monitor)));
         memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers a store as it is now: after it was unlocked or made, or its members changed.
     pub fn remember(&self, store: &Store, proof: Proof) {
-        self.memory().keep(store, &[], proof, &self.monitor, |_| {});
+        self.known_stores().keep(store, &[], proof, &self.monitor, |_| {});
     }
 
     /// Remembers a store that a key slot opened.
     pub fn remember_opened(&self, store: &Store, slot: [u8; 16]) {
-        let change = |known: &mut Remembered| known.slot = Some(hex(&slot));
-        self.memory().keep(store, &[], Proof::Sure, &self.monitor, change);
+        let change = |known: &mut KnownStore| known.slot = Some(hex(&slot));
+        self.known_stores().keep(store, &[], Proof::Sure, &self.monitor, change);
     }
 
     /// The time that members are waited for; one that does not answer is named.

@@ -13,7 +13,7 @@ use pinstripe::store::{OpenOptions, OtherHalf, Seat, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::context::Run;
-use super::known_stores::{self, Memory, Proof, Remembered};
+use super::known_stores::{self, KnownStore, KnownStores, Proof};
 use super::place;
 use super::unlock::unlock;
 use crate::credential;
@@ -83,7 +83,7 @@ impl Run {
 
     /// The places of the store that was named, or the default one.
     fn places(&self) -> Result<Vec<PathBuf>> {
-        place::existing(&self.common, self.config()?, &self.memory())
+        place::existing(&self.common, self.config()?, &self.known_stores())
     }
 
     /// Names other halves of the store that were met on the way, and have snapshots of their own.
@@ -120,7 +120,7 @@ struct Failed {
 fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     // Sets the deadline of every later look at a place (`real_path`).
     let _ = run.patience();
-    let mut memory = run.memory();
+    let mut memory = run.known_stores();
     let expected = expected(&memory, named)?;
     let mut failed: Vec<Failed> = Vec::new();
     let mut other = None;
@@ -159,7 +159,7 @@ fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     {
         // What was put there on purpose is used, but not in silence.
         failed.retain(|it| it.place != place);
-        let known = expected.as_ref().map_or("another one", Remembered::short);
+        let known = expected.as_ref().map_or("another one", KnownStore::short);
         run.monitor.note(&format!(
             "store {} is at {}; this host knew store {known} there",
             store.config.store.short(),
@@ -176,7 +176,7 @@ fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
 }
 
 /// The store that was at the named places.
-fn expected(memory: &Memory, named: &[PathBuf]) -> Result<Option<Remembered>> {
+fn expected(memory: &KnownStores, named: &[PathBuf]) -> Result<Option<KnownStore>> {
     let mut known = named.iter().filter_map(|place| Some((place, memory.at(place)?)));
     let Some((first, expected)) = known.next() else { return Ok(None) };
     match known.find(|(_, other)| other.id != expected.id) {
@@ -195,13 +195,13 @@ fn expected(memory: &Memory, named: &[PathBuf]) -> Result<Option<Remembered>> {
     }
 }
 
-fn is_it(store: &Store, expected: Option<&Remembered>) -> bool {
+fn is_it(store: &Store, expected: Option<&KnownStore>) -> bool {
     expected.is_none_or(|expected| expected.id == store.config.store.to_string())
 }
 
-fn another(store: &Store, expected: Option<&Remembered>) -> Error {
+fn another(store: &Store, expected: Option<&KnownStore>) -> Error {
     Error::new(Kind::WrongMember, "this is a member of another store")
-        .expected(expected.map_or("another", Remembered::short), store.config.store.short())
+        .expected(expected.map_or("another", KnownStore::short), store.config.store.short())
 }
 
 /// Opens the half of a divided store to which a directory belongs.
@@ -222,11 +222,11 @@ fn options(run: &Run) -> OpenOptions {
 }
 
 /// Opens the store through one place, if it is what may be there.
-fn open_one(run: &Run, memory: &Memory, place: &Path) -> Result<Store> {
+fn open_one(run: &Run, memory: &KnownStores, place: &Path) -> Result<Store> {
     let options = OpenOptions {
         faults: run.common.fault_plan(),
         without: run.common.without_member.clone(),
-        also: memory.at(place).map(Remembered::places).unwrap_or_default(),
+        also: memory.at(place).map(KnownStore::places).unwrap_or_default(),
         ..options(run)
     };
     let store = Store::open_with(place, options)?;
@@ -237,7 +237,7 @@ fn open_one(run: &Run, memory: &Memory, place: &Path) -> Result<Store> {
 }
 
 /// Refuses a store that is not encrypted where an encrypted one is expected.
-fn refuse_plain(run: &Run, memory: &Memory, store: &Store, place: &Path) -> Result<()> {
+fn refuse_plain(run: &Run, memory: &KnownStores, store: &Store, place: &Path) -> Result<()> {
     let (id, known) = (store.config.store, memory.of(store.config.store));
     let seats: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
     let is_accepted = known.is_some_and(|known| known.accepted_plain);
@@ -271,7 +271,7 @@ fn refuse_plain(run: &Run, memory: &Memory, store: &Store, place: &Path) -> Resu
 }
 
 /// The error that says most of why nothing opened.
-fn worst(failed: Vec<Failed>, expected: Option<&Remembered>) -> Error {
+fn worst(failed: Vec<Failed>, expected: Option<&KnownStore>) -> Error {
     const TELLING: [Kind; 4] =
         [Kind::NotEncrypted, Kind::Unsupported, Kind::TooManyLosses, Kind::WrongMember];
     let rank = |it: &&Failed| {
@@ -337,7 +337,7 @@ pub fn made(run: &Run, members: &[PathBuf]) {
     let is_plain = store.config.encryption == Encryption::None;
     let accepted = is_plain && run.common.i_know_it_is_plain;
     let proof = if is_plain && !accepted { Proof::Label } else { Proof::Sure };
-    let mut memory = run.memory();
+    let mut memory = run.known_stores();
     let is_taken = |place: &&PathBuf| memory.at(place).is_some_and(|known| known.encrypted);
     if proof == Proof::Label
         && let Some(place) = members.iter().find(is_taken)
@@ -352,7 +352,7 @@ pub fn made(run: &Run, members: &[PathBuf]) {
 }
 
 /// Remembers the store, as far as it is known without a key.
-fn keep(run: &Run, memory: &mut Memory, store: &Store, named: &[PathBuf], place: &Path) {
+fn keep(run: &Run, memory: &mut KnownStores, store: &Store, named: &[PathBuf], place: &Path) {
     let is_plain = store.config.encryption == Encryption::None;
     let accepted = is_plain && run.common.i_know_it_is_plain;
     let proof = if accepted { Proof::Sure } else { Proof::Label };

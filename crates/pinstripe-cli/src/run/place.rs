@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::known_stores::Memory;
+use super::known_stores::KnownStores;
 use crate::args::Common;
 use crate::config::{Config, StoreEntry};
 use crate::xdg;
@@ -24,7 +24,7 @@ pub fn named(
     common: &Common,
     preferred: Option<&str>,
     config: &Config,
-    memory: &Memory,
+    memory: &KnownStores,
 ) -> Result<Option<StoreEntry>> {
     if !common.store.is_empty() {
         return resolved(&common.store, config).map(Some);
@@ -96,7 +96,7 @@ fn resolved_one(given: &Path, config: &Config) -> Result<StoreEntry> {
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is neither.
-pub fn existing(common: &Common, config: &Config, memory: &Memory) -> Result<Vec<PathBuf>> {
+pub fn existing(common: &Common, config: &Config, memory: &KnownStores) -> Result<Vec<PathBuf>> {
     if let Some(named) = named(common, None, config, memory)? {
         return Ok(named.members);
     }

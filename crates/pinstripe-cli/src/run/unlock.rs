@@ -11,7 +11,7 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::units::KIB;
 
 use super::context::Run;
-use super::known_stores::Remembered;
+use super::known_stores::KnownStore;
 use crate::credential::{ask, is_terminal, key_file, own_key_file};
 use crate::system;
 
@@ -109,7 +109,7 @@ fn unlock_sealed(
 
 /// Tries the slots, the one that opened the store before first.
 fn try_slots(run: &Run, store: &mut Store, credential: &Credential) -> Result<[u8; 16]> {
-    let known = run.memory().of(store.config.store).and_then(Remembered::slot);
+    let known = run.known_stores().of(store.config.store).and_then(KnownStore::slot);
     let least = u64::from(KdfCosts::DEFAULT.memory_kib) * KIB;
     let limits = UnlockLimits {
         memory_bytes: system::free_memory_bytes().unwrap_or(u64::MAX).max(least),

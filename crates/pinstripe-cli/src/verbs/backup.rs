@@ -22,7 +22,7 @@ use pinstripe_base::units::{format_count, format_size};
 use super::{key, snapshots};
 use crate::args::tag;
 use crate::config::BackupEntry;
-use crate::credential::{keep_a_copy, own_key_file, take_back, write_key_file};
+use crate::credential::{key_file_advice, own_key_file, remove_key_file, write_key_file};
 use crate::escape;
 use crate::event::Event;
 use crate::lists;
@@ -63,7 +63,7 @@ Examples:
   pinstripe backup --named documents
   pg_dump mydb | pinstripe backup --stdin mydb.sql --tag db
   PINSTRIPE_STORE=/mnt/a/store pinstripe backup /srv --json")]
-pub struct Args {
+pub struct BackupArgs {
     /// Files and directories to back up
     ///
     /// One that is not there is named as a loss (exit code 3), and the others are backed up.
@@ -139,7 +139,7 @@ const GAUGE: Gauge = Gauge {
     passes: 1,
 };
 
-impl Args {
+impl BackupArgs {
     /// Runs the backup.
     ///
     /// # Errors
@@ -233,7 +233,7 @@ impl Args {
             return run.open_store();
         }
         let place = xdg::default_store()?;
-        if !place::is_store(&place) && run.memory().at(&place).is_none() {
+        if !place::is_store(&place) && run.known_stores().at(&place).is_none() {
             // A backup that cannot begin should not leave a store behind.
             let looked = paths.iter().map(|path| {
                 std::fs::symlink_metadata(path)
@@ -250,7 +250,7 @@ impl Args {
                  with --store or PINSTRIPE_STORE",
             );
             if let Some(file) = key_file {
-                run.monitor.note(&keep_a_copy(&file));
+                run.monitor.note(&key_file_advice(&file));
             }
         }
         run.open(&[place])
@@ -288,7 +288,7 @@ fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
         same_disk: false,
         now_seconds: clock::now().0,
     })
-    .inspect_err(|_| take_back(made.as_deref()))?;
+    .inspect_err(|_| remove_key_file(made.as_deref()))?;
     Ok(made)
 }
 

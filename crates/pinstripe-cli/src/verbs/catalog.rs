@@ -26,16 +26,16 @@ Examples:
   pinstripe catalog status
   pinstripe catalog rebuild
   pinstripe catalog rebuild --catalog /var/cache/names.sqlite")]
-pub struct Args {
+pub struct CatalogArgs {
     #[command(subcommand)]
-    what: What,
+    what: CatalogVerb,
 
     #[command(flatten)]
-    place: Place,
+    place: CatalogFile,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum CatalogVerb {
     /// Throw the catalog away and make it from the snapshots
     Rebuild,
     /// Tell where it is, what it holds, and whether it is up to date
@@ -44,7 +44,7 @@ enum What {
 
 /// Where the catalog is.
 #[derive(clap::Args)]
-pub struct Place {
+pub struct CatalogFile {
     /// The catalog's file
     ///
     /// Without this option it is $XDG_CACHE_HOME/pinstripe/STORE/catalog.sqlite, or below ~/.cache;
@@ -53,7 +53,7 @@ pub struct Place {
     catalog: Option<PathBuf>,
 }
 
-impl Place {
+impl CatalogFile {
     /// The catalog of a store.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ pub const GAUGE: Gauge = Gauge {
     passes: 1,
 };
 
-impl Args {
+impl CatalogArgs {
     /// Does it.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Args {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
         let place = self.place.of(&store)?;
-        if matches!(self.what, What::Rebuild) {
+        if matches!(self.what, CatalogVerb::Rebuild) {
             let ticker = run.ticker(GAUGE);
             catalog::rebuild(&store, &place, &run.monitor)?;
             drop(ticker);
@@ -97,7 +97,7 @@ impl Args {
             counted(size.versions, "version"),
             format_count(size.directories),
         ));
-        if matches!(self.what, What::Rebuild) {
+        if matches!(self.what, CatalogVerb::Rebuild) {
             run.screen.say(&format!("made in {}", time::span(run.elapsed())));
         } else {
             run.screen.say(&truth(status.missing, status.gone));

@@ -25,7 +25,7 @@ use crate::time;
 Examples:
   pinstripe check
   pinstripe check --read-data --store /mnt/a/store")]
-pub struct Args {
+pub struct CheckArgs {
     /// Read every byte on every member and decode every record
     #[arg(long)]
     read_data: bool,
@@ -46,7 +46,7 @@ const GAUGE: Gauge = Gauge {
     passes: 1,
 };
 
-impl Args {
+impl CheckArgs {
     /// Runs the check.
     ///
     /// # Errors

@@ -14,13 +14,13 @@ Examples:
   pinstripe completions bash > ~/.local/share/bash-completion/completions/pinstripe
   pinstripe completions zsh > ~/.zfunc/_pinstripe
   pinstripe completions fish > ~/.config/fish/completions/pinstripe.fish")]
-pub struct Args {
+pub struct CompletionsArgs {
     /// The shell
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 
-impl Args {
+impl CompletionsArgs {
     /// Prints the script.
     ///
     /// # Errors

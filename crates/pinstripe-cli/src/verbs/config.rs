@@ -17,21 +17,21 @@ Examples:
   pinstripe config check
   pinstripe config show
   pinstripe config check --config ./new.toml && mv new.toml ~/.config/pinstripe/config.toml")]
-pub struct Args {
+pub struct ConfigArgs {
     /// What to do
     #[arg(value_enum, value_name = "ACT")]
-    act: Act,
+    act: ConfigVerb,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Act {
+enum ConfigVerb {
     /// Say whether all of it is understood
     Check,
     /// Print what it says, as it is understood
     Show,
 }
 
-impl Args {
+impl ConfigArgs {
     /// Reads the file and tells.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Args {
             ));
         };
         run.screen.event(&Event::new("config").with_path("file", &file).with_fields(&config))?;
-        if self.act == Act::Show {
+        if self.act == ConfigVerb::Show {
             let text = toml::to_string(&config).map_err(|error| {
                 Error::new(Kind::Unsupported, format!("the config cannot be shown: {error}"))
             })?;

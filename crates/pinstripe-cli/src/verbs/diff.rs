@@ -23,7 +23,7 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe diff 1a2b3c4d latest
   pinstripe diff 1a2b3c4d 5e6f7a8b --json | jq -r 'select(.event == \"difference\") | .path'")]
-pub struct Args {
+pub struct DiffArgs {
     /// The snapshot to begin from: 'latest', or the beginning of its id
     #[arg(value_name = "A")]
     old: String,
@@ -39,7 +39,7 @@ const GAUGE: Gauge = Gauge {
     passes: 1,
 };
 
-impl Args {
+impl DiffArgs {
     /// Prints the differences.
     ///
     /// # Errors

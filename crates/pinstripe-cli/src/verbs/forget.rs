@@ -35,7 +35,7 @@ Examples:
   pinstripe forget --keep-last 3 --keep-daily 14 --keep-monthly 12 --dry-run
   pinstripe forget --keep-within 30d --keep-tag release --host web1
   pinstripe forget 3f2a9c10")]
-pub struct Args {
+pub struct ForgetArgs {
     /// Snapshots to forget, by the beginning of their ids
     #[arg(value_name = "SNAPSHOT", conflicts_with_all = ["keep_last", "keep_hourly", "keep_daily",
           "keep_weekly", "keep_monthly", "keep_yearly", "keep_tag", "keep_within", "host"])]
@@ -57,7 +57,7 @@ pub struct Args {
     allow_empty: bool,
 }
 
-impl Args {
+impl ForgetArgs {
     /// Judges, shows and marks.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ Examples:
   pinstripe gc --dry-run
   pinstripe gc --max-waste 0%
   pinstripe gc --fence 3f2a9c10")]
-pub struct Args {
+pub struct GcArgs {
     /// How much of what stays may be needed by nothing; 0% writes every pack with any waste anew,
     /// 100% none
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
@@ -62,7 +62,7 @@ fn share(text: &str) -> Result<f64, String> {
 const GAUGE: Gauge =
     Gauge { label: "moving", done_bytes: |monitor| monitor.get(Counter::RepackedBytes), passes: 1 };
 
-impl Args {
+impl GcArgs {
     /// Deletes, or ends a session.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Args {
             run.screen.say(&format!("ended session {id}; its {work} can finish nothing any more"));
             return Ok(Ending::done(Event::default().with("ended_sessions", 1)));
         }
-        system::be_patient();
+        system::lower_priority();
         let options = Options {
             max_waste: self.max_waste,
             dry_run: self.dry_run,

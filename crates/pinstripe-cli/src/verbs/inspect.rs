@@ -24,13 +24,13 @@ use crate::time;
 Examples:
   pinstripe inspect /mnt/a/disk.img.split-0
   pinstripe inspect /mnt/a/disk.img.split-0 --json")]
-pub struct Args {
+pub struct InspectArgs {
     /// An output
     #[arg(value_name = "OUT", required = true, value_hint = clap::ValueHint::FilePath)]
     outputs: Vec<PathBuf>,
 }
 
-impl Args {
+impl InspectArgs {
     /// Shows each.
     ///
     /// # Errors

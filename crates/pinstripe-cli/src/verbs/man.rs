@@ -16,13 +16,13 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe man | man -l -
   pinstripe man --out ~/.local/share/man/man1")]
-pub struct Args {
+pub struct ManArgs {
     /// Write pinstripe.1 and a page for each verb here
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     out: Option<PathBuf>,
 }
 
-impl Args {
+impl ManArgs {
     /// Prints or writes the pages.
     ///
     /// # Errors

@@ -32,9 +32,9 @@ Examples:
   pinstripe member replace 2 --to /mnt/new/store
   pinstripe member merge /mnt/old/store
   pinstripe member rebalance --dry-run")]
-pub struct Args {
+pub struct MemberArgs {
     #[command(subcommand)]
-    act: Act,
+    act: MemberVerb,
 
     /// While another process changes the members, moves or repairs, wait for it to finish, for ever
     /// or at most so long, as in 10m
@@ -44,7 +44,7 @@ pub struct Args {
 }
 
 #[derive(clap::Subcommand)]
-enum Act {
+enum MemberVerb {
     /// Make a directory, missing or empty, a member
     ///
     /// New packs lie over it at once; what is stored already stays where it is, until 'member
@@ -109,18 +109,18 @@ enum Act {
 const GAUGE: Gauge =
     Gauge { label: "moving", done_bytes: |monitor| monitor.get(Counter::MovedBytes), passes: 1 };
 
-impl Args {
+impl MemberArgs {
     /// Does it.
     ///
     /// # Errors
     /// Those of [`member`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         run.wait_for(self.wait, || match &self.act {
-            Act::Add { place, same_disk } => add(run, place, *same_disk),
-            Act::Remove { member } => remove(run, *member),
-            Act::Replace { member, to, same_disk } => replace(run, *member, to, *same_disk),
-            Act::Merge { place, dry_run } => merge(run, place, *dry_run),
-            Act::Rebalance { dry_run } => rebalance(run, *dry_run),
+            MemberVerb::Add { place, same_disk } => add(run, place, *same_disk),
+            MemberVerb::Remove { member } => remove(run, *member),
+            MemberVerb::Replace { member, to, same_disk } => replace(run, *member, to, *same_disk),
+            MemberVerb::Merge { place, dry_run } => merge(run, place, *dry_run),
+            MemberVerb::Rebalance { dry_run } => rebalance(run, *dry_run),
         })
     }
 }

@@ -28,7 +28,7 @@ use crate::time;
 Examples:
   pinstripe repair
   pinstripe repair --store /mnt/a/store")]
-pub struct Args {
+pub struct RepairArgs {
     /// An earlier name of 'pinstripe member replace N'
     #[arg(long, value_name = "N", requires = "to", hide = true)]
     member: Option<usize>,
@@ -55,7 +55,7 @@ const GAUGE: Gauge = Gauge {
     passes: 1,
 };
 
-impl Args {
+impl RepairArgs {
     /// Runs the repair.
     ///
     /// # Errors

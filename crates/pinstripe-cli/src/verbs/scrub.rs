@@ -38,7 +38,7 @@ Examples:
   pinstripe scrub --budget 5% --limit 100M
   pinstripe scrub --budget 10G --budget 2h
   pinstripe scrub --status")]
-pub struct Args {
+pub struct ScrubArgs {
     /// Stop after a part of the store (5%), an amount (10G) or a time (2h, 90m); an amount and a
     /// time may both be given
     #[arg(long, value_name = "AMOUNT", value_parser = budget)]
@@ -68,7 +68,7 @@ const GAUGE: Gauge = Gauge {
     passes: 1,
 };
 
-impl Args {
+impl ScrubArgs {
     /// Runs the scrub, or shows the state of the last one.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl Args {
             return status(run, &store);
         }
         let journal = self.journal(run, &store)?;
-        system::be_patient();
+        system::lower_priority();
         let options = scrub::Options {
             budget,
             rate: self.limit.map(|limit| limit.0.max(1)),

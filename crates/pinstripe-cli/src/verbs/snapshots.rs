@@ -26,13 +26,13 @@ Examples:
   pinstripe snapshots
   pinstripe snapshots --all
   pinstripe snapshots --store /mnt/a/store --json")]
-pub struct Args {
+pub struct SnapshotsArgs {
     /// Show forgotten snapshots too
     #[arg(long)]
     all: bool,
 }
 
-impl Args {
+impl SnapshotsArgs {
     /// Prints the list.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ Examples:
   pinstripe split disk.img /mnt/a /mnt/b --resume      # after an interruption
   pinstripe split disk.img a b --codec raw --layout ranges && cat a b | cmp - disk.img
   pinstripe split fake:16G,zero=40% /mnt/a /mnt/b --codec lz4")]
-pub struct Args {
+pub struct SplitArgs {
     /// What to split
     #[arg(value_name = "SOURCE")]
     source: OsString,
@@ -123,7 +123,7 @@ fn choice(text: &str) -> std::result::Result<Choice, String> {
     }
 }
 
-impl Args {
+impl SplitArgs {
     /// Splits.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ Examples:
   pinstripe stats latest
   pinstripe stats --read-data
   pinstripe stats --json")]
-pub struct Args {
+pub struct StatsArgs {
     /// Only this snapshot: 'latest' or the beginning of an id
     #[arg(value_name = "SNAPSHOT")]
     snapshot: Option<String>,
@@ -48,7 +48,7 @@ const HEAD: [(&str, Side); 8] = [
     ("saved", Side::Right),
 ];
 
-impl Args {
+impl StatsArgs {
     /// Prints the tables.
     ///
     /// # Errors

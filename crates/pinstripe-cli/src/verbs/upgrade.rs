@@ -20,13 +20,13 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe upgrade --store /mnt/a/store
   pinstripe upgrade --back")]
-pub struct Args {
+pub struct UpgradeArgs {
     /// Take back an upgrade that was cut off
     #[arg(long)]
     back: bool,
 }
 
-impl Args {
+impl UpgradeArgs {
     /// Upgrades the store.
     ///
     /// # Errors

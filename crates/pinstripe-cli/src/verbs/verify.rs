@@ -21,13 +21,13 @@ use crate::time;
 Examples:
   pinstripe verify /mnt/?/disk.img.split-*
   pinstripe verify a b c d --json")]
-pub struct Args {
+pub struct VerifyArgs {
     /// Outputs of one split, in any order
     #[arg(value_name = "OUT", required = true, value_hint = clap::ValueHint::FilePath)]
     outputs: Vec<PathBuf>,
 }
 
-impl Args {
+impl VerifyArgs {
     /// Verifies.
     ///
     /// # Errors

@@ -16,8 +16,8 @@ use pinstripe::store::Store;
 use pinstripe_base::id::StoreId;
 use pinstripe_base::monitor::Monitor;
 
-use self::record::Place;
-pub use self::record::{Newest, Remembered};
+use self::record::StoredPath;
+pub use self::record::{KnownSnapshot, KnownStore};
 use super::real_path::real_path;
 use crate::xdg;
 
@@ -35,32 +35,32 @@ pub enum Proof {
 
 /// All that this host remembers.
 #[derive(Default)]
-pub struct Memory {
+pub struct KnownStores {
     dir: Option<PathBuf>,
-    stores: Vec<Remembered>,
+    stores: Vec<KnownStore>,
     has_complained: bool,
 }
 
-impl Memory {
+impl KnownStores {
     /// Reads it all; a damaged file is put aside and named.
     pub fn load(monitor: &Monitor) -> Self {
-        let Ok(state) = xdg::state() else { return Memory::default() };
+        let Ok(state) = xdg::state() else { return KnownStores::default() };
         Self::load_from(state.join("stores"), monitor)
     }
 
     fn load_from(dir: PathBuf, monitor: &Monitor) -> Self {
         let stores = file::read_all(&dir, monitor);
-        Memory { dir: Some(dir), stores, has_complained: false }
+        KnownStores { dir: Some(dir), stores, has_complained: false }
     }
 
     /// The record of a store.
-    pub fn of(&self, store: StoreId) -> Option<&Remembered> {
+    pub fn of(&self, store: StoreId) -> Option<&KnownStore> {
         let id = store.to_string();
         self.stores.iter().find(|known| known.id == id)
     }
 
     /// The store that was at a path, whether a store is there now or not.
-    pub fn at(&self, path: &Path) -> Option<&Remembered> {
+    pub fn at(&self, path: &Path) -> Option<&KnownStore> {
         let forms = forms(path);
         self.stores.iter().find(|known| forms.iter().any(|form| known.is_at(form)))
     }
@@ -73,7 +73,7 @@ impl Memory {
         names: &[PathBuf],
         proof: Proof,
         monitor: &Monitor,
-        change: impl FnOnce(&mut Remembered),
+        change: impl FnOnce(&mut KnownStore),
     ) {
         let id = store.config.store.to_string();
         let old = self.of(store.config.store).cloned();
@@ -99,9 +99,9 @@ impl Memory {
 
     /// Lets each place belong to one store. What only a label says takes no place from a store
     /// that is encrypted.
-    fn settle(&mut self, new: &mut Remembered, proof: Proof, monitor: &Monitor) {
+    fn settle(&mut self, new: &mut KnownStore, proof: Proof, monitor: &Monitor) {
         let places = new.named.iter().chain(new.members.iter().map(|it| &it.place));
-        let places: Vec<PathBuf> = places.map(Place::path).collect();
+        let places: Vec<PathBuf> = places.map(StoredPath::path).collect();
         let mut changed = Vec::new();
         let id = new.id.clone();
         for other in self.stores.iter().filter(|other| other.id != id) {
@@ -119,7 +119,7 @@ impl Memory {
         changed.into_iter().for_each(|store| self.put(store, monitor));
     }
 
-    fn put(&mut self, store: Remembered, monitor: &Monitor) {
+    fn put(&mut self, store: KnownStore, monitor: &Monitor) {
         let Some(dir) = &self.dir else { return };
         if let Err(error) = file::write(dir, &store)
             && !self.has_complained
@@ -154,10 +154,10 @@ mod tests {
     use super::record::MemberPlace;
     use super::*;
 
-    fn store(id: u8, encrypted: bool, place: &str) -> Remembered {
-        let member = MemberPlace { member: 0, place: Place::of(Path::new(place)) };
+    fn store(id: u8, encrypted: bool, place: &str) -> KnownStore {
+        let member = MemberPlace { member: 0, place: StoredPath::of(Path::new(place)) };
         let id = hex(&[id; 16]);
-        Remembered { id, encrypted, members: vec![member], ..Remembered::default() }
+        KnownStore { id, encrypted, members: vec![member], ..KnownStore::default() }
     }
 
     #[test]
@@ -168,12 +168,12 @@ mod tests {
         let dir = dir.path().join("a/stores");
         let monitor = Monitor::default();
         let mut odd = store(1, true, "/a");
-        odd.named.push(Place::of(Path::new(std::ffi::OsStr::from_bytes(b"/odd \xff"))));
+        odd.named.push(StoredPath::of(Path::new(std::ffi::OsStr::from_bytes(b"/odd \xff"))));
         file::write(&dir, &odd).unwrap();
         file::write(&dir, &store(2, false, "/b")).unwrap();
         let file = dir.join(file_name(&odd.id));
         assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
-        let memory = Memory::load_from(dir.clone(), &monitor);
+        let memory = KnownStores::load_from(dir.clone(), &monitor);
         assert_eq!(memory.at(Path::new("/a")), Some(&odd));
         assert_eq!(memory.at(&odd.named[0].path()), Some(&odd));
         assert_eq!(memory.of(StoreId([2; 16])), Some(&store(2, false, "/b")));
@@ -181,7 +181,7 @@ mod tests {
         // Cut off in the middle, empty, of another kind: as if new, and the others stay.
         for damage in [&b"{\"encrypted\":tr"[..], b"", b"[]", b"\xff"] {
             std::fs::write(&file, damage).unwrap();
-            let notes = Memory::load_from(dir.clone(), &monitor);
+            let notes = KnownStores::load_from(dir.clone(), &monitor);
             assert_eq!(notes.stores.len(), 1);
             assert!(!file.exists(), "it was put aside, so that it is said once");
         }
@@ -191,7 +191,7 @@ mod tests {
     fn a_place_belongs_to_one_store_and_a_label_takes_none_from_an_encrypted_one() {
         let dir = tempfile::tempdir().unwrap();
         let monitor = Monitor::default();
-        let mut memory = Memory::load_from(dir.path().to_path_buf(), &monitor);
+        let mut memory = KnownStores::load_from(dir.path().to_path_buf(), &monitor);
         memory.put(store(1, true, "/a"), &monitor);
         memory.put(store(2, false, "/b"), &monitor);
         for (place, proof, belongs) in

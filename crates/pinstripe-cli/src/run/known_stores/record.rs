@@ -12,19 +12,19 @@ const NAMES_MAX: usize = 16;
 
 /// The record of one store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remembered {
+pub struct KnownStore {
     /// Whether this host has opened it with a key, or made it encrypted.
     pub encrypted: bool,
     /// Whether a user of this host said that it is meant to be readable.
     pub accepted_plain: bool,
     /// Absolute paths that it was named by, the last one first.
-    pub named: Vec<Place>,
+    pub named: Vec<StoredPath>,
     /// The places of its members.
     pub members: Vec<MemberPlace>,
     /// The places of members that have left, the last one first: they may come back as another
     /// half.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left: Vec<Place>,
+    pub left: Vec<StoredPath>,
     /// The key slot that opened it last, as hex digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<String>,
@@ -33,7 +33,7 @@ pub struct Remembered {
     pub table_generation: u64,
     /// The newest snapshot that was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub newest: Option<Newest>,
+    pub newest: Option<KnownSnapshot>,
     /// Since when the store is known to be older than what was seen of it, until it is accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older_since_seconds: Option<i64>,
@@ -46,7 +46,7 @@ pub struct Remembered {
 
 /// The newest snapshot that was seen, as a file has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Newest {
+pub struct KnownSnapshot {
     snapshot: String,
     created_seconds: i64,
     created_nanos: u32,
@@ -54,10 +54,10 @@ pub struct Newest {
     has_parent: bool,
 }
 
-impl Newest {
+impl KnownSnapshot {
     /// The stored form of a snapshot.
     pub fn of(seen: &SeenSnapshot) -> Self {
-        Newest {
+        KnownSnapshot {
             snapshot: seen.id.to_string(),
             created_seconds: seen.created.0,
             created_nanos: seen.created.1,
@@ -84,26 +84,26 @@ pub struct MemberPlace {
     /// Its number.
     pub member: usize,
     /// The directory, without symlinks.
-    pub place: Place,
+    pub place: StoredPath,
 }
 
 /// A path: text, or its bytes where it is no text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Place {
+pub enum StoredPath {
     /// UTF-8.
     Text(String),
     /// Any bytes.
     Bytes(Vec<u8>),
 }
 
-impl Place {
+impl StoredPath {
     /// The stored form of a path.
     pub fn of(path: &Path) -> Self {
         use std::os::unix::ffi::OsStrExt;
         match path.to_str() {
-            Some(text) => Place::Text(text.to_owned()),
-            None => Place::Bytes(path.as_os_str().as_bytes().to_vec()),
+            Some(text) => StoredPath::Text(text.to_owned()),
+            None => StoredPath::Bytes(path.as_os_str().as_bytes().to_vec()),
         }
     }
 
@@ -111,13 +111,13 @@ impl Place {
     pub fn path(&self) -> PathBuf {
         use std::os::unix::ffi::OsStringExt;
         match self {
-            Place::Text(text) => PathBuf::from(text),
-            Place::Bytes(bytes) => PathBuf::from(std::ffi::OsString::from_vec(bytes.clone())),
+            StoredPath::Text(text) => PathBuf::from(text),
+            StoredPath::Bytes(bytes) => PathBuf::from(std::ffi::OsString::from_vec(bytes.clone())),
         }
     }
 }
 
-impl Remembered {
+impl KnownStore {
     /// Whether the store was named by this path, or had a member there.
     pub fn is_at(&self, path: &Path) -> bool {
         self.named.iter().any(|name| name.path() == path) || self.member_at(path).is_some()
@@ -143,15 +143,15 @@ impl Remembered {
     pub fn take(&mut self, store: &Store, names: &[PathBuf]) {
         let seats = store.seats.iter().enumerate().filter(|(_, seat)| seat.row.is_some());
         let members: Vec<_> = seats
-            .map(|(member, seat)| MemberPlace { member, place: Place::of(&seat.place) })
+            .map(|(member, seat)| MemberPlace { member, place: StoredPath::of(&seat.place) })
             .collect();
-        let is_in_use = |place: &Place| members.iter().any(|it| it.place == *place);
+        let is_in_use = |place: &StoredPath| members.iter().any(|it| it.place == *place);
         let left = self.members.drain(..).map(|it| it.place).chain(self.left.drain(..));
         self.left = left.filter(|place| !is_in_use(place)).take(NAMES_MAX).collect();
         self.members = members;
         for name in names {
             self.named.retain(|known| known.path() != *name);
-            self.named.insert(0, Place::of(name));
+            self.named.insert(0, StoredPath::of(name));
         }
         self.named.truncate(NAMES_MAX);
         if self.older_since_seconds.is_none() {
@@ -161,7 +161,7 @@ impl Remembered {
 
     /// The places of members, and of those that have left.
     pub fn places(&self) -> Vec<PathBuf> {
-        self.members.iter().map(|it| &it.place).chain(&self.left).map(Place::path).collect()
+        self.members.iter().map(|it| &it.place).chain(&self.left).map(StoredPath::path).collect()
     }
 
     /// Forgets a path; returns whether the store was known by it.

@@ -20,7 +20,7 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe array assemble pool /dev/sdb /dev/sdc /dev/sdd
   pinstripe array assemble pool")]
-pub struct Args {
+pub struct ArrayAssembleArgs {
     /// What to call it
     #[arg(value_name = "NAME")]
     name: String,
@@ -35,7 +35,7 @@ pub struct Args {
     force: bool,
 }
 
-impl Args {
+impl ArrayAssembleArgs {
     /// Assembles it, and closes it again.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ Examples:
   pinstripe array create pool --level 5 --raid-devices 3 --size 1G a.img b.img c.img
   pinstripe array create pool -l 6 -n 4 -c 64 /dev/sdb /dev/sdc /dev/sdd /dev/sde
   pinstripe array create pool -l 10 -n 4 -p f2 /dev/sdb /dev/sdc /dev/sdd /dev/sde")]
-pub struct Args {
+pub struct ArrayCreateArgs {
     /// What to call it
     #[arg(value_name = "NAME")]
     name: String,
@@ -101,7 +101,7 @@ fn granule(text: &str) -> std::result::Result<Granule, String> {
     }
 }
 
-impl Args {
+impl ArrayCreateArgs {
     /// Makes it.
     ///
     /// # Errors

@@ -21,13 +21,13 @@ use crate::time;
 Examples:
   pinstripe array detail pool
   pinstripe array detail pool --json")]
-pub struct Args {
+pub struct ArrayDetailArgs {
     /// Which
     #[arg(value_name = "NAME")]
     name: String,
 }
 
-impl Args {
+impl ArrayDetailArgs {
     /// Shows it.
     ///
     /// # Errors

@@ -22,13 +22,13 @@ use crate::time;
 Examples:
   pinstripe array events pool
   pinstripe array events pool --json")]
-pub struct Args {
+pub struct ArrayEventsArgs {
     /// Which
     #[arg(value_name = "NAME")]
     name: String,
 }
 
-impl Args {
+impl ArrayEventsArgs {
     /// Prints them.
     ///
     /// # Errors

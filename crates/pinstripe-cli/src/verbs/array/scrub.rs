@@ -5,7 +5,7 @@ use pinstripe_array::ops::request::Request;
 use pinstripe_base::error::Result;
 
 use super::register::register;
-use super::work::{self, Patience};
+use super::work::{self, FollowArgs};
 use crate::run::{Ending, Run};
 
 /// Read everything of an array and compare it, and mend what is wrong
@@ -18,7 +18,7 @@ Examples:
   pinstripe array scrub pool
   pinstripe array scrub pool --repair
   pinstripe array scrub pool --repair --no-wait")]
-pub struct Args {
+pub struct ArrayScrubArgs {
     /// Which
     #[arg(value_name = "NAME")]
     name: String,
@@ -28,10 +28,10 @@ pub struct Args {
     repair: bool,
 
     #[command(flatten)]
-    patience: Patience,
+    patience: FollowArgs,
 }
 
-impl Args {
+impl ArrayScrubArgs {
     /// Does it.
     ///
     /// # Errors

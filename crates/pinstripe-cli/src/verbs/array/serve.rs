@@ -29,7 +29,7 @@ Examples:
   pinstripe array serve pool --fuse /mnt/pool
   nbdinfo nbd+unix:///?socket=/run/user/1000/pool
   losetup --find --show /mnt/pool/pool")]
-pub struct Args {
+pub struct ArrayServeArgs {
     /// Which
     #[arg(value_name = "NAME")]
     name: String,
@@ -52,7 +52,7 @@ pub struct Args {
     write: bool,
 }
 
-impl Args {
+impl ArrayServeArgs {
     /// Serves it until it is over.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ Examples:
   pinstripe array set pool mismatch_cnt
   pinstripe array set pool stripe_size=16384 sync_speed_max=100M
   pinstripe array set pool stripe_size=auto")]
-pub struct Args {
+pub struct ArraySetArgs {
     /// Which
     #[arg(value_name = "NAME")]
     name: String,
@@ -34,7 +34,7 @@ pub struct Args {
     settings: Vec<String>,
 }
 
-impl Args {
+impl ArraySetArgs {
     /// Sets those that have a value, then shows those that have none; all of them where none is named.
     ///
     /// # Errors

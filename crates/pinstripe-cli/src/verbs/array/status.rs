@@ -22,13 +22,13 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe array status
   pinstripe array status pool --json")]
-pub struct Args {
+pub struct ArrayStatusArgs {
     /// Only this one
     #[arg(value_name = "NAME")]
     name: Option<String>,
 }
 
-impl Args {
+impl ArrayStatusArgs {
     /// Shows them.
     ///
     /// # Errors

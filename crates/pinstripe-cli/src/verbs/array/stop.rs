@@ -15,13 +15,13 @@ use crate::run::{Ending, Run};
 #[command(after_long_help = "\
 Examples:
   pinstripe array stop pool")]
-pub struct Args {
+pub struct ArrayStopArgs {
     /// Which
     #[arg(value_name = "NAME")]
     name: String,
 }
 
-impl Args {
+impl ArrayStopArgs {
     /// Stops it, and waits for that.
     ///
     /// # Errors

@@ -16,13 +16,13 @@ use crate::signals;
 #[command(after_long_help = "\
 Examples:
   pinstripe array wait pool && echo whole again")]
-pub struct Args {
+pub struct ArrayWaitArgs {
     /// Which
     #[arg(value_name = "NAME")]
     name: String,
 }
 
-impl Args {
+impl ArrayWaitArgs {
     /// Waits.
     ///
     /// # Errors

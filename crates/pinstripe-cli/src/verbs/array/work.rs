@@ -28,7 +28,7 @@ const GAUGE: Gauge =
 
 /// Whether to wait for what was begun.
 #[derive(clap::Args)]
-pub struct Patience {
+pub struct FollowArgs {
     /// Do not wait for work that was begun: in the process that serves it goes on; here it goes on when
     /// the array is opened again
     #[arg(long)]
@@ -51,7 +51,7 @@ pub fn ended(reached: &mut Reached) -> Result<u64> {
 pub fn do_all(
     run: &Run,
     name: &str,
-    patience: &Patience,
+    patience: &FollowArgs,
     requests: impl IntoIterator<Item = Request>,
 ) -> Result<Ending> {
     let mut reached = reach(name, &register()?, &run.common.fault_plan(), &run.monitor)?;
@@ -88,7 +88,7 @@ pub fn ask_all(
 pub fn conclude(
     run: &Run,
     mut reached: Reached,
-    patience: &Patience,
+    patience: &FollowArgs,
     before: u64,
 ) -> Result<Ending> {
     let stop = signals::catch()?;
