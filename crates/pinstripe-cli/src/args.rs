@@ -1,22 +1,17 @@
-//! The command line as a table: options that all verbs share. Each verb's own are in its file.
+//! Options that all verbs share, and the types of options. Each verb's own options are in its file.
 //!
-//! Help, man pages and shell completions are made from here. Values are read here too, so that a
-//! bad one is refused before anything begins.
+//! Values are read here too, so that a bad one is refused before anything begins.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
-use clap::builder::styling::{AnsiColor, Styles};
 use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
-use pinstripe_base::error::Error;
+use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::units::{GIB, KIB, MIB, parse_size};
 use pinstripe_io::fault::Plan;
 
-use crate::credential::KeyArgs;
-use crate::exit;
-use crate::verbs::Verb;
+use crate::credential::CredentialArgs;
 
 /// Less than this holds no strip, record and window at once.
 const MEMORY_MIN_BYTES: u64 = 64 * MIB;
@@ -25,39 +20,6 @@ const THREADS_MAX: u64 = 1024;
 
 /// Disks that spin up take some ten seconds; what takes longer without a sign of life is broken.
 const MEMBER_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
-
-const STYLES: Styles = Styles::styled()
-    .header(AnsiColor::Green.on_default().bold())
-    .usage(AnsiColor::Green.on_default().bold())
-    .literal(AnsiColor::Cyan.on_default().bold())
-    .placeholder(AnsiColor::Cyan.on_default());
-
-/// Backs up directories over many disks, with deduplication, compression and parity.
-///
-/// A store is a set of members: directories on different disks. A backup saves files and
-/// directories as a new snapshot; data that the store already has is not stored again. With parity
-/// 1 any one member may be lost, with parity 2 any two, and everything can still be restored.
-#[derive(Parser)]
-#[command(
-    name = "pinstripe",
-    version,
-    styles = STYLES,
-    subcommand_required = true,
-    arg_required_else_help = true,
-    disable_help_subcommand = true,
-    subcommand_value_name = "VERB",
-    subcommand_help_heading = "Verbs",
-    after_help = "See 'pinstripe VERB --help' for examples, and 'pinstripe --help' for exit codes.",
-    after_long_help = exit::HELP,
-)]
-pub struct Cli {
-    /// What to do.
-    #[command(subcommand)]
-    pub verb: Verb,
-    /// What is the same for all verbs.
-    #[command(flatten)]
-    pub common: Common,
-}
 
 /// Options of every verb.
 #[derive(clap::Args)]
@@ -97,7 +59,7 @@ pub struct Common {
 
     /// Where the key of an encrypted store is.
     #[command(flatten)]
-    pub key: KeyArgs,
+    pub key: CredentialArgs,
 
     /// Print only JSON lines on standard output
     ///
@@ -224,12 +186,12 @@ pub fn size(text: &str) -> Result<Size, String> {
 
 /// A part of a source: from a byte on, up to another one if that is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct ByteRange {
     start: u64,
     end: Option<u64>,
 }
 
-impl Span {
+impl ByteRange {
     /// The bytes of a source that is so long.
     pub fn of(self, source_bytes: u64) -> std::ops::Range<u64> {
         self.start..self.end.unwrap_or(source_bytes.max(self.start))
@@ -237,7 +199,7 @@ impl Span {
 }
 
 /// Reads `A..B`, `A..` or `..B`, with sizes as everywhere.
-pub fn range(text: &str) -> Result<Span, String> {
+pub fn range(text: &str) -> Result<ByteRange, String> {
     let wrong = || "write two sizes with '..' between them, as in 1G..2G or 4096..".to_owned();
     let (start, end) = text.split_once("..").ok_or_else(wrong)?;
     let bytes = |text: &str| parse_size(text).map_err(one_line);
@@ -245,7 +207,7 @@ pub fn range(text: &str) -> Result<Span, String> {
     let end = if end.is_empty() { None } else { Some(bytes(end)?) };
     match end {
         Some(end) if end < start => Err("the range ends before it begins".to_owned()),
-        end => Ok(Span { start, end }),
+        end => Ok(ByteRange { start, end }),
     }
 }
 
@@ -276,58 +238,24 @@ fn plan(text: &str) -> Result<Plan, String> {
 ///
 /// # Errors
 /// The advice, on one line.
-pub fn parsed<T: std::str::FromStr<Err = pinstripe_base::error::Error>>(
-    text: &str,
-) -> std::result::Result<T, String> {
+pub fn parsed<T: std::str::FromStr<Err = Error>>(text: &str) -> Result<T, String> {
     text.parse().map_err(one_line)
+}
+
+/// Refuses an option of every verb where it has no meaning, instead of passing over it.
+///
+/// # Errors
+/// [`Kind::Usage`] when the option is given.
+pub fn refuse_option(is_given: bool, option: &str, instead: &str) -> Result<(), Error> {
+    if !is_given {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Usage, format!("{option} has no meaning here")).advice(instead))
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-
-    #[test]
-    fn the_table_is_sound() {
-        Cli::command().debug_assert();
-    }
-
-    /// One of a verb's own with the id of a global one would be read as that, and panic.
-    #[test]
-    fn no_option_of_a_verb_takes_the_place_of_a_global_one() {
-        fn check(command: &clap::Command, globals: &[String]) {
-            for verb in command.get_subcommands() {
-                for arg in verb.get_arguments() {
-                    let id = arg.get_id().to_string();
-                    assert!(!globals.contains(&id), "{}: {id}", verb.get_name());
-                }
-                check(verb, globals);
-            }
-        }
-        let command = Cli::command();
-        let globals = command.get_arguments().filter(|arg| arg.is_global_set());
-        let globals: Vec<String> = globals.map(|arg| arg.get_id().to_string()).collect();
-        assert!(globals.contains(&"knobs".to_owned()));
-        check(&command, &globals);
-    }
-
-    #[test]
-    fn every_verb_has_examples() {
-        for verb in Cli::command().get_subcommands() {
-            let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.contains("Examples:\n  pinstripe"), "{}", verb.get_name());
-        }
-        let command = Cli::command();
-        for verb in command.find_subcommand("array").unwrap().get_subcommands() {
-            let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.contains("Examples:\n  pinstripe array"), "{}", verb.get_name());
-        }
-        for verb in command.find_subcommand("lab").unwrap().get_subcommands() {
-            let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.contains("Examples:\n  pinstripe lab"), "{}", verb.get_name());
-        }
-    }
 
     #[test]
     fn times_are_written_as_they_are_read() {

@@ -12,22 +12,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::ValueHint;
-use pinstripe::format::key_ring::KdfCosts;
-use pinstripe::format::label::Encryption;
-use pinstripe::seal::{Credential, locked};
-use pinstripe::store::{Store, UnlockLimits};
+use pinstripe::seal::Credential;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_base::units::KIB;
-
 use zeroize::Zeroizing;
 
 use crate::escape;
-use crate::place;
-use crate::remembered::Remembered;
-use crate::run::Run;
 use crate::system;
+use crate::xdg;
 
 /// The environment variable that holds the password.
 const VARIABLE: &str = "PINSTRIPE_PASSWORD";
@@ -37,13 +30,11 @@ const COMMAND_VARIABLE: &str = "PINSTRIPE_PASSWORD_COMMAND";
 const KEY_FILE_VARIABLE: &str = "PINSTRIPE_KEY_FILE";
 /// More is no password and no key file.
 const FILE_MAX_BYTES: u64 = 64 << 10;
-/// The number of times that a prompt asks.
-const TRIES: usize = 3;
 
 /// Options that say where the key of an encrypted store is.
 #[derive(clap::Args, Clone, Default)]
 #[group(skip)]
-pub struct KeyArgs {
+pub struct CredentialArgs {
     /// Read the password from this file, up to the end of its first line
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath,
           conflicts_with_all = ["password_command", "key_file"])]
@@ -73,7 +64,7 @@ pub struct KeyArgs {
     pub key_slot: Option<String>,
 }
 
-impl KeyArgs {
+impl CredentialArgs {
     /// Whether one of the options was given.
     pub fn is_given(&self) -> bool {
         self.password_file.is_some() || self.password_command.is_some() || self.key_file.is_some()
@@ -87,7 +78,7 @@ impl KeyArgs {
         if let Some(given) = self.of_options(monitor)? {
             return Ok(Some(given));
         }
-        match place::set(VARIABLE) {
+        match xdg::set(VARIABLE) {
             Some(value) => Credential::password(value.as_bytes()).map(Some),
             None => Self::of_variables().of_options(monitor),
         }
@@ -95,13 +86,13 @@ impl KeyArgs {
 
     /// The sources that the environment names; the first one counts.
     fn of_variables() -> Self {
-        let password_file = place::set(FILE_VARIABLE).map(PathBuf::from);
-        let command = place::set(COMMAND_VARIABLE).and_then(|it| it.into_string().ok());
+        let password_file = xdg::set(FILE_VARIABLE).map(PathBuf::from);
+        let command = xdg::set(COMMAND_VARIABLE).and_then(|it| it.into_string().ok());
         let password_command = command.filter(|_| password_file.is_none());
-        let key_file = place::set(KEY_FILE_VARIABLE).map(PathBuf::from);
+        let key_file = xdg::set(KEY_FILE_VARIABLE).map(PathBuf::from);
         let is_first = password_file.is_none() && password_command.is_none();
         let key_file = key_file.filter(|_| is_first);
-        KeyArgs { password_file, password_command, key_file, key_slot: None }
+        CredentialArgs { password_file, password_command, key_file, key_slot: None }
     }
 
     /// The credential that the options give.
@@ -134,117 +125,7 @@ impl KeyArgs {
 /// The variable with a password or key file that is set, if one is.
 pub fn variable_at_hand() -> Option<&'static str> {
     let variables = [VARIABLE, FILE_VARIABLE, COMMAND_VARIABLE, KEY_FILE_VARIABLE];
-    variables.into_iter().find(|variable| place::set(variable).is_some())
-}
-
-/// Opens a store's secrets; `must` says whether the verb can do nothing without them.
-///
-/// # Errors
-/// [`Kind::Locked`] when they are needed and no password is given, [`Kind::WrongKey`] when none
-/// fits.
-pub fn unlock(run: &Run, store: &mut Store, must: bool) -> Result<Option<Credential>> {
-    if store.config.encryption == Encryption::None {
-        // A key that is at hand was judged when the store was opened.
-        return Ok(None);
-    }
-    let Some((used, slot)) = unlock_sealed(run, store, must)? else { return Ok(None) };
-    run.remember_opened(store, slot);
-    Ok(Some(used))
-}
-
-/// Opens the secrets of another half of a store with what opened the first; nothing is remembered
-/// of it.
-///
-/// # Errors
-/// [`Kind::WrongKey`] when it does not fit there.
-pub fn unlock_half(run: &Run, half: &mut Store, credential: Option<&Credential>) -> Result<()> {
-    match credential {
-        Some(credential) if half.config.encryption != Encryption::None => {
-            try_slots(run, half, credential).map(|_| ()).map_err(|error| match error.kind() {
-                Kind::WrongKey => error.advice_instead(
-                    "the other half has the key slots of the time when the store was divided: name \
-                     a password or key file that opens both",
-                ),
-                _ => error,
-            })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Returns what opened the store, and the slot.
-fn unlock_sealed(
-    run: &Run,
-    store: &mut Store,
-    must: bool,
-) -> Result<Option<(Credential, [u8; 16])>> {
-    let places: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
-    let written = run.config()?.key_of(&places);
-    let given = match run.common.key.read(&run.monitor)? {
-        None => written.of_options(&run.monitor)?,
-        given => given,
-    };
-    let own = || -> Result<Option<Credential>> {
-        match own_key_file(store.config.store) {
-            Some(file) if file.exists() => key_file(&file, &run.monitor).map(Some),
-            _ => Ok(None),
-        }
-    };
-    let credential = match given {
-        Some(given) => Some(given),
-        None => own()?,
-    };
-    if let Some(credential) = credential {
-        let slot = try_slots(run, store, &credential)?;
-        return Ok(Some((credential, slot)));
-    }
-    if !is_terminal() {
-        if must {
-            return Err(locked());
-        }
-        run.monitor.note(
-            "the store is encrypted and no key was given: checks that need the key \
-            are skipped",
-        );
-        return Ok(None);
-    }
-    for tries in 1..=TRIES {
-        let question = match must {
-            true => "Password: ",
-            false => "Password (empty: do what needs none): ",
-        };
-        let answer = ask(question)?;
-        if answer.is_empty() {
-            return if must { Err(locked()) } else { Ok(None) };
-        }
-        let credential = Credential::password(answer)?;
-        match try_slots(run, store, &credential) {
-            Ok(slot) => return Ok(Some((credential, slot))),
-            Err(error) if error.kind() == Kind::WrongKey && tries < TRIES => {
-                run.screen.complain("pinstripe: no key slot opens with this password");
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Err(locked())
-}
-
-/// Tries the slots, the one that opened the store before first.
-fn try_slots(run: &Run, store: &mut Store, credential: &Credential) -> Result<[u8; 16]> {
-    let known = run.memory().of(store.config.store).and_then(Remembered::slot);
-    let least = u64::from(KdfCosts::DEFAULT.memory_kib) * KIB;
-    let limits = UnlockLimits {
-        memory_bytes: system::free_memory_bytes().unwrap_or(u64::MAX).max(least),
-        known,
-        only: run.common.key.key_slot.clone(),
-        ..UnlockLimits::default()
-    };
-    let opened = store.unlock_within(credential, &limits, &mut |error| {
-        let place = error.place().map(Path::to_path_buf).unwrap_or_default();
-        let advice = "add another: pinstripe key add; remove this one: pinstripe key remove";
-        run.monitor.warning(place, error.advice(advice));
-    })?;
-    Ok(opened.expect("an encrypted store is opened by a slot").slot)
+    variables.into_iter().find(|variable| xdg::set(variable).is_some())
 }
 
 /// Asks for a new password twice.
@@ -263,11 +144,16 @@ pub fn ask_new(without: &str) -> Result<Credential> {
     Ok(credential)
 }
 
-fn is_terminal() -> bool {
+/// Whether there is a terminal to ask at.
+pub fn is_terminal() -> bool {
     stdin().is_terminal() && stderr().is_terminal()
 }
 
-fn ask(question: &str) -> Result<Vec<u8>> {
+/// Asks for a password; what is typed is not shown.
+///
+/// # Errors
+/// Those of the terminal.
+pub fn ask(question: &str) -> Result<Vec<u8>> {
     rpassword::prompt_password(question)
         .map(String::into_bytes)
         .map_err(|error| Error::io("cannot ask for the password", "/dev/tty", error))
@@ -275,7 +161,7 @@ fn ask(question: &str) -> Result<Vec<u8>> {
 
 /// The user's own key file of a store.
 pub fn own_key_file(store: StoreId) -> Option<PathBuf> {
-    Some(place::config_dir()?.join("pinstripe/keys").join(store.to_string()))
+    Some(xdg::config_dir()?.join("pinstripe/keys").join(store.to_string()))
 }
 
 /// Writes a key file, durably; one that is there is never touched.
@@ -305,12 +191,12 @@ pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
         .and_then(|()| out.sync_all())
         .and_then(|()| File::open(parent)?.sync_all())
         // What is there now opens nothing, and would stand in the way of the next try.
-        .inspect_err(|_| take_back(Some(file)))
+        .inspect_err(|_| remove_key_file(Some(file)))
         .map_err(told("cannot write the key file"))
 }
 
 /// The advice about a new key file.
-pub fn keep_a_copy(file: &Path) -> String {
+pub fn key_file_advice(file: &Path) -> String {
     format!(
         "the key file is {}: keep a copy of it away from the members; without it nothing can be \
          read",
@@ -318,7 +204,11 @@ pub fn keep_a_copy(file: &Path) -> String {
     )
 }
 
-fn key_file(file: &Path, monitor: &Monitor) -> Result<Credential> {
+/// Reads a key file.
+///
+/// # Errors
+/// When it cannot be read or is no key file.
+pub fn key_file(file: &Path, monitor: &Monitor) -> Result<Credential> {
     Credential::of_key_file(&read_file(file, monitor)?).map_err(|error| error.at(file))
 }
 
@@ -375,7 +265,7 @@ fn password(bytes: &[u8]) -> Result<Credential> {
 }
 
 /// Removes a key file that was made for something that then failed.
-pub fn take_back(made: Option<&Path>) {
+pub fn remove_key_file(made: Option<&Path>) {
     if let Some(file) = made {
         let _ = fs::remove_file(file);
     }

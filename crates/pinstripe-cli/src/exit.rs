@@ -6,8 +6,6 @@
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::{Counter, Monitor};
 
-use crate::signals;
-
 /// All was done.
 pub const DONE: u8 = 0;
 /// It failed; nothing half done stands under a final name.
@@ -64,7 +62,7 @@ Exit codes:
   130  interrupted (143: terminated); run it again to continue
   141  the reader of standard output went away";
 
-/// The code of a run that failed.
+/// The code of a run that failed. After a signal, `signals::exit_code` has the one to report.
 pub fn of_error(kind: Kind) -> u8 {
     match kind {
         Kind::Usage => USAGE,
@@ -77,7 +75,7 @@ pub fn of_error(kind: Kind) -> u8 {
         Kind::WrongKey => WRONG_KEY,
         Kind::Busy => BUSY,
         Kind::NotEncrypted => NOT_ENCRYPTED,
-        Kind::Interrupted => signals::exit_code(),
+        Kind::Interrupted => INTERRUPTED,
         _ => FAILED,
     }
 }

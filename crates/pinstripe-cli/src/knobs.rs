@@ -13,7 +13,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::knobs::{TO_COME, VERSION};
 use toml::de::{DeTable, DeValue};
 
-use crate::args::{Cli, Common};
+use crate::args::Common;
+use crate::cli::Cli;
 use crate::config::{Config, Source};
 
 /// A file is written by a program, for a handful of options.

@@ -1,6 +1,22 @@
 //! The pinstripe command: reads the arguments, runs the verb, tells how it ended.
+//!
+//! Floors, from the top; a module uses only those below it, and verbs use each other in one direction.
+//!
+//! ```text
+//!   main                      begins, and reports how it ended
+//!   knobs                     completes the command line by measured settings
+//!   cli                       the parser's root
+//!   verbs                     one file or directory for each, and the table of them
+//!   run                       what every verb works with; its own floors stand in run/mod.rs
+//!   config                    the config file
+//!   args                      the options of every verb, and the types of options
+//!   credential   signals   rules   journal
+//!   message   event   time   table   lists   snapshot_path   users   exit   together
+//!   escape   xdg   system
+//! ```
 
 mod args;
+mod cli;
 mod config;
 mod credential;
 mod escape;
@@ -10,36 +26,32 @@ mod journal;
 mod knobs;
 mod lists;
 mod message;
-mod named;
-mod older;
-mod opening;
-mod place;
-mod progress;
-mod remembered;
 mod rules;
 mod run;
-mod screen;
 mod signals;
+mod snapshot_path;
 mod system;
 mod table;
 mod time;
 mod together;
 mod users;
 mod verbs;
+mod xdg;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
+use clap::CommandFactory;
 use pinstripe_base::error::{Error, Kind};
 
-use crate::args::Cli;
+use crate::cli::Cli;
 use crate::event::Event;
 use crate::knobs::{Completed, Refused};
 use crate::run::Run;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
-    system::keep_secrets();
+    system::forbid_dumps();
     system::raise_file_limit();
     match knobs::complete(std::env::args_os().collect()) {
         Ok(completed) => run(completed),
@@ -56,7 +68,7 @@ fn run(Completed { cli: Cli { verb, common }, added }: Completed) -> ExitCode {
         run.screen.say(&format!("options from {}: {}", escape::path(&file), options.join(" ")));
     }
     let work = || {
-        let ended = catch_unwind(AssertUnwindSafe(|| verb.run(&run)));
+        let ended = catch_unwind(AssertUnwindSafe(|| verb.run(&run, Cli::command)));
         let ended = ended.unwrap_or_else(|_| Err(Error::new(Kind::Io, "stopped by a bug")));
         run.conclude(verb.name(), ended)
     };

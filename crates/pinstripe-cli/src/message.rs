@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use pinstripe_base::error::Error;
+use pinstripe_base::units::format_count;
 
 use crate::escape;
 
@@ -61,6 +62,12 @@ fn plain_cause(cause: &std::io::Error) -> String {
         },
         None => text,
     }
+}
+
+/// `1 pack`, `2 packs`.
+pub fn counted(count: u64, name: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {name}{plural}", format_count(count))
 }
 
 #[cfg(test)]

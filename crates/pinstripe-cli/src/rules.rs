@@ -52,23 +52,23 @@ pub struct Rules {
     /// m is 30 days, y is 365 days. The newest snapshot counts, not the time of this machine.
     #[arg(long, value_name = "SPAN")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_within: Option<Span>,
+    pub keep_within: Option<TimeSpan>,
 }
 
 /// A span of time as it was written, and its seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct Span {
+pub struct TimeSpan {
     text: String,
     #[serde(skip)]
     seconds: u64,
 }
 
-impl FromStr for Span {
+impl FromStr for TimeSpan {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(Span { text: text.to_owned(), seconds: time::parse_span(text)? })
+        Ok(TimeSpan { text: text.to_owned(), seconds: time::parse_span(text)? })
     }
 }
 

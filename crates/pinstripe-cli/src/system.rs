@@ -10,7 +10,7 @@ use rustix::process::{
 
 /// Lets neither a crash nor another process of the same user copy this one's memory, where keys
 /// are: no core file, and no tracer but root. A sandbox that forbids this costs protection only.
-pub fn keep_secrets() {
+pub fn forbid_dumps() {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
@@ -25,7 +25,7 @@ pub fn raise_file_limit() {
 
 /// Lets others go first, on the processors and at the disks, where the system allows that. Threads
 /// that are started from now on inherit it.
-pub fn be_patient() {
+pub fn lower_priority() {
     const WHO_PROCESS: libc::c_int = 1;
     const CLASS_IDLE: libc::c_int = 3;
     const CLASS_SHIFT: libc::c_int = 13;

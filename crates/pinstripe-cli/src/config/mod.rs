@@ -17,9 +17,9 @@ use serde::Serialize;
 pub use self::reader::Source;
 use self::reader::{Table, nearest};
 use crate::args::Common;
-use crate::credential::KeyArgs;
-use crate::place;
-use crate::rules::{Rules, Span};
+use crate::credential::CredentialArgs;
+use crate::rules::{Rules, TimeSpan};
+use crate::xdg;
 
 /// The environment variable that names a config file.
 const VARIABLE: &str = "PINSTRIPE_CONFIG";
@@ -100,7 +100,7 @@ impl Config {
     /// # Errors
     /// When a file that was named cannot be read; when a file says what is not understood.
     pub fn load(common: &Common) -> Result<(Config, Option<PathBuf>)> {
-        let named = common.config.clone().or_else(|| place::set(VARIABLE).map(PathBuf::from));
+        let named = common.config.clone().or_else(|| xdg::set(VARIABLE).map(PathBuf::from));
         let is_named = named.is_some();
         let Some(file) = named.or_else(usual_place) else { return Ok((Config::default(), None)) };
         let bytes = match std::fs::metadata(&file).and_then(|it| match it.len() {
@@ -119,7 +119,7 @@ impl Config {
                 .at(&file)
                 .expected("UTF-8", format!("another byte at {good}"))
         })?;
-        let home = place::set("HOME").map(PathBuf::from);
+        let home = xdg::set("HOME").map(PathBuf::from);
         let config = Config::parse(&file, &text, home.as_deref())?;
         Ok((config, Some(file)))
     }
@@ -171,7 +171,7 @@ impl Config {
     }
 
     /// The key of a store of which a member lies in one of these places.
-    pub fn key_of(&self, places: &[&Path]) -> KeyArgs {
+    pub fn key_of(&self, places: &[&Path]) -> CredentialArgs {
         let is_it = |entry: &&StoreEntry| {
             entry.members.iter().any(|member| {
                 let real = std::fs::canonicalize(member);
@@ -180,7 +180,7 @@ impl Config {
             })
         };
         let entry = self.stores.values().find(is_it).cloned().unwrap_or_default();
-        KeyArgs {
+        CredentialArgs {
             password_file: entry.password_file,
             password_command: entry.password_command,
             key_file: entry.key_file,
@@ -216,7 +216,7 @@ fn advice(what: &str, name: &str, names: &[&str]) -> String {
 
 /// `$XDG_CONFIG_HOME/pinstripe/config.toml`, or the same below `~/.config`.
 fn usual_place() -> Option<PathBuf> {
-    Some(place::config_dir()?.join("pinstripe/config.toml"))
+    Some(xdg::config_dir()?.join("pinstripe/config.toml"))
 }
 
 /// A list of one as what is in it: as most people write it.
@@ -297,7 +297,7 @@ fn retention(mut table: Table<'_>) -> Result<Rules> {
     Ok(rules)
 }
 
-fn span(table: &mut Table<'_>, key: &'static str) -> Result<Option<Span>> {
+fn span(table: &mut Table<'_>, key: &'static str) -> Result<Option<TimeSpan>> {
     let Some(text) = table.string(key)? else { return Ok(None) };
     text.parse().map(Some).map_err(|what: String| table.error(key, what))
 }

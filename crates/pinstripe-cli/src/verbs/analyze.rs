@@ -16,7 +16,7 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
 use crate::event::Event;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
 use crate::table::{self, Side};
@@ -33,7 +33,7 @@ Examples:
   pinstripe analyze /home
   pinstripe analyze /srv/images --memory 1G
   pinstripe analyze . --exclude '*.tmp' --json")]
-pub struct Args {
+pub struct AnalyzeArgs {
     /// A directory or file
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     path: PathBuf,
@@ -47,7 +47,7 @@ pub struct Args {
     one_file_system: bool,
 }
 
-impl Args {
+impl AnalyzeArgs {
     /// Reads the tree and prints the table.
     ///
     /// # Errors

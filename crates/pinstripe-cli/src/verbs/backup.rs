@@ -19,21 +19,23 @@ use pinstripe_base::id::{StoreId, random};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
-use super::{counted, key, snapshots};
+use super::{key, snapshots};
 use crate::args::tag;
 use crate::config::BackupEntry;
-use crate::credential::{keep_a_copy, own_key_file, take_back, write_key_file};
+use crate::credential::{key_file_advice, own_key_file, remove_key_file, write_key_file};
 use crate::escape;
 use crate::event::Event;
 use crate::lists;
-use crate::older;
-use crate::place;
-use crate::progress::{self, Gauge};
+use crate::message::counted;
+use crate::run::place;
+use crate::run::progress::{self, Gauge};
+use crate::run::rollback;
 use crate::run::{Ending, Run};
 use crate::signals;
 use crate::system;
 use crate::table::{self, Side};
 use crate::time;
+use crate::xdg;
 
 /// Back up files and directories as a new snapshot
 ///
@@ -61,7 +63,7 @@ Examples:
   pinstripe backup --named documents
   pg_dump mydb | pinstripe backup --stdin mydb.sql --tag db
   PINSTRIPE_STORE=/mnt/a/store pinstripe backup /srv --json")]
-pub struct Args {
+pub struct BackupArgs {
     /// Files and directories to back up
     ///
     /// A missing path is reported as a loss (exit code 3), and the others are backed up.
@@ -138,7 +140,7 @@ const GAUGE: Gauge = Gauge {
     passes: 1,
 };
 
-impl Args {
+impl BackupArgs {
     /// Runs the backup.
     ///
     /// # Errors
@@ -171,13 +173,13 @@ impl Args {
         if self.dry_run {
             return survey(run, &store, &options);
         }
-        older::warn(run, &store)?;
-        let options = backup::BackupOptions { stop: signals::catch()?.as_flag().clone(), ..options };
+        rollback::warn(run, &store)?;
+        let options = backup::Options { stop: signals::catch()?, ..options };
         run.end_what_hangs();
         let ticker = run.ticker(GAUGE);
         let snapshot = backup::run(&store, options, &run.monitor)?;
         drop(ticker);
-        older::keep_made(run, &store, &snapshot);
+        rollback::keep_made(run, &store, &snapshot);
         say(run, &store, &snapshot);
         run.screen.event(&snapshots::event(&snapshot))?;
         Ok(Ending::done(snapshots::facts(&snapshot)))
@@ -191,7 +193,7 @@ impl Args {
                 .advice("--stdin is for pipes and files: pg_dump mydb | pinstripe backup ..."));
         }
         let store = self.store(run, &BackupEntry::default(), &[])?;
-        older::warn(run, &store)?;
+        rollback::warn(run, &store)?;
         let host = self.host.clone().map_or_else(system::host_name, OsString::into_vec);
         let options = backup::BackupOptions {
             tags: self.tags.clone(),
@@ -203,7 +205,7 @@ impl Args {
         let stream = backup::Stream { name, content, owner };
         let snapshot = backup::run_stream(&store, stream, &options, &run.monitor)?;
         drop(ticker);
-        older::keep_made(run, &store, &snapshot);
+        rollback::keep_made(run, &store, &snapshot);
         // How long the new file is was known only at its end.
         run.monitor.add(Counter::NewBytes, run.count(Counter::ReadBytes));
         say(run, &store, &snapshot);
@@ -231,8 +233,8 @@ impl Args {
         if self.dry_run {
             return run.open_store();
         }
-        let place = place::default_place()?;
-        if !place::is_store(&place) && run.memory().at(&place).is_none() {
+        let place = xdg::default_store()?;
+        if !place::is_store(&place) && run.known_stores().at(&place).is_none() {
             // A backup that cannot begin should not leave a store behind.
             let looked = paths.iter().map(|path| {
                 std::fs::symlink_metadata(path)
@@ -249,7 +251,7 @@ impl Args {
                  or PINSTRIPE_STORE",
             );
             if let Some(file) = key_file {
-                run.monitor.note(&keep_a_copy(&file));
+                run.monitor.note(&key_file_advice(&file));
             }
         }
         run.open(&[place])
@@ -287,7 +289,7 @@ fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
         same_disk: false,
         now_seconds: clock::now().0,
     })
-    .inspect_err(|_| take_back(made.as_deref()))?;
+    .inspect_err(|_| remove_key_file(made.as_deref()))?;
     Ok(made)
 }
 

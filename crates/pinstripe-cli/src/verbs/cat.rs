@@ -9,12 +9,12 @@ use pinstripe::ops::{cat, join};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 
-use super::refuse_option;
-use crate::args::{Size, Span, range, size};
+use crate::args::refuse_option;
+use crate::args::{ByteRange, Size, range, size};
 use crate::event::Event;
-use crate::named;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
+use crate::snapshot_path;
 use crate::system;
 
 /// Write the content of files of a snapshot, or a part of a split source, to standard output
@@ -32,14 +32,14 @@ Examples:
   pinstripe cat 1a2b3c4d:/var/log/syslog latest:/var/log/syslog | less
   pinstripe cat latest:/images/disk.img --offset 1G --length 512 | xxd
   pinstripe cat /mnt/?/disk.img.split-* --range 1G..1025M | xxd")]
-pub struct Args {
+pub struct CatArgs {
     /// 'latest' or the beginning of an id, and the path of a file in it; or outputs of a split
     #[arg(value_name = "SNAPSHOT:PATH|OUT", required = true)]
     files: Vec<OsString>,
 
     /// Only these bytes of the split source, the end excluded, as in 1G..2G or 4096..
     #[arg(long, value_name = "A..B", value_parser = range, conflicts_with_all = ["offset", "length"])]
-    range: Option<Span>,
+    range: Option<ByteRange>,
 
     /// Start each file at this byte, as in 512 or 1G
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(0))]
@@ -50,7 +50,7 @@ pub struct Args {
     length: Option<Size>,
 }
 
-impl Args {
+impl CatArgs {
     /// Writes the files.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Args {
         let instead = "standard output carries the content: leave out --json";
         refuse_option(run.common.json, "--json", instead)?;
         let parse = |what: &OsString| {
-            let (snapshot, path) = named::parse(what)?;
+            let (snapshot, path) = snapshot_path::parse(what)?;
             if path.is_empty() {
                 return Err(Error::new(Kind::Usage, "no file is named")
                     .at(what)
@@ -87,9 +87,9 @@ impl Args {
     }
 }
 
-impl Args {
+impl CatArgs {
     /// Writes a part of what was split.
-    fn split(&self, run: &Run, range: Span) -> Result<Ending> {
+    fn split(&self, run: &Run, range: ByteRange) -> Result<Ending> {
         let outputs: Vec<PathBuf> = self.files.iter().map(PathBuf::from).collect();
         let reader = join::open(&outputs, &run.common.fault_plan(), &run.monitor)?;
         let options = join::JoinOptions {

@@ -8,12 +8,12 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
-use super::counted;
 use crate::event::Event;
-use crate::place;
-use crate::progress::Gauge;
+use crate::message::counted;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::time;
+use crate::xdg;
 
 /// Rebuild the catalog of all snapshots, or show its status
 ///
@@ -26,16 +26,16 @@ Examples:
   pinstripe catalog status
   pinstripe catalog rebuild
   pinstripe catalog rebuild --catalog /var/cache/names.sqlite")]
-pub struct Args {
+pub struct CatalogArgs {
     #[command(subcommand)]
-    what: What,
+    what: CatalogVerb,
 
     #[command(flatten)]
-    place: Place,
+    place: CatalogFile,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum CatalogVerb {
     /// Discard the catalog and rebuild it from the snapshots
     Rebuild,
     /// Show where it is, what it holds, and whether it is up to date
@@ -44,7 +44,7 @@ enum What {
 
 /// Where the catalog is.
 #[derive(clap::Args)]
-pub struct Place {
+pub struct CatalogFile {
     /// The catalog's file
     ///
     /// Default: $XDG_CACHE_HOME/pinstripe/STORE/catalog.sqlite, or the same below ~/.cache; STORE
@@ -53,7 +53,7 @@ pub struct Place {
     catalog: Option<PathBuf>,
 }
 
-impl Place {
+impl CatalogFile {
     /// The catalog of a store.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Place {
     pub fn of(&self, store: &Store) -> Result<PathBuf> {
         match &self.catalog {
             Some(named) => Ok(named.clone()),
-            None => place::catalog(store.config.store),
+            None => xdg::catalog(store.config.store),
         }
     }
 }
@@ -73,7 +73,7 @@ pub const GAUGE: Gauge = Gauge {
     passes: 1,
 };
 
-impl Args {
+impl CatalogArgs {
     /// Does it.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Args {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
         let place = self.place.of(&store)?;
-        if matches!(self.what, What::Rebuild) {
+        if matches!(self.what, CatalogVerb::Rebuild) {
             let ticker = run.ticker(GAUGE);
             catalog::rebuild(&store, &place, &run.monitor)?;
             drop(ticker);
@@ -97,8 +97,8 @@ impl Args {
             counted(size.versions, "version"),
             pinstripe_base::units::counted(size.directories, "directory", "directories"),
         ));
-        if matches!(self.what, What::Rebuild) {
-            run.screen.say(&format!("rebuilt in {}", time::span(run.elapsed())));
+        if matches!(self.what, CatalogVerb::Rebuild) {
+            run.screen.say(&format!("made in {}", time::span(run.elapsed())));
         } else {
             run.screen.say(&truth(status.missing, status.gone));
         }

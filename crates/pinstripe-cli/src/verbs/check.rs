@@ -7,11 +7,11 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
-use super::counted;
 use crate::event::Event;
 use crate::exit;
-use crate::older;
-use crate::progress::Gauge;
+use crate::message::counted;
+use crate::run::progress::Gauge;
+use crate::run::rollback;
 use crate::run::{Ending, Run};
 use crate::time;
 
@@ -25,7 +25,7 @@ use crate::time;
 Examples:
   pinstripe check
   pinstripe check --read-data --store /mnt/a/store")]
-pub struct Args {
+pub struct CheckArgs {
     /// Read every byte on every member and decode every record
     #[arg(long)]
     read_data: bool,
@@ -46,7 +46,7 @@ const GAUGE: Gauge = Gauge {
     passes: 1,
 };
 
-impl Args {
+impl CheckArgs {
     /// Runs the check.
     ///
     /// # Errors
@@ -72,9 +72,9 @@ impl Args {
     /// Holds the store against what this host has seen of it.
     fn compare(&self, run: &Run, store: &Store) -> Result<()> {
         if self.accept_older {
-            older::accept(run, store)?;
+            rollback::accept(run, store)?;
         }
-        let found = older::find(run, store)?;
+        let found = rollback::find(run, store)?;
         let place = ExtentName::Label.path();
         found.older.into_iter().for_each(|error| run.monitor.loss(&place, error));
         if let Some(error) = found.unclear {

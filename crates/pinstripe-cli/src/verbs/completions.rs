@@ -1,11 +1,10 @@
 //! `pinstripe completions`: what a shell needs to complete our command line.
 
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::Shell;
 use pinstripe_base::error::Result;
 
-use super::refuse_option;
-use crate::args::Cli;
+use crate::args::refuse_option;
 use crate::run::{Ending, Run};
 
 /// Print completions for a shell
@@ -15,21 +14,21 @@ Examples:
   pinstripe completions bash > ~/.local/share/bash-completion/completions/pinstripe
   pinstripe completions zsh > ~/.zfunc/_pinstripe
   pinstripe completions fish > ~/.config/fish/completions/pinstripe.fish")]
-pub struct Args {
+pub struct CompletionsArgs {
     /// The shell
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 
-impl Args {
+impl CompletionsArgs {
     /// Prints the script.
     ///
     /// # Errors
     /// When standard output takes no more.
-    pub fn run(&self, run: &Run) -> Result<Ending> {
+    pub fn run(&self, run: &Run, mut command: Command) -> Result<Ending> {
         refuse_option(run.common.json, "--json", "a script is printed as it is")?;
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "pinstripe", &mut script);
+        clap_complete::generate(self.shell, &mut command, "pinstripe", &mut script);
         let script = String::from_utf8_lossy(&script);
         run.screen.row(script.trim_end())?;
         Ok(Ending::default())

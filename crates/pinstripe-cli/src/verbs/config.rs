@@ -2,10 +2,10 @@
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::counted;
 use crate::config::Config;
 use crate::escape;
 use crate::event::Event;
+use crate::message::counted;
 use crate::run::{Ending, Run};
 
 /// Check the config file, or show how it is understood
@@ -17,21 +17,21 @@ Examples:
   pinstripe config check
   pinstripe config show
   pinstripe config check --config ./new.toml && mv new.toml ~/.config/pinstripe/config.toml")]
-pub struct Args {
+pub struct ConfigArgs {
     /// What to do
     #[arg(value_enum, value_name = "ACT")]
-    act: Act,
+    act: ConfigVerb,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Act {
+enum ConfigVerb {
     /// Check whether the whole file is understood
     Check,
     /// Print the config as it is understood
     Show,
 }
 
-impl Args {
+impl ConfigArgs {
     /// Reads the file and tells.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Args {
             ));
         };
         run.screen.event(&Event::new("config").with_path("file", &file).with_fields(&config))?;
-        if self.act == Act::Show {
+        if self.act == ConfigVerb::Show {
             let text = toml::to_string(&config).map_err(|error| {
                 Error::new(Kind::Unsupported, format!("the config cannot be shown: {error}"))
             })?;

@@ -6,10 +6,11 @@ use pinstripe::ops::diff::{self, Sort, Totals};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
 
-use super::{counted, ls};
+use super::ls;
 use crate::escape;
 use crate::event::Event;
-use crate::progress::Gauge;
+use crate::message::counted;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 
 /// Show what differs between two snapshots
@@ -22,7 +23,7 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe diff 1a2b3c4d latest
   pinstripe diff 1a2b3c4d 5e6f7a8b --json | jq -r 'select(.event == \"difference\") | .path'")]
-pub struct Args {
+pub struct DiffArgs {
     /// The first snapshot: 'latest', or the beginning of its id
     #[arg(value_name = "A")]
     old: String,
@@ -38,7 +39,7 @@ const GAUGE: Gauge = Gauge {
     passes: 1,
 };
 
-impl Args {
+impl DiffArgs {
     /// Prints the differences.
     ///
     /// # Errors

@@ -11,9 +11,10 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
 use super::cat::GAUGE;
-use super::{refuse_option, snapshots};
-use crate::named;
+use super::snapshots;
+use crate::args::refuse_option;
 use crate::run::{Ending, Run};
+use crate::snapshot_path;
 use crate::time;
 
 /// Write a snapshot, or a part of it, to standard output as a tar archive
@@ -28,7 +29,7 @@ Examples:
   pinstripe dump latest > everything.tar
   pinstripe dump latest:/home/me | zstd > me.tar.zst
   pinstripe dump 1a2b3c4d:/srv | ssh other tar -xpf - -C /srv")]
-pub struct Args {
+pub struct DumpArgs {
     /// 'latest' or the beginning of an id, and what to write of it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
@@ -48,7 +49,7 @@ enum Format {
     Tar,
 }
 
-impl Args {
+impl DumpArgs {
     /// Writes the archive.
     ///
     /// # Errors
@@ -61,7 +62,7 @@ impl Args {
             return Err(error.advice("send it into a file or another program: > FILE, | PROGRAM"));
         }
         let Format::Tar = self.format;
-        let (snapshot, path) = named::parse(&self.what)?;
+        let (snapshot, path) = snapshot_path::parse(&self.what)?;
         let store = run.open_store()?;
         run.warn_of_absent(&store);
         let options = dump::DumpOptions {

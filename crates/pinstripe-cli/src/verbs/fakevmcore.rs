@@ -31,7 +31,7 @@ Examples:
   pinstripe fakevmcore /mnt/fake --size 100G --block-size 4K --zero 40% --entropy 0.5 --seed 7
   head -c 1G /mnt/fake/vmcore | sha256sum
   fusermount3 -u /mnt/fake")]
-pub struct Args {
+pub struct FakevmcoreArgs {
     /// An empty directory; the file appears in it while this runs
     #[arg(value_name = "MOUNTPOINT", value_hint = clap::ValueHint::DirPath)]
     mountpoint: PathBuf,
@@ -67,7 +67,7 @@ fn share(text: &str) -> Result<Millionths, String> {
     text.parse().map_err(one_line)
 }
 
-impl Args {
+impl FakevmcoreArgs {
     /// Shows the file until it is over.
     ///
     /// # Errors

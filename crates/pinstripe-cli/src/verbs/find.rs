@@ -11,7 +11,7 @@ use pinstripe::store::Store;
 use pinstripe::walk::Glob;
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::catalog::{GAUGE, Place};
+use super::catalog::{CatalogFile, GAUGE};
 use super::ls;
 use crate::args::{self, Size};
 use crate::escape;
@@ -38,7 +38,7 @@ Examples:
   pinstripe find '/etc/**' --snapshot latest --type symlink
   pinstripe find '*.iso' --min-size 1G --host nas
   pinstripe find '*.odt' --newer 2024-05-01 --json | jq -r .path")]
-pub struct Args {
+pub struct FindArgs {
     /// Pattern to look for
     #[arg(value_name = "PATTERN")]
     pattern: OsString,
@@ -72,7 +72,7 @@ pub struct Args {
     older: Option<i64>,
 
     #[command(flatten)]
-    place: Place,
+    place: CatalogFile,
 }
 
 /// The types of entries, as `ls --json` names them.
@@ -94,7 +94,7 @@ enum Type {
     BlockDevice,
 }
 
-impl Args {
+impl FindArgs {
     /// Looks.
     ///
     /// # Errors

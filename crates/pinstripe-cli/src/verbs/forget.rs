@@ -9,11 +9,12 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::units::format_count;
 
-use super::{counted, snapshots};
+use super::snapshots;
 use crate::escape;
 use crate::event::Event;
-use crate::older;
+use crate::message::counted;
 use crate::rules::Rules;
+use crate::run::rollback;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
@@ -35,7 +36,7 @@ Examples:
   pinstripe forget --keep-last 3 --keep-daily 14 --keep-monthly 12 --dry-run
   pinstripe forget --keep-within 30d --keep-tag release --host web1
   pinstripe forget 3f2a9c10")]
-pub struct Args {
+pub struct ForgetArgs {
     /// Snapshots to forget, by the beginning of their ids
     #[arg(value_name = "SNAPSHOT", conflicts_with_all = ["keep_last", "keep_hourly", "keep_daily",
           "keep_weekly", "keep_monthly", "keep_yearly", "keep_tag", "keep_within", "host"])]
@@ -57,7 +58,7 @@ pub struct Args {
     allow_empty: bool,
 }
 
-impl Args {
+impl ForgetArgs {
     /// Judges, shows and marks.
     ///
     /// # Errors
@@ -65,11 +66,11 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        older::warn(run, &store)?;
+        rollback::warn(run, &store)?;
         if let Some(id) = self.damaged(run, &store)? {
             if !self.dry_run {
                 forget::forget_damaged(&store, id)?;
-                older::look_again(run, &store);
+                rollback::look_again(run, &store);
             }
             run.screen.say(&format!("forgot snapshot {}, which cannot be read", id.short()));
             return Ok(Ending::done(Event::default().with("forgotten", 1).with("kept", 0)));
@@ -90,7 +91,7 @@ impl Args {
             ForgetOptions { choice, dry_run: self.dry_run, allow_empty: self.allow_empty };
         let verdicts = forget::run(&store, &options, &run.monitor)?;
         if !self.dry_run {
-            older::look_again(run, &store);
+            rollback::look_again(run, &store);
         }
         show(run, &verdicts)?;
         let goes = verdicts.iter().filter(|verdict| !verdict.stays()).count();

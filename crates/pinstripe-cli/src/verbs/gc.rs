@@ -7,10 +7,10 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
-use super::counted;
 use crate::event::Event;
-use crate::older;
-use crate::progress::Gauge;
+use crate::message::counted;
+use crate::run::progress::Gauge;
+use crate::run::rollback;
 use crate::run::{Ending, Run};
 use crate::system;
 
@@ -30,7 +30,7 @@ Examples:
   pinstripe gc --dry-run
   pinstripe gc --max-waste 0%
   pinstripe gc --fence 3f2a9c10")]
-pub struct Args {
+pub struct GcArgs {
     /// Share of the remaining data that may be unneeded; 0% rewrites every pack with any waste,
     /// 100% none
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
@@ -61,7 +61,7 @@ fn share(text: &str) -> Result<f64, String> {
 const GAUGE: Gauge =
     Gauge { label: "moving", done_bytes: |monitor| monitor.get(Counter::RepackedBytes), passes: 1 };
 
-impl Args {
+impl GcArgs {
     /// Deletes, or ends a session.
     ///
     /// # Errors
@@ -69,15 +69,15 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        older::warn(run, &store)?;
+        rollback::warn(run, &store)?;
         if let Some(name) = &self.fence {
             let session = gc::fence(&store, name)?;
             let (id, work) = (session.id.short(), session.work.name());
             run.screen.say(&format!("ended session {id}; its {work} can no longer finish"));
             return Ok(Ending::done(Event::default().with("ended_sessions", 1)));
         }
-        system::be_patient();
-        let options = GcOptions {
+        system::lower_priority();
+        let options = Options {
             max_waste: self.max_waste,
             dry_run: self.dry_run,
             wait: Duration::from_secs(self.wait),

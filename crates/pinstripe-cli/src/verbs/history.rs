@@ -7,7 +7,7 @@ use pinstripe::catalog::Version;
 use pinstripe::ops::history;
 use pinstripe_base::error::Result;
 
-use super::catalog::{GAUGE, Place};
+use super::catalog::{CatalogFile, GAUGE};
 use super::find::{facts, held_by, holders};
 use crate::escape;
 use crate::event::Event;
@@ -26,16 +26,16 @@ use crate::time;
 Examples:
   pinstripe history /etc/passwd
   pinstripe history /home/me/thesis.odt --json | jq .snapshots")]
-pub struct Args {
+pub struct HistoryArgs {
     /// The path, from the root
     #[arg(value_name = "PATH")]
     path: OsString,
 
     #[command(flatten)]
-    place: Place,
+    place: CatalogFile,
 }
 
-impl Args {
+impl HistoryArgs {
     /// Prints the versions.
     ///
     /// # Errors

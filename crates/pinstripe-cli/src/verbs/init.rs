@@ -12,12 +12,13 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::units::format_size;
 
-use super::{key, refuse_option};
+use super::key;
+use crate::args::refuse_option;
 use crate::args::{Size, one_line, size};
-use crate::credential::{ask_new, keep_a_copy, take_back};
+use crate::credential::{ask_new, key_file_advice, remove_key_file};
 use crate::escape;
 use crate::event::Event;
-use crate::opening;
+use crate::run::opening;
 use crate::run::{Ending, Run};
 
 /// Create a store over one or more member directories
@@ -31,7 +32,7 @@ Examples:
   pinstripe init --member /mnt/usb/store --key-file ~/usb.key
   pinstripe init --member /mnt/public/store --encryption none
   pinstripe init --member d0 --member d1 --member d2 --parity 1 --same-disk --codec zstd:9")]
-pub struct Args {
+pub struct InitArgs {
     /// A directory that becomes a member; once for each member
     #[arg(long = "member", value_name = "DIR", required = true, value_hint = ValueHint::DirPath)]
     members: Vec<PathBuf>,
@@ -98,7 +99,7 @@ pub struct Args {
     same_disk: bool,
 }
 
-impl Args {
+impl InitArgs {
     /// Makes the store.
     ///
     /// # Errors
@@ -125,11 +126,11 @@ impl Args {
             same_disk: self.same_disk,
             now_seconds: clock::now().0,
         })
-        .inspect_err(|_| take_back(made.as_deref()))?;
+        .inspect_err(|_| remove_key_file(made.as_deref()))?;
         self.say(run, &config);
         opening::made(run, &self.members);
         if let Some(file) = &made {
-            run.screen.say(&keep_a_copy(file));
+            run.screen.say(&key_file_advice(file));
         }
         for (number, place) in self.members.iter().enumerate() {
             let event = Event::new("member").with("member", number).with_path("place", place);

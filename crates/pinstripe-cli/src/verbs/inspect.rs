@@ -8,9 +8,10 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::hex;
 use pinstripe_base::units::{format_count, format_size};
 
-use super::refuse_option;
 use super::split::{codec_name, codec_rows};
+use crate::args::refuse_option;
 use crate::event::Event;
+use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
@@ -23,13 +24,13 @@ use crate::time;
 Examples:
   pinstripe inspect /mnt/a/disk.img.split-0
   pinstripe inspect /mnt/a/disk.img.split-0 --json")]
-pub struct Args {
+pub struct InspectArgs {
     /// An output
     #[arg(value_name = "OUT", required = true, value_hint = clap::ValueHint::FilePath)]
     outputs: Vec<PathBuf>,
 }
 
-impl Args {
+impl InspectArgs {
     /// Shows each.
     ///
     /// # Errors
@@ -105,10 +106,7 @@ fn described(
         ("split", head.split.to_string()),
         ("output", format!("{} of {}", head.output, head.outputs)),
         ("layout", head.layout.name().to_owned()),
-        (
-            "may be lost",
-            format!("{} of {}", head.parity, super::counted(head.outputs.into(), "output")),
-        ),
+        ("may be lost", format!("{} of {}", head.parity, counted(head.outputs.into(), "output"))),
         ("block", format_size(head.block_bytes.into())),
         ("codec asked for", head.codec.clone()),
         ("source", head.source.clone()),

@@ -15,10 +15,10 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 
-use super::refuse_option;
+use crate::args::refuse_option;
 use crate::args::{parsed, range};
 use crate::event::Event;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
 use crate::time;
@@ -35,7 +35,7 @@ Examples:
   pinstripe join /mnt/a/pool /mnt/b/pool | zfs receive pool/back
   pinstripe join a b c d -o part --range 10G..11G
   pinstripe join a b d -o rescued.img --best-effort     # c is lost, and there is no parity")]
-pub struct Args {
+pub struct JoinArgs {
     /// Outputs of one split
     #[arg(value_name = "OUT", required = true, value_hint = clap::ValueHint::FilePath)]
     outputs: Vec<PathBuf>,
@@ -46,7 +46,7 @@ pub struct Args {
 
     /// Only these bytes of the source, the end excluded, as in 1G..2G, 4096.. or ..1M
     #[arg(long, value_name = "A..B", value_parser = range)]
-    range: Option<crate::args::Span>,
+    range: Option<crate::args::ByteRange>,
 
     /// Write zeros for lost bytes, report them, and continue
     #[arg(long)]
@@ -61,7 +61,7 @@ pub struct Args {
     policy: Policy,
 }
 
-impl Args {
+impl JoinArgs {
     /// Joins.
     ///
     /// # Errors

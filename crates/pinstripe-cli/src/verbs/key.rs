@@ -10,11 +10,11 @@ use pinstripe_base::clock;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::KIB;
 
-use super::counted;
 use crate::args::{Size, size};
-use crate::credential::{KeyArgs, ask_new, keep_a_copy, take_back};
+use crate::credential::{CredentialArgs, ask_new, key_file_advice, remove_key_file};
 use crate::escape;
 use crate::event::Event;
+use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
@@ -30,17 +30,17 @@ Examples:
   pinstripe key add --new-key-file /root/store.key
   pinstripe key remove laptop
   pinstripe key rotate --new-password-file /root/new-password")]
-pub struct Args {
+pub struct KeyArgs {
     #[command(subcommand)]
-    act: Act,
+    act: KeyVerb,
 }
 
 #[derive(clap::Subcommand)]
-enum Act {
+enum KeyVerb {
     /// List the key slots; this needs no key
     List,
     /// Add a password or a key file that opens the store
-    Add(New),
+    Add(NewKeyArgs),
     /// Remove a key slot
     ///
     /// Whoever had its password may have kept what it opens: to shut them out of later backups,
@@ -52,16 +52,16 @@ enum Act {
     },
     /// Give the store new keys, opened by one password or key file alone
     ///
-    /// Stored data stays as it is and can still be read; new data is sealed with the new keys. All
-    /// other slots are removed: add them again. Without a new password or key file, the present one
-    /// continues to open the store.
-    Rotate(New),
+    /// What is stored stays as it is and can still be read; what is stored from now on is sealed
+    /// with the new keys. All other slots go: add them again. Without a new password or key file,
+    /// the one that opens the store now goes on to open it.
+    Rotate(NewKeyArgs),
 }
 
 /// What a new slot is to be.
 #[derive(clap::Args)]
 #[group(skip)]
-struct New {
+struct NewKeyArgs {
     /// Read the new password from this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
           conflicts_with_all = ["new_password_command", "new_key_file"])]
@@ -129,15 +129,15 @@ const HEAD: [(&str, Side); 5] = [
     ("label", Side::Left),
 ];
 
-impl Args {
+impl KeyArgs {
     /// Does it.
     ///
     /// # Errors
     /// Those of [`key`], and of opening the store.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         match &self.act {
-            Act::List => list(run),
-            Act::Add(new) => {
+            KeyVerb::List => list(run),
+            KeyVerb::Add(new) => {
                 let store = run.open_store()?;
                 store.keys()?;
                 let made = new.key().make_key_file()?;
@@ -146,15 +146,16 @@ impl Args {
                     None => ask_new(NEW_WAYS)?,
                 };
                 let slot = new_slot(credential, new.label.as_deref(), new.kdf_memory)?;
-                let added = key::add(&store, &slot).inspect_err(|_| take_back(made.as_deref()))?;
+                let added =
+                    key::add(&store, &slot).inspect_err(|_| remove_key_file(made.as_deref()))?;
                 run.screen.say(&format!("added key slot {}: {}", &added.slot[..8], added.way));
                 if let Some(file) = made {
-                    run.screen.say(&keep_a_copy(&file));
+                    run.screen.say(&key_file_advice(&file));
                 }
                 run.screen.event(&event(&added))?;
                 Ok(Ending::done(Event::default().with("slot", added.slot)))
             }
-            Act::Remove { slot } => {
+            KeyVerb::Remove { slot } => {
                 let store = run.open_store()?;
                 let (removed, sound) = key::remove(&store, slot)?;
                 run.screen.say(&format!("removed key slot {}", &removed[..8]));
@@ -165,7 +166,7 @@ impl Args {
                 }
                 Ok(Ending::done(Event::default().with("slot", removed)))
             }
-            Act::Rotate(new) => rotate(run, new),
+            KeyVerb::Rotate(new) => rotate(run, new),
         }
     }
 }
@@ -186,7 +187,7 @@ fn list(run: &Run) -> Result<Ending> {
     Ok(Ending::done(Event::default().with("slots", slots.len())))
 }
 
-fn rotate(run: &Run, new: &New) -> Result<Ending> {
+fn rotate(run: &Run, new: &NewKeyArgs) -> Result<Ending> {
     let (mut store, used) = run.open_with_credential()?;
     // A new key file stays whatever happens: it may be what opens the store now.
     let made = new.key().make_key_file()?;
@@ -203,15 +204,15 @@ fn rotate(run: &Run, new: &New) -> Result<Ending> {
         counted(gone as u64, "earlier slot")
     ));
     if let Some(file) = made {
-        run.screen.say(&keep_a_copy(&file));
+        run.screen.say(&key_file_advice(&file));
     }
     run.screen.event(&event(&slot))?;
     Ok(Ending::done(Event::default().with("slot", slot.slot).with("removed_slots", gone)))
 }
 
-impl New {
-    fn key(&self) -> KeyArgs {
-        KeyArgs {
+impl NewKeyArgs {
+    fn key(&self) -> CredentialArgs {
+        CredentialArgs {
             password_file: self.new_password_file.clone(),
             password_command: self.new_password_command.clone(),
             key_file: self.new_key_file.clone(),

@@ -10,8 +10,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::escape;
 use crate::event::Event;
-use crate::named;
 use crate::run::{Ending, Run};
+use crate::snapshot_path;
 use crate::time;
 
 /// List the entries of a snapshot
@@ -25,7 +25,7 @@ Examples:
   pinstripe ls latest
   pinstripe ls 1a2b3c4d:/home/me/Documents
   pinstripe ls latest --json | jq -r 'select(.event == \"entry\") | .path'")]
-pub struct Args {
+pub struct LsArgs {
     /// The snapshot: 'latest', or the beginning of its id (4 letters or more)
     ///
     /// With ':' and a path behind it, only what is at and below that path.
@@ -37,13 +37,13 @@ pub struct Args {
     path: Option<OsString>,
 }
 
-impl Args {
+impl LsArgs {
     /// Prints the entries.
     ///
     /// # Errors
     /// Those of [`ls::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let (snapshot, path) = named::parse(&self.snapshot)?;
+        let (snapshot, path) = snapshot_path::parse(&self.snapshot)?;
         if !path.is_empty() && self.path.is_some() {
             let error = Error::new(Kind::Usage, "two paths are named, one of them after ':'");
             return Err(error.advice("name only one path"));

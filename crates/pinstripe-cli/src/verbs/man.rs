@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{CommandFactory, ValueHint};
+use clap::{Command, ValueHint};
 use clap_mangen::Man;
 use pinstripe_base::error::{Error, Result};
 
-use super::refuse_option;
-use crate::args::Cli;
+use crate::args::refuse_option;
 use crate::escape;
 use crate::run::{Ending, Run};
 
@@ -17,29 +16,29 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe man | man -l -
   pinstripe man --out ~/.local/share/man/man1")]
-pub struct Args {
+pub struct ManArgs {
     /// Write pinstripe.1 and a page for each verb here
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     out: Option<PathBuf>,
 }
 
-impl Args {
+impl ManArgs {
     /// Prints or writes the pages.
     ///
     /// # Errors
     /// When the directory or standard output takes no more.
-    pub fn run(&self, run: &Run) -> Result<Ending> {
+    pub fn run(&self, run: &Run, command: Command) -> Result<Ending> {
         refuse_option(run.common.json, "--json", "a manual page is printed as it is")?;
         match &self.out {
             Some(out) => {
                 let failed = |error| Error::io("cannot write the manual pages", out, error);
                 std::fs::create_dir_all(out).map_err(failed)?;
-                clap_mangen::generate_to(Cli::command(), out).map_err(failed)?;
+                clap_mangen::generate_to(command, out).map_err(failed)?;
                 run.screen.say(&format!("wrote the manual pages to {}", escape::path(out)));
             }
             None => {
                 let mut page = Vec::new();
-                let rendered = Man::new(Cli::command()).render(&mut page);
+                let rendered = Man::new(command).render(&mut page);
                 rendered
                     .map_err(|error| Error::io("cannot create the page", "pinstripe.1", error))?;
                 run.screen.row(String::from_utf8_lossy(&page).trim_end())?;

@@ -8,14 +8,14 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
-use super::counted;
 use crate::args::{Time, duration};
-use crate::credential;
 use crate::escape;
 use crate::event::Event;
-use crate::opening;
-use crate::progress::Gauge;
-use crate::remembered::Proof;
+use crate::message::counted;
+use crate::run::known_stores::Proof;
+use crate::run::opening;
+use crate::run::progress::Gauge;
+use crate::run::unlock::unlock_half;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
@@ -32,9 +32,9 @@ Examples:
   pinstripe member replace 2 --to /mnt/new/store
   pinstripe member merge /mnt/old/store
   pinstripe member rebalance --dry-run")]
-pub struct Args {
+pub struct MemberArgs {
     #[command(subcommand)]
-    act: Act,
+    act: MemberVerb,
 
     /// Wait for another process that changes members, moves data or repairs, without limit or at
     /// most this long, as in 10m
@@ -44,7 +44,7 @@ pub struct Args {
 }
 
 #[derive(clap::Subcommand)]
-enum Act {
+enum MemberVerb {
     /// Make a directory, missing or empty, a member
     ///
     /// New packs use it at once; stored data stays where it is, until 'member rebalance'. A member
@@ -109,18 +109,18 @@ enum Act {
 const GAUGE: Gauge =
     Gauge { label: "moving", done_bytes: |monitor| monitor.get(Counter::MovedBytes), passes: 1 };
 
-impl Args {
+impl MemberArgs {
     /// Does it.
     ///
     /// # Errors
     /// Those of [`member`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         run.wait_for(self.wait, || match &self.act {
-            Act::Add { place, same_disk } => add(run, place, *same_disk),
-            Act::Remove { member } => remove(run, *member),
-            Act::Replace { member, to, same_disk } => replace(run, *member, to, *same_disk),
-            Act::Merge { place, dry_run } => merge(run, place, *dry_run),
-            Act::Rebalance { dry_run } => rebalance(run, *dry_run),
+            MemberVerb::Add { place, same_disk } => add(run, place, *same_disk),
+            MemberVerb::Remove { member } => remove(run, *member),
+            MemberVerb::Replace { member, to, same_disk } => replace(run, *member, to, *same_disk),
+            MemberVerb::Merge { place, dry_run } => merge(run, place, *dry_run),
+            MemberVerb::Rebalance { dry_run } => rebalance(run, *dry_run),
         })
     }
 }
@@ -183,7 +183,7 @@ const MERGE_GAUGE: Gauge = Gauge {
 fn merge(run: &Run, place: &Path, dry_run: bool) -> Result<Ending> {
     let (store, credential) = run.open_with_credential()?;
     let mut other = opening::open_half(run, place)?;
-    credential::unlock_half(run, &mut other, credential.as_ref())?;
+    unlock_half(run, &mut other, credential.as_ref())?;
     let ticker = run.ticker(MERGE_GAUGE);
     let merged = member::merge(&store, &other, dry_run, &run.limits(&store), &run.monitor)?;
     drop(ticker);

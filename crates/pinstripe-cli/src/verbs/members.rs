@@ -18,7 +18,7 @@ use crate::table::{self, Side};
 Examples:
   pinstripe members
   pinstripe members --store /mnt/b/store --json")]
-pub struct Args {}
+pub struct MembersArgs {}
 
 const HEAD: [(&str, Side); 6] = [
     ("member", Side::Right),
@@ -29,7 +29,7 @@ const HEAD: [(&str, Side); 6] = [
     ("place", Side::Left),
 ];
 
-impl Args {
+impl MembersArgs {
     /// Prints the list.
     ///
     /// # Errors

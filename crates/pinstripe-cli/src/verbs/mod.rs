@@ -34,46 +34,46 @@ mod undelete;
 mod upgrade;
 mod verify;
 
-use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::error::Result;
 
 use crate::run::{Ending, Run};
 
 /// What to do.
 #[derive(clap::Subcommand)]
 pub enum Verb {
-    Init(init::Args),
-    Backup(backup::Args),
-    Snapshots(snapshots::Args),
-    Ls(ls::Args),
-    Cat(cat::Args),
-    Dump(dump::Args),
-    Find(find::Args),
-    History(history::Args),
-    Diff(diff::Args),
-    Catalog(catalog::Args),
-    Restore(restore::Args),
-    Forget(forget::Args),
-    Undelete(undelete::Args),
-    Gc(gc::Args),
-    Stats(stats::Args),
-    Analyze(analyze::Args),
-    Check(check::Args),
-    Members(members::Args),
-    Member(member::Args),
-    Repair(repair::Args),
-    Upgrade(upgrade::Args),
-    Config(config::Args),
-    Scrub(scrub::Args),
-    Key(key::Args),
-    Split(split::Args),
-    Join(join::Args),
-    Verify(verify::Args),
-    Inspect(inspect::Args),
-    Array(array::Args),
-    Fakevmcore(fakevmcore::Args),
+    Init(init::InitArgs),
+    Backup(backup::BackupArgs),
+    Snapshots(snapshots::SnapshotsArgs),
+    Ls(ls::LsArgs),
+    Cat(cat::CatArgs),
+    Dump(dump::DumpArgs),
+    Find(find::FindArgs),
+    History(history::HistoryArgs),
+    Diff(diff::DiffArgs),
+    Catalog(catalog::CatalogArgs),
+    Restore(restore::RestoreArgs),
+    Forget(forget::ForgetArgs),
+    Undelete(undelete::UndeleteArgs),
+    Gc(gc::GcArgs),
+    Stats(stats::StatsArgs),
+    Analyze(analyze::AnalyzeArgs),
+    Check(check::CheckArgs),
+    Members(members::MembersArgs),
+    Member(member::MemberArgs),
+    Repair(repair::RepairArgs),
+    Upgrade(upgrade::UpgradeArgs),
+    Config(config::ConfigArgs),
+    Scrub(scrub::ScrubArgs),
+    Key(key::KeyArgs),
+    Split(split::SplitArgs),
+    Join(join::JoinArgs),
+    Verify(verify::VerifyArgs),
+    Inspect(inspect::InspectArgs),
+    Array(array::ArrayArgs),
+    Fakevmcore(fakevmcore::FakevmcoreArgs),
     Lab(lab::Args),
-    Completions(completions::Args),
-    Man(man::Args),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 impl Verb {
@@ -116,11 +116,11 @@ impl Verb {
         }
     }
 
-    /// Does it.
+    /// Runs the verb. `command` describes the whole command line, for verbs that print it.
     ///
     /// # Errors
     /// Those of the verb.
-    pub fn run(&self, run: &Run) -> Result<Ending> {
+    pub fn run(&self, run: &Run, command: fn() -> clap::Command) -> Result<Ending> {
         match self {
             Verb::Init(args) => args.run(run),
             Verb::Backup(args) => args.run(run),
@@ -153,21 +153,8 @@ impl Verb {
             Verb::Array(args) => args.run(run),
             Verb::Fakevmcore(args) => args.run(run),
             Verb::Lab(args) => args.run(run),
-            Verb::Completions(args) => args.run(run),
-            Verb::Man(args) => args.run(run),
+            Verb::Completions(args) => args.run(run, command()),
+            Verb::Man(args) => args.run(run, command()),
         }
     }
-}
-
-/// Refuses an option of every verb where it has no meaning, instead of passing over it.
-fn refuse_option(is_given: bool, option: &str, instead: &str) -> Result<()> {
-    if !is_given {
-        return Ok(());
-    }
-    Err(Error::new(Kind::Usage, format!("{option} does not apply here")).advice(instead))
-}
-
-/// `1 pack`, `2 packs`.
-fn counted(count: u64, name: &str) -> String {
-    pinstripe_base::units::counted(count, name, &format!("{name}s"))
 }

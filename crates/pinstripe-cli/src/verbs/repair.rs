@@ -8,12 +8,13 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
-use super::{counted, member};
+use super::member;
 use crate::args::{Time, duration};
 use crate::event::Event;
 use crate::exit;
-use crate::progress::Gauge;
-use crate::remembered::Proof;
+use crate::message::counted;
+use crate::run::known_stores::Proof;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::time;
 
@@ -27,7 +28,7 @@ use crate::time;
 Examples:
   pinstripe repair
   pinstripe repair --store /mnt/a/store")]
-pub struct Args {
+pub struct RepairArgs {
     /// An earlier name of 'pinstripe member replace N'
     #[arg(long, value_name = "N", requires = "to", hide = true)]
     member: Option<usize>,
@@ -54,7 +55,7 @@ const GAUGE: Gauge = Gauge {
     passes: 1,
 };
 
-impl Args {
+impl RepairArgs {
     /// Runs the repair.
     ///
     /// # Errors

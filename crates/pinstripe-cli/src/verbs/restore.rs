@@ -13,12 +13,13 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
-use super::{counted, snapshots};
+use super::snapshots;
 use crate::escape;
 use crate::event::Event;
-use crate::named;
-use crate::progress::Gauge;
+use crate::message::counted;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
+use crate::snapshot_path;
 use crate::time;
 use crate::users;
 
@@ -43,7 +44,7 @@ Examples:
   pinstripe restore latest:/srv/www --in-place --delete --verify
   pinstripe restore latest:/home --to /mnt/home --owner-map 1000:anna --group-map 1000:users
   pinstripe restore latest --to photos --include '*.jpg' --include '*.raw'")]
-pub struct Args {
+pub struct RestoreArgs {
     /// 'latest' or the beginning of an id, and what to restore of it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
@@ -110,13 +111,14 @@ pub struct Args {
     no_owner: bool,
 }
 
-impl Args {
+impl RestoreArgs {
     /// Runs the restore.
     ///
     /// # Errors
     /// Those of [`restore::run`] and [`preview::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let (snapshot, path) = named::parse(&self.what)?;
+        let (snapshot, path) = snapshot_path::parse(&self.what)?;
+        let manner = self.manner()?;
         let to = self.to.as_deref().unwrap_or(Path::new("/"));
         let store = run.open_store()?;
         let limits = run.limits(&store);

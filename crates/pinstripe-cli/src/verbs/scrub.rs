@@ -10,17 +10,17 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
-use super::counted;
 use crate::args::{Size, size};
 use crate::event::Event;
 use crate::exit;
 use crate::journal::Journal;
-use crate::place;
-use crate::progress::Gauge;
+use crate::message::counted;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
 use crate::table::{self, Side};
 use crate::time;
+use crate::xdg;
 
 /// Verify the store, from where the last scrub stopped, and repair what is damaged
 ///
@@ -38,7 +38,7 @@ Examples:
   pinstripe scrub --budget 5% --limit 100M
   pinstripe scrub --budget 10G --budget 2h
   pinstripe scrub --status")]
-pub struct Args {
+pub struct ScrubArgs {
     /// Stop after a part of the store (5%), an amount (10G) or a time (2h, 90m); an amount and a
     /// time may both be given
     #[arg(long, value_name = "AMOUNT", value_parser = budget)]
@@ -68,7 +68,7 @@ const GAUGE: Gauge = Gauge {
     passes: 1,
 };
 
-impl Args {
+impl ScrubArgs {
     /// Runs the scrub, or shows the state of the last one.
     ///
     /// # Errors
@@ -80,8 +80,8 @@ impl Args {
             return status(run, &store);
         }
         let journal = self.journal(run, &store)?;
-        system::be_patient();
-        let options = scrub::ScrubOptions {
+        system::lower_priority();
+        let options = scrub::Options {
             budget,
             rate: self.limit.map(|limit| limit.0.max(1)),
             save_bytes: scrub::SAVE_BYTES_DEFAULT,
@@ -124,7 +124,7 @@ impl Args {
             return Journal::open(path).map(Some);
         }
         let name = format!("scrub-{}.jsonl", store.config.store);
-        let opened = place::state().and_then(|state| Journal::open(&state.join(name)));
+        let opened = xdg::state().and_then(|state| Journal::open(&state.join(name)));
         match opened {
             Ok(journal) => Ok(Some(journal)),
             Err(error) => {

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::escape;
 use crate::event::Event;
-use crate::older;
+use crate::run::rollback;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
@@ -26,13 +26,13 @@ Examples:
   pinstripe snapshots
   pinstripe snapshots --all
   pinstripe snapshots --store /mnt/a/store --json")]
-pub struct Args {
+pub struct SnapshotsArgs {
     /// Show forgotten snapshots too
     #[arg(long)]
     all: bool,
 }
 
-impl Args {
+impl SnapshotsArgs {
     /// Prints the list.
     ///
     /// # Errors
@@ -40,9 +40,9 @@ impl Args {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        older::warn(run, &store)?;
+        rollback::warn(run, &store)?;
         let mut snapshots = snapshots::all(&store, &run.monitor)?;
-        older::keep_newest(run, &store, &snapshots);
+        rollback::keep_newest(run, &store, &snapshots);
         snapshots.retain(|known| self.all || !known.is_forgotten);
         for Known { snapshot, is_forgotten } in &snapshots {
             let forgotten = is_forgotten.then_some(true);

@@ -16,10 +16,11 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_io::device::{Engine, Policy};
 
-use super::refuse_option;
+use crate::args::refuse_option;
 use crate::args::{Size, one_line, parsed, size};
 use crate::event::Event;
-use crate::progress::Gauge;
+use crate::message::counted;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::system;
 use crate::table::{self, Side};
@@ -43,7 +44,7 @@ Examples:
   pinstripe split disk.img /mnt/a /mnt/b --resume      # after an interruption
   pinstripe split disk.img a b --codec raw --layout ranges && cat a b | cmp - disk.img
   pinstripe split fake:16G,zero=40% /mnt/a /mnt/b --codec lz4")]
-pub struct Args {
+pub struct SplitArgs {
     /// What to split
     #[arg(value_name = "SOURCE")]
     source: OsString,
@@ -123,7 +124,7 @@ fn choice(text: &str) -> std::result::Result<CodecChoice, String> {
     }
 }
 
-impl Args {
+impl SplitArgs {
     /// Splits.
     ///
     /// # Errors
@@ -222,7 +223,7 @@ fn say(run: &Run, outcome: &SplitOutcome) -> Result<()> {
     say(&format!(
         "split {} over {} ({}{}) in {}, {}",
         format_size(manifest.source_bytes),
-        super::counted(outcome.outputs.len() as u64, "output"),
+        counted(outcome.outputs.len() as u64, "output"),
         outcome.head.layout.name(),
         match outcome.head.parity {
             0 => String::new(),

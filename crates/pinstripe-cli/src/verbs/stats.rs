@@ -8,7 +8,7 @@ use pinstripe_base::units::{format_count, format_size};
 
 use super::{analyze, snapshots};
 use crate::event::Event;
-use crate::progress::Gauge;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 
@@ -27,7 +27,7 @@ Examples:
   pinstripe stats latest
   pinstripe stats --read-data
   pinstripe stats --json")]
-pub struct Args {
+pub struct StatsArgs {
     /// Only this snapshot: 'latest' or the beginning of an id
     #[arg(value_name = "SNAPSHOT")]
     snapshot: Option<String>,
@@ -48,7 +48,7 @@ const HEAD: [(&str, Side); 8] = [
     ("saved", Side::Right),
 ];
 
-impl Args {
+impl StatsArgs {
     /// Prints the tables.
     ///
     /// # Errors

@@ -15,13 +15,13 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe undelete 3f2a9c10
   pinstripe undelete latest")]
-pub struct Args {
+pub struct UndeleteArgs {
     /// Snapshots to bring back, by the beginning of their ids; 'latest' is the latest forgotten one
     #[arg(required = true, value_name = "SNAPSHOT")]
     snapshots: Vec<String>,
 }
 
-impl Args {
+impl UndeleteArgs {
     /// Takes the marks back.
     ///
     /// # Errors

@@ -21,13 +21,13 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe upgrade --store /mnt/a/store
   pinstripe upgrade --back")]
-pub struct Args {
+pub struct UpgradeArgs {
     /// Undo an interrupted upgrade
     #[arg(long)]
     back: bool,
 }
 
-impl Args {
+impl UpgradeArgs {
     /// Upgrades the store.
     ///
     /// # Errors

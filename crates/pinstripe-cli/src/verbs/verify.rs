@@ -7,7 +7,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
 
 use super::join::{GAUGE, facts};
-use super::refuse_option;
+use crate::args::refuse_option;
 use crate::exit;
 use crate::run::{Ending, Run};
 use crate::system;
@@ -21,13 +21,13 @@ use crate::time;
 Examples:
   pinstripe verify /mnt/?/disk.img.split-*
   pinstripe verify a b c d --json")]
-pub struct Args {
+pub struct VerifyArgs {
     /// Outputs of one split, in any order
     #[arg(value_name = "OUT", required = true, value_hint = clap::ValueHint::FilePath)]
     outputs: Vec<PathBuf>,
 }
 
-impl Args {
+impl VerifyArgs {
     /// Verifies.
     ///
     /// # Errors

@@ -153,8 +153,8 @@ fn slow_backup(stand: &Stand) -> Child {
 
 #[test]
 fn a_signal_ends_a_backup_in_order_and_the_next_one_goes_on() {
+    let stand = slow_source();
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
-        let stand = slow_source();
         let child = slow_backup(&stand);
         kill_process(Pid::from_child(&child), signal).unwrap();
         let ended = child.wait_with_output().unwrap();
@@ -168,6 +168,10 @@ fn a_signal_ends_a_backup_in_order_and_the_next_one_goes_on() {
         assert!(again.events_of("note")[0]["text"].as_str().unwrap().contains("resuming"));
         assert_eq!(stand.run("restore latest:{}/src --to out --store m0 -q").code, 0);
         assert_same_tree(&stand.path("src"), &stand.path("out"));
+        for made in ["m0", "m1", "m2", "m3", "home", "out"] {
+            fs::remove_dir_all(stand.path(made)).unwrap();
+        }
+        stand.make_store();
     }
 }
 

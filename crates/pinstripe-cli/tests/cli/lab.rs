@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::stand::{Stand, skipped};
+use crate::stand::{Stand, each_at_once, skipped};
+
+/// Each run waits and watches the machine for a third of a second, in which another can be made.
+const LINES_AT_ONCE: usize = 4;
 
 /// Small, and without waiting for a quiet machine.
 const QUICK: &str =
@@ -314,8 +317,7 @@ fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
 
 #[test]
 fn every_case_is_run_by_its_own_options_beside_those_of_the_program() {
-    let stand = Stand::new();
-    for line in [
+    const LINES: [&str; 11] = [
         "streams --files 2 --file-size 64K --block-size 16K --policies buffered --engines psync",
         "record-probe --streams 2 --rate 1M --chunk 8K --run-time 0.1 --policies buffered --under idle",
         "split --size 1M --outputs 1,2 --codecs raw",
@@ -327,7 +329,9 @@ fn every_case_is_run_by_its_own_options_beside_those_of_the_program() {
         "dedup --tree .",
         "walk --directories 3 --walkers walker,nftw",
         "catalog --rows 3700 --writers 2 --no-view",
-    ] {
+    ];
+    each_at_once(LINES_AT_ONCE, &LINES, |line| {
+        let stand = Stand::new();
         let ran = stand.run(&format!("lab run {line} --runs 1 --warm-up 0 --patience 0 --out r"));
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{line}");
         let case = line.split(' ').next().unwrap();
@@ -336,24 +340,25 @@ fn every_case_is_run_by_its_own_options_beside_those_of_the_program() {
         let shown: Value = serde_json::from_str(&shown).unwrap();
         assert!(!shown["tables"].as_array().unwrap().is_empty(), "{line}");
         check_lines(&stand, line);
-    }
+    });
 }
 
 #[test]
 fn cases_without_tables_are_measured_again_as_well() {
-    let stand = Stand::new();
-    fs::create_dir(stand.path("a")).unwrap();
-    fs::create_dir(stand.path("b")).unwrap();
-    for line in [
+    const LINES: [&str; 4] = [
         "fileio --dir a --dir b --files 2 --total-size 64K --run-time 0.01 --sync-every 7 --rate 900",
         "fileio --files 2 --total-size 64K --run-time 0.01 --modes rndrd --cross-check fio",
         "iozone --file-size 64K --record-size 16K",
         "quick --total-size 4M --run-time 0.01",
-    ] {
+    ];
+    each_at_once(LINES_AT_ONCE, &LINES, |line| {
+        let stand = Stand::new();
+        fs::create_dir(stand.path("a")).unwrap();
+        fs::create_dir(stand.path("b")).unwrap();
         let ran = stand.run(&format!("lab run {line} --runs 1 --warm-up 0 --patience 0 --out r"));
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{line}");
         check_lines(&stand, line);
-    }
+    });
 }
 
 /// Each line that is told to measure again what stands in `r` is taken, would measure it, and

@@ -111,7 +111,7 @@ fn a_mover_waits_for_another_one_when_told_to() {
     assert_eq!(stand.run("backup src --store m0 -q").code, 0);
     let store = Store::open(&stand.path("m0"), &Plan::default()).unwrap();
     let claim = store.claim().unwrap();
-    for line in ["repair", "repair --wait=3s", "member rebalance", "member rebalance --wait=3s"] {
+    for line in ["repair", "repair --wait=1s", "member rebalance", "member rebalance --wait=1s"] {
         let busy = stand.run(&format!("{line} --store m0"));
         assert_eq!(busy.code, 18, "{line}: {}", busy.err);
         assert_eq!(busy.err.contains("waiting"), line.contains("--wait"), "{line}: {}", busy.err);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::stand::{Stand, assert_same_tree, skipped};
+use crate::stand::{Stand, assert_same_tree, each_at_once, skipped};
 
 /// Long enough that a busy machine is not taken for a broken disk.
 const PATIENCE: &str = "--member-timeout 2s";
@@ -45,69 +45,71 @@ fn ended_or_killed(child: Child) -> Output {
 
 #[test]
 fn every_verb_ends_with_one_member_of_four_that_never_answers() {
-    let stand = stand();
-    for (line, code) in [
-        ("snapshots", 0),
-        ("ls latest", 0),
-        ("cat latest:{}/src/hello", 0),
-        ("diff latest latest", 0),
-        ("stats", 0),
-        ("find hello --catalog catalog", 0),
-        ("restore latest:{}/src --to out", 0),
-        ("members", 0),
-        ("check --read-data", 10),
-        ("backup src", 4),
-        ("backup src --dry-run", 0),
-        ("forget latest", 0),
-        ("undelete latest", 0),
-        ("gc", 0),
-        ("scrub", 10),
-        ("repair", 10),
-        ("member rebalance --dry-run", 0),
-        ("member remove 2", 14),
-        ("member replace 3 --to m4 --same-disk", 0),
-    ] {
-        let fault = "--fault member=3,hang=yes --store m0";
-        let ran = stand.run(&format!("{line} {fault} {PATIENCE}"));
-        assert_eq!(ran.code, code, "{line}: {}", ran.err);
-        assert_eq!(times_named(&ran.err), 1, "{line}: {}", ran.err);
-        assert!(ran.err.contains("/m3"), "{line}: {}", ran.err);
-    }
-    assert_same_tree(&stand.path("src"), &stand.path("out"));
-    assert_eq!(stand.run("check --read-data --store m0").code, 0);
+    // Each waits for the member as long as it may: groups of them do so at once, each group on a
+    // store of its own, which is made whole at the end.
+    const GROUPS: [&[(&str, i32)]; 7] = [
+        &[("snapshots", 0), ("ls latest", 0), ("cat latest:{}/src/hello", 0)],
+        &[("diff latest latest", 0), ("stats", 0), ("find hello --catalog catalog", 0)],
+        &[("members", 0), ("check --read-data", 10), ("backup src --dry-run", 0)],
+        &[("restore latest:{}/src --to out", 0), ("backup src", 4), ("gc", 0)],
+        &[("forget latest", 0), ("undelete latest", 0), ("gc", 0)],
+        &[("scrub", 10), ("backup src", 4), ("repair", 10)],
+        &[("backup src", 4), ("member rebalance --dry-run", 0), ("member remove 2", 14)],
+    ];
+    each_at_once(GROUPS.len(), &GROUPS, |group| {
+        let stand = stand();
+        for (line, code) in group.iter().chain(&[("member replace 3 --to m4 --same-disk", 0)]) {
+            let fault = "--fault member=3,hang=yes --store m0";
+            let ran = stand.run(&format!("{line} {fault} {PATIENCE}"));
+            assert_eq!(ran.code, *code, "{line}: {}", ran.err);
+            assert_eq!(times_named(&ran.err), 1, "{line}: {}", ran.err);
+            assert!(ran.err.contains("/m3"), "{line}: {}", ran.err);
+            if line.starts_with("restore") {
+                assert_same_tree(&stand.path("src"), &stand.path("out"));
+            }
+        }
+        assert_eq!(stand.run("check --read-data --store m0").code, 0, "{group:?}");
+    });
 }
 
 #[test]
 fn a_member_that_falls_silent_amid_a_verb_is_one_that_fails() {
-    let stand = stand();
-    let mut round = 0;
-    for (line, fault, code) in [
-        ("backup src", "op=append,room=packs", 4),
-        ("backup src", "op=seal,room=packs", 4),
-        ("backup src", "op=create,room=index", 4),
-        ("backup src", "op=put,room=snapshots", 4),
-        ("restore latest:{}/src --to out", "op=read,room=packs,after=1", 0),
-        ("snapshots", "op=list,room=snapshots", 0),
-        ("ls latest", "op=read,room=snapshots", 0),
-        ("check --read-data", "op=read,room=packs,after=3", 10),
-        ("scrub", "op=read,room=packs,after=3", 10),
-    ] {
-        round += 1;
-        if line.starts_with("backup") {
-            fs::write(stand.path("src/changed"), round.to_string().repeat(9000)).unwrap();
+    const GROUPS: [&[(&str, &str, i32)]; 4] = [
+        &[
+            ("backup src", "op=append,room=packs", 4),
+            ("backup src", "op=seal,room=packs", 4),
+            ("check --read-data", "op=read,room=packs,after=3", 10),
+        ],
+        &[
+            ("backup src", "op=create,room=index", 4),
+            ("backup src", "op=put,room=snapshots", 4),
+            ("scrub", "op=read,room=packs,after=3", 10),
+        ],
+        &[
+            ("backup src", "op=append,room=packs", 4),
+            ("restore latest:{}/src --to out", "op=read,room=packs,after=1", 0),
+        ],
+        &[("snapshots", "op=list,room=snapshots", 0), ("ls latest", "op=read,room=snapshots", 0)],
+    ];
+    each_at_once(GROUPS.len(), &GROUPS, |group| {
+        let stand = stand();
+        for (round, (line, fault, code)) in group.iter().enumerate() {
+            if line.starts_with("backup") {
+                fs::write(stand.path("src/changed"), round.to_string().repeat(9000)).unwrap();
+            }
+            // The member that is asked first by those that ask one only.
+            let store = "--store m1";
+            let ran =
+                stand.run(&format!("{line} --fault member=0,{fault},hang=yes {store} {PATIENCE}"));
+            assert_eq!(ran.code, *code, "{line} {fault}: {}", ran.err);
+            assert_eq!(times_named(&ran.err), 1, "{line} {fault}: {}", ran.err);
+            if line.starts_with("restore") {
+                assert_same_tree(&stand.path("src"), &stand.path("out"));
+            }
         }
-        // The member that is asked first by those that ask one only.
-        let store = "--store m1";
-        let ran =
-            stand.run(&format!("{line} --fault member=0,{fault},hang=yes {store} {PATIENCE}"));
-        assert_eq!(ran.code, code, "{line} {fault}: {}", ran.err);
-        assert_eq!(times_named(&ran.err), 1, "{line} {fault}: {}", ran.err);
-        if line.starts_with("restore") {
-            assert_same_tree(&stand.path("src"), &stand.path("out"));
-        }
-    }
-    assert_eq!(stand.run("repair --store m0").code, 0);
-    assert_eq!(stand.run("check --read-data --store m0").code, 0);
+        assert_eq!(stand.run("repair --store m0").code, 0, "{group:?}");
+        assert_eq!(stand.run("check --read-data --store m0").code, 0, "{group:?}");
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -38,14 +39,19 @@ impl Stand {
         Stand { dir, transcript: RefCell::default() }
     }
 
-    /// A stand with a tree `src` and a store of four members `m0` to `m3`, of which one may be
-    /// lost.
+    /// A stand in memory with a tree `src` and a store of four members `m0` to `m3`, of which one
+    /// may be lost.
     pub fn with_store() -> Self {
-        let stand = Stand::new();
+        let stand = Stand::in_memory();
         stand.make_tree();
-        let line = "init --encryption none --member m0 --member m1 --member m2 --member m3 --parity 1 --same-disk --quiet";
-        assert_eq!(stand.run(line).code, 0);
+        stand.make_store();
         stand
+    }
+
+    /// A store of four members `m0` to `m3`, of which one may be lost.
+    pub fn make_store(&self) {
+        let line = "init --encryption none --member m0 --member m1 --member m2 --member m3 --parity 1 --same-disk --quiet";
+        assert_eq!(self.run(line).code, 0);
     }
 
     /// A small tree of files, a directory, a symlink and a hard link.
@@ -233,7 +239,29 @@ pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
         state ^= state << 17;
         (state >> 32) as u8
     };
-    (0..bytes).map(|_| next()).collect()
+    // A loop without adapters: they cost most of the time where nothing is inlined.
+    let mut noise = vec![0; bytes];
+    for byte in &mut noise {
+        *byte = next();
+    }
+    noise
+}
+
+/// Does the same with each of several, so many at once: for work that mostly waits.
+///
+/// # Panics
+/// When `work` does, after all of it has ended.
+pub fn each_at_once<T: Sync>(at_once: usize, all: &[T], work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                while let Some(it) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    work(it);
+                }
+            });
+        }
+    });
 }
 
 /// One entry of a tree, with all that a restore must bring back.

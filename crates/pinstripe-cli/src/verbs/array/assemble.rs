@@ -7,8 +7,8 @@ use pinstripe_array::ops::assemble::{assemble, assemble_md};
 use pinstripe_array::ops::{Register, detail};
 use pinstripe_base::error::Result;
 
-use super::{show, status};
-use crate::event::Event;
+use super::register::register;
+use super::status;
 use crate::run::{Ending, Run};
 
 /// Assemble an array from its devices, and register it under a name
@@ -20,7 +20,7 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe array assemble pool /dev/sdb /dev/sdc /dev/sdd
   pinstripe array assemble pool")]
-pub struct Args {
+pub struct ArrayAssembleArgs {
     /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
@@ -35,21 +35,18 @@ pub struct Args {
     force: bool,
 }
 
-impl Args {
+impl ArrayAssembleArgs {
     /// Assembles it, and closes it again.
     ///
     /// # Errors
     /// Those of [`assemble`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let register = super::register()?;
+        let register = register()?;
         if !assemble_md(&self.name, &self.devices, &register)? {
             self.open_once(run, &register)?;
         }
         let found = detail::of_devices(&self.name, &register)?;
-        for line in status::lines(&found) {
-            run.screen.say(&line);
-        }
-        Ok(Ending::done(show::event(Event::default(), &found)))
+        Ok(status::ending(run, &found))
     }
 
     /// Replays the log of an array of ours, and closes it in order.

@@ -10,8 +10,10 @@ use pinstripe_array::ops::knobs::Knob;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{KIB, MIB, format_size, parse_size};
 
+use super::register::register;
 use crate::args::{Size, one_line, parsed, size};
 use crate::event::Event;
+use crate::message::counted;
 use crate::run::{Ending, Run};
 
 /// Create an array on files or disks
@@ -24,7 +26,7 @@ Examples:
   pinstripe array create pool --level 5 --raid-devices 3 --size 1G a.img b.img c.img
   pinstripe array create pool -l 6 -n 4 -c 64 /dev/sdb /dev/sdc /dev/sdd /dev/sde
   pinstripe array create pool -l 10 -n 4 -p f2 /dev/sdb /dev/sdc /dev/sdd /dev/sde")]
-pub struct Args {
+pub struct ArrayCreateArgs {
     /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
@@ -98,7 +100,7 @@ fn granule(text: &str) -> std::result::Result<Granule, String> {
     }
 }
 
-impl Args {
+impl ArrayCreateArgs {
     /// Makes it.
     ///
     /// # Errors
@@ -139,12 +141,12 @@ impl Args {
             force: self.force,
         };
         let plan = run.common.fault_plan();
-        let made = create(&wish, &super::register()?, &plan, &run.monitor)?;
+        let made = create(&wish, &register()?, &plan, &run.monitor)?;
         run.screen.say(&format!(
             "created array {}: {} of {}, {} for data",
             made.name,
             self.level,
-            super::super::counted(self.raid_devices as u64, "device"),
+            counted(self.raid_devices as u64, "device"),
             format_size(made.capacity_bytes)
         ));
         Ok(Ending::done(Event::default().with_fields(&made)))

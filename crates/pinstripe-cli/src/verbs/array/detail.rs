@@ -5,11 +5,12 @@ use pinstripe_array::ops::open::look;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
 
-use super::super::counted;
+use super::register::register;
 use super::{show, status};
 use crate::args::Size;
 use crate::escape;
 use crate::event::Event;
+use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
@@ -20,19 +21,19 @@ use crate::time;
 Examples:
   pinstripe array detail pool
   pinstripe array detail pool --json")]
-pub struct Args {
+pub struct ArrayDetailArgs {
     /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 }
 
-impl Args {
+impl ArrayDetailArgs {
     /// Shows it.
     ///
     /// # Errors
     /// Those of [`look`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let found = look(&self.name, &super::register()?)?;
+        let found = look(&self.name, &register()?)?;
         for line in lines(&found) {
             run.screen.row(&line)?;
         }

@@ -6,6 +6,7 @@ use pinstripe_array::ops::request::{Reply, Request};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
+use super::register::register;
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
@@ -21,19 +22,19 @@ use crate::time;
 Examples:
   pinstripe array events pool
   pinstripe array events pool --json")]
-pub struct Args {
+pub struct ArrayEventsArgs {
     /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 }
 
-impl Args {
+impl ArrayEventsArgs {
     /// Prints them.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when no process serves the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let register = super::register()?;
+        let register = register()?;
         let Some(mut client) = server(&self.name, &register)? else {
             return Err(Error::new(Kind::NotFound, format!("'{}' is not served", self.name))
                 .advice("serve it with 'pinstripe array serve'"));

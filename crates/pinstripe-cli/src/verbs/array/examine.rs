@@ -26,7 +26,7 @@ use crate::time;
 Examples:
   pinstripe array examine /dev/sdb /dev/sdc
   pinstripe array examine a.img --json")]
-pub struct Args {
+pub struct ArrayExamineArgs {
     /// Files or disks
     #[arg(value_name = "DEVICE", required = true, value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
@@ -34,7 +34,7 @@ pub struct Args {
 
 type Fields = Vec<(&'static str, String)>;
 
-impl Args {
+impl ArrayExamineArgs {
     /// Shows them, one after the other.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use pinstripe_array::ops::register::absolute;
 use pinstripe_array::ops::request::Request;
 use pinstripe_base::error::Result;
 
-use super::work::{self, Patience};
+use super::work::{self, FollowArgs};
 use crate::run::{Ending, Run};
 
 /// Grow an array by one member
@@ -22,7 +22,7 @@ Examples:
   pinstripe array grow pool --add /dev/sdf
   pinstripe array grow pool --raid-devices 5          by a spare that it has
   pinstripe array grow pool --add /dev/sdf --no-wait && pinstripe array wait pool")]
-pub struct Args {
+pub struct ArrayGrowArgs {
     /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
@@ -40,10 +40,10 @@ pub struct Args {
     force: bool,
 
     #[command(flatten)]
-    patience: Patience,
+    patience: FollowArgs,
 }
 
-impl Args {
+impl ArrayGrowArgs {
     /// Begins it, and waits for its end.
     ///
     /// # Errors

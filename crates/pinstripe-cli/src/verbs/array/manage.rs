@@ -7,7 +7,7 @@ use pinstripe_array::ops::register::absolute;
 use pinstripe_array::ops::request::{Act, Request};
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::work::{self, Patience};
+use super::work::{self, FollowArgs};
 use crate::run::{Ending, Run};
 
 /// Remove members from an array, and add others
@@ -21,7 +21,7 @@ Examples:
   pinstripe array manage pool --fail /dev/sdc --remove /dev/sdc --add /dev/sdf
   pinstripe array manage pool --re-add /dev/sdc
   pinstripe array manage pool --replace /dev/sdc --with /dev/sdf")]
-pub struct Args {
+pub struct ArrayManageArgs {
     /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
@@ -56,10 +56,10 @@ pub struct Args {
     force: bool,
 
     #[command(flatten)]
-    patience: Patience,
+    patience: FollowArgs,
 }
 
-impl Args {
+impl ArrayManageArgs {
     /// Does it.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod examine;
 mod grow;
 mod manage;
 mod probe;
+mod register;
 mod scrub;
 mod serve;
 mod serving;
@@ -19,13 +20,8 @@ mod wait;
 mod work;
 mod zero;
 
-use std::env;
-use std::path::PathBuf;
-
-use pinstripe_array::ops::Register;
 use pinstripe_base::error::Result;
 
-use crate::place;
 use crate::run::{Ending, Run};
 
 /// Create and manage RAID arrays on files and disks
@@ -45,71 +41,52 @@ Examples:
   pinstripe array detail pool
   pinstripe array examine /dev/sdb
   pinstripe array assemble pool /dev/sdb /dev/sdc /dev/sdd /dev/sde")]
-pub struct Args {
+pub struct ArrayArgs {
     #[command(subcommand)]
-    act: Act,
+    act: ArrayVerb,
 }
 
 #[derive(clap::Subcommand)]
-enum Act {
-    Create(create::Args),
-    Assemble(assemble::Args),
-    Serve(serve::Args),
-    Stop(stop::Args),
-    Status(status::Args),
-    Detail(detail::Args),
-    Examine(examine::Args),
-    Manage(manage::Args),
-    Set(set::Args),
-    Scrub(scrub::Args),
-    Grow(grow::Args),
-    Wait(wait::Args),
-    Events(events::Args),
-    Probe(probe::Args),
-    ZeroSuperblock(zero::Args),
+enum ArrayVerb {
+    Create(create::ArrayCreateArgs),
+    Assemble(assemble::ArrayAssembleArgs),
+    Serve(serve::ArrayServeArgs),
+    Stop(stop::ArrayStopArgs),
+    Status(status::ArrayStatusArgs),
+    Detail(detail::ArrayDetailArgs),
+    Examine(examine::ArrayExamineArgs),
+    Manage(manage::ArrayManageArgs),
+    Set(set::ArraySetArgs),
+    Scrub(scrub::ArrayScrubArgs),
+    Grow(grow::ArrayGrowArgs),
+    Wait(wait::ArrayWaitArgs),
+    Events(events::ArrayEventsArgs),
+    Probe(probe::ArrayProbeArgs),
+    ZeroSuperblock(zero::ArrayZeroSuperblockArgs),
 }
 
-impl Args {
+impl ArrayArgs {
     /// Does it.
     ///
     /// # Errors
     /// Those of the verb.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         match &self.act {
-            Act::Create(args) => args.run(run),
-            Act::Assemble(args) => args.run(run),
-            Act::Serve(args) => args.run(run),
-            Act::Stop(args) => args.run(run),
-            Act::Status(args) => args.run(run),
-            Act::Detail(args) => args.run(run),
-            Act::Examine(args) => args.run(run),
-            Act::Manage(args) => args.run(run),
-            Act::Set(args) => args.run(run),
-            Act::Scrub(args) => args.run(run),
-            Act::Grow(args) => args.run(run),
-            Act::Wait(args) => args.run(run),
-            Act::Events(args) => args.run(run),
-            Act::Probe(args) => args.run(run),
-            Act::ZeroSuperblock(args) => args.run(run),
+            ArrayVerb::Create(args) => args.run(run),
+            ArrayVerb::Assemble(args) => args.run(run),
+            ArrayVerb::Serve(args) => args.run(run),
+            ArrayVerb::Stop(args) => args.run(run),
+            ArrayVerb::Status(args) => args.run(run),
+            ArrayVerb::Detail(args) => args.run(run),
+            ArrayVerb::Examine(args) => args.run(run),
+            ArrayVerb::Manage(args) => args.run(run),
+            ArrayVerb::Set(args) => args.run(run),
+            ArrayVerb::Scrub(args) => args.run(run),
+            ArrayVerb::Grow(args) => args.run(run),
+            ArrayVerb::Wait(args) => args.run(run),
+            ArrayVerb::Events(args) => args.run(run),
+            ArrayVerb::Probe(args) => args.run(run),
+            ArrayVerb::ZeroSuperblock(args) => args.run(run),
         }
     }
-}
-
-/// The register of arrays by name: for root in the system's directories, for others in their own.
-///
-/// # Errors
-/// Without a home.
-fn register() -> Result<Register> {
-    let is_root = rustix::process::geteuid().is_root();
-    let own = |variable| env::var_os(variable).map(PathBuf::from).filter(|it| it.is_absolute());
-    let state = match own("XDG_STATE_HOME") {
-        None if is_root => PathBuf::from("/var/lib/pinstripe"),
-        _ => place::state()?,
-    };
-    let runtime = match own("XDG_RUNTIME_DIR") {
-        Some(runtime) => runtime.join("pinstripe"),
-        None if is_root && own("XDG_STATE_HOME").is_none() => PathBuf::from("/run/pinstripe"),
-        None => state.join("run"),
-    };
-    Ok(Register::new(state.join("arrays"), runtime))
 }

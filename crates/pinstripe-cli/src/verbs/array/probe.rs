@@ -24,7 +24,7 @@ use crate::signals;
 Examples:
   pinstripe array probe /dev/sdb /dev/sdc
   pinstripe array probe /dev/sdb1 /dev/sdb2 --rounds 15 --json")]
-pub struct Args {
+pub struct ArrayProbeArgs {
     /// Two or more files or disks; each pair is measured
     #[arg(value_name = "DEVICE", required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
@@ -39,7 +39,7 @@ pub struct Args {
     part: u64,
 }
 
-impl Args {
+impl ArrayProbeArgs {
     /// Measures each pair.
     ///
     /// # Errors

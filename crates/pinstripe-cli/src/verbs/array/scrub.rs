@@ -4,7 +4,8 @@ use pinstripe_array::ops::open::reach;
 use pinstripe_array::ops::request::Request;
 use pinstripe_base::error::Result;
 
-use super::work::{self, Patience};
+use super::register::register;
+use super::work::{self, FollowArgs};
 use crate::run::{Ending, Run};
 
 /// Read all of an array and compare it, and repair what is wrong
@@ -17,7 +18,7 @@ Examples:
   pinstripe array scrub pool
   pinstripe array scrub pool --repair
   pinstripe array scrub pool --repair --no-wait")]
-pub struct Args {
+pub struct ArrayScrubArgs {
     /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
@@ -27,16 +28,16 @@ pub struct Args {
     repair: bool,
 
     #[command(flatten)]
-    patience: Patience,
+    patience: FollowArgs,
 }
 
-impl Args {
+impl ArrayScrubArgs {
     /// Does it.
     ///
     /// # Errors
     /// Those of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let register = super::register()?;
+        let register = register()?;
         let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
         let before = work::ended(&mut reached)?;
         reached.ask(&Request::Scrub { repair: self.repair })?;

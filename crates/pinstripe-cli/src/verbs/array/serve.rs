@@ -7,7 +7,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_nbd::{Address, Settings};
 
-use super::serving::{ServeContext, Serving, serve};
+use super::register::register;
+use super::serving::{Means, Serving, serve};
 use crate::args::parsed;
 use crate::escape;
 use crate::event::Event;
@@ -29,7 +30,7 @@ Examples:
   pinstripe array serve pool --fuse /mnt/pool
   nbdinfo nbd+unix:///?socket=/run/user/1000/pool
   losetup --find --show /mnt/pool/pool")]
-pub struct Args {
+pub struct ArrayServeArgs {
     /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
@@ -52,7 +53,7 @@ pub struct Args {
     write: bool,
 }
 
-impl Args {
+impl ArrayServeArgs {
     /// Serves it until it is over.
     ///
     /// # Errors
@@ -73,8 +74,8 @@ impl Args {
             threads,
         };
         let stop = signals::catch()?;
-        let context = ServeContext {
-            register: &super::register()?,
+        let means = Means {
+            register: &register()?,
             faults: &run.common.fault_plan(),
             monitor: &run.monitor,
             stop,

@@ -2,10 +2,11 @@
 
 use pinstripe_array::ops::knobs;
 use pinstripe_array::ops::open::{look, reach, server};
-use pinstripe_array::ops::request::{Reply, Request};
+use pinstripe_array::ops::request::Request;
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::show;
+use super::register::register;
+use super::{show, work};
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
@@ -23,7 +24,7 @@ Examples:
   pinstripe array set pool mismatch_cnt
   pinstripe array set pool stripe_size=16384 sync_speed_max=100M
   pinstripe array set pool stripe_size=auto")]
-pub struct Args {
+pub struct ArraySetArgs {
     /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
@@ -33,13 +34,13 @@ pub struct Args {
     settings: Vec<String>,
 }
 
-impl Args {
+impl ArraySetArgs {
     /// Sets those that have a value, then shows those that have none; all of them where none is named.
     ///
     /// # Errors
     /// [`Kind::Usage`] for what is no knob or no value of it.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let register = super::register()?;
+        let register = register()?;
         let (set, shown): (Vec<_>, Vec<_>) = self.settings.iter().partition(|it| it.contains('='));
         let set: Vec<(&str, &str)> = set.iter().filter_map(|it| it.split_once('=')).collect();
         for (name, value) in &set {
@@ -54,20 +55,13 @@ impl Args {
         }
         if !set.is_empty() {
             let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
-            let mut all = Ok(());
-            for (name, value) in &set {
+            let requests = set.iter().map(|(name, value)| {
                 let (name, value) = ((*name).to_owned(), (*value).to_owned());
-                match reached.ask(&Request::Set { name, value }) {
-                    Ok(Reply::Done { said }) => run.screen.say(&said),
-                    Ok(_) => {}
-                    Err(error) => {
-                        all = Err(error);
-                        break;
-                    }
-                }
-            }
+                Request::Set { name, value }
+            });
+            let done = work::ask_all(run, &mut reached, requests);
             reached.close()?;
-            all?;
+            done?;
         }
         let mut facts = Event::default().with("set", set.len());
         if !shown.is_empty() || set.is_empty() {

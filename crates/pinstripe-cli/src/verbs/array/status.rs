@@ -5,6 +5,7 @@ use pinstripe_array::ops::open::look;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::KIB;
 
+use super::register::register;
 use super::show;
 use crate::escape;
 use crate::event::Event;
@@ -21,19 +22,19 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe array status
   pinstripe array status pool --json")]
-pub struct Args {
+pub struct ArrayStatusArgs {
     /// Show only this array
     #[arg(value_name = "NAME")]
     name: Option<String>,
 }
 
-impl Args {
+impl ArrayStatusArgs {
     /// Shows them.
     ///
     /// # Errors
     /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for a name that nothing has.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let register = super::register()?;
+        let register = register()?;
         let names = match &self.name {
             Some(name) => vec![name.clone()],
             None => register.names()?,
@@ -64,8 +65,16 @@ impl Args {
     }
 }
 
+/// Says how an array stands at the end of a verb; all of it is in the summary.
+pub fn ending(run: &Run, array: &Detail) -> Ending {
+    for line in lines(array) {
+        run.screen.say(&line);
+    }
+    Ending::done(show::event(Event::default(), array))
+}
+
 /// The lines of `/proc/mdstat` about one array.
-pub fn lines(array: &Detail) -> Vec<String> {
+fn lines(array: &Detail) -> Vec<String> {
     let served = if array.served.is_some() { "active" } else { "inactive" };
     let members = array.slots.iter().filter_map(member);
     let spares = array.spares.iter().map(|path| format!("{}(S)", escape::path(path)));

@@ -4,6 +4,7 @@ use pinstripe_array::ops::open::{next, send, server};
 use pinstripe_array::ops::request::{Reply, Request};
 use pinstripe_base::error::Result;
 
+use super::register::register;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
@@ -15,19 +16,19 @@ use crate::run::{Ending, Run};
 #[command(after_long_help = "\
 Examples:
   pinstripe array stop pool")]
-pub struct Args {
+pub struct ArrayStopArgs {
     /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 }
 
-impl Args {
+impl ArrayStopArgs {
     /// Stops it, and waits for that.
     ///
     /// # Errors
     /// Why it could not be closed in order.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let register = super::register()?;
+        let register = register()?;
         let was_served = match server(&self.name, &register)? {
             None => {
                 run.screen.say("the array is not served: there is nothing to stop");

@@ -10,12 +10,13 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
-use super::super::counted;
-use super::{register, show, status};
+use super::register::register;
+use super::status;
 use crate::escape;
 use crate::event::Event;
 use crate::exit;
-use crate::progress::Gauge;
+use crate::message::counted;
+use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::signals;
 
@@ -27,7 +28,7 @@ const GAUGE: Gauge =
 
 /// Whether to wait for what was begun.
 #[derive(clap::Args)]
-pub struct Patience {
+pub struct FollowArgs {
     /// Do not wait for work that was started: a serving process continues it; otherwise it
     /// continues when the array is opened again
     #[arg(long)]
@@ -50,23 +51,34 @@ pub fn ended(reached: &mut Reached) -> Result<u64> {
 pub fn do_all(
     run: &Run,
     name: &str,
-    patience: &Patience,
+    patience: &FollowArgs,
     requests: impl IntoIterator<Item = Request>,
 ) -> Result<Ending> {
     let mut reached = reach(name, &register()?, &run.common.fault_plan(), &run.monitor)?;
     let before = ended(&mut reached)?;
-    for request in requests {
-        match reached.ask(&request) {
-            Ok(Reply::Done { said }) => run.screen.say(&said),
-            Ok(_) => {}
-            Err(error) => {
-                // What was done before stays; the array is closed in order all the same.
-                reached.close()?;
-                return Err(error);
-            }
-        }
+    if let Err(error) = ask_all(run, &mut reached, requests) {
+        // What was done before stays; the array is closed in order all the same.
+        reached.close()?;
+        return Err(error);
     }
     conclude(run, reached, patience, before)
+}
+
+/// Asks an array for one thing after the other, and says what was done.
+///
+/// # Errors
+/// Why the first thing that could not be done could not be; what came before it is done.
+pub fn ask_all(
+    run: &Run,
+    reached: &mut Reached,
+    requests: impl IntoIterator<Item = Request>,
+) -> Result<()> {
+    for request in requests {
+        if let Reply::Done { said } = reached.ask(&request)? {
+            run.screen.say(&said);
+        }
+    }
+    Ok(())
 }
 
 /// Follows what was begun to its end unless that is not wanted, closes what was opened, and shows the array.
@@ -76,7 +88,7 @@ pub fn do_all(
 pub fn conclude(
     run: &Run,
     mut reached: Reached,
-    patience: &Patience,
+    patience: &FollowArgs,
     before: u64,
 ) -> Result<Ending> {
     let stop = signals::catch()?;
@@ -93,14 +105,12 @@ pub fn conclude(
         tell(run, report)?;
         is_wrong |= report.mismatches.iter().any(|it| !it.is_mended);
     }
-    for line in status::lines(&detail) {
-        run.screen.say(&line);
-    }
+    let ending = status::ending(run, &detail);
     if detail.work.is_some() && !is_served {
         run.screen.say("unfinished work continues when the array is opened again");
     }
     let code = if is_wrong { exit::REPAIRABLE } else { exit::DONE };
-    Ok(Ending { code, facts: show::event(Event::default(), &detail) })
+    Ok(Ending { code, ..ending })
 }
 
 /// Tells what work found. Blocks that nothing gave back are losses.

@@ -18,7 +18,7 @@ use crate::run::{Ending, Run};
 #[command(after_long_help = "\
 Examples:
   pinstripe array zero-superblock /dev/sdb /dev/sdc")]
-pub struct Args {
+pub struct ArrayZeroSuperblockArgs {
     /// Files or disks
     #[arg(value_name = "DEVICE", required = true, value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
@@ -28,7 +28,7 @@ pub struct Args {
     force: bool,
 }
 
-impl Args {
+impl ArrayZeroSuperblockArgs {
     /// Overwrites them, one device after the other.
     ///
     /// # Errors

@@ -22,8 +22,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::fio;
 use pinstripe_lab::result::{self, Results};
 
-use crate::place;
 use crate::run::{Ending, Run};
+use crate::xdg;
 
 /// Measure disks, file systems and settings, with statistical verdicts
 ///
@@ -86,7 +86,7 @@ impl Args {
 /// # Errors
 /// Without a home.
 fn state() -> Result<PathBuf> {
-    Ok(place::state()?.join("lab"))
+    Ok(xdg::state()?.join("lab"))
 }
 
 /// The file of results that was saved last.

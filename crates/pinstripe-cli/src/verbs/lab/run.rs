@@ -10,9 +10,9 @@ use pinstripe_lab::cases::{self, Case, CaseOption, Form as ValueForm, Setting, V
 use pinstripe_lab::run::{Effort, Plan};
 use pinstripe_lab::show::Form;
 
-use super::super::refuse_option;
 use super::{carry, consent, form, tell};
 use crate::args::one_line;
+use crate::args::refuse_option;
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};

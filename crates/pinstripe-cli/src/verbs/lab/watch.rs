@@ -12,9 +12,9 @@ use pinstripe_base::units::format_count;
 use pinstripe_lab::run::{Live, Stage};
 
 use crate::event::Event;
-use crate::progress;
 use crate::run::Run;
-use crate::screen::Screen;
+use crate::run::progress;
+use crate::run::screen::Screen;
 use crate::time;
 
 const PERIOD: Duration = Duration::from_millis(200);

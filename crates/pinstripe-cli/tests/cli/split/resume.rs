@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::{LAYOUTS, names};
-use crate::stand::Stand;
+use crate::stand::{Stand, each_at_once};
 
 const MIB: u64 = 1 << 20;
 /// How often an output is looked at. A busy machine may look much later than that: what is to be
@@ -67,7 +67,8 @@ fn assert_best_effort(stand: &Stand, outputs: usize, source: &[u8]) -> u64 {
 
 #[test]
 fn a_killed_split_of_any_layout_is_gone_on_with() {
-    for (layout, outputs) in LAYOUTS {
+    // The first part of each is slow on purpose.
+    each_at_once(3, &LAYOUTS, |&(layout, outputs)| {
         let stand = Stand::new();
         let source = stand.source(SOURCE_BYTES);
         let codec = if layout.contains("codec") { "" } else { "--codec raw" };
@@ -100,7 +101,7 @@ fn a_killed_split_of_any_layout_is_gone_on_with() {
         assert_eq!(ran.code, 1, "{layout}: {}", ran.err);
         assert!(ran.err.contains("the split is complete already"), "{layout}: {}", ran.err);
         stand.assert_whole(outputs, &source);
-    }
+    });
 }
 
 #[test]

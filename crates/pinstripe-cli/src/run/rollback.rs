@@ -10,13 +10,13 @@ use pinstripe::store::Store;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
-use crate::remembered::{Newest, Proof, Remembered};
-use crate::run::Run;
+use super::context::Run;
+use super::known_stores::{KnownSnapshot, KnownStore, Proof};
 use crate::time;
 
 /// The findings about a store.
 #[derive(Default)]
-pub struct Found {
+pub struct Findings {
     /// It is older than what was seen.
     pub older: Vec<Error>,
     /// It may be: without the key this cannot be decided.
@@ -27,12 +27,12 @@ pub struct Found {
 ///
 /// # Errors
 /// Those of reading its snapshots.
-pub fn find(run: &Run, store: &Store) -> Result<Found> {
-    let Some(known) = run.memory().of(store.config.store).cloned() else {
-        return Ok(Found::default());
+pub fn find(run: &Run, store: &Store) -> Result<Findings> {
+    let Some(known) = run.known_stores().of(store.config.store).cloned() else {
+        return Ok(Findings::default());
     };
-    let mut found = Found::default();
-    let seen = known.newest.as_ref().and_then(Newest::seen);
+    let mut found = Findings::default();
+    let seen = known.newest.as_ref().and_then(KnownSnapshot::seen);
     match (seen::compare(store, seen.as_ref())?, seen) {
         (Standing::Older(newest), Some(seen)) => found.older.push(gone(&seen, newest.as_ref())),
         // What was found before stays true until the snapshot is back.
@@ -97,7 +97,7 @@ pub fn warn(run: &Run, store: &Store) -> Result<()> {
 
 /// Remembers the newest of all snapshots: they were just listed, or this host has forgotten some.
 pub fn keep_newest(run: &Run, store: &Store, known: &[Known]) {
-    let newest = SeenSnapshot::newest(known).map(|seen| Newest::of(&seen));
+    let newest = SeenSnapshot::newest(known).map(|seen| KnownSnapshot::of(&seen));
     keep(run, store, |known| {
         if known.older_since_seconds.is_none() {
             known.newest = newest;
@@ -118,10 +118,10 @@ pub fn look_again(run: &Run, store: &Store) {
 pub fn keep_made(run: &Run, store: &Store, made: &Snapshot) {
     let made = SeenSnapshot::of(made);
     keep(run, store, |known| {
-        let seen = known.newest.as_ref().and_then(Newest::seen);
+        let seen = known.newest.as_ref().and_then(KnownSnapshot::seen);
         let is_newer = seen.is_none_or(|seen| seen.created <= made.created);
         if known.older_since_seconds.is_none() && is_newer {
-            known.newest = Some(Newest::of(&made));
+            known.newest = Some(KnownSnapshot::of(&made));
         }
     });
 }
@@ -134,7 +134,7 @@ pub fn accept(run: &Run, store: &Store) -> Result<()> {
     store.keys()?;
     let newest = SeenSnapshot::newest(&snapshots::all(store, &Default::default())?);
     keep(run, store, |known| {
-        known.newest = newest.map(|seen| Newest::of(&seen));
+        known.newest = newest.map(|seen| KnownSnapshot::of(&seen));
         known.older_since_seconds = None;
         known.table_generation = store.table.generation;
     });
@@ -142,6 +142,6 @@ pub fn accept(run: &Run, store: &Store) -> Result<()> {
     Ok(())
 }
 
-fn keep(run: &Run, store: &Store, change: impl FnOnce(&mut Remembered)) {
-    run.memory().keep(store, &[], Proof::Label, &run.monitor, change);
+fn keep(run: &Run, store: &Store, change: impl FnOnce(&mut KnownStore)) {
+    run.known_stores().keep(store, &[], Proof::Label, &run.monitor, change);
 }

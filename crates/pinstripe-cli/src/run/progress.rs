@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use pinstripe_base::monitor::{Along, Monitor};
 
+use super::screen::Screen;
 use crate::args::Common;
 use crate::event::Event;
-use crate::screen::Screen;
 use crate::time;
 
 const TICKS_PER_SECOND: u8 = 10;

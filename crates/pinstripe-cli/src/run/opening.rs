@@ -8,13 +8,103 @@
 use std::path::{Path, PathBuf};
 
 use pinstripe::format::label::Encryption;
-use pinstripe::store::{MemberSlot, OpenOptions, Store};
+use pinstripe::seal::Credential;
+use pinstripe::store::{OpenOptions, OtherHalf, Seat, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 
+use super::context::Run;
+use super::known_stores::{self, KnownStore, KnownStores, Proof};
+use super::place;
+use super::unlock::unlock;
 use crate::credential;
 use crate::escape;
-use crate::remembered::{self, Memory, Proof, Remembered};
-use crate::run::Run;
+
+impl Run {
+    /// Opens the store that was named, or the default one.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`]; [`Kind::NotFound`] when none was named and there is no default.
+    pub fn open_store(&self) -> Result<Store> {
+        self.open(&self.places()?)
+    }
+
+    /// Opens the store at one of these places, and its secrets.
+    ///
+    /// # Errors
+    /// Those of [`open`] and of [`unlock`].
+    pub fn open(&self, places: &[PathBuf]) -> Result<Store> {
+        let mut store = self.open_at(places)?;
+        unlock(self, &mut store, true)?;
+        self.warn_of_halves(&store);
+        Ok(store)
+    }
+
+    /// Opens the store for a verb that can do without its secrets: without a key, they stay
+    /// locked.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_keyless(&self) -> Result<Store> {
+        let mut store = self.open_locked()?;
+        unlock(self, &mut store, false)?;
+        self.warn_of_halves(&store);
+        Ok(store)
+    }
+
+    /// Opens the store and asks for no key.
+    ///
+    /// # Errors
+    /// As [`open_store`](Self::open_store).
+    pub fn open_locked(&self) -> Result<Store> {
+        self.open_at(&self.places()?)
+    }
+
+    /// Opens the store and its secrets; also returns what opened them, if they were sealed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with_credential(&self) -> Result<(Store, Option<Credential>)> {
+        let mut store = self.open_locked()?;
+        let used = unlock(self, &mut store, true)?;
+        Ok((store, used))
+    }
+
+    fn open_at(&self, places: &[PathBuf]) -> Result<Store> {
+        let store = open(self, places)?;
+        for (number, old) in &store.moved {
+            self.monitor.note(&format!(
+                "member {number} is at {}, not at {} any more; 'pinstripe repair' takes note of it",
+                store.seats[*number].place.display(),
+                old.display()
+            ));
+        }
+        Ok(store)
+    }
+
+    /// The places of the store that was named, or the default one.
+    fn places(&self) -> Result<Vec<PathBuf>> {
+        place::existing(&self.common, self.config()?, &self.known_stores())
+    }
+
+    /// Names other halves of the store that were met on the way, and have snapshots of their own.
+    fn warn_of_halves(&self, store: &Store) {
+        // Why a member cannot be listed is told by the verb itself.
+        for OtherHalf { places, snapshots } in store.other_halves().unwrap_or_default() {
+            let has = match snapshots.len() {
+                1 => "1 snapshot that is not here".to_owned(),
+                many => format!("{many} snapshots that are not here"),
+            };
+            let what = format!("this is a member of another half of the store, which has {has}");
+            let advice = format!(
+                "the store was divided, and its halves went on by themselves; bring over what that \
+                 one has: pinstripe member merge {}",
+                escape::path(&places[0])
+            );
+            let error = Error::new(Kind::Changed, what).advice(advice);
+            self.monitor.warning(&places[0], error);
+        }
+    }
+}
 
 /// A place that did not open the store.
 struct Failed {
@@ -27,10 +117,10 @@ struct Failed {
 /// # Errors
 /// Those of [`Store::open`], of the place that says most; [`Kind::NotEncrypted`] as above;
 /// [`Kind::WrongMember`] when the places are of different stores.
-pub fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
+fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     // Sets the deadline of every later look at a place (`real_path`).
     let _ = run.patience();
-    let mut memory = run.memory();
+    let mut memory = run.known_stores();
     let expected = expected(&memory, named)?;
     let mut failed: Vec<Failed> = Vec::new();
     let mut other = None;
@@ -51,7 +141,7 @@ pub fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     }
     if let (None, None, Some(expected)) = (&found, &other, &expected) {
         for place in expected.members.iter().map(|it| it.place.path()) {
-            if named.iter().any(|named| remembered::absolute(named) == place) {
+            if named.iter().any(|named| known_stores::absolute(named) == place) {
                 continue;
             }
             match open_one(run, &memory, &place) {
@@ -69,7 +159,7 @@ pub fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     {
         // What was put there on purpose is used, but not in silence.
         failed.retain(|it| it.place != place);
-        let known = expected.as_ref().map_or("another one", Remembered::short);
+        let known = expected.as_ref().map_or("another one", KnownStore::short);
         run.monitor.note(&format!(
             "store {} is at {}; this host knew store {known} there",
             store.config.store.short(),
@@ -86,7 +176,7 @@ pub fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
 }
 
 /// The store that was at the named places.
-fn expected(memory: &Memory, named: &[PathBuf]) -> Result<Option<Remembered>> {
+fn expected(memory: &KnownStores, named: &[PathBuf]) -> Result<Option<KnownStore>> {
     let mut known = named.iter().filter_map(|place| Some((place, memory.at(place)?)));
     let Some((first, expected)) = known.next() else { return Ok(None) };
     match known.find(|(_, other)| other.id != expected.id) {
@@ -105,13 +195,13 @@ fn expected(memory: &Memory, named: &[PathBuf]) -> Result<Option<Remembered>> {
     }
 }
 
-fn is_it(store: &Store, expected: Option<&Remembered>) -> bool {
+fn is_it(store: &Store, expected: Option<&KnownStore>) -> bool {
     expected.is_none_or(|expected| expected.id == store.config.store.to_string())
 }
 
-fn another(store: &Store, expected: Option<&Remembered>) -> Error {
+fn another(store: &Store, expected: Option<&KnownStore>) -> Error {
     Error::new(Kind::WrongMember, "this is a member of another store")
-        .expected(expected.map_or("another", Remembered::short), store.config.store.short())
+        .expected(expected.map_or("another", KnownStore::short), store.config.store.short())
 }
 
 /// Opens the half of a divided store to which a directory belongs.
@@ -132,11 +222,11 @@ fn options(run: &Run) -> OpenOptions {
 }
 
 /// Opens the store through one place, if it is what may be there.
-fn open_one(run: &Run, memory: &Memory, place: &Path) -> Result<Store> {
+fn open_one(run: &Run, memory: &KnownStores, place: &Path) -> Result<Store> {
     let options = OpenOptions {
         faults: run.common.fault_plan(),
         without: run.common.without_member.clone(),
-        also: memory.at(place).map(Remembered::places).unwrap_or_default(),
+        also: memory.at(place).map(KnownStore::places).unwrap_or_default(),
         ..options(run)
     };
     let store = Store::open_with(place, options)?;
@@ -147,7 +237,7 @@ fn open_one(run: &Run, memory: &Memory, place: &Path) -> Result<Store> {
 }
 
 /// Refuses a store that is not encrypted where an encrypted one is expected.
-fn refuse_plain(run: &Run, memory: &Memory, store: &Store, place: &Path) -> Result<()> {
+fn refuse_plain(run: &Run, memory: &KnownStores, store: &Store, place: &Path) -> Result<()> {
     let (id, known) = (store.config.store, memory.of(store.config.store));
     let seats: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
     let is_accepted = known.is_some_and(|known| known.accepted_plain);
@@ -181,7 +271,7 @@ fn refuse_plain(run: &Run, memory: &Memory, store: &Store, place: &Path) -> Resu
 }
 
 /// The error that says most of why nothing opened.
-fn worst(failed: Vec<Failed>, expected: Option<&Remembered>) -> Error {
+fn worst(failed: Vec<Failed>, expected: Option<&KnownStore>) -> Error {
     const TELLING: [Kind; 4] =
         [Kind::NotEncrypted, Kind::Unsupported, Kind::TooManyLosses, Kind::WrongMember];
     let rank = |it: &&Failed| {
@@ -220,8 +310,8 @@ fn worst(failed: Vec<Failed>, expected: Option<&Remembered>) -> Error {
 /// Names the places that did not open the store, and the members that they are.
 fn warn(run: &Run, store: &Store, failed: Vec<Failed>) {
     for Failed { place, error } in failed {
-        let forms = remembered::forms(&place);
-        let is_it = |seat: &MemberSlot| seat.row.is_some() && forms.contains(&seat.place);
+        let forms = known_stores::forms(&place);
+        let is_it = |seat: &Seat| seat.row.is_some() && forms.contains(&seat.place);
         let number = store.seats.iter().position(is_it);
         let advice = match number {
             Some(number) if store.seats[number].member.is_none() => format!(
@@ -247,7 +337,7 @@ pub fn made(run: &Run, members: &[PathBuf]) {
     let is_plain = store.config.encryption == Encryption::None;
     let accepted = is_plain && run.common.i_know_it_is_plain;
     let proof = if is_plain && !accepted { Proof::Label } else { Proof::Sure };
-    let mut memory = run.memory();
+    let mut memory = run.known_stores();
     let is_taken = |place: &&PathBuf| memory.at(place).is_some_and(|known| known.encrypted);
     if proof == Proof::Label
         && let Some(place) = members.iter().find(is_taken)
@@ -262,7 +352,7 @@ pub fn made(run: &Run, members: &[PathBuf]) {
 }
 
 /// Remembers the store, as far as it is known without a key.
-fn keep(run: &Run, memory: &mut Memory, store: &Store, named: &[PathBuf], place: &Path) {
+fn keep(run: &Run, memory: &mut KnownStores, store: &Store, named: &[PathBuf], place: &Path) {
     let is_plain = store.config.encryption == Encryption::None;
     let accepted = is_plain && run.common.i_know_it_is_plain;
     let proof = if accepted { Proof::Sure } else { Proof::Label };

@@ -1,18 +1,16 @@
 //! The place of the store: `--store`, then `PINSTRIPE_STORE`, then the config file, then the
 //! default place.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use pinstripe::catalog::FILE_NAME;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::StoreId;
 
+use super::known_stores::KnownStores;
 use crate::args::Common;
 use crate::config::{Config, StoreEntry};
-use crate::remembered::Memory;
+use crate::xdg;
 
 /// The environment variable that names members.
 const VARIABLE: &str = "PINSTRIPE_STORE";
@@ -26,7 +24,7 @@ pub fn named(
     common: &Common,
     preferred: Option<&str>,
     config: &Config,
-    memory: &Memory,
+    memory: &KnownStores,
 ) -> Result<Option<StoreEntry>> {
     if !common.store.is_empty() {
         return resolved(&common.store, config).map(Some);
@@ -34,7 +32,7 @@ pub fn named(
     if let Some(name) = preferred {
         return config.store(name).cloned().map(Some);
     }
-    if let Some(given) = set(VARIABLE) {
+    if let Some(given) = xdg::set(VARIABLE) {
         let is_one = |whole: &Path| {
             let name = whole.to_str().unwrap_or_default();
             whole.exists() || config.stores.contains_key(name) || memory.at(whole).is_some()
@@ -93,58 +91,16 @@ fn resolved_one(given: &Path, config: &Config) -> Result<StoreEntry> {
     }
 }
 
-/// The default store: in the user's data directory, as the XDG base directory specification has it.
-///
-/// # Errors
-/// [`Kind::NotFound`] when there is neither `XDG_DATA_HOME` nor `HOME`.
-pub fn default_place() -> Result<PathBuf> {
-    let data = xdg("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
-        Error::new(Kind::NotFound, "no store was named, and HOME is not set")
-            .advice("name any member directory of the store with --store DIR")
-    })?;
-    Ok(data.join("pinstripe/store"))
-}
-
-/// The catalog of a store where none was named: in the user's cache, since it can be made again.
-///
-/// # Errors
-/// [`Kind::NotFound`] when there is neither `XDG_CACHE_HOME` nor `HOME`.
-pub fn catalog(store: StoreId) -> Result<PathBuf> {
-    let cache = xdg("XDG_CACHE_HOME", ".cache").ok_or_else(|| {
-        Error::new(Kind::NotFound, "there is no place for the catalog: HOME is not set")
-            .advice("name a file for it with --catalog FILE")
-    })?;
-    Ok(cache.join("pinstripe").join(store.to_string()).join(FILE_NAME))
-}
-
-/// A directory of the XDG specification, which has relative paths ignored.
-fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
-    absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(below_home)))
-}
-
-/// The directory for state that outlives a run and is no data: below `XDG_STATE_HOME`, as the XDG
-/// base directory specification has it.
-///
-/// # Errors
-/// [`Kind::NotFound`] when there is neither `XDG_STATE_HOME` nor `HOME`.
-pub fn state() -> Result<PathBuf> {
-    let state = xdg("XDG_STATE_HOME", ".local/state").ok_or_else(|| {
-        Error::new(Kind::NotFound, "neither XDG_STATE_HOME nor HOME is set")
-            .advice("name a file with --log FILE")
-    })?;
-    Ok(state.join("pinstripe"))
-}
-
 /// The places where the store to read may be: those named, or the default one if a store is or was
 /// there.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is neither.
-pub fn existing(common: &Common, config: &Config, memory: &Memory) -> Result<Vec<PathBuf>> {
+pub fn existing(common: &Common, config: &Config, memory: &KnownStores) -> Result<Vec<PathBuf>> {
     if let Some(named) = named(common, None, config, memory)? {
         return Ok(named.members);
     }
-    let place = default_place()?;
+    let place = xdg::default_store()?;
     if !is_store(&place) && memory.at(&place).is_none() {
         return Err(Error::new(
             Kind::NotFound,
@@ -162,21 +118,6 @@ pub fn existing(common: &Common, config: &Config, memory: &Memory) -> Result<Vec
 /// Whether something was begun here that only the library can judge.
 pub fn is_store(place: &Path) -> bool {
     place.join("pinstripe.member").exists()
-}
-
-/// The user's configuration directory, where there is one.
-pub fn config_dir() -> Option<PathBuf> {
-    absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))
-}
-
-/// A path from the environment; the XDG specification has relative ones ignored.
-fn absolute(name: &str) -> Option<PathBuf> {
-    set(name).map(PathBuf::from).filter(|path| path.is_absolute())
-}
-
-/// An environment variable that is not empty.
-pub fn set(name: &str) -> Option<std::ffi::OsString> {
-    env::var_os(name).filter(|value| value != OsStr::new(""))
 }
 
 #[cfg(test)]

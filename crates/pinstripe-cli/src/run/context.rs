@@ -1,52 +1,31 @@
-//! One run of one verb: its options, its ledger, its screen; and how it ends.
+//! The context of a verb: its options, its ledger, its screen; and how it ends.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pinstripe::member::Patience;
 use pinstripe::pipeline::limits::Limits;
-use pinstripe::seal::Credential;
-use pinstripe::store::{OtherHalf, Store};
-use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe::store::Store;
+use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::{Counter, Monitor};
 
+use super::known_stores::{KnownStore, KnownStores, Proof};
+use super::place;
+use super::progress::{Gauge, Ticker};
+use super::real_path;
+use super::screen::{Reporter, Screen};
 use crate::args::{Common, Time};
 use crate::config::{Config, StoreEntry};
-use crate::credential;
-use crate::escape;
 use crate::event::Event;
 use crate::exit;
-use crate::opening;
-use crate::place;
-use crate::progress::{Gauge, Ticker};
-use crate::remembered::{Memory, Proof, Remembered};
-use crate::screen::{Reporter, Screen};
 use crate::signals;
 use crate::system;
 
 /// The interval between looks whether another process has finished.
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
-
-/// For what looks at places and knows of no run.
-static PATIENCE: OnceLock<Patience> = OnceLock::new();
-
-/// A path without symlinks, where the place answers.
-///
-/// # Errors
-/// Those of the system; [`Kind::Unanswered`].
-pub fn real_path(path: &Path) -> Result<PathBuf> {
-    let own = path.to_path_buf();
-    let look = move || {
-        std::fs::canonicalize(&own).map_err(|error| Error::io("cannot look at", &own, error))
-    };
-    match PATIENCE.get() {
-        Some(patience) => patience.ask(path, look),
-        None => look(),
-    }
-}
 
 /// The context of every verb.
 pub struct Run {
@@ -58,7 +37,7 @@ pub struct Run {
     pub monitor: Arc<Monitor>,
     began: Instant,
     config: OnceLock<Config>,
-    memory: OnceLock<Mutex<Memory>>,
+    memory: OnceLock<Mutex<KnownStores>>,
     patience: OnceLock<Patience>,
 }
 
@@ -105,91 +84,24 @@ impl Run {
     /// # Errors
     /// Those of [`Config::load`] and [`place::named`].
     pub fn named_store(&self, preferred: Option<&str>) -> Result<Option<StoreEntry>> {
-        place::named(&self.common, preferred, self.config()?, &self.memory())
+        place::named(&self.common, preferred, self.config()?, &self.known_stores())
     }
 
     /// The stores that this host remembers; read when first asked for.
-    pub fn memory(&self) -> MutexGuard<'_, Memory> {
-        let memory = self.memory.get_or_init(|| Mutex::new(Memory::load(&self.monitor)));
+    pub fn known_stores(&self) -> MutexGuard<'_, KnownStores> {
+        let memory = self.memory.get_or_init(|| Mutex::new(KnownStores::load(&self.monitor)));
         memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers a store as it is now: after it was unlocked or made, or its members changed.
     pub fn remember(&self, store: &Store, proof: Proof) {
-        self.memory().keep(store, &[], proof, &self.monitor, |_| {});
+        self.known_stores().keep(store, &[], proof, &self.monitor, |_| {});
     }
 
     /// Remembers a store that a key slot opened.
     pub fn remember_opened(&self, store: &Store, slot: [u8; 16]) {
-        let change = |known: &mut Remembered| known.slot = Some(hex(&slot));
-        self.memory().keep(store, &[], Proof::Sure, &self.monitor, change);
-    }
-
-    /// The places of the store that was named, or the default one.
-    fn places(&self) -> Result<Vec<PathBuf>> {
-        place::existing(&self.common, self.config()?, &self.memory())
-    }
-
-    /// Opens the store that was named, or the default one.
-    ///
-    /// # Errors
-    /// Those of [`Store::open`]; [`Kind::NotFound`] when none was named and there is no default.
-    pub fn open_store(&self) -> Result<Store> {
-        self.open(&self.places()?)
-    }
-
-    /// Opens the store at one of these places, and its secrets.
-    ///
-    /// # Errors
-    /// Those of [`opening::open`] and of [`credential::unlock`].
-    pub fn open(&self, places: &[PathBuf]) -> Result<Store> {
-        let mut store = self.open_at(places)?;
-        credential::unlock(self, &mut store, true)?;
-        self.warn_of_halves(&store);
-        Ok(store)
-    }
-
-    /// Opens the store for a verb that can do without its secrets: without a key, they stay
-    /// locked.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_keyless(&self) -> Result<Store> {
-        let mut store = self.open_locked()?;
-        credential::unlock(self, &mut store, false)?;
-        self.warn_of_halves(&store);
-        Ok(store)
-    }
-
-    /// Opens the store and asks for no key.
-    ///
-    /// # Errors
-    /// As [`open_store`](Self::open_store).
-    pub fn open_locked(&self) -> Result<Store> {
-        self.open_at(&self.places()?)
-    }
-
-    /// Opens the store and its secrets; also returns what opened them, if they were sealed.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_with_credential(&self) -> Result<(Store, Option<Credential>)> {
-        let mut store = self.open_locked()?;
-        let used = credential::unlock(self, &mut store, true)?;
-        Ok((store, used))
-    }
-
-    fn open_at(&self, places: &[PathBuf]) -> Result<Store> {
-        let store = opening::open(self, places)?;
-        for (number, old) in &store.moved {
-            self.monitor.note(&format!(
-                "member {number} is at {}, no longer at {}; 'pinstripe repair' records the new \
-                    place",
-                store.seats[*number].place.display(),
-                old.display()
-            ));
-        }
-        Ok(store)
+        let change = |known: &mut KnownStore| known.slot = Some(hex(&slot));
+        self.known_stores().keep(store, &[], Proof::Sure, &self.monitor, change);
     }
 
     /// The time that members are waited for; one that does not answer is named.
@@ -199,7 +111,7 @@ impl Run {
             let tell = move |place: &Path, error| monitor.silent_member(place, error);
             Patience::new(self.common.member_timeout.0, signals::flag(), tell)
         });
-        let _ = PATIENCE.set(patience.clone());
+        real_path::set_patience(patience);
         patience.clone()
     }
 
@@ -244,25 +156,6 @@ impl Run {
         signals::end_what_hangs(progress, move |text| screen.complain(text));
     }
 
-    /// Names other halves of the store that were met on the way, and have snapshots of their own.
-    fn warn_of_halves(&self, store: &Store) {
-        // Why a member cannot be listed is told by the verb itself.
-        for OtherHalf { places, snapshots } in store.other_halves().unwrap_or_default() {
-            let has = match snapshots.len() {
-                1 => "1 snapshot that this half does not have".to_owned(),
-                many => format!("{many} snapshots that this half does not have"),
-            };
-            let what = format!("this is a member of another half of the store, which has {has}");
-            let advice = format!(
-                "the store was divided, and its halves were used independently; bring over what \
-                 the other half has: pinstripe member merge {}",
-                escape::path(&places[0])
-            );
-            let error = Error::new(Kind::Changed, what).advice(advice);
-            self.monitor.warning(&places[0], error);
-        }
-    }
-
     /// Warns of absent members, for verbs of the library that do not.
     pub fn warn_of_absent(&self, store: &Store) {
         for number in store.absent() {
@@ -303,7 +196,11 @@ impl Run {
                 // What an interrupt did not wait for is no failure of its own.
                 let is_cut = error.kind() == Kind::Unanswered && signals::is_caught();
                 let kind = if is_cut { Kind::Interrupted } else { error.kind() };
-                (exit::of_error(kind), Event::default())
+                let code = match kind {
+                    Kind::Interrupted => signals::exit_code(),
+                    kind => exit::of_error(kind),
+                };
+                (code, Event::default())
             }
         };
         if code == exit::LOSSES && !self.common.quiet {

@@ -6,10 +6,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use pinstripe_base::error::Error;
+use pinstripe_base::id::{StoreId, hex};
 use pinstripe_base::monitor::Monitor;
 use serde::{Deserialize, Serialize};
 
-use super::{Remembered, file_name, is_id};
+use super::record::KnownStore;
 
 /// More is no file of ours.
 const FILE_MAX_BYTES: u64 = 1 << 20;
@@ -18,14 +19,14 @@ const VERSION: u32 = 1;
 
 /// A file, as it stands.
 #[derive(Serialize, Deserialize)]
-struct Whole {
+struct StoreFile {
     version: u32,
     #[serde(flatten)]
-    store: Remembered,
+    store: KnownStore,
 }
 
 /// Reads what is remembered of every store.
-pub fn read_all(dir: &Path, monitor: &Monitor) -> Vec<Remembered> {
+pub fn read_all(dir: &Path, monitor: &Monitor) -> Vec<KnownStore> {
     let Ok(listed) = fs::read_dir(dir) else { return Vec::new() };
     let mut stores = Vec::new();
     for entry in listed.flatten() {
@@ -36,7 +37,7 @@ pub fn read_all(dir: &Path, monitor: &Monitor) -> Vec<Remembered> {
         }
         let path = entry.path();
         match read(&path) {
-            Ok(store) => stores.push(Remembered { id: id.to_owned(), ..store }),
+            Ok(store) => stores.push(KnownStore { id: id.to_owned(), ..store }),
             // Replaced or removed by another process since it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
@@ -55,14 +56,15 @@ pub fn read_all(dir: &Path, monitor: &Monitor) -> Vec<Remembered> {
     stores
 }
 
-fn read(path: &Path) -> io::Result<Remembered> {
+fn read(path: &Path) -> io::Result<KnownStore> {
     let mut bytes = Vec::new();
     File::open(path)?.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     if bytes.len() as u64 > FILE_MAX_BYTES {
         return Err(wrong("it is too long".to_owned()));
     }
-    let whole: Whole = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+    let whole: StoreFile =
+        serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
     if whole.version != VERSION {
         return Err(wrong(format!("its version is {}, not {VERSION}", whole.version)));
     }
@@ -70,9 +72,10 @@ fn read(path: &Path) -> io::Result<Remembered> {
 }
 
 /// Replaces what is remembered of one store, durably.
-pub fn write(dir: &Path, store: &Remembered) -> io::Result<()> {
+pub fn write(dir: &Path, store: &KnownStore) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let mut text = serde_json::to_vec_pretty(&Whole { version: VERSION, store: store.clone() })?;
+    let mut text =
+        serde_json::to_vec_pretty(&StoreFile { version: VERSION, store: store.clone() })?;
     text.push(b'\n');
     let temporary = dir.join(format!(".{}.{}", store.id, std::process::id()));
     // One that a dead process of the same number left.
@@ -90,4 +93,14 @@ fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     out.write_all(text)?;
     out.sync_all()
+}
+
+/// A name as the files have it.
+pub fn file_name(id: &str) -> String {
+    format!("{id}.json")
+}
+
+/// Whether a text is the id of a store.
+fn is_id(text: &str) -> bool {
+    StoreId::from_hex(text).is_some_and(|id| hex(&id.0) == text)
 }

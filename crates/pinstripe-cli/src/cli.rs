@@ -1,0 +1,92 @@
+//! The command line as a table: the verbs, and the options that all of them share.
+//!
+//! Help, man pages and shell completions are made from here.
+
+use clap::Parser;
+use clap::builder::styling::{AnsiColor, Styles};
+
+use crate::args::Common;
+use crate::exit;
+use crate::verbs::Verb;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Backs up directories over many disks, with deduplication, compression and parity.
+///
+/// A store is a set of members: directories on different disks. A backup takes files and
+/// directories into it as a new snapshot; what the store has already is not kept twice. With
+/// parity 1 any one member may be lost, with parity 2 any two, and everything can still be
+/// restored.
+#[derive(Parser)]
+#[command(
+    name = "pinstripe",
+    version,
+    styles = STYLES,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    subcommand_value_name = "VERB",
+    subcommand_help_heading = "Verbs",
+    after_help = "See 'pinstripe VERB --help' for examples, and 'pinstripe --help' for exit codes.",
+    after_long_help = exit::HELP,
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// What is the same for all verbs.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    /// One of a verb's own with the id of a global one would be read as that, and panic.
+    #[test]
+    fn no_option_of_a_verb_takes_the_place_of_a_global_one() {
+        fn check(command: &clap::Command, globals: &[String]) {
+            for verb in command.get_subcommands() {
+                for arg in verb.get_arguments() {
+                    let id = arg.get_id().to_string();
+                    assert!(!globals.contains(&id), "{}: {id}", verb.get_name());
+                }
+                check(verb, globals);
+            }
+        }
+        let command = Cli::command();
+        let globals = command.get_arguments().filter(|arg| arg.is_global_set());
+        let globals: Vec<String> = globals.map(|arg| arg.get_id().to_string()).collect();
+        assert!(globals.contains(&"knobs".to_owned()));
+        check(&command, &globals);
+    }
+
+    #[test]
+    fn every_verb_has_examples() {
+        for verb in Cli::command().get_subcommands() {
+            let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Examples:\n  pinstripe"), "{}", verb.get_name());
+        }
+        let command = Cli::command();
+        for verb in command.find_subcommand("array").unwrap().get_subcommands() {
+            let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Examples:\n  pinstripe array"), "{}", verb.get_name());
+        }
+        for verb in command.find_subcommand("lab").unwrap().get_subcommands() {
+            let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Examples:\n  pinstripe lab"), "{}", verb.get_name());
+        }
+    }
+}

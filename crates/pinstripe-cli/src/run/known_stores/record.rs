@@ -1,0 +1,175 @@
+//! The record of a store that this host has opened, as its file has it.
+
+use std::path::{Path, PathBuf};
+
+use pinstripe::ops::seen::SeenSnapshot;
+use pinstripe::store::Store;
+use pinstripe_base::id::{ChunkId, SnapshotId, hex};
+use serde::{Deserialize, Serialize};
+
+/// Most names of a store that are kept: the ones used last.
+const NAMES_MAX: usize = 16;
+
+/// The record of one store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownStore {
+    /// Whether this host has opened it with a key, or made it encrypted.
+    pub encrypted: bool,
+    /// Whether a user of this host said that it is meant to be readable.
+    pub accepted_plain: bool,
+    /// Absolute paths that it was named by, the last one first.
+    pub named: Vec<StoredPath>,
+    /// The places of its members.
+    pub members: Vec<MemberPlace>,
+    /// The places of members that have left, the last one first: they may come back as another
+    /// half.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<StoredPath>,
+    /// The key slot that opened it last, as hex digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<String>,
+    /// The highest generation of its table of members that was seen.
+    #[serde(default)]
+    pub table_generation: u64,
+    /// The newest snapshot that was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest: Option<KnownSnapshot>,
+    /// Since when the store is known to be older than what was seen of it, until it is accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub older_since_seconds: Option<i64>,
+    /// When it was opened last, seconds since 1970, to a day.
+    pub opened_seconds: i64,
+    /// The store, as the file's name has it.
+    #[serde(skip)]
+    pub id: String,
+}
+
+/// The newest snapshot that was seen, as a file has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownSnapshot {
+    snapshot: String,
+    created_seconds: i64,
+    created_nanos: u32,
+    group: String,
+    has_parent: bool,
+}
+
+impl KnownSnapshot {
+    /// The stored form of a snapshot.
+    pub fn of(seen: &SeenSnapshot) -> Self {
+        KnownSnapshot {
+            snapshot: seen.id.to_string(),
+            created_seconds: seen.created.0,
+            created_nanos: seen.created.1,
+            group: hex(&seen.group),
+            has_parent: seen.has_parent,
+        }
+    }
+
+    /// The snapshot that was stored; `None` when the stored form makes no sense.
+    pub fn seen(&self) -> Option<SeenSnapshot> {
+        Some(SeenSnapshot {
+            id: SnapshotId::from_hex(&self.snapshot)?,
+            created: (self.created_seconds, self.created_nanos),
+            // Both are 32 bytes.
+            group: ChunkId::from_hex(&self.group)?.0,
+            has_parent: self.has_parent,
+        })
+    }
+}
+
+/// A member and where it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberPlace {
+    /// Its number.
+    pub member: usize,
+    /// The directory, without symlinks.
+    pub place: StoredPath,
+}
+
+/// A path: text, or its bytes where it is no text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum StoredPath {
+    /// UTF-8.
+    Text(String),
+    /// Any bytes.
+    Bytes(Vec<u8>),
+}
+
+impl StoredPath {
+    /// The stored form of a path.
+    pub fn of(path: &Path) -> Self {
+        use std::os::unix::ffi::OsStrExt;
+        match path.to_str() {
+            Some(text) => StoredPath::Text(text.to_owned()),
+            None => StoredPath::Bytes(path.as_os_str().as_bytes().to_vec()),
+        }
+    }
+
+    /// The path.
+    pub fn path(&self) -> PathBuf {
+        use std::os::unix::ffi::OsStringExt;
+        match self {
+            StoredPath::Text(text) => PathBuf::from(text),
+            StoredPath::Bytes(bytes) => PathBuf::from(std::ffi::OsString::from_vec(bytes.clone())),
+        }
+    }
+}
+
+impl KnownStore {
+    /// Whether the store was named by this path, or had a member there.
+    pub fn is_at(&self, path: &Path) -> bool {
+        self.named.iter().any(|name| name.path() == path) || self.member_at(path).is_some()
+    }
+
+    /// The key slot that opened it last.
+    pub fn slot(&self) -> Option<[u8; 16]> {
+        // Its id is written as that of a snapshot is.
+        self.slot.as_deref().and_then(SnapshotId::from_hex).map(|id| id.0)
+    }
+
+    /// The number of the member that was there.
+    pub fn member_at(&self, path: &Path) -> Option<usize> {
+        self.members.iter().find(|it| it.place.path() == path).map(|it| it.member)
+    }
+
+    /// The first digits of the store's id, for people.
+    pub fn short(&self) -> &str {
+        self.id.get(..8).unwrap_or(&self.id)
+    }
+
+    /// Takes over what an open store says of itself, and the paths that led to it.
+    pub fn take(&mut self, store: &Store, names: &[PathBuf]) {
+        let seats = store.seats.iter().enumerate().filter(|(_, seat)| seat.row.is_some());
+        let members: Vec<_> = seats
+            .map(|(member, seat)| MemberPlace { member, place: StoredPath::of(&seat.place) })
+            .collect();
+        let is_in_use = |place: &StoredPath| members.iter().any(|it| it.place == *place);
+        let left = self.members.drain(..).map(|it| it.place).chain(self.left.drain(..));
+        self.left = left.filter(|place| !is_in_use(place)).take(NAMES_MAX).collect();
+        self.members = members;
+        for name in names {
+            self.named.retain(|known| known.path() != *name);
+            self.named.insert(0, StoredPath::of(name));
+        }
+        self.named.truncate(NAMES_MAX);
+        if self.older_since_seconds.is_none() {
+            self.table_generation = self.table_generation.max(store.table.generation);
+        }
+    }
+
+    /// The places of members, and of those that have left.
+    pub fn places(&self) -> Vec<PathBuf> {
+        self.members.iter().map(|it| &it.place).chain(&self.left).map(StoredPath::path).collect()
+    }
+
+    /// Forgets a path; returns whether the store was known by it.
+    pub fn leave(&mut self, path: &Path) -> bool {
+        let before = (self.named.len(), self.members.len());
+        self.left.retain(|place| place.path() != path);
+        self.named.retain(|name| name.path() != path);
+        self.members.retain(|it| it.place.path() != path);
+        before != (self.named.len(), self.members.len())
+    }
+}

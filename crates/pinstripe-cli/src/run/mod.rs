@@ -1,0 +1,24 @@
+//! One run of one verb: everything that a verb works with.
+//!
+//! ```text
+//!   opening                   finds a store and opens it
+//!   unlock   rollback         its secrets; whether it is older than this host has seen it
+//!   context                   the options, ledger, screen and deadlines of the run
+//!   place   progress          which store is meant; the bar
+//!   known_stores   screen     what this host knows of stores; the only place that prints
+//!   real_path
+//! ```
+//! A file uses only those below it.
+
+mod context;
+mod real_path;
+
+pub mod known_stores;
+pub mod opening;
+pub mod place;
+pub mod progress;
+pub mod rollback;
+pub mod screen;
+pub mod unlock;
+
+pub use self::context::{Ending, Run};

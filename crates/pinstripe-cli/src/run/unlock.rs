@@ -1,0 +1,126 @@
+//! Opening the secrets of a store: the order in which keys are looked for, and the slots they are
+//! tried on.
+
+use std::path::Path;
+
+use pinstripe::format::key_ring::KdfCosts;
+use pinstripe::format::label::Encryption;
+use pinstripe::seal::{Credential, locked};
+use pinstripe::store::{Store, UnlockLimits};
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::units::KIB;
+
+use super::context::Run;
+use super::known_stores::KnownStore;
+use crate::credential::{ask, is_terminal, key_file, own_key_file};
+use crate::system;
+
+/// The number of times that a prompt asks.
+const TRIES: usize = 3;
+
+/// Opens a store's secrets; `must` says whether the verb can do nothing without them.
+///
+/// # Errors
+/// [`Kind::Locked`] when they are needed and no password is given, [`Kind::WrongKey`] when none
+/// fits.
+pub fn unlock(run: &Run, store: &mut Store, must: bool) -> Result<Option<Credential>> {
+    if store.config.encryption == Encryption::None {
+        // A key that is at hand was judged when the store was opened.
+        return Ok(None);
+    }
+    let Some((used, slot)) = unlock_sealed(run, store, must)? else { return Ok(None) };
+    run.remember_opened(store, slot);
+    Ok(Some(used))
+}
+
+/// Opens the secrets of another half of a store with what opened the first; nothing is remembered
+/// of it.
+///
+/// # Errors
+/// [`Kind::WrongKey`] when it does not fit there.
+pub fn unlock_half(run: &Run, half: &mut Store, credential: Option<&Credential>) -> Result<()> {
+    match credential {
+        Some(credential) if half.config.encryption != Encryption::None => {
+            try_slots(run, half, credential).map(|_| ()).map_err(|error| match error.kind() {
+                Kind::WrongKey => error.advice_instead(
+                    "the slots of the other half are those of when it was cut off: name a password \
+                     or key file that opens both",
+                ),
+                _ => error,
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns what opened the store, and the slot.
+fn unlock_sealed(
+    run: &Run,
+    store: &mut Store,
+    must: bool,
+) -> Result<Option<(Credential, [u8; 16])>> {
+    let places: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
+    let written = run.config()?.key_of(&places);
+    let given = match run.common.key.read(&run.monitor)? {
+        None => written.of_options(&run.monitor)?,
+        given => given,
+    };
+    let own = || -> Result<Option<Credential>> {
+        match own_key_file(store.config.store) {
+            Some(file) if file.exists() => key_file(&file, &run.monitor).map(Some),
+            _ => Ok(None),
+        }
+    };
+    let credential = match given {
+        Some(given) => Some(given),
+        None => own()?,
+    };
+    if let Some(credential) = credential {
+        let slot = try_slots(run, store, &credential)?;
+        return Ok(Some((credential, slot)));
+    }
+    if !is_terminal() {
+        if must {
+            return Err(locked());
+        }
+        run.monitor.note("the store is encrypted and no key was given: what needs it is left out");
+        return Ok(None);
+    }
+    for tries in 1..=TRIES {
+        let question = match must {
+            true => "Password: ",
+            false => "Password (empty: do what needs none): ",
+        };
+        let answer = ask(question)?;
+        if answer.is_empty() {
+            return if must { Err(locked()) } else { Ok(None) };
+        }
+        let credential = Credential::password(answer)?;
+        match try_slots(run, store, &credential) {
+            Ok(slot) => return Ok(Some((credential, slot))),
+            Err(error) if error.kind() == Kind::WrongKey && tries < TRIES => {
+                run.screen.complain("pinstripe: no key slot opens with this password");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(locked())
+}
+
+/// Tries the slots, the one that opened the store before first.
+fn try_slots(run: &Run, store: &mut Store, credential: &Credential) -> Result<[u8; 16]> {
+    let known = run.known_stores().of(store.config.store).and_then(KnownStore::slot);
+    let least = u64::from(KdfCosts::DEFAULT.memory_kib) * KIB;
+    let limits = UnlockLimits {
+        memory_bytes: system::free_memory_bytes().unwrap_or(u64::MAX).max(least),
+        known,
+        only: run.common.key.key_slot.clone(),
+        ..UnlockLimits::default()
+    };
+    let opened = store.unlock_within(credential, &limits, &mut |error| {
+        let place = error.place().map(Path::to_path_buf).unwrap_or_default();
+        let advice = "make another: pinstripe key add; remove this one: pinstripe key remove";
+        run.monitor.warning(place, error.advice(advice));
+    })?;
+    Ok(opened.expect("an encrypted store is opened by a slot").slot)
+}

@@ -1,0 +1,67 @@
+//! The places that the environment names: variables, and the directories of the XDG base directory
+//! specification.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use pinstripe::catalog::FILE_NAME;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::StoreId;
+
+/// The default store: in the user's data directory, as the XDG base directory specification has it.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is neither `XDG_DATA_HOME` nor `HOME`.
+pub fn default_store() -> Result<PathBuf> {
+    let data = xdg("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
+        Error::new(Kind::NotFound, "no store was named, and HOME is not set")
+            .advice("name any member directory of the store with --store DIR")
+    })?;
+    Ok(data.join("pinstripe/store"))
+}
+
+/// The catalog of a store where none was named: in the user's cache, since it can be made again.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is neither `XDG_CACHE_HOME` nor `HOME`.
+pub fn catalog(store: StoreId) -> Result<PathBuf> {
+    let cache = xdg("XDG_CACHE_HOME", ".cache").ok_or_else(|| {
+        Error::new(Kind::NotFound, "there is no place for the catalog: HOME is not set")
+            .advice("name a file for it with --catalog FILE")
+    })?;
+    Ok(cache.join("pinstripe").join(store.to_string()).join(FILE_NAME))
+}
+
+/// A directory of the XDG specification, which has relative paths ignored.
+fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
+    absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(below_home)))
+}
+
+/// The directory for state that outlives a run and is no data: below `XDG_STATE_HOME`, as the XDG
+/// base directory specification has it.
+///
+/// # Errors
+/// [`Kind::NotFound`] when there is neither `XDG_STATE_HOME` nor `HOME`.
+pub fn state() -> Result<PathBuf> {
+    let state = xdg("XDG_STATE_HOME", ".local/state").ok_or_else(|| {
+        Error::new(Kind::NotFound, "there is neither XDG_STATE_HOME nor HOME")
+            .advice("name a file with --log FILE")
+    })?;
+    Ok(state.join("pinstripe"))
+}
+
+/// The user's configuration directory, where there is one.
+pub fn config_dir() -> Option<PathBuf> {
+    absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))
+}
+
+/// A path from the environment; the XDG specification has relative ones ignored.
+fn absolute(name: &str) -> Option<PathBuf> {
+    set(name).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// An environment variable that is not empty.
+pub fn set(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| value != OsStr::new(""))
+}
