@@ -250,7 +250,7 @@ pub fn refuse_option(is_given: bool, option: &str, instead: &str) -> Result<(), 
     if !is_given {
         return Ok(());
     }
-    Err(Error::new(Kind::Usage, format!("{option} has no meaning here")).advice(instead))
+    Err(Error::new(Kind::Usage, format!("{option} does not apply here")).advice(instead))
 }
 
 #[cfg(test)]

@@ -17,10 +17,9 @@ const STYLES: Styles = Styles::styled()
 
 /// Backs up directories over many disks, with deduplication, compression and parity.
 ///
-/// A store is a set of members: directories on different disks. A backup takes files and
-/// directories into it as a new snapshot; what the store has already is not kept twice. With
-/// parity 1 any one member may be lost, with parity 2 any two, and everything can still be
-/// restored.
+/// A store is a set of members: directories on different disks. A backup saves files and
+/// directories as a new snapshot; data that the store already has is not stored again. With parity
+/// 1 any one member may be lost, with parity 2 any two, and everything can still be restored.
 #[derive(Parser)]
 #[command(
     name = "pinstripe",

@@ -45,7 +45,7 @@ fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
 /// [`Kind::NotFound`] when there is neither `XDG_STATE_HOME` nor `HOME`.
 pub fn state() -> Result<PathBuf> {
     let state = xdg("XDG_STATE_HOME", ".local/state").ok_or_else(|| {
-        Error::new(Kind::NotFound, "there is neither XDG_STATE_HOME nor HOME")
+        Error::new(Kind::NotFound, "neither XDG_STATE_HOME nor HOME is set")
             .advice("name a file with --log FILE")
     })?;
     Ok(state.join("pinstripe"))

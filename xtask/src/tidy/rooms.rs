@@ -8,7 +8,8 @@ use super::{Finding, Scanned, rules};
 pub fn check(scanned: &[Scanned]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in scanned {
-        let inner = |rooms: &Rooms| Some((file.path.strip_prefix(rooms.folder)?).strip_prefix('/')?);
+        let inner =
+            |rooms: &Rooms| Some((file.path.strip_prefix(rooms.folder)?).strip_prefix('/')?);
         for rooms in rules::ROOMS {
             if let Some(inner) = inner(rooms) {
                 check_file(rooms, inner, file, &mut findings);
@@ -57,9 +58,9 @@ impl Rooms {
         }
         Some(match from > to {
             true => format!("{room} imports {named}, which stands above it"),
-            false => format!(
-                "{room} imports {named}: they stand side by side and meet in a room above"
-            ),
+            false => {
+                format!("{room} imports {named}: they stand side by side and meet in a room above")
+            }
         })
     }
 

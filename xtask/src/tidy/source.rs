@@ -445,14 +445,16 @@ mod tests {
             assert_eq!(found[0].0, HIDDEN, "{text}");
         }
         // Of the room itself, all may be taken.
-        for text in ["use super::*;", "mod deep { use super::super::*; }", "use self::near as far;"] {
+        for text in ["use super::*;", "mod deep { use super::super::*; }", "use self::near as far;"]
+        {
             assert_eq!(Source::scan(text).rooms_named(2), [], "{text}");
         }
     }
 
     #[test]
     fn modules_that_are_written_inline_are_one_deeper() {
-        let text = "mod deep { fn a() { super::super::store::b() } mod er { use super::super::c; } }";
+        let text =
+            "mod deep { fn a() { super::super::store::b() } mod er { use super::super::c; } }";
         let rooms: Vec<_> = Source::scan(text).rooms_named(1).into_iter().map(|it| it.0).collect();
         assert_eq!(rooms, ["store"]);
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use pinstripe::format::label::Encryption;
 use pinstripe::seal::Credential;
-use pinstripe::store::{OpenOptions, OtherHalf, Seat, Store};
+use pinstripe::store::{MemberSlot, OpenOptions, OtherHalf, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::context::Run;
@@ -73,7 +73,7 @@ impl Run {
         let store = open(self, places)?;
         for (number, old) in &store.moved {
             self.monitor.note(&format!(
-                "member {number} is at {}, not at {} any more; 'pinstripe repair' takes note of it",
+                "member {number} is at {}, no longer at {}; 'pinstripe repair' records the new place",
                 store.seats[*number].place.display(),
                 old.display()
             ));
@@ -91,13 +91,13 @@ impl Run {
         // Why a member cannot be listed is told by the verb itself.
         for OtherHalf { places, snapshots } in store.other_halves().unwrap_or_default() {
             let has = match snapshots.len() {
-                1 => "1 snapshot that is not here".to_owned(),
-                many => format!("{many} snapshots that are not here"),
+                1 => "1 snapshot that this half does not have".to_owned(),
+                many => format!("{many} snapshots that this half does not have"),
             };
             let what = format!("this is a member of another half of the store, which has {has}");
             let advice = format!(
-                "the store was divided, and its halves went on by themselves; bring over what that \
-                 one has: pinstripe member merge {}",
+                "the store was divided, and its halves were used independently; bring over what \
+                 the other half has: pinstripe member merge {}",
                 escape::path(&places[0])
             );
             let error = Error::new(Kind::Changed, what).advice(advice);
@@ -311,7 +311,7 @@ fn worst(failed: Vec<Failed>, expected: Option<&KnownStore>) -> Error {
 fn warn(run: &Run, store: &Store, failed: Vec<Failed>) {
     for Failed { place, error } in failed {
         let forms = known_stores::forms(&place);
-        let is_it = |seat: &Seat| seat.row.is_some() && forms.contains(&seat.place);
+        let is_it = |seat: &MemberSlot| seat.row.is_some() && forms.contains(&seat.place);
         let number = store.seats.iter().position(is_it);
         let advice = match number {
             Some(number) if store.seats[number].member.is_none() => format!(

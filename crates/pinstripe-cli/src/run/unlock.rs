@@ -43,8 +43,8 @@ pub fn unlock_half(run: &Run, half: &mut Store, credential: Option<&Credential>)
         Some(credential) if half.config.encryption != Encryption::None => {
             try_slots(run, half, credential).map(|_| ()).map_err(|error| match error.kind() {
                 Kind::WrongKey => error.advice_instead(
-                    "the slots of the other half are those of when it was cut off: name a password \
-                     or key file that opens both",
+                    "the other half has the key slots of the time when the store was divided: name \
+                     a password or key file that opens both",
                 ),
                 _ => error,
             })
@@ -83,7 +83,10 @@ fn unlock_sealed(
         if must {
             return Err(locked());
         }
-        run.monitor.note("the store is encrypted and no key was given: what needs it is left out");
+        run.monitor.note(
+            "the store is encrypted and no key was given: checks that need the key \
+            are skipped",
+        );
         return Ok(None);
     }
     for tries in 1..=TRIES {
@@ -119,7 +122,7 @@ fn try_slots(run: &Run, store: &mut Store, credential: &Credential) -> Result<[u
     };
     let opened = store.unlock_within(credential, &limits, &mut |error| {
         let place = error.place().map(Path::to_path_buf).unwrap_or_default();
-        let advice = "make another: pinstripe key add; remove this one: pinstripe key remove";
+        let advice = "add another: pinstripe key add; remove this one: pinstripe key remove";
         run.monitor.warning(place, error.advice(advice));
     })?;
     Ok(opened.expect("an encrypted store is opened by a slot").slot)

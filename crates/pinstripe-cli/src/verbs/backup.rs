@@ -174,7 +174,8 @@ impl BackupArgs {
             return survey(run, &store, &options);
         }
         rollback::warn(run, &store)?;
-        let options = backup::Options { stop: signals::catch()?, ..options };
+        let options =
+            backup::BackupOptions { stop: signals::catch()?.as_flag().clone(), ..options };
         run.end_what_hangs();
         let ticker = run.ticker(GAUGE);
         let snapshot = backup::run(&store, options, &run.monitor)?;

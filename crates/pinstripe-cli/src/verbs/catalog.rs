@@ -98,7 +98,7 @@ impl CatalogArgs {
             pinstripe_base::units::counted(size.directories, "directory", "directories"),
         ));
         if matches!(self.what, CatalogVerb::Rebuild) {
-            run.screen.say(&format!("made in {}", time::span(run.elapsed())));
+            run.screen.say(&format!("rebuilt in {}", time::span(run.elapsed())));
         } else {
             run.screen.say(&truth(status.missing, status.gone));
         }

@@ -77,7 +77,7 @@ impl GcArgs {
             return Ok(Ending::done(Event::default().with("ended_sessions", 1)));
         }
         system::lower_priority();
-        let options = Options {
+        let options = GcOptions {
             max_waste: self.max_waste,
             dry_run: self.dry_run,
             wait: Duration::from_secs(self.wait),

@@ -52,9 +52,9 @@ enum KeyVerb {
     },
     /// Give the store new keys, opened by one password or key file alone
     ///
-    /// What is stored stays as it is and can still be read; what is stored from now on is sealed
-    /// with the new keys. All other slots go: add them again. Without a new password or key file,
-    /// the one that opens the store now goes on to open it.
+    /// Stored data stays as it is and can still be read; new data is sealed with the new keys. All
+    /// other slots are removed: add them again. Without a new password or key file, the present one
+    /// continues to open the store.
     Rotate(NewKeyArgs),
 }
 

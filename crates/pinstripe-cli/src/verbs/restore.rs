@@ -118,7 +118,6 @@ impl RestoreArgs {
     /// Those of [`restore::run`] and [`preview::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (snapshot, path) = snapshot_path::parse(&self.what)?;
-        let manner = self.manner()?;
         let to = self.to.as_deref().unwrap_or(Path::new("/"));
         let store = run.open_store()?;
         let limits = run.limits(&store);

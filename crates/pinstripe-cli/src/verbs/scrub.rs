@@ -81,7 +81,7 @@ impl ScrubArgs {
         }
         let journal = self.journal(run, &store)?;
         system::lower_priority();
-        let options = scrub::Options {
+        let options = scrub::ScrubOptions {
             budget,
             rate: self.limit.map(|limit| limit.0.max(1)),
             save_bytes: scrub::SAVE_BYTES_DEFAULT,

@@ -3,8 +3,8 @@
 use pinstripe::ops::upgrade::{self, Direction};
 use pinstripe_base::error::Result;
 
-use super::counted;
 use crate::event::Event;
+use crate::message::counted;
 use crate::run::{Ending, Run};
 
 /// Upgrade a store of an earlier version to the newest format

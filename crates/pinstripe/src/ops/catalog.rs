@@ -31,7 +31,9 @@ pub fn current(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog
     let (catalog, begun) = Catalog::open(place, store.config.store)?;
     match &begun {
         CatalogStart::Found => {}
-        CatalogStart::New => monitor.note(&format!("a new catalog is created: {}", place.display())),
+        CatalogStart::New => {
+            monitor.note(&format!("a new catalog is created: {}", place.display()))
+        }
         CatalogStart::Anew(why) => note_anew(place, why, monitor),
     }
     match update(store, &catalog, monitor) {

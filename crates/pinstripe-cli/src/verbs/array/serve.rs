@@ -8,7 +8,7 @@ use pinstripe_base::units::format_size;
 use pinstripe_nbd::{Address, Settings};
 
 use super::register::register;
-use super::serving::{Means, Serving, serve};
+use super::serving::{ServeContext, Serving, serve};
 use crate::args::parsed;
 use crate::escape;
 use crate::event::Event;
@@ -74,7 +74,7 @@ impl ArrayServeArgs {
             threads,
         };
         let stop = signals::catch()?;
-        let means = Means {
+        let context = ServeContext {
             register: &register()?,
             faults: &run.common.fault_plan(),
             monitor: &run.monitor,

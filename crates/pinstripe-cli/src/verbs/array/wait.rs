@@ -34,7 +34,7 @@ impl ArrayWaitArgs {
             return Ok(Ending::done(Event::default()));
         };
         let stop = signals::catch()?;
-        let detail = work::follow(run, &mut Reached::There(client), &stop)?;
+        let detail = work::follow(run, &mut Reached::There(client), stop.as_flag())?;
         Ok(status::ending(run, &detail))
     }
 }

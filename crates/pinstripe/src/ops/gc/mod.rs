@@ -181,12 +181,13 @@ impl Collector<'_> {
         if is_empty(&survey.lists) && survey.thin.is_empty() {
             return Ok(outcome);
         }
-        let spared = match self.repack(&survey) {
-            // Packs without any needed chunk go all the same, and make room for the next run.
-            Err(error)
-                if error.kind() == Kind::NoSpace && matches!(pick, PackSelection::Waste(_)) =>
-            {
-                monitor.warning("packs that hold waste", error.advice_instead(
+        let spared =
+            match self.repack(&survey) {
+                // Packs without any needed chunk go all the same, and make room for the next run.
+                Err(error)
+                    if error.kind() == Kind::NoSpace && matches!(pick, PackSelection::Waste(_)) =>
+                {
+                    monitor.warning("packs that hold waste", error.advice_instead(
                     "there is no room to rewrite what is needed of them; unneeded packs are \
                      deleted nevertheless: run 'pinstripe gc' again",
                 ));
