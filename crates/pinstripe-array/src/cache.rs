@@ -81,7 +81,7 @@ impl Dirty {
     }
 }
 
-/// Buffers of rows that have landed: memory that is used again is mapped and cached already.
+/// Buffers of rows that are on the members: memory that is used again is mapped and cached already.
 #[derive(Debug, Default)]
 struct Spare {
     buffers: Vec<Vec<u8>>,
@@ -124,7 +124,7 @@ pub struct Cache {
     held: HashMap<u64, usize>,
     bytes: u64,
     spare: Spare,
-    landed: Arc<Condvar>,
+    rows_changed: Arc<Condvar>,
 }
 
 /// Which of the rows that gather are wanted.
@@ -139,8 +139,8 @@ pub enum Due {
 impl Cache {
     /// An empty one for the rows of a shape.
     pub fn new(shape: Shape) -> Self {
-        let (gathering, under_way, full, ages, held, spare, landed) = Default::default();
-        Cache { shape, gathering, under_way, full, ages, held, bytes: 0, spare, landed }
+        let (gathering, under_way, full, ages, held, spare, rows_changed) = Default::default();
+        Cache { shape, gathering, under_way, full, ages, held, bytes: 0, spare, rows_changed }
     }
 
     /// The placement of rows.
@@ -348,9 +348,9 @@ impl Cache {
         self.held.contains_key(&row)
     }
 
-    /// Notified when rows have landed or are released; used with the lock around the cache.
-    pub fn landed(&self) -> Arc<Condvar> {
-        Arc::clone(&self.landed)
+    /// Notified when rows were written or are released; used with the lock around the cache.
+    pub fn rows_changed(&self) -> Arc<Condvar> {
+        Arc::clone(&self.rows_changed)
     }
 
     /// Takes back a row that could not be written: it gathers again, below newer writes.

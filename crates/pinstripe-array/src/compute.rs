@@ -17,7 +17,7 @@ use pinstripe_kernel::parity::{encode, rebuild, update};
 
 use super::cache::Dirty;
 use super::geometry::RowMap;
-use super::plan::{Method, Piece, RowPlan, Transfer};
+use super::plan::{Method, PlanPiece, RowPlan, Transfer};
 use super::set::ShardSet;
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
@@ -105,7 +105,7 @@ impl Made {
     }
 
     /// The checksums of a piece's written shards, lowest first, each with all blocks.
-    pub fn sums(&self, piece: &Piece, operation: &Operation<'_>) -> Vec<Sum> {
+    pub fn sums(&self, piece: &PlanPiece, operation: &Operation<'_>) -> Vec<Sum> {
         let blocks = piece.column.len() / BLOCK_BYTES as usize;
         let mut sums = Vec::with_capacity(piece.writes.len() * blocks);
         for shard in piece.writes.iter() {
@@ -121,7 +121,7 @@ impl Made {
 /// The old bytes of a piece: as they were read or rebuilt; `None` are zeros.
 struct Old<'a> {
     operation: Operation<'a>,
-    piece: &'a Piece,
+    piece: &'a PlanPiece,
     rebuilt: Vec<(usize, Vec<u8>)>,
 }
 
@@ -157,7 +157,7 @@ impl<'a> Operation<'a> {
         &self.read[at + within.start..at + within.end]
     }
 
-    fn old(&self, piece: &'a Piece) -> Result<Old<'a>> {
+    fn old(&self, piece: &'a PlanPiece) -> Result<Old<'a>> {
         let mut rebuilt = Vec::new();
         if !piece.rebuild.is_empty() {
             let read = |shard: usize| self.read_of(shard, &piece.column).to_vec();
@@ -170,7 +170,7 @@ impl<'a> Operation<'a> {
 
     fn run_piece(
         &self,
-        piece: &Piece,
+        piece: &PlanPiece,
         made: &mut Made,
         log: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<()> {
@@ -224,7 +224,7 @@ impl<'a> Operation<'a> {
     /// Computes the parity to write, and logs the part of it that stays.
     fn parity(
         &self,
-        piece: &Piece,
+        piece: &PlanPiece,
         old: &Old<'_>,
         new: &[(usize, &[u8])],
         rows: &mut Vec<(usize, &mut [u8])>,
@@ -332,7 +332,7 @@ pub fn old(
     row: &RowMap,
     plan: &RowPlan,
     reads: &[Vec<u8>],
-    piece: &Piece,
+    piece: &PlanPiece,
 ) -> Result<Vec<Option<Vec<u8>>>> {
     all_old(row, piece, |shard| {
         let number = transfer(&plan.reads, shard, &piece.column);
@@ -342,7 +342,7 @@ pub fn old(
 
 fn all_old(
     row: &RowMap,
-    piece: &Piece,
+    piece: &PlanPiece,
     read: impl Fn(usize) -> Vec<u8>,
 ) -> Result<Vec<Option<Vec<u8>>>> {
     let mut old: Vec<Option<Vec<u8>>> = vec![None; row.shards()];

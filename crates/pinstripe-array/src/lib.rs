@@ -23,8 +23,8 @@
 pub mod cache;
 pub mod compute;
 pub mod control;
-pub mod crew;
 pub mod engine;
+pub mod executor;
 pub mod format;
 pub mod geometry;
 pub mod limits;
@@ -38,7 +38,6 @@ pub mod set;
 pub mod signature;
 pub mod sums;
 pub mod traffic;
-pub mod twin;
 pub mod volume;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -122,7 +122,7 @@ impl Row {
     }
 
     /// What is logged is parity of what stays.
-    fn check_log(&self, piece: &Piece, logged: &[Vec<u8>; 2]) {
+    fn check_log(&self, piece: &PlanPiece, logged: &[Vec<u8>; 2]) {
         let mut rest = Row { geometry: self.geometry, map: self.map, shards: self.shards.clone() };
         let changed = piece.dirty.or(piece.fill);
         changed.iter().for_each(|data| rest.shards[data].fill(0));

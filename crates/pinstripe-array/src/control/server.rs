@@ -48,7 +48,7 @@ impl Lines<'_> {
     /// # Errors
     /// When the client is gone.
     pub fn send(&self, line: &str) -> Result<()> {
-        write_line(self.stream, line).map_err(|error| gone(&error))
+        write_line(self.stream, line).map_err(|error| disconnected(&error))
     }
 
     /// Whether no more lines are wanted: the client is gone, or the server ends.
@@ -66,10 +66,10 @@ impl Control {
     /// otherwise as the system says.
     pub fn bind(place: &Path) -> Result<Self> {
         clear_away(place)?;
-        let told = |error| Error::io("cannot listen", place, error);
-        let listener = UnixListener::bind(place).map_err(told)?;
-        fs::set_permissions(place, fs::Permissions::from_mode(0o600)).map_err(told)?;
-        listener.set_nonblocking(true).map_err(told)?;
+        let failed = |error| Error::io("cannot listen", place, error);
+        let listener = UnixListener::bind(place).map_err(failed)?;
+        fs::set_permissions(place, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
         Ok(Control { listener, place: place.to_path_buf(), waiting: Mutex::default() })
     }
 
@@ -168,7 +168,7 @@ fn is_passing(error: &io::Error) -> bool {
         || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-fn gone(error: &io::Error) -> Error {
+fn disconnected(error: &io::Error) -> Error {
     Error::new(Kind::Io, format!("whoever asked is gone: {error}"))
 }
 

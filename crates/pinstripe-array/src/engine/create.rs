@@ -15,7 +15,7 @@ use crate::format::superblock::{
     Areas, Consistency, DATA_ALIGN_BYTES, PLACES, SPARE, SUPERBLOCK_BYTES, Slot, Superblock, Work,
 };
 use crate::geometry::{ArrayGeometry, Layout, Level, Shape};
-use crate::member::Member;
+use crate::member::ArrayMember;
 use crate::plan::Rules;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ArrayId, MemberId, random};
@@ -23,7 +23,7 @@ use pinstripe_io::device::SharedDevice;
 
 /// The parameters of a new array.
 #[derive(Debug, Clone)]
-pub struct Making {
+pub struct CreateOptions {
     /// For people.
     pub name: String,
     /// The level.
@@ -44,7 +44,7 @@ pub struct Making {
 ///
 /// # Errors
 /// As [`create_with`].
-pub fn create(making: &Making, devices: Vec<SharedDevice>) -> Result<Flusher> {
+pub fn create(making: &CreateOptions, devices: Vec<SharedDevice>) -> Result<Flusher> {
     create_with(making, devices.into_iter().map(Some).collect(), Vec::new())
 }
 
@@ -55,7 +55,7 @@ pub fn create(making: &Making, devices: Vec<SharedDevice>) -> Result<Flusher> {
 /// Those of [`ArrayGeometry::new`] and of the devices; [`Kind::Usage`] when one is too small, or
 /// more are missing than the array can do without.
 pub fn create_with(
-    making: &Making,
+    making: &CreateOptions,
     slots: Vec<Option<SharedDevice>>,
     spares: Vec<SharedDevice>,
 ) -> Result<Flusher> {
@@ -103,32 +103,40 @@ pub fn create_with(
     }
     let spares: Vec<_> =
         spares.into_iter().map(|it| fresh(it, &superblock, SPARE)).collect::<Result<_>>()?;
-    let slot = |member: &Option<Arc<Member>>| {
+    let slot = |member: &Option<Arc<ArrayMember>>| {
         member.as_ref().map_or(Slot::Missing, |member| Slot::Present(member.id()))
     };
     let superblock = Superblock { slots: members.iter().map(slot).collect(), ..superblock };
     let array = Arc::new(Array::of(Shape::of(geometry), members, spares, superblock));
-    array.agree(|_| {})?;
+    array.update_superblocks(|_| {})?;
     Ok(Flusher::new(array))
 }
 
 /// Makes a new member of a device. It has everything but a superblock.
-pub(super) fn fresh(device: SharedDevice, common: &Superblock, slot: u16) -> Result<Arc<Member>> {
+pub(super) fn fresh(
+    device: SharedDevice,
+    common: &Superblock,
+    slot: u16,
+) -> Result<Arc<ArrayMember>> {
     let own = Superblock { slot, member: MemberId(random()?), ..common.clone() };
     // Nothing of an older array may ever be found again: no superblock, and no record of its log.
     erase(&device)?;
     device.write_at(own.areas.log_at, &[0; BLOCK_BYTES as usize])?;
-    seat_fresh(device, &own)
+    initialize(device, &own)
 }
 
 /// The same member for another slot. It has everything but the superblock that says so.
-pub(super) fn seated(member: &Member, common: &Superblock, slot: u16) -> Result<Arc<Member>> {
+pub(super) fn for_slot(
+    member: &ArrayMember,
+    common: &Superblock,
+    slot: u16,
+) -> Result<Arc<ArrayMember>> {
     let own = Superblock { slot, member: member.id(), ..common.clone() };
-    seat_fresh(Arc::clone(member.device()), &own)
+    initialize(Arc::clone(member.device()), &own)
 }
 
-fn seat_fresh(device: SharedDevice, own: &Superblock) -> Result<Arc<Member>> {
-    let member = Member::fresh(device, own);
+fn initialize(device: SharedDevice, own: &Superblock) -> Result<Arc<ArrayMember>> {
+    let member = ArrayMember::fresh(device, own);
     member.write_tables()?;
     Ok(Arc::new(member))
 }
@@ -167,11 +175,12 @@ fn lay_out(bytes: u64, log_bytes: u64, chunk_bytes: u64) -> Result<(Areas, u64)>
 impl Array {
     pub(super) fn of(
         shape: Shape,
-        members: Vec<Option<Arc<Member>>>,
-        spares: Vec<Arc<Member>>,
+        members: Vec<Option<Arc<ArrayMember>>>,
+        spares: Vec<Arc<ArrayMember>>,
         superblock: Superblock,
     ) -> Self {
-        let path = |member: &Option<Arc<Member>>| member.as_ref().map(|it| it.path().to_owned());
+        let path =
+            |member: &Option<Arc<ArrayMember>>| member.as_ref().map(|it| it.path().to_owned());
         let live = Live {
             paths: members.iter().map(path).collect(),
             errors: vec![Errors::default(); members.len()],
@@ -183,11 +192,11 @@ impl Array {
             cache: Mutex::new(Cache::new(shape)),
             spares: Mutex::new(spares),
             live: Mutex::new(live),
-            wounds: Mutex::default(),
+            bad_blocks: Mutex::default(),
             has_unsure: Default::default(),
             shape: RwLock::new(shape),
             reshaped: Default::default(),
-            is_torn_up: Default::default(),
+            relocation_lost: Default::default(),
         }
     }
 }

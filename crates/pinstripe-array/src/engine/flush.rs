@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::batch::{Batch, Fresh};
 use super::job::Job;
 use super::log::Log;
-use super::salvage::Hopeless;
-use super::work::Long;
+use super::salvage::UnplannableWindow;
+use super::work::LongWork;
 use super::{Array, lock};
 use crate::cache::{Dirty, Due};
-use crate::crew::{Alone, Crew, Load};
-use crate::format::log::{Head, Kept, Piece};
+use crate::executor::{Executor, SerialExecutor, TaskKind};
+use crate::format::log::{Head, LogPiece, PayloadCheck};
 use crate::format::superblock::{Consistency, Superblock};
-use crate::member::Member;
+use crate::member::ArrayMember;
 use crate::plan::{Planner, Rules};
 use crate::set::MemberSet;
 use crate::traffic::Tally;
@@ -26,15 +26,15 @@ pub struct Flusher {
     pub(super) planner: Planner,
     /// Rules by which rows are planned.
     pub rules: Rules,
-    /// Long work, done in slices between batches.
-    pub(super) long: Long,
+    /// LongWork work, done in slices between batches.
+    pub(super) long: LongWork,
     pub(super) batch: Batch,
     /// Columns in which the last batch wrote blocks for the first time.
     fresh: Fresh,
-    pub(super) crew: Arc<dyn Crew>,
+    pub(super) executor: Arc<dyn Executor>,
     tally: Arc<Tally>,
     /// Windows that could not be planned and wait for `salvage`.
-    pub(super) hopeless: Vec<Hopeless>,
+    pub(super) unplannable: Vec<UnplannableWindow>,
     /// Blocks whose new content could not be stored; the next sync reports them and resets this.
     pub(super) unstored: u64,
 }
@@ -42,10 +42,22 @@ pub struct Flusher {
 impl Flusher {
     /// A flusher that continues at the given position of the log.
     pub(super) fn with_log(array: Arc<Array>, log: Log, rules: Rules) -> Self {
-        let (planner, long, batch, fresh, tally, hopeless) = Default::default();
+        let (planner, long, batch, fresh, tally, unplannable) = Default::default();
         let unstored = 0;
-        let crew = Arc::new(Alone);
-        Flusher { array, log, planner, rules, long, batch, fresh, crew, tally, hopeless, unstored }
+        let executor = Arc::new(SerialExecutor);
+        Flusher {
+            array,
+            log,
+            planner,
+            rules,
+            long,
+            batch,
+            fresh,
+            executor,
+            tally,
+            unplannable,
+            unstored,
+        }
     }
 
     /// The array.
@@ -69,7 +81,7 @@ impl Flusher {
         let done = self.put(&begun);
         self.batch.clear();
         let count = begun.len();
-        array.land(begun, done.is_ok());
+        array.complete_rows(begun, done.is_ok());
         done.map(|()| count)
     }
 
@@ -79,8 +91,8 @@ impl Flusher {
     }
 
     /// Sets the executor for independent tasks.
-    pub fn set_crew(&mut self, crew: Arc<dyn Crew>) {
-        self.crew = crew;
+    pub fn set_executor(&mut self, executor: Arc<dyn Executor>) {
+        self.executor = executor;
     }
 
     /// Writes everything and makes it durable. While callers keep writing, this does not end.
@@ -104,28 +116,28 @@ impl Flusher {
             // Only the log would bring the checksums back after a power cut, and there is none.
             Consistency::Bitmap | Consistency::None => self.write_tables()?,
         }
-        self.tell_unstored()
+        self.report_unstored()
     }
 
     pub(super) fn write_tables(&self) -> Result<()> {
-        self.each_member(Load::Tables, &|_, member| member.write_tables())?;
-        self.array.drop_failed_twin()
+        self.each_member(TaskKind::Tables, &|_, member| member.write_tables())?;
+        self.array.drop_failed_replacement()
     }
 
     pub(super) fn sync_members(&self) -> Result<()> {
-        self.each_member(Load::Tables, &|_, member| member.sync())?;
-        self.array.drop_failed_twin()
+        self.each_member(TaskKind::Tables, &|_, member| member.sync())?;
+        self.array.drop_failed_replacement()
     }
 
-    /// Does something with each member that is present, and gives up those for which it failed.
+    /// Does something with each member that is present, and marks those failed for which it does not succeed.
     pub(super) fn each_member(
         &self,
-        load: Load,
-        act: &(dyn Fn(usize, &Member) -> Result<()> + Sync),
+        load: TaskKind,
+        act: &(dyn Fn(usize, &ArrayMember) -> Result<()> + Sync),
     ) -> Result<()> {
         let members = self.array.members().clone();
         let failed = Mutex::new(MemberSet::EMPTY);
-        self.crew.each(load, members.len(), &|slot| {
+        self.executor.each(load, members.len(), &|slot| {
             if members[slot].as_ref().is_some_and(|member| act(slot, member).is_err()) {
                 let mut failed = lock(&failed);
                 *failed = failed.with(slot);
@@ -152,18 +164,21 @@ impl Flusher {
                     Ok(None) => continue,
                     Err(error) => {
                         let dirty = Arc::clone(dirty);
-                        self.put_aside(error, Hopeless { row: *row, dirty, window })?;
+                        self.put_aside(error, UnplannableWindow { row: *row, dirty, window })?;
                         continue;
                     }
                 };
-                let is_slow = self.crew.is_slow(Load::Log);
+                let is_slow = self.executor.is_slow(TaskKind::Log);
                 if !self.batch.is_empty() && !self.batch.has_room(&job, most, is_slow) {
                     self.carry_out()?;
                     // The plan was made before that batch, in which a member may have failed.
                     let rules = self.job_rules();
                     if let Err(error) = job.plan(&self.array, &mut self.planner, rules) {
                         let dirty = Arc::clone(dirty);
-                        self.put_aside(error, Hopeless { row: *row, dirty, window: job.window })?;
+                        self.put_aside(
+                            error,
+                            UnplannableWindow { row: *row, dirty, window: job.window },
+                        )?;
                         continue;
                     }
                 }
@@ -180,8 +195,8 @@ impl Flusher {
             return Ok(());
         }
         // The order is what makes a power cut harmless: the record is durable before the first
-        // write in place, members that failed are given up before checksums are installed
-        // (`believe` skips absent ones), and checksums change only after the write that they
+        // write in place, members that failed are marked failed before checksums are installed
+        // (`install_checksums` skips absent ones), and checksums change only after the write that they
         // describe.
         self.fetch()?;
         // A write may tear over what the last batch put there, because the log has both. It must
@@ -194,9 +209,9 @@ impl Flusher {
         self.batch.fresh(&mut self.fresh);
         let pieces = self.record()?;
         let members = self.array.members().clone();
-        let failed = self.batch.write(&members, &*self.crew);
+        let failed = self.batch.write(&members, &*self.executor);
         failed.iter().try_for_each(|slot| self.array.fail(slot))?;
-        pieces.iter().try_for_each(|piece| self.array.believe(piece))?;
+        pieces.iter().try_for_each(|piece| self.array.install_checksums(piece))?;
         for job in &self.batch.jobs {
             self.long.note(&job.map);
             job.methods().for_each(|method| self.tally.count(method));
@@ -209,7 +224,7 @@ impl Flusher {
     fn fetch(&mut self) -> Result<()> {
         let members = self.array.members().clone();
         loop {
-            let again = self.batch.fetch(&members, &*self.crew, |map, bad| {
+            let again = self.batch.fetch(&members, &*self.executor, |map, bad| {
                 let place = map.place(bad.shard);
                 let start = place.start + u64::from(bad.column.start);
                 self.array.heal_later(place.member, start, bad.column.len() as u64);
@@ -225,15 +240,15 @@ impl Flusher {
                 let job = &mut self.batch.jobs[number];
                 if let Err(error) = job.plan(&self.array, &mut self.planner, rules) {
                     let Job { map, dirty, window, .. } = self.batch.jobs.remove(number);
-                    self.put_aside(error, Hopeless { row: map.index(), dirty, window })?;
+                    self.put_aside(error, UnplannableWindow { row: map.index(), dirty, window })?;
                 }
             }
         }
     }
 
     /// Computes what the batch writes, and writes its record durably. Members that could not take
-    /// it are given up. Returns the pieces of the record, job by job.
-    fn record(&mut self) -> Result<Vec<Piece>> {
+    /// it are marked failed. Returns the pieces of the record, job by job.
+    fn record(&mut self) -> Result<Vec<LogPiece>> {
         let slots = self.array.geometry().members();
         let piece_bytes = self.batch.jobs.iter().map(Job::head_bytes).sum();
         let head_bytes = Head::bytes_of(slots, piece_bytes);
@@ -241,20 +256,20 @@ impl Flusher {
         self.batch.records.iter_mut().for_each(Vec::clear);
         let pieces = self.batch.compute(head_bytes)?;
         if self.array.consistency() != Consistency::Log {
-            return self.announce(&pieces).map(|()| pieces);
+            return self.mark_regions_dirty(&pieces).map(|()| pieces);
         }
-        let payload = |record: &Vec<u8>| Kept::of(&record[head_bytes as usize..]);
-        let kept: Vec<Kept> = self.batch.records.iter().map(payload).collect();
+        let payload = |record: &Vec<u8>| PayloadCheck::of(&record[head_bytes as usize..]);
+        let kept: Vec<PayloadCheck> = self.batch.records.iter().map(payload).collect();
         let (mut head, is_full) = self.log.next(kept, pieces);
         if is_full {
             self.checkpoint()?;
             head = self.log.next(head.kept, head.pieces).0;
         }
-        let Flusher { array, log, batch, crew, .. } = self;
-        for slot in log.append(array, &head, &mut batch.records, &**crew)?.iter() {
+        let Flusher { array, log, batch, executor, .. } = self;
+        for slot in log.append(array, &head, &mut batch.records, &**executor)?.iter() {
             array.fail(slot)?;
         }
-        array.drop_failed_twin()?;
+        array.drop_failed_replacement()?;
         Ok(head.pieces)
     }
 
@@ -274,7 +289,7 @@ impl Flusher {
         self.array.members().iter().flatten().for_each(|member| member.unmark());
         self.write_tables()?;
         let log = (self.log.position, self.log.sequence);
-        self.array.agree(|superblock| {
+        self.array.update_superblocks(|superblock| {
             superblock.log = log;
             say(superblock);
         })?;
@@ -300,7 +315,7 @@ impl Flusher {
         self.checkpoint()?;
         // With a resync pending, the next assembly has to find out again that parity may be stale.
         let is_clean = self.long.resync.is_none();
-        self.array.agree(|superblock| superblock.is_clean = is_clean)
+        self.array.update_superblocks(|superblock| superblock.is_clean = is_clean)
     }
 }
 

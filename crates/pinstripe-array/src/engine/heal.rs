@@ -13,21 +13,21 @@ use super::flush::Flusher;
 use super::{Array, lock};
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
-use crate::member::Member;
+use crate::member::ArrayMember;
 use crate::plan::{Class, Mark, Transfer};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// Blocks that wait to be healed, at most. Others are noted when they are read again.
 const OPEN_MAX: usize = 4096;
-/// Blocks that a member refuses before it is given up.
+/// Blocks that a member refuses before it is marked failed.
 const BAD_BLOCKS_MAX: u64 = 20;
 
 /// Blocks by slot and number.
 #[derive(Debug, Default)]
-pub(super) struct Wounds {
+pub(super) struct BadBlockList {
     pub open: BTreeSet<(usize, u64)>,
     /// Blocks that could not be healed, so that they are not tried again and again.
-    pub given_up: BTreeSet<(usize, u64)>,
+    pub unhealable: BTreeSet<(usize, u64)>,
 }
 
 /// A part of a transfer that is unreadable or fails its checksum.
@@ -52,7 +52,7 @@ pub(super) enum Healed {
 
 impl Array {
     /// Counts a bad part of a transfer, and queues it for healing.
-    pub(super) fn wound(&self, it: &Transfer, bad: &Bad) {
+    pub(super) fn note_bad_block(&self, it: &Transfer, bad: &Bad) {
         {
             let errors = &mut lock(&self.live).errors[it.member];
             *(if bad.is_unreadable { &mut errors.reads } else { &mut errors.checksums }) += 1;
@@ -64,10 +64,10 @@ impl Array {
     /// Queues blocks of a slot that may be bad.
     pub(super) fn heal_later(&self, slot: usize, start: u64, bytes: u64) {
         let blocks = start / BLOCK_BYTES..(start + bytes) / BLOCK_BYTES;
-        let mut wounds = lock(&self.wounds);
+        let mut bad_blocks = lock(&self.bad_blocks);
         for block in blocks.map(|block| (slot, block)) {
-            if wounds.open.len() < OPEN_MAX && !wounds.given_up.contains(&block) {
-                wounds.open.insert(block);
+            if bad_blocks.open.len() < OPEN_MAX && !bad_blocks.unhealable.contains(&block) {
+                bad_blocks.open.insert(block);
             }
         }
     }
@@ -82,7 +82,7 @@ impl Array {
         &self,
         slot: usize,
         blocks: &Range<u64>,
-        act: impl Fn(&Member) -> Result<T>,
+        act: impl Fn(&ArrayMember) -> Result<T>,
     ) -> Result<T> {
         let member =
             self.member(slot).ok_or_else(|| Error::new(Kind::Io, "the member is absent"))?;
@@ -90,7 +90,7 @@ impl Array {
             if !self.shape().survives(self.absent().with(slot)) {
                 return Err(error);
             }
-            member.forgo(blocks)?;
+            member.mark_unreadable_lost(blocks)?;
             act(&member)
         })
     }
@@ -138,7 +138,7 @@ impl Array {
         Ok(Healed::Yes)
     }
 
-    /// Counts a block that a member refused, and gives the member up when there are many.
+    /// Counts a block that a member refused, and marks the member failed when there are many.
     fn refused(&self, slot: usize) -> Result<()> {
         let count = {
             let errors = &mut lock(&self.live).errors[slot];
@@ -156,7 +156,7 @@ impl Flusher {
     /// Heals the blocks that were found.
     pub(super) fn heal(&mut self) -> Result<()> {
         let array = Arc::clone(&self.array);
-        let open = std::mem::take(&mut lock(&array.wounds).open);
+        let open = std::mem::take(&mut lock(&array.bad_blocks).open);
         if open.is_empty() {
             return Ok(());
         }
@@ -165,7 +165,7 @@ impl Flusher {
         self.checkpoint()?;
         for (slot, block) in open {
             if array.heal_block(slot, block)? != Healed::Yes {
-                lock(&array.wounds).given_up.insert((slot, block));
+                lock(&array.bad_blocks).unhealable.insert((slot, block));
             }
         }
         self.checkpoint()

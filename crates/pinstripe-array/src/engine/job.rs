@@ -10,7 +10,7 @@ use super::flush::Flusher;
 use crate::cache::Dirty;
 use crate::compute::Operation;
 use crate::format::BLOCK_BYTES;
-use crate::format::log::Piece;
+use crate::format::log::LogPiece;
 use crate::geometry::RowMap;
 use crate::plan::{Class, Mark, Method, Planner, RowPlan, Rules};
 use pinstripe_base::error::Result;
@@ -54,18 +54,18 @@ impl Job {
         let is_fresh = |mark: &&Mark| {
             mark.class == Class::Unwritten && !self.map.parity_shards().has(mark.shard)
         };
-        let mut hull: Option<Range<u32>> = None;
+        let mut bounding_range: Option<Range<u32>> = None;
         for mark in marks.iter().filter(is_fresh) {
             for piece in plan.pieces.iter().filter(|piece| piece.writes.has(mark.shard)) {
                 let start = mark.column.start.max(piece.column.start);
                 let end = mark.column.end.min(piece.column.end);
                 if start < end {
-                    let all = hull.unwrap_or(start..end);
-                    hull = Some(all.start.min(start)..all.end.max(end));
+                    let all = bounding_range.unwrap_or(start..end);
+                    bounding_range = Some(all.start.min(start)..all.end.max(end));
                 }
             }
         }
-        hull
+        bounding_range
     }
 
     pub fn operation<'a>(&'a self, read: &'a [u8]) -> Operation<'a> {
@@ -86,9 +86,9 @@ impl Job {
 
     /// Bytes that it takes in the head of a record.
     pub fn head_bytes(&self) -> u64 {
-        let of = |piece: &crate::plan::Piece| {
+        let of = |piece: &crate::plan::PlanPiece| {
             let blocks = piece.column.len() as u64 / BLOCK_BYTES;
-            Piece::FIXED_BYTES + 4 * blocks * piece.writes.len() as u64
+            LogPiece::FIXED_BYTES + 4 * blocks * piece.writes.len() as u64
         };
         self.memory.plan.pieces.iter().map(of).sum()
     }
@@ -148,7 +148,7 @@ impl Flusher {
             // The worst case: each block is a piece of its own, and as many shards as may be are
             // absent.
             bytes * (1 + geometry.level().parity() as u64)
-                + blocks * (Piece::FIXED_BYTES + 4 * shards)
+                + blocks * (LogPiece::FIXED_BYTES + 4 * shards)
                 + 8 * members
                 + 2 * BLOCK_BYTES
         };

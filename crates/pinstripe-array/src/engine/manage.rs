@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::assemble::{examine, went_its_own_way};
-use super::create::{fresh, seated};
+use super::create::{for_slot, fresh};
 use super::flush::Flusher;
 use super::lock;
 use crate::format::superblock::{Consistency, SPARE, Slot, Superblock};
-use crate::member::Member;
+use crate::member::ArrayMember;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::MemberId;
 use pinstripe_io::device::SharedDevice;
@@ -46,10 +46,10 @@ impl Flusher {
                 .expected("a power of two from 4096 to 1048576", bytes));
         }
         self.rules.granule = bytes;
-        self.array.agree(|superblock| superblock.granule = bytes.unwrap_or(0))
+        self.array.update_superblocks(|superblock| superblock.granule = bytes.unwrap_or(0))
     }
 
-    /// Gives a member up.
+    /// Marks a member failed.
     ///
     /// # Errors
     /// [`Kind::Refused`] when the array cannot do without it; [`Kind::Usage`] when there is no such
@@ -114,7 +114,7 @@ impl Flusher {
                 // good as they are. A member whose map cannot be trusted is filled like a new one.
                 let is_clean = own.is_clean || superblock.consistency == Consistency::Log;
                 let own = Superblock { slot: slot as u16, is_clean, ..own };
-                if let Ok(member) = Member::open(Arc::clone(&device), &own, false) {
+                if let Ok(member) = ArrayMember::open(Arc::clone(&device), &own, false) {
                     self.begin_fill(slot, Arc::new(member), true)?;
                     return Ok(Added::Recovering { slot });
                 }
@@ -173,8 +173,8 @@ impl Flusher {
             let last = spares.len() - 1;
             spares.remove(named.unwrap_or(last))
         };
-        let twin = seated(&spare, &superblock, slot as u16)?;
-        self.begin_replace(&member, slot, twin)
+        let replacement = for_slot(&spare, &superblock, slot as u16)?;
+        self.begin_replace(&member, slot, replacement)
     }
 
     /// Moves a spare into an empty slot, if there are both and nothing else is being filled.
@@ -194,7 +194,7 @@ impl Flusher {
             let spare = spares.remove(0);
             drop(spares);
             // A spare that does not take its tables is dropped; there may be others.
-            if let Ok(member) = seated(&spare, &superblock, slot as u16) {
+            if let Ok(member) = for_slot(&spare, &superblock, slot as u16) {
                 self.begin_fill(slot, member, false)?;
                 return Ok(Some(slot));
             }

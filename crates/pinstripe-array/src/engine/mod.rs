@@ -15,20 +15,18 @@
 //!
 //! Never here: threads and clocks.
 
-mod agree;
 mod assemble;
 mod batch;
 mod chunk;
+mod content;
 mod create;
 mod fetch;
 mod flush;
-mod gather;
 mod grow;
 mod heal;
 mod job;
 mod log;
 mod manage;
-mod part;
 #[cfg(test)]
 mod races;
 mod read;
@@ -40,32 +38,34 @@ mod salvage;
 mod scrub;
 mod shape;
 mod status;
+mod superblocks;
 #[cfg(test)]
 mod tests;
 mod unwritten;
 mod work;
+mod write;
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe, shape_of};
-pub use create::{Making, create, create_with, erase};
+pub use create::{CreateOptions, create, create_with, erase};
 pub use flush::{BATCH_ROWS, Flusher};
-pub use gather::Gathered;
 pub use manage::Added;
 pub use status::{ArrayStatus, Errors, SlotState, SlotStatus, WorkKind, WorkStatus};
 pub use work::{Mismatch, Step, WorkReport};
+pub use write::DirtyStats;
 
-use self::heal::{Bad, Wounds};
+use self::heal::{Bad, BadBlockList};
 use self::status::Live;
 use super::cache::Cache;
 use super::geometry::{ArrayGeometry, RowMap, Shape};
 use super::lock;
-use super::member::Member;
+use super::member::ArrayMember;
 use super::plan::{Class, Mark, RowPlan, Transfer};
 use super::set::{MemberSet, ShardSet};
 use crate::format::BLOCK_BYTES;
-use crate::format::log::Piece;
+use crate::format::log::LogPiece;
 use crate::format::superblock::Superblock;
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -76,39 +76,39 @@ use pinstripe_base::error::{Error, Kind, Result};
 //     a row that is held or occupied (`hold`, `occupy`, `begin`: waits on the cache's condvar)
 //     superblock
 //     ├── spares   (`tell`)             ──> a member's tables
-//     └── members  (`give_up`: write)   ──> a member's twin ──> a member's tables
-//         └── live (`give_up`, `take_place`)
+//     └── members  (`mark_failed`: write)   ──> a member's replacement ──> a member's tables
+//         └── live (`mark_failed`, `take_place`)
 //             └── cache (`status`)
 //                 └── shape (`reshape`: write)
-//     wounds   (`heal_later`: taken alone, with nothing but a row held)
+//     bad_blocks   (`heal_later`: taken alone, with nothing but a row held)
 //
-// A row comes first because the flusher gives members up (`agree`) while it occupies one; a reader
-// that holds a row takes `members`, `live`, `wounds` and `cache` one at a time, never `superblock`.
+// A row comes first because the flusher marks members failed (`update_superblocks`) while it occupies one; a reader
+// that holds a row takes `members`, `live`, `bad_blocks` and `cache` one at a time, never `superblock`.
 // `members` and `shape` are read through short guards: take a clone before any transfer, and never
 // take `members` again under its own guard, since a waiting writer would block the second one.
 //
 // Nothing breaks this order. Four places hold a lock across a device transfer, so that others wait
-// for the slowest disk: `agree` holds `superblock` while every superblock is written and synced (it
+// for the slowest disk: `update_superblocks` holds `superblock` while every superblock is written and synced (it
 // keeps generations in order), `tell` holds `spares` over the same for spares, `mark_unwritten`
-// holds `members` while pages of checksums are read, and `give_up` holds `members` until a transfer
-// to the twin has ended. The mutex around the flusher (`pipeline/array`) lies outside all of these.
+// holds `members` while pages of checksums are read, and `mark_failed` holds `members` until a transfer
+// to the replacement has ended. The mutex around the flusher (`pipeline/array`) lies outside all of these.
 pub struct Array {
     /// Changed by the flusher alone, together with the cache's copy (see `reshape`).
     shape: RwLock<Shape>,
     /// Counts changes of `shape`: a reader starts again when it moved meanwhile.
     reshaped: AtomicU64,
     /// A reshape in place failed midway: those rows are lost until the array is assembled again.
-    is_torn_up: AtomicBool,
+    relocation_lost: AtomicBool,
     /// By slot; `None` where the member is absent.
-    members: RwLock<Vec<Option<Arc<Member>>>>,
+    members: RwLock<Vec<Option<Arc<ArrayMember>>>>,
     /// The newest superblock, as all members that are present have it.
     superblock: Mutex<Superblock>,
     cache: Mutex<Cache>,
     /// Members that wait for one to fail.
-    spares: Mutex<Vec<Arc<Member>>>,
+    spares: Mutex<Vec<Arc<ArrayMember>>>,
     live: Mutex<Live>,
     /// Blocks that were found bad and wait for the flusher to rewrite them.
-    wounds: Mutex<Wounds>,
+    bad_blocks: Mutex<BadBlockList>,
     /// Some rows may have parity that does not match their data.
     has_unsure: AtomicBool,
 }
@@ -150,7 +150,7 @@ impl Array {
         self.shape().survives(absent)
     }
 
-    fn absent_where(&self, is_there: impl Fn(usize, &Member) -> bool) -> MemberSet {
+    fn absent_where(&self, is_there: impl Fn(usize, &ArrayMember) -> bool) -> MemberSet {
         let members = self.members();
         let absent = members.iter().enumerate().filter(|(slot, member)| {
             !member.as_ref().is_some_and(|member| is_there(*slot, member))
@@ -168,16 +168,16 @@ impl Array {
         Err(Error::new(kind, "beyond the end of the array").expected(what, end))
     }
 
-    fn member(&self, slot: usize) -> Option<Arc<Member>> {
+    fn member(&self, slot: usize) -> Option<Arc<ArrayMember>> {
         self.members()[slot].clone()
     }
 
-    fn members(&self) -> std::sync::RwLockReadGuard<'_, Vec<Option<Arc<Member>>>> {
+    fn members(&self) -> std::sync::RwLockReadGuard<'_, Vec<Option<Arc<ArrayMember>>>> {
         self.members.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The member that has a shard; `None` where it is absent.
-    fn holder(&self, map: &RowMap, shard: usize) -> Option<Arc<Member>> {
+    fn holder(&self, map: &RowMap, shard: usize) -> Option<Arc<ArrayMember>> {
         let place = map.place(shard);
         let end = place.start + u64::from(map.len());
         self.member(place.member).filter(|member| member.is_filled(end))
@@ -191,7 +191,7 @@ impl Array {
 
     /// Installs the checksums of a record's piece: after this, the blocks are expected to match
     /// them.
-    fn believe(&self, piece: &Piece) -> Result<()> {
+    fn install_checksums(&self, piece: &LogPiece) -> Result<()> {
         let map = self.shape().map(piece.row);
         let blocks = piece.column.len() / BLOCK_BYTES as usize;
         for (shard, sums) in
@@ -202,7 +202,7 @@ impl Array {
             if self.holder(&map, shard).is_some()
                 && self.with_sums(slot, &all, |member| member.set_sums(first, sums)).is_err()
             {
-                // A block without its new checksum would pass for the old one: the member is given
+                // A block without its new checksum would pass for the old one: the member is marked
                 // up.
                 self.fail(slot)?;
             }
@@ -213,7 +213,7 @@ impl Array {
     /// Reads a transfer's bytes, marks the blocks that are bad, and queues them for healing.
     fn fetch(&self, it: &Transfer) -> (Vec<u8>, Vec<Mark>) {
         let (bytes, bad) = self.inspect(it);
-        bad.iter().for_each(|bad| self.wound(it, bad));
+        bad.iter().for_each(|bad| self.note_bad_block(it, bad));
         let mark = |bad: Bad| Mark { shard: it.shard, class: Class::Erased, column: bad.column };
         (bytes, bad.into_iter().map(mark).collect())
     }

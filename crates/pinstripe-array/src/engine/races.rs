@@ -95,7 +95,7 @@ impl Device for Gate {
 /// An array whose first rows hold a byte that differs from block to block.
 fn made(level: Level, count: usize) -> (Vec<Arc<Gate>>, Flusher, Vec<u8>) {
     let gates: Vec<_> = (0..count).map(Gate::new).collect();
-    let making = Making {
+    let making = CreateOptions {
         name: "test".to_owned(),
         level,
         layout: Layout::default_of(level),

@@ -10,15 +10,15 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 
-use super::chunk::{Cannot, Chunk, Filled};
+use super::chunk::{Chunk, FillError, Filled};
 use super::flush::Flusher;
 use super::status::WorkKind;
 use super::work::{PASSED_MAX, Step, WorkReport};
 use super::{Array, lock};
-use crate::crew::{Load, each_of};
+use crate::executor::{TaskKind, each_of};
 use crate::format::superblock::{Slot, Superblock, Work};
 use crate::geometry::{ArrayGeometry, RowMap};
-use crate::member::Member;
+use crate::member::ArrayMember;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::MemberId;
 
@@ -92,10 +92,10 @@ impl Fill {
 
     /// The member to fill, if it is still there. If the member that it was to replace has failed,
     /// it is filled from the others instead, from the durable point on.
-    fn member(&mut self, array: &Array) -> Option<Arc<Member>> {
+    fn member(&mut self, array: &Array) -> Option<Arc<ArrayMember>> {
         let member = array.member(self.slot)?;
         if member.id() != self.id {
-            return member.twin().member().filter(|it| it.id() == self.id);
+            return member.replacement().member().filter(|it| it.id() == self.id);
         }
         if self.kind == WorkKind::Replace {
             self.kind = WorkKind::Rebuild;
@@ -134,7 +134,7 @@ impl Flusher {
     pub(super) fn begin_fill(
         &mut self,
         slot: usize,
-        member: Arc<Member>,
+        member: Arc<ArrayMember>,
         only_behind: bool,
     ) -> Result<()> {
         // The new member has no log, so no record may be needed from it.
@@ -148,13 +148,13 @@ impl Flusher {
         }
         let (id, work) = (member.id(), fill.work());
         self.array.members.write().unwrap_or_else(PoisonError::into_inner)[slot] = Some(member);
-        self.array.agree(|superblock| {
+        self.array.update_superblocks(|superblock| {
             superblock.slots[slot] = Slot::Rebuilding(id);
             superblock.work = work;
         })?;
         self.array.note_changes(&self.array.superblock());
         self.long.fill = Some(fill);
-        self.tell_work();
+        self.publish_work();
         Ok(())
     }
 
@@ -162,19 +162,19 @@ impl Flusher {
     /// it.
     pub(super) fn begin_replace(
         &mut self,
-        member: &Member,
+        member: &ArrayMember,
         slot: usize,
-        twin: Arc<Member>,
+        replacement: Arc<ArrayMember>,
     ) -> Result<()> {
         self.checkpoint()?;
-        let fill = Fill::new(WorkKind::Replace, slot, twin.id(), 0);
-        twin.set_filled(Some(0));
-        member.twin().set(Some(twin));
+        let fill = Fill::new(WorkKind::Replace, slot, replacement.id(), 0);
+        replacement.set_filled(Some(0));
+        member.replacement().set(Some(replacement));
         let work = fill.work();
-        self.array.agree(|superblock| superblock.work = work)?;
+        self.array.update_superblocks(|superblock| superblock.work = work)?;
         self.array.note_changes(&self.array.superblock());
         self.long.fill = Some(fill);
-        self.tell_work();
+        self.publish_work();
         Ok(())
     }
 
@@ -221,12 +221,12 @@ impl Flusher {
     /// Fills chunks, side by side where that pays.
     fn fill_group(
         &self,
-        member: &Member,
+        member: &ArrayMember,
         fill: &Fill,
         group: &[Chunk],
-    ) -> Vec<Result<Filled, Cannot>> {
+    ) -> Vec<Result<Filled, FillError>> {
         let fill_chunk = |number: usize| self.array.fill_chunk(member, fill, &group[number]);
-        each_of(&*self.crew, Load::Fill, group.len(), fill_chunk)
+        each_of(&*self.executor, TaskKind::Fill, group.len(), fill_chunk)
     }
 
     /// Makes the filled part durable, and lets the member be used up to there.
@@ -247,7 +247,7 @@ impl Flusher {
             return Ok(Step::Moved { bytes });
         }
         if !is_finished {
-            array.agree(|superblock| superblock.work = work)?;
+            array.update_superblocks(|superblock| superblock.work = work)?;
             if kind != WorkKind::Replace {
                 member.set_filled(Some(fill.done_bytes));
             }
@@ -262,7 +262,7 @@ impl Flusher {
 
 impl Array {
     /// Puts a completely filled member into a slot, in place of the one that it replaces.
-    fn take_place(&self, slot: usize, member: Arc<Member>) -> Result<()> {
+    fn take_place(&self, slot: usize, member: Arc<ArrayMember>) -> Result<()> {
         let id = member.id();
         {
             let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
@@ -275,21 +275,21 @@ impl Array {
                 members[slot] = Some(Arc::clone(&member));
             }
         }
-        self.agree(|superblock| {
+        self.update_superblocks(|superblock| {
             superblock.work = Work::None;
             superblock.slots[slot] = Slot::Present(id);
         })?;
         member.set_filled(None);
         // Blocks that could not be healed without this member may be healed now.
-        lock(&self.wounds).given_up.clear();
+        lock(&self.bad_blocks).unhealable.clear();
         self.note_changes(&self.superblock());
         Ok(())
     }
 
-    /// Gives up the member that is being filled.
+    /// Marks the member failed that is being filled.
     fn stop_filling(&self, fill: &Fill) -> Result<()> {
         match self.member(fill.slot).filter(|member| member.id() != fill.id) {
-            Some(member) => self.drop_twin(&member),
+            Some(member) => self.drop_replacement(&member),
             None => self.fail(fill.slot),
         }
     }

@@ -1,4 +1,4 @@
-//! Making parity match the data where a power cut interrupted writes that no log recorded.
+//! CreateOptions parity match the data where a power cut interrupted writes that no log recorded.
 //!
 //! Invariant: until that is done for a row, nothing is written to it, and nothing is rebuilt from
 //! its parity.
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::flush::Flusher;
-use super::scrub::Liar;
+use super::scrub::Blame;
 use super::status::WorkKind;
 use super::work::{PASSED_MAX, Step, WorkReport};
 use super::{Array, lock};
-use crate::format::log::Piece;
+use crate::format::log::LogPiece;
 use crate::format::superblock::Consistency;
 use crate::geometry::RowMap;
 use crate::set::ShardSet;
@@ -34,14 +34,15 @@ pub(super) struct Resync {
 impl Array {
     /// Finds the regions that a power cut may have left inconsistent. Returns whether there are
     /// any.
-    pub(super) fn doubt(&self, was_clean: bool) -> bool {
+    pub(super) fn mark_unsure(&self, was_clean: bool) -> bool {
         let all = match self.consistency() {
             Consistency::Log => return false,
             Consistency::Bitmap => false,
             Consistency::None if was_clean => return false,
             Consistency::None => true,
         };
-        let unsure = self.members().iter().flatten().filter(|member| member.doubt(all)).count();
+        let unsure =
+            self.members().iter().flatten().filter(|member| member.mark_unsure(all)).count();
         self.has_unsure.store(unsure > 0, Ordering::Release);
         unsure > 0
     }
@@ -66,7 +67,7 @@ impl Array {
             // A bad data block leaves nothing to compute parity from, and bad parity is healed
             // instead.
             if row.bad[block].is_empty() && row.compare(block).is_some() {
-                self.put_right(&row, block, &Liar::Unknown)?;
+                self.correct_block(&row, block, &Blame::Unknown)?;
                 is_changed = true;
             }
         }
@@ -79,7 +80,7 @@ impl Flusher {
     pub(super) fn begin_resync(&mut self) {
         let report = WorkReport::new(WorkKind::Resync, None);
         self.long.resync = Some(Resync { done_rows: 0, done_early: BTreeSet::new(), report });
-        self.tell_work();
+        self.publish_work();
     }
 
     /// Makes the parity of a slice of rows true.
@@ -109,7 +110,7 @@ impl Flusher {
             self.long.resync = Some(resync);
             return Ok(Step::Moved { bytes });
         }
-        array.members().iter().flatten().for_each(|member| member.be_sure());
+        array.members().iter().flatten().for_each(|member| member.clear_unsure());
         array.has_unsure.store(false, Ordering::Release);
         self.checkpoint()?;
         Ok(Step::Done(WorkReport { is_finished: true, ..resync.report }))
@@ -127,7 +128,7 @@ impl Flusher {
     }
 
     /// Marks the regions of a batch durably before it is written in place, under the bitmap policy.
-    pub(super) fn announce(&mut self, pieces: &[Piece]) -> Result<()> {
+    pub(super) fn mark_regions_dirty(&mut self, pieces: &[LogPiece]) -> Result<()> {
         if self.array.consistency() != Consistency::Bitmap {
             return Ok(());
         }
@@ -150,6 +151,6 @@ impl Flusher {
                 self.array.fail(slot)?;
             }
         }
-        self.array.drop_failed_twin()
+        self.array.drop_failed_replacement()
     }
 }

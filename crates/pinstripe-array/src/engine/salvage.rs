@@ -23,7 +23,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 const BLOCK: u32 = BLOCK_BYTES as u32;
 
 /// A window of a row that could not be planned.
-pub(super) struct Hopeless {
+pub(super) struct UnplannableWindow {
     pub row: u64,
     pub dirty: Arc<Dirty>,
     pub window: Range<u32>,
@@ -34,12 +34,12 @@ impl Flusher {
     ///
     /// # Errors
     /// The one given, when the array itself has lost too much, or when it is of another kind.
-    pub(super) fn put_aside(&mut self, error: Error, hopeless: Hopeless) -> Result<()> {
+    pub(super) fn put_aside(&mut self, error: Error, unplannable: UnplannableWindow) -> Result<()> {
         let array = &self.array;
         if error.kind() != Kind::TooManyLosses || !array.survives(array.absent()) {
             return Err(error);
         }
-        self.hopeless.push(hopeless);
+        self.unplannable.push(unplannable);
         Ok(())
     }
 
@@ -47,7 +47,7 @@ impl Flusher {
     pub(super) fn salvage(&mut self) -> Result<()> {
         // A window that is still too large is cut into blocks, and those that cannot be planned
         // come back to this list: the loop ends because a single block is written alone.
-        while let Some(Hopeless { row, dirty, window }) = self.hopeless.pop() {
+        while let Some(UnplannableWindow { row, dirty, window }) = self.unplannable.pop() {
             if window.len() as u32 <= BLOCK {
                 // Before, so that no record over this block can be replayed; after, because no
                 // record brings the checksum back.
@@ -73,8 +73,8 @@ impl Flusher {
                 Ok(Some(job)) => self.batch.push(job, self.array.geometry().members()),
                 Ok(None) => {}
                 Err(error) => {
-                    let hopeless = Hopeless { row, dirty: Arc::clone(dirty), window };
-                    self.put_aside(error, hopeless)?;
+                    let unplannable = UnplannableWindow { row, dirty: Arc::clone(dirty), window };
+                    self.put_aside(error, unplannable)?;
                 }
             }
             // One block always fits into a record, so `has_room` need not be asked.
@@ -116,7 +116,7 @@ impl Flusher {
     }
 
     /// Reports, once, that something was not stored.
-    pub(super) fn tell_unstored(&mut self) -> Result<()> {
+    pub(super) fn report_unstored(&mut self) -> Result<()> {
         match std::mem::take(&mut self.unstored) {
             0 => Ok(()),
             blocks => {

@@ -15,7 +15,7 @@ use super::heal::Healed;
 use super::status::WorkKind;
 use super::work::{Mismatch, PASSED_MAX, Step, WorkReport};
 use super::{Array, lock};
-use crate::crew::{Load, each_of};
+use crate::executor::{TaskKind, each_of};
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
 use crate::format::superblock::{Superblock, Work};
@@ -26,7 +26,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// Bytes of each member between two notes of progress in the superblock.
-const TELL_BYTES: u64 = 256 << 20;
+const RECORD_BYTES: u64 = 256 << 20;
 /// Bytes of each member that are examined side by side.
 const GROUP_BYTES: u64 = 4 << 20;
 /// Mismatches that a report names.
@@ -37,14 +37,14 @@ const NAMED_MAX: usize = 1000;
 pub(super) struct Scrub {
     repair: bool,
     pub done_rows: u64,
-    told_rows: u64,
+    recorded_rows: u64,
     pub report: WorkReport,
 }
 
 impl Scrub {
     fn new(repair: bool, done_rows: u64) -> Self {
         let kind = if repair { WorkKind::Repair } else { WorkKind::Check };
-        Scrub { repair, done_rows, told_rows: done_rows, report: WorkReport::new(kind, None) }
+        Scrub { repair, done_rows, recorded_rows: done_rows, report: WorkReport::new(kind, None) }
     }
 
     /// The scrub that the superblock says was going on.
@@ -61,7 +61,7 @@ impl Scrub {
 }
 
 /// A row as its members have it.
-pub(super) struct Found {
+pub(super) struct RowImage {
     map: RowMap,
     /// By shard; `None` where its member is absent.
     bytes: Vec<Option<Vec<u8>>>,
@@ -70,7 +70,7 @@ pub(super) struct Found {
 }
 
 /// The shard that is to blame for a mismatch.
-pub(super) enum Liar {
+pub(super) enum Blame {
     /// This one, and the bytes that it should have.
     Known(usize, Vec<u8>),
     /// More than one shard can be to blame.
@@ -78,11 +78,11 @@ pub(super) enum Liar {
 }
 
 /// A block that does not hold what it should.
-struct Lie {
+struct BlockMismatch {
     shard: usize,
     block: usize,
     /// `None` if it fails its own checksum.
-    liar: Option<Liar>,
+    blame: Option<Blame>,
 }
 
 impl Flusher {
@@ -104,11 +104,11 @@ impl Flusher {
         let scrub = Scrub::new(repair, 0);
         if self.long.fill.is_none() {
             let work = scrub.work();
-            self.array.agree(|superblock| superblock.work = work)?;
+            self.array.update_superblocks(|superblock| superblock.work = work)?;
         }
         lock(&self.array.live).mismatches = 0;
         self.long.scrub = Some(scrub);
-        self.tell_work();
+        self.publish_work();
         Ok(())
     }
 
@@ -132,45 +132,50 @@ impl Flusher {
                 scrub.done_rows += 1;
             }
             bytes += group.iter().map(|map| u64::from(map.len())).sum::<u64>();
-            for (row, lies) in self.look_at(&group) {
-                self.judge(&mut scrub, &row, lies)?;
+            for (row, mismatches) in self.compare_rows(&group) {
+                self.report_and_repair(&mut scrub, &row, mismatches)?;
             }
         }
         scrub.report.bytes += bytes;
         if scrub.done_rows == array.geometry().rows() {
-            array.agree(|superblock| superblock.work = Work::None)?;
+            array.update_superblocks(|superblock| superblock.work = Work::None)?;
             return Ok(Step::Done(WorkReport { is_finished: true, ..scrub.report }));
         }
-        if (scrub.done_rows - scrub.told_rows) * chunk_bytes >= TELL_BYTES {
-            scrub.told_rows = scrub.done_rows;
+        if (scrub.done_rows - scrub.recorded_rows) * chunk_bytes >= RECORD_BYTES {
+            scrub.recorded_rows = scrub.done_rows;
             let work = scrub.work();
-            array.agree(|superblock| superblock.work = work)?;
+            array.update_superblocks(|superblock| superblock.work = work)?;
         }
         self.long.scrub = Some(scrub);
         Ok(Step::Moved { bytes })
     }
 
     /// Reads rows, side by side where that pays, and returns those in which something is wrong.
-    fn look_at(&self, rows: &[RowMap]) -> Vec<(Found, Vec<Lie>)> {
+    fn compare_rows(&self, rows: &[RowMap]) -> Vec<(RowImage, Vec<BlockMismatch>)> {
         // No row is held for this: rows change only by the flusher, and the flusher is busy here.
         let look = |number: usize| {
             let row = self.array.find(rows[number]);
-            let lies = row.lies();
-            (!lies.is_empty()).then_some((row, lies))
+            let mismatches = row.mismatches();
+            (!mismatches.is_empty()).then_some((row, mismatches))
         };
-        each_of(&*self.crew, Load::Scrub, rows.len(), look).into_iter().flatten().collect()
+        each_of(&*self.executor, TaskKind::Scrub, rows.len(), look).into_iter().flatten().collect()
     }
 
     /// Records the mismatches of a row, and repairs them if `repair` is set.
-    fn judge(&mut self, scrub: &mut Scrub, row: &Found, lies: Vec<Lie>) -> Result<()> {
+    fn report_and_repair(
+        &mut self,
+        scrub: &mut Scrub,
+        row: &RowImage,
+        mismatches: Vec<BlockMismatch>,
+    ) -> Result<()> {
         let array = Arc::clone(&self.array);
         if scrub.repair {
             // A record in the log could be replayed over what is written below.
             self.checkpoint()?;
         }
-        for Lie { shard, block, liar } in lies {
-            let is_mended = scrub.repair && array.mend(row, shard, block, liar.as_ref())?;
-            let is_known = !matches!(liar, Some(Liar::Unknown));
+        for BlockMismatch { shard, block, blame } in mismatches {
+            let is_mended = scrub.repair && array.mend(row, shard, block, blame.as_ref())?;
+            let is_known = !matches!(blame, Some(Blame::Unknown));
             scrub.note(&array, row, (shard, block), is_known, is_mended);
         }
         match scrub.repair {
@@ -184,7 +189,7 @@ impl Scrub {
     fn note(
         &mut self,
         array: &Array,
-        row: &Found,
+        row: &RowImage,
         (shard, block): (usize, usize),
         is_known: bool,
         is_mended: bool,
@@ -206,10 +211,10 @@ impl Scrub {
 
 impl Array {
     /// Reads a row as it stands.
-    pub(super) fn find(&self, map: RowMap) -> Found {
+    pub(super) fn find(&self, map: RowMap) -> RowImage {
         let blocks = map.len().div_ceil(BLOCK_BYTES as u32) as usize;
-        let mut found =
-            Found { map, bytes: vec![None; map.shards()], bad: vec![ShardSet::EMPTY; blocks] };
+        let mut image =
+            RowImage { map, bytes: vec![None; map.shards()], bad: vec![ShardSet::EMPTY; blocks] };
         for shard in 0..map.shards() {
             if self.holder(&map, shard).is_none() {
                 continue;
@@ -221,16 +226,22 @@ impl Array {
                 self.inspect(&Transfer { shard, member: place.member, member_range, column });
             for bad in bad {
                 let blocks = bad.column.start as usize / BLOCK..bad.column.end as usize / BLOCK;
-                blocks.for_each(|block| found.bad[block] = found.bad[block].with(shard));
+                blocks.for_each(|block| image.bad[block] = image.bad[block].with(shard));
             }
-            found.bytes[shard] = Some(bytes);
+            image.bytes[shard] = Some(bytes);
         }
-        found
+        image
     }
 
     /// Repairs a block. Returns whether it holds what it should now.
-    fn mend(&self, row: &Found, shard: usize, block: usize, liar: Option<&Liar>) -> Result<bool> {
-        let Some(liar) = liar else {
+    fn mend(
+        &self,
+        row: &RowImage,
+        shard: usize,
+        block: usize,
+        blame: Option<&Blame>,
+    ) -> Result<bool> {
+        let Some(blame) = blame else {
             let place = row.map.place(shard);
             let number = place.start / BLOCK_BYTES + block as u64;
             return Ok(self.heal_block(place.member, number)? == Healed::Yes);
@@ -238,14 +249,14 @@ impl Array {
         // `heal_block` occupies the row itself; here readers are to be kept off while it is
         // written.
         let _only = self.occupy(row.map.index());
-        self.put_right(row, block, liar).map(|()| true)
+        self.correct_block(row, block, blame).map(|()| true)
     }
 
     /// Writes the right content of one block of a column. The caller occupies the row.
-    pub(super) fn put_right(&self, row: &Found, block: usize, liar: &Liar) -> Result<()> {
-        let mended = match liar {
-            Liar::Known(shard, bytes) => vec![(*shard, bytes.clone())],
-            Liar::Unknown => row.as_data_say(block),
+    pub(super) fn correct_block(&self, row: &RowImage, block: usize, blame: &Blame) -> Result<()> {
+        let mended = match blame {
+            Blame::Known(shard, bytes) => vec![(*shard, bytes.clone())],
+            Blame::Unknown => row.content_from_data(block),
         };
         for (shard, bytes) in mended {
             let Some(member) = self.holder(&row.map, shard) else { continue };
@@ -260,24 +271,32 @@ impl Array {
     }
 }
 
-impl Found {
+impl RowImage {
     fn block(&self, shard: usize, block: usize) -> Option<&[u8]> {
         self.bytes[shard].as_deref().map(|bytes| &bytes[self.range(block)])
     }
 
     /// Blocks that are not what they should be.
-    fn lies(&self) -> Vec<Lie> {
+    fn mismatches(&self) -> Vec<BlockMismatch> {
         if self.bad.iter().all(|bad| bad.is_empty()) && self.agrees() {
             return Vec::new();
         }
         let of_block = |block: usize| {
-            let bad = self.bad[block].iter().map(move |shard| Lie { shard, block, liar: None });
-            let mut lies: Vec<Lie> = bad.collect();
-            if lies.is_empty() {
-                let liar = self.compare(block);
-                lies.extend(liar.map(|(shard, liar)| Lie { shard, block, liar: Some(liar) }));
+            let bad = self.bad[block].iter().map(move |shard| BlockMismatch {
+                shard,
+                block,
+                blame: None,
+            });
+            let mut mismatches: Vec<BlockMismatch> = bad.collect();
+            if mismatches.is_empty() {
+                let blame = self.compare(block);
+                mismatches.extend(blame.map(|(shard, blame)| BlockMismatch {
+                    shard,
+                    block,
+                    blame: Some(blame),
+                }));
             }
-            lies
+            mismatches
         };
         (0..self.bad.len()).flat_map(of_block).collect()
     }
@@ -296,12 +315,12 @@ impl Found {
 
     /// Compares one block of a column in which all checksums match. Returns the shard to blame for
     /// a mismatch, if there is one.
-    pub(super) fn compare(&self, block: usize) -> Option<(usize, Liar)> {
+    pub(super) fn compare(&self, block: usize) -> Option<(usize, Blame)> {
         let map = &self.map;
         if map.mirrors() {
             let mut copies = (0..map.shards()).filter_map(|it| Some((it, self.block(it, block)?)));
             let (_, first) = copies.next()?;
-            return copies.find(|(_, copy)| *copy != first).map(|(it, _)| (it, Liar::Unknown));
+            return copies.find(|(_, copy)| *copy != first).map(|(it, _)| (it, Blame::Unknown));
         }
         let wrong = self.differences(self.range(block))?;
         let is_wrong = |n: &usize| wrong[*n].iter().any(|byte| *byte != 0);
@@ -312,9 +331,9 @@ impl Found {
             [n] if map.parity() == 2 => {
                 let parity = map.data() + n;
                 let bytes = self.block(parity, block)?;
-                Some((parity, Liar::Known(parity, sum_of(bytes, &wrong[n]))))
+                Some((parity, Blame::Known(parity, sum_of(bytes, &wrong[n]))))
             }
-            [_] => Some((map.data(), Liar::Unknown)),
+            [_] => Some((map.data(), Blame::Unknown)),
             _ => Some(self.culprit(block, &wrong)),
         }
     }
@@ -339,7 +358,7 @@ impl Found {
     }
 
     /// The data shard that explains the error of both parities, if one does.
-    fn culprit(&self, block: usize, wrong: &[Vec<u8>]) -> (usize, Liar) {
+    fn culprit(&self, block: usize, wrong: &[Vec<u8>]) -> (usize, Blame) {
         // If only this shard is wrong, by `d`, then P is off by `d` and Q by the shard's
         // coefficient times `d`: taking the one from the other leaves zeros.
         for shard in 0..self.map.data() {
@@ -348,14 +367,14 @@ impl Found {
             if let Some(bytes) = self.block(shard, block)
                 && left.iter().all(|byte| *byte == 0)
             {
-                return (shard, Liar::Known(shard, sum_of(bytes, &wrong[0])));
+                return (shard, Blame::Known(shard, sum_of(bytes, &wrong[0])));
             }
         }
-        (self.map.data(), Liar::Unknown)
+        (self.map.data(), Blame::Unknown)
     }
 
     /// The right parity of a block by its data, or all copies as the first one is.
-    fn as_data_say(&self, block: usize) -> Vec<(usize, Vec<u8>)> {
+    fn content_from_data(&self, block: usize) -> Vec<(usize, Vec<u8>)> {
         if self.map.mirrors() {
             let first = (0..self.map.shards()).find_map(|shard| self.block(shard, block));
             let first = first.unwrap_or_default().to_vec();

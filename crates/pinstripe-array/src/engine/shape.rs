@@ -26,7 +26,7 @@ impl Array {
         cache.reshape(shape);
         *self.shape.write().unwrap_or_else(PoisonError::into_inner) = shape;
         self.reshaped.fetch_add(1, Ordering::SeqCst);
-        cache.landed().notify_all();
+        cache.rows_changed().notify_all();
     }
 
     /// Runs a read by one shape in which all of `range` has a place.
@@ -50,32 +50,32 @@ impl Array {
 
     /// Waits for a shape in which no part of the range is being moved in place.
     fn settled_shape(&self, range: &Range<u64>) -> Result<Shape> {
-        let is_lifted = |shape: &Shape| {
-            let lifted = shape.lifted();
-            lifted.start < range.end && range.start < lifted.end
+        let is_relocating = |shape: &Shape| {
+            let relocating = shape.relocating();
+            relocating.start < range.end && range.start < relocating.end
         };
         let shape = self.shape();
-        if !is_lifted(&shape) {
+        if !is_relocating(&shape) {
             return Ok(shape);
         }
         let mut cache = lock(&self.cache);
-        let landed = cache.landed();
-        while is_lifted(cache.shape()) {
-            if self.is_torn_up.load(Ordering::Acquire) {
+        let rows_changed = cache.rows_changed();
+        while is_relocating(cache.shape()) {
+            if self.relocation_lost.load(Ordering::Acquire) {
                 let what = "members failed while rows were moved over themselves";
                 return Err(Error::new(Kind::TooManyLosses, what)
                     .advice("bring members back, and assemble the array again"));
             }
-            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+            cache = rows_changed.wait(cache).unwrap_or_else(PoisonError::into_inner);
         }
         Ok(*cache.shape())
     }
 
     /// Declares the rows lost that are being moved in place: too many members failed.
-    pub(super) fn give_up_rows(&self) {
+    pub(super) fn lose_relocation(&self) {
         // Under the lock, or a reader between its check and its wait would miss the notification.
         let cache = lock(&self.cache);
-        self.is_torn_up.store(true, Ordering::Release);
-        cache.landed().notify_all();
+        self.relocation_lost.store(true, Ordering::Release);
+        cache.rows_changed().notify_all();
     }
 }

@@ -36,7 +36,7 @@ pub struct ArrayStatus {
     pub slots: Vec<SlotStatus>,
     /// Paths of the spares.
     pub spares: Vec<PathBuf>,
-    /// Long work in progress.
+    /// LongWork work in progress.
     pub work: Option<WorkStatus>,
     /// Blocks with mismatches in the last scrub; md's `mismatch_cnt`, in blocks.
     pub mismatches: u64,
@@ -83,7 +83,7 @@ pub struct Errors {
     pub bad_blocks: u64,
 }
 
-/// Long work at one moment.
+/// LongWork work at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkStatus {
     /// The kind of work.
@@ -123,7 +123,7 @@ pub(super) struct Live {
     pub work: Option<WorkStatus>,
     pub mismatches: u64,
     /// The array was assembled by force: parity that may be stale is used.
-    pub believes_stale: bool,
+    pub trusts_stale_parity: bool,
 }
 
 impl Array {

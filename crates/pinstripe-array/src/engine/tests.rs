@@ -35,8 +35,8 @@ impl Dice {
     }
 }
 
-fn making(level: Level) -> Making {
-    Making {
+fn making(level: Level) -> CreateOptions {
+    CreateOptions {
         name: "test".to_owned(),
         level,
         layout: Layout::default_of(level),

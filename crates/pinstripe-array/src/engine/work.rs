@@ -1,4 +1,4 @@
-//! Long work in slices: the owner of the flusher calls [`Flusher::step`] between batches.
+//! LongWork work in slices: the owner of the flusher calls [`Flusher::step`] between batches.
 
 use std::path::PathBuf;
 
@@ -67,16 +67,16 @@ pub struct Mismatch {
     pub is_mended: bool,
 }
 
-/// Long work in progress.
+/// LongWork work in progress.
 #[derive(Debug, Default)]
-pub(super) struct Long {
+pub(super) struct LongWork {
     pub fill: Option<Fill>,
     pub scrub: Option<Scrub>,
     pub resync: Option<Resync>,
     pub grow: Option<Grow>,
 }
 
-impl Long {
+impl LongWork {
     /// Notes that a row was written.
     pub fn note(&mut self, map: &RowMap) {
         if let Some(fill) = &mut self.fill {
@@ -96,13 +96,13 @@ impl Flusher {
         // which would change what it compares.
         if let Some(resync) = self.long.resync.take() {
             let step = self.resync_some(resync, most_bytes)?;
-            self.tell_work();
+            self.publish_work();
             return Ok(step);
         }
         self.heal()?;
         if let Some(grow) = self.long.grow.take() {
             let step = self.grow_some(grow, most_bytes)?;
-            self.tell_work();
+            self.publish_work();
             return Ok(step);
         }
         if self.long.fill.is_none() {
@@ -116,7 +116,7 @@ impl Flusher {
             (None, Some(scrub)) => self.scrub_some(scrub, most_bytes)?,
             (None, None) => Step::Idle,
         };
-        self.tell_work();
+        self.publish_work();
         Ok(step)
     }
 
@@ -127,9 +127,9 @@ impl Flusher {
     pub fn cancel_work(&mut self) -> Result<Option<WorkReport>> {
         let Some(scrub) = self.long.scrub.take() else { return Ok(None) };
         if self.long.fill.is_none() {
-            self.array.agree(|superblock| superblock.work = Work::None)?;
+            self.array.update_superblocks(|superblock| superblock.work = Work::None)?;
         }
-        self.tell_work();
+        self.publish_work();
         Ok(Some(scrub.report))
     }
 
@@ -139,11 +139,11 @@ impl Flusher {
         self.long.fill = Fill::resumed(&superblock);
         self.long.scrub = Scrub::resumed(&superblock);
         self.long.grow = Grow::resumed(&superblock);
-        self.tell_work();
+        self.publish_work();
     }
 
     /// Publishes the progress of long work to the array's status.
-    pub(super) fn tell_work(&self) {
+    pub(super) fn publish_work(&self) {
         let geometry = self.array.geometry();
         let of_bytes = geometry.member_bytes();
         let fill = self.long.fill.as_ref().map(|fill| WorkStatus {
@@ -181,8 +181,8 @@ impl Array {
         let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
         let is_degraded = lock(&self.superblock).slots.iter().any(is_empty);
         let has_spare = !lock(&self.spares).is_empty();
-        let is_wounded = !lock(&self.wounds).open.is_empty();
+        let has_bad_blocks = !lock(&self.bad_blocks).open.is_empty();
         let is_working = lock(&self.live).work.is_some();
-        is_working || is_wounded || is_degraded && has_spare
+        is_working || has_bad_blocks || is_degraded && has_spare
     }
 }

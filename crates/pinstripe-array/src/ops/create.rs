@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::detail::consistency;
 use super::register::check_name;
 use super::{Entry, Register, devices};
-use crate::engine::{self, Making};
+use crate::engine::{self, CreateOptions};
 use crate::format::superblock::Consistency;
 use crate::geometry::{ArrayGeometry, Layout, Level};
 use pinstripe_base::clock;
@@ -16,7 +16,7 @@ use pinstripe_io::fault::Plan;
 
 /// The parameters of a new array.
 #[derive(Debug, Clone)]
-pub struct Wish {
+pub struct CreateRequest {
     /// Its name.
     pub name: String,
     /// The level.
@@ -61,7 +61,7 @@ pub struct Created {
 /// [`Kind::Exists`] when the name is taken; [`Kind::Refused`] for a device that carries something;
 /// [`Kind::Busy`] for one in use; [`Kind::Usage`] for what the level cannot be made of.
 pub fn create(
-    wish: &Wish,
+    wish: &CreateRequest,
     register: &Register,
     faults: &Plan,
     monitor: &Monitor,
@@ -100,7 +100,7 @@ pub fn create(
     let all = members.iter().flatten().chain(&spares);
     let lengths = all.map(|it| it.len()).collect::<Result<Vec<_>>>()?;
     let shortest = lengths.iter().copied().min().unwrap_or(0);
-    let making = Making {
+    let making = CreateOptions {
         name: wish.name.clone(),
         level: wish.level,
         layout: wish.layout,

@@ -10,12 +10,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::VolumeSettings;
-use crate::engine::Gathered;
+use crate::engine::DirtyStats;
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// The interval at which the flusher's thread looks for work that comes without a notification:
 /// blocks that readers found damaged.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
+pub(super) const IDLE_POLL: Duration = Duration::from_secs(1);
 
 pub(super) struct State {
     inner: Mutex<Inner>,
@@ -40,7 +40,7 @@ struct Inner {
     /// array goes on after it. Each caller removes its own.
     syncs_waiting: BTreeMap<u64, Option<Error>>,
     /// Threads that use the flusher, or wait for it.
-    guests: usize,
+    leases: usize,
     /// Whether the flusher may have pending work, and whether it is doing some.
     has_work: bool,
     is_working: bool,
@@ -64,8 +64,8 @@ pub(super) enum Task {
 }
 
 /// The inputs of the decision what to do next.
-pub(super) struct Situation {
-    pub gathered: Gathered,
+pub(super) struct FlusherInputs {
+    pub gathered: DirtyStats,
     pub now: Duration,
     /// When pending work may go on, if there is any.
     pub work_at: Duration,
@@ -80,7 +80,7 @@ impl State {
             syncs_wanted: 0,
             syncs_done: 0,
             syncs_waiting: BTreeMap::new(),
-            guests: 0,
+            leases: 0,
             has_work: true,
             is_working: false,
             is_clean: false,
@@ -117,7 +117,7 @@ impl State {
 
     /// Wakes the flusher after a write, if it has reason to act. Waits while too much is dirty;
     /// `dirty` returns how much.
-    pub fn wrote(&self, gathered: &Gathered, dirty: impl Fn() -> u64) -> Result<()> {
+    pub fn wrote(&self, gathered: &DirtyStats, dirty: impl Fn() -> u64) -> Result<()> {
         // The flusher sets `rests` before its last look at the cache, and the write is in the cache
         // before this looks at `rests`: so at least one of the two threads sees the other's write.
         if self.rests.load(Ordering::SeqCst) {
@@ -183,13 +183,13 @@ impl State {
     /// Announces a caller that wants the flusher: the thread leaves it alone after the present
     /// batch.
     pub fn enter(&self) {
-        self.lock().guests += 1;
+        self.lock().leases += 1;
     }
 
     /// Ends that use. The caller may have changed anything, so a failed array is tried again.
     pub fn leave(&self) {
         let mut inner = self.lock();
-        inner.guests -= 1;
+        inner.leases -= 1;
         inner.has_work = true;
         inner.error = None;
         self.is_over.store(inner.is_stopping, Ordering::Relaxed);
@@ -204,12 +204,12 @@ impl State {
     }
 
     /// Waits for the next task.
-    pub fn next(&self, look: impl Fn() -> Situation) -> Task {
+    pub fn next(&self, look: impl Fn() -> FlusherInputs) -> Task {
         let mut inner = self.lock();
         loop {
             self.rests.store(true, Ordering::SeqCst);
-            let situation = look();
-            let wait = match inner.decide(&situation) {
+            let inputs = look();
+            let wait = match inner.decide(&inputs) {
                 Ok(task) => {
                     // Work added meanwhile sets `has_work` again, so it is not lost.
                     inner.is_working = task == Task::Work;
@@ -219,7 +219,7 @@ impl State {
                 }
                 Err(wait) => wait,
             };
-            inner.is_clean = situation.gathered.bytes == 0;
+            inner.is_clean = inputs.gathered.bytes == 0;
             self.done.notify_all();
             inner = match wait {
                 None => self.work.wait(inner).unwrap_or_else(PoisonError::into_inner),
@@ -268,13 +268,13 @@ impl Inner {
     }
 
     /// The next task, or the time to wait for one.
-    fn decide(&self, situation: &Situation) -> Result<Task, Option<Duration>> {
-        let Situation { gathered, now, work_at, wanted_at } = situation;
+    fn decide(&self, inputs: &FlusherInputs) -> Result<Task, Option<Duration>> {
+        let FlusherInputs { gathered, now, work_at, wanted_at } = inputs;
         if self.is_stopping {
             return Ok(Task::End);
         }
         // A caller that uses the flusher holds it anyway; after an error only a caller can help.
-        if self.guests > 0 || self.error.is_some() {
+        if self.leases > 0 || self.error.is_some() {
             return Err(None);
         }
         if self.syncs_wanted > self.syncs_done {
@@ -292,8 +292,8 @@ impl Inner {
             return Ok(Task::Work);
         }
         let next = [due_at, work_at].into_iter().flatten().min();
-        let wait = next.map_or(LOOK, |at| at.saturating_sub(*now));
-        Err(Some(wait.min(LOOK)))
+        let wait = next.map_or(IDLE_POLL, |at| at.saturating_sub(*now));
+        Err(Some(wait.min(IDLE_POLL)))
     }
 }
 
@@ -303,9 +303,9 @@ mod tests {
 
     use super::*;
 
-    fn idle() -> Situation {
-        let gathered = Gathered { bytes: 0, has_full: false, oldest: None };
-        Situation { gathered, now: Duration::ZERO, work_at: Duration::ZERO, wanted_at: None }
+    fn idle() -> FlusherInputs {
+        let gathered = DirtyStats { bytes: 0, has_full: false, oldest: None };
+        FlusherInputs { gathered, now: Duration::ZERO, work_at: Duration::ZERO, wanted_at: None }
     }
 
     /// Of two syncs that overlap and fail, the error of the first was lost when the second failed

@@ -3,18 +3,18 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::engine::{AssembleOptions, Making, assemble, create};
+use crate::engine::{AssembleOptions, CreateOptions, assemble, create};
 use crate::format::superblock::Consistency;
 use crate::geometry::{Layout, Level};
-use crate::traffic::{MemberTraffic, Part};
+use crate::traffic::{MemberArea, MemberTraffic};
 use pinstripe_base::units::{KIB, MIB};
 use pinstripe_io::device::{Device, MemoryDevice, SharedDevice, Sparse, conformance};
 use pinstripe_io::fault::{FaultyDevice, Plan};
 
 const MEMBER_BYTES: u64 = 4 * MIB;
 
-fn making(level: Level) -> Making {
-    Making {
+fn making(level: Level) -> CreateOptions {
+    CreateOptions {
         name: "test".to_owned(),
         level,
         layout: Layout::default_of(level),
@@ -212,7 +212,10 @@ fn impossible_settings_are_refused() {
 fn moved(volume: &Volume) -> [u64; 2] {
     let members = volume.counters().members;
     let sum = |of: fn(&MemberTraffic) -> u64| members.iter().flatten().map(of).sum();
-    [sum(|it| it.read_bytes[Part::Data as usize]), sum(|it| it.written_bytes[Part::Data as usize])]
+    [
+        sum(|it| it.read_bytes[MemberArea::Data as usize]),
+        sum(|it| it.written_bytes[MemberArea::Data as usize]),
+    ]
 }
 
 #[test]

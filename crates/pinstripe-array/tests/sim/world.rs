@@ -18,7 +18,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe_array::engine::{AssembleOptions, Flusher, Making, Step, assemble, create, probe};
+use pinstripe_array::engine::{
+    AssembleOptions, CreateOptions, Flusher, Step, assemble, create, probe,
+};
 use pinstripe_array::format::superblock::{Areas, Consistency, Slot};
 use pinstripe_array::geometry::{Layout, Level};
 use pinstripe_base::error::{Kind, Result};
@@ -111,7 +113,7 @@ impl World {
         let consistency = policies[dice.below(4) as usize];
         let power = Power::new();
         let disks: Vec<_> = (0..members).map(|n| Disk::new(n, DISK_BYTES, &power)).collect();
-        let making = Making {
+        let making = CreateOptions {
             name: "sim".to_owned(),
             level,
             layout: match layout {

@@ -6,16 +6,16 @@
 
 use std::ops::Range;
 
-use super::piece::Piece;
-use crate::crew::{Load, each_of};
+use super::piece::MovedPiece;
+use crate::engine::content::ShardContent;
 use crate::engine::flush::Flusher;
-use crate::engine::part::Part;
+use crate::executor::{TaskKind, each_of};
 use crate::format::BLOCK_BYTES;
 use crate::format::journal::JournalPlace;
 use crate::format::sums::Sum;
 use crate::format::superblock::Work;
 use crate::geometry::Shape;
-use crate::member::Member;
+use crate::member::ArrayMember;
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -34,7 +34,7 @@ impl Flusher {
         self.array.reshape(shape.in_place());
         let moved = self.move_columns(shape, done);
         if moved.is_err() {
-            self.array.give_up_rows();
+            self.array.lose_relocation();
         }
         moved
     }
@@ -46,13 +46,13 @@ impl Flusher {
             let column = start..(start + width).min(chunk);
             let rows: Vec<u64> = shape.next_rows(1).collect();
             let make = |number: usize| self.array.make_piece(shape, rows[number], &column);
-            let pieces = each_of(&*self.crew, Load::Fill, rows.len(), make);
+            let pieces = each_of(&*self.executor, TaskKind::Fill, rows.len(), make);
             self.write_journals(shape, &column, &pieces)?;
             let width = column.len() as u32;
             self.say_moved(shape, column.start, width)?;
             // Only now may the old rows be overwritten: the journal is durable, and declared valid.
             let put = |number: usize| self.array.put_piece(&pieces[number]);
-            let failed = each_of(&*self.crew, Load::Fill, pieces.len(), put);
+            let failed = each_of(&*self.executor, TaskKind::Fill, pieces.len(), put);
             self.array.fail_all(failed)?;
             self.settle_column(shape, &column)?;
         }
@@ -81,7 +81,7 @@ impl Flusher {
                 Some(member) if !self.redo(&shape, slot, member, &column) => MemberSet::one(slot),
                 _ => MemberSet::EMPTY,
             };
-            let failed = each_of(&*self.crew, Load::Fill, members.len(), redo);
+            let failed = each_of(&*self.executor, TaskKind::Fill, members.len(), redo);
             self.array.fail_all(failed)?;
             self.settle_column(&shape, &column)?;
         }
@@ -98,7 +98,7 @@ impl Flusher {
     fn say_moved(&self, shape: &Shape, columns: u32, journal: u32) -> Result<()> {
         let (stretches, _) = shape.stretches().expect("an array that grows");
         let work = Work::Grow { stretches, columns, journal };
-        self.array.agree(|superblock| superblock.work = work)
+        self.array.update_superblocks(|superblock| superblock.work = work)
     }
 
     /// Bytes of each chunk in one journal: as many as the log and memory have room for.
@@ -147,14 +147,19 @@ impl Flusher {
     }
 
     /// Writes each member's journal; durable when this returns.
-    fn write_journals(&self, shape: &Shape, column: &Range<u32>, pieces: &[Piece]) -> Result<()> {
+    fn write_journals(
+        &self,
+        shape: &Shape,
+        column: &Range<u32>,
+        pieces: &[MovedPiece],
+    ) -> Result<()> {
         let chunk = u64::from(shape.geometry().chunk_bytes());
         let first = shape.next_place(1).start / chunk;
         let blocks = column.len() / BLOCK_BYTES as usize;
-        self.each_member(Load::Log, &|slot, member| {
+        self.each_member(TaskKind::Log, &|slot, member| {
             let place = self.journal_place(shape, slot, column);
             // Chunks that belong to no row are neither written nor read back.
-            let mut parts: Vec<Option<&Part>> = vec![None; place.chunks as usize];
+            let mut parts: Vec<Option<&ShardContent>> = vec![None; place.chunks as usize];
             for piece in pieces {
                 for (shard, part) in piece.parts.iter().enumerate() {
                     let at = piece.map.place(shard);
@@ -179,12 +184,12 @@ impl Flusher {
             }
             member.sync()
         })?;
-        self.array.drop_failed_twin()
+        self.array.drop_failed_replacement()
     }
 
     /// Writes a member's journal in place. Blocks of it that are damaged are marked lost, to be
     /// rebuilt from the others. Returns whether the member took it.
-    fn redo(&self, shape: &Shape, slot: usize, member: &Member, column: &Range<u32>) -> bool {
+    fn redo(&self, shape: &Shape, slot: usize, member: &ArrayMember, column: &Range<u32>) -> bool {
         let place = self.journal_place(shape, slot, column);
         let mut head = vec![0; place.head_bytes() as usize];
         let blocks = column.len() / BLOCK_BYTES as usize;
@@ -203,7 +208,11 @@ impl Flusher {
             let sums = sums.iter().zip(blocks).map(sound).collect();
             let chunk = u64::from(shape.geometry().chunk_bytes());
             let start = shape.next_place(1).start + number as u64 * chunk;
-            self.array.put_part(slot, start + u64::from(column.start), &Part { bytes, sums })
+            self.array.put_content(
+                slot,
+                start + u64::from(column.start),
+                &ShardContent { bytes, sums },
+            )
         })
     }
 }

@@ -22,10 +22,10 @@ use super::flush::Flusher;
 use super::status::WorkKind;
 use super::work::{Step, WorkReport};
 use super::{Array, lock};
-use crate::crew::{Load, each_of};
+use crate::executor::{TaskKind, each_of};
 use crate::format::superblock::{Slot, Superblock, Work};
 use crate::geometry::{ArrayGeometry, Level, Shape};
-use crate::member::Member;
+use crate::member::ArrayMember;
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
@@ -73,7 +73,7 @@ impl Flusher {
         let slot = superblock.slots.len();
         // The new member has no log, so no record may be needed from it.
         self.checkpoint()?;
-        let member = super::create::seated(&spare, &superblock, slot as u16)?;
+        let member = super::create::for_slot(&spare, &superblock, slot as u16)?;
         let begun = |superblock: &mut Superblock| {
             superblock.slots.push(Slot::Present(member.id()));
             superblock.work = Work::Grow { stretches: 0, columns: 0, journal: 0 };
@@ -86,9 +86,9 @@ impl Flusher {
         member.write_superblock(&first)?;
         member.sync()?;
         self.array.widen(Some(Arc::clone(&member)), shape);
-        self.array.agree(begun)?;
+        self.array.update_superblocks(begun)?;
         self.long.grow = Some(Grow::new());
-        self.tell_work();
+        self.publish_work();
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl Flusher {
     fn add_copy(&mut self, wider: Shape) -> Result<()> {
         self.checkpoint()?;
         self.array.widen(None, wider);
-        self.array.agree(|superblock| superblock.slots.push(Slot::Missing))?;
+        self.array.update_superblocks(|superblock| superblock.slots.push(Slot::Missing))?;
         self.take_spare().map(drop)
     }
 
@@ -184,7 +184,7 @@ impl Flusher {
                 let (row, column) = &group[number];
                 array.put_piece(&array.make_piece(shape, *row, column))
             };
-            let failed = each_of(&*self.crew, Load::Fill, group.len(), move_piece);
+            let failed = each_of(&*self.executor, TaskKind::Fill, group.len(), move_piece);
             self.array.fail_all(failed)?;
         }
         Ok(())
@@ -198,7 +198,7 @@ impl Flusher {
         self.checkpoint_with(|superblock| superblock.work = work)?;
         self.array.reshape(shape.moved_to(moved));
         // The numbers of these blocks stand for other content now.
-        lock(&self.array.wounds).given_up.clear();
+        lock(&self.array.bad_blocks).unhealable.clear();
         Ok(())
     }
 
@@ -208,7 +208,7 @@ impl Flusher {
         let (_, all) = shape.stretches().expect("an array that grows");
         let behind = shape.moved_to(0).next_place(all).end;
         let members = self.array.members().clone();
-        let forget = |member: &Option<Arc<Member>>| {
+        let forget = |member: &Option<Arc<ArrayMember>>| {
             member.as_ref().is_none_or(|member| member.forget_from(behind).is_ok())
         };
         let failed: MemberSet =
@@ -223,7 +223,7 @@ impl Flusher {
 
 impl Array {
     /// Adds a slot, and changes to the wider shape.
-    fn widen(&self, member: Option<Arc<Member>>, shape: Shape) {
+    fn widen(&self, member: Option<Arc<ArrayMember>>, shape: Shape) {
         {
             let mut live = lock(&self.live);
             live.paths.push(member.as_ref().map(|member| member.path().to_owned()));
@@ -233,7 +233,7 @@ impl Array {
         self.reshape(shape);
     }
 
-    /// Gives up all these members.
+    /// Marks all these members failed.
     fn fail_all(&self, failed: Vec<MemberSet>) -> Result<()> {
         let all = failed.into_iter().fold(MemberSet::EMPTY, MemberSet::or);
         all.iter().try_for_each(|slot| self.fail(slot))

@@ -6,7 +6,7 @@ use crate::geometry::Copies;
 
 /// An array with something in all of it but its end, and the bytes that it has.
 fn full(
-    making: &Making,
+    making: &CreateOptions,
     count: usize,
     dice: &mut Dice,
 ) -> (Flusher, Vec<Arc<MemoryDevice>>, Vec<u8>) {
@@ -127,7 +127,8 @@ fn growing_goes_on_where_it_was_stopped() {
 fn a_short_log_moves_a_stretch_column_by_column() {
     for log_bytes in [24 << 10, 100 << 10] {
         let mut dice = Dice(log_bytes);
-        let making = Making { log_bytes, consistency: Consistency::None, ..making(Level::Raid5) };
+        let making =
+            CreateOptions { log_bytes, consistency: Consistency::None, ..making(Level::Raid5) };
         let (mut flusher, mut disks, mut model) = full(&making, 4, &mut dice);
         grow(&mut flusher, &mut disks);
         work(&mut flusher, &mut model, &mut dice);
@@ -290,12 +291,15 @@ fn what_cannot_grow_is_refused_and_stays_as_it_is() {
     work(&mut flusher, &mut model, &mut dice);
     check(flusher.array(), &model, "grown");
     drop(disks);
-    let far = Making {
+    let far = CreateOptions {
         layout: Layout::Copies(Copies { near: 1, far: 2, offset: false }),
         ..making(Level::Raid10)
     };
-    let short =
-        Making { log_bytes: 8 << 10, consistency: Consistency::None, ..making(Level::Raid5) };
+    let short = CreateOptions {
+        log_bytes: 8 << 10,
+        consistency: Consistency::None,
+        ..making(Level::Raid5)
+    };
     for making in [far, short] {
         let (mut flusher, disks, model) = full(&making, 4, &mut dice);
         flusher.add_spare(disk("spare")).unwrap();

@@ -2,8 +2,8 @@ use std::path::Path;
 
 use super::*;
 use crate::ops::assemble::assemble;
-use crate::ops::detail::{self, SlotState};
-use crate::ops::examine::{Found, examine};
+use crate::ops::detail::{self, SlotStateDetail};
+use crate::ops::examine::{FoundSuperblock, examine};
 use crate::ops::zero::zero_superblock;
 
 const KIB: u64 = 1024;
@@ -24,8 +24,8 @@ impl Stand {
         names.iter().map(|name| self.dir.path().join(name)).collect()
     }
 
-    fn wish(&self, name: &str, members: &[&str]) -> Wish {
-        Wish {
+    fn wish(&self, name: &str, members: &[&str]) -> CreateRequest {
+        CreateRequest {
             name: name.to_owned(),
             level: Level::Raid5,
             layout: Layout::default_of(Level::Raid5),
@@ -40,7 +40,7 @@ impl Stand {
         }
     }
 
-    fn create(&self, wish: &Wish) -> Result<Created> {
+    fn create(&self, wish: &CreateRequest) -> Result<Created> {
         create(wish, &self.register, &Plan::default(), &Monitor::default())
     }
 
@@ -65,7 +65,9 @@ fn an_array_is_made_and_known_by_its_name() {
     let slots = found.slots.iter().map(|slot| slot.device.clone().unwrap());
     assert_eq!(slots.collect::<Vec<_>>(), stand.paths(&["a", "b", "c"]));
     for (slot, path) in stand.paths(&["a", "b", "c"]).iter().enumerate() {
-        let Found::Ours(superblock, _) = examine(path).unwrap().found else { panic!("{slot}") };
+        let FoundSuperblock::Ours(superblock, _) = examine(path).unwrap().found else {
+            panic!("{slot}")
+        };
         assert_eq!((usize::from(superblock.slot), &*superblock.name), (slot, "pool"));
     }
 }
@@ -75,7 +77,7 @@ fn an_array_is_made_with_a_granule_and_a_policy() {
     let stand = Stand::new();
     let consistency = consistency_of("bitmap").unwrap();
     let wish = stand.wish("pool", &["a", "b", "c"]);
-    stand.create(&Wish { granule: Some(16 << 10), consistency, ..wish }).unwrap();
+    stand.create(&CreateRequest { granule: Some(16 << 10), consistency, ..wish }).unwrap();
     let found = detail::of_devices("pool", &stand.register).unwrap();
     assert_eq!((&*found.settings["stripe_size"], &*found.consistency), ("16384", "bitmap"));
     assert_eq!(kind(consistency_of("hope")), Kind::Usage);
@@ -90,10 +92,10 @@ fn nothing_is_written_when_one_device_is_refused() {
     assert_eq!(kind(stand.create(&wish)), Kind::Refused);
     assert!(std::fs::read(&paths[0]).unwrap().iter().all(|&byte| byte == 0));
     assert!(!stand.register.has("pool"));
-    stand.create(&Wish { force: true, ..wish.clone() }).unwrap();
+    stand.create(&CreateRequest { force: true, ..wish.clone() }).unwrap();
     // Their own members are as dear as a file system, and a name is not taken twice.
     assert_eq!(kind(stand.create(&wish)), Kind::Exists);
-    assert_eq!(kind(stand.create(&Wish { name: "other".into(), ..wish })), Kind::Refused);
+    assert_eq!(kind(stand.create(&CreateRequest { name: "other".into(), ..wish })), Kind::Refused);
 }
 
 #[test]
@@ -101,9 +103,10 @@ fn devices_named_twice_and_missing_ones_are_refused() {
     let stand = Stand::new();
     let twice = stand.wish("pool", &["a", "b", "a"]);
     assert_eq!(kind(stand.create(&twice)), Kind::Usage);
-    let missing = Wish { file_bytes: None, ..stand.wish("pool", &["x", "y", "z"]) };
+    let missing = CreateRequest { file_bytes: None, ..stand.wish("pool", &["x", "y", "z"]) };
     assert_eq!(kind(stand.create(&missing)), Kind::NotFound);
-    let small = Wish { file_bytes: Some(64 * KIB), ..stand.wish("pool", &["s", "t", "u"]) };
+    let small =
+        CreateRequest { file_bytes: Some(64 * KIB), ..stand.wish("pool", &["s", "t", "u"]) };
     assert_eq!(kind(stand.create(&small)), Kind::Usage);
 }
 
@@ -114,7 +117,7 @@ fn an_array_is_found_where_its_devices_are_now() {
     let [old, new] = ["b", "moved"].map(|name| stand.dir.path().join(name));
     std::fs::rename(&old, &new).unwrap();
     let found = detail::of_devices("pool", &stand.register).unwrap();
-    assert_eq!((found.picture(), found.slots[1].state), ("U_U".into(), SlotState::Missing));
+    assert_eq!((found.picture(), found.slots[1].state), ("U_U".into(), SlotStateDetail::Missing));
     stand.assemble("pool", &stand.paths(&["c", "moved", "a"])).unwrap();
     let found = detail::of_devices("pool", &stand.register).unwrap();
     assert_eq!(found.picture(), "UUU");
@@ -135,7 +138,7 @@ fn strangers_and_too_few_devices_are_refused() {
     assert_eq!(kind(stand.assemble("pool", &stand.paths(&["none"]))), Kind::TooManyLosses);
     assert_eq!(kind(stand.assemble("pool", &stand.paths(&["a", "b", "a"]))), Kind::Usage);
     for path in stand.paths(&["d", "e", "f"]) {
-        assert!(matches!(zero_superblock(&path, false).unwrap(), Some(Found::Ours(..))));
+        assert!(matches!(zero_superblock(&path, false).unwrap(), Some(FoundSuperblock::Ours(..))));
         assert_eq!(kind(zero_superblock(&path, false)), Kind::NotFound);
         assert_eq!(kind(examine(&path)), Kind::NotFound);
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pinstripe_array::control::{Answer, Control, Lines};
-use pinstripe_array::ops::desk::Answers;
+use pinstripe_array::ops::controller::ControlHandler;
 use pinstripe_array::ops::detail::Served;
 use pinstripe_array::ops::events::between;
 use pinstripe_array::ops::open::start;
@@ -68,7 +68,7 @@ pub fn serve(
 ) -> Result<()> {
     let entry = means.register.read(&serving.name)?;
     let control = Control::bind(&means.register.socket(&serving.name)?)?;
-    let (device, desk): (Arc<dyn Sparse>, Box<dyn Answers>) = match entry.metadata {
+    let (device, desk): (Arc<dyn Sparse>, Box<dyn ControlHandler>) = match entry.metadata {
         Metadata::Pinstripe => {
             let desk = start(&serving.name, means.register, means.faults, means.monitor)?;
             (Arc::clone(&desk.volume) as _, Box::new(desk))
@@ -136,7 +136,7 @@ impl Exports {
         self,
         serving: &Serving,
         means: &Means<'_>,
-        desk: &dyn Answers,
+        desk: &dyn ControlHandler,
         control: &Control,
     ) -> Result<()> {
         let Exports { nbd, devices, file, .. } = self;
@@ -154,8 +154,8 @@ impl Exports {
     }
 }
 
-/// Answers one line.
-fn attend(desk: &dyn Answers, text: &str, lines: &Lines<'_>, stop: &AtomicBool) -> Answer {
+/// ControlHandler one line.
+fn attend(desk: &dyn ControlHandler, text: &str, lines: &Lines<'_>, stop: &AtomicBool) -> Answer {
     let reply = match serde_json::from_str(text) {
         Ok(Request::Stop) => {
             stop.store(true, Ordering::Relaxed);
@@ -174,7 +174,7 @@ fn attend(desk: &dyn Answers, text: &str, lines: &Lines<'_>, stop: &AtomicBool) 
     Answer::Given
 }
 
-fn tell_events(desk: &dyn Answers, lines: &Lines<'_>) -> Result<()> {
+fn tell_events(desk: &dyn ControlHandler, lines: &Lines<'_>) -> Result<()> {
     let mut before = desk.detail();
     // The first line promises that every later change is reported.
     lines.send(&line(&Reply::Detail(Box::new(before.clone()))))?;

@@ -1,7 +1,7 @@
-//! Changing the superblocks of all members, and giving a member up.
+//! Changing the superblocks of all members, and marking a member failed.
 //!
 //! Invariant: every member that is present has seen the newest generation, or the one before it
-//! while the newest is being written. A member that could not take it is given up, and the
+//! while the newest is being written. A member that could not take it is marked failed, and the
 //! superblocks of the others say so.
 
 use std::sync::PoisonError;
@@ -11,7 +11,7 @@ use crate::format::superblock::{Slot, Superblock, Work};
 use pinstripe_base::error::{Error, Kind, Result};
 
 impl Array {
-    /// Gives a member up and records that durably on the others.
+    /// Marks a member failed, durably on the others.
     ///
     /// # Errors
     /// [`Kind::TooManyLosses`] when the array cannot do without it.
@@ -19,14 +19,14 @@ impl Array {
         if self.member(slot).is_none() {
             return Ok(());
         }
-        self.agree(|superblock| self.give_up(slot, superblock))
+        self.update_superblocks(|superblock| self.mark_failed(slot, superblock))
     }
 
     /// Changes the superblock, durably on all members that are present.
     ///
     /// # Errors
     /// As [`fail`](Self::fail).
-    pub(super) fn agree(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+    pub(super) fn update_superblocks(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         // Held until the last member has it: generations reach the disks in the order of their
         // numbers.
         let mut superblock = lock(&self.superblock);
@@ -42,17 +42,17 @@ impl Array {
             // A number of its own for each attempt: members with one generation and different
             // content would be taken for two histories, and refused (`newest` in `assemble`).
             superblock.generation += 1;
-            let failed = self.tell(&superblock);
+            let failed = self.write_superblocks(&superblock);
             if failed.is_empty() {
                 return Ok(());
             }
-            failed.into_iter().for_each(|slot| self.give_up(slot, &mut superblock));
+            failed.into_iter().for_each(|slot| self.mark_failed(slot, &mut superblock));
         }
     }
 
     /// Writes the superblocks. Returns the slots of members that could not take theirs.
-    fn tell(&self, superblock: &Superblock) -> Vec<usize> {
-        let could_not = |member: &super::Member| {
+    fn write_superblocks(&self, superblock: &Superblock) -> Vec<usize> {
+        let could_not = |member: &super::ArrayMember| {
             member.write_superblock(superblock).and_then(|()| member.sync()).is_err()
         };
         // A spare that fails is dropped: nothing depends on its view of the others.
@@ -65,20 +65,22 @@ impl Array {
 
     /// Takes a member out of its slot; a replacement that was being filled takes over. From now on
     /// the others note the regions that the failed member misses.
-    fn give_up(&self, slot: usize, superblock: &mut Superblock) {
+    fn mark_failed(&self, slot: usize, superblock: &mut Superblock) {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
-        let twin = members[slot].take().and_then(|member| member.twin().set(None));
-        superblock.slots[slot] = given_up(superblock.slots[slot], &superblock.work);
+        let replacement = members[slot].take().and_then(|member| member.replacement().set(None));
+        superblock.slots[slot] = failed_slot(superblock.slots[slot], &superblock.work);
         match superblock.work {
             Work::Rebuild { slot: of, .. } if usize::from(of) == slot => {
                 superblock.work = Work::None;
             }
             Work::Replace { slot: of, with, done_bytes } if usize::from(of) == slot => {
                 superblock.work = Work::None;
-                if let Some(twin) = twin.filter(|twin| twin.id() == with) {
-                    twin.set_filled(Some(done_bytes));
-                    lock(&self.live).paths[slot] = Some(twin.path().to_owned());
-                    members[slot] = Some(twin);
+                if let Some(replacement) =
+                    replacement.filter(|replacement| replacement.id() == with)
+                {
+                    replacement.set_filled(Some(done_bytes));
+                    lock(&self.live).paths[slot] = Some(replacement.path().to_owned());
+                    members[slot] = Some(replacement);
                     superblock.slots[slot] = Slot::Rebuilding(with);
                     superblock.work = Work::Rebuild { slot: of, done_bytes, only_behind: false };
                 }
@@ -92,11 +94,11 @@ impl Array {
     ///
     /// # Errors
     /// As [`fail`](Self::fail).
-    pub(super) fn drop_failed_twin(&self) -> Result<()> {
+    pub(super) fn drop_failed_replacement(&self) -> Result<()> {
         let members = self.members().clone();
-        let failed = members.iter().flatten().find(|member| member.twin().has_failed());
+        let failed = members.iter().flatten().find(|member| member.replacement().has_failed());
         match failed {
-            Some(member) => self.drop_twin(member),
+            Some(member) => self.drop_replacement(member),
             None => Ok(()),
         }
     }
@@ -105,9 +107,9 @@ impl Array {
     ///
     /// # Errors
     /// As [`fail`](Self::fail).
-    pub(super) fn drop_twin(&self, member: &super::Member) -> Result<()> {
-        member.twin().set(None);
-        self.agree(|superblock| {
+    pub(super) fn drop_replacement(&self, member: &super::ArrayMember) -> Result<()> {
+        member.replacement().set(None);
+        self.update_superblocks(|superblock| {
             if matches!(superblock.work, Work::Replace { .. }) {
                 superblock.work = Work::None;
             }
@@ -129,7 +131,7 @@ impl Array {
 }
 
 /// The slot of a member that is gone; `Failed` if it may return and be brought up to date.
-pub(super) fn given_up(slot: Slot, work: &Work) -> Slot {
+pub(super) fn failed_slot(slot: Slot, work: &Work) -> Slot {
     match (slot, work) {
         // Growing moves what lies at an offset, so the noted regions would not name what it lacks.
         (_, Work::Grow { .. }) => Slot::Missing,

@@ -10,7 +10,7 @@ use pinstripe_base::error::{Kind, Result};
 
 /// Writes that wait for the members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Gathered {
+pub struct DirtyStats {
     /// Bytes, of rows that are being written too.
     pub bytes: u64,
     /// When the first byte of the longest gathering row came.
@@ -25,7 +25,7 @@ impl Array {
     ///
     /// # Errors
     /// [`Kind::NoSpace`] beyond the end.
-    pub fn write(&self, offset: u64, bytes: &[u8], now: Duration) -> Result<Gathered> {
+    pub fn write(&self, offset: u64, bytes: &[u8], now: Duration) -> Result<DirtyStats> {
         self.check(offset, bytes.len(), Kind::NoSpace)?;
         let mut cache = lock(&self.cache);
         let shape = *cache.shape();
@@ -33,12 +33,12 @@ impl Array {
             let from = (span.user.start - offset) as usize;
             cache.write(&span, &bytes[from..from + span.column.len()], now);
         }
-        Ok(cache.gathered())
+        Ok(cache.dirty_stats())
     }
 
     /// All that waits to be written.
-    pub fn gathered(&self) -> Gathered {
-        lock(&self.cache).gathered()
+    pub fn dirty_stats(&self) -> DirtyStats {
+        lock(&self.cache).dirty_stats()
     }
 
     /// Bytes moved to and from the members, by slot; `None` for those that are absent.
@@ -53,7 +53,7 @@ impl Array {
 
     /// Bytes that are taken in and not on the members yet.
     pub fn dirty_bytes(&self) -> u64 {
-        self.gathered().bytes
+        self.dirty_stats().bytes
     }
 }
 
@@ -64,15 +64,15 @@ impl Array {
         let rows = cache.due(due, most);
         let begun: Vec<_> = rows.into_iter().map(|row| (row, cache.begin(row))).collect();
         // All rows are begun before the wait: from then on no new reader can hold one, so it ends.
-        let landed = cache.landed();
+        let rows_changed = cache.rows_changed();
         while begun.iter().any(|(row, _)| cache.is_held(*row)) {
-            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+            cache = rows_changed.wait(cache).unwrap_or_else(PoisonError::into_inner);
         }
         begun
     }
 
     /// Ends rows that were begun: they are on the members, or they gather again.
-    pub(super) fn land(&self, rows: Vec<(u64, Arc<Dirty>)>, are_written: bool) {
+    pub(super) fn complete_rows(&self, rows: Vec<(u64, Arc<Dirty>)>, are_written: bool) {
         let mut cache = lock(&self.cache);
         for (row, dirty) in rows {
             match are_written {
@@ -83,15 +83,15 @@ impl Array {
                 cache.recycle(dirty);
             }
         }
-        cache.landed().notify_all();
+        cache.rows_changed().notify_all();
     }
 
     /// Waits until a row is not under way, and keeps it from being begun.
     pub(super) fn hold(&self, row: u64) -> Hold<'_> {
         let mut cache = lock(&self.cache);
-        let landed = cache.landed();
+        let rows_changed = cache.rows_changed();
         while cache.is_under_way(row) {
-            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+            cache = rows_changed.wait(cache).unwrap_or_else(PoisonError::into_inner);
         }
         cache.hold(row);
         Hold { array: self, row }
@@ -104,9 +104,9 @@ impl Array {
     pub(super) fn occupy(&self, row: u64) -> Occupied<'_> {
         let mut cache = lock(&self.cache);
         cache.occupy(row);
-        let landed = cache.landed();
+        let rows_changed = cache.rows_changed();
         while cache.is_held(row) {
-            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+            cache = rows_changed.wait(cache).unwrap_or_else(PoisonError::into_inner);
         }
         Occupied { array: self, row }
     }
@@ -122,7 +122,7 @@ impl Drop for Occupied<'_> {
     fn drop(&mut self) {
         let mut cache = lock(&self.array.cache);
         cache.end(self.row);
-        cache.landed().notify_all();
+        cache.rows_changed().notify_all();
     }
 }
 
@@ -136,12 +136,12 @@ impl Drop for Hold<'_> {
     fn drop(&mut self) {
         let mut cache = lock(&self.array.cache);
         cache.release(self.row);
-        cache.landed().notify_all();
+        cache.rows_changed().notify_all();
     }
 }
 
 impl Cache {
-    fn gathered(&self) -> Gathered {
-        Gathered { bytes: self.bytes(), oldest: self.oldest(), has_full: self.has_full() }
+    fn dirty_stats(&self) -> DirtyStats {
+        DirtyStats { bytes: self.bytes(), oldest: self.oldest(), has_full: self.has_full() }
     }
 }
