@@ -33,6 +33,7 @@ pub mod member;
 pub mod ops;
 pub mod plan;
 pub mod probe;
+mod ranked;
 pub mod runs;
 pub mod set;
 pub mod signature;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::Array;
 use super::flush::Flusher;
-use super::superblocks::failed_slot;
-use super::{Array, lock};
+use super::members::failed_slot;
 use crate::format::BLOCK_BYTES;
 use crate::format::superblock::{
     Consistency, PLACES, SPARE, SUPERBLOCK_BYTES, Slot, Superblock, Work,
@@ -91,7 +91,7 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     }
     array.note_changes(&superblock);
     let is_unsure = array.mark_unsure(was_clean);
-    lock(&array.live).trusts_stale_parity = options.force;
+    array.live.lock().trusts_stale_parity = options.force;
     let mut flusher = Flusher::new(Arc::new(array));
     // Tables may be written from here on, so a stop without order has to be visible first.
     flusher.array.update_superblocks(|superblock| superblock.is_clean = false)?;

@@ -3,17 +3,17 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use super::fetch::{Fetch, carry_out};
 use super::job::{Job, Memory};
+use super::members::MemberSlots;
 use crate::compute::Made;
 use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
 use crate::format::log::{Head, LogPiece, PayloadKinds};
 use crate::format::sums::Sum;
 use crate::geometry::RowMap;
-use crate::member::ArrayMember;
 use crate::plan::Mark;
 use crate::set::MemberSet;
 use pinstripe_base::error::Result;
@@ -25,9 +25,6 @@ const BATCH_BYTES: usize = 8 << 20;
 const QUICK_BATCH_BYTES: usize = 2 << 20;
 /// Transfers of one task, at most: several tasks keep several transfers of one member in flight.
 pub(super) const TASK_TRANSFERS: usize = 16;
-
-/// Members by slot, as they were when a batch began.
-pub(super) type Members = Vec<Option<Arc<ArrayMember>>>;
 
 /// Columns by row.
 pub(super) type Fresh = HashMap<u64, Range<u32>>;
@@ -138,7 +135,7 @@ impl Batch {
     }
 
     /// Writes all jobs in place. Returns the slots of members that could not be written.
-    pub fn write(&self, members: &Members, executor: &dyn Executor) -> MemberSet {
+    pub fn write(&self, members: &MemberSlots, executor: &dyn Executor) -> MemberSet {
         let mut writes: Vec<(usize, u64, &[u8])> = Vec::new();
         for job in &self.jobs {
             let operation = job.operation(&self.read);
@@ -167,7 +164,7 @@ impl Batch {
     /// their jobs are returned, to be planned again.
     pub fn fetch(
         &mut self,
-        members: &Members,
+        members: &MemberSlots,
         executor: &dyn Executor,
         mut report: impl FnMut(&RowMap, &Mark),
     ) -> Vec<usize> {

@@ -1,11 +1,13 @@
 //! Creating an array.
 
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
+use super::Array;
 use super::flush::Flusher;
+use super::heal::BadBlockList;
 use super::log::Log;
+use super::members::Members;
 use super::status::{Errors, Live};
-use super::{Array, lock};
 use crate::cache::Cache;
 use crate::format::BLOCK_BYTES;
 use crate::format::regions::SECTOR_REGIONS;
@@ -17,6 +19,7 @@ use crate::format::superblock::{
 use crate::geometry::{ArrayGeometry, Layout, Level, Shape};
 use crate::member::ArrayMember;
 use crate::plan::Rules;
+use crate::ranked::{Rank, RankedMutex, RankedRwLock};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ArrayId, MemberId, random};
 use pinstripe_io::device::SharedDevice;
@@ -179,22 +182,14 @@ impl Array {
         spares: Vec<Arc<ArrayMember>>,
         superblock: Superblock,
     ) -> Self {
-        let path =
-            |member: &Option<Arc<ArrayMember>>| member.as_ref().map(|it| it.path().to_owned());
-        let live = Live {
-            paths: members.iter().map(path).collect(),
-            errors: vec![Errors::default(); members.len()],
-            ..Live::default()
-        };
+        let live = Live { errors: vec![Errors::default(); members.len()], ..Live::default() };
         Array {
-            members: RwLock::new(members),
-            superblock: Mutex::new(superblock),
-            cache: Mutex::new(Cache::new(shape)),
-            spares: Mutex::new(spares),
-            live: Mutex::new(live),
-            bad_blocks: Mutex::default(),
+            members: Members::new(members, spares, superblock),
+            cache: RankedMutex::new(Rank::Cache, Cache::new(shape)),
+            live: RankedMutex::new(Rank::Status, live),
+            bad_blocks: RankedMutex::new(Rank::BadBlocks, BadBlockList::default()),
             has_unsure: Default::default(),
-            shape: RwLock::new(shape),
+            shape: RankedRwLock::new(Rank::Shape, shape),
             reshaped: Default::default(),
             relocation_lost: Default::default(),
         }
@@ -203,7 +198,7 @@ impl Array {
 
 impl Flusher {
     pub(super) fn new(array: Arc<Array>) -> Self {
-        let superblock = lock(&array.superblock).clone();
+        let superblock = array.superblock();
         let log = Log {
             array: superblock.array,
             position: superblock.log.0,

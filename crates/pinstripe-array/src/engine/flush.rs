@@ -3,16 +3,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::Array;
 use super::batch::{Batch, Fresh};
 use super::job::Job;
 use super::log::Log;
 use super::salvage::UnplannableWindow;
 use super::work::LongWork;
-use super::{Array, lock};
 use crate::cache::{Dirty, Due};
 use crate::executor::{Executor, SerialExecutor, TaskKind};
 use crate::format::log::{Head, LogPiece, PayloadCheck};
 use crate::format::superblock::{Consistency, Superblock};
+use crate::lock;
 use crate::member::ArrayMember;
 use crate::plan::{Planner, Rules};
 use crate::set::MemberSet;
@@ -92,6 +93,7 @@ impl Flusher {
 
     /// Sets the executor for independent tasks.
     pub fn set_executor(&mut self, executor: Arc<dyn Executor>) {
+        self.array.members.set_executor(Arc::clone(&executor));
         self.executor = executor;
     }
 
@@ -135,7 +137,7 @@ impl Flusher {
         load: TaskKind,
         act: &(dyn Fn(usize, &ArrayMember) -> Result<()> + Sync),
     ) -> Result<()> {
-        let members = self.array.members().clone();
+        let members = self.array.members();
         let failed = Mutex::new(MemberSet::EMPTY);
         self.executor.each(load, members.len(), &|slot| {
             if members[slot].as_ref().is_some_and(|member| act(slot, member).is_err()) {
@@ -208,7 +210,7 @@ impl Flusher {
         }
         self.batch.fresh(&mut self.fresh);
         let pieces = self.record()?;
-        let members = self.array.members().clone();
+        let members = self.array.members();
         let failed = self.batch.write(&members, &*self.executor);
         failed.iter().try_for_each(|slot| self.array.fail(slot))?;
         pieces.iter().try_for_each(|piece| self.array.install_checksums(piece))?;
@@ -222,7 +224,7 @@ impl Flusher {
 
     /// Reads what the batch needs; what is bad is obtained from the rest of its row.
     fn fetch(&mut self) -> Result<()> {
-        let members = self.array.members().clone();
+        let members = self.array.members();
         loop {
             let again = self.batch.fetch(&members, &*self.executor, |map, bad| {
                 let place = map.place(bad.shard);

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::Array;
 use super::flush::Flusher;
-use super::{Array, lock};
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
 use crate::member::ArrayMember;
@@ -54,7 +54,7 @@ impl Array {
     /// Counts a bad part of a transfer, and queues it for healing.
     pub(super) fn note_bad_block(&self, it: &Transfer, bad: &Bad) {
         {
-            let errors = &mut lock(&self.live).errors[it.member];
+            let errors = &mut self.live.lock().errors[it.member];
             *(if bad.is_unreadable { &mut errors.reads } else { &mut errors.checksums }) += 1;
         }
         let start = it.member_range.start + u64::from(bad.column.start - it.column.start);
@@ -64,7 +64,7 @@ impl Array {
     /// Queues blocks of a slot that may be bad.
     pub(super) fn heal_later(&self, slot: usize, start: u64, bytes: u64) {
         let blocks = start / BLOCK_BYTES..(start + bytes) / BLOCK_BYTES;
-        let mut bad_blocks = lock(&self.bad_blocks);
+        let mut bad_blocks = self.bad_blocks.lock();
         for block in blocks.map(|block| (slot, block)) {
             if bad_blocks.open.len() < OPEN_MAX && !bad_blocks.unhealable.contains(&block) {
                 bad_blocks.open.insert(block);
@@ -134,14 +134,14 @@ impl Array {
         if member.set_sums(block, &[sum]).is_err() || !is_taken {
             return self.refused(slot).map(|()| Healed::Refused);
         }
-        lock(&self.live).errors[slot].healed += 1;
+        self.live.lock().errors[slot].healed += 1;
         Ok(Healed::Yes)
     }
 
     /// Counts a block that a member refused, and marks the member failed when there are many.
     fn refused(&self, slot: usize) -> Result<()> {
         let count = {
-            let errors = &mut lock(&self.live).errors[slot];
+            let errors = &mut self.live.lock().errors[slot];
             errors.bad_blocks += 1;
             errors.bad_blocks
         };
@@ -156,7 +156,7 @@ impl Flusher {
     /// Heals the blocks that were found.
     pub(super) fn heal(&mut self) -> Result<()> {
         let array = Arc::clone(&self.array);
-        let open = std::mem::take(&mut lock(&array.bad_blocks).open);
+        let open = std::mem::take(&mut array.bad_blocks.lock().open);
         if open.is_empty() {
             return Ok(());
         }
@@ -165,7 +165,7 @@ impl Flusher {
         self.checkpoint()?;
         for (slot, block) in open {
             if array.heal_block(slot, block)? != Healed::Yes {
-                lock(&array.bad_blocks).unhealable.insert((slot, block));
+                array.bad_blocks.lock().unhealable.insert((slot, block));
             }
         }
         self.checkpoint()

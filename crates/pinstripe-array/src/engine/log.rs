@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Array, lock};
+use super::Array;
 use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
 use crate::format::log::{Head, LogPiece, PayloadCheck};
+use crate::lock;
 use crate::member::ArrayMember;
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -59,7 +60,7 @@ impl Log {
             record[..bytes.len()].copy_from_slice(&bytes);
             record.resize(record.len().next_multiple_of(BLOCK_BYTES as usize), 0);
         }
-        let members: Vec<Option<Arc<ArrayMember>>> = array.members().clone();
+        let members = array.members();
         let failed = Mutex::new(MemberSet::EMPTY);
         executor.each(TaskKind::Log, members.len(), &|slot| {
             let Some(member) = &members[slot] else { return };

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::assemble::{examine, went_its_own_way};
 use super::create::{for_slot, fresh};
 use super::flush::Flusher;
-use super::lock;
 use crate::format::superblock::{Consistency, SPARE, Slot, Superblock};
 use crate::member::ArrayMember;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -75,7 +74,7 @@ impl Flusher {
             let what = format!("the member of slot {slot} is in use");
             return Err(Error::new(Kind::Refused, what).advice("fail it first"));
         }
-        lock(&self.array.live).paths[slot] = None;
+        self.array.members.forget_path(slot);
         Ok(())
     }
 
@@ -84,11 +83,8 @@ impl Flusher {
     /// # Errors
     /// [`Kind::NotFound`] when there is none at this place; those of the device.
     pub fn remove_spare(&mut self, path: &Path) -> Result<()> {
-        let mut spares = lock(&self.array.spares);
-        let found = spares.iter().position(|spare| spare.path() == path);
-        let number = found.ok_or_else(|| Error::new(Kind::NotFound, "no spare").at(path))?;
-        let spare = spares.remove(number);
-        drop(spares);
+        let spare = self.array.members.take_spare_at(path);
+        let spare = spare.ok_or_else(|| Error::new(Kind::NotFound, "no spare").at(path))?;
         super::create::erase(spare.device())
     }
 
@@ -137,7 +133,7 @@ impl Flusher {
         let spare = fresh(device, &superblock, SPARE)?;
         spare.write_superblock(&superblock)?;
         spare.sync()?;
-        lock(&self.array.spares).push(spare);
+        self.array.members.add_spare(spare);
         Ok(())
     }
 
@@ -161,18 +157,16 @@ impl Flusher {
         check_room(&with, &superblock)?;
         let own = own_of(&with, &superblock);
         let is_it = |id: MemberId| own.as_ref().is_some_and(|own| own.member == id);
-        if !lock(&self.array.spares).iter().any(|spare| is_it(spare.id())) {
+        if !self.array.members.spares().iter().any(|spare| is_it(spare.id())) {
             if let Some(own) = &own {
                 self.check_stranger(&with, own, &superblock)?;
             }
             self.add_spare(with)?;
         }
-        let spare = {
-            let mut spares = lock(&self.array.spares);
-            let named = spares.iter().position(|spare| is_it(spare.id()));
-            let last = spares.len() - 1;
-            spares.remove(named.unwrap_or(last))
-        };
+        let members = &self.array.members;
+        let spare = members.take_spare(|spare| is_it(spare.id()));
+        let spare = spare.or_else(|| members.take_last_spare());
+        let spare = spare.ok_or_else(|| Error::new(Kind::Io, "the spare failed"))?;
         let replacement = for_slot(&spare, &superblock, slot as u16)?;
         self.begin_replace(&member, slot, replacement)
     }
@@ -186,19 +180,14 @@ impl Flusher {
         if self.is_filling() {
             return Ok(None);
         }
-        loop {
-            let mut spares = lock(&self.array.spares);
-            if spares.is_empty() {
-                return Ok(None);
-            }
-            let spare = spares.remove(0);
-            drop(spares);
+        while let Some(spare) = self.array.members.take_spare(|_| true) {
             // A spare that does not take its tables is dropped; there may be others.
             if let Ok(member) = for_slot(&spare, &superblock, slot as u16) {
                 self.begin_fill(slot, member, false)?;
                 return Ok(Some(slot));
             }
         }
+        Ok(None)
     }
 
     /// Whether no member can be filled now: one is already, parity is not true yet, or the array
@@ -221,7 +210,7 @@ impl Flusher {
         superblock: &Superblock,
     ) -> Result<()> {
         let is_it = |slot: &Slot| matches!(slot, Slot::Present(id) | Slot::Rebuilding(id) if *id == own.member);
-        let is_spare = lock(&self.array.spares).iter().any(|spare| spare.id() == own.member);
+        let is_spare = self.array.members.spares().iter().any(|spare| spare.id() == own.member);
         match is_spare || superblock.slots.iter().any(is_it) {
             true => {
                 Err(Error::new(Kind::Exists, "it is a member of this array already")

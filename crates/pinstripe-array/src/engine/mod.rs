@@ -27,6 +27,7 @@ mod heal;
 mod job;
 mod log;
 mod manage;
+mod members;
 #[cfg(test)]
 mod races;
 mod read;
@@ -37,6 +38,8 @@ mod resync;
 mod salvage;
 mod scrub;
 mod shape;
+#[cfg(test)]
+mod slow_sync;
 mod status;
 mod superblocks;
 #[cfg(test)]
@@ -45,8 +48,8 @@ mod unwritten;
 mod work;
 mod write;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe, shape_of};
 pub use create::{CreateOptions, create, create_with, erase};
@@ -57,58 +60,54 @@ pub use work::{Mismatch, Step, WorkReport};
 pub use write::DirtyStats;
 
 use self::heal::{Bad, BadBlockList};
+use self::members::{MemberSlots, Members};
 use self::status::Live;
 use super::cache::Cache;
 use super::geometry::{ArrayGeometry, RowMap, Shape};
-use super::lock;
 use super::member::ArrayMember;
 use super::plan::{Class, Mark, RowPlan, Transfer};
 use super::set::{MemberSet, ShardSet};
 use crate::format::BLOCK_BYTES;
 use crate::format::log::LogPiece;
 use crate::format::superblock::Superblock;
+use crate::ranked::{RankedMutex, RankedRwLock};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// An array that is assembled.
-// Lock order, outermost first. A thread may skip locks, but never takes an earlier one while it
-// holds a later one:
+///
+/// Its status waits for no disk, whatever the flusher does.
+// Lock order, outermost first, as `Rank` has it; debug builds check it at every lock. A thread may
+// skip locks, but never takes one while it holds the same or a later one:
 //
-//     a row that is held or occupied (`hold`, `occupy`, `begin`: waits on the cache's condvar)
-//     superblock
-//     ├── spares   (`tell`)             ──> a member's tables
-//     └── members  (`mark_failed`: write)   ──> a member's replacement ──> a member's tables
-//         └── live (`mark_failed`, `take_place`)
-//             └── cache (`status`)
-//                 └── shape (`reshape`: write)
-//     bad_blocks   (`heal_later`: taken alone, with nothing but a row held)
+//     Flusher     the flusher of a `Volume`
+//     Row         a row that is held or occupied (`hold`, `occupy`, `begin`): the condvar of `cache`
+//     Publishing  `members.newest`: the order in which superblocks are written
+//     Volume      what the threads of a `Volume` tell each other
+//     Members     `members.state`: slots, spares, superblock
+//     Status      `live`
+//     BadBlocks   `bad_blocks`
+//     Cache       `cache`
+//     Shape       `shape`
 //
-// A row comes first because the flusher marks members failed (`update_superblocks`) while it occupies one; a reader
-// that holds a row takes `members`, `live`, `bad_blocks` and `cache` one at a time, never `superblock`.
-// `members` and `shape` are read through short guards: take a clone before any transfer, and never
-// take `members` again under its own guard, since a waiting writer would block the second one.
+// A row comes before the superblocks because the flusher marks members failed while it occupies a
+// row. The first three are held across transfers, so a status takes none of them, and a reader takes
+// a row only. No other lock is held while its thread waits for a disk.
 //
-// Nothing breaks this order. Four places hold a lock across a device transfer, so that others wait
-// for the slowest disk: `update_superblocks` holds `superblock` while every superblock is written and synced (it
-// keeps generations in order), `tell` holds `spares` over the same for spares, `mark_unwritten`
-// holds `members` while pages of checksums are read, and `mark_failed` holds `members` until a transfer
-// to the replacement has ended. The mutex around the flusher (`pipeline/array`) lies outside all of these.
+// Below these, unranked, are the two locks of a member. That of its replacement is held to read
+// across transfers to the replacement; only the flusher takes it to write, between batches. That of
+// its tables is held across no transfer.
 pub struct Array {
     /// Changed by the flusher alone, together with the cache's copy (see `reshape`).
-    shape: RwLock<Shape>,
+    shape: RankedRwLock<Shape>,
     /// Counts changes of `shape`: a reader starts again when it moved meanwhile.
     reshaped: AtomicU64,
     /// A reshape in place failed midway: those rows are lost until the array is assembled again.
     relocation_lost: AtomicBool,
-    /// By slot; `None` where the member is absent.
-    members: RwLock<Vec<Option<Arc<ArrayMember>>>>,
-    /// The newest superblock, as all members that are present have it.
-    superblock: Mutex<Superblock>,
-    cache: Mutex<Cache>,
-    /// Members that wait for one to fail.
-    spares: Mutex<Vec<Arc<ArrayMember>>>,
-    live: Mutex<Live>,
+    members: Members,
+    cache: RankedMutex<Cache>,
+    live: RankedMutex<Live>,
     /// Blocks that were found bad and wait for the flusher to rewrite them.
-    bad_blocks: Mutex<BadBlockList>,
+    bad_blocks: RankedMutex<BadBlockList>,
     /// Some rows may have parity that does not match their data.
     has_unsure: AtomicBool,
 }
@@ -124,9 +123,9 @@ impl Array {
         self.shape().capacity()
     }
 
-    /// A copy of the newest superblock.
+    /// A copy of the newest superblock that is durable. Waits for no disk.
     pub fn superblock(&self) -> Superblock {
-        lock(&self.superblock).clone()
+        self.members.superblock()
     }
 
     /// Slots whose members are absent or still being filled.
@@ -169,11 +168,12 @@ impl Array {
     }
 
     fn member(&self, slot: usize) -> Option<Arc<ArrayMember>> {
-        self.members()[slot].clone()
+        self.members.get(slot)
     }
 
-    fn members(&self) -> std::sync::RwLockReadGuard<'_, Vec<Option<Arc<ArrayMember>>>> {
-        self.members.read().unwrap_or_else(PoisonError::into_inner)
+    /// All slots, as they are now.
+    fn members(&self) -> MemberSlots {
+        self.members.slots()
     }
 
     /// The member that has a shard; `None` where it is absent.

@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc::channel;
-use std::sync::{Condvar, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::*;
 use crate::format::superblock::Consistency;
 use crate::geometry::{Layout, Level};
+use crate::lock;
 use pinstripe_io::device::{Caps, Device, MemoryDevice, SharedDevice};
 
 const CHUNK: u64 = 16 << 10;

@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use super::{Array, lock};
+use super::Array;
 use crate::compute::old;
 use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
 use crate::geometry::{RowMap, Shape, Span};
+use crate::lock;
 use crate::plan::{Class, Mark, Method, Planner, RowPlan};
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -84,7 +85,7 @@ impl Array {
     /// The same within a span. When in doubt, bytes count as written.
     fn run_of(&self, shape: &Shape, span: &Span) -> (u32, bool) {
         let len = span.column.len() as u32;
-        if !lock(&self.cache).snapshot(span).is_empty() {
+        if !self.cache.lock().snapshot(span).is_empty() {
             return (len, false);
         }
         let map = shape.map(span.row);
@@ -105,13 +106,13 @@ impl Array {
 
     fn read_span(&self, shape: &Shape, span: &Span, buf: &mut [u8]) -> Result<()> {
         // The cache first: a row that leaves it between the two looks is on the members by then.
-        let mut newest = lock(&self.cache).snapshot(span);
+        let mut newest = self.cache.lock().snapshot(span);
         if newest.slice(&span.column).is_none() && !self.read_as_it_lies(shape, span, buf) {
             // A block that is being written looks like a bad one, and a row with some blocks
             // written rebuilds nothing right: only a row that holds still can be trusted, or called
             // damaged.
             let _hold = self.hold(span.row);
-            newest = lock(&self.cache).snapshot(span);
+            newest = self.cache.lock().snapshot(span);
             self.read_row(shape, span, buf)?;
         }
         newest.read(span.column.start, buf);
@@ -168,7 +169,7 @@ impl Array {
         if !is_rebuilt
             || map.mirrors()
             || !self.is_unsure(map)
-            || lock(&self.live).trusts_stale_parity
+            || self.live.lock().trusts_stale_parity
         {
             return Ok(());
         }

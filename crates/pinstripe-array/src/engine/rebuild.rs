@@ -8,13 +8,13 @@
 //! included, and no chunk below it waits to be filled again. So interrupted work resumes there.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use super::Array;
 use super::chunk::{Chunk, FillError, Filled};
 use super::flush::Flusher;
 use super::status::WorkKind;
 use super::work::{PASSED_MAX, Step, WorkReport};
-use super::{Array, lock};
 use crate::executor::{TaskKind, each_of};
 use crate::format::superblock::{Slot, Superblock, Work};
 use crate::geometry::{ArrayGeometry, RowMap};
@@ -141,13 +141,8 @@ impl Flusher {
         self.checkpoint()?;
         let fill = Fill::new(kind_of(only_behind), slot, member.id(), 0);
         member.set_filled(Some(0));
-        {
-            let mut live = lock(&self.array.live);
-            live.paths[slot] = Some(member.path().to_owned());
-            live.errors[slot] = Default::default();
-        }
         let (id, work) = (member.id(), fill.work());
-        self.array.members.write().unwrap_or_else(PoisonError::into_inner)[slot] = Some(member);
+        self.array.put_member(slot, member);
         self.array.update_superblocks(|superblock| {
             superblock.slots[slot] = Slot::Rebuilding(id);
             superblock.work = work;
@@ -264,16 +259,10 @@ impl Array {
     /// Puts a completely filled member into a slot, in place of the one that it replaces.
     fn take_place(&self, slot: usize, member: Arc<ArrayMember>) -> Result<()> {
         let id = member.id();
-        {
-            let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
-            if members[slot].as_ref().is_some_and(|it| it.id() != id) {
-                let mut live = lock(&self.live);
-                live.paths[slot] = Some(member.path().to_owned());
-                live.errors[slot] = Default::default();
-                // Before it can be seen in the slot, or readers would take it for absent.
-                member.set_filled(None);
-                members[slot] = Some(Arc::clone(&member));
-            }
+        if self.member(slot).is_some_and(|it| it.id() != id) {
+            // Before it can be seen in the slot, or readers would take it for absent.
+            member.set_filled(None);
+            self.put_member(slot, Arc::clone(&member));
         }
         self.update_superblocks(|superblock| {
             superblock.work = Work::None;
@@ -281,7 +270,7 @@ impl Array {
         })?;
         member.set_filled(None);
         // Blocks that could not be healed without this member may be healed now.
-        lock(&self.bad_blocks).unhealable.clear();
+        self.bad_blocks.lock().unhealable.clear();
         self.note_changes(&self.superblock());
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! durable. Everything older is in place, so older records only bring checksums.
 //!
 //! Parity of a block's column is computed again from the data as it stands. Where an unchanged data
-//! shard is absent, the logged part of parity on_disk for it: that of the newest record that was
+//! shard is absent, the logged part of parity stands in for it: that of the newest record that was
 //! begun. A shard that was being written and is absent now is worth what parity gives, if parity
 //! and the other shards are all of one state; if not, it is lost rather than made up.
 
@@ -64,7 +64,7 @@ impl Flusher {
     /// # Errors
     /// Those of the members.
     pub(super) fn replay(&mut self) -> Result<usize> {
-        let members = self.array.members().clone();
+        let members = self.array.members();
         let mut last: [Option<Head>; 2] = [None, None];
         let mut records = 0;
         while let Some(head) = self.log.read_next(&members) {

@@ -8,11 +8,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::Array;
 use super::flush::Flusher;
 use super::scrub::Blame;
 use super::status::WorkKind;
 use super::work::{PASSED_MAX, Step, WorkReport};
-use super::{Array, lock};
 use crate::format::log::LogPiece;
 use crate::format::superblock::Consistency;
 use crate::geometry::RowMap;
@@ -49,7 +49,7 @@ impl Array {
 
     /// The means that keeps parity true across a power cut.
     pub(super) fn consistency(&self) -> Consistency {
-        lock(&self.superblock).consistency
+        self.members.with_superblock(|superblock| superblock.consistency)
     }
 
     /// Whether the parity of a row may not match its data.
@@ -132,7 +132,7 @@ impl Flusher {
         if self.array.consistency() != Consistency::Bitmap {
             return Ok(());
         }
-        let members = self.array.members().clone();
+        let members = self.array.members();
         if members.iter().flatten().any(|member| member.dirty_regions() > DIRTY_MAX) {
             self.checkpoint()?;
         }

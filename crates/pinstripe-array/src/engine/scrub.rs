@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use pinstripe_kernel::parity::update;
 
+use super::Array;
 use super::flush::Flusher;
 use super::heal::Healed;
 use super::status::WorkKind;
 use super::work::{Mismatch, PASSED_MAX, Step, WorkReport};
-use super::{Array, lock};
 use crate::executor::{TaskKind, each_of};
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
@@ -106,7 +106,7 @@ impl Flusher {
             let work = scrub.work();
             self.array.update_superblocks(|superblock| superblock.work = work)?;
         }
-        lock(&self.array.live).mismatches = 0;
+        self.array.live.lock().mismatches = 0;
         self.long.scrub = Some(scrub);
         self.publish_work();
         Ok(())
@@ -195,12 +195,13 @@ impl Scrub {
         is_mended: bool,
     ) {
         let place = row.map.place(shard);
-        let mut live = lock(&array.live);
+        let path = array.members.path(place.member);
+        let mut live = array.live.lock();
         live.mismatches += 1;
         if self.report.mismatches.len() < NAMED_MAX {
             self.report.mismatches.push(Mismatch {
                 slot: is_known.then_some(place.member),
-                path: live.paths[place.member].clone().filter(|_| is_known),
+                path: path.filter(|_| is_known),
                 member_offset: place.start + (block * BLOCK) as u64,
                 is_mended,
             });

@@ -5,26 +5,25 @@
 //! lock.
 
 use std::ops::Range;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::{Array, lock};
+use super::Array;
 use crate::geometry::Shape;
 use pinstripe_base::error::{Error, Kind, Result};
 
 impl Array {
     /// The placement of rows now.
     pub(super) fn shape(&self) -> Shape {
-        *self.shape.read().unwrap_or_else(PoisonError::into_inner)
+        *self.shape.read()
     }
 
     /// Changes the placement of rows. Only the flusher does, between batches.
     pub(super) fn reshape(&self, shape: Shape) {
         // Both copies change under the cache's lock, so that no write gathers by the old one; the
         // counter moves after them, so that a reader that sees no change has read by a valid shape.
-        let mut cache = lock(&self.cache);
+        let mut cache = self.cache.lock();
         cache.reshape(shape);
-        *self.shape.write().unwrap_or_else(PoisonError::into_inner) = shape;
+        *self.shape.write() = shape;
         self.reshaped.fetch_add(1, Ordering::SeqCst);
         cache.rows_changed().notify_all();
     }
@@ -58,7 +57,7 @@ impl Array {
         if !is_relocating(&shape) {
             return Ok(shape);
         }
-        let mut cache = lock(&self.cache);
+        let mut cache = self.cache.lock();
         let rows_changed = cache.rows_changed();
         while is_relocating(cache.shape()) {
             if self.relocation_lost.load(Ordering::Acquire) {
@@ -66,7 +65,7 @@ impl Array {
                 return Err(Error::new(Kind::TooManyLosses, what)
                     .advice("bring members back, and assemble the array again"));
             }
-            cache = rows_changed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+            cache = cache.wait(&rows_changed);
         }
         Ok(*cache.shape())
     }
@@ -74,7 +73,7 @@ impl Array {
     /// Declares the rows lost that are being moved in place: too many members failed.
     pub(super) fn lose_relocation(&self) {
         // Under the lock, or a reader between its check and its wait would miss the notification.
-        let cache = lock(&self.cache);
+        let cache = self.cache.lock();
         self.relocation_lost.store(true, Ordering::Release);
         cache.rows_changed().notify_all();
     }

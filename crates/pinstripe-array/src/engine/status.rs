@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Array, lock};
+use super::Array;
 use crate::format::superblock::{Consistency, Slot, Superblock};
 use crate::geometry::{Layout, Level};
 use pinstripe_base::id::{ArrayId, MemberId};
@@ -118,7 +118,6 @@ pub enum WorkKind {
 /// The part of the status that the superblock does not have.
 #[derive(Debug, Default)]
 pub(super) struct Live {
-    pub paths: Vec<Option<PathBuf>>,
     pub errors: Vec<Errors>,
     pub work: Option<WorkStatus>,
     pub mismatches: u64,
@@ -130,11 +129,12 @@ impl Array {
     /// The status now.
     pub fn status(&self) -> ArrayStatus {
         let superblock = self.superblock();
-        let spares = lock(&self.spares).iter().map(|spare| spare.path().to_owned()).collect();
-        let live = lock(&self.live);
+        let spares = self.members.spares().iter().map(|spare| spare.path().to_owned()).collect();
+        let paths = self.members.paths();
+        let live = self.live.lock();
         let slot = |slot: usize| SlotStatus {
             errors: live.errors[slot],
-            path: live.paths[slot].clone(),
+            path: paths[slot].clone(),
             ..slot_status(&superblock, slot)
         };
         ArrayStatus {

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
+use super::Array;
 use super::flush::Flusher;
 use super::grow::Grow;
 use super::rebuild::Fill;
 use super::resync::Resync;
 use super::scrub::Scrub;
 use super::status::{WorkKind, WorkStatus};
-use super::{Array, lock};
 use crate::format::superblock::{Slot, Work};
 use crate::geometry::RowMap;
 use pinstripe_base::error::Result;
@@ -171,7 +171,7 @@ impl Flusher {
             done_bytes: moved * shape.stretch_bytes(),
             of_bytes: all * shape.stretch_bytes(),
         });
-        lock(&self.array.live).work = resync.or(grow).or(fill).or(scrub);
+        self.array.live.lock().work = resync.or(grow).or(fill).or(scrub);
     }
 }
 
@@ -179,10 +179,11 @@ impl Array {
     /// Whether [`Flusher::step`] has something to do.
     pub fn wants_work(&self) -> bool {
         let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
-        let is_degraded = lock(&self.superblock).slots.iter().any(is_empty);
-        let has_spare = !lock(&self.spares).is_empty();
-        let has_bad_blocks = !lock(&self.bad_blocks).open.is_empty();
-        let is_working = lock(&self.live).work.is_some();
+        let is_degraded =
+            self.members.with_superblock(|superblock| superblock.slots.iter().any(is_empty));
+        let has_spare = !self.members.spares().is_empty();
+        let has_bad_blocks = !self.bad_blocks.lock().open.is_empty();
+        let is_working = self.live.lock().work.is_some();
         is_working || has_bad_blocks || is_degraded && has_spare
     }
 }

@@ -1,10 +1,11 @@
 //! Taking writes in, and the amount of them that waits for the members.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Array, lock};
+use super::Array;
 use crate::cache::{Cache, Dirty, Due};
+use crate::ranked::{Held, Rank};
 use crate::traffic::{MemberTraffic, Timer};
 use pinstripe_base::error::{Kind, Result};
 
@@ -27,7 +28,7 @@ impl Array {
     /// [`Kind::NoSpace`] beyond the end.
     pub fn write(&self, offset: u64, bytes: &[u8], now: Duration) -> Result<DirtyStats> {
         self.check(offset, bytes.len(), Kind::NoSpace)?;
-        let mut cache = lock(&self.cache);
+        let mut cache = self.cache.lock();
         let shape = *cache.shape();
         for span in shape.spans(offset..offset + bytes.len() as u64) {
             let from = (span.user.start - offset) as usize;
@@ -38,7 +39,7 @@ impl Array {
 
     /// All that waits to be written.
     pub fn dirty_stats(&self) -> DirtyStats {
-        lock(&self.cache).dirty_stats()
+        self.cache.lock().dirty_stats()
     }
 
     /// Bytes moved to and from the members, by slot; `None` for those that are absent.
@@ -60,20 +61,22 @@ impl Array {
 impl Array {
     /// Begins rows that are due, and waits until no reader holds any of them.
     pub(super) fn begin(&self, due: Due, most: usize) -> Vec<(u64, Arc<Dirty>)> {
-        let mut cache = lock(&self.cache);
+        // The wait below is for readers, who take what comes after a row.
+        drop(Held::take(Rank::Row));
+        let mut cache = self.cache.lock();
         let rows = cache.due(due, most);
         let begun: Vec<_> = rows.into_iter().map(|row| (row, cache.begin(row))).collect();
         // All rows are begun before the wait: from then on no new reader can hold one, so it ends.
         let rows_changed = cache.rows_changed();
         while begun.iter().any(|(row, _)| cache.is_held(*row)) {
-            cache = rows_changed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+            cache = cache.wait(&rows_changed);
         }
         begun
     }
 
     /// Ends rows that were begun: they are on the members, or they gather again.
     pub(super) fn complete_rows(&self, rows: Vec<(u64, Arc<Dirty>)>, are_written: bool) {
-        let mut cache = lock(&self.cache);
+        let mut cache = self.cache.lock();
         for (row, dirty) in rows {
             match are_written {
                 true => cache.end(row),
@@ -88,13 +91,14 @@ impl Array {
 
     /// Waits until a row is not under way, and keeps it from being begun.
     pub(super) fn hold(&self, row: u64) -> Hold<'_> {
-        let mut cache = lock(&self.cache);
+        let held = Held::take(Rank::Row);
+        let mut cache = self.cache.lock();
         let rows_changed = cache.rows_changed();
         while cache.is_under_way(row) {
-            cache = rows_changed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+            cache = cache.wait(&rows_changed);
         }
         cache.hold(row);
-        Hold { array: self, row }
+        Hold { array: self, row, _rank: held }
     }
 }
 
@@ -102,13 +106,14 @@ impl Array {
     /// Keeps readers off a row while it is repaired, and waits for those that hold it. The row is
     /// not under way: only the flusher repairs, and it begins no rows meanwhile.
     pub(super) fn occupy(&self, row: u64) -> Occupied<'_> {
-        let mut cache = lock(&self.cache);
+        let held = Held::take(Rank::Row);
+        let mut cache = self.cache.lock();
         cache.occupy(row);
         let rows_changed = cache.rows_changed();
         while cache.is_held(row) {
-            cache = rows_changed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+            cache = cache.wait(&rows_changed);
         }
-        Occupied { array: self, row }
+        Occupied { array: self, row, _rank: held }
     }
 }
 
@@ -116,11 +121,12 @@ impl Array {
 pub(super) struct Occupied<'a> {
     array: &'a Array,
     row: u64,
+    _rank: Held,
 }
 
 impl Drop for Occupied<'_> {
     fn drop(&mut self) {
-        let mut cache = lock(&self.array.cache);
+        let mut cache = self.array.cache.lock();
         cache.end(self.row);
         cache.rows_changed().notify_all();
     }
@@ -130,11 +136,12 @@ impl Drop for Occupied<'_> {
 pub(super) struct Hold<'a> {
     array: &'a Array,
     row: u64,
+    _rank: Held,
 }
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        let mut cache = lock(&self.array.cache);
+        let mut cache = self.array.cache.lock();
         cache.release(self.row);
         cache.rows_changed().notify_all();
     }

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::VolumeSettings;
 use super::counters::Counts;
-use super::state::{FlusherInputs, IDLE_POLL, State, Task};
+use super::state::{FlusherInputs, FlusherTask, IDLE_POLL, VolumeState};
 use super::thread_pool::ThreadPool;
 use crate::engine::{Array, BATCH_ROWS, Flusher, Step, WorkReport};
 use crate::executor::Executor;
 use crate::limits::{LONG_STEP_BYTES, REPORTS, STEP_BYTES};
+use crate::ranked::{Rank, Ranked, RankedMutex};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -19,10 +20,10 @@ use pinstripe_base::error::{Error, Kind, Result};
 pub(super) struct Shared {
     pub place: PathBuf,
     pub array: Arc<Array>,
-    pub state: State,
+    pub state: VolumeState,
     pub pool: Arc<ThreadPool>,
     pub counts: Counts,
-    flusher: Mutex<Flusher>,
+    flusher: RankedMutex<Flusher>,
     /// The last outcomes of pending work, each with its number.
     reports: Mutex<VecDeque<(u64, WorkReport)>>,
     /// The origin of all times.
@@ -36,7 +37,8 @@ impl Shared {
         let pool = Arc::new(ThreadPool::default());
         flusher.set_executor(Arc::clone(&pool) as Arc<dyn Executor>);
         let counts = Counts::new(Arc::clone(flusher.tally()));
-        let (state, flusher) = (State::new(settings), Mutex::new(flusher));
+        let (state, flusher) =
+            (VolumeState::new(settings), RankedMutex::new(Rank::Flusher, flusher));
         let (reports, began) = (Mutex::default(), clock::monotonic());
         Shared { place, array, state, pool, counts, flusher, reports, began }
     }
@@ -71,15 +73,15 @@ impl Shared {
             });
             let mut has_work = false;
             let done = match task {
-                Task::End => return,
-                Task::Sync(up_to) => {
+                FlusherTask::End => return,
+                FlusherTask::Sync(up_to) => {
                     // Taken before the lock: all that was written until now is covered.
                     let now = self.now();
                     let synced = self.flusher().sync_since(now);
                     self.once(up_to, synced)
                 }
-                Task::Flush(before) => self.flusher().flush(before, BATCH_ROWS).map(drop),
-                Task::Work => self.work(&mut pace).map(|more| has_work = more),
+                FlusherTask::Flush(before) => self.flusher().flush(before, BATCH_ROWS).map(drop),
+                FlusherTask::Work => self.work(&mut pace).map(|more| has_work = more),
             };
             // A spare may take the slot of a member that failed in this task.
             has_work |= std::mem::replace(&mut absent, self.array.absent()) != absent;
@@ -150,8 +152,8 @@ impl Shared {
         reports.iter().cloned().collect()
     }
 
-    fn flusher(&self) -> MutexGuard<'_, Flusher> {
-        self.flusher.lock().unwrap_or_else(PoisonError::into_inner)
+    fn flusher(&self) -> Ranked<MutexGuard<'_, Flusher>> {
+        self.flusher.lock()
     }
 }
 
@@ -170,10 +172,10 @@ struct Pace {
 const RECENT: Duration = Duration::from_millis(100);
 
 /// Exclusive use of the flusher by another thread; released even on panic.
-struct FlusherLease<'a>(&'a State);
+struct FlusherLease<'a>(&'a VolumeState);
 
 impl<'a> FlusherLease<'a> {
-    fn take(state: &'a State) -> Self {
+    fn take(state: &'a VolumeState) -> Self {
         state.enter();
         FlusherLease(state)
     }
@@ -186,13 +188,13 @@ impl Drop for FlusherLease<'_> {
 }
 
 /// Wakes all waiting threads with an error if the flusher's thread panics.
-struct PanicGuard<'a>(&'a State);
+struct PanicGuard<'a>(&'a VolumeState);
 
 impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = "the thread that writes the array's rows panicked";
-            self.0.did(Task::End, Err(Error::new(Kind::Io, what)), false);
+            self.0.did(FlusherTask::End, Err(Error::new(Kind::Io, what)), false);
         }
     }
 }

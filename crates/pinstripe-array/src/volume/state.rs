@@ -6,19 +6,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, MutexGuard};
 use std::time::Duration;
 
 use super::VolumeSettings;
 use crate::engine::DirtyStats;
+use crate::ranked::{Rank, Ranked, RankedMutex};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// The interval at which the flusher's thread looks for work that comes without a notification:
 /// blocks that readers found damaged.
 pub(super) const IDLE_POLL: Duration = Duration::from_secs(1);
 
-pub(super) struct State {
-    inner: Mutex<Inner>,
+pub(super) struct VolumeState {
+    inner: RankedMutex<Inner>,
     /// Wakes the flusher's thread: there is something to do.
     work: Condvar,
     /// Wakes all other threads: something was done.
@@ -52,7 +53,7 @@ struct Inner {
 
 /// The next task of the flusher's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Task {
+pub(super) enum FlusherTask {
     /// A sync, which covers all that were asked for up to this number.
     Sync(u64),
     /// A batch of rows that are full or as old as this.
@@ -73,7 +74,7 @@ pub(super) struct FlusherInputs {
     pub wanted_at: Option<Duration>,
 }
 
-impl State {
+impl VolumeState {
     pub fn new(settings: VolumeSettings) -> Self {
         let inner = Inner {
             settings,
@@ -89,7 +90,14 @@ impl State {
         };
         let (work, done, rests, is_over) = Default::default();
         let cache_bytes = AtomicU64::new(settings.cache_bytes);
-        State { inner: Mutex::new(inner), work, done, rests, is_over, cache_bytes }
+        VolumeState {
+            inner: RankedMutex::new(Rank::Volume, inner),
+            work,
+            done,
+            rests,
+            is_over,
+            cache_bytes,
+        }
     }
 
     pub fn settings(&self) -> VolumeSettings {
@@ -204,7 +212,7 @@ impl State {
     }
 
     /// Waits for the next task.
-    pub fn next(&self, look: impl Fn() -> FlusherInputs) -> Task {
+    pub fn next(&self, look: impl Fn() -> FlusherInputs) -> FlusherTask {
         let mut inner = self.lock();
         loop {
             self.rests.store(true, Ordering::SeqCst);
@@ -212,8 +220,8 @@ impl State {
             let wait = match inner.decide(&inputs) {
                 Ok(task) => {
                     // Work added meanwhile sets `has_work` again, so it is not lost.
-                    inner.is_working = task == Task::Work;
-                    inner.has_work &= task != Task::Work;
+                    inner.is_working = task == FlusherTask::Work;
+                    inner.has_work &= task != FlusherTask::Work;
                     self.rests.store(false, Ordering::SeqCst);
                     return task;
                 }
@@ -222,22 +230,19 @@ impl State {
             inner.is_clean = inputs.gathered.bytes == 0;
             self.done.notify_all();
             inner = match wait {
-                None => self.work.wait(inner).unwrap_or_else(PoisonError::into_inner),
-                Some(wait) => {
-                    let waited = self.work.wait_timeout(inner, wait);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
+                None => inner.wait(&self.work),
+                Some(wait) => inner.wait_timeout(&self.work, wait),
             };
         }
     }
 
     /// Records the outcome of a task, and whether there may be work now.
-    pub fn did(&self, task: Task, result: Result<()>, has_work: bool) {
+    pub fn did(&self, task: FlusherTask, result: Result<()>, has_work: bool) {
         let mut inner = self.lock();
         inner.is_working = false;
         inner.has_work |= has_work;
         match (task, result) {
-            (Task::Sync(up_to), Ok(())) => inner.syncs_done = up_to,
+            (FlusherTask::Sync(up_to), Ok(())) => inner.syncs_done = up_to,
             (_, Ok(())) => {}
             (_, Err(error)) => {
                 inner.error = Some(error);
@@ -247,12 +252,12 @@ impl State {
         self.done.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Ranked<MutexGuard<'_, Inner>> {
+        self.inner.lock()
     }
 
-    fn wait<'a>(&self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
-        self.done.wait(inner).unwrap_or_else(PoisonError::into_inner)
+    fn wait<'a>(&self, inner: Ranked<MutexGuard<'a, Inner>>) -> Ranked<MutexGuard<'a, Inner>> {
+        inner.wait(&self.done)
     }
 }
 
@@ -268,28 +273,28 @@ impl Inner {
     }
 
     /// The next task, or the time to wait for one.
-    fn decide(&self, inputs: &FlusherInputs) -> Result<Task, Option<Duration>> {
+    fn decide(&self, inputs: &FlusherInputs) -> Result<FlusherTask, Option<Duration>> {
         let FlusherInputs { gathered, now, work_at, wanted_at } = inputs;
         if self.is_stopping {
-            return Ok(Task::End);
+            return Ok(FlusherTask::End);
         }
         // A caller that uses the flusher holds it anyway; after an error only a caller can help.
         if self.leases > 0 || self.error.is_some() {
             return Err(None);
         }
         if self.syncs_wanted > self.syncs_done {
-            return Ok(Task::Sync(self.syncs_wanted));
+            return Ok(FlusherTask::Sync(self.syncs_wanted));
         }
         if gathered.bytes > self.settings.cache_bytes / 2 {
-            return Ok(Task::Flush(Duration::MAX));
+            return Ok(FlusherTask::Flush(Duration::MAX));
         }
         let due_at = gathered.oldest.map(|oldest| oldest.saturating_add(self.settings.deadline));
         if gathered.has_full || due_at.is_some_and(|at| at <= *now) {
-            return Ok(Task::Flush(now.saturating_sub(self.settings.deadline)));
+            return Ok(FlusherTask::Flush(now.saturating_sub(self.settings.deadline)));
         }
         let work_at = if self.has_work { Some(*work_at) } else { *wanted_at };
         if work_at.is_some_and(|at| at <= *now) {
-            return Ok(Task::Work);
+            return Ok(FlusherTask::Work);
         }
         let next = [due_at, work_at].into_iter().flatten().min();
         let wait = next.map_or(IDLE_POLL, |at| at.saturating_sub(*now));
@@ -313,17 +318,17 @@ mod tests {
     #[test]
     fn every_sync_that_failed_is_told_to_its_caller() {
         const ROUNDS: usize = 10_000;
-        let state = State::new(VolumeSettings::default());
+        let state = VolumeState::new(VolumeSettings::default());
         let told = thread::scope(|scope| {
             scope.spawn(|| {
                 loop {
                     let task = state.next(idle);
                     match task {
-                        Task::End => return,
-                        Task::Sync(up_to) => {
+                        FlusherTask::End => return,
+                        FlusherTask::Sync(up_to) => {
                             state.fail_syncs(up_to, &Error::new(Kind::Corrupt, "lost"));
                         }
-                        Task::Flush(_) | Task::Work => {}
+                        FlusherTask::Flush(_) | FlusherTask::Work => {}
                     }
                     state.did(task, Ok(()), false);
                 }

@@ -76,7 +76,7 @@ impl Flusher {
         self.array.reshape(shape.in_place());
         let column = columns..columns + journal;
         if journal > 0 {
-            let members = self.array.members().clone();
+            let members = self.array.members();
             let redo = |slot: usize| match &members[slot] {
                 Some(member) if !self.redo(&shape, slot, member, &column) => MemberSet::one(slot),
                 _ => MemberSet::EMPTY,

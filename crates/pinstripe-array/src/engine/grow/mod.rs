@@ -18,10 +18,10 @@ mod piece;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::Array;
 use super::flush::Flusher;
 use super::status::WorkKind;
 use super::work::{Step, WorkReport};
-use super::{Array, lock};
 use crate::executor::{TaskKind, each_of};
 use crate::format::superblock::{Slot, Superblock, Work};
 use crate::geometry::{ArrayGeometry, Level, Shape};
@@ -62,14 +62,14 @@ impl Flusher {
     /// short for a journal; those of the device.
     pub fn grow(&mut self) -> Result<()> {
         let shape = self.wider()?;
-        if lock(&self.array.spares).is_empty() {
+        if self.array.members.spares().is_empty() {
             return Err(no_spare());
         }
         if shape.before().is_none() {
             return self.add_copy(shape);
         }
         let superblock = self.array.superblock();
-        let spare = lock(&self.array.spares).pop().ok_or_else(no_spare)?;
+        let spare = self.array.members.take_last_spare().ok_or_else(no_spare)?;
         let slot = superblock.slots.len();
         // The new member has no log, so no record may be needed from it.
         self.checkpoint()?;
@@ -198,7 +198,7 @@ impl Flusher {
         self.checkpoint_with(|superblock| superblock.work = work)?;
         self.array.reshape(shape.moved_to(moved));
         // The numbers of these blocks stand for other content now.
-        lock(&self.array.bad_blocks).unhealable.clear();
+        self.array.bad_blocks.lock().unhealable.clear();
         Ok(())
     }
 
@@ -207,7 +207,7 @@ impl Flusher {
         let geometry = *shape.geometry();
         let (_, all) = shape.stretches().expect("an array that grows");
         let behind = shape.moved_to(0).next_place(all).end;
-        let members = self.array.members().clone();
+        let members = self.array.members();
         let forget = |member: &Option<Arc<ArrayMember>>| {
             member.as_ref().is_none_or(|member| member.forget_from(behind).is_ok())
         };
@@ -224,12 +224,8 @@ impl Flusher {
 impl Array {
     /// Adds a slot, and changes to the wider shape.
     fn widen(&self, member: Option<Arc<ArrayMember>>, shape: Shape) {
-        {
-            let mut live = lock(&self.live);
-            live.paths.push(member.as_ref().map(|member| member.path().to_owned()));
-            live.errors.push(Default::default());
-        }
-        self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner).push(member);
+        self.live.lock().errors.push(Default::default());
+        self.members.push(member);
         self.reshape(shape);
     }
 
