@@ -7,7 +7,7 @@
 //! ```
 //! A row gathers writes until it is full or due. While it is under way its bytes can be read and do
 //! not change; writes that come meanwhile gather anew, and wait. A row that is held does not change
-//! on the members: the flusher waits for those who hold it before it writes the row, and a reader
+//! on the members: the flusher waits until no reader holds it before it writes the row, and a reader
 //! that wants to hold it waits while it is under way.
 //!
 //! Invariants: a read returns the last write; a row is under way at most once; the bytes of a row

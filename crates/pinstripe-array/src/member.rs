@@ -2,7 +2,8 @@
 //! the log.
 //!
 //! Invariants: the checksums in memory are those of the last writes; those on the member are as new
-//! as the last [`write_tables`](ArrayMember::write_tables), and the log holds the ones that came later.
+//! as the last [`write_tables`](ArrayMember::write_tables), and the log holds the ones that came
+//! later.
 //!
 //! Never here: other members.
 

@@ -13,8 +13,8 @@
 //! Bytes that were never written are zeros, on parity as on data: known, and never read.
 //!
 //! A block that is dirty in part is marked [`Class::Partial`], all of it: the caller has some of
-//! its new bytes, and the plan brings its old ones (`PlanPiece::fill`). Read-modify-write needs them
-//! anyway.
+//! its new bytes, and the plan brings its old ones (`PlanPiece::fill`). Read-modify-write needs
+//! them anyway.
 //!
 //! Bytes count in whole shards here: columns have no smallest unit but the marks'. Ties, and what
 //! no rule decides, go by the number of the shard: the same input gives the same plan.

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Array;
-use super::flush::Flusher;
+use super::flusher::Flusher;
+use super::grow::finish_moving;
 use super::members::failed_slot;
+use super::replay::replay;
 use crate::format::BLOCK_BYTES;
 use crate::format::superblock::{
     Consistency, PLACES, SPARE, SUPERBLOCK_BYTES, Slot, Superblock, Work,
@@ -94,13 +96,10 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     array.live.lock().trusts_stale_parity = options.force;
     let mut flusher = Flusher::new(Arc::new(array));
     // Tables may be written from here on, so a stop without order has to be visible first.
-    flusher.array.update_superblocks(|superblock| superblock.is_clean = false)?;
-    flusher.finish_moving()?;
-    let records = flusher.replay()?;
-    flusher.resume();
-    if is_unsure {
-        flusher.begin_resync();
-    }
+    flusher.logged.array.update_superblocks(|superblock| superblock.is_clean = false)?;
+    finish_moving(&mut flusher.logged)?;
+    let records = replay(&mut flusher.logged)?;
+    flusher.long.resume(&flusher.logged.array, is_unsure);
     Ok(Assembly { flusher, left_out, absent, was_clean, records })
 }
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::Array;
-use super::flush::Flusher;
+use super::flusher::Flusher;
 use super::heal::BadBlockList;
-use super::log::Log;
 use super::members::Members;
 use super::status::{Errors, Live};
 use crate::cache::Cache;
@@ -18,7 +17,6 @@ use crate::format::superblock::{
 };
 use crate::geometry::{ArrayGeometry, Layout, Level, Shape};
 use crate::member::ArrayMember;
-use crate::plan::Rules;
 use crate::ranked::{Rank, RankedMutex, RankedRwLock};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ArrayId, MemberId, random};
@@ -193,21 +191,5 @@ impl Array {
             reshaped: Default::default(),
             relocation_lost: Default::default(),
         }
-    }
-}
-
-impl Flusher {
-    pub(super) fn new(array: Arc<Array>) -> Self {
-        let superblock = array.superblock();
-        let log = Log {
-            array: superblock.array,
-            position: superblock.log.0,
-            sequence: superblock.log.1,
-            area_bytes: superblock.areas.log_bytes,
-            used_bytes: 0,
-        };
-        let granule = Some(superblock.granule).filter(|bytes| *bytes > 0);
-        let rules = Rules { granule, ..Rules::default() };
-        Flusher::with_log(array, log, rules)
     }
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Array;
-use super::flush::Flusher;
+use super::logged::LoggedArray;
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
 use crate::member::ArrayMember;
@@ -152,22 +152,22 @@ impl Array {
     }
 }
 
-impl Flusher {
-    /// Heals the blocks that were found.
-    pub(super) fn heal(&mut self) -> Result<()> {
-        let array = Arc::clone(&self.array);
-        let open = std::mem::take(&mut array.bad_blocks.lock().open);
-        if open.is_empty() {
-            return Ok(());
-        }
-        // Before, so that no record speaks of these blocks; after, so that their checksums are
-        // durable.
-        self.checkpoint()?;
-        for (slot, block) in open {
-            if array.heal_block(slot, block)? != Healed::Yes {
-                array.bad_blocks.lock().unhealable.insert((slot, block));
-            }
-        }
-        self.checkpoint()
+/// Heals the blocks that were found.
+///
+/// # Errors
+/// [`Kind::TooManyLosses`] when too many members failed.
+pub(super) fn heal(logged: &mut LoggedArray) -> Result<()> {
+    let array = Arc::clone(&logged.array);
+    let open = std::mem::take(&mut array.bad_blocks.lock().open);
+    if open.is_empty() {
+        return Ok(());
     }
+    // Before, so that no record speaks of these blocks; after, so that their checksums are durable.
+    logged.checkpoint()?;
+    for (slot, block) in open {
+        if array.heal_block(slot, block)? != Healed::Yes {
+            array.bad_blocks.lock().unhealable.insert((slot, block));
+        }
+    }
+    logged.checkpoint()
 }

@@ -6,6 +6,7 @@ use super::Array;
 use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
 use crate::format::log::{Head, LogPiece, PayloadCheck};
+use crate::format::superblock::Superblock;
 use crate::lock;
 use crate::member::ArrayMember;
 use crate::set::MemberSet;
@@ -25,6 +26,17 @@ pub(super) struct Log {
 }
 
 impl Log {
+    /// The log as the superblock has it: nothing since the last checkpoint.
+    pub fn from_superblock(superblock: &Superblock) -> Self {
+        Log {
+            array: superblock.array,
+            position: superblock.log.0,
+            sequence: superblock.log.1,
+            area_bytes: superblock.areas.log_bytes,
+            used_bytes: 0,
+        }
+    }
+
     /// The head of the next record, and whether a checkpoint has to come before it.
     pub fn next(&self, kept: Vec<PayloadCheck>, pieces: Vec<LogPiece>) -> (Head, bool) {
         let mut head =

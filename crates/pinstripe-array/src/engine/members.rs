@@ -9,7 +9,7 @@
 //!   of the others say so;
 //! - generations reach the disks in the order of their numbers: `newest` is locked from the choice
 //!   of a number until the last member has it. It is the only lock of an array that is held across
-//!   transfers, and only those wait for it who change a superblock;
+//!   transfers, and only a change of a superblock waits for it;
 //! - the superblock that [`superblock`](Members::superblock) returns is durable on all members that
 //!   are present, unless the array has lost too many and nothing can be durable any more.
 

@@ -21,11 +21,12 @@ mod chunk;
 mod content;
 mod create;
 mod fetch;
-mod flush;
+mod flusher;
 mod grow;
 mod heal;
 mod job;
 mod log;
+mod logged;
 mod manage;
 mod members;
 #[cfg(test)]
@@ -35,6 +36,7 @@ mod rebuild;
 mod recover;
 mod replay;
 mod resync;
+mod rows;
 mod salvage;
 mod scrub;
 mod shape;
@@ -48,12 +50,12 @@ mod unwritten;
 mod work;
 mod write;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::Arc;
 
 pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe, shape_of};
 pub use create::{CreateOptions, create, create_with, erase};
-pub use flush::{BATCH_ROWS, Flusher};
+pub use flusher::{BATCH_ROWS, Flusher};
 pub use manage::Added;
 pub use status::{ArrayStatus, Errors, SlotState, SlotStatus, WorkKind, WorkStatus};
 pub use work::{Mismatch, Step, WorkReport};
@@ -80,7 +82,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 // skip locks, but never takes one while it holds the same or a later one:
 //
 //     Flusher     the flusher of a `Volume`
-//     Row         a row that is held or occupied (`hold`, `occupy`, `begin`): the condvar of `cache`
+//     Row         a row that is held or occupied (`hold`, `occupy`, `begin`)
 //     Publishing  `members.newest`: the order in which superblocks are written
 //     Volume      what the threads of a `Volume` tell each other
 //     Members     `members.state`: slots, spares, superblock
@@ -89,9 +91,10 @@ use pinstripe_base::error::{Error, Kind, Result};
 //     Cache       `cache`
 //     Shape       `shape`
 //
-// A row comes before the superblocks because the flusher marks members failed while it occupies a
-// row. The first three are held across transfers, so a status takes none of them, and a reader takes
-// a row only. No other lock is held while its thread waits for a disk.
+// A row, for which threads wait at the condvar of `cache`, comes before the superblocks because the
+// flusher marks members failed while it occupies a row. The first three are held across transfers,
+// so a status takes none of them, and a reader takes a row only. No other lock is held while its
+// thread waits for a disk.
 //
 // Below these, unranked, are the two locks of a member. That of its replacement is held to read
 // across transfers to the replacement; only the flusher takes it to write, between batches. That of

@@ -15,8 +15,9 @@ use std::sync::Arc;
 
 use pinstripe_kernel::parity::update;
 
-use super::flush::Flusher;
+use super::Array;
 use super::log::read_payload;
+use super::logged::LoggedArray;
 use crate::format::BLOCK_BYTES;
 use crate::format::log::Head;
 use crate::format::sums::Sum;
@@ -55,44 +56,49 @@ impl Write {
 /// Writes by row and block of the column.
 type Writes = BTreeMap<(u64, u64), Write>;
 
-impl Flusher {
-    /// Brings the tables up to date with the log, and makes the rows of its last two records
-    /// consistent.
-    ///
-    /// Returns how many records there were.
-    ///
-    /// # Errors
-    /// Those of the members.
-    pub(super) fn replay(&mut self) -> Result<usize> {
-        let members = self.array.members();
-        let mut last: [Option<Head>; 2] = [None, None];
-        let mut records = 0;
-        while let Some(head) = self.log.read_next(&members) {
-            records += 1;
-            // The last two records wait for `finish`: only of older ones is it certain that they
-            // are in place, so that their checksums can be installed without looking.
-            let [older, newest] = last;
-            if let Some(done) = older {
-                done.pieces.iter().try_for_each(|piece| self.array.install_checksums(piece))?;
-            }
-            last = [newest, Some(head)];
+/// Brings the tables up to date with the log, and makes the rows of its last two records
+/// consistent. Returns how many records there were.
+///
+/// # Errors
+/// Those of the members.
+pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
+    let LoggedArray { array, log, .. } = &mut *logged;
+    let members = array.members();
+    let replay = Replay { array };
+    let mut last: [Option<Head>; 2] = [None, None];
+    let mut records = 0;
+    while let Some(head) = log.read_next(&members) {
+        records += 1;
+        // The last two records wait for `finish`: only of older ones is it certain that they
+        // are in place, so that their checksums can be installed without looking.
+        let [older, newest] = last;
+        if let Some(done) = older {
+            done.pieces.iter().try_for_each(|piece| array.install_checksums(piece))?;
         }
-        // A record that is not whole on all members was never durable, so its writes were not
-        // begun.
-        if last[1].as_ref().is_some_and(|head| !self.log.is_whole(head, &members)) {
-            last[1] = None;
-        }
-        let [before, newest] = last.map(|head| head.map(|head| self.writes(&head, &members)));
-        let (before, newest) = (before.unwrap_or_default(), newest.unwrap_or_default());
-        let all: std::collections::BTreeSet<_> = before.keys().chain(newest.keys()).collect();
-        for key in all {
-            self.finish(*key, before.get(key), newest.get(key))?;
-            self.copy_to_replacements(*key);
-        }
-        self.checkpoint()?;
-        Ok(records)
+        last = [newest, Some(head)];
     }
+    // A record that is not whole on all members was never durable, so its writes were not
+    // begun.
+    if last[1].as_ref().is_some_and(|head| !log.is_whole(head, &members)) {
+        last[1] = None;
+    }
+    let [before, newest] = last.map(|head| head.map(|head| replay.writes(&head, &members)));
+    let (before, newest) = (before.unwrap_or_default(), newest.unwrap_or_default());
+    let all: std::collections::BTreeSet<_> = before.keys().chain(newest.keys()).collect();
+    for key in all {
+        replay.finish(*key, before.get(key), newest.get(key))?;
+        replay.copy_to_replacements(*key);
+    }
+    logged.checkpoint()?;
+    Ok(records)
+}
 
+/// The columns of an array after its last two records.
+struct Replay<'a> {
+    array: &'a Array,
+}
+
+impl Replay<'_> {
     /// The statements of a record, by column of blocks.
     fn writes(&self, head: &Head, members: &[Option<Arc<ArrayMember>>]) -> Writes {
         let mut payloads = Payloads::read(head, members);
@@ -144,7 +150,8 @@ impl Flusher {
         let map = self.array.shape().map(row);
         let mut on_disk: Vec<Option<Vec<u8>>> =
             (0..map.shards()).map(|shard| self.on_disk(&map, shard, column)).collect();
-        // First, since it may turn torn blocks into zeros, and all below is computed from `on_disk`.
+        // First, since it may turn torn blocks into zeros, and all below is computed from
+        // `on_disk`.
         self.clear_torn(&map, column, before, newest, &mut on_disk)?;
         let is_begun = |newest: &Write| {
             // The newest batch began only when the one before it was durable: a block that only the

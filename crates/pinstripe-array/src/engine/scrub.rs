@@ -11,10 +11,10 @@ use std::sync::Arc;
 use pinstripe_kernel::parity::update;
 
 use super::Array;
-use super::flush::Flusher;
 use super::heal::Healed;
+use super::logged::LoggedArray;
 use super::status::WorkKind;
-use super::work::{Mismatch, PASSED_MAX, Step, WorkReport};
+use super::work::{LongWork, Mismatch, PASSED_MAX, Step, WorkReport};
 use crate::executor::{TaskKind, each_of};
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
@@ -85,43 +85,50 @@ struct BlockMismatch {
     blame: Option<Blame>,
 }
 
-impl Flusher {
+impl LongWork {
     /// Begins to read and compare everything, and to repair it if `repair` is set.
     ///
     /// # Errors
     /// [`Kind::Busy`] when that is being done already; [`Kind::TooManyLosses`] as for all that
     /// writes.
-    pub fn scrub(&mut self, repair: bool) -> Result<()> {
-        if self.long.scrub.is_some() {
+    pub fn begin_scrub(&mut self, array: &Array, repair: bool) -> Result<()> {
+        if self.scrub.is_some() {
             return Err(Error::new(Kind::Busy, "the array is being scrubbed already")
                 .advice("wait until that is done, or cancel it"));
         }
-        if self.is_growing() {
+        if self.grow.is_some() {
             return Err(
                 Error::new(Kind::Busy, "the array is growing").advice("wait until that is done")
             );
         }
         let scrub = Scrub::new(repair, 0);
-        if self.long.fill.is_none() {
+        if self.fill.is_none() {
             let work = scrub.work();
-            self.array.update_superblocks(|superblock| superblock.work = work)?;
+            array.update_superblocks(|superblock| superblock.work = work)?;
         }
-        self.array.live.lock().mismatches = 0;
-        self.long.scrub = Some(scrub);
-        self.publish_work();
+        array.live.lock().mismatches = 0;
+        self.scrub = Some(scrub);
+        self.publish(array);
         Ok(())
     }
+}
 
-    pub(super) fn scrub_some(&mut self, mut scrub: Scrub, most_bytes: u64) -> Result<Step> {
-        let array = Arc::clone(&self.array);
+impl Scrub {
+    /// Compares a slice of rows. Returns the rest of the work, if there is more.
+    pub fn step(
+        mut self,
+        logged: &mut LoggedArray,
+        most_bytes: u64,
+    ) -> Result<(Step, Option<Self>)> {
+        let array = Arc::clone(&logged.array);
         let chunk_bytes = u64::from(array.geometry().chunk_bytes());
         let rows = array.geometry().rows();
         let (mut bytes, mut passed) = (0, 0);
-        while scrub.done_rows < rows && bytes < most_bytes && passed < PASSED_MAX {
+        while self.done_rows < rows && bytes < most_bytes && passed < PASSED_MAX {
             let group_rows = (most_bytes - bytes).min(GROUP_BYTES).div_ceil(chunk_bytes) as usize;
             let mut group = Vec::new();
-            while scrub.done_rows < rows && group.len() < group_rows && passed < PASSED_MAX {
-                let map = array.shape().map(scrub.done_rows);
+            while self.done_rows < rows && group.len() < group_rows && passed < PASSED_MAX {
+                let map = array.shape().map(self.done_rows);
                 let has_any = array.any_holder(&map, |member, range| {
                     member.any_region(range, |region| region.is_written())
                 });
@@ -129,60 +136,60 @@ impl Flusher {
                     true => group.push(map),
                     false => passed += 1,
                 }
-                scrub.done_rows += 1;
+                self.done_rows += 1;
             }
             bytes += group.iter().map(|map| u64::from(map.len())).sum::<u64>();
-            for (row, mismatches) in self.compare_rows(&group) {
-                self.report_and_repair(&mut scrub, &row, mismatches)?;
+            for (row, mismatches) in compare_rows(logged, &group) {
+                self.report_and_repair(logged, &row, mismatches)?;
             }
         }
-        scrub.report.bytes += bytes;
-        if scrub.done_rows == array.geometry().rows() {
+        self.report.bytes += bytes;
+        if self.done_rows == array.geometry().rows() {
             array.update_superblocks(|superblock| superblock.work = Work::None)?;
-            return Ok(Step::Done(WorkReport { is_finished: true, ..scrub.report }));
+            let done = WorkReport { is_finished: true, ..self.report };
+            return Ok((Step::Done(done), None));
         }
-        if (scrub.done_rows - scrub.recorded_rows) * chunk_bytes >= RECORD_BYTES {
-            scrub.recorded_rows = scrub.done_rows;
-            let work = scrub.work();
+        if (self.done_rows - self.recorded_rows) * chunk_bytes >= RECORD_BYTES {
+            self.recorded_rows = self.done_rows;
+            let work = self.work();
             array.update_superblocks(|superblock| superblock.work = work)?;
         }
-        self.long.scrub = Some(scrub);
-        Ok(Step::Moved { bytes })
-    }
-
-    /// Reads rows, side by side where that pays, and returns those in which something is wrong.
-    fn compare_rows(&self, rows: &[RowMap]) -> Vec<(RowImage, Vec<BlockMismatch>)> {
-        // No row is held for this: rows change only by the flusher, and the flusher is busy here.
-        let look = |number: usize| {
-            let row = self.array.find(rows[number]);
-            let mismatches = row.mismatches();
-            (!mismatches.is_empty()).then_some((row, mismatches))
-        };
-        each_of(&*self.executor, TaskKind::Scrub, rows.len(), look).into_iter().flatten().collect()
+        Ok((Step::Moved { bytes }, Some(self)))
     }
 
     /// Records the mismatches of a row, and repairs them if `repair` is set.
     fn report_and_repair(
         &mut self,
-        scrub: &mut Scrub,
+        logged: &mut LoggedArray,
         row: &RowImage,
         mismatches: Vec<BlockMismatch>,
     ) -> Result<()> {
-        let array = Arc::clone(&self.array);
-        if scrub.repair {
+        let array = Arc::clone(&logged.array);
+        if self.repair {
             // A record in the log could be replayed over what is written below.
-            self.checkpoint()?;
+            logged.checkpoint()?;
         }
         for BlockMismatch { shard, block, blame } in mismatches {
-            let is_mended = scrub.repair && array.mend(row, shard, block, blame.as_ref())?;
+            let is_mended = self.repair && array.mend(row, shard, block, blame.as_ref())?;
             let is_known = !matches!(blame, Some(Blame::Unknown));
-            scrub.note(&array, row, (shard, block), is_known, is_mended);
+            self.note(&array, row, (shard, block), is_known, is_mended);
         }
-        match scrub.repair {
-            true => self.checkpoint(),
+        match self.repair {
+            true => logged.checkpoint(),
             false => Ok(()),
         }
     }
+}
+
+/// Reads rows, side by side where that pays, and returns those in which something is wrong.
+fn compare_rows(logged: &LoggedArray, rows: &[RowMap]) -> Vec<(RowImage, Vec<BlockMismatch>)> {
+    // No row is held for this: rows change only by the flusher, and the flusher is busy here.
+    let look = |number: usize| {
+        let row = logged.array.find(rows[number]);
+        let mismatches = row.mismatches();
+        (!mismatches.is_empty()).then_some((row, mismatches))
+    };
+    each_of(&*logged.executor, TaskKind::Scrub, rows.len(), look).into_iter().flatten().collect()
 }
 
 impl Scrub {

@@ -61,7 +61,7 @@ impl Array {
 impl Array {
     /// Begins rows that are due, and waits until no reader holds any of them.
     pub(super) fn begin(&self, due: Due, most: usize) -> Vec<(u64, Arc<Dirty>)> {
-        // The wait below is for readers, who take what comes after a row.
+        // Readers, for which this waits below, take locks that come after a row.
         drop(Held::take(Rank::Row));
         let mut cache = self.cache.lock();
         let rows = cache.due(due, most);
