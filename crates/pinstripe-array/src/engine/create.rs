@@ -45,8 +45,8 @@ pub struct CreateOptions {
 ///
 /// # Errors
 /// As [`create_with`].
-pub fn create(making: &CreateOptions, devices: Vec<SharedDevice>) -> Result<Flusher> {
-    create_with(making, devices.into_iter().map(Some).collect(), Vec::new())
+pub fn create(create_options: &CreateOptions, devices: Vec<SharedDevice>) -> Result<Flusher> {
+    create_with(create_options, devices.into_iter().map(Some).collect(), Vec::new())
 }
 
 /// Creates an array of devices by slot, where `None` stays missing, and spares. Their former
@@ -56,25 +56,26 @@ pub fn create(making: &CreateOptions, devices: Vec<SharedDevice>) -> Result<Flus
 /// Those of [`ArrayGeometry::new`] and of the devices; [`Kind::Usage`] when one is too small, or
 /// more are missing than the array can do without.
 pub fn create_with(
-    making: &CreateOptions,
+    create_options: &CreateOptions,
     slots: Vec<Option<SharedDevice>>,
     spares: Vec<SharedDevice>,
 ) -> Result<Flusher> {
     let devices = slots.iter().flatten().chain(&spares);
     let lengths = devices.map(|device| device.len()).collect::<Result<Vec<_>>>()?;
     let shortest = lengths.into_iter().min().unwrap_or(0);
-    let (areas, data_bytes) = lay_out(shortest, making.log_bytes, making.chunk_bytes)?;
+    let (areas, data_bytes) =
+        lay_out(shortest, create_options.log_bytes, create_options.chunk_bytes)?;
     let geometry = ArrayGeometry::new(
-        making.level,
+        create_options.level,
         slots.len(),
-        making.chunk_bytes,
-        making.layout,
+        create_options.chunk_bytes,
+        create_options.layout,
         data_bytes,
     )?;
     let absent = slots.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
     let absent: crate::set::MemberSet = absent.collect();
     if !geometry.survives(absent) {
-        let what = format!("{} cannot begin with so many slots missing", making.level);
+        let what = format!("{} cannot begin with so many slots missing", create_options.level);
         return Err(Error::new(Kind::Usage, what).advice("name more devices"));
     }
     let superblock = Superblock {
@@ -82,13 +83,13 @@ pub fn create_with(
         member: MemberId([0; 16]),
         slot: 0,
         generation: 1,
-        name: making.name.clone(),
-        made_seconds: making.now_seconds,
-        level: making.level.number() as u8,
-        layout: making.layout.number(),
-        chunk_bytes: making.chunk_bytes as u32,
+        name: create_options.name.clone(),
+        made_seconds: create_options.now_seconds,
+        level: create_options.level.number() as u8,
+        layout: create_options.layout.number(),
+        chunk_bytes: create_options.chunk_bytes as u32,
         data_bytes,
-        consistency: making.consistency,
+        consistency: create_options.consistency,
         areas,
         log: (0, 1),
         work: Work::None,
@@ -186,6 +187,7 @@ impl Array {
             cache: RankedMutex::new(Rank::Cache, Cache::new(shape)),
             live: RankedMutex::new(Rank::Status, live),
             bad_blocks: RankedMutex::new(Rank::BadBlocks, BadBlockList::default()),
+            on_bad_block: Default::default(),
             has_unsure: Default::default(),
             shape: RankedRwLock::new(Rank::Shape, shape),
             reshaped: Default::default(),

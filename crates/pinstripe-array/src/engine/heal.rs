@@ -65,11 +65,22 @@ impl Array {
     pub(super) fn heal_later(&self, slot: usize, start: u64, bytes: u64) {
         let blocks = start / BLOCK_BYTES..(start + bytes) / BLOCK_BYTES;
         let mut bad_blocks = self.bad_blocks.lock();
+        let mut is_new = false;
         for block in blocks.map(|block| (slot, block)) {
             if bad_blocks.open.len() < OPEN_MAX && !bad_blocks.unhealable.contains(&block) {
-                bad_blocks.open.insert(block);
+                is_new |= bad_blocks.open.insert(block);
             }
         }
+        drop(bad_blocks);
+        if is_new && let Some(on_bad_block) = self.on_bad_block.get() {
+            on_bad_block();
+        }
+    }
+
+    /// Has `act` called when a block begins to wait for the flusher to heal it, by the thread that
+    /// found it, which may hold a row. The first one that is set stays.
+    pub fn on_bad_block(&self, act: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_bad_block.set(Box::new(act));
     }
 
     /// Does something with a member's checksums of blocks. Those that cannot be read are marked

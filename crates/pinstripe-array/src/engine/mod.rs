@@ -13,6 +13,20 @@
 //!   any write that it misses is reported as done;
 //! - what is read matches its checksum, or was computed from what does.
 //!
+//! Words for making things right (`ARCHITECTURE.md` says when each is done):
+//!
+//! | word | what it does | file |
+//! |---|---|---|
+//! | replay | brings tables and the rows of the last two records up to date | `replay.rs` |
+//! | resync | makes parity match the data after an unclean stop without a log | `resync.rs` |
+//! | recover | computes a shard's bytes from the rest of its row; writes nothing | `recover.rs` |
+//! | heal | rewrites one block that was unreadable or failed its checksum | `heal.rs` |
+//! | rebuild | fills a member: whole, what it missed, or as a copy; md: recover | `rebuild.rs` |
+//! | scrub | reads everything and compares; a *repair* corrects what it finds | `scrub.rs` |
+//! | mend | the step of a repair for one block: heals it, or corrects a mismatch | `scrub.rs` |
+//! | salvage | writes new data into rows that lost more than parity replaces | `salvage.rs` |
+//! | grow | moves all data to rows that are one chunk wider; md: reshape | `grow/` |
+//!
 //! Never here: threads and clocks.
 
 mod assemble;
@@ -51,7 +65,7 @@ mod work;
 mod write;
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe, shape_of};
 pub use create::{CreateOptions, create, create_with, erase};
@@ -111,6 +125,8 @@ pub struct Array {
     live: RankedMutex<Live>,
     /// Blocks that were found bad and wait for the flusher to rewrite them.
     bad_blocks: RankedMutex<BadBlockList>,
+    /// Called when a block begins to wait for that.
+    on_bad_block: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Some rows may have parity that does not match their data.
     has_unsure: AtomicBool,
 }

@@ -20,7 +20,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 pub(super) struct Shared {
     pub place: PathBuf,
     pub array: Arc<Array>,
-    pub state: VolumeState,
+    pub state: Arc<VolumeState>,
     pub pool: Arc<ThreadPool>,
     pub counts: Counts,
     flusher: RankedMutex<Flusher>,
@@ -37,8 +37,10 @@ impl Shared {
         let pool = Arc::new(ThreadPool::default());
         flusher.set_executor(Arc::clone(&pool) as Arc<dyn Executor>);
         let counts = Counts::new(Arc::clone(flusher.tally()));
-        let (state, flusher) =
-            (VolumeState::new(settings), RankedMutex::new(Rank::Flusher, flusher));
+        let state = Arc::new(VolumeState::new(settings));
+        let own = Arc::clone(&state);
+        array.on_bad_block(move || own.found_work());
+        let flusher = RankedMutex::new(Rank::Flusher, flusher);
         let (reports, began) = (Mutex::default(), clock::monotonic());
         Shared { place, array, state, pool, counts, flusher, reports, began }
     }

@@ -14,8 +14,7 @@ use crate::engine::DirtyStats;
 use crate::ranked::{Rank, Ranked, RankedMutex};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The interval at which the flusher's thread looks for work that comes without a notification:
-/// blocks that readers found damaged.
+/// The time after which pending work is tried again that could not be begun.
 pub(super) const IDLE_POLL: Duration = Duration::from_secs(1);
 
 pub(super) struct VolumeState {
@@ -204,6 +203,12 @@ impl VolumeState {
         self.work.notify_one();
     }
 
+    /// Announces work that a thread has found which does not have the flusher.
+    pub fn found_work(&self) {
+        self.lock().has_work = true;
+        self.work.notify_one();
+    }
+
     pub fn stop(&self) {
         self.lock().is_stopping = true;
         self.is_over.store(true, Ordering::Relaxed);
@@ -296,9 +301,10 @@ impl Inner {
         if work_at.is_some_and(|at| at <= *now) {
             return Ok(FlusherTask::Work);
         }
+        // Without a time nothing can be due before a notification: of a write, a sync, a caller
+        // that has used the flusher, or a block that was found damaged.
         let next = [due_at, work_at].into_iter().flatten().min();
-        let wait = next.map_or(IDLE_POLL, |at| at.saturating_sub(*now));
-        Err(Some(wait.min(IDLE_POLL)))
+        Err(next.map(|at| at.saturating_sub(*now)))
     }
 }
 
