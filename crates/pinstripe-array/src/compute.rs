@@ -25,7 +25,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 /// Bytes that are made for the rows of a batch, in memory that is used again.
 #[derive(Debug, Default)]
-pub struct Made {
+pub struct ComputedBytes {
     data: Buffer,
     parity: Buffer,
 }
@@ -66,7 +66,7 @@ pub struct Operation<'a> {
     pub makes_at: &'a [Option<usize>],
 }
 
-impl Made {
+impl ComputedBytes {
     /// Forgets all that was made.
     pub fn clear(&mut self) {
         (self.data.used, self.parity.used) = (0, 0);
@@ -141,7 +141,11 @@ impl<'a> Operation<'a> {
     /// # Errors
     /// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks
     /// for.
-    pub fn run_plan(&self, made: &mut Made, log: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+    pub fn run_plan(
+        &self,
+        made: &mut ComputedBytes,
+        log: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<()> {
         self.plan.pieces.iter().try_for_each(|piece| self.run_piece(piece, made, log))
     }
 
@@ -171,7 +175,7 @@ impl<'a> Operation<'a> {
     fn run_piece(
         &self,
         piece: &PlanPiece,
-        made: &mut Made,
+        made: &mut ComputedBytes,
         log: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<()> {
         let column = &piece.column;
@@ -198,7 +202,7 @@ impl<'a> Operation<'a> {
             (data, bytes)
         });
         let away: Vec<(usize, Vec<u8>)> = away.collect();
-        let Made { data: new, parity: out } = made;
+        let ComputedBytes { data: new, parity: out } = made;
         let new_of = |data: usize| -> &[u8] {
             if let Some(bytes) = self.run(data, column) {
                 return bytes;

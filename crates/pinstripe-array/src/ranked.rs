@@ -35,8 +35,19 @@ pub(crate) enum Rank {
     Shape,
 }
 
+impl Rank {
+    /// Checks that the thread may take this rank, for one that waits for other threads to release
+    /// it.
+    ///
+    /// # Panics
+    /// As [`RankGuard::take`].
+    pub fn check(self) {
+        let _rank = RankGuard::take(self);
+    }
+}
+
 /// A rank that the thread holds until this is dropped.
-pub(crate) struct Held {
+pub(crate) struct RankGuard {
     #[cfg(debug_assertions)]
     rank: Rank,
     /// The thread that took it has to drop it.
@@ -48,7 +59,7 @@ thread_local! {
     static HELD: std::cell::RefCell<Vec<Rank>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-impl Held {
+impl RankGuard {
     /// Takes a rank.
     ///
     /// # Panics
@@ -60,18 +71,18 @@ impl Held {
             assert!(later.is_none(), "{rank:?} is locked after {later:?}: held are {held:?}");
             held.push(rank);
         });
-        Held { rank, _of_thread: PhantomData }
+        RankGuard { rank, _of_thread: PhantomData }
     }
 
     /// Takes a rank.
     #[cfg(not(debug_assertions))]
     pub fn take(_: Rank) -> Self {
-        Held { _of_thread: PhantomData }
+        RankGuard { _of_thread: PhantomData }
     }
 }
 
 #[cfg(debug_assertions)]
-impl Drop for Held {
+impl Drop for RankGuard {
     fn drop(&mut self) {
         // A guard that a thread-local value keeps may outlive the list.
         let _ = HELD.try_with(|held| {
@@ -86,7 +97,7 @@ impl Drop for Held {
 /// A guard of a ranked lock. The lock is released before the rank.
 pub(crate) struct Ranked<G> {
     guard: G,
-    held: Held,
+    held: RankGuard,
 }
 
 impl<G: Deref> Deref for Ranked<G> {
@@ -130,7 +141,7 @@ impl<T> RankedMutex<T> {
     }
 
     pub fn lock(&self) -> Ranked<MutexGuard<'_, T>> {
-        let held = Held::take(self.rank);
+        let held = RankGuard::take(self.rank);
         Ranked { guard: self.inner.lock().unwrap_or_else(PoisonError::into_inner), held }
     }
 }
@@ -147,12 +158,12 @@ impl<T> RankedRwLock<T> {
     }
 
     pub fn read(&self) -> Ranked<RwLockReadGuard<'_, T>> {
-        let held = Held::take(self.rank);
+        let held = RankGuard::take(self.rank);
         Ranked { guard: self.inner.read().unwrap_or_else(PoisonError::into_inner), held }
     }
 
     pub fn write(&self) -> Ranked<RwLockWriteGuard<'_, T>> {
-        let held = Held::take(self.rank);
+        let held = RankGuard::take(self.rank);
         Ranked { guard: self.inner.write().unwrap_or_else(PoisonError::into_inner), held }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use super::fetch::{Fetch, carry_out};
 use super::job::{Job, Memory};
 use super::members::MemberSlots;
-use crate::compute::Made;
+use crate::compute::ComputedBytes;
 use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
 use crate::format::log::{Head, LogPiece, PayloadKinds};
@@ -35,7 +35,7 @@ pub(super) struct Batch {
     pub jobs: Vec<Job>,
     /// By slot, the member's part of the record.
     pub records: Vec<Vec<u8>>,
-    made: Made,
+    made: ComputedBytes,
     read: Vec<u8>,
     /// By slot, bytes that the jobs log there, without the head.
     payload_bytes: Vec<u64>,

@@ -136,9 +136,31 @@ impl Log {
 }
 
 /// The payload of a member for a record, if it is whole.
-pub(super) fn read_payload(head: &Head, slot: usize, member: &ArrayMember) -> Option<Vec<u8>> {
+fn read_payload(head: &Head, slot: usize, member: &ArrayMember) -> Option<Vec<u8>> {
     let kept = head.kept.get(slot)?;
     let mut bytes = vec![0; kept.bytes as usize];
     member.read_log(head.position + head.head_bytes(), &mut bytes).ok()?;
     kept.suits(&bytes).then_some(bytes)
+}
+
+/// What each member kept of a record, handed out piece by piece.
+pub(super) struct Payloads {
+    bytes: Vec<Option<Vec<u8>>>,
+    used: Vec<usize>,
+}
+
+impl Payloads {
+    /// Reads the payloads of all members, by slot.
+    pub fn read(head: &Head, members: &[Option<Arc<ArrayMember>>]) -> Self {
+        let payload = |slot: usize| read_payload(head, slot, members.get(slot)?.as_ref()?);
+        let bytes: Vec<_> = (0..head.kept.len()).map(payload).collect();
+        Payloads { used: vec![0; bytes.len()], bytes }
+    }
+
+    /// The next bytes of a member's payload; `None` if it is absent, or its payload not whole.
+    pub fn take(&mut self, slot: usize, bytes: usize) -> Option<Vec<u8>> {
+        let range = self.used[slot]..self.used[slot] + bytes;
+        self.used[slot] = range.end;
+        self.bytes[slot].as_ref()?.get(range).map(<[u8]>::to_vec)
+    }
 }

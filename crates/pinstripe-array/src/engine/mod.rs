@@ -38,6 +38,7 @@ mod fetch;
 mod flusher;
 mod grow;
 mod heal;
+mod image;
 mod job;
 mod log;
 mod logged;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use pinstripe_kernel::parity::update;
 
 use super::Array;
-use super::log::read_payload;
+use super::log::Payloads;
 use super::logged::LoggedArray;
 use crate::format::BLOCK_BYTES;
 use crate::format::log::Head;
@@ -379,25 +379,5 @@ impl Replay<'_> {
             Some(_) => self.array.with_sums(map.member(shard), &(block..block + 1), set),
             None => Ok(()),
         }
-    }
-}
-
-/// What each member kept of a record, handed out piece by piece.
-struct Payloads {
-    bytes: Vec<Option<Vec<u8>>>,
-    used: Vec<usize>,
-}
-
-impl Payloads {
-    fn read(head: &Head, members: &[Option<Arc<ArrayMember>>]) -> Self {
-        let payload = |slot: usize| read_payload(head, slot, members.get(slot)?.as_ref()?);
-        let bytes: Vec<_> = (0..head.kept.len()).map(payload).collect();
-        Payloads { used: vec![0; bytes.len()], bytes }
-    }
-
-    fn take(&mut self, slot: usize, bytes: usize) -> Option<Vec<u8>> {
-        let range = self.used[slot]..self.used[slot] + bytes;
-        self.used[slot] = range.end;
-        self.bytes[slot].as_ref()?.get(range).map(<[u8]>::to_vec)
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Array;
+use super::image::Blame;
 use super::logged::LoggedArray;
-use super::scrub::Blame;
 use super::status::WorkKind;
 use super::work::{PASSED_MAX, Step, WorkReport};
 use crate::format::log::LogPiece;

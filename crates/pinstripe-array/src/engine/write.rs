@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Array;
 use crate::cache::{Cache, Dirty, Due};
-use crate::ranked::{Held, Rank};
+use crate::ranked::{Rank, RankGuard};
 use crate::traffic::{MemberTraffic, Timer};
 use pinstripe_base::error::{Kind, Result};
 
@@ -62,7 +62,7 @@ impl Array {
     /// Begins rows that are due, and waits until no reader holds any of them.
     pub(super) fn begin(&self, due: Due, most: usize) -> Vec<(u64, Arc<Dirty>)> {
         // Readers, for which this waits below, take locks that come after a row.
-        drop(Held::take(Rank::Row));
+        Rank::Row.check();
         let mut cache = self.cache.lock();
         let rows = cache.due(due, most);
         let begun: Vec<_> = rows.into_iter().map(|row| (row, cache.begin(row))).collect();
@@ -91,7 +91,7 @@ impl Array {
 
     /// Waits until a row is not under way, and keeps it from being begun.
     pub(super) fn hold(&self, row: u64) -> Hold<'_> {
-        let held = Held::take(Rank::Row);
+        let held = RankGuard::take(Rank::Row);
         let mut cache = self.cache.lock();
         let rows_changed = cache.rows_changed();
         while cache.is_under_way(row) {
@@ -106,7 +106,7 @@ impl Array {
     /// Keeps readers off a row while it is repaired, and waits for those that hold it. The row is
     /// not under way: only the flusher repairs, and it begins no rows meanwhile.
     pub(super) fn occupy(&self, row: u64) -> Occupied<'_> {
-        let held = Held::take(Rank::Row);
+        let held = RankGuard::take(Rank::Row);
         let mut cache = self.cache.lock();
         cache.occupy(row);
         let rows_changed = cache.rows_changed();
@@ -121,7 +121,7 @@ impl Array {
 pub(super) struct Occupied<'a> {
     array: &'a Array,
     row: u64,
-    _rank: Held,
+    _rank: RankGuard,
 }
 
 impl Drop for Occupied<'_> {
@@ -136,7 +136,7 @@ impl Drop for Occupied<'_> {
 pub(super) struct Hold<'a> {
     array: &'a Array,
     row: u64,
-    _rank: Held,
+    _rank: RankGuard,
 }
 
 impl Drop for Hold<'_> {

@@ -243,7 +243,7 @@ impl Device for MdArray {
             return Ok(());
         }
         let mut members = self.members.iter().flatten();
-        members.try_for_each(|member| member.device.sync()).inspect_err(|_| self.give_up())
+        members.try_for_each(|member| member.device.sync()).inspect_err(|_| self.stop_writing())
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {

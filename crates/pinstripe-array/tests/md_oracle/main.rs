@@ -106,7 +106,7 @@ fn rams(members: usize) -> String {
 }
 
 /// md makes all sets, fills them with the gift, and writes here and there again.
-fn making() -> String {
+fn create_options() -> String {
     let mut script = String::new();
     for (number, set) in SETS.iter().enumerate() {
         let Set { name, level, members, options, .. } = set;
@@ -239,7 +239,7 @@ fn what_md_makes_is_read_and_what_is_written_here_md_takes_back() {
     let gift = pattern(7, 48 << 20);
     fs::write(&gift_file, &gift).unwrap();
     blank(&disk, SETS.len() as u64 * SLOTS * MEMBER_BYTES).unwrap();
-    let said = guest.run(&making(), &disk, &gift_file).unwrap();
+    let said = guest.run(&create_options(), &disk, &gift_file).unwrap();
     println!("{} sets were made by md", SETS.len());
 
     let mut models = Vec::new();
