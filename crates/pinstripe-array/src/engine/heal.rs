@@ -25,9 +25,27 @@ const BAD_BLOCKS_MAX: u64 = 20;
 /// Blocks by slot and number.
 #[derive(Debug, Default)]
 pub(super) struct BadBlockList {
-    pub open: BTreeSet<(usize, u64)>,
+    open: BTreeSet<(usize, u64)>,
     /// Blocks that could not be healed, so that they are not tried again and again.
-    pub unhealable: BTreeSet<(usize, u64)>,
+    unhealable: BTreeSet<(usize, u64)>,
+}
+
+impl BadBlockList {
+    /// Adds a block, unless it could not be healed or too many wait. Returns whether it is new.
+    fn add(&mut self, block: (usize, u64)) -> bool {
+        let is_taken = self.open.len() < OPEN_MAX && !self.unhealable.contains(&block);
+        is_taken && self.open.insert(block)
+    }
+
+    /// Whether none waits to be healed.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Has blocks that could not be healed tried again, once they are read.
+    pub fn retry_unhealable(&mut self) {
+        self.unhealable.clear();
+    }
 }
 
 /// A part of a transfer that is unreadable or fails its checksum.
@@ -67,9 +85,7 @@ impl Array {
         let mut bad_blocks = self.bad_blocks.lock();
         let mut is_new = false;
         for block in blocks.map(|block| (slot, block)) {
-            if bad_blocks.open.len() < OPEN_MAX && !bad_blocks.unhealable.contains(&block) {
-                is_new |= bad_blocks.open.insert(block);
-            }
+            is_new |= bad_blocks.add(block);
         }
         drop(bad_blocks);
         if is_new && let Some(on_bad_block) = self.on_bad_block.get() {

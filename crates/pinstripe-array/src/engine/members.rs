@@ -115,6 +115,11 @@ impl Members {
         self.state.read().spares.clone()
     }
 
+    /// Whether there is one.
+    pub fn has_spare(&self) -> bool {
+        !self.state.read().spares.is_empty()
+    }
+
     /// Adds one that has the newest superblock.
     pub fn add_spare(&self, spare: Arc<ArrayMember>) {
         self.state.write().spares.push(spare);

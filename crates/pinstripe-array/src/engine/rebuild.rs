@@ -275,7 +275,7 @@ impl Array {
         })?;
         member.set_filled(None);
         // Blocks that could not be healed without this member may be healed now.
-        self.bad_blocks.lock().unhealable.clear();
+        self.bad_blocks.lock().retry_unhealable();
         self.note_changes(&self.superblock());
         Ok(())
     }

@@ -187,8 +187,8 @@ impl Array {
         let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
         let is_degraded =
             self.members.with_superblock(|superblock| superblock.slots.iter().any(is_empty));
-        let has_spare = !self.members.spares().is_empty();
-        let has_bad_blocks = !self.bad_blocks.lock().open.is_empty();
+        let has_spare = self.members.has_spare();
+        let has_bad_blocks = !self.bad_blocks.lock().is_empty();
         let is_working = self.live.lock().work.is_some();
         is_working || has_bad_blocks || is_degraded && has_spare
     }

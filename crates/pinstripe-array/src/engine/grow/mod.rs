@@ -59,7 +59,7 @@ impl LongWork {
     /// As [`Flusher::grow`](crate::engine::Flusher::grow).
     pub fn begin_grow(&mut self, logged: &mut LoggedArray) -> Result<()> {
         let shape = self.wider(logged)?;
-        if logged.array.members.spares().is_empty() {
+        if !logged.array.members.has_spare() {
             return Err(no_spare());
         }
         if shape.before().is_none() {
@@ -182,7 +182,7 @@ fn commit(logged: &mut LoggedArray, shape: &Shape, moved: u64) -> Result<()> {
     logged.checkpoint_with(|superblock| superblock.work = work)?;
     logged.array.reshape(shape.moved_to(moved));
     // The numbers of these blocks stand for other content now.
-    logged.array.bad_blocks.lock().unhealable.clear();
+    logged.array.bad_blocks.lock().retry_unhealable();
     Ok(())
 }
 
