@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
+use crate::executor::{Executor, TaskKind};
 use crate::format::superblock::Consistency;
 use crate::geometry::{Layout, Level};
 use crate::lock;
@@ -74,6 +75,21 @@ impl Device for SlowSync {
     }
 }
 
+/// A thread for each task.
+struct Threads;
+
+impl Executor for Threads {
+    fn each(&self, _: TaskKind, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            (0..count).for_each(|number| _ = scope.spawn(move || task(number)));
+        });
+    }
+
+    fn is_slow(&self, _: TaskKind) -> bool {
+        true
+    }
+}
+
 fn made(disks: &[Arc<SlowSync>]) -> Flusher {
     let options = CreateOptions {
         name: "test".to_owned(),
@@ -134,4 +150,19 @@ fn superblocks_reach_the_members_in_order() {
         let own = examine(&(disk as SharedDevice)).unwrap();
         assert_eq!((own.generation, own.granule), (before + 2, 8192));
     }
+}
+
+/// All members sync at the same time: one after the other, the second would never begin.
+#[test]
+fn superblocks_are_synced_side_by_side() {
+    let disks: Vec<_> = (0..3).map(SlowSync::new).collect();
+    let mut flusher = made(&disks);
+    flusher.set_executor(Arc::new(Threads));
+    let channels: Vec<_> = disks.iter().map(|disk| disk.stop_next()).collect();
+    std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| flusher.set_granule(Some(8192)));
+        channels.iter().for_each(|(arrived, _)| arrived.recv().unwrap());
+        channels.iter().for_each(|(_, go)| go.send(()).unwrap());
+        publishing.join().unwrap().unwrap();
+    });
 }
