@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_array::format::md::{SUPERBLOCK_BYTES, Superblock, bad_blocks};
+use pinstripe_array::format::md::{MdSuperblock, SUPERBLOCK_BYTES, bad_blocks};
 
 fuzz_target!(|input: (bool, &[u8])| {
     let (framed, bytes) = input;
@@ -25,7 +25,7 @@ fuzz_target!(|input: (bool, &[u8])| {
         bytes[216..220].copy_from_slice(&sum.to_le_bytes());
     }
     let _ = bad_blocks(&bytes, bytes[181]).count();
-    if let Ok(superblock) = Superblock::decode(&bytes) {
+    if let Ok(superblock) = MdSuperblock::decode(&bytes) {
         let len = 256 + 2 * superblock.roles.len();
         assert_eq!(superblock.encode()[..len], bytes[..len]);
         let _ =

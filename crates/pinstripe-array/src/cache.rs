@@ -7,7 +7,7 @@
 //! ```
 //! A row gathers writes until it is full or due. While it is under way its bytes can be read and do
 //! not change; writes that come meanwhile gather anew, and wait. A row that is held does not change
-//! on the members: the flusher waits for those who hold it before it writes the row, and a reader
+//! on the members: the flusher waits until no reader holds it before it writes the row, and a reader
 //! that wants to hold it waits while it is under way.
 //!
 //! Invariants: a read returns the last write; a row is under way at most once; the bytes of a row
@@ -81,7 +81,7 @@ impl Dirty {
     }
 }
 
-/// Buffers of rows that have landed: memory that is used again is mapped and cached already.
+/// Buffers of rows that are on the members: memory that is used again is mapped and cached already.
 #[derive(Debug, Default)]
 struct Spare {
     buffers: Vec<Vec<u8>>,
@@ -124,7 +124,7 @@ pub struct Cache {
     held: HashMap<u64, usize>,
     bytes: u64,
     spare: Spare,
-    landed: Arc<Condvar>,
+    rows_changed: Arc<Condvar>,
 }
 
 /// Which of the rows that gather are wanted.
@@ -139,8 +139,8 @@ pub enum Due {
 impl Cache {
     /// An empty one for the rows of a shape.
     pub fn new(shape: Shape) -> Self {
-        let (gathering, under_way, full, ages, held, spare, landed) = Default::default();
-        Cache { shape, gathering, under_way, full, ages, held, bytes: 0, spare, landed }
+        let (gathering, under_way, full, ages, held, spare, rows_changed) = Default::default();
+        Cache { shape, gathering, under_way, full, ages, held, bytes: 0, spare, rows_changed }
     }
 
     /// The placement of rows.
@@ -348,9 +348,9 @@ impl Cache {
         self.held.contains_key(&row)
     }
 
-    /// Notified when rows have landed or are released; used with the lock around the cache.
-    pub fn landed(&self) -> Arc<Condvar> {
-        Arc::clone(&self.landed)
+    /// Notified when rows were written or are released; used with the lock around the cache.
+    pub fn rows_changed(&self) -> Arc<Condvar> {
+        Arc::clone(&self.rows_changed)
     }
 
     /// Takes back a row that could not be written: it gathers again, below newer writes.

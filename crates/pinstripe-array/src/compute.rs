@@ -17,7 +17,7 @@ use pinstripe_kernel::parity::{encode, rebuild, update};
 
 use super::cache::Dirty;
 use super::geometry::RowMap;
-use super::plan::{Method, Piece, RowPlan, Transfer};
+use super::plan::{Method, PlanPiece, RowPlan, Transfer};
 use super::set::ShardSet;
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
@@ -25,7 +25,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 /// Bytes that are made for the rows of a batch, in memory that is used again.
 #[derive(Debug, Default)]
-pub struct Made {
+pub struct ComputedBytes {
     data: Buffer,
     parity: Buffer,
 }
@@ -66,7 +66,7 @@ pub struct Operation<'a> {
     pub makes_at: &'a [Option<usize>],
 }
 
-impl Made {
+impl ComputedBytes {
     /// Forgets all that was made.
     pub fn clear(&mut self) {
         (self.data.used, self.parity.used) = (0, 0);
@@ -105,7 +105,7 @@ impl Made {
     }
 
     /// The checksums of a piece's written shards, lowest first, each with all blocks.
-    pub fn sums(&self, piece: &Piece, operation: &Operation<'_>) -> Vec<Sum> {
+    pub fn sums(&self, piece: &PlanPiece, operation: &Operation<'_>) -> Vec<Sum> {
         let blocks = piece.column.len() / BLOCK_BYTES as usize;
         let mut sums = Vec::with_capacity(piece.writes.len() * blocks);
         for shard in piece.writes.iter() {
@@ -121,7 +121,7 @@ impl Made {
 /// The old bytes of a piece: as they were read or rebuilt; `None` are zeros.
 struct Old<'a> {
     operation: Operation<'a>,
-    piece: &'a Piece,
+    piece: &'a PlanPiece,
     rebuilt: Vec<(usize, Vec<u8>)>,
 }
 
@@ -141,7 +141,11 @@ impl<'a> Operation<'a> {
     /// # Errors
     /// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks
     /// for.
-    pub fn run_plan(&self, made: &mut Made, log: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+    pub fn run_plan(
+        &self,
+        made: &mut ComputedBytes,
+        log: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<()> {
         self.plan.pieces.iter().try_for_each(|piece| self.run_piece(piece, made, log))
     }
 
@@ -157,7 +161,7 @@ impl<'a> Operation<'a> {
         &self.read[at + within.start..at + within.end]
     }
 
-    fn old(&self, piece: &'a Piece) -> Result<Old<'a>> {
+    fn old(&self, piece: &'a PlanPiece) -> Result<Old<'a>> {
         let mut rebuilt = Vec::new();
         if !piece.rebuild.is_empty() {
             let read = |shard: usize| self.read_of(shard, &piece.column).to_vec();
@@ -170,8 +174,8 @@ impl<'a> Operation<'a> {
 
     fn run_piece(
         &self,
-        piece: &Piece,
-        made: &mut Made,
+        piece: &PlanPiece,
+        made: &mut ComputedBytes,
         log: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<()> {
         let column = &piece.column;
@@ -198,7 +202,7 @@ impl<'a> Operation<'a> {
             (data, bytes)
         });
         let away: Vec<(usize, Vec<u8>)> = away.collect();
-        let Made { data: new, parity: out } = made;
+        let ComputedBytes { data: new, parity: out } = made;
         let new_of = |data: usize| -> &[u8] {
             if let Some(bytes) = self.run(data, column) {
                 return bytes;
@@ -224,7 +228,7 @@ impl<'a> Operation<'a> {
     /// Computes the parity to write, and logs the part of it that stays.
     fn parity(
         &self,
-        piece: &Piece,
+        piece: &PlanPiece,
         old: &Old<'_>,
         new: &[(usize, &[u8])],
         rows: &mut Vec<(usize, &mut [u8])>,
@@ -332,7 +336,7 @@ pub fn old(
     row: &RowMap,
     plan: &RowPlan,
     reads: &[Vec<u8>],
-    piece: &Piece,
+    piece: &PlanPiece,
 ) -> Result<Vec<Option<Vec<u8>>>> {
     all_old(row, piece, |shard| {
         let number = transfer(&plan.reads, shard, &piece.column);
@@ -342,7 +346,7 @@ pub fn old(
 
 fn all_old(
     row: &RowMap,
-    piece: &Piece,
+    piece: &PlanPiece,
     read: impl Fn(usize) -> Vec<u8>,
 ) -> Result<Vec<Option<Vec<u8>>>> {
     let mut old: Vec<Option<Vec<u8>>> = vec![None; row.shards()];

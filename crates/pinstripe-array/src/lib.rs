@@ -17,14 +17,28 @@
 //!   used again;
 //! - nothing absent is ever read or written.
 //!
-//! Never here: threads, clocks, the bytes of superblocks (`format/`). Devices are seen by
-//! [`member`] alone.
+//! Floors, lowest first; a module imports from lower floors only:
+//!
+//! | modules | what they hold |
+//! |---|---|
+//! | `set` `runs` `executor` `ranked` `limits` `format` `probe` | small shared types; bytes on disk |
+//! | `geometry` `signature` `sums` `control` | placement; foreign content; checksums; the socket |
+//! | `plan` | reads, computation and writes of a row |
+//! | `cache` `traffic` | bytes not on the members yet; counters |
+//! | `compute` | plans carried out on bytes |
+//! | `member` `md` | one member of an array of ours; an array that Linux md made |
+//! | `engine` | an array at work, without threads |
+//! | `volume` | its threads |
+//! | `ops` | verbs |
+//!
+//! Never here, but in `control`, `volume` and `ops`: threads and clocks. Devices are seen by
+//! [`member`], [`md`] and those that open them: [`engine`] when it assembles, and [`ops`].
 
 pub mod cache;
 pub mod compute;
 pub mod control;
-pub mod crew;
 pub mod engine;
+pub mod executor;
 pub mod format;
 pub mod geometry;
 pub mod limits;
@@ -33,12 +47,12 @@ pub mod member;
 pub mod ops;
 pub mod plan;
 pub mod probe;
+mod ranked;
 pub mod runs;
 pub mod set;
 pub mod signature;
 pub mod sums;
 pub mod traffic;
-pub mod twin;
 pub mod volume;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

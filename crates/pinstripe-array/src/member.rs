@@ -2,11 +2,13 @@
 //! the log.
 //!
 //! Invariants: the checksums in memory are those of the last writes; those on the member are as new
-//! as the last [`write_tables`](Member::write_tables), and the log holds the ones that came later.
+//! as the last [`write_tables`](ArrayMember::write_tables), and the log holds the ones that came
+//! later.
 //!
 //! Never here: other members.
 
 mod forget;
+pub mod replacement;
 mod tables;
 mod unsure;
 
@@ -15,10 +17,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use self::replacement::ReplacementMember;
 use self::tables::{Tables, check_of};
 use super::sums::SumCache;
-use super::traffic::{MemberTraffic, Part, Timer, Traffic};
-use super::twin::Twin;
+use super::traffic::{MemberArea, MemberTraffic, Timer, Traffic};
 use crate::format::BLOCK_BYTES;
 use crate::format::regions::{self, Region, SECTOR_REGIONS, Version};
 use crate::format::sector::{Area, SECTOR_BYTES};
@@ -36,7 +38,7 @@ const ANEW: &str = "add it again: it is rebuilt from the others";
 const SUMS_AT_ONCE: usize = 64;
 
 /// A member that is present.
-pub struct Member {
+pub struct ArrayMember {
     device: SharedDevice,
     array: ArrayId,
     id: MemberId,
@@ -46,13 +48,13 @@ pub struct Member {
     filled_bytes: AtomicU64,
     /// A member is away: regions that change are noted.
     notes_changes: AtomicBool,
-    twin: Twin,
+    replacement: ReplacementMember,
     tables: Mutex<Tables>,
     traffic: Traffic,
     timer: OnceLock<Timer>,
 }
 
-impl Member {
+impl ArrayMember {
     /// A member of an array that is being made: nothing was ever written to it.
     pub fn fresh(device: SharedDevice, superblock: &Superblock) -> Self {
         let regions = vec![Region::UNWRITTEN; pages(superblock.data_bytes / BLOCK_BYTES) as usize];
@@ -105,7 +107,7 @@ impl Member {
         let (changed, is_urgent, unsure, unread) = Default::default();
         let sums = SumCache::new(PAGES_KEPT);
         let tables = Tables { sums, regions, changed, is_urgent, checks, unsure, unread };
-        Member {
+        ArrayMember {
             device,
             array: superblock.array,
             id: superblock.member,
@@ -113,7 +115,7 @@ impl Member {
             areas: superblock.areas,
             filled_bytes: AtomicU64::new(u64::MAX),
             notes_changes: AtomicBool::new(false),
-            twin: Twin::default(),
+            replacement: ReplacementMember::default(),
             tables: Mutex::new(tables),
             traffic: Traffic::default(),
             timer: OnceLock::new(),
@@ -146,15 +148,15 @@ impl Member {
     }
 
     /// The one that is to take its place, if there is one.
-    pub fn twin(&self) -> &Twin {
-        &self.twin
+    pub fn replacement(&self) -> &ReplacementMember {
+        &self.replacement
     }
 
     /// Sets whether regions that change are noted for a member that is away. Regions that changed
     /// since the tables were last written are noted at once, since that member may miss them, too.
     pub fn note_changes(&self, notes: bool) {
-        self.twin.with(|twin| {
-            twin.note_changes(notes);
+        self.replacement.with(|replacement| {
+            replacement.note_changes(notes);
             Ok(())
         });
         let was = self.notes_changes.swap(notes, Ordering::AcqRel);
@@ -176,8 +178,8 @@ impl Member {
 
     /// Drops the notes: no member misses anything.
     pub fn forget_changes(&self) {
-        self.twin.with(|twin| {
-            twin.forget_changes();
+        self.replacement.with(|replacement| {
+            replacement.forget_changes();
             Ok(())
         });
         self.notes_changes.store(false, Ordering::Release);
@@ -186,7 +188,7 @@ impl Member {
 
     /// Bytes moved and times taken since it was opened.
     pub fn traffic(&self) -> MemberTraffic {
-        self.traffic.told()
+        self.traffic.snapshot()
     }
 
     /// Has it note how long things take, from now on.
@@ -200,7 +202,7 @@ impl Member {
     /// # Errors
     /// As [`Device::read_at`](pinstripe_io::device::Device::read_at); so for all that follow.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.traffic.read(Part::Data, buf.len());
+        self.traffic.read(MemberArea::Data, buf.len());
         let read = || self.device.read_at(self.areas.data_at + offset, buf);
         self.traffic.reads.measure(self.timer.get(), read)
     }
@@ -208,38 +210,40 @@ impl Member {
     /// Writes data at `offset`.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset + bytes.len() as u64;
-        self.twin.with(|twin| if twin.is_filled(end) { twin.write(offset, bytes) } else { Ok(()) });
-        self.traffic.written(Part::Data, bytes.len());
+        self.replacement.with(|replacement| {
+            if replacement.is_filled(end) { replacement.write(offset, bytes) } else { Ok(()) }
+        });
+        self.traffic.written(MemberArea::Data, bytes.len());
         let write = || self.device.write_at(self.areas.data_at + offset, bytes);
         self.traffic.writes.measure(self.timer.get(), write)
     }
 
     /// Fills `buf` from a place of its log.
     pub fn read_log(&self, position: u64, buf: &mut [u8]) -> Result<()> {
-        self.traffic.read(Part::Log, buf.len());
+        self.traffic.read(MemberArea::Log, buf.len());
         self.device.read_at(self.areas.log_at + position, buf)
     }
 
     /// Writes at a place of its log.
     pub fn write_log(&self, position: u64, bytes: &[u8]) -> Result<()> {
-        self.twin.with(|twin| twin.write_log(position, bytes));
-        self.traffic.written(Part::Log, bytes.len());
+        self.replacement.with(|replacement| replacement.write_log(position, bytes));
+        self.traffic.written(MemberArea::Log, bytes.len());
         self.device.write_at(self.areas.log_at + position, bytes)
     }
 
     /// Makes all that was written survive a power cut.
     pub fn sync(&self) -> Result<()> {
-        self.twin.with(Member::sync);
+        self.replacement.with(ArrayMember::sync);
         self.traffic.syncs.measure(self.timer.get(), || self.device.sync())
     }
 
     /// Writes what the array says of itself, and of this member.
     pub fn write_superblock(&self, common: &Superblock) -> Result<()> {
-        self.twin.with(|twin| twin.write_superblock(common));
+        self.replacement.with(|replacement| replacement.write_superblock(common));
         let (slot, member, regions_check) = (self.slot, self.id, self.lock().regions_check());
         let superblock = Superblock { slot, member, regions_check, ..common.clone() };
         let bytes = superblock.encode();
-        self.traffic.written(Part::Tables, bytes.len());
+        self.traffic.written(MemberArea::Tables, bytes.len());
         self.device.write_at(superblock.place(), &bytes)
     }
 
@@ -267,7 +271,7 @@ impl Member {
     ///
     /// # Errors
     /// Those of the device, and of [`sums`](Self::sums).
-    pub fn read_believed(&self, offset: u64, buf: &mut [u8]) -> Result<Vec<u32>> {
+    pub fn read_checked(&self, offset: u64, buf: &mut [u8]) -> Result<Vec<u32>> {
         let mut bad = Vec::new();
         let first = offset / BLOCK_BYTES;
         let mut sums = [Sum::UNWRITTEN; SUMS_AT_ONCE];
@@ -302,8 +306,9 @@ impl Member {
     pub fn set_sums(&self, first: u64, sums: &[Sum]) -> Result<()> {
         let blocks = first..first + sums.len() as u64;
         let end = blocks.end * BLOCK_BYTES;
-        self.twin
-            .with(|twin| if twin.is_filled(end) { twin.set_sums(first, sums) } else { Ok(()) });
+        self.replacement.with(|replacement| {
+            if replacement.is_filled(end) { replacement.set_sums(first, sums) } else { Ok(()) }
+        });
         let notes = self.notes_changes.load(Ordering::Acquire);
         let mut tables = self.bring(&blocks)?;
         for (block, sum) in blocks.zip(sums) {

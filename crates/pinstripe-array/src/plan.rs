@@ -13,8 +13,8 @@
 //! Bytes that were never written are zeros, on parity as on data: known, and never read.
 //!
 //! A block that is dirty in part is marked [`Class::Partial`], all of it: the caller has some of
-//! its new bytes, and the plan brings its old ones (`Piece::fill`). Read-modify-write needs them
-//! anyway.
+//! its new bytes, and the plan brings its old ones (`PlanPiece::fill`). Read-modify-write needs
+//! them anyway.
 //!
 //! Bytes count in whole shards here: columns have no smallest unit but the marks'. Ties, and what
 //! no rule decides, go by the number of the shard: the same input gives the same plan.
@@ -149,7 +149,7 @@ pub struct Payload {
 /// Every shard whose old bytes the method needs is in exactly one of `reads`, `zeros`, `cached` and
 /// `rebuild`. With `rebuild`, the parity shards in `reads` and `zeros` are those to solve it with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct PlanPiece {
     /// The bytes of each chunk.
     pub column: Range<u32>,
     /// The method.
@@ -190,8 +190,8 @@ pub struct Transfer {
 /// The plan of one row.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RowPlan {
-    /// Piece by piece, by column. Columns with nothing to do are in none.
-    pub pieces: Vec<Piece>,
+    /// PlanPiece by piece, by column. Columns with nothing to do are in none.
+    pub pieces: Vec<PlanPiece>,
     /// All that the pieces read, joined to as few transfers as it can be, by shard and column.
     pub reads: Vec<Transfer>,
     /// All that the pieces write, likewise.
@@ -249,10 +249,10 @@ impl Planner {
     }
 }
 
-impl Piece {
+impl PlanPiece {
     /// A piece of which only the column and the method are said.
     fn new(segment: &Segment, method: Method) -> Self {
-        Piece {
+        PlanPiece {
             column: segment.column.clone(),
             method,
             dirty: ShardSet::EMPTY,
@@ -291,7 +291,7 @@ impl RowPlan {
     }
 
     /// Appends a piece, or lengthens the last one by it where both are alike.
-    fn push(&mut self, mut piece: Piece) {
+    fn push(&mut self, mut piece: PlanPiece) {
         if let Some(last) = self.pieces.last_mut()
             && last.column.end == piece.column.start
         {
@@ -315,8 +315,8 @@ impl RowPlan {
 /// Makes transfers of what the pieces have in a set, shard by shard, joined where columns touch.
 fn join(
     row: &RowMap,
-    pieces: &[Piece],
-    set: impl Fn(&Piece) -> ShardSet,
+    pieces: &[PlanPiece],
+    set: impl Fn(&PlanPiece) -> ShardSet,
     transfers: &mut Vec<Transfer>,
 ) {
     let all = pieces.iter().fold(ShardSet::EMPTY, |all, piece| all.or(set(piece)));

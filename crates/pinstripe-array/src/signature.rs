@@ -144,7 +144,7 @@ fn of_arrays(head: &[u8]) -> Option<Signature> {
     }
     let at = md::SUPERBLOCK_OFFSET as usize;
     let of_md = head.get(at..at + md::SUPERBLOCK_BYTES).and_then(|bytes| {
-        match md::Superblock::decode(bytes) {
+        match md::MdSuperblock::decode(bytes) {
             Ok(found) => Some(Signature::Md { name: found.name() }),
             Err(error) if error.kind() == Kind::NotFound => None,
             Err(_) => Some(Signature::Other("a member of an md array that cannot be read")),

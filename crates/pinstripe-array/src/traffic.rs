@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The areas of a member that transfers go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Part {
+pub enum MemberArea {
     /// Data and parity.
     Data = 0,
     /// Records of the log.
@@ -35,9 +35,9 @@ pub struct Latency {
 /// Bytes moved to and from one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemberTraffic {
-    /// Bytes read, by [`Part`].
+    /// Bytes read, by [`MemberArea`].
     pub read_bytes: [u64; 3],
-    /// Bytes written, by [`Part`].
+    /// Bytes written, by [`MemberArea`].
     pub written_bytes: [u64; 3],
     /// Reads of data; zero without a timer.
     pub reads: Latency,
@@ -97,7 +97,7 @@ impl Gauge {
         }
     }
 
-    fn told(&self) -> Latency {
+    fn snapshot(&self) -> Latency {
         Latency {
             count: get(&self.count),
             sum_ns: get(&self.sum_ns),
@@ -108,21 +108,21 @@ impl Gauge {
 }
 
 impl Traffic {
-    pub fn read(&self, part: Part, bytes: usize) {
+    pub fn read(&self, part: MemberArea, bytes: usize) {
         add(&self.read_bytes[part as usize], bytes as u64);
     }
 
-    pub fn written(&self, part: Part, bytes: usize) {
+    pub fn written(&self, part: MemberArea, bytes: usize) {
         add(&self.written_bytes[part as usize], bytes as u64);
     }
 
-    pub fn told(&self) -> MemberTraffic {
+    pub fn snapshot(&self) -> MemberTraffic {
         MemberTraffic {
             read_bytes: std::array::from_fn(|part| get(&self.read_bytes[part])),
             written_bytes: std::array::from_fn(|part| get(&self.written_bytes[part])),
-            reads: self.reads.told(),
-            writes: self.writes.told(),
-            syncs: self.syncs.told(),
+            reads: self.reads.snapshot(),
+            writes: self.writes.snapshot(),
+            syncs: self.syncs.snapshot(),
         }
     }
 }
@@ -158,7 +158,7 @@ impl Tally {
     }
 
     /// The counts so far.
-    pub fn told(&self) -> Pieces {
+    pub fn snapshot(&self) -> Pieces {
         let [full, read_modify_write, reconstruct_write, plain] = self.0.each_ref().map(get);
         Pieces { full, read_modify_write, reconstruct_write, plain }
     }
@@ -172,11 +172,11 @@ mod tests {
     fn latencies_are_in_the_class_below_their_power_of_two() {
         let gauge = Gauge::default();
         for (us, class) in [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1023, 10), (1 << 40, 23)] {
-            let before = gauge.told().classes[class];
+            let before = gauge.snapshot().classes[class];
             gauge.note(Duration::from_micros(us));
-            assert_eq!(gauge.told().classes[class], before + 1, "{us} us");
+            assert_eq!(gauge.snapshot().classes[class], before + 1, "{us} us");
         }
-        let told = gauge.told();
+        let told = gauge.snapshot();
         assert_eq!((told.count, told.max_ns), (7, (1 << 40) * 1000));
     }
 }

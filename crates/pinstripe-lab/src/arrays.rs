@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use pinstripe_array::engine::{Making, create};
+use pinstripe_array::engine::{CreateOptions, create};
 use pinstripe_array::format::superblock::Consistency;
 use pinstripe_array::geometry::{Layout, Level};
-use pinstripe_array::traffic::{MemberTraffic, Part};
+use pinstripe_array::traffic::{MemberArea, MemberTraffic};
 use pinstripe_array::volume::{Counters, Volume, VolumeSettings};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{KIB, MIB};
@@ -90,8 +90,8 @@ pub fn noise(bytes: usize) -> Vec<u8> {
 }
 
 /// The defaults that arrays are made with.
-pub fn making(level: Level) -> Making {
-    Making {
+pub fn making(level: Level) -> CreateOptions {
+    CreateOptions {
         name: "lab".to_owned(),
         level,
         layout: Layout::default_of(level),
@@ -106,7 +106,7 @@ pub fn making(level: Level) -> Making {
 ///
 /// # Errors
 /// Those of the array and its members; an interrupt.
-pub fn start(devices: Vec<SharedDevice>, making: &Making, live: &Live) -> Result<Volume> {
+pub fn start(devices: Vec<SharedDevice>, making: &CreateOptions, live: &Live) -> Result<Volume> {
     let volume = Volume::start(create(making, devices)?, VolumeSettings::default())?;
     let noise = noise(1 << 20);
     let capacity = volume.len()?;
@@ -160,9 +160,9 @@ pub fn run(volume: &Volume, load: Load, count: u64, seed: u64, live: &Live) -> R
         bytes: (count * load.bytes as u64) as f64,
         wall_s: wall.as_secs_f64(),
         cpu_s: cpu.as_secs_f64(),
-        read: diff(|it| it.read_bytes[Part::Data as usize]),
-        written: diff(|it| it.written_bytes[Part::Data as usize]),
-        log: diff(|it| it.written_bytes[Part::Log as usize]),
+        read: diff(|it| it.read_bytes[MemberArea::Data as usize]),
+        written: diff(|it| it.written_bytes[MemberArea::Data as usize]),
+        log: diff(|it| it.written_bytes[MemberArea::Log as usize]),
         times,
     })
 }

@@ -85,7 +85,7 @@ impl Row {
         let reads: Vec<Vec<u8>> = plan.reads.iter().map(read).collect();
         let starts = reads.iter().scan(0, |at, it| Some(std::mem::replace(at, *at + it.len())));
         let (reads_at, all) = (starts.collect::<Vec<_>>(), reads.concat());
-        let (mut made, mut makes_at) = (Made::default(), Vec::new());
+        let (mut made, mut makes_at) = (ComputedBytes::default(), Vec::new());
         made.reserve(&self.map, &plan, dirty, &mut makes_at);
         // Whatever the memory was used for before.
         made.data.bytes.fill(0xaa);
@@ -122,7 +122,7 @@ impl Row {
     }
 
     /// What is logged is parity of what stays.
-    fn check_log(&self, piece: &Piece, logged: &[Vec<u8>; 2]) {
+    fn check_log(&self, piece: &PlanPiece, logged: &[Vec<u8>; 2]) {
         let mut rest = Row { geometry: self.geometry, map: self.map, shards: self.shards.clone() };
         let changed = piece.dirty.or(piece.fill);
         changed.iter().for_each(|data| rest.shards[data].fill(0));
@@ -208,7 +208,7 @@ fn what_lies_in_one_run_is_not_copied() {
     let rules = Rules::default();
     Planner::default().plan_write(&row.map, MemberSet::EMPTY, &marks, rules, &mut plan).unwrap();
     assert!(plan.reads.is_empty());
-    let (mut made, mut makes_at) = (Made::default(), Vec::new());
+    let (mut made, mut makes_at) = (ComputedBytes::default(), Vec::new());
     made.reserve(&row.map, &plan, &dirty, &mut makes_at);
     assert_eq!(makes_at.iter().filter(|it| it.is_some()).count(), 1, "only parity is made");
     let (row, plan, dirty) = (&row.map, &plan, &*dirty);

@@ -47,7 +47,7 @@ impl Lines<'_> {
     /// # Errors
     /// When the client is gone.
     pub fn send(&self, line: &str) -> Result<()> {
-        write_line(self.stream, line).map_err(|error| gone(&error))
+        write_line(self.stream, line).map_err(|error| disconnected(&error))
     }
 
     /// Whether no more lines are wanted: the client is gone, or the server ends.
@@ -179,7 +179,7 @@ fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-fn gone(error: &io::Error) -> Error {
+fn disconnected(error: &io::Error) -> Error {
     Error::new(Kind::Io, format!("the client has disconnected: {error}"))
 }
 

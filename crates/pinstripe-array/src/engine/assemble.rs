@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::agree::given_up;
-use super::flush::Flusher;
-use super::{Array, lock};
+use super::Array;
+use super::flusher::Flusher;
+use super::grow::finish_moving;
+use super::members::failed_slot;
+use super::replay::replay;
 use crate::format::BLOCK_BYTES;
 use crate::format::superblock::{
     Consistency, PLACES, SPARE, SUPERBLOCK_BYTES, Slot, Superblock, Work,
 };
 use crate::geometry::{ArrayGeometry, Layout, Level, Shape};
-use crate::member::Member;
+use crate::member::ArrayMember;
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::MemberId;
@@ -69,11 +71,11 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     let found = find(devices, options, &mut left_out)?;
     let newest = newest(&found)?;
     let was_clean = newest.is_clean;
-    let (members, spares) = seat(found, &newest, options, &mut left_out);
+    let (members, spares) = assign_slots(found, &newest, options, &mut left_out);
     let shape = shape_of(&newest)?;
     let absent = members.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
     let absent: MemberSet = absent.collect();
-    let superblock = seated_as(without(newest, absent), &members);
+    let superblock = with_replacement_settled(without(newest, absent), &members);
     let array = Array::of(shape, members, spares, superblock.clone());
     if !shape.survives(array.absent()) {
         return Err(too_few(&array, &left_out));
@@ -89,17 +91,14 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
             .advice("attach them, or use --force: data that was being written may be wrong"));
     }
     array.note_changes(&superblock);
-    let is_unsure = array.doubt(was_clean);
-    lock(&array.live).believes_stale = options.force;
+    let is_unsure = array.mark_unsure(was_clean);
+    array.live.lock().trusts_stale_parity = options.force;
     let mut flusher = Flusher::new(Arc::new(array));
     // Tables may be written from here on, so a stop without order has to be visible first.
-    flusher.array.agree(|superblock| superblock.is_clean = false)?;
-    flusher.finish_moving()?;
-    let records = flusher.replay()?;
-    flusher.resume();
-    if is_unsure {
-        flusher.begin_resync();
-    }
+    flusher.logged.array.update_superblocks(|superblock| superblock.is_clean = false)?;
+    finish_moving(&mut flusher.logged)?;
+    let records = replay(&mut flusher.logged)?;
+    flusher.long.resume(&flusher.logged.array, is_unsure);
     Ok(Assembly { flusher, left_out, absent, was_clean, records })
 }
 
@@ -126,7 +125,7 @@ fn find(
             let what = "this is a member of another array";
             return Err(Error::new(Kind::WrongMember, what)
                 .at(device.place())
-                .expected(told(&other.own), told(&own))
+                .expected(name_of(&other.own), name_of(&own))
                 .advice("name members of one array only"));
         }
         if let Some(other) = found.iter().find(|other| other.own.member == own.member) {
@@ -140,7 +139,7 @@ fn find(
     Ok(found)
 }
 
-fn told(superblock: &Superblock) -> String {
+fn name_of(superblock: &Superblock) -> String {
     format!("'{}', {}", superblock.name, superblock.array)
 }
 
@@ -160,9 +159,9 @@ fn newest(found: &[Found]) -> Result<Superblock> {
     let newest =
         newest.ok_or_else(|| Error::new(Kind::Usage, "no member of an array was found"))?;
     let common = |it: &Found| {
-        let nobody = MemberId([0; 16]);
+        let no_member = MemberId([0; 16]);
         let areas = newest.own.areas;
-        Superblock { member: nobody, slot: 0, areas, regions_check: 0, ..it.own.clone() }
+        Superblock { member: no_member, slot: 0, areas, regions_check: 0, ..it.own.clone() }
     };
     let as_new = |it: &&Found| it.own.generation == newest.own.generation;
     match found.iter().filter(as_new).find(|it| common(it) != common(newest)) {
@@ -179,18 +178,18 @@ fn newest(found: &[Found]) -> Result<Superblock> {
 }
 
 /// Members by slot, and spares.
-type Seats = (Vec<Option<Arc<Member>>>, Vec<Arc<Member>>);
+type Assigned = (Vec<Option<Arc<ArrayMember>>>, Vec<Arc<ArrayMember>>);
 
 /// Gives members their slots. Members with old data or a map of regions that cannot be trusted are
 /// left out.
-fn seat(
+fn assign_slots(
     found: Vec<Found>,
     newest: &Superblock,
     options: &AssembleOptions,
     left_out: &mut Vec<LeftOut>,
-) -> Seats {
-    let mut members: Vec<Option<Arc<Member>>> = vec![None; newest.slots.len()];
-    let (mut spares, mut twin) = (Vec::new(), None);
+) -> Assigned {
+    let mut members: Vec<Option<Arc<ArrayMember>>> = vec![None; newest.slots.len()];
+    let (mut spares, mut replacement) = (Vec::new(), None);
     for Found { device, mut own } in found {
         // A stop in order writes no table between its last two generations.
         own.is_clean |= newest.is_clean;
@@ -205,7 +204,7 @@ fn seat(
         {
             if let Some(member) = open(device, Superblock { slot, ..own }, options, left_out) {
                 member.set_filled(Some(done_bytes));
-                twin = Some((usize::from(slot), member));
+                replacement = Some((usize::from(slot), member));
             }
             continue;
         }
@@ -218,15 +217,15 @@ fn seat(
                     member.set_filled(Some(filled(newest, slot)));
                 }
             }
-            None if own.slot == SPARE => spares.push(Arc::new(Member::fresh(device, &own))),
+            None if own.slot == SPARE => spares.push(Arc::new(ArrayMember::fresh(device, &own))),
             _ => left_out.push(LeftOut { path: device.place().to_owned(), why: old(&own, newest) }),
         }
     }
-    if let Some((slot, twin)) = twin {
+    if let Some((slot, replacement)) = replacement {
         match &members[slot] {
-            Some(member) => _ = member.twin().set(Some(twin)),
+            Some(member) => _ = member.replacement().set(Some(replacement)),
             // The member to be replaced is absent: its replacement takes the slot.
-            None => members[slot] = Some(twin),
+            None => members[slot] = Some(replacement),
         }
     }
     (members, spares)
@@ -238,9 +237,9 @@ fn open(
     own: Superblock,
     options: &AssembleOptions,
     left_out: &mut Vec<LeftOut>,
-) -> Option<Arc<Member>> {
+) -> Option<Arc<ArrayMember>> {
     let path = device.place().to_owned();
-    match Member::open(device, &own, options.force) {
+    match ArrayMember::open(device, &own, options.force) {
         Ok(member) => Some(Arc::new(member)),
         Err(error) => {
             let advice = error.advice_text().map(|advice| format!("; {advice}"));
@@ -252,13 +251,16 @@ fn open(
 }
 
 /// The superblock once a replacement has taken the slot, or is not there to take it.
-fn seated_as(mut superblock: Superblock, members: &[Option<Arc<Member>>]) -> Superblock {
+fn with_replacement_settled(
+    mut superblock: Superblock,
+    members: &[Option<Arc<ArrayMember>>],
+) -> Superblock {
     let Work::Replace { slot, with, done_bytes } = superblock.work else { return superblock };
     let member = members[usize::from(slot)].as_ref();
     if member.is_some_and(|member| member.id() == with) {
         superblock.slots[usize::from(slot)] = Slot::Rebuilding(with);
         superblock.work = Work::Rebuild { slot, done_bytes, only_behind: false };
-    } else if member.and_then(|member| member.twin().member()).is_none() {
+    } else if member.and_then(|member| member.replacement().member()).is_none() {
         superblock.work = Work::None;
     }
     superblock
@@ -284,7 +286,7 @@ fn old(own: &Superblock, newest: &Superblock) -> String {
     format!("its data is old: it is {behind} behind; add it to bring it up to date")
 }
 
-/// Whether a member that was away has given up any that are present here.
+/// Whether a member that was away has marked any failed that are present here.
 pub(super) fn went_its_own_way(own: &Superblock, newest: &Superblock) -> bool {
     let gave_up = |(theirs, ours): (&Slot, &Slot)| {
         matches!(theirs, Slot::Failed(_)) && matches!(ours, Slot::Present(_) | Slot::Rebuilding(_))
@@ -296,7 +298,7 @@ pub(super) fn went_its_own_way(own: &Superblock, newest: &Superblock) -> bool {
 fn without(mut superblock: Superblock, absent: MemberSet) -> Superblock {
     for slot in absent.iter() {
         let was = superblock.slots[slot];
-        superblock.slots[slot] = given_up(was, &superblock.work);
+        superblock.slots[slot] = failed_slot(was, &superblock.work);
         if let Slot::Rebuilding(_) = was {
             superblock.work = Work::None;
         }

@@ -3,17 +3,17 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use super::fetch::{Fetch, carry_out};
 use super::job::{Job, Memory};
-use crate::compute::Made;
-use crate::crew::{Crew, Load};
+use super::members::MemberSlots;
+use crate::compute::ComputedBytes;
+use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
-use crate::format::log::{Has, Head, Piece};
+use crate::format::log::{Head, LogPiece, PayloadKinds};
 use crate::format::sums::Sum;
 use crate::geometry::RowMap;
-use crate::member::Member;
 use crate::plan::Mark;
 use crate::set::MemberSet;
 use pinstripe_base::error::Result;
@@ -26,9 +26,6 @@ const QUICK_BATCH_BYTES: usize = 2 << 20;
 /// Transfers of one task, at most: several tasks keep several transfers of one member in flight.
 pub(super) const TASK_TRANSFERS: usize = 16;
 
-/// Members by slot, as they were when a batch began.
-pub(super) type Members = Vec<Option<Arc<Member>>>;
-
 /// Columns by row.
 pub(super) type Fresh = HashMap<u64, Range<u32>>;
 
@@ -38,7 +35,7 @@ pub(super) struct Batch {
     pub jobs: Vec<Job>,
     /// By slot, the member's part of the record.
     pub records: Vec<Vec<u8>>,
-    made: Made,
+    made: ComputedBytes,
     read: Vec<u8>,
     /// By slot, bytes that the jobs log there, without the head.
     payload_bytes: Vec<u64>,
@@ -110,7 +107,7 @@ impl Batch {
 
     /// Computes all that is written. Each record, which has room for its head, gets its member's
     /// payload. Returns the pieces for the head.
-    pub fn compute(&mut self, head_bytes: u64) -> Result<Vec<Piece>> {
+    pub fn compute(&mut self, head_bytes: u64) -> Result<Vec<LogPiece>> {
         let Batch { jobs, made, read, records, .. } = self;
         made.clear();
         for Job { map, dirty, memory, .. } in jobs.iter_mut() {
@@ -122,11 +119,15 @@ impl Batch {
         for job in jobs.iter() {
             let operation = job.operation(read);
             operation.run_plan(made, &mut |slot, bytes| records[slot].extend_from_slice(bytes))?;
-            pieces.extend(job.memory.plan.pieces.iter().map(|piece| Piece {
+            pieces.extend(job.memory.plan.pieces.iter().map(|piece| LogPiece {
                 row: job.map.index(),
                 column: piece.column.clone(),
                 written: piece.writes.to_bits(),
-                has: Has { p: piece.log.p, q: piece.log.q, data: piece.log.data.to_bits() },
+                has: PayloadKinds {
+                    p: piece.log.p,
+                    q: piece.log.q,
+                    data: piece.log.data.to_bits(),
+                },
                 sums: made.sums(piece, &operation),
             }));
         }
@@ -134,7 +135,7 @@ impl Batch {
     }
 
     /// Writes all jobs in place. Returns the slots of members that could not be written.
-    pub fn write(&self, members: &Members, crew: &dyn Crew) -> MemberSet {
+    pub fn write(&self, members: &MemberSlots, executor: &dyn Executor) -> MemberSet {
         let mut writes: Vec<(usize, u64, &[u8])> = Vec::new();
         for job in &self.jobs {
             let operation = job.operation(&self.read);
@@ -147,7 +148,7 @@ impl Batch {
         writes.sort_unstable_by_key(|(slot, start, _)| (*slot, *start));
         let failed = Mutex::new(MemberSet::EMPTY);
         let tasks: Vec<_> = writes.chunks(TASK_TRANSFERS).collect();
-        crew.each(Load::Write, tasks.len(), &|number| {
+        executor.each(TaskKind::Write, tasks.len(), &|number| {
             for (slot, start, bytes) in tasks[number] {
                 let Some(member) = &members[*slot] else { continue };
                 if member.write(*start, bytes).is_err() {
@@ -159,13 +160,13 @@ impl Batch {
         failed.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads what all jobs need. Blocks that are bad go to `tell` and are marked; the numbers of
+    /// Reads what all jobs need. Blocks that are bad go to `report` and are marked; the numbers of
     /// their jobs are returned, to be planned again.
     pub fn fetch(
         &mut self,
-        members: &Members,
-        crew: &dyn Crew,
-        mut tell: impl FnMut(&RowMap, &Mark),
+        members: &MemberSlots,
+        executor: &dyn Executor,
+        mut report: impl FnMut(&RowMap, &Mark),
     ) -> Vec<usize> {
         let mut bytes = 0;
         for job in &mut self.jobs {
@@ -195,10 +196,10 @@ impl Batch {
                 });
             }
         }
-        let bad = carry_out(fetches, crew);
+        let bad = carry_out(fetches, executor);
         let mut jobs: Vec<usize> = bad.iter().map(|(job, _)| *job).collect();
         for (job, mark) in bad {
-            tell(&self.jobs[job].map, &mark);
+            report(&self.jobs[job].map, &mark);
             self.jobs[job].memory.marks.push(mark);
         }
         jobs.sort_unstable();

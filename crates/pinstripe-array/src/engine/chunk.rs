@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::Array;
-use super::part::Part;
+use super::content::ShardContent;
 use super::rebuild::Fill;
 use super::status::WorkKind;
-use crate::member::Member;
+use crate::member::ArrayMember;
 
 /// A chunk to be filled.
 pub(super) struct Chunk {
@@ -26,7 +26,7 @@ pub(super) struct Filled {
 }
 
 /// The reason why a chunk could not be filled.
-pub(super) enum Cannot {
+pub(super) enum FillError {
     /// The member does not take it.
     Write,
 }
@@ -38,17 +38,17 @@ impl Array {
     /// When the member does not take it.
     pub(super) fn fill_chunk(
         &self,
-        member: &Member,
+        member: &ArrayMember,
         fill: &Fill,
         chunk: &Chunk,
-    ) -> Result<Filled, Cannot> {
+    ) -> Result<Filled, FillError> {
         let &Chunk { start, is_again } = chunk;
         let Some(held) = self.shape().held(fill.slot, start) else {
             return Ok(Filled::default());
         };
         let map = self.shape().map(held.row);
         let is_fresh = fill.kind != WorkKind::Recover && !is_again;
-        let wanted = |member: &Member, range: &Range<u64>| match is_fresh {
+        let wanted = |member: &ArrayMember, range: &Range<u64>| match is_fresh {
             true => member.any_region(range, |region| region.is_written()),
             false => member.any_region(range, |region| region.is_behind()),
         };
@@ -56,8 +56,8 @@ impl Array {
             return Ok(Filled::default());
         }
         let (bytes, lost) = self.recover_column(&map, held.shard, &(0..map.len()));
-        let part = Part::of(bytes, |number| lost.contains(&number));
-        part.put(member, start).map_err(|_| Cannot::Write)?;
+        let part = ShardContent::of(bytes, |number| lost.contains(&number));
+        part.put(member, start).map_err(|_| FillError::Write)?;
         Ok(Filled { bytes: part.bytes.len() as u64, lost_blocks: lost.len() as u64 })
     }
 }

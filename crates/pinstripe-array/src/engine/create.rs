@@ -1,11 +1,12 @@
 //! Creating an array.
 
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
-use super::flush::Flusher;
-use super::log::Log;
+use super::Array;
+use super::flusher::Flusher;
+use super::heal::BadBlockList;
+use super::members::Members;
 use super::status::{Errors, Live};
-use super::{Array, lock};
 use crate::cache::Cache;
 use crate::format::BLOCK_BYTES;
 use crate::format::regions::SECTOR_REGIONS;
@@ -15,15 +16,15 @@ use crate::format::superblock::{
     Areas, Consistency, DATA_ALIGN_BYTES, PLACES, SPARE, SUPERBLOCK_BYTES, Slot, Superblock, Work,
 };
 use crate::geometry::{ArrayGeometry, Layout, Level, Shape};
-use crate::member::Member;
-use crate::plan::Rules;
+use crate::member::ArrayMember;
+use crate::ranked::{Rank, RankedMutex, RankedRwLock};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ArrayId, MemberId, random};
 use pinstripe_io::device::SharedDevice;
 
 /// The parameters of a new array.
 #[derive(Debug, Clone)]
-pub struct Making {
+pub struct CreateOptions {
     /// For people.
     pub name: String,
     /// The level.
@@ -44,8 +45,8 @@ pub struct Making {
 ///
 /// # Errors
 /// As [`create_with`].
-pub fn create(making: &Making, devices: Vec<SharedDevice>) -> Result<Flusher> {
-    create_with(making, devices.into_iter().map(Some).collect(), Vec::new())
+pub fn create(create_options: &CreateOptions, devices: Vec<SharedDevice>) -> Result<Flusher> {
+    create_with(create_options, devices.into_iter().map(Some).collect(), Vec::new())
 }
 
 /// Creates an array of devices by slot, where `None` stays missing, and spares. Their former
@@ -55,25 +56,26 @@ pub fn create(making: &Making, devices: Vec<SharedDevice>) -> Result<Flusher> {
 /// Those of [`ArrayGeometry::new`] and of the devices; [`Kind::Usage`] when one is too small, or
 /// more are missing than the array can do without.
 pub fn create_with(
-    making: &Making,
+    create_options: &CreateOptions,
     slots: Vec<Option<SharedDevice>>,
     spares: Vec<SharedDevice>,
 ) -> Result<Flusher> {
     let devices = slots.iter().flatten().chain(&spares);
     let lengths = devices.map(|device| device.len()).collect::<Result<Vec<_>>>()?;
     let shortest = lengths.into_iter().min().unwrap_or(0);
-    let (areas, data_bytes) = lay_out(shortest, making.log_bytes, making.chunk_bytes)?;
+    let (areas, data_bytes) =
+        lay_out(shortest, create_options.log_bytes, create_options.chunk_bytes)?;
     let geometry = ArrayGeometry::new(
-        making.level,
+        create_options.level,
         slots.len(),
-        making.chunk_bytes,
-        making.layout,
+        create_options.chunk_bytes,
+        create_options.layout,
         data_bytes,
     )?;
     let absent = slots.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
     let absent: crate::set::MemberSet = absent.collect();
     if !geometry.survives(absent) {
-        let what = format!("{} cannot be created with so many slots missing", making.level);
+        let what = format!("{} cannot be created with so many slots missing", create_options.level);
         return Err(Error::new(Kind::Usage, what).advice("name more devices"));
     }
     let superblock = Superblock {
@@ -81,13 +83,13 @@ pub fn create_with(
         member: MemberId([0; 16]),
         slot: 0,
         generation: 1,
-        name: making.name.clone(),
-        made_seconds: making.now_seconds,
-        level: making.level.number() as u8,
-        layout: making.layout.number(),
-        chunk_bytes: making.chunk_bytes as u32,
+        name: create_options.name.clone(),
+        made_seconds: create_options.now_seconds,
+        level: create_options.level.number() as u8,
+        layout: create_options.layout.number(),
+        chunk_bytes: create_options.chunk_bytes as u32,
         data_bytes,
-        consistency: making.consistency,
+        consistency: create_options.consistency,
         areas,
         log: (0, 1),
         work: Work::None,
@@ -103,32 +105,40 @@ pub fn create_with(
     }
     let spares: Vec<_> =
         spares.into_iter().map(|it| fresh(it, &superblock, SPARE)).collect::<Result<_>>()?;
-    let slot = |member: &Option<Arc<Member>>| {
+    let slot = |member: &Option<Arc<ArrayMember>>| {
         member.as_ref().map_or(Slot::Missing, |member| Slot::Present(member.id()))
     };
     let superblock = Superblock { slots: members.iter().map(slot).collect(), ..superblock };
     let array = Arc::new(Array::of(Shape::of(geometry), members, spares, superblock));
-    array.agree(|_| {})?;
+    array.update_superblocks(|_| {})?;
     Ok(Flusher::new(array))
 }
 
 /// Makes a new member of a device. It has everything but a superblock.
-pub(super) fn fresh(device: SharedDevice, common: &Superblock, slot: u16) -> Result<Arc<Member>> {
+pub(super) fn fresh(
+    device: SharedDevice,
+    common: &Superblock,
+    slot: u16,
+) -> Result<Arc<ArrayMember>> {
     let own = Superblock { slot, member: MemberId(random()?), ..common.clone() };
     // Nothing of an older array may ever be found again: no superblock, and no record of its log.
     erase(&device)?;
     device.write_at(own.areas.log_at, &[0; BLOCK_BYTES as usize])?;
-    seat_fresh(device, &own)
+    initialize(device, &own)
 }
 
 /// The same member for another slot. It has everything but the superblock that says so.
-pub(super) fn seated(member: &Member, common: &Superblock, slot: u16) -> Result<Arc<Member>> {
+pub(super) fn for_slot(
+    member: &ArrayMember,
+    common: &Superblock,
+    slot: u16,
+) -> Result<Arc<ArrayMember>> {
     let own = Superblock { slot, member: member.id(), ..common.clone() };
-    seat_fresh(Arc::clone(member.device()), &own)
+    initialize(Arc::clone(member.device()), &own)
 }
 
-fn seat_fresh(device: SharedDevice, own: &Superblock) -> Result<Arc<Member>> {
-    let member = Member::fresh(device, own);
+fn initialize(device: SharedDevice, own: &Superblock) -> Result<Arc<ArrayMember>> {
+    let member = ArrayMember::fresh(device, own);
     member.write_tables()?;
     Ok(Arc::new(member))
 }
@@ -167,43 +177,21 @@ fn lay_out(bytes: u64, log_bytes: u64, chunk_bytes: u64) -> Result<(Areas, u64)>
 impl Array {
     pub(super) fn of(
         shape: Shape,
-        members: Vec<Option<Arc<Member>>>,
-        spares: Vec<Arc<Member>>,
+        members: Vec<Option<Arc<ArrayMember>>>,
+        spares: Vec<Arc<ArrayMember>>,
         superblock: Superblock,
     ) -> Self {
-        let path = |member: &Option<Arc<Member>>| member.as_ref().map(|it| it.path().to_owned());
-        let live = Live {
-            paths: members.iter().map(path).collect(),
-            errors: vec![Errors::default(); members.len()],
-            ..Live::default()
-        };
+        let live = Live { errors: vec![Errors::default(); members.len()], ..Live::default() };
         Array {
-            members: RwLock::new(members),
-            superblock: Mutex::new(superblock),
-            cache: Mutex::new(Cache::new(shape)),
-            spares: Mutex::new(spares),
-            live: Mutex::new(live),
-            wounds: Mutex::default(),
+            members: Members::new(members, spares, superblock),
+            cache: RankedMutex::new(Rank::Cache, Cache::new(shape)),
+            live: RankedMutex::new(Rank::Status, live),
+            bad_blocks: RankedMutex::new(Rank::BadBlocks, BadBlockList::default()),
+            on_bad_block: Default::default(),
             has_unsure: Default::default(),
-            shape: RwLock::new(shape),
+            shape: RankedRwLock::new(Rank::Shape, shape),
             reshaped: Default::default(),
-            is_torn_up: Default::default(),
+            relocation_lost: Default::default(),
         }
-    }
-}
-
-impl Flusher {
-    pub(super) fn new(array: Arc<Array>) -> Self {
-        let superblock = lock(&array.superblock).clone();
-        let log = Log {
-            array: superblock.array,
-            position: superblock.log.0,
-            sequence: superblock.log.1,
-            area_bytes: superblock.areas.log_bytes,
-            used_bytes: 0,
-        };
-        let granule = Some(superblock.granule).filter(|bytes| *bytes > 0);
-        let rules = Rules { granule, ..Rules::default() };
-        Flusher::with_log(array, log, rules)
     }
 }

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use super::batch::TASK_TRANSFERS;
-use crate::crew::{Crew, Load};
+use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
-use crate::member::Member;
+use crate::member::ArrayMember;
 use crate::plan::{Class, Mark};
 
 /// A read to be carried out.
@@ -15,25 +15,28 @@ pub(super) struct Fetch<'a> {
     pub shard: usize,
     pub column: Range<u32>,
     pub slot: usize,
-    pub member: Option<&'a Member>,
+    pub member: Option<&'a ArrayMember>,
     pub start: u64,
     pub buf: &'a mut [u8],
 }
 
 /// Carries out reads, and marks the blocks that are bad, by job.
-pub(super) fn carry_out(mut fetches: Vec<Fetch<'_>>, crew: &dyn Crew) -> Vec<(usize, Mark)> {
+pub(super) fn carry_out(
+    mut fetches: Vec<Fetch<'_>>,
+    executor: &dyn Executor,
+) -> Vec<(usize, Mark)> {
     let bad = Mutex::new(Vec::new());
     let locked = || bad.lock().unwrap_or_else(PoisonError::into_inner);
     // By member and offset, so that each task moves forward over one part of one disk.
     fetches.sort_unstable_by_key(|it| (it.slot, it.start));
     let tasks: Vec<Mutex<&mut [Fetch<'_>]>> =
         fetches.chunks_mut(TASK_TRANSFERS).map(Mutex::new).collect();
-    crew.each(Load::Read, tasks.len(), &|number| {
+    executor.each(TaskKind::Read, tasks.len(), &|number| {
         let mut task = tasks[number].lock().unwrap_or_else(PoisonError::into_inner);
         for it in task.iter_mut() {
             let erased = |column| Mark { shard: it.shard, class: Class::Erased, column };
             let job = it.job;
-            match it.member.map(|member| member.read_believed(it.start, it.buf)) {
+            match it.member.map(|member| member.read_checked(it.start, it.buf)) {
                 Some(Ok(bad)) => {
                     let column = |block: u32| {
                         let start = it.column.start + block * BLOCK_BYTES as u32;

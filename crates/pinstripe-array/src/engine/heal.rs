@@ -9,25 +9,43 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::flush::Flusher;
-use super::{Array, lock};
+use super::Array;
+use super::logged::LoggedArray;
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
-use crate::member::Member;
+use crate::member::ArrayMember;
 use crate::plan::{Class, Mark, Transfer};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// Blocks that wait to be healed, at most. Others are noted when they are read again.
 const OPEN_MAX: usize = 4096;
-/// Blocks that a member refuses before it is given up.
+/// Blocks that a member refuses before it is marked failed.
 const BAD_BLOCKS_MAX: u64 = 20;
 
 /// Blocks by slot and number.
 #[derive(Debug, Default)]
-pub(super) struct Wounds {
-    pub open: BTreeSet<(usize, u64)>,
+pub(super) struct BadBlockList {
+    open: BTreeSet<(usize, u64)>,
     /// Blocks that could not be healed, so that they are not tried again and again.
-    pub given_up: BTreeSet<(usize, u64)>,
+    unhealable: BTreeSet<(usize, u64)>,
+}
+
+impl BadBlockList {
+    /// Adds a block, unless it could not be healed or too many wait. Returns whether it is new.
+    fn add(&mut self, block: (usize, u64)) -> bool {
+        let is_taken = self.open.len() < OPEN_MAX && !self.unhealable.contains(&block);
+        is_taken && self.open.insert(block)
+    }
+
+    /// Whether none waits to be healed.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Has blocks that could not be healed tried again, once they are read.
+    pub fn retry_unhealable(&mut self) {
+        self.unhealable.clear();
+    }
 }
 
 /// A part of a transfer that is unreadable or fails its checksum.
@@ -52,9 +70,9 @@ pub(super) enum Healed {
 
 impl Array {
     /// Counts a bad part of a transfer, and queues it for healing.
-    pub(super) fn wound(&self, it: &Transfer, bad: &Bad) {
+    pub(super) fn note_bad_block(&self, it: &Transfer, bad: &Bad) {
         {
-            let errors = &mut lock(&self.live).errors[it.member];
+            let errors = &mut self.live.lock().errors[it.member];
             *(if bad.is_unreadable { &mut errors.reads } else { &mut errors.checksums }) += 1;
         }
         let start = it.member_range.start + u64::from(bad.column.start - it.column.start);
@@ -64,12 +82,21 @@ impl Array {
     /// Queues blocks of a slot that may be bad.
     pub(super) fn heal_later(&self, slot: usize, start: u64, bytes: u64) {
         let blocks = start / BLOCK_BYTES..(start + bytes) / BLOCK_BYTES;
-        let mut wounds = lock(&self.wounds);
+        let mut bad_blocks = self.bad_blocks.lock();
+        let mut is_new = false;
         for block in blocks.map(|block| (slot, block)) {
-            if wounds.open.len() < OPEN_MAX && !wounds.given_up.contains(&block) {
-                wounds.open.insert(block);
-            }
+            is_new |= bad_blocks.add(block);
         }
+        drop(bad_blocks);
+        if is_new && let Some(on_bad_block) = self.on_bad_block.get() {
+            on_bad_block();
+        }
+    }
+
+    /// Has `act` called when a block begins to wait for the flusher to heal it, by the thread that
+    /// found it, which may hold a row. The first one that is set stays.
+    pub fn on_bad_block(&self, act: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_bad_block.set(Box::new(act));
     }
 
     /// Does something with a member's checksums of blocks. Those that cannot be read are marked
@@ -82,7 +109,7 @@ impl Array {
         &self,
         slot: usize,
         blocks: &Range<u64>,
-        act: impl Fn(&Member) -> Result<T>,
+        act: impl Fn(&ArrayMember) -> Result<T>,
     ) -> Result<T> {
         let member =
             self.member(slot).ok_or_else(|| Error::new(Kind::Io, "the member is absent"))?;
@@ -90,7 +117,7 @@ impl Array {
             if !self.shape().survives(self.absent().with(slot)) {
                 return Err(error);
             }
-            member.forgo(blocks)?;
+            member.mark_unreadable_lost(blocks)?;
             act(&member)
         })
     }
@@ -134,14 +161,14 @@ impl Array {
         if member.set_sums(block, &[sum]).is_err() || !is_taken {
             return self.refused(slot).map(|()| Healed::Refused);
         }
-        lock(&self.live).errors[slot].healed += 1;
+        self.live.lock().errors[slot].healed += 1;
         Ok(Healed::Yes)
     }
 
-    /// Counts a block that a member refused, and gives the member up when there are many.
+    /// Counts a block that a member refused, and marks the member failed when there are many.
     fn refused(&self, slot: usize) -> Result<()> {
         let count = {
-            let errors = &mut lock(&self.live).errors[slot];
+            let errors = &mut self.live.lock().errors[slot];
             errors.bad_blocks += 1;
             errors.bad_blocks
         };
@@ -152,22 +179,22 @@ impl Array {
     }
 }
 
-impl Flusher {
-    /// Heals the blocks that were found.
-    pub(super) fn heal(&mut self) -> Result<()> {
-        let array = Arc::clone(&self.array);
-        let open = std::mem::take(&mut lock(&array.wounds).open);
-        if open.is_empty() {
-            return Ok(());
-        }
-        // Before, so that no record speaks of these blocks; after, so that their checksums are
-        // durable.
-        self.checkpoint()?;
-        for (slot, block) in open {
-            if array.heal_block(slot, block)? != Healed::Yes {
-                lock(&array.wounds).given_up.insert((slot, block));
-            }
-        }
-        self.checkpoint()
+/// Heals the blocks that were found.
+///
+/// # Errors
+/// [`Kind::TooManyLosses`] when too many members failed.
+pub(super) fn heal(logged: &mut LoggedArray) -> Result<()> {
+    let array = Arc::clone(&logged.array);
+    let open = std::mem::take(&mut array.bad_blocks.lock().open);
+    if open.is_empty() {
+        return Ok(());
     }
+    // Before, so that no record speaks of these blocks; after, so that their checksums are durable.
+    logged.checkpoint()?;
+    for (slot, block) in open {
+        if array.heal_block(slot, block)? != Healed::Yes {
+            array.bad_blocks.lock().unhealable.insert((slot, block));
+        }
+    }
+    logged.checkpoint()
 }

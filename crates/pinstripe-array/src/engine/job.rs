@@ -6,12 +6,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Array;
-use super::flush::Flusher;
+use super::log::Log;
+use super::rows::RowWriter;
 use crate::cache::Dirty;
 use crate::compute::Operation;
 use crate::format::BLOCK_BYTES;
-use crate::format::log::Piece;
-use crate::geometry::RowMap;
+use crate::format::log::LogPiece;
+use crate::geometry::{ArrayGeometry, RowMap};
 use crate::plan::{Class, Mark, Method, Planner, RowPlan, Rules};
 use pinstripe_base::error::Result;
 
@@ -54,18 +55,18 @@ impl Job {
         let is_fresh = |mark: &&Mark| {
             mark.class == Class::Unwritten && !self.map.parity_shards().has(mark.shard)
         };
-        let mut hull: Option<Range<u32>> = None;
+        let mut bounding_range: Option<Range<u32>> = None;
         for mark in marks.iter().filter(is_fresh) {
             for piece in plan.pieces.iter().filter(|piece| piece.writes.has(mark.shard)) {
                 let start = mark.column.start.max(piece.column.start);
                 let end = mark.column.end.min(piece.column.end);
                 if start < end {
-                    let all = hull.unwrap_or(start..end);
-                    hull = Some(all.start.min(start)..all.end.max(end));
+                    let all = bounding_range.unwrap_or(start..end);
+                    bounding_range = Some(all.start.min(start)..all.end.max(end));
                 }
             }
         }
-        hull
+        bounding_range
     }
 
     pub fn operation<'a>(&'a self, read: &'a [u8]) -> Operation<'a> {
@@ -86,9 +87,9 @@ impl Job {
 
     /// Bytes that it takes in the head of a record.
     pub fn head_bytes(&self) -> u64 {
-        let of = |piece: &crate::plan::Piece| {
+        let of = |piece: &crate::plan::PlanPiece| {
             let blocks = piece.column.len() as u64 / BLOCK_BYTES;
-            Piece::FIXED_BYTES + 4 * blocks * piece.writes.len() as u64
+            LogPiece::FIXED_BYTES + 4 * blocks * piece.writes.len() as u64
         };
         self.memory.plan.pieces.iter().map(of).sum()
     }
@@ -106,16 +107,17 @@ impl Job {
     }
 }
 
-impl Flusher {
+impl RowWriter {
     /// Plans the dirty part of a window of a row; `None` if nothing in it is dirty.
     pub(super) fn job(
         &mut self,
+        array: &Array,
+        rules: Rules,
         row: u64,
         dirty: &Arc<Dirty>,
         window: Range<u32>,
     ) -> Result<Option<Job>> {
-        let rules = self.job_rules();
-        let map = self.array.shape().map(row);
+        let map = array.shape().map(row);
         let mut memory = self.batch.spare.pop().unwrap_or_default();
         memory.makes_at.clear();
         memory.marks.clear();
@@ -132,36 +134,34 @@ impl Flusher {
         touched = touched.start..touched.end.min(map.len());
         if !dirty.is_full(&map) {
             let sums = &mut self.batch.sums;
-            self.array.mark_unwritten(&map, &touched, sums, &mut memory.marks);
+            array.mark_unwritten(&map, &touched, sums, &mut memory.marks);
         }
         let mut job = Job { map, window, dirty: Arc::clone(dirty), memory };
-        job.plan(&self.array, &mut self.planner, rules)?;
+        job.plan(array, &mut self.planner, rules)?;
         Ok(Some(job))
     }
+}
 
-    /// Bytes of a chunk that one job may cover, so that its record fits into half of the log.
-    pub(super) fn window(&self) -> u32 {
-        let geometry = self.array.geometry();
-        let (shards, members) = (geometry.shards() as u64, geometry.members() as u64);
-        let longest = |bytes: u64| {
-            let blocks = bytes / BLOCK_BYTES;
-            // The worst case: each block is a piece of its own, and as many shards as may be are
-            // absent.
-            bytes * (1 + geometry.level().parity() as u64)
-                + blocks * (Piece::FIXED_BYTES + 4 * shards)
-                + 8 * members
-                + 2 * BLOCK_BYTES
-        };
-        let mut window = WINDOW_BYTES;
-        while window > BLOCK_BYTES as u32 && longest(window.into()) > self.log.area_bytes / 2 {
-            window /= 2;
-        }
-        window
+/// Bytes of a chunk that one job may cover, so that its record fits into half of the log.
+pub(super) fn window_bytes(geometry: &ArrayGeometry, log: &Log) -> u32 {
+    let (shards, members) = (geometry.shards() as u64, geometry.members() as u64);
+    let longest = |bytes: u64| {
+        let blocks = bytes / BLOCK_BYTES;
+        // The worst case: each block is a piece of its own, and as many shards as may be are
+        // absent.
+        bytes * (1 + geometry.level().parity() as u64)
+            + blocks * (LogPiece::FIXED_BYTES + 4 * shards)
+            + 8 * members
+            + 2 * BLOCK_BYTES
+    };
+    let mut window = WINDOW_BYTES;
+    while window > BLOCK_BYTES as u32 && longest(window.into()) > log.area_bytes / 2 {
+        window /= 2;
     }
+    window
+}
 
-    /// The rules for jobs: a granule longer than a window would have two jobs move the same bytes.
-    pub(super) fn job_rules(&self) -> Rules {
-        let window = self.window();
-        Rules { granule: self.rules.granule.map(|it| it.min(window)), ..self.rules }
-    }
+/// The rules for jobs: a granule longer than a window would have two jobs move the same bytes.
+pub(super) fn rules_within(rules: Rules, window: u32) -> Rules {
+    Rules { granule: rules.granule.map(|it| it.min(window)), ..rules }
 }

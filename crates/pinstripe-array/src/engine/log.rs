@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Array, lock};
-use crate::crew::{Crew, Load};
+use super::Array;
+use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
-use crate::format::log::{Head, Kept, Piece};
-use crate::member::Member;
+use crate::format::log::{Head, LogPiece, PayloadCheck};
+use crate::format::superblock::Superblock;
+use crate::lock;
+use crate::member::ArrayMember;
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ArrayId;
@@ -24,8 +26,19 @@ pub(super) struct Log {
 }
 
 impl Log {
+    /// The log as the superblock has it: nothing since the last checkpoint.
+    pub fn from_superblock(superblock: &Superblock) -> Self {
+        Log {
+            array: superblock.array,
+            position: superblock.log.0,
+            sequence: superblock.log.1,
+            area_bytes: superblock.areas.log_bytes,
+            used_bytes: 0,
+        }
+    }
+
     /// The head of the next record, and whether a checkpoint has to come before it.
-    pub fn next(&self, kept: Vec<Kept>, pieces: Vec<Piece>) -> (Head, bool) {
+    pub fn next(&self, kept: Vec<PayloadCheck>, pieces: Vec<LogPiece>) -> (Head, bool) {
         let mut head =
             Head { array: self.array, sequence: self.sequence, position: 0, kept, pieces };
         let fits = self.position + head.span() <= self.area_bytes;
@@ -48,7 +61,7 @@ impl Log {
         array: &Array,
         head: &Head,
         records: &mut [Vec<u8>],
-        crew: &dyn Crew,
+        executor: &dyn Executor,
     ) -> Result<MemberSet> {
         if head.span() > self.area_bytes / 2 {
             return Err(Error::new(Kind::Usage, "a batch is too large for the log"));
@@ -59,9 +72,9 @@ impl Log {
             record[..bytes.len()].copy_from_slice(&bytes);
             record.resize(record.len().next_multiple_of(BLOCK_BYTES as usize), 0);
         }
-        let members: Vec<Option<Arc<Member>>> = array.members().clone();
+        let members = array.members();
         let failed = Mutex::new(MemberSet::EMPTY);
-        crew.each(Load::Log, members.len(), &|slot| {
+        executor.each(TaskKind::Log, members.len(), &|slot| {
             let Some(member) = &members[slot] else { return };
             let written = member.write_log(head.position, &records[slot]);
             if written.and_then(|()| member.sync()).is_err() {
@@ -82,7 +95,7 @@ impl Log {
     }
 
     /// Reads the next record, if there is one, from any member that has it.
-    pub fn read_next(&mut self, members: &[Option<Arc<Member>>]) -> Option<Head> {
+    pub fn read_next(&mut self, members: &[Option<Arc<ArrayMember>>]) -> Option<Head> {
         // A record that did not fit behind the last one stands at the beginning.
         for position in [self.position, 0] {
             let mut heads = members.iter().flatten().map(|it| self.read_at(it, position));
@@ -96,9 +109,9 @@ impl Log {
     }
 
     /// Whether every member that is present has all of a record.
-    pub fn is_whole(&self, head: &Head, members: &[Option<Arc<Member>>]) -> bool {
+    pub fn is_whole(&self, head: &Head, members: &[Option<Arc<ArrayMember>>]) -> bool {
         let of = Log { sequence: head.sequence, ..*self };
-        let has = |(slot, member): (usize, &Arc<Member>)| {
+        let has = |(slot, member): (usize, &Arc<ArrayMember>)| {
             of.read_at(member, head.position).as_ref() == Some(head)
                 && read_payload(head, slot, member).is_some()
         };
@@ -106,7 +119,7 @@ impl Log {
         there.filter_map(|(slot, member)| Some((slot, member.as_ref()?))).all(has)
     }
 
-    fn read_at(&self, member: &Member, position: u64) -> Option<Head> {
+    fn read_at(&self, member: &ArrayMember, position: u64) -> Option<Head> {
         let mut bytes = vec![0; BLOCK_BYTES as usize];
         if position + BLOCK_BYTES > self.area_bytes {
             return None;
@@ -123,9 +136,31 @@ impl Log {
 }
 
 /// The payload of a member for a record, if it is whole.
-pub(super) fn read_payload(head: &Head, slot: usize, member: &Member) -> Option<Vec<u8>> {
+fn read_payload(head: &Head, slot: usize, member: &ArrayMember) -> Option<Vec<u8>> {
     let kept = head.kept.get(slot)?;
     let mut bytes = vec![0; kept.bytes as usize];
     member.read_log(head.position + head.head_bytes(), &mut bytes).ok()?;
     kept.suits(&bytes).then_some(bytes)
+}
+
+/// What each member kept of a record, handed out piece by piece.
+pub(super) struct Payloads {
+    bytes: Vec<Option<Vec<u8>>>,
+    used: Vec<usize>,
+}
+
+impl Payloads {
+    /// Reads the payloads of all members, by slot.
+    pub fn read(head: &Head, members: &[Option<Arc<ArrayMember>>]) -> Self {
+        let payload = |slot: usize| read_payload(head, slot, members.get(slot)?.as_ref()?);
+        let bytes: Vec<_> = (0..head.kept.len()).map(payload).collect();
+        Payloads { used: vec![0; bytes.len()], bytes }
+    }
+
+    /// The next bytes of a member's payload; `None` if it is absent, or its payload not whole.
+    pub fn take(&mut self, slot: usize, bytes: usize) -> Option<Vec<u8>> {
+        let range = self.used[slot]..self.used[slot] + bytes;
+        self.used[slot] = range.end;
+        self.bytes[slot].as_ref()?.get(range).map(<[u8]>::to_vec)
+    }
 }

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::assemble::{examine, went_its_own_way};
-use super::create::{fresh, seated};
-use super::flush::Flusher;
-use super::lock;
+use super::create::{for_slot, fresh};
+use super::flusher::Flusher;
+use super::logged::LoggedArray;
+use super::work::LongWork;
 use crate::format::superblock::{Consistency, SPARE, Slot, Superblock};
-use crate::member::Member;
+use crate::member::ArrayMember;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::MemberId;
 use pinstripe_io::device::SharedDevice;
@@ -46,22 +47,22 @@ impl Flusher {
                 .expected("a power of two from 4096 to 1048576", bytes));
         }
         self.rules.granule = bytes;
-        self.array.agree(|superblock| superblock.granule = bytes.unwrap_or(0))
+        self.logged.array.update_superblocks(|superblock| superblock.granule = bytes.unwrap_or(0))
     }
 
-    /// Gives a member up.
+    /// Marks a member failed.
     ///
     /// # Errors
     /// [`Kind::Refused`] when the array cannot do without it; [`Kind::Usage`] when there is no such
     /// slot.
     pub fn fail(&mut self, slot: usize) -> Result<()> {
         self.check_slot(slot)?;
-        let absent = self.array.absent();
-        if !absent.has(slot) && !self.array.shape().survives(absent.with(slot)) {
+        let absent = self.logged.array.absent();
+        if !absent.has(slot) && !self.logged.array.shape().survives(absent.with(slot)) {
             let what = format!("the array cannot do without the member of slot {slot}");
             return Err(Error::new(Kind::Refused, what).advice("add another member first"));
         }
-        self.array.fail(slot)
+        self.logged.array.fail(slot)
     }
 
     /// Forgets the path of a failed member. The device can be added again, and is brought up to
@@ -71,11 +72,11 @@ impl Flusher {
     /// [`Kind::Refused`] when it is there; [`Kind::Usage`] when there is no such slot.
     pub fn remove(&mut self, slot: usize) -> Result<()> {
         self.check_slot(slot)?;
-        if self.array.member(slot).is_some() {
+        if self.logged.array.member(slot).is_some() {
             let what = format!("the member of slot {slot} is in use");
             return Err(Error::new(Kind::Refused, what).advice("fail it first"));
         }
-        lock(&self.array.live).paths[slot] = None;
+        self.logged.array.members.forget_path(slot);
         Ok(())
     }
 
@@ -84,11 +85,8 @@ impl Flusher {
     /// # Errors
     /// [`Kind::NotFound`] when there is none at this place; those of the device.
     pub fn remove_spare(&mut self, path: &Path) -> Result<()> {
-        let mut spares = lock(&self.array.spares);
-        let found = spares.iter().position(|spare| spare.path() == path);
-        let number = found.ok_or_else(|| Error::new(Kind::NotFound, "no spare").at(path))?;
-        let spare = spares.remove(number);
-        drop(spares);
+        let spare = self.logged.array.members.take_spare_at(path);
+        let spare = spare.ok_or_else(|| Error::new(Kind::NotFound, "no spare").at(path))?;
         super::create::erase(spare.device())
     }
 
@@ -100,28 +98,28 @@ impl Flusher {
     /// [`Kind::Busy`] for a member that was away while another one is being filled; those of the
     /// device.
     pub fn add(&mut self, device: SharedDevice) -> Result<Added> {
-        let superblock = self.array.superblock();
+        let superblock = self.logged.array.superblock();
         check_room(&device, &superblock)?;
         if let Some(own) = own_of(&device, &superblock) {
             self.check_stranger(&device, &own, &superblock)?;
             let is_it = |slot: &Slot| *slot == Slot::Failed(own.member);
             let slot = superblock.slots.iter().position(is_it);
             if let Some(slot) = slot.filter(|_| !went_its_own_way(&own, &superblock)) {
-                if self.is_filling() {
+                if self.long.is_filling() {
                     return Err(busy(&device));
                 }
                 // With a log, regions are written only together with superblocks, so the map is as
                 // good as they are. A member whose map cannot be trusted is filled like a new one.
                 let is_clean = own.is_clean || superblock.consistency == Consistency::Log;
                 let own = Superblock { slot: slot as u16, is_clean, ..own };
-                if let Ok(member) = Member::open(Arc::clone(&device), &own, false) {
-                    self.begin_fill(slot, Arc::new(member), true)?;
+                if let Ok(member) = ArrayMember::open(Arc::clone(&device), &own, false) {
+                    self.long.begin_fill(&mut self.logged, slot, Arc::new(member), true)?;
                     return Ok(Added::Recovering { slot });
                 }
             }
         }
         self.add_spare(device)?;
-        Ok(match self.take_spare()? {
+        Ok(match self.long.take_spare(&mut self.logged)? {
             Some(slot) => Added::Rebuilding { slot },
             None => Added::Spare,
         })
@@ -132,12 +130,12 @@ impl Flusher {
     /// # Errors
     /// [`Kind::Usage`] when it is too small; those of the device.
     pub fn add_spare(&mut self, device: SharedDevice) -> Result<()> {
-        let superblock = self.array.superblock();
+        let superblock = self.logged.array.superblock();
         check_room(&device, &superblock)?;
         let spare = fresh(device, &superblock, SPARE)?;
         spare.write_superblock(&superblock)?;
         spare.sync()?;
-        lock(&self.array.spares).push(spare);
+        self.logged.array.members.add_spare(spare);
         Ok(())
     }
 
@@ -150,66 +148,35 @@ impl Flusher {
     /// those of the device.
     pub fn replace(&mut self, slot: usize, with: SharedDevice) -> Result<()> {
         self.check_slot(slot)?;
-        if self.is_filling() {
+        if self.long.is_filling() {
             return Err(busy(&with));
         }
-        let Some(member) = self.array.member(slot).filter(|it| it.is_filled(u64::MAX)) else {
+        let Some(member) = self.logged.array.member(slot).filter(|it| it.is_filled(u64::MAX))
+        else {
             let what = format!("there is no member in slot {slot}");
             return Err(Error::new(Kind::Refused, what).advice("add the device instead"));
         };
-        let superblock = self.array.superblock();
+        let superblock = self.logged.array.superblock();
         check_room(&with, &superblock)?;
         let own = own_of(&with, &superblock);
         let is_it = |id: MemberId| own.as_ref().is_some_and(|own| own.member == id);
-        if !lock(&self.array.spares).iter().any(|spare| is_it(spare.id())) {
+        if !self.logged.array.members.spares().iter().any(|spare| is_it(spare.id())) {
             if let Some(own) = &own {
                 self.check_stranger(&with, own, &superblock)?;
             }
             self.add_spare(with)?;
         }
-        let spare = {
-            let mut spares = lock(&self.array.spares);
-            let named = spares.iter().position(|spare| is_it(spare.id()));
-            let last = spares.len() - 1;
-            spares.remove(named.unwrap_or(last))
-        };
-        let twin = seated(&spare, &superblock, slot as u16)?;
-        self.begin_replace(&member, slot, twin)
-    }
-
-    /// Moves a spare into an empty slot, if there are both and nothing else is being filled.
-    /// Returns the slot.
-    pub(super) fn take_spare(&mut self) -> Result<Option<usize>> {
-        let superblock = self.array.superblock();
-        let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
-        let Some(slot) = superblock.slots.iter().position(is_empty) else { return Ok(None) };
-        if self.is_filling() {
-            return Ok(None);
-        }
-        loop {
-            let mut spares = lock(&self.array.spares);
-            if spares.is_empty() {
-                return Ok(None);
-            }
-            let spare = spares.remove(0);
-            drop(spares);
-            // A spare that does not take its tables is dropped; there may be others.
-            if let Ok(member) = seated(&spare, &superblock, slot as u16) {
-                self.begin_fill(slot, member, false)?;
-                return Ok(Some(slot));
-            }
-        }
-    }
-
-    /// Whether no member can be filled now: one is already, parity is not true yet, or the array
-    /// grows.
-    fn is_filling(&self) -> bool {
-        self.long.fill.is_some() || self.long.resync.is_some() || self.is_growing()
+        let members = &self.logged.array.members;
+        let spare = members.take_spare(|spare| is_it(spare.id()));
+        let spare = spare.or_else(|| members.take_last_spare());
+        let spare = spare.ok_or_else(|| Error::new(Kind::Io, "the spare failed"))?;
+        let replacement = for_slot(&spare, &superblock, slot as u16)?;
+        self.long.begin_replace(&mut self.logged, &member, slot, replacement)
     }
 
     /// Refuses a device that is a member or a spare already.
     pub(super) fn check_unused(&self, device: &SharedDevice) -> Result<()> {
-        let superblock = self.array.superblock();
+        let superblock = self.logged.array.superblock();
         own_of(device, &superblock)
             .map_or(Ok(()), |own| self.check_stranger(device, &own, &superblock))
     }
@@ -221,7 +188,8 @@ impl Flusher {
         superblock: &Superblock,
     ) -> Result<()> {
         let is_it = |slot: &Slot| matches!(slot, Slot::Present(id) | Slot::Rebuilding(id) if *id == own.member);
-        let is_spare = lock(&self.array.spares).iter().any(|spare| spare.id() == own.member);
+        let is_spare =
+            self.logged.array.members.spares().iter().any(|spare| spare.id() == own.member);
         match is_spare || superblock.slots.iter().any(is_it) {
             true => {
                 Err(Error::new(Kind::Exists, "it is a member of this array already")
@@ -232,12 +200,33 @@ impl Flusher {
     }
 
     fn check_slot(&self, slot: usize) -> Result<()> {
-        let slots = self.array.geometry().members();
+        let slots = self.logged.array.geometry().members();
         match slot < slots {
             true => Ok(()),
             false => Err(Error::new(Kind::Usage, "the array has no such slot")
                 .expected(format!("0 to {}", slots - 1), slot)),
         }
+    }
+}
+
+impl LongWork {
+    /// Moves a spare into an empty slot, if there are both and nothing else is being filled.
+    /// Returns the slot.
+    pub fn take_spare(&mut self, logged: &mut LoggedArray) -> Result<Option<usize>> {
+        let superblock = logged.array.superblock();
+        let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
+        let Some(slot) = superblock.slots.iter().position(is_empty) else { return Ok(None) };
+        if self.is_filling() {
+            return Ok(None);
+        }
+        while let Some(spare) = logged.array.members.take_spare(|_| true) {
+            // A spare that does not take its tables is dropped; there may be others.
+            if let Ok(member) = for_slot(&spare, &superblock, slot as u16) {
+                self.begin_fill(logged, slot, member, false)?;
+                return Ok(Some(slot));
+            }
+        }
+        Ok(None)
     }
 }
 

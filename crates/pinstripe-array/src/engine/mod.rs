@@ -13,22 +13,37 @@
 //!   any write that it misses is reported as done;
 //! - what is read matches its checksum, or was computed from what does.
 //!
+//! Words for making things right (`ARCHITECTURE.md` says when each is done):
+//!
+//! | word | what it does | file |
+//! |---|---|---|
+//! | replay | brings tables and the rows of the last two records up to date | `replay.rs` |
+//! | resync | makes parity match the data after an unclean stop without a log | `resync.rs` |
+//! | recover | computes a shard's bytes from the rest of its row; writes nothing | `recover.rs` |
+//! | heal | rewrites one block that was unreadable or failed its checksum | `heal.rs` |
+//! | rebuild | fills a member: whole, what it missed, or as a copy; md: recover | `rebuild.rs` |
+//! | scrub | reads everything and compares; a *repair* corrects what it finds | `scrub.rs` |
+//! | mend | the step of a repair for one block: heals it, or corrects a mismatch | `scrub.rs` |
+//! | salvage | writes new data into rows that lost more than parity replaces | `salvage.rs` |
+//! | grow | moves all data to rows that are one chunk wider; md: reshape | `grow/` |
+//!
 //! Never here: threads and clocks.
 
-mod agree;
 mod assemble;
 mod batch;
 mod chunk;
+mod content;
 mod create;
 mod fetch;
-mod flush;
-mod gather;
+mod flusher;
 mod grow;
 mod heal;
+mod image;
 mod job;
 mod log;
+mod logged;
 mod manage;
-mod part;
+mod members;
 #[cfg(test)]
 mod races;
 mod read;
@@ -36,79 +51,83 @@ mod rebuild;
 mod recover;
 mod replay;
 mod resync;
+mod rows;
 mod salvage;
 mod scrub;
 mod shape;
+#[cfg(test)]
+mod slow_sync;
 mod status;
+mod superblocks;
 #[cfg(test)]
 mod tests;
 mod unwritten;
 mod work;
+mod write;
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe, shape_of};
-pub use create::{Making, create, create_with, erase};
-pub use flush::{BATCH_ROWS, Flusher};
-pub use gather::Gathered;
+pub use create::{CreateOptions, create, create_with, erase};
+pub use flusher::{BATCH_ROWS, Flusher};
 pub use manage::Added;
 pub use status::{ArrayStatus, Errors, SlotState, SlotStatus, WorkKind, WorkStatus};
 pub use work::{Mismatch, Step, WorkReport};
+pub use write::DirtyStats;
 
-use self::heal::{Bad, Wounds};
+use self::heal::{Bad, BadBlockList};
+use self::members::{MemberSlots, Members};
 use self::status::Live;
 use super::cache::Cache;
 use super::geometry::{ArrayGeometry, RowMap, Shape};
-use super::lock;
-use super::member::Member;
+use super::member::ArrayMember;
 use super::plan::{Class, Mark, RowPlan, Transfer};
 use super::set::{MemberSet, ShardSet};
 use crate::format::BLOCK_BYTES;
-use crate::format::log::Piece;
+use crate::format::log::LogPiece;
 use crate::format::superblock::Superblock;
+use crate::ranked::{RankedMutex, RankedRwLock};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// An array that is assembled.
-// Lock order, outermost first. A thread may skip locks, but never takes an earlier one while it
-// holds a later one:
+///
+/// Its status waits for no disk, whatever the flusher does.
+// Lock order, outermost first, as `Rank` has it; debug builds check it at every lock. A thread may
+// skip locks, but never takes one while it holds the same or a later one:
 //
-//     a row that is held or occupied (`hold`, `occupy`, `begin`: waits on the cache's condvar)
-//     superblock
-//     ├── spares   (`tell`)             ──> a member's tables
-//     └── members  (`give_up`: write)   ──> a member's twin ──> a member's tables
-//         └── live (`give_up`, `take_place`)
-//             └── cache (`status`)
-//                 └── shape (`reshape`: write)
-//     wounds   (`heal_later`: taken alone, with nothing but a row held)
+//     Flusher     the flusher of a `Volume`
+//     Row         a row that is held or occupied (`hold`, `occupy`, `begin`)
+//     Publishing  `members.newest`: the order in which superblocks are written
+//     Volume      what the threads of a `Volume` tell each other
+//     Members     `members.state`: slots, spares, superblock
+//     Status      `live`
+//     BadBlocks   `bad_blocks`
+//     Cache       `cache`
+//     Shape       `shape`
 //
-// A row comes first because the flusher gives members up (`agree`) while it occupies one; a reader
-// that holds a row takes `members`, `live`, `wounds` and `cache` one at a time, never `superblock`.
-// `members` and `shape` are read through short guards: take a clone before any transfer, and never
-// take `members` again under its own guard, since a waiting writer would block the second one.
+// A row, for which threads wait at the condvar of `cache`, comes before the superblocks because the
+// flusher marks members failed while it occupies a row. The first three are held across transfers,
+// so a status takes none of them, and a reader takes a row only. No other lock is held while its
+// thread waits for a disk.
 //
-// Nothing breaks this order. Four places hold a lock across a device transfer, so that others wait
-// for the slowest disk: `agree` holds `superblock` while every superblock is written and synced (it
-// keeps generations in order), `tell` holds `spares` over the same for spares, `mark_unwritten`
-// holds `members` while pages of checksums are read, and `give_up` holds `members` until a transfer
-// to the twin has ended. The mutex around the flusher (`pipeline/array`) lies outside all of these.
+// Below these, unranked, are the two locks of a member. That of its replacement is held to read
+// across transfers to the replacement; only the flusher takes it to write, between batches. That of
+// its tables is held across no transfer.
 pub struct Array {
     /// Changed by the flusher alone, together with the cache's copy (see `reshape`).
-    shape: RwLock<Shape>,
+    shape: RankedRwLock<Shape>,
     /// Counts changes of `shape`: a reader starts again when it moved meanwhile.
     reshaped: AtomicU64,
     /// A reshape in place failed midway: those rows are lost until the array is assembled again.
-    is_torn_up: AtomicBool,
-    /// By slot; `None` where the member is absent.
-    members: RwLock<Vec<Option<Arc<Member>>>>,
-    /// The newest superblock, as all members that are present have it.
-    superblock: Mutex<Superblock>,
-    cache: Mutex<Cache>,
-    /// Members that wait for one to fail.
-    spares: Mutex<Vec<Arc<Member>>>,
-    live: Mutex<Live>,
+    relocation_lost: AtomicBool,
+    members: Members,
+    cache: RankedMutex<Cache>,
+    live: RankedMutex<Live>,
     /// Blocks that were found bad and wait for the flusher to rewrite them.
-    wounds: Mutex<Wounds>,
+    bad_blocks: RankedMutex<BadBlockList>,
+    /// Called when a block begins to wait for that.
+    on_bad_block: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Some rows may have parity that does not match their data.
     has_unsure: AtomicBool,
 }
@@ -124,9 +143,9 @@ impl Array {
         self.shape().capacity()
     }
 
-    /// A copy of the newest superblock.
+    /// A copy of the newest superblock that is durable. Waits for no disk.
     pub fn superblock(&self) -> Superblock {
-        lock(&self.superblock).clone()
+        self.members.superblock()
     }
 
     /// Slots whose members are absent or still being filled.
@@ -150,7 +169,7 @@ impl Array {
         self.shape().survives(absent)
     }
 
-    fn absent_where(&self, is_there: impl Fn(usize, &Member) -> bool) -> MemberSet {
+    fn absent_where(&self, is_there: impl Fn(usize, &ArrayMember) -> bool) -> MemberSet {
         let members = self.members();
         let absent = members.iter().enumerate().filter(|(slot, member)| {
             !member.as_ref().is_some_and(|member| is_there(*slot, member))
@@ -168,16 +187,17 @@ impl Array {
         Err(Error::new(kind, "beyond the end of the array").expected(what, end))
     }
 
-    fn member(&self, slot: usize) -> Option<Arc<Member>> {
-        self.members()[slot].clone()
+    fn member(&self, slot: usize) -> Option<Arc<ArrayMember>> {
+        self.members.get(slot)
     }
 
-    fn members(&self) -> std::sync::RwLockReadGuard<'_, Vec<Option<Arc<Member>>>> {
-        self.members.read().unwrap_or_else(PoisonError::into_inner)
+    /// All slots, as they are now.
+    fn members(&self) -> MemberSlots {
+        self.members.slots()
     }
 
     /// The member that has a shard; `None` where it is absent.
-    fn holder(&self, map: &RowMap, shard: usize) -> Option<Arc<Member>> {
+    fn holder(&self, map: &RowMap, shard: usize) -> Option<Arc<ArrayMember>> {
         let place = map.place(shard);
         let end = place.start + u64::from(map.len());
         self.member(place.member).filter(|member| member.is_filled(end))
@@ -191,7 +211,7 @@ impl Array {
 
     /// Installs the checksums of a record's piece: after this, the blocks are expected to match
     /// them.
-    fn believe(&self, piece: &Piece) -> Result<()> {
+    fn install_checksums(&self, piece: &LogPiece) -> Result<()> {
         let map = self.shape().map(piece.row);
         let blocks = piece.column.len() / BLOCK_BYTES as usize;
         for (shard, sums) in
@@ -202,7 +222,7 @@ impl Array {
             if self.holder(&map, shard).is_some()
                 && self.with_sums(slot, &all, |member| member.set_sums(first, sums)).is_err()
             {
-                // A block without its new checksum would pass for the old one: the member is given
+                // A block without its new checksum would pass for the old one: the member is marked
                 // up.
                 self.fail(slot)?;
             }
@@ -213,7 +233,7 @@ impl Array {
     /// Reads a transfer's bytes, marks the blocks that are bad, and queues them for healing.
     fn fetch(&self, it: &Transfer) -> (Vec<u8>, Vec<Mark>) {
         let (bytes, bad) = self.inspect(it);
-        bad.iter().for_each(|bad| self.wound(it, bad));
+        bad.iter().for_each(|bad| self.note_bad_block(it, bad));
         let mark = |bad: Bad| Mark { shard: it.shard, class: Class::Erased, column: bad.column };
         (bytes, bad.into_iter().map(mark).collect())
     }

@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc::channel;
-use std::sync::{Condvar, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::*;
 use crate::format::superblock::Consistency;
 use crate::geometry::{Layout, Level};
+use crate::lock;
 use pinstripe_io::device::{Caps, Device, MemoryDevice, SharedDevice};
 
 const CHUNK: u64 = 16 << 10;
@@ -95,7 +96,7 @@ impl Device for Gate {
 /// An array whose first rows hold a byte that differs from block to block.
 fn made(level: Level, count: usize) -> (Vec<Arc<Gate>>, Flusher, Vec<u8>) {
     let gates: Vec<_> = (0..count).map(Gate::new).collect();
-    let making = Making {
+    let create_options = CreateOptions {
         name: "test".to_owned(),
         level,
         layout: Layout::default_of(level),
@@ -105,7 +106,7 @@ fn made(level: Level, count: usize) -> (Vec<Arc<Gate>>, Flusher, Vec<u8>) {
         now_seconds: 0,
     };
     let devices = gates.iter().map(|gate| Arc::clone(gate) as SharedDevice).collect();
-    let mut flusher = create(&making, devices).unwrap();
+    let mut flusher = create(&create_options, devices).unwrap();
     let model: Vec<u8> = (0..256u32 << 10).map(|at| 1 + (at >> 12) as u8).collect();
     flusher.array().write(0, &model, Duration::ZERO).unwrap();
     flusher.sync().unwrap();

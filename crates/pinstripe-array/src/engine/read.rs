@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use super::{Array, lock};
+use super::Array;
 use crate::compute::old;
-use crate::crew::{Crew, Load};
+use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
 use crate::geometry::{RowMap, Shape, Span};
+use crate::lock;
 use crate::plan::{Class, Mark, Method, Planner, RowPlan};
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -31,11 +32,11 @@ impl Array {
         })
     }
 
-    /// As [`read`](Self::read), with the parts of a long one read by a crew.
+    /// As [`read`](Self::read), with the parts of a long one read by an executor.
     ///
     /// # Errors
     /// As [`read`](Self::read); the first one of them.
-    pub fn read_by(&self, crew: &dyn Crew, offset: u64, buf: &mut [u8]) -> Result<()> {
+    pub fn read_by(&self, executor: &dyn Executor, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len(), Kind::Usage)?;
         let range = offset..offset + buf.len() as u64;
         self.by_shape(&range, |shape| {
@@ -46,7 +47,7 @@ impl Array {
                 parts.push(Mutex::new((span, part, Ok(()))));
                 rest = later;
             }
-            crew.each(Load::Read, parts.len(), &|number| {
+            executor.each(TaskKind::Read, parts.len(), &|number| {
                 let (span, part, done) = &mut *lock(&parts[number]);
                 *done = self.read_span(shape, span, part);
             });
@@ -84,7 +85,7 @@ impl Array {
     /// The same within a span. When in doubt, bytes count as written.
     fn run_of(&self, shape: &Shape, span: &Span) -> (u32, bool) {
         let len = span.column.len() as u32;
-        if !lock(&self.cache).snapshot(span).is_empty() {
+        if !self.cache.lock().snapshot(span).is_empty() {
             return (len, false);
         }
         let map = shape.map(span.row);
@@ -105,13 +106,13 @@ impl Array {
 
     fn read_span(&self, shape: &Shape, span: &Span, buf: &mut [u8]) -> Result<()> {
         // The cache first: a row that leaves it between the two looks is on the members by then.
-        let mut newest = lock(&self.cache).snapshot(span);
+        let mut newest = self.cache.lock().snapshot(span);
         if newest.slice(&span.column).is_none() && !self.read_as_it_lies(shape, span, buf) {
             // A block that is being written looks like a bad one, and a row with some blocks
             // written rebuilds nothing right: only a row that holds still can be trusted, or called
             // damaged.
             let _hold = self.hold(span.row);
-            newest = lock(&self.cache).snapshot(span);
+            newest = self.cache.lock().snapshot(span);
             self.read_row(shape, span, buf)?;
         }
         newest.read(span.column.start, buf);
@@ -142,10 +143,10 @@ impl Array {
         let column = blocks_of(&span.column);
         let offset = start + u64::from(column.start);
         if column == span.column {
-            return member.read_believed(offset, buf).is_ok_and(|bad| bad.is_empty());
+            return member.read_checked(offset, buf).is_ok_and(|bad| bad.is_empty());
         }
         let mut bytes = vec![0; column.len()];
-        let is_good = member.read_believed(offset, &mut bytes).is_ok_and(|bad| bad.is_empty());
+        let is_good = member.read_checked(offset, &mut bytes).is_ok_and(|bad| bad.is_empty());
         let from = (span.column.start - column.start) as usize;
         buf.copy_from_slice(&bytes[from..from + buf.len()]);
         is_good
@@ -165,7 +166,11 @@ impl Array {
     /// Refuses to rebuild from parity that may be stale, unless the array was assembled by force.
     fn check_sure(&self, map: &RowMap, plan: &RowPlan) -> Result<()> {
         let is_rebuilt = plan.pieces.iter().any(|piece| piece.method == Method::Rebuild);
-        if !is_rebuilt || map.mirrors() || !self.is_unsure(map) || lock(&self.live).believes_stale {
+        if !is_rebuilt
+            || map.mirrors()
+            || !self.is_unsure(map)
+            || self.live.lock().trusts_stale_parity
+        {
             return Ok(());
         }
         let what = format!("row {} cannot be rebuilt: its parity may be stale", map.index());

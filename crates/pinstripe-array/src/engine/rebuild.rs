@@ -8,17 +8,17 @@
 //! included, and no chunk below it waits to be filled again. So interrupted work resumes there.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use super::chunk::{Cannot, Chunk, Filled};
-use super::flush::Flusher;
+use super::Array;
+use super::chunk::{Chunk, FillError, Filled};
+use super::logged::LoggedArray;
 use super::status::WorkKind;
-use super::work::{PASSED_MAX, Step, WorkReport};
-use super::{Array, lock};
-use crate::crew::{Load, each_of};
+use super::work::{LongWork, PASSED_MAX, Step, WorkReport};
+use crate::executor::{TaskKind, each_of};
 use crate::format::superblock::{Slot, Superblock, Work};
 use crate::geometry::{ArrayGeometry, RowMap};
-use crate::member::Member;
+use crate::member::ArrayMember;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::MemberId;
 
@@ -92,10 +92,10 @@ impl Fill {
 
     /// The member to fill, if it is still there. If the member that it was to replace has failed,
     /// it is filled from the others instead, from the durable point on.
-    fn member(&mut self, array: &Array) -> Option<Arc<Member>> {
+    fn member(&mut self, array: &Array) -> Option<Arc<ArrayMember>> {
         let member = array.member(self.slot)?;
         if member.id() != self.id {
-            return member.twin().member().filter(|it| it.id() == self.id);
+            return member.replacement().member().filter(|it| it.id() == self.id);
         }
         if self.kind == WorkKind::Replace {
             self.kind = WorkKind::Rebuild;
@@ -129,167 +129,161 @@ fn kind_of(only_behind: bool) -> WorkKind {
     if only_behind { WorkKind::Recover } else { WorkKind::Rebuild }
 }
 
-impl Flusher {
+impl LongWork {
     /// Puts a member into an empty slot, to be filled.
-    pub(super) fn begin_fill(
+    pub fn begin_fill(
         &mut self,
+        logged: &mut LoggedArray,
         slot: usize,
-        member: Arc<Member>,
+        member: Arc<ArrayMember>,
         only_behind: bool,
     ) -> Result<()> {
         // The new member has no log, so no record may be needed from it.
-        self.checkpoint()?;
+        logged.checkpoint()?;
         let fill = Fill::new(kind_of(only_behind), slot, member.id(), 0);
         member.set_filled(Some(0));
-        {
-            let mut live = lock(&self.array.live);
-            live.paths[slot] = Some(member.path().to_owned());
-            live.errors[slot] = Default::default();
-        }
         let (id, work) = (member.id(), fill.work());
-        self.array.members.write().unwrap_or_else(PoisonError::into_inner)[slot] = Some(member);
-        self.array.agree(|superblock| {
+        logged.array.put_member(slot, member);
+        logged.array.update_superblocks(|superblock| {
             superblock.slots[slot] = Slot::Rebuilding(id);
             superblock.work = work;
         })?;
-        self.array.note_changes(&self.array.superblock());
-        self.long.fill = Some(fill);
-        self.tell_work();
+        logged.array.note_changes(&logged.array.superblock());
+        self.fill = Some(fill);
+        self.publish(&logged.array);
         Ok(())
     }
 
     /// Begins to copy a member to another one, which receives every write to it and then replaces
     /// it.
-    pub(super) fn begin_replace(
+    pub fn begin_replace(
         &mut self,
-        member: &Member,
+        logged: &mut LoggedArray,
+        member: &ArrayMember,
         slot: usize,
-        twin: Arc<Member>,
+        replacement: Arc<ArrayMember>,
     ) -> Result<()> {
-        self.checkpoint()?;
-        let fill = Fill::new(WorkKind::Replace, slot, twin.id(), 0);
-        twin.set_filled(Some(0));
-        member.twin().set(Some(twin));
+        logged.checkpoint()?;
+        let fill = Fill::new(WorkKind::Replace, slot, replacement.id(), 0);
+        replacement.set_filled(Some(0));
+        member.replacement().set(Some(replacement));
         let work = fill.work();
-        self.array.agree(|superblock| superblock.work = work)?;
-        self.array.note_changes(&self.array.superblock());
-        self.long.fill = Some(fill);
-        self.tell_work();
+        logged.array.update_superblocks(|superblock| superblock.work = work)?;
+        logged.array.note_changes(&logged.array.superblock());
+        self.fill = Some(fill);
+        self.publish(&logged.array);
         Ok(())
     }
+}
 
-    /// Fills a slice of a member.
-    pub(super) fn fill_some(&mut self, mut fill: Fill, most_bytes: u64) -> Result<Step> {
-        let array = Arc::clone(&self.array);
+impl Fill {
+    /// Fills a slice of the member. Returns the rest of the work, if there is more.
+    pub fn step(
+        mut self,
+        logged: &mut LoggedArray,
+        most_bytes: u64,
+    ) -> Result<(Step, Option<Self>)> {
+        let array = Arc::clone(&logged.array);
         let end = array.geometry().member_bytes();
-        let Some(member) = fill.member(&array) else {
-            return Ok(Step::Done(fill.report));
+        let Some(member) = self.member(&array) else {
+            return Ok((Step::Done(self.report), None));
         };
         let (mut bytes, mut passed) = (0, 0);
         while bytes < most_bytes && passed < PASSED_MAX {
-            let group = fill.take_group(&array.geometry(), most_bytes - bytes);
+            let group = self.take_group(&array.geometry(), most_bytes - bytes);
             if group.is_empty() {
                 break;
             }
-            let filled = self.fill_group(&member, &fill, &group);
+            let filled = fill_group(logged, &member, &self, &group);
             for (chunk, filled) in group.iter().zip(filled) {
                 let Ok(filled) = filled else {
-                    array.stop_filling(&fill)?;
-                    return Ok(Step::Done(fill.report));
+                    array.stop_filling(&self)?;
+                    return Ok((Step::Done(self.report), None));
                 };
                 passed += u64::from(filled.bytes == 0);
                 bytes += filled.bytes;
-                fill.report.lost_blocks += filled.lost_blocks;
+                self.report.lost_blocks += filled.lost_blocks;
                 if !chunk.is_again {
                     let next = chunk.start + u64::from(array.geometry().chunk_bytes());
-                    fill.done_bytes = next.min(end);
+                    self.done_bytes = next.min(end);
                 }
             }
-            if fill.kind == WorkKind::Replace {
-                member.set_filled(Some(fill.done_bytes));
+            if self.kind == WorkKind::Replace {
+                member.set_filled(Some(self.done_bytes));
             }
         }
-        fill.report.bytes += bytes;
-        let is_due = fill.done_bytes - fill.durable_bytes >= DURABLE_BYTES;
-        if fill.again.is_empty() && (is_due || fill.done_bytes >= end) {
-            return self.settle(fill, bytes);
+        self.report.bytes += bytes;
+        let is_due = self.done_bytes - self.durable_bytes >= DURABLE_BYTES;
+        if self.again.is_empty() && (is_due || self.done_bytes >= end) {
+            return self.settle(logged, bytes);
         }
-        self.long.fill = Some(fill);
-        Ok(Step::Moved { bytes })
-    }
-
-    /// Fills chunks, side by side where that pays.
-    fn fill_group(
-        &self,
-        member: &Member,
-        fill: &Fill,
-        group: &[Chunk],
-    ) -> Vec<Result<Filled, Cannot>> {
-        let fill_chunk = |number: usize| self.array.fill_chunk(member, fill, &group[number]);
-        each_of(&*self.crew, Load::Fill, group.len(), fill_chunk)
+        Ok((Step::Moved { bytes }, Some(self)))
     }
 
     /// Makes the filled part durable, and lets the member be used up to there.
-    fn settle(&mut self, mut fill: Fill, bytes: u64) -> Result<Step> {
-        let array = Arc::clone(&self.array);
-        let kind = fill.kind;
-        let work = fill.work();
-        let is_finished = fill.done_bytes >= array.geometry().member_bytes();
+    fn settle(mut self, logged: &mut LoggedArray, bytes: u64) -> Result<(Step, Option<Self>)> {
+        let array = Arc::clone(&logged.array);
+        let kind = self.kind;
+        let work = self.work();
+        let is_finished = self.done_bytes >= array.geometry().member_bytes();
         // The checkpoint makes data and tables durable before the superblock below says so.
-        self.checkpoint()?;
-        let Some(member) = fill.member(&array) else {
-            return Ok(Step::Done(fill.report));
+        logged.checkpoint()?;
+        let Some(member) = self.member(&array) else {
+            return Ok((Step::Done(self.report), None));
         };
-        if fill.kind != kind {
+        if self.kind != kind {
             // The member to be replaced failed in the checkpoint: its replacement is filled as a
             // rebuild.
-            self.long.fill = Some(fill);
-            return Ok(Step::Moved { bytes });
+            return Ok((Step::Moved { bytes }, Some(self)));
         }
         if !is_finished {
-            array.agree(|superblock| superblock.work = work)?;
+            array.update_superblocks(|superblock| superblock.work = work)?;
             if kind != WorkKind::Replace {
-                member.set_filled(Some(fill.done_bytes));
+                member.set_filled(Some(self.done_bytes));
             }
-            fill.durable_bytes = fill.done_bytes;
-            self.long.fill = Some(fill);
-            return Ok(Step::Moved { bytes });
+            self.durable_bytes = self.done_bytes;
+            return Ok((Step::Moved { bytes }, Some(self)));
         }
-        array.take_place(fill.slot, member)?;
-        Ok(Step::Done(WorkReport { is_finished, ..fill.report }))
+        array.take_place(self.slot, member)?;
+        Ok((Step::Done(WorkReport { is_finished, ..self.report }), None))
     }
+}
+
+/// Fills chunks, side by side where that pays.
+fn fill_group(
+    logged: &LoggedArray,
+    member: &ArrayMember,
+    fill: &Fill,
+    group: &[Chunk],
+) -> Vec<Result<Filled, FillError>> {
+    let fill_chunk = |number: usize| logged.array.fill_chunk(member, fill, &group[number]);
+    each_of(&*logged.executor, TaskKind::Fill, group.len(), fill_chunk)
 }
 
 impl Array {
     /// Puts a completely filled member into a slot, in place of the one that it replaces.
-    fn take_place(&self, slot: usize, member: Arc<Member>) -> Result<()> {
+    fn take_place(&self, slot: usize, member: Arc<ArrayMember>) -> Result<()> {
         let id = member.id();
-        {
-            let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
-            if members[slot].as_ref().is_some_and(|it| it.id() != id) {
-                let mut live = lock(&self.live);
-                live.paths[slot] = Some(member.path().to_owned());
-                live.errors[slot] = Default::default();
-                // Before it can be seen in the slot, or readers would take it for absent.
-                member.set_filled(None);
-                members[slot] = Some(Arc::clone(&member));
-            }
+        if self.member(slot).is_some_and(|it| it.id() != id) {
+            // Before it can be seen in the slot, or readers would take it for absent.
+            member.set_filled(None);
+            self.put_member(slot, Arc::clone(&member));
         }
-        self.agree(|superblock| {
+        self.update_superblocks(|superblock| {
             superblock.work = Work::None;
             superblock.slots[slot] = Slot::Present(id);
         })?;
         member.set_filled(None);
         // Blocks that could not be healed without this member may be healed now.
-        lock(&self.wounds).given_up.clear();
+        self.bad_blocks.lock().retry_unhealable();
         self.note_changes(&self.superblock());
         Ok(())
     }
 
-    /// Gives up the member that is being filled.
+    /// Marks the member failed that is being filled.
     fn stop_filling(&self, fill: &Fill) -> Result<()> {
         match self.member(fill.slot).filter(|member| member.id() != fill.id) {
-            Some(member) => self.drop_twin(&member),
+            Some(member) => self.drop_replacement(&member),
             None => self.fail(fill.slot),
         }
     }

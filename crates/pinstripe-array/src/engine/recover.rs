@@ -7,7 +7,7 @@ use super::Array;
 use crate::compute::old;
 use crate::format::BLOCK_BYTES;
 use crate::geometry::RowMap;
-use crate::member::Member;
+use crate::member::ArrayMember;
 use crate::plan::{Class, Mark, Planner, RowPlan};
 use pinstripe_base::error::Result;
 
@@ -16,7 +16,7 @@ impl Array {
     pub(super) fn any_holder(
         &self,
         map: &RowMap,
-        says: impl Fn(&Member, &Range<u64>) -> bool,
+        says: impl Fn(&ArrayMember, &Range<u64>) -> bool,
     ) -> bool {
         (0..map.shards()).any(|shard| {
             let start = map.place(shard).start;

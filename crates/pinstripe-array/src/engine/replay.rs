@@ -6,7 +6,7 @@
 //! durable. Everything older is in place, so older records only bring checksums.
 //!
 //! Parity of a block's column is computed again from the data as it stands. Where an unchanged data
-//! shard is absent, the logged part of parity stands for it: that of the newest record that was
+//! shard is absent, the logged part of parity stands in for it: that of the newest record that was
 //! begun. A shard that was being written and is absent now is worth what parity gives, if parity
 //! and the other shards are all of one state; if not, it is lost rather than made up.
 
@@ -15,13 +15,14 @@ use std::sync::Arc;
 
 use pinstripe_kernel::parity::update;
 
-use super::flush::Flusher;
-use super::log::read_payload;
+use super::Array;
+use super::log::Payloads;
+use super::logged::LoggedArray;
 use crate::format::BLOCK_BYTES;
 use crate::format::log::Head;
 use crate::format::sums::Sum;
 use crate::geometry::RowMap;
-use crate::member::Member;
+use crate::member::ArrayMember;
 use crate::set::ShardSet;
 use pinstripe_base::error::Result;
 
@@ -55,46 +56,51 @@ impl Write {
 /// Writes by row and block of the column.
 type Writes = BTreeMap<(u64, u64), Write>;
 
-impl Flusher {
-    /// Brings the tables up to date with the log, and makes the rows of its last two records
-    /// consistent.
-    ///
-    /// Returns how many records there were.
-    ///
-    /// # Errors
-    /// Those of the members.
-    pub(super) fn replay(&mut self) -> Result<usize> {
-        let members = self.array.members().clone();
-        let mut last: [Option<Head>; 2] = [None, None];
-        let mut records = 0;
-        while let Some(head) = self.log.read_next(&members) {
-            records += 1;
-            // The last two records wait for `finish`: only of older ones is it certain that they
-            // are in place, so that their checksums can be installed without looking.
-            let [older, newest] = last;
-            if let Some(done) = older {
-                done.pieces.iter().try_for_each(|piece| self.array.believe(piece))?;
-            }
-            last = [newest, Some(head)];
+/// Brings the tables up to date with the log, and makes the rows of its last two records
+/// consistent. Returns how many records there were.
+///
+/// # Errors
+/// Those of the members.
+pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
+    let LoggedArray { array, log, .. } = &mut *logged;
+    let members = array.members();
+    let replay = Replay { array };
+    let mut last: [Option<Head>; 2] = [None, None];
+    let mut records = 0;
+    while let Some(head) = log.read_next(&members) {
+        records += 1;
+        // The last two records wait for `finish`: only of older ones is it certain that they
+        // are in place, so that their checksums can be installed without looking.
+        let [older, newest] = last;
+        if let Some(done) = older {
+            done.pieces.iter().try_for_each(|piece| array.install_checksums(piece))?;
         }
-        // A record that is not whole on all members was never durable, so its writes were not
-        // begun.
-        if last[1].as_ref().is_some_and(|head| !self.log.is_whole(head, &members)) {
-            last[1] = None;
-        }
-        let [before, newest] = last.map(|head| head.map(|head| self.writes(&head, &members)));
-        let (before, newest) = (before.unwrap_or_default(), newest.unwrap_or_default());
-        let all: std::collections::BTreeSet<_> = before.keys().chain(newest.keys()).collect();
-        for key in all {
-            self.finish(*key, before.get(key), newest.get(key))?;
-            self.copy_to_twins(*key);
-        }
-        self.checkpoint()?;
-        Ok(records)
+        last = [newest, Some(head)];
     }
+    // A record that is not whole on all members was never durable, so its writes were not
+    // begun.
+    if last[1].as_ref().is_some_and(|head| !log.is_whole(head, &members)) {
+        last[1] = None;
+    }
+    let [before, newest] = last.map(|head| head.map(|head| replay.writes(&head, &members)));
+    let (before, newest) = (before.unwrap_or_default(), newest.unwrap_or_default());
+    let all: std::collections::BTreeSet<_> = before.keys().chain(newest.keys()).collect();
+    for key in all {
+        replay.finish(*key, before.get(key), newest.get(key))?;
+        replay.copy_to_replacements(*key);
+    }
+    logged.checkpoint()?;
+    Ok(records)
+}
 
+/// The columns of an array after its last two records.
+struct Replay<'a> {
+    array: &'a Array,
+}
+
+impl Replay<'_> {
     /// The statements of a record, by column of blocks.
-    fn writes(&self, head: &Head, members: &[Option<Arc<Member>>]) -> Writes {
+    fn writes(&self, head: &Head, members: &[Option<Arc<ArrayMember>>]) -> Writes {
         let mut payloads = Payloads::read(head, members);
         let mut writes = Writes::new();
         for piece in &head.pieces {
@@ -142,17 +148,18 @@ impl Flusher {
         newest: Option<&Write>,
     ) -> Result<()> {
         let map = self.array.shape().map(row);
-        let mut stands: Vec<Option<Vec<u8>>> =
-            (0..map.shards()).map(|shard| self.stands(&map, shard, column)).collect();
-        // First, since it may turn torn blocks into zeros, and all below is computed from `stands`.
-        self.clear_torn(&map, column, before, newest, &mut stands)?;
+        let mut on_disk: Vec<Option<Vec<u8>>> =
+            (0..map.shards()).map(|shard| self.on_disk(&map, shard, column)).collect();
+        // First, since it may turn torn blocks into zeros, and all below is computed from
+        // `on_disk`.
+        self.clear_torn(&map, column, before, newest, &mut on_disk)?;
         let is_begun = |newest: &Write| {
             // The newest batch began only when the one before it was durable: a block that only the
             // earlier record wrote and that is not in place proves that the newest was not begun.
             before.is_none_or(|before| {
                 before.written.iter().all(|(shard, sum)| {
                     let is_rewritten = newest.sum(*shard).is_some();
-                    is_rewritten || stands[*shard].as_ref().is_none_or(|it| sum.suits(it))
+                    is_rewritten || on_disk[*shard].as_ref().is_none_or(|it| sum.suits(it))
                 })
             })
         };
@@ -167,26 +174,26 @@ impl Flusher {
             .collect();
         // No parity to compute: whichever state the first copy is in, the others follow it.
         if map.mirrors() {
-            return self.same_copies(&map, column, written, &stands);
+            return self.same_copies(&map, column, written, &on_disk);
         }
         // With a changed shard gone since, its new content is unknown, and so is the parity over
         // it.
-        let is_away = |shard: usize| stands[shard].is_none();
+        let is_away = |shard: usize| on_disk[shard].is_none();
         if changed.iter().any(|shard| is_away(shard) && write.sum(shard).is_some()) {
-            return self.leave(&map, column, &[newest, before], written, &stands);
+            return self.leave(&map, column, &[newest, before], written, &on_disk);
         }
         // A mix of old and new sectors is as good as either, since no sync has confirmed the write:
         // the checksum follows the bytes. Data come before parity, because `parity` trusts a shard
         // that this record did not change only if it matches the table, and the record before may
         // have changed it.
         for shard in written.and(map.data_shards()).iter() {
-            if let Some(bytes) = &stands[shard] {
+            if let Some(bytes) = &on_disk[shard] {
                 self.set(&map, shard, column, Sum::of(bytes))?;
             }
         }
         for shard in written.and(map.parity_shards()).iter() {
             let n = shard - map.data();
-            let parity = self.parity(&map, column, n, write, changed, &stands);
+            let parity = self.parity(&map, column, n, write, changed, &on_disk);
             let place = map.place(shard);
             let Some(member) = self.array.holder(&map, shard) else { continue };
             // Without a base for it, parity must not be used to rebuild anything.
@@ -194,7 +201,7 @@ impl Flusher {
                 self.set(&map, shard, column, Sum::LOST)?;
                 continue;
             };
-            if stands[shard].as_ref() != Some(&parity) {
+            if on_disk[shard].as_ref() != Some(&parity) {
                 member.write(place.start + column * BLOCK_BYTES, &parity)?;
             }
             self.set(&map, shard, column, Sum::of(&parity))?;
@@ -212,12 +219,12 @@ impl Flusher {
         column: u64,
         before: Option<&Write>,
         newest: Option<&Write>,
-        stands: &mut [Option<Vec<u8>>],
+        on_disk: &mut [Option<Vec<u8>>],
     ) -> Result<()> {
-        for (shard, stands) in stands.iter_mut().enumerate() {
-            let told = [before, newest].map(|write| write.and_then(|write| write.sum(shard)));
-            let ([None, Some(sum)] | [Some(sum), None]) = told else { continue };
-            let Some(bytes) = stands else { continue };
+        for (shard, on_disk) in on_disk.iter_mut().enumerate() {
+            let recorded = [before, newest].map(|write| write.and_then(|write| write.sum(shard)));
+            let ([None, Some(sum)] | [Some(sum), None]) = recorded else { continue };
+            let Some(bytes) = on_disk else { continue };
             let is_fresh = self.sum(map, shard, column).is_some_and(|it| !it.is_written());
             if is_fresh && !sum.suits(bytes) {
                 bytes.fill(0);
@@ -238,11 +245,11 @@ impl Flusher {
         n: usize,
         write: &Write,
         changed: ShardSet,
-        stands: &[Option<Vec<u8>>],
+        on_disk: &[Option<Vec<u8>>],
     ) -> Option<Vec<u8>> {
         let stayed = map.data_shards().minus(changed);
         let sound = |shard: usize| -> Option<Vec<u8>> {
-            let bytes = stands[shard].as_ref()?;
+            let bytes = on_disk[shard].as_ref()?;
             let sum = self.sum(map, shard, column)?;
             match sum.is_written() {
                 true => sum.suits(bytes).then(|| bytes.clone()),
@@ -263,7 +270,7 @@ impl Flusher {
         let mut parity = from_data().or_else(logged)?;
         for shard in changed.iter() {
             let logged = write.away.iter().find(|(away, _)| *away == shard);
-            let bytes = match &stands[shard] {
+            let bytes = match &on_disk[shard] {
                 Some(bytes) => bytes,
                 None => logged?.1.as_ref()?,
             };
@@ -272,7 +279,7 @@ impl Flusher {
         Some(parity)
     }
 
-    /// Leaves a column as it stands, because a shard that was being written is absent. Nothing is
+    /// Leaves a column as it on_disk, because a shard that was being written is absent. Nothing is
     /// lost if all that is present is of one state: after the newest record, after the one before,
     /// or before both.
     fn leave(
@@ -281,16 +288,16 @@ impl Flusher {
         column: u64,
         records: &[Option<&Write>],
         written: ShardSet,
-        stands: &[Option<Vec<u8>>],
+        on_disk: &[Option<Vec<u8>>],
     ) -> Result<()> {
-        let there = |shard: &usize| stands[*shard].is_some();
+        let there = |shard: &usize| on_disk[*shard].is_some();
         let is_as_after = |records: &[Option<&Write>]| {
             written.iter().filter(there).all(|shard| {
                 // Newest first; a shard that none of these records wrote is expected as the table
                 // has it.
-                let told = records.iter().flatten().find_map(|record| record.sum(shard));
-                let bytes = stands[shard].as_ref().expect("it is there");
-                told.or_else(|| self.sum(map, shard, column)).is_some_and(|sum| {
+                let recorded = records.iter().flatten().find_map(|record| record.sum(shard));
+                let bytes = on_disk[shard].as_ref().expect("it is there");
+                recorded.or_else(|| self.sum(map, shard, column)).is_some_and(|sum| {
                     match sum.is_written() {
                         true => sum.suits(bytes),
                         false => bytes.iter().all(|byte| *byte == 0),
@@ -302,7 +309,7 @@ impl Flusher {
         for shard in written.iter().filter(there) {
             // Each step leaves out one more record: `[newest, before]`, `[before]`, `[]`. One state
             // has to fit every shard, or parity is of another state than the data.
-            let sum = Sum::of(stands[shard].as_ref().expect("it is there"));
+            let sum = Sum::of(on_disk[shard].as_ref().expect("it is there"));
             let is_sound = is_consistent || !map.parity_shards().has(shard);
             // Mixed parity would make up the absent shard. Data stay readable: they are what was
             // written.
@@ -311,14 +318,16 @@ impl Flusher {
         Ok(())
     }
 
-    /// Copies a column to the replacements of its members, as it stands on these.
-    fn copy_to_twins(&self, (row, column): (u64, u64)) {
+    /// Copies a column to the replacements of its members, as it is on these.
+    fn copy_to_replacements(&self, (row, column): (u64, u64)) {
         let map = self.array.shape().map(row);
         for shard in 0..map.shards() {
             let offset = map.place(shard).start + column * BLOCK_BYTES;
             let Some(member) = self.array.holder(&map, shard) else { continue };
-            member.twin().with(|twin| match self.stands(&map, shard, column) {
-                Some(bytes) if twin.is_filled(offset + BLOCK_BYTES) => twin.write(offset, &bytes),
+            member.replacement().with(|replacement| match self.on_disk(&map, shard, column) {
+                Some(bytes) if replacement.is_filled(offset + BLOCK_BYTES) => {
+                    replacement.write(offset, &bytes)
+                }
                 _ => Ok(()),
             });
         }
@@ -330,15 +339,15 @@ impl Flusher {
         map: &RowMap,
         column: u64,
         written: ShardSet,
-        stands: &[Option<Vec<u8>>],
+        on_disk: &[Option<Vec<u8>>],
     ) -> Result<()> {
-        let Some(first) = written.iter().find_map(|shard| stands[shard].as_ref()) else {
+        let Some(first) = written.iter().find_map(|shard| on_disk[shard].as_ref()) else {
             return Ok(());
         };
         for shard in written.iter() {
             let place = map.place(shard);
             let Some(member) = self.array.holder(map, shard) else { continue };
-            if stands[shard].as_ref() != Some(first) {
+            if on_disk[shard].as_ref() != Some(first) {
                 member.write(place.start + column * BLOCK_BYTES, first)?;
             }
             self.set(map, shard, column, Sum::of(first))?;
@@ -348,7 +357,7 @@ impl Flusher {
 
     /// A member's bytes of a block, whatever its checksum says; `None` if it is absent or
     /// unreadable.
-    fn stands(&self, map: &RowMap, shard: usize, column: u64) -> Option<Vec<u8>> {
+    fn on_disk(&self, map: &RowMap, shard: usize, column: u64) -> Option<Vec<u8>> {
         let place = map.place(shard);
         let mut bytes = vec![0; BLOCK];
         let member = self.array.holder(map, shard)?;
@@ -365,30 +374,10 @@ impl Flusher {
 
     fn set(&self, map: &RowMap, shard: usize, column: u64, sum: Sum) -> Result<()> {
         let block = map.place(shard).start / BLOCK_BYTES + column;
-        let set = |member: &Member| member.set_sums(block, &[sum]);
+        let set = |member: &ArrayMember| member.set_sums(block, &[sum]);
         match self.array.holder(map, shard) {
             Some(_) => self.array.with_sums(map.member(shard), &(block..block + 1), set),
             None => Ok(()),
         }
-    }
-}
-
-/// What each member kept of a record, handed out piece by piece.
-struct Payloads {
-    bytes: Vec<Option<Vec<u8>>>,
-    used: Vec<usize>,
-}
-
-impl Payloads {
-    fn read(head: &Head, members: &[Option<Arc<Member>>]) -> Self {
-        let payload = |slot: usize| read_payload(head, slot, members.get(slot)?.as_ref()?);
-        let bytes: Vec<_> = (0..head.kept.len()).map(payload).collect();
-        Payloads { used: vec![0; bytes.len()], bytes }
-    }
-
-    fn take(&mut self, slot: usize, bytes: usize) -> Option<Vec<u8>> {
-        let range = self.used[slot]..self.used[slot] + bytes;
-        self.used[slot] = range.end;
-        self.bytes[slot].as_ref()?.get(range).map(<[u8]>::to_vec)
     }
 }

@@ -1,4 +1,4 @@
-//! Making parity match the data where a power cut interrupted writes that no log recorded.
+//! CreateOptions parity match the data where a power cut interrupted writes that no log recorded.
 //!
 //! Invariant: until that is done for a row, nothing is written to it, and nothing is rebuilt from
 //! its parity.
@@ -8,12 +8,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::flush::Flusher;
-use super::scrub::Liar;
+use super::Array;
+use super::image::Blame;
+use super::logged::LoggedArray;
 use super::status::WorkKind;
 use super::work::{PASSED_MAX, Step, WorkReport};
-use super::{Array, lock};
-use crate::format::log::Piece;
+use crate::format::log::LogPiece;
 use crate::format::superblock::Consistency;
 use crate::geometry::RowMap;
 use crate::set::ShardSet;
@@ -34,21 +34,22 @@ pub(super) struct Resync {
 impl Array {
     /// Finds the regions that a power cut may have left inconsistent. Returns whether there are
     /// any.
-    pub(super) fn doubt(&self, was_clean: bool) -> bool {
+    pub(super) fn mark_unsure(&self, was_clean: bool) -> bool {
         let all = match self.consistency() {
             Consistency::Log => return false,
             Consistency::Bitmap => false,
             Consistency::None if was_clean => return false,
             Consistency::None => true,
         };
-        let unsure = self.members().iter().flatten().filter(|member| member.doubt(all)).count();
+        let unsure =
+            self.members().iter().flatten().filter(|member| member.mark_unsure(all)).count();
         self.has_unsure.store(unsure > 0, Ordering::Release);
         unsure > 0
     }
 
     /// The means that keeps parity true across a power cut.
     pub(super) fn consistency(&self) -> Consistency {
-        lock(&self.superblock).consistency
+        self.members.with_superblock(|superblock| superblock.consistency)
     }
 
     /// Whether the parity of a row may not match its data.
@@ -66,7 +67,7 @@ impl Array {
             // A bad data block leaves nothing to compute parity from, and bad parity is healed
             // instead.
             if row.bad[block].is_empty() && row.compare(block).is_some() {
-                self.put_right(&row, block, &Liar::Unknown)?;
+                self.correct_block(&row, block, &Blame::Unknown)?;
                 is_changed = true;
             }
         }
@@ -74,27 +75,29 @@ impl Array {
     }
 }
 
-impl Flusher {
-    /// Begins to make parity true.
-    pub(super) fn begin_resync(&mut self) {
+impl Resync {
+    pub fn new() -> Self {
         let report = WorkReport::new(WorkKind::Resync, None);
-        self.long.resync = Some(Resync { done_rows: 0, done_early: BTreeSet::new(), report });
-        self.tell_work();
+        Resync { done_rows: 0, done_early: BTreeSet::new(), report }
     }
 
-    /// Makes the parity of a slice of rows true.
-    pub(super) fn resync_some(&mut self, mut resync: Resync, most_bytes: u64) -> Result<Step> {
-        let array = Arc::clone(&self.array);
+    /// Makes the parity of a slice of rows true. Returns the rest of the work, if there is more.
+    pub fn step(
+        mut self,
+        logged: &mut LoggedArray,
+        most_bytes: u64,
+    ) -> Result<(Step, Option<Self>)> {
+        let array = Arc::clone(&logged.array);
         let (mut bytes, mut passed) = (0, 0);
         let shape = array.shape();
-        let mut rows = shape.rows_from(resync.done_rows).peekable();
+        let mut rows = shape.rows_from(self.done_rows).peekable();
         while bytes < most_bytes
             && passed < PASSED_MAX
             && let Some(row) = rows.next()
         {
             let map = shape.map(row);
             // The marks go only at the end, so a row that was done early still counts as unsure.
-            match array.is_unsure(&map) && !resync.done_early.remove(&row) {
+            match array.is_unsure(&map) && !self.done_early.remove(&row) {
                 true => {
                     let _only = array.occupy(row);
                     array.resync_row(map)?;
@@ -102,36 +105,35 @@ impl Flusher {
                 }
                 false => passed += 1,
             }
-            resync.done_rows = row + 1;
+            self.done_rows = row + 1;
         }
-        resync.report.bytes += bytes;
+        self.report.bytes += bytes;
         if rows.peek().is_some() {
-            self.long.resync = Some(resync);
-            return Ok(Step::Moved { bytes });
+            return Ok((Step::Moved { bytes }, Some(self)));
         }
-        array.members().iter().flatten().for_each(|member| member.be_sure());
+        array.members().iter().flatten().for_each(|member| member.clear_unsure());
         array.has_unsure.store(false, Ordering::Release);
-        self.checkpoint()?;
-        Ok(Step::Done(WorkReport { is_finished: true, ..resync.report }))
+        logged.checkpoint()?;
+        Ok((Step::Done(WorkReport { is_finished: true, ..self.report }), None))
     }
 
     /// Makes the parity of a row true that is about to be written.
-    pub(super) fn resync_first(&mut self, row: u64) -> Result<()> {
-        let array = Arc::clone(&self.array);
-        let Some(resync) = &mut self.long.resync else { return Ok(()) };
+    pub fn resync_early(&mut self, array: &Array, row: u64) -> Result<()> {
         let map = array.shape().map(row);
-        if row >= resync.done_rows && array.is_unsure(&map) && resync.done_early.insert(row) {
+        if row >= self.done_rows && array.is_unsure(&map) && self.done_early.insert(row) {
             array.resync_row(map)?;
         }
         Ok(())
     }
+}
 
+impl LoggedArray {
     /// Marks the regions of a batch durably before it is written in place, under the bitmap policy.
-    pub(super) fn announce(&mut self, pieces: &[Piece]) -> Result<()> {
+    pub(super) fn mark_regions_dirty(&mut self, pieces: &[LogPiece]) -> Result<()> {
         if self.array.consistency() != Consistency::Bitmap {
             return Ok(());
         }
-        let members = self.array.members().clone();
+        let members = self.array.members();
         if members.iter().flatten().any(|member| member.dirty_regions() > DIRTY_MAX) {
             self.checkpoint()?;
         }
@@ -150,6 +152,6 @@ impl Flusher {
                 self.array.fail(slot)?;
             }
         }
-        self.array.drop_failed_twin()
+        self.array.drop_failed_replacement()
     }
 }

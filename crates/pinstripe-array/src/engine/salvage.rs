@@ -12,7 +12,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Array;
-use super::flush::Flusher;
+use super::logged::LoggedArray;
+use super::rows::RowWriter;
+use super::work::LongWork;
 use crate::cache::Dirty;
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
@@ -23,69 +25,52 @@ use pinstripe_base::error::{Error, Kind, Result};
 const BLOCK: u32 = BLOCK_BYTES as u32;
 
 /// A window of a row that could not be planned.
-pub(super) struct Hopeless {
+pub(super) struct UnplannableWindow {
     pub row: u64,
     pub dirty: Arc<Dirty>,
     pub window: Range<u32>,
 }
 
-impl Flusher {
+/// Windows that wait to be salvaged, and what could not be.
+#[derive(Default)]
+pub(super) struct Salvage {
+    windows: Vec<UnplannableWindow>,
+    /// Blocks whose new content could not be stored; the next sync reports them and resets this.
+    unstored: u64,
+}
+
+impl Salvage {
+    /// Forgets the windows. One that waited until its row is written again would put old bytes over
+    /// new ones.
+    pub fn clear(&mut self) {
+        self.windows.clear();
+    }
+
     /// Keeps a window for later if it fails only because of what its own row has lost.
     ///
     /// # Errors
     /// The one given, when the array itself has lost too much, or when it is of another kind.
-    pub(super) fn put_aside(&mut self, error: Error, hopeless: Hopeless) -> Result<()> {
-        let array = &self.array;
+    pub fn put_aside(
+        &mut self,
+        array: &Array,
+        error: Error,
+        window: UnplannableWindow,
+    ) -> Result<()> {
         if error.kind() != Kind::TooManyLosses || !array.survives(array.absent()) {
             return Err(error);
         }
-        self.hopeless.push(hopeless);
-        Ok(())
-    }
-
-    /// Writes the windows that were put aside.
-    pub(super) fn salvage(&mut self) -> Result<()> {
-        // A window that is still too large is cut into blocks, and those that cannot be planned
-        // come back to this list: the loop ends because a single block is written alone.
-        while let Some(Hopeless { row, dirty, window }) = self.hopeless.pop() {
-            if window.len() as u32 <= BLOCK {
-                // Before, so that no record over this block can be replayed; after, because no
-                // record brings the checksum back.
-                self.checkpoint()?;
-                self.write_alone(row, &dirty, &window)?;
-                self.checkpoint()?;
-                continue;
-            }
-            // A granule would widen one block into the next, which may be lost.
-            let rules = self.rules;
-            self.rules = Rules { granule: None, ..rules };
-            let done = self.put_blocks(row, &dirty, window);
-            self.rules = rules;
-            done?;
-        }
-        Ok(())
-    }
-
-    fn put_blocks(&mut self, row: u64, dirty: &Arc<Dirty>, window: Range<u32>) -> Result<()> {
-        for start in window.step_by(BLOCK as usize) {
-            let window = start..start + BLOCK;
-            match self.job(row, dirty, window.clone()) {
-                Ok(Some(job)) => self.batch.push(job, self.array.geometry().members()),
-                Ok(None) => {}
-                Err(error) => {
-                    let hopeless = Hopeless { row, dirty: Arc::clone(dirty), window };
-                    self.put_aside(error, hopeless)?;
-                }
-            }
-            // One block always fits into a record, so `has_room` need not be asked.
-            self.carry_out()?;
-        }
+        self.windows.push(window);
         Ok(())
     }
 
     /// Writes the new content of one block of each data chunk.
-    fn write_alone(&mut self, row: u64, dirty: &Dirty, column: &Range<u32>) -> Result<()> {
-        let array = Arc::clone(&self.array);
+    fn write_alone(
+        &mut self,
+        array: &Array,
+        row: u64,
+        dirty: &Dirty,
+        column: &Range<u32>,
+    ) -> Result<()> {
         let map = array.shape().map(row);
         let mut news = Vec::new();
         for data in 0..map.data() {
@@ -116,7 +101,7 @@ impl Flusher {
     }
 
     /// Reports, once, that something was not stored.
-    pub(super) fn tell_unstored(&mut self) -> Result<()> {
+    pub fn report_unstored(&mut self) -> Result<()> {
         match std::mem::take(&mut self.unstored) {
             0 => Ok(()),
             blocks => {
@@ -128,6 +113,45 @@ impl Flusher {
                 ))
             }
         }
+    }
+}
+
+impl RowWriter {
+    /// Writes the windows that were put aside.
+    pub(super) fn salvage(
+        &mut self,
+        logged: &mut LoggedArray,
+        long: &mut LongWork,
+        rules: Rules,
+    ) -> Result<()> {
+        // A granule would widen one block into the next, which may be lost.
+        let rules = Rules { granule: None, ..rules };
+        // A window that is still too large is cut into blocks, and those that cannot be planned
+        // come back to this list: the loop ends because a single block is written alone.
+        while let Some(UnplannableWindow { row, dirty, window }) = self.salvage.windows.pop() {
+            if window.len() as u32 <= BLOCK {
+                // Before, so that no record over this block can be replayed; after, because no
+                // record brings the checksum back.
+                logged.checkpoint()?;
+                self.salvage.write_alone(&logged.array, row, &dirty, &window)?;
+                logged.checkpoint()?;
+                continue;
+            }
+            for start in window.step_by(BLOCK as usize) {
+                let window = start..start + BLOCK;
+                match self.job(&logged.array, rules, row, &dirty, window.clone()) {
+                    Ok(Some(job)) => self.batch.push(job, logged.array.geometry().members()),
+                    Ok(None) => {}
+                    Err(error) => {
+                        let window = UnplannableWindow { row, dirty: Arc::clone(&dirty), window };
+                        self.salvage.put_aside(&logged.array, error, window)?;
+                    }
+                }
+                // One block always fits into a record, so `has_room` need not be asked.
+                self.carry_out(logged, long, rules)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -5,28 +5,27 @@
 //! lock.
 
 use std::ops::Range;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::{Array, lock};
+use super::Array;
 use crate::geometry::Shape;
 use pinstripe_base::error::{Error, Kind, Result};
 
 impl Array {
     /// The placement of rows now.
     pub(super) fn shape(&self) -> Shape {
-        *self.shape.read().unwrap_or_else(PoisonError::into_inner)
+        *self.shape.read()
     }
 
     /// Changes the placement of rows. Only the flusher does, between batches.
     pub(super) fn reshape(&self, shape: Shape) {
         // Both copies change under the cache's lock, so that no write gathers by the old one; the
         // counter moves after them, so that a reader that sees no change has read by a valid shape.
-        let mut cache = lock(&self.cache);
+        let mut cache = self.cache.lock();
         cache.reshape(shape);
-        *self.shape.write().unwrap_or_else(PoisonError::into_inner) = shape;
+        *self.shape.write() = shape;
         self.reshaped.fetch_add(1, Ordering::SeqCst);
-        cache.landed().notify_all();
+        cache.rows_changed().notify_all();
     }
 
     /// Runs a read by one shape in which all of `range` has a place.
@@ -50,32 +49,32 @@ impl Array {
 
     /// Waits for a shape in which no part of the range is being moved in place.
     fn settled_shape(&self, range: &Range<u64>) -> Result<Shape> {
-        let is_lifted = |shape: &Shape| {
-            let lifted = shape.lifted();
-            lifted.start < range.end && range.start < lifted.end
+        let is_relocating = |shape: &Shape| {
+            let relocating = shape.relocating();
+            relocating.start < range.end && range.start < relocating.end
         };
         let shape = self.shape();
-        if !is_lifted(&shape) {
+        if !is_relocating(&shape) {
             return Ok(shape);
         }
-        let mut cache = lock(&self.cache);
-        let landed = cache.landed();
-        while is_lifted(cache.shape()) {
-            if self.is_torn_up.load(Ordering::Acquire) {
+        let mut cache = self.cache.lock();
+        let rows_changed = cache.rows_changed();
+        while is_relocating(cache.shape()) {
+            if self.relocation_lost.load(Ordering::Acquire) {
                 let what = "members failed while a reshape moved rows in place";
                 return Err(Error::new(Kind::TooManyLosses, what)
                     .advice("attach the missing members, and assemble the array again"));
             }
-            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+            cache = cache.wait(&rows_changed);
         }
         Ok(*cache.shape())
     }
 
     /// Declares the rows lost that are being moved in place: too many members failed.
-    pub(super) fn give_up_rows(&self) {
+    pub(super) fn lose_relocation(&self) {
         // Under the lock, or a reader between its check and its wait would miss the notification.
-        let cache = lock(&self.cache);
-        self.is_torn_up.store(true, Ordering::Release);
-        cache.landed().notify_all();
+        let cache = self.cache.lock();
+        self.relocation_lost.store(true, Ordering::Release);
+        cache.rows_changed().notify_all();
     }
 }

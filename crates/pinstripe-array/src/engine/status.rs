@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Array, lock};
+use super::Array;
 use crate::format::superblock::{Consistency, Slot, Superblock};
 use crate::geometry::{Layout, Level};
 use pinstripe_base::id::{ArrayId, MemberId};
@@ -36,7 +36,7 @@ pub struct ArrayStatus {
     pub slots: Vec<SlotStatus>,
     /// Paths of the spares.
     pub spares: Vec<PathBuf>,
-    /// Long work in progress.
+    /// LongWork work in progress.
     pub work: Option<WorkStatus>,
     /// Blocks with mismatches in the last scrub; md's `mismatch_cnt`, in blocks.
     pub mismatches: u64,
@@ -83,7 +83,7 @@ pub struct Errors {
     pub bad_blocks: u64,
 }
 
-/// Long work at one moment.
+/// LongWork work at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkStatus {
     /// The kind of work.
@@ -118,23 +118,23 @@ pub enum WorkKind {
 /// The part of the status that the superblock does not have.
 #[derive(Debug, Default)]
 pub(super) struct Live {
-    pub paths: Vec<Option<PathBuf>>,
     pub errors: Vec<Errors>,
     pub work: Option<WorkStatus>,
     pub mismatches: u64,
     /// The array was assembled by force: parity that may be stale is used.
-    pub believes_stale: bool,
+    pub trusts_stale_parity: bool,
 }
 
 impl Array {
     /// The status now.
     pub fn status(&self) -> ArrayStatus {
         let superblock = self.superblock();
-        let spares = lock(&self.spares).iter().map(|spare| spare.path().to_owned()).collect();
-        let live = lock(&self.live);
+        let spares = self.members.spares().iter().map(|spare| spare.path().to_owned()).collect();
+        let paths = self.members.paths();
+        let live = self.live.lock();
         let slot = |slot: usize| SlotStatus {
             errors: live.errors[slot],
-            path: live.paths[slot].clone(),
+            path: paths[slot].clone(),
             ..slot_status(&superblock, slot)
         };
         ArrayStatus {

@@ -35,8 +35,8 @@ impl Dice {
     }
 }
 
-fn making(level: Level) -> Making {
-    Making {
+fn create_options(level: Level) -> CreateOptions {
+    CreateOptions {
         name: "test".to_owned(),
         level,
         layout: Layout::default_of(level),
@@ -106,7 +106,7 @@ fn write(array: &Array, model: &mut [u8], dice: &mut Dice) {
 fn what_is_written_is_read_in_the_cache_on_the_members_and_after_a_stop() {
     for (level, count) in LEVELS {
         let disks = disks(count);
-        let mut flusher = create(&making(level), shared(&disks)).unwrap();
+        let mut flusher = create(&create_options(level), shared(&disks)).unwrap();
         let mut dice = Dice(7 + count as u64);
         let mut model = vec![0; flusher.array().geometry().capacity() as usize];
         for step in 0..60 {
@@ -165,7 +165,7 @@ struct PowerCut {
 impl PowerCut {
     fn new(level: Level, count: usize, seed: u64) -> Self {
         let disks = disks(count);
-        create(&making(level), shared(&disks)).unwrap().stop().unwrap();
+        create(&create_options(level), shared(&disks)).unwrap().stop().unwrap();
         Self::amid(level, disks, vec![0; 512 << 10], seed, Self::run)
     }
 
@@ -281,7 +281,7 @@ fn a_member_that_fails_is_done_without() {
     for (level, count) in redundant() {
         for from in [1, 5, 9, 20, 60] {
             let disks = disks(count);
-            create(&making(level), shared(&disks)).unwrap().stop().unwrap();
+            create(&create_options(level), shared(&disks)).unwrap().stop().unwrap();
             let plan: Plan = format!("op=write,after={from},error=EIO").parse().unwrap();
             let mut devices = shared(&disks);
             devices[1] = Arc::new(FaultyDevice::new(Arc::clone(&devices[1]), plan));
@@ -311,7 +311,7 @@ fn a_member_that_fails_is_done_without() {
 fn a_flipped_bit_is_rebuilt() {
     for (level, count) in redundant() {
         let disks = disks(count);
-        let mut flusher = create(&making(level), shared(&disks)).unwrap();
+        let mut flusher = create(&create_options(level), shared(&disks)).unwrap();
         let mut dice = Dice(11);
         let mut model = vec![0; 512 << 10];
         (0..40).for_each(|_| write(flusher.array(), &mut model, &mut dice));

@@ -1,14 +1,15 @@
-//! Long work in slices: the owner of the flusher calls [`Flusher::step`] between batches.
+//! Long work in slices, which the flusher does between batches.
 
 use std::path::PathBuf;
 
-use super::flush::Flusher;
+use super::Array;
 use super::grow::Grow;
+use super::heal::heal;
+use super::logged::LoggedArray;
 use super::rebuild::Fill;
 use super::resync::Resync;
 use super::scrub::Scrub;
 use super::status::{WorkKind, WorkStatus};
-use super::{Array, lock};
 use crate::format::superblock::{Slot, Work};
 use crate::geometry::RowMap;
 use pinstripe_base::error::Result;
@@ -69,120 +70,126 @@ pub struct Mismatch {
 
 /// Long work in progress.
 #[derive(Debug, Default)]
-pub(super) struct Long {
+pub(super) struct LongWork {
     pub fill: Option<Fill>,
     pub scrub: Option<Scrub>,
     pub resync: Option<Resync>,
     pub grow: Option<Grow>,
 }
 
-impl Long {
+impl LongWork {
+    /// Whether no member can be filled now: one is already, parity is not true yet, or the array
+    /// grows.
+    pub fn is_filling(&self) -> bool {
+        self.fill.is_some() || self.resync.is_some() || self.grow.is_some()
+    }
+
     /// Notes that a row was written.
     pub fn note(&mut self, map: &RowMap) {
         if let Some(fill) = &mut self.fill {
             fill.note(map);
         }
     }
-}
 
-impl Flusher {
-    /// Does a slice of pending long work, about `most_bytes` of each member. The first kind that is
-    /// pending goes: resync, healing, growing, a spare for an empty slot, filling, scrubbing.
-    ///
-    /// # Errors
-    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when too many members failed.
-    pub fn step(&mut self, most_bytes: u64) -> Result<Step> {
-        // Resync comes first because all other kinds rely on parity. A scrub waits for a fill,
-        // which would change what it compares.
-        if let Some(resync) = self.long.resync.take() {
-            let step = self.resync_some(resync, most_bytes)?;
-            self.tell_work();
-            return Ok(step);
+    /// Makes the parity of a row true that is about to be written, if a resync has not come to it.
+    pub fn resync_first(&mut self, array: &Array, row: u64) -> Result<()> {
+        match &mut self.resync {
+            Some(resync) => resync.resync_early(array, row),
+            None => Ok(()),
         }
-        self.heal()?;
-        if let Some(grow) = self.long.grow.take() {
-            let step = self.grow_some(grow, most_bytes)?;
-            self.tell_work();
-            return Ok(step);
-        }
-        if self.long.fill.is_none() {
-            self.take_spare()?;
-        }
-        let step = match (self.long.fill.take(), self.long.scrub.take()) {
-            (Some(fill), scrub) => {
-                self.long.scrub = scrub;
-                self.fill_some(fill, most_bytes)?
-            }
-            (None, Some(scrub)) => self.scrub_some(scrub, most_bytes)?,
-            (None, None) => Step::Idle,
-        };
-        self.tell_work();
+    }
+
+    /// As [`Flusher::step`](super::Flusher::step).
+    pub fn step(&mut self, logged: &mut LoggedArray, most_bytes: u64) -> Result<Step> {
+        let step = self.step_first(logged, most_bytes)?;
+        self.publish(&logged.array);
         Ok(step)
     }
 
-    /// Ends a scrub early. Returns its report, if there was one; a fill goes on.
-    ///
-    /// # Errors
-    /// As [`step`](Self::step).
-    pub fn cancel_work(&mut self) -> Result<Option<WorkReport>> {
-        let Some(scrub) = self.long.scrub.take() else { return Ok(None) };
-        if self.long.fill.is_none() {
-            self.array.agree(|superblock| superblock.work = Work::None)?;
+    fn step_first(&mut self, logged: &mut LoggedArray, most_bytes: u64) -> Result<Step> {
+        let step;
+        // Resync comes first because all other kinds rely on parity. A scrub waits for a fill,
+        // which would change what it compares.
+        if let Some(resync) = self.resync.take() {
+            (step, self.resync) = resync.step(logged, most_bytes)?;
+            return Ok(step);
         }
-        self.tell_work();
+        heal(logged)?;
+        if let Some(grow) = self.grow.take() {
+            (step, self.grow) = grow.step(logged, most_bytes)?;
+            return Ok(step);
+        }
+        if self.fill.is_none() {
+            self.take_spare(logged)?;
+        }
+        if let Some(fill) = self.fill.take() {
+            (step, self.fill) = fill.step(logged, most_bytes)?;
+        } else if let Some(scrub) = self.scrub.take() {
+            (step, self.scrub) = scrub.step(logged, most_bytes)?;
+        } else {
+            step = Step::Idle;
+        }
+        Ok(step)
+    }
+
+    /// As [`Flusher::cancel_work`](super::Flusher::cancel_work).
+    pub fn cancel(&mut self, array: &Array) -> Result<Option<WorkReport>> {
+        let Some(scrub) = self.scrub.take() else { return Ok(None) };
+        if self.fill.is_none() {
+            array.update_superblocks(|superblock| superblock.work = Work::None)?;
+        }
+        self.publish(array);
         Ok(Some(scrub.report))
     }
 
-    /// Resumes the work that the superblock records.
-    pub(super) fn resume(&mut self) {
-        let superblock = self.array.superblock();
-        self.long.fill = Fill::resumed(&superblock);
-        self.long.scrub = Scrub::resumed(&superblock);
-        self.long.grow = Grow::resumed(&superblock);
-        self.tell_work();
+    /// Resumes the work that the superblock records, after a resync if there has to be one.
+    pub fn resume(&mut self, array: &Array, is_unsure: bool) {
+        let superblock = array.superblock();
+        self.fill = Fill::resumed(&superblock);
+        self.scrub = Scrub::resumed(&superblock);
+        self.grow = Grow::resumed(&superblock);
+        self.resync = is_unsure.then(Resync::new);
+        self.publish(array);
     }
 
-    /// Publishes the progress of long work to the array's status.
-    pub(super) fn tell_work(&self) {
-        let geometry = self.array.geometry();
-        let of_bytes = geometry.member_bytes();
-        let fill = self.long.fill.as_ref().map(|fill| WorkStatus {
+    /// Publishes the progress to the array's status.
+    pub fn publish(&self, array: &Array) {
+        let geometry = array.geometry();
+        let chunk_bytes = u64::from(geometry.chunk_bytes());
+        let by_rows = |kind, done_rows| WorkStatus {
+            kind,
+            slot: None,
+            done_bytes: done_rows * chunk_bytes,
+            of_bytes: geometry.rows() * chunk_bytes,
+        };
+        let fill = self.fill.as_ref().map(|fill| WorkStatus {
             kind: fill.kind,
             slot: Some(fill.slot),
             done_bytes: fill.done_bytes,
-            of_bytes,
+            of_bytes: geometry.member_bytes(),
         });
-        let scrub = self.long.scrub.as_ref().map(|scrub| WorkStatus {
-            kind: scrub.report.kind,
-            slot: None,
-            done_bytes: scrub.done_rows * u64::from(geometry.chunk_bytes()),
-            of_bytes: geometry.rows() * u64::from(geometry.chunk_bytes()),
-        });
-        let resync = self.long.resync.as_ref().map(|resync| WorkStatus {
-            kind: WorkKind::Resync,
-            slot: None,
-            done_bytes: resync.done_rows * u64::from(geometry.chunk_bytes()),
-            of_bytes: geometry.rows() * u64::from(geometry.chunk_bytes()),
-        });
-        let shape = self.array.shape();
+        let scrub = self.scrub.as_ref().map(|it| by_rows(it.report.kind, it.done_rows));
+        let resync = self.resync.as_ref().map(|it| by_rows(WorkKind::Resync, it.done_rows));
+        let shape = array.shape();
         let grow = shape.stretches().map(|(moved, all)| WorkStatus {
             kind: WorkKind::Grow,
             slot: None,
             done_bytes: moved * shape.stretch_bytes(),
             of_bytes: all * shape.stretch_bytes(),
         });
-        lock(&self.array.live).work = resync.or(grow).or(fill).or(scrub);
+        array.live.lock().work = resync.or(grow).or(fill).or(scrub);
     }
 }
 
 impl Array {
-    /// Whether [`Flusher::step`] has something to do.
+    /// Whether [`Flusher::step`](super::Flusher::step) has something to do.
     pub fn wants_work(&self) -> bool {
         let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
-        let is_degraded = lock(&self.superblock).slots.iter().any(is_empty);
-        let has_spare = !lock(&self.spares).is_empty();
-        let is_wounded = !lock(&self.wounds).open.is_empty();
-        let is_working = lock(&self.live).work.is_some();
-        is_working || is_wounded || is_degraded && has_spare
+        let is_degraded =
+            self.members.with_superblock(|superblock| superblock.slots.iter().any(is_empty));
+        let has_spare = self.members.has_spare();
+        let has_bad_blocks = !self.bad_blocks.lock().is_empty();
+        let is_working = self.live.lock().work.is_some();
+        is_working || has_bad_blocks || is_degraded && has_spare
     }
 }

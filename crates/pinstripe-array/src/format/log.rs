@@ -39,7 +39,7 @@ const PIECE_BYTES: usize = 40;
 
 /// A piece of a row that is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
+pub struct LogPiece {
     /// The row.
     pub row: u64,
     /// Bytes of its chunks, whole blocks.
@@ -47,7 +47,7 @@ pub struct Piece {
     /// Shards that are written, parity included, as bits.
     pub written: u64,
     /// The parts of it that the payload holds.
-    pub has: Has,
+    pub has: PayloadKinds,
     /// The checksums to be, of the shards in `written`, lowest first, each with all blocks of
     /// `column`.
     pub sums: Vec<Sum>,
@@ -55,7 +55,7 @@ pub struct Piece {
 
 /// The parts that the payload of a piece is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Has {
+pub struct PayloadKinds {
     /// The sum of the unmodified data shards.
     pub p: bool,
     /// Their syndrome.
@@ -66,17 +66,17 @@ pub struct Has {
 
 /// The bytes that a member keeps beside the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Kept {
+pub struct PayloadCheck {
     /// Bytes.
     pub bytes: u32,
     /// Their CRC-32C.
     pub check: u32,
 }
 
-impl Kept {
+impl PayloadCheck {
     /// Of these bytes.
     pub fn of(payload: &[u8]) -> Self {
-        Kept { bytes: payload.len() as u32, check: crc32c(payload) }
+        PayloadCheck { bytes: payload.len() as u32, check: crc32c(payload) }
     }
 
     /// Whether these are the bytes.
@@ -95,12 +95,12 @@ pub struct Head {
     /// Its start in the log.
     pub position: u64,
     /// By slot.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<PayloadCheck>,
     /// The pieces written.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<LogPiece>,
 }
 
-impl Piece {
+impl LogPiece {
     /// Bytes of a head that describe a piece, beside its checksums.
     pub const FIXED_BYTES: u64 = PIECE_BYTES as u64;
 
@@ -152,7 +152,7 @@ impl Head {
                 piece.written.count_ones() as usize * piece.blocks(),
                 "a sum for each written block"
             );
-            let Has { p, q, data } = piece.has;
+            let PayloadKinds { p, q, data } = piece.has;
             w.u64(piece.row).u32(piece.column.start).u32(piece.column.len() as u32);
             w.u64(piece.written).u64(data).u8(u8::from(p) | u8::from(q) << 1).zeros(7);
             piece.sums.iter().for_each(|sum| _ = w.u32(sum.to_bits()));
@@ -184,8 +184,8 @@ impl Head {
         if magic != MAGIC || bytes.len() < HEAD_BYTES {
             return Err(r.corrupt("it is not one"));
         }
-        let told = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
-        if crc32c_of(&[&bytes[..CHECK.start]], &bytes[CHECK.end..]) != told {
+        let stored = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
+        if crc32c_of(&[&bytes[..CHECK.start]], &bytes[CHECK.end..]) != stored {
             return Err(r.corrupt("its checksum does not match"));
         }
         if version != VERSION {
@@ -203,7 +203,7 @@ impl Head {
             return Err(r.corrupt("impossible sizes"));
         }
         let kept = (0..members)
-            .map(|_| Ok(Kept { bytes: r.u32()?, check: r.u32()? }))
+            .map(|_| Ok(PayloadCheck { bytes: r.u32()?, check: r.u32()? }))
             .collect::<Result<Vec<_>>>()?;
         if count > r.remaining() / PIECE_BYTES {
             return Err(r.corrupt("more pieces than it has room for"));
@@ -226,7 +226,7 @@ impl Head {
     }
 }
 
-fn piece(r: &mut Reader<'_>) -> Result<Piece> {
+fn piece(r: &mut Reader<'_>) -> Result<LogPiece> {
     let (row, start, len) = (r.u64()?, r.u32()?, r.u32()?);
     let (written, data) = (r.u64()?, r.u64()?);
     let has = r.u8()?;
@@ -244,8 +244,8 @@ fn piece(r: &mut Reader<'_>) -> Result<Piece> {
         return Err(r.corrupt("more checksums than it has room for"));
     }
     let sums = (0..blocks).map(|_| r.u32().map(Sum::from_bits)).collect::<Result<Vec<_>>>()?;
-    let has = Has { p: has & 1 > 0, q: has & 2 > 0, data };
-    Ok(Piece { row, column: start..end, written, has, sums })
+    let has = PayloadKinds { p: has & 1 > 0, q: has & 2 > 0, data };
+    Ok(LogPiece { row, column: start..end, written, has, sums })
 }
 
 #[cfg(test)]
@@ -258,15 +258,15 @@ mod tests {
         let piece = |row: usize| {
             let blocks = 1 + row % 3;
             let start = 4096 * (row as u32 % 5);
-            Piece {
+            LogPiece {
                 row: row as u64,
                 column: start..start + 4096 * blocks as u32,
                 written: 0b1001,
-                has: Has { p: row.is_multiple_of(2), q: false, data: row as u64 % 3 },
+                has: PayloadKinds { p: row.is_multiple_of(2), q: false, data: row as u64 % 3 },
                 sums: (0..2 * blocks).map(|n| Sum::of(&[n as u8, row as u8])).collect(),
             }
         };
-        let kept = [&[1u8; 5000][..], &[], &[2; 100], &[3; 4096]].map(Kept::of).to_vec();
+        let kept = [&[1u8; 5000][..], &[], &[2; 100], &[3; 4096]].map(PayloadCheck::of).to_vec();
         let pieces = (0..pieces).map(piece).collect();
         Head { array: ARRAY, sequence: 77, position: 8192, kept, pieces }
     }
@@ -327,8 +327,8 @@ mod tests {
 
     #[test]
     fn a_payload_is_known_by_its_checksum() {
-        let kept = Kept::of(b"what stays");
+        let kept = PayloadCheck::of(b"what stays");
         assert!(kept.suits(b"what stays") && !kept.suits(b"what stayz"));
-        assert!(Kept::default().suits(&[]));
+        assert!(PayloadCheck::default().suits(&[]));
     }
 }

@@ -60,20 +60,20 @@ pub const FEATURES_KNOWN: u32 = (1 << 13) - 1;
 
 /// One superblock: array, device and state, field by field in md's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Superblock {
+pub struct MdSuperblock {
     /// The fields that are fixed for the life of the array.
-    pub array: Array,
+    pub array: MdArrayInfo,
     /// The fields of this device only.
-    pub device: Device,
+    pub device: MdDeviceInfo,
     /// The fields that change with every event.
-    pub state: State,
-    /// The role of every device, by device number; see [`Superblock::role_of`].
+    pub state: MdState,
+    /// The role of every device, by device number; see [`MdSuperblock::role_of`].
     pub roles: Vec<u16>,
 }
 
 /// The fields that all superblocks of an array agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Array {
+pub struct MdArrayInfo {
     /// Which of the `FEATURE_` bits are set. Some are of one device, some of all.
     pub features: u32,
     /// The array's name.
@@ -92,16 +92,16 @@ pub struct Array {
     pub chunk_sectors: u32,
     /// Members that are no spares.
     pub members: u32,
-    /// Bitmap or partial parity, by the features: see [`Superblock::bitmap_sectors`] and
-    /// [`Superblock::ppl`].
+    /// Bitmap or partial parity, by the features: see [`MdSuperblock::bitmap_sectors`] and
+    /// [`MdSuperblock::ppl`].
     pub log: [u8; 4],
     /// The target of a reshape; means nothing without one.
-    pub reshape: Reshape,
+    pub reshape: MdReshape,
 }
 
 /// The progress of a reshape, and its target.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Reshape {
+pub struct MdReshape {
     /// The level to become.
     pub new_level: i32,
     /// The next address of the array.
@@ -118,7 +118,7 @@ pub struct Reshape {
 
 /// The fields of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
+pub struct MdDeviceInfo {
     /// The start of its data.
     pub data_offset_sectors: u64,
     /// The most that can be data.
@@ -143,7 +143,7 @@ pub struct Device {
 
 /// The fields that change with every event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct State {
+pub struct MdState {
     /// When it changed last, as `created`.
     pub updated: u64,
     /// The number of changes of the array's state: of two superblocks the one with more is true.
@@ -189,7 +189,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     (sum as u32).wrapping_add((sum >> 32) as u32)
 }
 
-impl Superblock {
+impl MdSuperblock {
     /// Reads a superblock from the [`SUPERBLOCK_BYTES`] at [`SUPERBLOCK_OFFSET`].
     ///
     /// # Errors
@@ -221,8 +221,8 @@ impl Superblock {
         if reader.u32()? != 0 {
             return Err(unsupported("an md superblock whose padding is in use"));
         }
-        let array = Array::read(features, &mut reader)?;
-        let (device, place) = Device::read(&mut reader)?;
+        let array = MdArrayInfo::read(features, &mut reader)?;
+        let (device, place) = MdDeviceInfo::read(&mut reader)?;
         if place != SUPERBLOCK_OFFSET / SECTOR_BYTES {
             return Err(unsupported("an md superblock that belongs elsewhere")
                 .expected(SUPERBLOCK_OFFSET / SECTOR_BYTES, place)
@@ -231,10 +231,10 @@ impl Superblock {
                     another place",
                 ));
         }
-        let state = State::read(&mut reader)?;
+        let state = MdState::read(&mut reader)?;
         let count = (len - HEAD_BYTES) / 2;
         let roles = (0..count).map(|_| reader.u16()).collect::<Result<Vec<_>>>()?;
-        let superblock = Superblock { array, device, state, roles };
+        let superblock = MdSuperblock { array, device, state, roles };
         superblock.check(len).map(|()| superblock)
     }
 
@@ -286,7 +286,7 @@ impl Superblock {
         writer.u32(MAGIC).u32(1).u32(self.array.features).u32(0);
         self.array.write(&mut writer);
         self.device.write(&mut writer);
-        let State { updated, events, resync_sectors } = self.state;
+        let MdState { updated, events, resync_sectors } = self.state;
         writer.u64(updated).u64(events).u64(resync_sectors);
         writer.u32(0).u32(self.roles.len() as u32).zeros(32);
         for &role in &self.roles {

@@ -184,14 +184,14 @@ impl Superblock {
         let it = &self.areas;
         w.u64(it.regions_at).u64(it.bad_blocks_at).u64(it.log_at);
         w.u64(it.log_bytes).u64(it.sums_at).u64(it.data_at).u64(self.log.0).u64(self.log.1);
-        let nobody = MemberId([0; 16]);
+        let no_member = MemberId([0; 16]);
         let (work, slot, flags, columns, done, with) = match self.work {
-            Work::None => (0, 0, false, 0, 0, nobody),
+            Work::None => (0, 0, false, 0, 0, no_member),
             Work::Rebuild { slot, done_bytes, only_behind } => {
-                (1, slot, only_behind, 0, done_bytes, nobody)
+                (1, slot, only_behind, 0, done_bytes, no_member)
             }
             Work::Replace { slot, with, done_bytes } => (2, slot, false, 0, done_bytes, with),
-            Work::Scrub { repair, done_rows } => (3, 0, repair, 0, done_rows, nobody),
+            Work::Scrub { repair, done_rows } => (3, 0, repair, 0, done_rows, no_member),
             Work::Grow { stretches, columns, journal } => {
                 let mut bytes = [0; 16];
                 bytes[..4].copy_from_slice(&journal.to_le_bytes());
@@ -229,10 +229,10 @@ impl Superblock {
         if &r.array()? != MAGIC {
             return Err(r.corrupt("this is not a member of a pinstripe array"));
         }
-        let told = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
+        let stored = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
         let found = crc32c(&bytes[..CHECK.start]);
-        if told != found {
-            return Err(r.corrupt("its checksum does not match").expected(told, found));
+        if stored != found {
+            return Err(r.corrupt("its checksum does not match").expected(stored, found));
         }
         let version = r.u16()?;
         let (level, consistency, layout) = (r.u8()?, r.u8()?, r.u32()?);

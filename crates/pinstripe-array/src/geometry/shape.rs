@@ -162,7 +162,7 @@ impl Shape {
     }
 
     /// User bytes of which nothing says where they are just now.
-    pub fn lifted(&self) -> Range<u64> {
+    pub fn relocating(&self) -> Range<u64> {
         match &self.growth {
             Some(growth) if growth.in_place => {
                 let start = self.moved_bytes();

@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::write::Writing;
-use super::{MdArray, Member};
+use super::{MdArray, MdMember};
 use crate::format::md::{
     BAD_BLOCKS_BYTES_MAX, FEATURE_BAD_BLOCKS, FEATURE_CLUSTERED, FEATURE_JOURNAL,
     FEATURE_MULTIPLE_PPLS, FEATURE_PPL, FEATURE_RECOVERY, FEATURE_REPLACEMENT, FEATURE_RESHAPE,
-    Role, SECTOR_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock, bad_blocks,
+    MdSuperblock, Role, SECTOR_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, bad_blocks,
 };
 use crate::geometry::{ArrayGeometry, Layout, Level};
 use crate::set::SET_MAX;
@@ -19,9 +19,9 @@ use pinstripe_io::device::SharedDevice;
 /// The unit of reads from md's mirrors, which have no chunks.
 const MIRROR_CHUNK_BYTES: u64 = 64 * KIB;
 
-/// Options for opening.
+/// MdAssembleOptions for opening.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
+pub struct MdAssembleOptions {
     /// Opens for writing as well, which only a complete and clean set allows. The time, in seconds
     /// since 1970, dates the superblocks.
     pub write: Option<u64>,
@@ -31,7 +31,7 @@ pub struct Options {
 
 /// A device that is no part of the array as it was assembled.
 #[derive(Debug)]
-pub struct LeftOut {
+pub struct MdLeftOut {
     /// Which.
     pub place: PathBuf,
     /// Why.
@@ -39,21 +39,21 @@ pub struct LeftOut {
 }
 
 /// An array, and the devices that were not used.
-pub struct Found {
+pub struct MdAssembly {
     /// The array.
     pub array: MdArray,
     /// Devices that were named and are no members of it now.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<MdLeftOut>,
 }
 
 /// Whether a device holds a superblock of md's, metadata 1.2.
 ///
 /// # Errors
-/// Those of the device; those of [`Superblock::decode`].
-fn read_superblock(device: &SharedDevice) -> Result<Superblock> {
+/// Those of the device; those of [`MdSuperblock::decode`].
+fn read_superblock(device: &SharedDevice) -> Result<MdSuperblock> {
     let mut bytes = vec![0; SUPERBLOCK_BYTES];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-    Superblock::decode(&bytes).map_err(|error| error.at(device.place()))
+    MdSuperblock::decode(&bytes).map_err(|error| error.at(device.place()))
 }
 
 /// Finds an array of md's on devices in any order.
@@ -63,9 +63,9 @@ fn read_superblock(device: &SharedDevice) -> Result<Superblock> {
 /// [`Kind::Unsupported`] for a set in the middle of a reshape, one that several machines share, and
 /// level 0 on members of unequal size; [`Kind::Refused`] for what could be wrong, unless it is
 /// forced, and for a set that is to be written and is not complete and clean;
-/// [`Kind::TooManyLosses`] when too few are there; those of [`Superblock::decode`] and of the
+/// [`Kind::TooManyLosses`] when too few are there; those of [`MdSuperblock::decode`] and of the
 /// devices.
-pub fn assemble(devices: Vec<SharedDevice>, options: Options) -> Result<Found> {
+pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Result<MdAssembly> {
     let mut found = Vec::with_capacity(devices.len());
     for device in devices {
         let superblock = read_superblock(&device)?;
@@ -94,11 +94,11 @@ pub fn assemble(devices: Vec<SharedDevice>, options: Options) -> Result<Found> {
         array.check_writable()?;
         array.writing = Some(Writing::new(now_seconds));
     }
-    Ok(Found { array, left_out })
+    Ok(MdAssembly { array, left_out })
 }
 
 /// Refuses what means that data lies elsewhere than the geometry says.
-fn check_features(newest: &Superblock, options: Options) -> Result<()> {
+fn check_features(newest: &MdSuperblock, options: MdAssembleOptions) -> Result<()> {
     let unsupported = |what: &str, advice: &str| {
         Err(Error::new(Kind::Unsupported, what).advice(advice.to_owned()))
     };
@@ -126,13 +126,13 @@ fn check_features(newest: &Superblock, options: Options) -> Result<()> {
 
 /// Members by role, and the devices that are none.
 struct Set<'s> {
-    newest: &'s Superblock,
-    members: Vec<Option<Member>>,
-    left_out: Vec<LeftOut>,
+    newest: &'s MdSuperblock,
+    members: Vec<Option<MdMember>>,
+    left_out: Vec<MdLeftOut>,
 }
 
 impl<'s> Set<'s> {
-    fn new(newest: &'s Superblock) -> Result<Self> {
+    fn new(newest: &'s MdSuperblock) -> Result<Self> {
         let count = newest.array.members as usize;
         if count > SET_MAX {
             return Err(Error::new(
@@ -145,7 +145,7 @@ impl<'s> Set<'s> {
         Ok(Set { newest, members, left_out: Vec::new() })
     }
 
-    fn take(&mut self, device: SharedDevice, superblock: Superblock) -> Result<()> {
+    fn take(&mut self, device: SharedDevice, superblock: MdSuperblock) -> Result<()> {
         let newest = self.newest;
         let wrong = |what: String| Error::new(Kind::WrongMember, what).at(device.place());
         if superblock.array.set_uuid != newest.array.set_uuid {
@@ -157,7 +157,7 @@ impl<'s> Set<'s> {
         }
         let mut leave = |why: String| {
             let place = device.place().to_path_buf();
-            self.left_out.push(LeftOut { place, why });
+            self.left_out.push(MdLeftOut { place, why });
             Ok(())
         };
         let events = superblock.state.events;
@@ -181,21 +181,21 @@ impl<'s> Set<'s> {
             Some(there) if there.superblock.has(FEATURE_REPLACEMENT) => {
                 let place = there.device.place().to_path_buf();
                 let why = format!("it is a replacement for member {role}");
-                self.left_out.push(LeftOut { place, why });
-                *slot = Some(Member::open(device, superblock)?);
+                self.left_out.push(MdLeftOut { place, why });
+                *slot = Some(MdMember::open(device, superblock)?);
                 Ok(())
             }
             Some(_) => Err(wrong(format!("member {role} is there twice"))),
             None => {
-                *slot = Some(Member::open(device, superblock)?);
+                *slot = Some(MdMember::open(device, superblock)?);
                 Ok(())
             }
         }
     }
 }
 
-impl Member {
-    fn open(device: SharedDevice, superblock: Superblock) -> Result<Self> {
+impl MdMember {
+    fn open(device: SharedDevice, superblock: MdSuperblock) -> Result<Self> {
         let own = &superblock.device;
         let data_at = own.data_offset_sectors * SECTOR_BYTES;
         let data_bytes = own.data_sectors * SECTOR_BYTES;
@@ -212,12 +212,12 @@ impl Member {
         if superblock.has(FEATURE_RECOVERY) {
             unreadable.push(own.recovery_sectors.saturating_mul(SECTOR_BYTES)..u64::MAX);
         }
-        Ok(Member { device, superblock, data_at, unreadable })
+        Ok(MdMember { device, superblock, data_at, unreadable })
     }
 }
 
 /// Bytes of each member's data that the array uses.
-fn used_bytes(superblock: &Superblock) -> u64 {
+fn used_bytes(superblock: &MdSuperblock) -> u64 {
     let array = &superblock.array;
     let sectors = match array.level {
         0 => superblock.device.data_sectors,
@@ -227,7 +227,7 @@ fn used_bytes(superblock: &Superblock) -> u64 {
 }
 
 /// The bad blocks of a member, as ranges of its data.
-fn read_bad_blocks(device: &SharedDevice, superblock: &Superblock) -> Result<Vec<Range<u64>>> {
+fn read_bad_blocks(device: &SharedDevice, superblock: &MdSuperblock) -> Result<Vec<Range<u64>>> {
     let own = &superblock.device;
     if !superblock.has(FEATURE_BAD_BLOCKS) {
         return Ok(Vec::new());
@@ -250,7 +250,7 @@ fn read_bad_blocks(device: &SharedDevice, superblock: &Superblock) -> Result<Vec
     Ok(bad)
 }
 
-fn geometry(newest: &Superblock, members: &[Option<Member>]) -> Result<ArrayGeometry> {
+fn geometry(newest: &MdSuperblock, members: &[Option<MdMember>]) -> Result<ArrayGeometry> {
     let level = Level::from_number(newest.array.level)?;
     let layout = Layout::from_number(level, newest.array.layout)?;
     let chunk_bytes = match level {
@@ -265,8 +265,8 @@ fn geometry(newest: &Superblock, members: &[Option<Member>]) -> Result<ArrayGeom
 }
 
 /// The bytes of each member of a level 0, in whole chunks.
-fn equal_bytes(members: &[Option<Member>], chunk_bytes: u64) -> Result<u64> {
-    let bytes = |member: &Member| {
+fn equal_bytes(members: &[Option<MdMember>], chunk_bytes: u64) -> Result<u64> {
+    let bytes = |member: &MdMember| {
         used_bytes(&member.superblock).checked_div(chunk_bytes).unwrap_or(0) * chunk_bytes
     };
     let mut there = members.iter().flatten();
@@ -283,7 +283,7 @@ fn equal_bytes(members: &[Option<Member>], chunk_bytes: u64) -> Result<u64> {
 }
 
 /// The point up to which parity is right.
-fn parity_bytes(newest: &Superblock, options: Options) -> u64 {
+fn parity_bytes(newest: &MdSuperblock, options: MdAssembleOptions) -> u64 {
     match newest.is_clean() || options.force {
         true => u64::MAX,
         false => newest.state.resync_sectors.saturating_mul(SECTOR_BYTES),
@@ -292,7 +292,7 @@ fn parity_bytes(newest: &Superblock, options: Options) -> u64 {
 
 impl MdArray {
     /// Checks that the members present suffice and may be trusted.
-    fn check_members(&self, options: Options) -> Result<()> {
+    fn check_members(&self, options: MdAssembleOptions) -> Result<()> {
         let absent = self.absent();
         if !self.geometry.survives(absent) {
             let (all, there) = (self.members.len(), self.members.len() - absent.len());

@@ -3,7 +3,7 @@
 //! Source: `struct bitmap_super_s` in `drivers/md/md-bitmap.h`. A bitmap with fewer events than the
 //! array's superblock is stale to md, which then syncs everything.
 
-use crate::format::md::{SECTOR_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use crate::format::md::{MdSuperblock, SECTOR_BYTES, SUPERBLOCK_OFFSET};
 use pinstripe_base::error::Result;
 use pinstripe_io::device::Device;
 
@@ -18,7 +18,7 @@ const CLEARED_AT: usize = 32;
 /// Those of the device.
 pub(super) fn date(
     device: &dyn Device,
-    superblock: &Superblock,
+    superblock: &MdSuperblock,
     before: u64,
     now: u64,
 ) -> Result<()> {

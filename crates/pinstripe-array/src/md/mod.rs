@@ -28,21 +28,21 @@ mod write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-pub use assemble::{Found, LeftOut, Options, assemble};
+pub use assemble::{MdAssembleOptions, MdAssembly, MdLeftOut, assemble};
 
 use super::compute::old;
 use super::geometry::{ArrayGeometry, RowMap, Span};
 use super::plan::{Class, Mark, Planner, RowPlan, Transfer};
 use super::set::MemberSet;
-use crate::format::md::Superblock;
+use crate::format::md::MdSuperblock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Caps, Device, Run, SharedDevice, Space, Sparse};
 use write::Writing;
 
 /// A member that is there.
-struct Member {
+struct MdMember {
     device: SharedDevice,
-    superblock: Superblock,
+    superblock: MdSuperblock,
     /// The offset of its data, in bytes.
     data_at: u64,
     /// Parts of its data that cannot be read, ascending.
@@ -53,9 +53,9 @@ struct Member {
 pub struct MdArray {
     geometry: ArrayGeometry,
     /// By role; `None` where a member is absent.
-    members: Vec<Option<Member>>,
+    members: Vec<Option<MdMember>>,
     /// Of the member with the most events.
-    superblock: Superblock,
+    superblock: MdSuperblock,
     /// Bytes of each member up to which parity can be trusted.
     parity_bytes: u64,
     place: PathBuf,
@@ -69,7 +69,7 @@ impl MdArray {
     }
 
     /// The newest superblock.
-    pub fn superblock(&self) -> &Superblock {
+    pub fn superblock(&self) -> &MdSuperblock {
         &self.superblock
     }
 
@@ -176,7 +176,7 @@ impl MdArray {
     }
 }
 
-impl Member {
+impl MdMember {
     /// Fills `buf` with its data from `offset` on; an error where it must not be read.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let range = offset..offset + buf.len() as u64;
@@ -243,7 +243,7 @@ impl Device for MdArray {
             return Ok(());
         }
         let mut members = self.members.iter().flatten();
-        members.try_for_each(|member| member.device.sync()).inspect_err(|_| self.give_up())
+        members.try_for_each(|member| member.device.sync()).inspect_err(|_| self.stop_writing())
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {

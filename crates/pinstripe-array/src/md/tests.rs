@@ -7,7 +7,7 @@ use pinstripe_kernel::parity::gf256;
 use super::*;
 use crate::format::md::{
     self, FEATURE_BAD_BLOCKS, FEATURE_BITMAP, FEATURE_JOURNAL, FEATURE_MULTIPLE_PPLS,
-    FEATURE_RECOVERY, FEATURE_REPLACEMENT, FEATURE_RESHAPE, State,
+    FEATURE_RECOVERY, FEATURE_REPLACEMENT, FEATURE_RESHAPE, MdState,
 };
 use crate::geometry::{Layout, Level};
 use pinstripe_io::device::{Device, MemoryDevice};
@@ -17,10 +17,10 @@ const DATA_AT: u64 = 1 << 20;
 const MEMBER_BYTES: u64 = 256 << 10;
 const CHUNK: u64 = 16 << 10;
 
-fn superblock(level: Level, layout: Layout, members: u32, number: u32) -> Superblock {
+fn superblock(level: Level, layout: Layout, members: u32, number: u32) -> MdSuperblock {
     let sectors = MEMBER_BYTES / 512;
-    Superblock {
-        array: md::Array {
+    MdSuperblock {
+        array: md::MdArrayInfo {
             features: 0,
             set_uuid: [7; 16],
             set_name: [0; 32],
@@ -31,9 +31,9 @@ fn superblock(level: Level, layout: Layout, members: u32, number: u32) -> Superb
             chunk_sectors: if level == Level::Raid1 { 0 } else { (CHUNK / 512) as u32 },
             members,
             log: [0; 4],
-            reshape: md::Reshape::default(),
+            reshape: md::MdReshape::default(),
         },
-        device: md::Device {
+        device: md::MdDeviceInfo {
             data_offset_sectors: DATA_AT / 512,
             data_sectors: sectors,
             recovery_sectors: 0,
@@ -45,7 +45,7 @@ fn superblock(level: Level, layout: Layout, members: u32, number: u32) -> Superb
             bad_blocks_sectors: 8,
             bad_blocks_offset_sectors: 0,
         },
-        state: State { updated: 1, events: 20, resync_sectors: u64::MAX },
+        state: MdState { updated: 1, events: 20, resync_sectors: u64::MAX },
         roles: (0..members as u16).collect(),
     }
 }
@@ -53,7 +53,7 @@ fn superblock(level: Level, layout: Layout, members: u32, number: u32) -> Superb
 /// Devices of a set, its geometry, and what it holds.
 struct Set {
     devices: Vec<Arc<MemoryDevice>>,
-    superblocks: Vec<Superblock>,
+    superblocks: Vec<MdSuperblock>,
     model: Vec<u8>,
 }
 
@@ -128,9 +128,9 @@ impl Set {
     }
 }
 
-const READ: Options = Options { write: None, force: false };
-const WRITE: Options = Options { write: Some(99), force: false };
-const FORCE: Options = Options { write: None, force: true };
+const READ: MdAssembleOptions = MdAssembleOptions { write: None, force: false };
+const WRITE: MdAssembleOptions = MdAssembleOptions { write: Some(99), force: false };
+const FORCE: MdAssembleOptions = MdAssembleOptions { write: None, force: true };
 
 fn parity_set() -> Set {
     Set::new(Level::Raid5, Layout::default_of(Level::Raid5), 4)
@@ -142,7 +142,7 @@ fn content(array: &MdArray) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn refusal(devices: Vec<SharedDevice>, options: Options) -> (Kind, String) {
+fn refusal(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> (Kind, String) {
     match assemble(devices, options) {
         Ok(_) => panic!("it was assembled"),
         Err(error) => (error.kind(), error.to_string()),
@@ -228,12 +228,12 @@ fn a_set_is_dirty_from_the_first_write_until_it_is_finished() {
     let state = || assemble(set.shared(), READ).unwrap().array.superblock().state.clone();
     assert!(before == set.bytes() && state().resync_sectors == u64::MAX);
     array.write_at(5, &[1, 2, 3]).unwrap();
-    assert_eq!(state(), State { updated: 99, events: 21, resync_sectors: 0 });
+    assert_eq!(state(), MdState { updated: 99, events: 21, resync_sectors: 0 });
     let (kind, what) = refusal(set.without(&[2]), READ);
     assert!(kind == Kind::Refused && what.contains("dirty and degraded"), "{what}");
     assert!(assemble(set.without(&[2]), FORCE).is_ok());
     array.finish().unwrap();
-    assert_eq!(state(), State { updated: 99, events: 22, resync_sectors: u64::MAX });
+    assert_eq!(state(), MdState { updated: 99, events: 22, resync_sectors: u64::MAX });
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn the_bitmap_is_dated_with_the_superblock() {
 #[test]
 fn what_cannot_be_read_comes_from_the_others() {
     let mut set = parity_set();
-    // Member 0 has bad blocks, member 2 is recovered up to half; never both in one row.
+    // MdMember 0 has bad blocks, member 2 is recovered up to half; never both in one row.
     let bad = 64_u64;
     let own = &mut set.superblocks[0];
     own.array.features = FEATURE_BAD_BLOCKS;
@@ -330,7 +330,7 @@ fn parity_that_was_never_synced_is_not_believed() {
 #[test]
 fn devices_that_are_no_members_are_left_out_or_refused() {
     let set = || parity_set();
-    let changed = |change: &dyn Fn(&mut Vec<Superblock>)| {
+    let changed = |change: &dyn Fn(&mut Vec<MdSuperblock>)| {
         let mut set = set();
         change(&mut set.superblocks);
         set.put_superblocks();
@@ -391,7 +391,7 @@ fn a_replacement_stands_behind_what_it_is_to_replace() {
 
 #[test]
 fn sets_in_a_state_of_their_own_are_refused() {
-    let with = |change: &dyn Fn(&mut Superblock)| {
+    let with = |change: &dyn Fn(&mut MdSuperblock)| {
         let mut set = parity_set();
         set.superblocks.iter_mut().for_each(change);
         set.put_superblocks();

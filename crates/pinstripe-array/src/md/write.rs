@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{MdArray, bitmap};
 use crate::cache::{Cache, Dirty, Due};
-use crate::compute::{Made, Operation};
+use crate::compute::{ComputedBytes, Operation};
 use crate::format::md::{SECTOR_BYTES, SUPERBLOCK_OFFSET};
 use crate::geometry::Shape;
 use crate::lock;
@@ -79,12 +79,12 @@ impl MdArray {
         Planner::default().plan_write(&map, self.absent(), &marks, Rules::default(), &mut plan)?;
         let (reads, bad) = self.fetch_all(&plan);
         if let Some(bad) = bad.first() {
-            self.give_up();
+            self.stop_writing();
             return Err(Error::new(Kind::Io, "a member could not be read during a write")
                 .at(self.member_place(map.member(bad.shard)).unwrap_or(&self.place))
                 .advice("assemble the array with mdadm, which can do without it"));
         }
-        let (mut made, mut makes_at) = (Made::default(), Vec::new());
+        let (mut made, mut makes_at) = (ComputedBytes::default(), Vec::new());
         made.reserve(&map, &plan, dirty, &mut makes_at);
         let starts = reads.iter().scan(0, |end, it| Some(std::mem::replace(end, *end + it.len())));
         let (reads_at, read) = (starts.collect::<Vec<_>>(), reads.concat());
@@ -101,13 +101,13 @@ impl MdArray {
             let Some(member) = &self.members[it.member] else { continue };
             let at = member.data_at + it.member_range.start;
             let written = member.device.write_at(at, made.bytes(number, &operation));
-            written.inspect_err(|_| self.give_up())?;
+            written.inspect_err(|_| self.stop_writing())?;
         }
         Ok(())
     }
 
-    /// Never calls the set clean again.
-    pub(super) fn give_up(&self) {
+    /// Refuses further writes, and never calls the set clean again.
+    pub(super) fn stop_writing(&self) {
         if let Some(writing) = &self.writing {
             writing.has_failed.store(true, Ordering::Relaxed);
         }
@@ -122,7 +122,7 @@ impl MdArray {
                 Err(Error::new(Kind::Refused, "the array was closed").at(&self.place))
             }
             State::Untouched => {
-                self.write_superblocks(writing, 1, 0).inspect_err(|_| self.give_up())?;
+                self.write_superblocks(writing, 1, 0).inspect_err(|_| self.stop_writing())?;
                 *state = State::Dirty;
                 Ok(())
             }

@@ -1,11 +1,11 @@
 //! Forgetting content: parts of a member become as if never written.
 
-use super::Member;
+use super::ArrayMember;
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::{PAGE_BLOCKS, Sum};
 use pinstripe_base::error::Result;
 
-impl Member {
+impl ArrayMember {
     /// Marks its data as never written from an offset on, which is that of a block.
     ///
     /// # Errors

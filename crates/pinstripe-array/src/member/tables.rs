@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::MutexGuard;
 
-use super::Member;
+use super::ArrayMember;
 use crate::format::crc32c;
 use crate::format::regions::{self, Region, SECTOR_REGIONS, Version};
 use crate::format::sector::{Area, Content, SECTOR_BYTES, SectorPlace};
 use crate::format::sums::{LEAF_BLOCKS, PAGE_BYTES, PAGE_LEAVES, Sum, decode, encode};
 use crate::sums::{Changed, SumCache, Sums, all};
-use crate::traffic::Part;
+use crate::traffic::MemberArea;
 use pinstripe_base::error::Result;
 
 /// Pages that are written with one write, at most.
@@ -51,11 +51,11 @@ struct Changes {
     is_urgent: bool,
 }
 
-impl Member {
+impl ArrayMember {
     /// Writes the changes of the tables. All is durable on return, except versions in the map: the
     /// next sync makes them so.
     pub fn write_tables(&self) -> Result<()> {
-        self.twin.with(Member::write_tables);
+        self.replacement.with(ArrayMember::write_tables);
         let changes = self.lock().changes();
         for run in changes.pages.chunk_by(|(a, _), (b, _)| a.page + 1 == b.page) {
             run.chunks(PAGES_AT_ONCE).try_for_each(|run| self.write_pages(run))?;
@@ -65,7 +65,7 @@ impl Member {
         }
         for (number, content) in &changes.sectors {
             let bytes = self.place(Area::Regions, *number, Version::FIRST).encode(content);
-            self.traffic.written(Part::Tables, bytes.len());
+            self.traffic.written(MemberArea::Tables, bytes.len());
             self.device.write_at(self.areas.regions_at + number * SECTOR_BYTES as u64, &bytes)?;
             self.lock().checks[*number as usize] = check_of(&bytes);
         }
@@ -86,7 +86,7 @@ impl Member {
                 bytes.extend_from_slice(&place.encode(&encode(leaf)));
             }
         }
-        self.traffic.written(Part::Tables, bytes.len());
+        self.traffic.written(MemberArea::Tables, bytes.len());
         let first = run.first().map_or(0, |(it, _)| it.page);
         self.device.write_at(self.areas.sums_at + first * PAGE_BYTES as u64, &bytes)
     }
@@ -98,7 +98,7 @@ impl Member {
 
     /// Marks lost all blocks of those leaves that cannot be read. They are written again with the
     /// tables.
-    pub fn forgo(&self, blocks: &Range<u64>) -> Result<()> {
+    pub fn mark_unreadable_lost(&self, blocks: &Range<u64>) -> Result<()> {
         self.bring_by(blocks, |page, region| Ok(self.read_leaves(page, region))).map(drop)
     }
 
@@ -123,7 +123,7 @@ impl Member {
                 },
             };
             if is_unread {
-                self.as_it_stands(page, &mut found.sums);
+                self.with_present_content(page, &mut found.sums);
             }
             let mut tables = self.lock();
             tables.unread.remove(&page);
@@ -136,7 +136,7 @@ impl Member {
 
     fn read_page(&self, page: u64, region: Region) -> Result<Found> {
         let mut bytes = [0; PAGE_BYTES];
-        self.traffic.read(Part::Tables, bytes.len());
+        self.traffic.read(MemberArea::Tables, bytes.len());
         self.device.read_at(self.areas.sums_at + page * PAGE_BYTES as u64, &mut bytes)?;
         Ok(self.found(page, region, &bytes))
     }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::Member;
+use super::ArrayMember;
 use super::tables::Tables;
 use crate::format::BLOCK_BYTES;
 use crate::format::regions::Region;
@@ -15,13 +15,13 @@ use crate::format::sums::{PAGE_BLOCKS, Sum};
 use crate::sums::Sums;
 use pinstripe_base::error::Result;
 
-impl Member {
+impl ArrayMember {
     /// Marks the regions of ranges of data as being written; durable when this returns.
     ///
     /// # Errors
     /// Those of the device.
     pub fn mark_dirty(&self, ranges: &[Range<u64>]) -> Result<()> {
-        self.twin().with(|twin| twin.mark_dirty(ranges));
+        self.replacement().with(|replacement| replacement.mark_dirty(ranges));
         let is_new = {
             let mut tables = self.lock();
             let pages = ranges.iter().flat_map(|range| {
@@ -45,8 +45,8 @@ impl Member {
 
     /// Takes the marks from regions that are durable. They go from the member with the tables.
     pub fn unmark(&self) {
-        self.twin().with(|twin| {
-            twin.unmark();
+        self.replacement().with(|replacement| {
+            replacement.unmark();
             Ok(())
         });
         let mut tables = self.lock();
@@ -60,7 +60,7 @@ impl Member {
 
     /// Declares checksums and parity unsure in all marked regions, or in all that were ever
     /// written. Returns whether there are any.
-    pub fn doubt(&self, all: bool) -> bool {
+    pub fn mark_unsure(&self, all: bool) -> bool {
         let mut tables = self.lock();
         let is_unsure = |region: &Region| region.is_dirty() || all && region.is_written();
         let regions = tables.regions.iter().enumerate();
@@ -71,7 +71,7 @@ impl Member {
     }
 
     /// Declares that parity matches the data everywhere.
-    pub fn be_sure(&self) {
+    pub fn clear_unsure(&self) {
         self.lock().unsure.clear();
     }
 
@@ -83,7 +83,7 @@ impl Member {
     }
 
     /// Gives the blocks of a page the checksums of their present content.
-    pub(super) fn as_it_stands(&self, page: u64, sums: &mut Sums) {
+    pub(super) fn with_present_content(&self, page: u64, sums: &mut Sums) {
         for (block, sum) in (page * PAGE_BLOCKS..).zip(sums) {
             let mut bytes = [0; BLOCK_BYTES as usize];
             if sum.is_written()

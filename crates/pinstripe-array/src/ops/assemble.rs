@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::examine::{Found, examine};
+use super::examine::{FoundSuperblock, examine};
 use super::register::Metadata;
 use super::{Entry, Register, devices, md};
 use crate::engine::{self, AssembleOptions, Flusher};
@@ -36,7 +36,7 @@ pub fn open_all(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<V
 pub fn assemble_md(name: &str, paths: &[PathBuf], register: &Register) -> Result<bool> {
     super::register::check_name(name)?;
     let first = paths.iter().find(|path| path.exists());
-    let Some(Found::Md(superblock)) =
+    let Some(FoundSuperblock::Md(superblock)) =
         first.map(|path| examine(path)).transpose()?.map(|it| it.found)
     else {
         return Ok(false);

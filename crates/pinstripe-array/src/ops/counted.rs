@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::detail::Counted;
-use crate::traffic::{Latency, MemberTraffic, Part, Pieces};
+use crate::traffic::{Latency, MemberArea, MemberTraffic, Pieces};
 use crate::volume::Counters;
 
 /// Names end in their unit.
@@ -26,15 +26,15 @@ pub fn counted(counters: &Counters) -> Counted {
 }
 
 fn member(traffic: &MemberTraffic) -> BTreeMap<String, u64> {
-    let read = |part: Part| traffic.read_bytes[part as usize];
-    let written = |part: Part| traffic.written_bytes[part as usize];
+    let read = |part: MemberArea| traffic.read_bytes[part as usize];
+    let written = |part: MemberArea| traffic.written_bytes[part as usize];
     let mean_us = |it: &Latency| it.sum_ns.checked_div(it.count).unwrap_or(0) / 1000;
     named([
-        ("read_bytes", read(Part::Data)),
-        ("written_bytes", written(Part::Data)),
-        ("log_written_bytes", written(Part::Log)),
-        ("tables_read_bytes", read(Part::Tables)),
-        ("tables_written_bytes", written(Part::Tables)),
+        ("read_bytes", read(MemberArea::Data)),
+        ("written_bytes", written(MemberArea::Data)),
+        ("log_written_bytes", written(MemberArea::Log)),
+        ("tables_read_bytes", read(MemberArea::Tables)),
+        ("tables_written_bytes", written(MemberArea::Tables)),
         ("reads", traffic.reads.count),
         ("reads_mean_us", mean_us(&traffic.reads)),
         ("reads_longest_us", traffic.reads.max_ns / 1000),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::detail::consistency;
 use super::register::check_name;
 use super::{Entry, Register, devices};
-use crate::engine::{self, Making};
+use crate::engine::{self, CreateOptions};
 use crate::format::superblock::Consistency;
 use crate::geometry::{ArrayGeometry, Layout, Level};
 use pinstripe_base::clock;
@@ -16,7 +16,7 @@ use pinstripe_io::fault::Plan;
 
 /// The parameters of a new array.
 #[derive(Debug, Clone)]
-pub struct Wish {
+pub struct CreateRequest {
     /// Its name.
     pub name: String,
     /// The level.
@@ -61,16 +61,16 @@ pub struct Created {
 /// [`Kind::Exists`] when the name is taken; [`Kind::Refused`] for a device that carries something;
 /// [`Kind::Busy`] for one in use; [`Kind::Usage`] for what the level cannot be made of.
 pub fn create(
-    wish: &Wish,
+    request: &CreateRequest,
     register: &Register,
     faults: &Plan,
     monitor: &Monitor,
 ) -> Result<Created> {
-    check_name(&wish.name)?;
-    if register.has(&wish.name) && !wish.force {
+    check_name(&request.name)?;
+    if register.has(&request.name) && !request.force {
         return Err(Error::new(
             Kind::Exists,
-            format!("an array named '{}' exists already", wish.name),
+            format!("an array named '{}' exists already", request.name),
         )
         .advice(
             "choose another name; 'pinstripe array status' lists the names in use; --force drops \
@@ -79,20 +79,21 @@ pub fn create(
     }
     // Impossible parameters are refused before any device is created or opened. The size of members
     // is not known yet, so a large one stands for it.
-    let (slots, plenty) = (wish.members.len(), u64::from(u32::MAX) * MIB / 64);
-    ArrayGeometry::new(wish.level, slots, wish.chunk_bytes, wish.layout, plenty)?;
-    let paths: Vec<PathBuf> = wish.members.iter().flatten().chain(&wish.spares).cloned().collect();
-    if let Some(bytes) = wish.file_bytes {
+    let (slots, plenty) = (request.members.len(), u64::from(u32::MAX) * MIB / 64);
+    ArrayGeometry::new(request.level, slots, request.chunk_bytes, request.layout, plenty)?;
+    let paths: Vec<PathBuf> =
+        request.members.iter().flatten().chain(&request.spares).cloned().collect();
+    if let Some(bytes) = request.file_bytes {
         paths.iter().try_for_each(|path| devices::make_file(path, bytes))?;
     }
     devices::refuse_twice(&paths)?;
     let open =
-        |number: usize, path: &PathBuf| devices::open_blank(path, number, faults, wish.force);
-    let members = wish.members.iter().enumerate();
+        |number: usize, path: &PathBuf| devices::open_blank(path, number, faults, request.force);
+    let members = request.members.iter().enumerate();
     let members = members
         .map(|(slot, path)| path.as_ref().map(|path| open(slot, path)).transpose())
         .collect::<Result<Vec<_>>>()?;
-    let spares = wish.spares.iter().enumerate();
+    let spares = request.spares.iter().enumerate();
     let spares = spares
         .map(|(number, path)| open(members.len() + number, path))
         .collect::<Result<Vec<_>>>()?;
@@ -100,26 +101,26 @@ pub fn create(
     let all = members.iter().flatten().chain(&spares);
     let lengths = all.map(|it| it.len()).collect::<Result<Vec<_>>>()?;
     let shortest = lengths.iter().copied().min().unwrap_or(0);
-    let making = Making {
-        name: wish.name.clone(),
-        level: wish.level,
-        layout: wish.layout,
-        chunk_bytes: wish.chunk_bytes,
-        log_bytes: wish.log_bytes.unwrap_or_else(|| log_bytes(shortest)),
-        consistency: wish.consistency,
+    let create_options = CreateOptions {
+        name: request.name.clone(),
+        level: request.level,
+        layout: request.layout,
+        chunk_bytes: request.chunk_bytes,
+        log_bytes: request.log_bytes.unwrap_or_else(|| log_bytes(shortest)),
+        consistency: request.consistency,
         now_seconds: clock::now().0,
     };
-    let mut flusher = engine::create_with(&making, members, spares)?;
-    if wish.granule.is_some() {
-        flusher.set_granule(wish.granule)?;
+    let mut flusher = engine::create_with(&create_options, members, spares)?;
+    if request.granule.is_some() {
+        flusher.set_granule(request.granule)?;
     }
     let superblock = flusher.array().superblock();
     let capacity_bytes = flusher.array().capacity();
     flusher.stop()?;
-    register.write(&Entry::new(&wish.name, superblock.array, &paths)?)?;
+    register.write(&Entry::new(&request.name, superblock.array, &paths)?)?;
     Ok(Created {
         array: superblock.array.to_string(),
-        name: wish.name.clone(),
+        name: request.name.clone(),
         capacity_bytes,
         member_bytes: superblock.data_bytes,
     })

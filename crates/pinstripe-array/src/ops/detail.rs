@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::examine::{Found, examine};
+use super::examine::{FoundSuperblock, examine};
 use super::register::Metadata;
 use super::{Entry, Register, md};
 use crate::engine::shape_of;
@@ -90,7 +90,7 @@ pub struct SlotDetail {
     /// Its number.
     pub slot: usize,
     /// The state of its member.
-    pub state: SlotState,
+    pub state: SlotStateDetail,
     /// The member's id, where one was there.
     pub member: Option<String>,
     /// The path of the member.
@@ -115,7 +115,7 @@ pub struct ErrorCounts {
 /// The state of a slot's member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SlotState {
+pub enum SlotStateDetail {
     /// It is up to date.
     InSync,
     /// It is being filled.
@@ -174,7 +174,7 @@ pub struct MismatchDetail {
 impl Detail {
     /// Slots without a member that is up to date.
     pub fn degraded(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.state != SlotState::InSync).count()
+        self.slots.iter().filter(|slot| slot.state != SlotStateDetail::InSync).count()
     }
 
     /// mdadm's line: `clean, degraded, recovering`.
@@ -204,7 +204,8 @@ impl Detail {
 
     /// md's picture of the slots: `UU_U`.
     pub fn picture(&self) -> String {
-        let letter = |slot: &SlotDetail| if slot.state == SlotState::InSync { 'U' } else { '_' };
+        let letter =
+            |slot: &SlotDetail| if slot.state == SlotStateDetail::InSync { 'U' } else { '_' };
         self.slots.iter().map(letter).collect()
     }
 }
@@ -223,7 +224,9 @@ pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
     let mut first_error = None;
     for path in &entry.devices {
         match examine(path).map(|it| it.found) {
-            Ok(Found::Ours(superblock, _)) if superblock.array.to_string() == entry.array => {
+            Ok(FoundSuperblock::Ours(superblock, _))
+                if superblock.array.to_string() == entry.array =>
+            {
                 found.push((path.clone(), *superblock));
             }
             Ok(_) => {
@@ -263,8 +266,11 @@ fn of_superblocks(
         it.map(|(path, _)| path.clone())
     };
     let slots: Vec<_> = newest.slots.iter().enumerate().map(|it| slot_detail(it, &place)).collect();
-    let absent: MemberSet =
-        slots.iter().filter(|slot| slot.state != SlotState::InSync).map(|slot| slot.slot).collect();
+    let absent: MemberSet = slots
+        .iter()
+        .filter(|slot| slot.state != SlotStateDetail::InSync)
+        .map(|slot| slot.slot)
+        .collect();
     let granule = Some(newest.granule).filter(|bytes| *bytes > 0);
     let granule = ("stripe_size".to_owned(), granule_text(granule));
     let spare = |(path, own): &(PathBuf, Superblock)| (own.slot == SPARE).then(|| path.clone());
@@ -298,11 +304,13 @@ fn slot_detail(
     place: &impl Fn(MemberId) -> Option<PathBuf>,
 ) -> SlotDetail {
     let (state, member) = match slot {
-        Slot::Missing => (SlotState::Missing, None),
-        Slot::Present(member) if place(*member).is_none() => (SlotState::Missing, Some(*member)),
-        Slot::Present(member) => (SlotState::InSync, Some(*member)),
-        Slot::Failed(member) => (SlotState::Failed, Some(*member)),
-        Slot::Rebuilding(member) => (SlotState::Rebuilding, Some(*member)),
+        Slot::Missing => (SlotStateDetail::Missing, None),
+        Slot::Present(member) if place(*member).is_none() => {
+            (SlotStateDetail::Missing, Some(*member))
+        }
+        Slot::Present(member) => (SlotStateDetail::InSync, Some(*member)),
+        Slot::Failed(member) => (SlotStateDetail::Failed, Some(*member)),
+        Slot::Rebuilding(member) => (SlotStateDetail::Rebuilding, Some(*member)),
     };
     SlotDetail {
         slot: number,
@@ -350,7 +358,7 @@ pub(super) mod testing {
     pub fn detail() -> Detail {
         let slot = |slot: usize| SlotDetail {
             slot,
-            state: SlotState::InSync,
+            state: SlotStateDetail::InSync,
             member: Some(format!("{slot:032x}")),
             device: Some(PathBuf::from(format!("/dev/{slot}"))),
             errors: ErrorCounts::default(),

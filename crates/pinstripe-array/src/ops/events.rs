@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::detail::{Detail, SlotDetail, SlotState};
+use super::detail::{Detail, SlotDetail, SlotStateDetail};
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,9 +42,11 @@ pub fn between(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
         // A failed member's device may be forgotten at once: name it as it was.
         let named = if new.device.is_some() { new } else { old };
         let what = match (old.state, new.state) {
-            (SlotState::InSync, SlotState::Failed | SlotState::Missing) => "Fail",
-            (SlotState::Rebuilding, SlotState::Failed | SlotState::Missing) => "FailSpare",
-            (_, SlotState::InSync) if old.state != SlotState::InSync => "SpareActive",
+            (SlotStateDetail::InSync, SlotStateDetail::Failed | SlotStateDetail::Missing) => "Fail",
+            (SlotStateDetail::Rebuilding, SlotStateDetail::Failed | SlotStateDetail::Missing) => {
+                "FailSpare"
+            }
+            (_, SlotStateDetail::InSync) if old.state != SlotStateDetail::InSync => "SpareActive",
             _ => continue,
         };
         events.push(ArrayEvent { slot: Some(new.slot), ..ArrayEvent::of(what, named) });
@@ -120,13 +122,13 @@ mod tests {
     #[test]
     fn a_member_that_fails_and_one_that_comes() {
         let (whole, mut failed) = (detail(), detail());
-        failed.slots[1].state = SlotState::Failed;
+        failed.slots[1].state = SlotStateDetail::Failed;
         failed.slots[1].device = None;
         assert_eq!(told(&whole, &failed), ["Fail", "DegradedArray"]);
         let event = &between(&whole, &failed)[0];
         assert_eq!((event.slot, event.device.clone()), (Some(1), whole.slots[1].device.clone()));
         assert_eq!(told(&failed, &whole), ["SpareActive"]);
-        failed.slots[2].state = SlotState::Failed;
+        failed.slots[2].state = SlotStateDetail::Failed;
         failed.is_usable = false;
         assert_eq!(told(&whole, &failed), ["Fail", "Fail", "DegradedArray", "FailedArray"]);
     }

@@ -16,16 +16,16 @@ pub struct Examined {
     /// Its length.
     pub bytes: u64,
     /// Its content.
-    pub found: Found,
+    pub found: FoundSuperblock,
 }
 
 /// The content of a device.
 #[derive(Debug, Clone)]
-pub enum Found {
+pub enum FoundSuperblock {
     /// A superblock of ours: the newer one of the two that can be read, and how many can.
     Ours(Box<Superblock>, usize),
     /// A superblock of md.
-    Md(Box<md::Superblock>),
+    Md(Box<md::MdSuperblock>),
 }
 
 /// Reads the superblock of a device, which may be in use.
@@ -44,18 +44,18 @@ pub fn examine(path: &Path) -> Result<Examined> {
 ///
 /// # Errors
 /// As [`examine`].
-pub fn find(device: &dyn Device) -> Result<Found> {
+pub fn find(device: &dyn Device) -> Result<FoundSuperblock> {
     let ours = superblocks(device)?;
     let readable = ours.iter().flatten().count();
     let newest = ours.iter().flatten().max_by_key(|it| it.generation).cloned();
     if let Some(newest) = newest {
-        return Ok(Found::Ours(Box::new(newest), readable));
+        return Ok(FoundSuperblock::Ours(Box::new(newest), readable));
     }
     if let Some(error) = ours.into_iter().find_map(Result::err) {
         return Err(error.at(device.place()));
     }
     match md_superblock(device)? {
-        Ok(superblock) => Ok(Found::Md(Box::new(superblock))),
+        Ok(superblock) => Ok(FoundSuperblock::Md(Box::new(superblock))),
         Err(error) if error.kind() != Kind::NotFound => Err(error.at(device.place())),
         Err(_) => {
             let carries = signature(device)?.map(|it| format!(": it carries {it}"));
@@ -79,11 +79,11 @@ fn superblocks(device: &dyn Device) -> Result<Vec<Result<Superblock>>> {
     Ok(found)
 }
 
-fn md_superblock(device: &dyn Device) -> Result<Result<md::Superblock>> {
+fn md_superblock(device: &dyn Device) -> Result<Result<md::MdSuperblock>> {
     let mut bytes = vec![0; md::SUPERBLOCK_BYTES];
     if device.len()? < md::SUPERBLOCK_OFFSET + bytes.len() as u64 {
         return Ok(Err(Error::new(Kind::NotFound, "too short")));
     }
     device.read_at(md::SUPERBLOCK_OFFSET, &mut bytes)?;
-    Ok(md::Superblock::decode(&bytes))
+    Ok(md::MdSuperblock::decode(&bytes))
 }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::desk::Desk;
-use super::request::Act;
+use super::controller::ArrayController;
+use super::request::ManageAction;
 use super::{devices, register};
 use crate::engine::{self, Added};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -11,36 +11,38 @@ use pinstripe_io::device::SharedDevice;
 
 /// Which part of an array a device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum DeviceRole {
     Slot(usize),
     Spare,
     /// Known to the register, and not used: its data is old.
     LeftOut,
 }
 
-impl Desk {
+impl ArrayController {
     /// Does it, and registers the devices. Returns a text about it for people.
     ///
     /// # Errors
     /// [`Kind::NotFound`] for a device that is none of the array's; as the engine says.
-    pub(super) fn manage(&self, act: &Act) -> Result<String> {
+    pub(super) fn manage(&self, act: &ManageAction) -> Result<String> {
         match act {
-            Act::Fail { device } => {
+            ManageAction::Fail { device } => {
                 let slot = self.slot(device)?;
                 self.volume.with(|it| it.fail(slot))?;
                 Ok(format!("{} is marked as failed", device.display()))
             }
-            Act::Remove { device } => {
+            ManageAction::Remove { device } => {
                 match self.part(device)? {
-                    Part::Slot(slot) => self.volume.with(|it| it.remove(slot))?,
-                    Part::Spare => self.volume.with(|it| it.remove_spare(device))?,
-                    Part::LeftOut => {}
+                    DeviceRole::Slot(slot) => self.volume.with(|it| it.remove(slot))?,
+                    DeviceRole::Spare => self.volume.with(|it| it.remove_spare(device))?,
+                    DeviceRole::LeftOut => {}
                 }
                 self.note(Some(device), None)?;
                 Ok(format!("{} is removed", device.display()))
             }
-            Act::Add { device, force, only_again } => self.add(device, *force, *only_again),
-            Act::Replace { device, with, force } => {
+            ManageAction::Add { device, force, only_again } => {
+                self.add(device, *force, *only_again)
+            }
+            ManageAction::Replace { device, with, force } => {
                 let slot = self.slot(device)?;
                 let opened = self.open(with, *force)?;
                 self.volume.with(|it| it.replace(slot, opened))?;
@@ -121,25 +123,27 @@ impl Desk {
 
     fn slot(&self, device: &Path) -> Result<usize> {
         match self.part(device)? {
-            Part::Slot(slot) => Ok(slot),
-            Part::Spare => Err(Error::new(Kind::Usage, "is a spare, and in no slot").at(device)),
-            Part::LeftOut => Err(Error::new(Kind::Usage, "is not used any more").at(device)),
+            DeviceRole::Slot(slot) => Ok(slot),
+            DeviceRole::Spare => {
+                Err(Error::new(Kind::Usage, "is a spare, and in no slot").at(device))
+            }
+            DeviceRole::LeftOut => Err(Error::new(Kind::Usage, "is not used any more").at(device)),
         }
     }
 
     /// The part of the array behind a path. A device that is gone is found by its former path.
-    fn part(&self, device: &Path) -> Result<Part> {
+    fn part(&self, device: &Path) -> Result<DeviceRole> {
         let status = self.volume.array().status();
         let is_it = |known: &PathBuf| register::is_same(known, device);
         let slot = status.slots.iter().position(|slot| slot.path.as_ref().is_some_and(is_it));
         if let Some(slot) = slot {
-            return Ok(Part::Slot(slot));
+            return Ok(DeviceRole::Slot(slot));
         }
         if status.spares.iter().any(is_it) {
-            return Ok(Part::Spare);
+            return Ok(DeviceRole::Spare);
         }
         if self.knows(device)? {
-            return Ok(Part::LeftOut);
+            return Ok(DeviceRole::LeftOut);
         }
         Err(Error::new(Kind::NotFound, "is not a device of this array")
             .at(device)

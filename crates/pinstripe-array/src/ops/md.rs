@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use super::Entry;
-use super::desk::Answers;
-use super::detail::{Counted, Detail, ErrorCounts, Served, SlotDetail, SlotState};
+use super::controller::ControlHandler;
+use super::detail::{Counted, Detail, ErrorCounts, Served, SlotDetail, SlotStateDetail};
 use super::request::{Reply, Request};
-use crate::md::{Found, MdArray, Options, assemble};
+use crate::md::{MdArray, MdAssembleOptions, MdAssembly, assemble};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
@@ -17,7 +17,7 @@ use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::Plan;
 
 /// An array of md's that is open.
-pub struct MdDesk {
+pub struct MdController {
     /// The array.
     pub array: Arc<MdArray>,
     name: String,
@@ -35,15 +35,15 @@ pub fn open(
     force: bool,
     faults: &Plan,
     monitor: &Monitor,
-) -> Result<MdDesk> {
+) -> Result<MdController> {
     let opened = super::assemble::open_all(&entry.devices, faults, monitor)?;
     let write = write.then(|| clock::now().0 as u64);
-    let Found { array, left_out } = assemble(opened, Options { write, force })?;
+    let MdAssembly { array, left_out } = assemble(opened, MdAssembleOptions { write, force })?;
     for it in left_out {
         monitor
             .warning(&it.place, Error::new(Kind::WrongMember, format!("is left out: {}", it.why)));
     }
-    Ok(MdDesk { array: Arc::new(array), name: entry.name.clone(), served: OnceLock::new() })
+    Ok(MdController { array: Arc::new(array), name: entry.name.clone(), served: OnceLock::new() })
 }
 
 /// The description of an md array by its devices, which are only read and may be in use.
@@ -64,7 +64,7 @@ pub fn look(entry: &Entry) -> Result<Detail> {
             format!("no device of '{}' is present", entry.name),
         ));
     }
-    let found = assemble(opened, Options { write: None, force: true })?;
+    let found = assemble(opened, MdAssembleOptions { write: None, force: true })?;
     Ok(detail(&entry.name, &found.array, None))
 }
 
@@ -73,7 +73,7 @@ fn detail(name: &str, array: &MdArray, served: Option<Served>) -> Detail {
     let absent = array.absent();
     let slot = |slot: usize| SlotDetail {
         slot,
-        state: if absent.has(slot) { SlotState::Missing } else { SlotState::InSync },
+        state: if absent.has(slot) { SlotStateDetail::Missing } else { SlotStateDetail::InSync },
         member: None,
         device: array.member_place(slot).map(PathBuf::from),
         errors: ErrorCounts::default(),
@@ -105,7 +105,7 @@ fn detail(name: &str, array: &MdArray, served: Option<Served>) -> Detail {
     }
 }
 
-impl Answers for MdDesk {
+impl ControlHandler for MdController {
     fn answer(&self, request: &Request) -> Result<Reply> {
         match request {
             Request::Detail => Ok(Reply::Detail(Box::new(self.detail()))),

@@ -7,9 +7,9 @@
 //! closed.
 
 pub mod assemble;
+pub mod controller;
 mod counted;
 pub mod create;
-pub mod desk;
 pub mod detail;
 pub mod devices;
 pub mod events;

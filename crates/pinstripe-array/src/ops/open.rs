@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::assemble::assemble;
-use super::desk::{Answers, Desk};
+use super::controller::{ArrayController, ControlHandler};
 use super::detail::{self, Detail};
 use super::register::Metadata;
 use super::request::{Reply, Request};
@@ -21,7 +21,7 @@ pub enum Reached {
     /// In the process that serves it.
     There(Client),
     /// In this one, until it is closed.
-    Here(Box<dyn Answers>),
+    Here(Box<dyn ControlHandler>),
 }
 
 impl Reached {
@@ -31,7 +31,7 @@ impl Reached {
     /// Why it cannot be done; when the process that serves it does not answer.
     pub fn ask(&mut self, request: &Request) -> Result<Reply> {
         match self {
-            Reached::Here(desk) => desk.answer(request),
+            Reached::Here(controller) => controller.answer(request),
             Reached::There(client) => {
                 send(client, request)?;
                 next(client)
@@ -62,7 +62,7 @@ impl Reached {
     pub fn close(self) -> Result<()> {
         match self {
             Reached::There(_) => Ok(()),
-            Reached::Here(desk) => desk.close(),
+            Reached::Here(controller) => controller.close(),
         }
     }
 }
@@ -112,24 +112,29 @@ pub fn reach(name: &str, register: &Register, faults: &Plan, monitor: &Monitor) 
     if let Some(client) = server(name, register)? {
         return Ok(Reached::There(client));
     }
-    let desk: Box<dyn Answers> = match register.read(name)? {
+    let controller: Box<dyn ControlHandler> = match register.read(name)? {
         entry if entry.metadata == Metadata::Md => {
             Box::new(md::open(&entry, false, false, faults, monitor)?)
         }
         _ => Box::new(start(name, register, faults, monitor)?),
     };
-    Ok(Reached::Here(desk))
+    Ok(Reached::Here(controller))
 }
 
 /// Assembles an array of ours from its registered devices, and starts it.
 ///
 /// # Errors
 /// Those of [`assemble`] and [`Volume::start`].
-pub fn start(name: &str, register: &Register, faults: &Plan, monitor: &Monitor) -> Result<Desk> {
+pub fn start(
+    name: &str,
+    register: &Register,
+    faults: &Plan,
+    monitor: &Monitor,
+) -> Result<ArrayController> {
     let none: [PathBuf; 0] = [];
     let flusher = assemble(name, &none, false, register, faults, monitor)?;
     let volume = Arc::new(Volume::start(flusher, VolumeSettings::default())?);
-    Desk::new(name, volume, register, faults)
+    ArrayController::new(name, volume, register, faults)
 }
 
 /// The description of an array: from the process that serves it, or from its superblocks.

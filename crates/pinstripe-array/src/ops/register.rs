@@ -232,7 +232,7 @@ impl Register {
 fn make_directory(path: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|error| Error::io("cannot make the directory", path, error))
+    made.map_err(|error| Error::io("cannot create the directory", path, error))
 }
 
 #[cfg(test)]

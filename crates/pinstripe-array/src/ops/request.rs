@@ -18,7 +18,7 @@ pub enum Request {
     /// To change its members.
     Manage {
         /// The change.
-        act: Act,
+        act: ManageAction,
     },
     /// To set a knob, by md's name.
     Set {
@@ -52,7 +52,7 @@ pub enum Request {
 /// A change of members. Paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
-pub enum Act {
+pub enum ManageAction {
     /// Give a member up.
     Fail {
         /// Its device.
@@ -153,9 +153,9 @@ mod tests {
             Request::Detail,
             Request::Stop,
             Request::Set { name: "stripe_size".into(), value: "auto".into() },
-            Request::Manage { act: Act::Fail { device: device.clone() } },
+            Request::Manage { act: ManageAction::Fail { device: device.clone() } },
             Request::Grow { raid_devices: Some(5), add: Some(device.clone()), force: true },
-            Request::Manage { act: Act::Add { device, force: false, only_again: true } },
+            Request::Manage { act: ManageAction::Add { device, force: false, only_again: true } },
         ] {
             let line = serde_json::to_string(&request).unwrap();
             assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request, "{line}");

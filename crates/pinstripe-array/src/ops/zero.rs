@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::devices;
-use super::examine::{Found, find};
+use super::examine::{FoundSuperblock, find};
 use crate::format::md;
 use crate::format::superblock::{PLACES, SUPERBLOCK_BYTES};
 use pinstripe_base::error::{Kind, Result};
@@ -15,7 +15,7 @@ use pinstripe_io::fault::Plan;
 /// # Errors
 /// [`Kind::NotFound`] when it has none; [`Kind::Busy`] when it is in use; with `force` also a
 /// superblock that cannot be read is overwritten.
-pub fn zero_superblock(path: &Path, force: bool) -> Result<Option<Found>> {
+pub fn zero_superblock(path: &Path, force: bool) -> Result<Option<FoundSuperblock>> {
     let device = devices::open(path, 0, &Plan::default())?;
     let found = match find(&device) {
         Ok(found) => Some(found),
@@ -29,8 +29,8 @@ pub fn zero_superblock(path: &Path, force: bool) -> Result<Option<Found>> {
     let of_md = (md::SUPERBLOCK_OFFSET, md::SUPERBLOCK_BYTES);
     let ours = PLACES.map(|place| (place, SUPERBLOCK_BYTES));
     let places = match &found {
-        Some(Found::Ours(..)) => ours.to_vec(),
-        Some(Found::Md(_)) => vec![of_md],
+        Some(FoundSuperblock::Ours(..)) => ours.to_vec(),
+        Some(FoundSuperblock::Md(_)) => vec![of_md],
         None => [&ours[..], &[of_md]].concat(),
     };
     for (place, bytes) in places {

@@ -2,7 +2,7 @@
 
 use super::sweep::Segment;
 use super::view::{Sources, View};
-use super::{Class, Method, Piece, RowPlan};
+use super::{Class, Method, PlanPiece, RowPlan};
 use crate::set::ShardSet;
 use pinstripe_base::error::Result;
 
@@ -22,8 +22,8 @@ pub(super) fn plan(view: &View, segments: &[Segment], plan: &mut RowPlan) -> Res
             true => Method::Read,
             false => Method::Rebuild,
         };
-        let piece = Piece::new(segment, method).need(needed, &sources);
-        plan.push(Piece { wanted, ..piece });
+        let piece = PlanPiece::new(segment, method).need(needed, &sources);
+        plan.push(PlanPiece { wanted, ..piece });
     }
     Ok(())
 }

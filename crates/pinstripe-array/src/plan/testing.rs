@@ -121,7 +121,7 @@ impl Case {
     }
 
     /// The old bytes of the shards that a piece needs: read, known, or rebuilt.
-    fn old(&self, piece: &Piece, got: &[Vec<Option<u8>>]) -> Vec<Option<Vec<u8>>> {
+    fn old(&self, piece: &PlanPiece, got: &[Vec<Option<u8>>]) -> Vec<Option<Vec<u8>>> {
         let sets = [piece.reads, piece.zeros, piece.cached, piece.rebuild];
         let union = sets.iter().fold(ShardSet::EMPTY, |all, set| all.or(*set));
         assert_eq!(sets.iter().map(|set| set.len()).sum::<usize>(), union.len(), "{piece:?}");
@@ -170,7 +170,7 @@ impl Case {
     }
 
     /// New bytes of the data shards that are written; `None` where a piece does not change them.
-    fn fresh(&self, piece: &Piece, old: &[Option<Vec<u8>>]) -> Vec<Option<Vec<u8>>> {
+    fn fresh(&self, piece: &PlanPiece, old: &[Option<Vec<u8>>]) -> Vec<Option<Vec<u8>>> {
         let shards = 0..self.row.shards();
         let merged = |shard: usize| {
             let content = if self.row.mirrors() { 0 } else { shard };
@@ -193,7 +193,7 @@ impl Case {
     /// Old or new parity after the method, and what it logs of the shards that stay.
     fn parity(
         &self,
-        piece: &Piece,
+        piece: &PlanPiece,
         old: &[Option<Vec<u8>>],
         new: &[Option<Vec<u8>>],
     ) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
@@ -232,7 +232,7 @@ impl Case {
     }
 
     /// What must be logged, by the definition: parity of what stays, with what changes as zeros.
-    fn check_log(&self, piece: &Piece, partial: &[Vec<u8>]) {
+    fn check_log(&self, piece: &PlanPiece, partial: &[Vec<u8>]) {
         let column = range(&piece.column);
         let mut rest = self.truth.clone();
         piece.dirty.or(piece.fill).iter().for_each(|data| rest[data].fill(0));

@@ -218,7 +218,7 @@ fn copies(shape: RowMap, absent: MemberSet, state: usize, erased: usize) {
     let mut case = Case::new(shape, absent, marks, state as u64);
     let plan = if reading { plan_read(&case) } else { plan_write(&case, Rules::default()) };
     let gone = shape.shards_on(absent);
-    let homeless = match shape.mirrors() {
+    let unstorable = match shape.mirrors() {
         true => gone.len() == shape.shards(),
         false => gone.has(0),
     };
@@ -230,7 +230,7 @@ fn copies(shape: RowMap, absent: MemberSet, state: usize, erased: usize) {
         }
         Err(_) => {
             assert!(
-                homeless && !reading || fewest_reads(&case, 0, 64).is_none(),
+                unstorable && !reading || fewest_reads(&case, 0, 64).is_none(),
                 "{:?}",
                 case.marks
             );

@@ -3,7 +3,7 @@
 
 use super::sweep::Segment;
 use super::view::{Sources, View};
-use super::{Class, Method, Payload, Piece, RmwLevel, RowPlan};
+use super::{Class, Method, Payload, PlanPiece, RmwLevel, RowPlan};
 use crate::set::ShardSet;
 use pinstripe_base::error::Result;
 
@@ -77,7 +77,7 @@ impl<'a> Task<'a> {
     }
 
     /// `None` if it cannot be done, `Some(None)` if there is nothing to do.
-    fn piece(&self, rmw: RmwLevel, prefer_rmw: bool) -> Option<Option<Piece>> {
+    fn piece(&self, rmw: RmwLevel, prefer_rmw: bool) -> Option<Option<PlanPiece>> {
         if self.dirty.or(self.fill).is_empty() {
             return Some(None);
         }
@@ -105,17 +105,17 @@ impl<'a> Task<'a> {
         self.view.data.minus(self.dirty).is_empty()
     }
 
-    fn read_modify_write(&self) -> Option<Piece> {
+    fn read_modify_write(&self) -> Option<PlanPiece> {
         let parity = self.view.parity.minus(self.view.gone);
         let needed = self.dirty.or(self.fill).or(parity);
         if !needed.and(self.sources.lost).is_empty() {
             return None;
         }
-        let piece = Piece::new(self.segment, Method::ReadModifyWrite);
+        let piece = PlanPiece::new(self.segment, Method::ReadModifyWrite);
         Some(self.writing(piece.need(needed, &self.sources)))
     }
 
-    fn reconstruct(&self) -> Option<Piece> {
+    fn reconstruct(&self) -> Option<PlanPiece> {
         let method = if self.is_full() { Method::Full } else { Method::Reconstruct };
         let needed = self.view.data.minus(self.dirty);
         let lost = needed.and(self.sources.lost);
@@ -123,39 +123,39 @@ impl<'a> Task<'a> {
             true => needed,
             false => self.view.solution(&self.sources)?.or(lost),
         };
-        Some(self.writing(Piece::new(self.segment, method).need(needed, &self.sources)))
+        Some(self.writing(PlanPiece::new(self.segment, method).need(needed, &self.sources)))
     }
 
     /// No parity is present, so each shard is written by itself.
-    fn plain(&self) -> Option<Piece> {
+    fn plain(&self) -> Option<PlanPiece> {
         let written = self.dirty.or(self.fill);
-        let homeless = written.and(self.view.gone).or(self.fill.and(self.sources.lost));
-        if !homeless.is_empty() {
+        let unstorable = written.and(self.view.gone).or(self.fill.and(self.sources.lost));
+        if !unstorable.is_empty() {
             return None;
         }
-        let piece = Piece::new(self.segment, Method::Plain);
+        let piece = PlanPiece::new(self.segment, Method::Plain);
         Some(self.writing(piece.need(self.fill, &self.sources)))
     }
 
-    fn mirror_copy(&self) -> Option<Piece> {
+    fn mirror_copy(&self) -> Option<PlanPiece> {
         let writes = self.view.data.minus(self.view.gone);
         if writes.is_empty() {
             return None;
         }
-        let mut piece = Piece::new(self.segment, Method::MirrorCopy);
+        let mut piece = PlanPiece::new(self.segment, Method::MirrorCopy);
         if !self.fill.is_empty() {
             piece = piece.need(self.view.copy_to_read(&self.sources)?, &self.sources);
         }
-        Some(Piece { dirty: self.dirty, fill: self.fill, writes, ..piece })
+        Some(PlanPiece { dirty: self.dirty, fill: self.fill, writes, ..piece })
     }
 
     /// Adds the writes and the payloads.
-    fn writing(&self, piece: Piece) -> Piece {
+    fn writing(&self, piece: PlanPiece) -> PlanPiece {
         let changed = self.dirty.or(self.fill);
         let parity = self.view.parity.minus(self.view.gone);
         let p = self.view.data.len();
         let partial = !matches!(piece.method, Method::Full | Method::Plain);
-        Piece {
+        PlanPiece {
             dirty: self.dirty,
             fill: self.fill,
             writes: changed.minus(self.view.gone).or(parity),

@@ -75,7 +75,7 @@ impl Volume {
             written_bytes: get(&shared.counts.written_bytes),
             syncs: get(&shared.counts.syncs),
             dirty_bytes: shared.array.dirty_bytes(),
-            pieces: shared.counts.tally.told(),
+            pieces: shared.counts.tally.snapshot(),
             members: shared.array.traffic(),
         }
     }

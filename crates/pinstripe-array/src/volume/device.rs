@@ -23,7 +23,7 @@ impl Device for Volume {
         self.shared.counts.read(buf.len());
         let read = match buf.len() < LONG_READ {
             true => self.shared.array.read(offset, buf),
-            false => self.shared.array.read_by(&*self.shared.team, offset, buf),
+            false => self.shared.array.read_by(&*self.shared.pool, offset, buf),
         };
         read.map_err(|error| error.at(self.place()))
     }

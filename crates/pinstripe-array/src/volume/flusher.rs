@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::VolumeSettings;
 use super::counters::Counts;
-use super::state::{LOOK, Situation, State, Task};
-use super::team::Team;
-use crate::crew::Crew;
+use super::state::{FlusherInputs, FlusherTask, IDLE_POLL, VolumeState};
+use super::thread_pool::ThreadPool;
 use crate::engine::{Array, BATCH_ROWS, Flusher, Step, WorkReport};
+use crate::executor::Executor;
 use crate::limits::{LONG_STEP_BYTES, REPORTS, STEP_BYTES};
+use crate::ranked::{Rank, Ranked, RankedMutex};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -19,10 +20,10 @@ use pinstripe_base::error::{Error, Kind, Result};
 pub(super) struct Shared {
     pub place: PathBuf,
     pub array: Arc<Array>,
-    pub state: State,
-    pub team: Arc<Team>,
+    pub state: Arc<VolumeState>,
+    pub pool: Arc<ThreadPool>,
     pub counts: Counts,
-    flusher: Mutex<Flusher>,
+    flusher: RankedMutex<Flusher>,
     /// The last outcomes of pending work, each with its number.
     reports: Mutex<VecDeque<(u64, WorkReport)>>,
     /// The origin of all times.
@@ -33,12 +34,15 @@ impl Shared {
     pub fn new(place: PathBuf, mut flusher: Flusher, settings: VolumeSettings) -> Self {
         let array = Arc::clone(flusher.array());
         array.set_timer(clock::since_first_asked);
-        let team = Arc::new(Team::default());
-        flusher.set_crew(Arc::clone(&team) as Arc<dyn Crew>);
+        let pool = Arc::new(ThreadPool::default());
+        flusher.set_executor(Arc::clone(&pool) as Arc<dyn Executor>);
         let counts = Counts::new(Arc::clone(flusher.tally()));
-        let (state, flusher) = (State::new(settings), Mutex::new(flusher));
+        let state = Arc::new(VolumeState::new(settings));
+        let own = Arc::clone(&state);
+        array.on_bad_block(move || own.found_work());
+        let flusher = RankedMutex::new(Rank::Flusher, flusher);
         let (reports, began) = (Mutex::default(), clock::monotonic());
-        Shared { place, array, state, team, counts, flusher, reports, began }
+        Shared { place, array, state, pool, counts, flusher, reports, began }
     }
 
     pub fn now(&self) -> Duration {
@@ -47,7 +51,7 @@ impl Shared {
 
     /// Runs a closure with the flusher, between two batches.
     pub fn with<T>(&self, act: impl FnOnce(&mut Flusher) -> T) -> T {
-        let _guest = Guest::enter(&self.state);
+        let _lease = FlusherLease::take(&self.state);
         act(&mut self.flusher())
     }
 
@@ -59,27 +63,27 @@ impl Shared {
 
     /// The body of the thread, which ends with a stop.
     pub fn run(&self) {
-        let _alarm = Alarm(&self.state);
+        let _guard = PanicGuard(&self.state);
         let mut pace = Pace::default();
         let mut absent = self.array.absent();
         loop {
-            let task = self.state.next(|| Situation {
-                gathered: self.array.gathered(),
+            let task = self.state.next(|| FlusherInputs {
+                gathered: self.array.dirty_stats(),
                 now: self.now(),
                 work_at: pace.next,
                 wanted_at: self.array.wants_work().then_some(pace.again),
             });
             let mut has_work = false;
             let done = match task {
-                Task::End => return,
-                Task::Sync(up_to) => {
+                FlusherTask::End => return,
+                FlusherTask::Sync(up_to) => {
                     // Taken before the lock: all that was written until now is covered.
                     let now = self.now();
                     let synced = self.flusher().sync_since(now);
                     self.once(up_to, synced)
                 }
-                Task::Flush(before) => self.flusher().flush(before, BATCH_ROWS).map(drop),
-                Task::Work => self.work(&mut pace).map(|more| has_work = more),
+                FlusherTask::Flush(before) => self.flusher().flush(before, BATCH_ROWS).map(drop),
+                FlusherTask::Work => self.work(&mut pace).map(|more| has_work = more),
             };
             // A spare may take the slot of a member that failed in this task.
             has_work |= std::mem::replace(&mut absent, self.array.absent()) != absent;
@@ -115,7 +119,7 @@ impl Shared {
         self.array.set_timer(clock::since_first_asked);
         let bytes = match step {
             Step::Idle => {
-                pace.again = before + LOOK;
+                pace.again = before + IDLE_POLL;
                 return Ok(false);
             }
             Step::Done(report) => {
@@ -150,8 +154,8 @@ impl Shared {
         reports.iter().cloned().collect()
     }
 
-    fn flusher(&self) -> MutexGuard<'_, Flusher> {
-        self.flusher.lock().unwrap_or_else(PoisonError::into_inner)
+    fn flusher(&self) -> Ranked<MutexGuard<'_, Flusher>> {
+        self.flusher.lock()
     }
 }
 
@@ -170,29 +174,29 @@ struct Pace {
 const RECENT: Duration = Duration::from_millis(100);
 
 /// Exclusive use of the flusher by another thread; released even on panic.
-struct Guest<'a>(&'a State);
+struct FlusherLease<'a>(&'a VolumeState);
 
-impl<'a> Guest<'a> {
-    fn enter(state: &'a State) -> Self {
+impl<'a> FlusherLease<'a> {
+    fn take(state: &'a VolumeState) -> Self {
         state.enter();
-        Guest(state)
+        FlusherLease(state)
     }
 }
 
-impl Drop for Guest<'_> {
+impl Drop for FlusherLease<'_> {
     fn drop(&mut self) {
         self.0.leave();
     }
 }
 
 /// Wakes all waiting threads with an error if the flusher's thread panics.
-struct Alarm<'a>(&'a State);
+struct PanicGuard<'a>(&'a VolumeState);
 
-impl Drop for Alarm<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = "the array's flusher thread panicked";
-            self.0.did(Task::End, Err(Error::new(Kind::Io, what)), false);
+            self.0.did(FlusherTask::End, Err(Error::new(Kind::Io, what)), false);
         }
     }
 }

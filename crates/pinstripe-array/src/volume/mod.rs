@@ -22,7 +22,7 @@ mod device;
 mod flusher;
 mod settings;
 mod state;
-mod team;
+mod thread_pool;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -6,19 +6,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, MutexGuard};
 use std::time::Duration;
 
 use super::VolumeSettings;
-use crate::engine::Gathered;
+use crate::engine::DirtyStats;
+use crate::ranked::{Rank, Ranked, RankedMutex};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The interval at which the flusher's thread looks for work that comes without a notification:
-/// blocks that readers found damaged.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
+/// The time after which pending work is tried again that could not be begun.
+pub(super) const IDLE_POLL: Duration = Duration::from_secs(1);
 
-pub(super) struct State {
-    inner: Mutex<Inner>,
+pub(super) struct VolumeState {
+    inner: RankedMutex<Inner>,
     /// Wakes the flusher's thread: there is something to do.
     work: Condvar,
     /// Wakes all other threads: something was done.
@@ -40,7 +40,7 @@ struct Inner {
     /// array goes on after it. Each caller removes its own.
     syncs_waiting: BTreeMap<u64, Option<Error>>,
     /// Threads that use the flusher, or wait for it.
-    guests: usize,
+    leases: usize,
     /// Whether the flusher may have pending work, and whether it is doing some.
     has_work: bool,
     is_working: bool,
@@ -52,7 +52,7 @@ struct Inner {
 
 /// The next task of the flusher's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Task {
+pub(super) enum FlusherTask {
     /// A sync, which covers all that were asked for up to this number.
     Sync(u64),
     /// A batch of rows that are full or as old as this.
@@ -64,8 +64,8 @@ pub(super) enum Task {
 }
 
 /// The inputs of the decision what to do next.
-pub(super) struct Situation {
-    pub gathered: Gathered,
+pub(super) struct FlusherInputs {
+    pub gathered: DirtyStats,
     pub now: Duration,
     /// When pending work may go on, if there is any.
     pub work_at: Duration,
@@ -73,14 +73,14 @@ pub(super) struct Situation {
     pub wanted_at: Option<Duration>,
 }
 
-impl State {
+impl VolumeState {
     pub fn new(settings: VolumeSettings) -> Self {
         let inner = Inner {
             settings,
             syncs_wanted: 0,
             syncs_done: 0,
             syncs_waiting: BTreeMap::new(),
-            guests: 0,
+            leases: 0,
             has_work: true,
             is_working: false,
             is_clean: false,
@@ -89,7 +89,14 @@ impl State {
         };
         let (work, done, rests, is_over) = Default::default();
         let cache_bytes = AtomicU64::new(settings.cache_bytes);
-        State { inner: Mutex::new(inner), work, done, rests, is_over, cache_bytes }
+        VolumeState {
+            inner: RankedMutex::new(Rank::Volume, inner),
+            work,
+            done,
+            rests,
+            is_over,
+            cache_bytes,
+        }
     }
 
     pub fn settings(&self) -> VolumeSettings {
@@ -117,7 +124,7 @@ impl State {
 
     /// Wakes the flusher after a write, if it has reason to act. Waits while too much is dirty;
     /// `dirty` returns how much.
-    pub fn wrote(&self, gathered: &Gathered, dirty: impl Fn() -> u64) -> Result<()> {
+    pub fn wrote(&self, gathered: &DirtyStats, dirty: impl Fn() -> u64) -> Result<()> {
         // The flusher sets `rests` before its last look at the cache, and the write is in the cache
         // before this looks at `rests`: so at least one of the two threads sees the other's write.
         if self.rests.load(Ordering::SeqCst) {
@@ -183,16 +190,22 @@ impl State {
     /// Announces a caller that wants the flusher: the thread leaves it alone after the present
     /// batch.
     pub fn enter(&self) {
-        self.lock().guests += 1;
+        self.lock().leases += 1;
     }
 
     /// Ends that use. The caller may have changed anything, so a failed array is tried again.
     pub fn leave(&self) {
         let mut inner = self.lock();
-        inner.guests -= 1;
+        inner.leases -= 1;
         inner.has_work = true;
         inner.error = None;
         self.is_over.store(inner.is_stopping, Ordering::Relaxed);
+        self.work.notify_one();
+    }
+
+    /// Announces work that a thread has found which does not have the flusher.
+    pub fn found_work(&self) {
+        self.lock().has_work = true;
         self.work.notify_one();
     }
 
@@ -204,40 +217,37 @@ impl State {
     }
 
     /// Waits for the next task.
-    pub fn next(&self, look: impl Fn() -> Situation) -> Task {
+    pub fn next(&self, look: impl Fn() -> FlusherInputs) -> FlusherTask {
         let mut inner = self.lock();
         loop {
             self.rests.store(true, Ordering::SeqCst);
-            let situation = look();
-            let wait = match inner.decide(&situation) {
+            let inputs = look();
+            let wait = match inner.decide(&inputs) {
                 Ok(task) => {
                     // Work added meanwhile sets `has_work` again, so it is not lost.
-                    inner.is_working = task == Task::Work;
-                    inner.has_work &= task != Task::Work;
+                    inner.is_working = task == FlusherTask::Work;
+                    inner.has_work &= task != FlusherTask::Work;
                     self.rests.store(false, Ordering::SeqCst);
                     return task;
                 }
                 Err(wait) => wait,
             };
-            inner.is_clean = situation.gathered.bytes == 0;
+            inner.is_clean = inputs.gathered.bytes == 0;
             self.done.notify_all();
             inner = match wait {
-                None => self.work.wait(inner).unwrap_or_else(PoisonError::into_inner),
-                Some(wait) => {
-                    let waited = self.work.wait_timeout(inner, wait);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
+                None => inner.wait(&self.work),
+                Some(wait) => inner.wait_timeout(&self.work, wait),
             };
         }
     }
 
     /// Records the outcome of a task, and whether there may be work now.
-    pub fn did(&self, task: Task, result: Result<()>, has_work: bool) {
+    pub fn did(&self, task: FlusherTask, result: Result<()>, has_work: bool) {
         let mut inner = self.lock();
         inner.is_working = false;
         inner.has_work |= has_work;
         match (task, result) {
-            (Task::Sync(up_to), Ok(())) => inner.syncs_done = up_to,
+            (FlusherTask::Sync(up_to), Ok(())) => inner.syncs_done = up_to,
             (_, Ok(())) => {}
             (_, Err(error)) => {
                 inner.error = Some(error);
@@ -247,12 +257,12 @@ impl State {
         self.done.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Ranked<MutexGuard<'_, Inner>> {
+        self.inner.lock()
     }
 
-    fn wait<'a>(&self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
-        self.done.wait(inner).unwrap_or_else(PoisonError::into_inner)
+    fn wait<'a>(&self, inner: Ranked<MutexGuard<'a, Inner>>) -> Ranked<MutexGuard<'a, Inner>> {
+        inner.wait(&self.done)
     }
 }
 
@@ -268,32 +278,33 @@ impl Inner {
     }
 
     /// The next task, or the time to wait for one.
-    fn decide(&self, situation: &Situation) -> Result<Task, Option<Duration>> {
-        let Situation { gathered, now, work_at, wanted_at } = situation;
+    fn decide(&self, inputs: &FlusherInputs) -> Result<FlusherTask, Option<Duration>> {
+        let FlusherInputs { gathered, now, work_at, wanted_at } = inputs;
         if self.is_stopping {
-            return Ok(Task::End);
+            return Ok(FlusherTask::End);
         }
         // A caller that uses the flusher holds it anyway; after an error only a caller can help.
-        if self.guests > 0 || self.error.is_some() {
+        if self.leases > 0 || self.error.is_some() {
             return Err(None);
         }
         if self.syncs_wanted > self.syncs_done {
-            return Ok(Task::Sync(self.syncs_wanted));
+            return Ok(FlusherTask::Sync(self.syncs_wanted));
         }
         if gathered.bytes > self.settings.cache_bytes / 2 {
-            return Ok(Task::Flush(Duration::MAX));
+            return Ok(FlusherTask::Flush(Duration::MAX));
         }
         let due_at = gathered.oldest.map(|oldest| oldest.saturating_add(self.settings.deadline));
         if gathered.has_full || due_at.is_some_and(|at| at <= *now) {
-            return Ok(Task::Flush(now.saturating_sub(self.settings.deadline)));
+            return Ok(FlusherTask::Flush(now.saturating_sub(self.settings.deadline)));
         }
         let work_at = if self.has_work { Some(*work_at) } else { *wanted_at };
         if work_at.is_some_and(|at| at <= *now) {
-            return Ok(Task::Work);
+            return Ok(FlusherTask::Work);
         }
+        // Without a time nothing can be due before a notification: of a write, a sync, a caller
+        // that has used the flusher, or a block that was found damaged.
         let next = [due_at, work_at].into_iter().flatten().min();
-        let wait = next.map_or(LOOK, |at| at.saturating_sub(*now));
-        Err(Some(wait.min(LOOK)))
+        Err(next.map(|at| at.saturating_sub(*now)))
     }
 }
 
@@ -303,9 +314,9 @@ mod tests {
 
     use super::*;
 
-    fn idle() -> Situation {
-        let gathered = Gathered { bytes: 0, has_full: false, oldest: None };
-        Situation { gathered, now: Duration::ZERO, work_at: Duration::ZERO, wanted_at: None }
+    fn idle() -> FlusherInputs {
+        let gathered = DirtyStats { bytes: 0, has_full: false, oldest: None };
+        FlusherInputs { gathered, now: Duration::ZERO, work_at: Duration::ZERO, wanted_at: None }
     }
 
     /// Of two syncs that overlap and fail, the error of the first was lost when the second failed
@@ -313,17 +324,17 @@ mod tests {
     #[test]
     fn every_sync_that_failed_is_told_to_its_caller() {
         const ROUNDS: usize = 10_000;
-        let state = State::new(VolumeSettings::default());
+        let state = VolumeState::new(VolumeSettings::default());
         let told = thread::scope(|scope| {
             scope.spawn(|| {
                 loop {
                     let task = state.next(idle);
                     match task {
-                        Task::End => return,
-                        Task::Sync(up_to) => {
+                        FlusherTask::End => return,
+                        FlusherTask::Sync(up_to) => {
                             state.fail_syncs(up_to, &Error::new(Kind::Corrupt, "lost"));
                         }
-                        Task::Flush(_) | Task::Work => {}
+                        FlusherTask::Flush(_) | FlusherTask::Work => {}
                     }
                     state.did(task, Ok(()), false);
                 }

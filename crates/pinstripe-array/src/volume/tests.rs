@@ -3,18 +3,18 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::engine::{AssembleOptions, Making, assemble, create};
+use crate::engine::{AssembleOptions, CreateOptions, assemble, create};
 use crate::format::superblock::Consistency;
 use crate::geometry::{Layout, Level};
-use crate::traffic::{MemberTraffic, Part};
+use crate::traffic::{MemberArea, MemberTraffic};
 use pinstripe_base::units::{KIB, MIB};
 use pinstripe_io::device::{Device, MemoryDevice, SharedDevice, Sparse, conformance};
 use pinstripe_io::fault::{FaultyDevice, Plan};
 
 const MEMBER_BYTES: u64 = 4 * MIB;
 
-fn making(level: Level) -> Making {
-    Making {
+fn create_options(level: Level) -> CreateOptions {
+    CreateOptions {
         name: "test".to_owned(),
         level,
         layout: Layout::default_of(level),
@@ -43,7 +43,7 @@ fn faulty(disks: &[SharedDevice], plan: &str) -> Vec<SharedDevice> {
 }
 
 fn start(disks: &[SharedDevice], change: impl FnOnce(&mut VolumeSettings)) -> Volume {
-    let flusher = create(&making(Level::Raid5), disks.to_vec()).unwrap();
+    let flusher = create(&create_options(Level::Raid5), disks.to_vec()).unwrap();
     let mut settings = VolumeSettings::default();
     change(&mut settings);
     Volume::start(flusher, settings).unwrap()
@@ -149,7 +149,7 @@ fn a_sync_returns_while_others_go_on_writing() {
 #[test]
 fn an_array_that_lost_too_much_tells_everybody() {
     let disks = disks(4);
-    create(&making(Level::Raid5), disks.clone()).unwrap().stop().unwrap();
+    create(&create_options(Level::Raid5), disks.clone()).unwrap().stop().unwrap();
     let mut some = faulty(&disks, "op=write,after=30,error=EIO");
     some.truncate(2);
     some.extend_from_slice(&disks[2..]);
@@ -212,7 +212,10 @@ fn impossible_settings_are_refused() {
 fn moved(volume: &Volume) -> [u64; 2] {
     let members = volume.counters().members;
     let sum = |of: fn(&MemberTraffic) -> u64| members.iter().flatten().map(of).sum();
-    [sum(|it| it.read_bytes[Part::Data as usize]), sum(|it| it.written_bytes[Part::Data as usize])]
+    [
+        sum(|it| it.read_bytes[MemberArea::Data as usize]),
+        sum(|it| it.written_bytes[MemberArea::Data as usize]),
+    ]
 }
 
 #[test]
@@ -282,6 +285,26 @@ fn what_is_read_as_damaged_is_healed() {
     let mut found = [0; 7];
     disks[0].read_at(data_at + 100, &mut found).unwrap();
     assert_eq!(found, [5; 7]);
+}
+
+/// It waits for no interval, and for no other call.
+#[test]
+fn a_read_that_finds_damage_wakes_the_flusher() {
+    let disks = disks(4);
+    let volume = start(&disks, lazy);
+    volume.write_at(0, &[5; 100_000]).unwrap();
+    volume.sync().unwrap();
+    volume.wait_idle().unwrap();
+    let data_at = volume.array().superblock().areas.data_at;
+    disks[0].write_at(data_at + 100, b"damaged").unwrap();
+    assert_eq!(read(&volume, 0, 100_000), [5; 100_000]);
+    let healed =
+        || volume.array().status().slots.iter().map(|slot| slot.errors.healed).sum::<u64>();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while healed() == 0 {
+        assert!(std::time::Instant::now() < until, "nothing was healed");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
 
 #[test]

@@ -16,13 +16,13 @@ const MODULES: [&str; 5] = ["brd", "raid0", "raid1", "raid10", "raid456"];
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The files that a guest is started from.
-pub struct Guest {
+pub struct FlusherLease {
     folder: PathBuf,
     kernel: PathBuf,
     initrd: Vec<u8>,
 }
 
-impl Guest {
+impl FlusherLease {
     /// Gets kernel and programs, all in `folder`.
     pub fn prepare(folder: &Path) -> Result<Self, String> {
         let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -48,7 +48,7 @@ impl Guest {
         add_program(&mut archive, "mdadm")?;
         let order = add_modules(&mut archive, folder, &unpacked)?;
         archive.file("modules/order", order.join("\n").as_bytes());
-        Ok(Guest { folder: folder.to_path_buf(), kernel, initrd: archive.bytes })
+        Ok(FlusherLease { folder: folder.to_path_buf(), kernel, initrd: archive.bytes })
     }
 
     /// Boots, runs `script` with the disk as `/dev/ubda` and what the host gives it as `/dev/ubdb`,

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use guest::{Guest, blank, output};
-use pinstripe_array::md::{Options, assemble};
+use guest::{FlusherLease, blank, output};
+use pinstripe_array::md::{MdAssembleOptions, assemble};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
 
 const MEMBER_BYTES: u64 = 8 << 20;
@@ -106,7 +106,7 @@ fn rams(members: usize) -> String {
 }
 
 /// md makes all sets, fills them with the gift, and writes here and there again.
-fn making() -> String {
+fn create_options() -> String {
     let mut script = String::new();
     for (number, set) in SETS.iter().enumerate() {
         let Set { name, level, members, options, .. } = set;
@@ -184,7 +184,7 @@ fn open(paths: &[PathBuf], access: Access) -> Vec<SharedDevice> {
 
 /// The content of the array on some members.
 fn content(paths: &[PathBuf]) -> Vec<u8> {
-    let found = assemble(open(paths, Access::Read), Options::default()).unwrap();
+    let found = assemble(open(paths, Access::Read), MdAssembleOptions::default()).unwrap();
     assert!(found.left_out.is_empty(), "{:?}", found.left_out);
     let mut bytes = vec![0; found.array.len().unwrap() as usize];
     found.array.read_at(0, &mut bytes).unwrap();
@@ -203,7 +203,7 @@ fn expected(gift: &[u8], bytes: usize) -> Vec<u8> {
 
 /// Writes of ours, in all sizes and at all kinds of places.
 fn write_over(paths: &[PathBuf], model: &mut [u8]) {
-    let options = Options { write: Some(1_700_000_000), force: false };
+    let options = MdAssembleOptions { write: Some(1_700_000_000), force: false };
     let array = assemble(open(paths, Access::Write), options).unwrap().array;
     let fresh = pattern(99, 3 << 20);
     let end = model.len();
@@ -234,12 +234,12 @@ fn sha256(bytes: &[u8], folder: &Path) -> String {
 fn what_md_makes_is_read_and_what_is_written_here_md_takes_back() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let guest = Guest::prepare(folder).unwrap();
+    let guest = FlusherLease::prepare(folder).unwrap();
     let (disk, gift_file) = (folder.join("disk"), folder.join("gift"));
     let gift = pattern(7, 48 << 20);
     fs::write(&gift_file, &gift).unwrap();
     blank(&disk, SETS.len() as u64 * SLOTS * MEMBER_BYTES).unwrap();
-    let said = guest.run(&making(), &disk, &gift_file).unwrap();
+    let said = guest.run(&create_options(), &disk, &gift_file).unwrap();
     println!("{} sets were made by md", SETS.len());
 
     let mut models = Vec::new();

@@ -18,7 +18,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe_array::engine::{AssembleOptions, Flusher, Making, Step, assemble, create, probe};
+use pinstripe_array::engine::{
+    AssembleOptions, CreateOptions, Flusher, Step, assemble, create, probe,
+};
 use pinstripe_array::format::superblock::{Areas, Consistency, Slot};
 use pinstripe_array::geometry::{Layout, Level};
 use pinstripe_base::error::{Kind, Result};
@@ -111,7 +113,7 @@ impl World {
         let consistency = policies[dice.below(4) as usize];
         let power = Power::new();
         let disks: Vec<_> = (0..members).map(|n| Disk::new(n, DISK_BYTES, &power)).collect();
-        let making = Making {
+        let create_options = CreateOptions {
             name: "sim".to_owned(),
             level,
             layout: match layout {
@@ -126,7 +128,7 @@ impl World {
         let story = vec![format!(
             "{what}: {level} {layout} of {members}, chunks of {chunk_bytes}, {consistency:?}"
         )];
-        let flusher = create(&making, shared(&disks)).unwrap();
+        let flusher = create(&create_options, shared(&disks)).unwrap();
         let areas = flusher.array().superblock().areas;
         flusher.stop().unwrap();
         World {

@@ -70,11 +70,10 @@ impl<'a> RestoreOptions<'a> {
     pub(super) fn check(&self) -> Result<()> {
         let is_filtered = self.filter.include.is_some() || self.filter.exclude.is_some();
         if self.delete.is_some() && (self.reuse.is_none() || is_filtered) {
-            let what = "removing what the snapshot does not have goes with restoring in place, \
-                        and with all of what is named";
-            return Err(Error::new(Kind::Usage, what).advice(
-                "add --in-place, and leave --include and --exclude out; name a path instead",
-            ));
+            let what =
+                "--delete works only when restoring in place, and without --include or --exclude";
+            return Err(Error::new(Kind::Usage, what)
+                .advice("add --in-place, and use a path instead of --include and --exclude"));
         }
         Ok(())
     }

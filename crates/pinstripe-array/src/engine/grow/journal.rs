@@ -6,204 +6,219 @@
 
 use std::ops::Range;
 
-use super::piece::Piece;
-use crate::crew::{Load, each_of};
-use crate::engine::flush::Flusher;
-use crate::engine::part::Part;
+use super::commit;
+use super::piece::MovedPiece;
+use crate::engine::content::ShardContent;
+use crate::engine::log::Log;
+use crate::engine::logged::LoggedArray;
+use crate::executor::{TaskKind, each_of};
 use crate::format::BLOCK_BYTES;
 use crate::format::journal::JournalPlace;
 use crate::format::sums::Sum;
 use crate::format::superblock::Work;
 use crate::geometry::Shape;
-use crate::member::Member;
+use crate::member::ArrayMember;
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// Bytes of a stretch's new rows in memory at once, at most; one block of each chunk may exceed it.
 const MEMORY_BYTES: u64 = 32 << 20;
 
-impl Flusher {
-    /// Moves the next stretch in place, from byte `done` of its chunks on.
-    ///
-    /// # Errors
-    /// [`Kind::TooManyLosses`] when too many members failed. Reads of the stretch fail from then
-    /// on.
-    pub(super) fn move_over(&mut self, shape: &Shape, done: u32) -> Result<()> {
-        // The journal overwrites the log, so no record may be needed any more.
-        self.checkpoint()?;
-        self.array.reshape(shape.in_place());
-        let moved = self.move_columns(shape, done);
-        if moved.is_err() {
-            self.array.give_up_rows();
-        }
-        moved
+/// Moves the next stretch in place, from byte `done` of its chunks on.
+///
+/// # Errors
+/// [`Kind::TooManyLosses`] when too many members failed. Reads of the stretch fail from then
+/// on.
+pub fn move_over(logged: &mut LoggedArray, shape: &Shape, done: u32) -> Result<()> {
+    // The journal overwrites the log, so no record may be needed any more.
+    logged.checkpoint()?;
+    logged.array.reshape(shape.in_place());
+    let moved = move_columns(logged, shape, done);
+    if moved.is_err() {
+        logged.array.lose_relocation();
     }
+    moved
+}
 
-    fn move_columns(&mut self, shape: &Shape, done: u32) -> Result<()> {
-        let chunk = shape.geometry().chunk_bytes();
-        let width = self.journal_width(shape)?;
-        for start in (done..chunk).step_by(width as usize) {
-            let column = start..(start + width).min(chunk);
-            let rows: Vec<u64> = shape.next_rows(1).collect();
-            let make = |number: usize| self.array.make_piece(shape, rows[number], &column);
-            let pieces = each_of(&*self.crew, Load::Fill, rows.len(), make);
-            self.write_journals(shape, &column, &pieces)?;
-            let width = column.len() as u32;
-            self.say_moved(shape, column.start, width)?;
-            // Only now may the old rows be overwritten: the journal is durable, and declared valid.
-            let put = |number: usize| self.array.put_piece(&pieces[number]);
-            let failed = each_of(&*self.crew, Load::Fill, pieces.len(), put);
-            self.array.fail_all(failed)?;
-            self.settle_column(shape, &column)?;
-        }
-        let (moved, _) = shape.stretches().expect("an array that grows");
-        self.commit(shape, moved + 1)
+fn move_columns(logged: &mut LoggedArray, shape: &Shape, done: u32) -> Result<()> {
+    let chunk = shape.geometry().chunk_bytes();
+    let width = journal_width(&logged.log, shape)?;
+    for start in (done..chunk).step_by(width as usize) {
+        let column = start..(start + width).min(chunk);
+        let rows: Vec<u64> = shape.next_rows(1).collect();
+        let make = |number: usize| logged.array.make_piece(shape, rows[number], &column);
+        let pieces = each_of(&*logged.executor, TaskKind::Fill, rows.len(), make);
+        write_journals(logged, shape, &column, &pieces)?;
+        let width = column.len() as u32;
+        record_moved(logged, shape, column.start, width)?;
+        // Only now may the old rows be overwritten: the journal is durable, and declared valid.
+        let put = |number: usize| logged.array.put_piece(&pieces[number]);
+        let failed = each_of(&*logged.executor, TaskKind::Fill, pieces.len(), put);
+        logged.array.fail_all(failed)?;
+        settle_column(logged, shape, &column)?;
     }
+    let (moved, _) = shape.stretches().expect("an array that grows");
+    commit(logged, shape, moved + 1)
+}
 
-    /// Resumes a stretch that was being moved in place when the power went. There are no readers
-    /// yet.
-    ///
-    /// # Errors
-    /// As [`move_over`](Self::move_over).
-    pub(in crate::engine) fn finish_moving(&mut self) -> Result<()> {
-        let Work::Grow { columns, journal, .. } = self.array.superblock().work else {
-            return Ok(());
+/// Resumes a stretch that was being moved in place when the power went. There are no readers
+/// yet.
+///
+/// # Errors
+/// As [`move_over`].
+pub fn finish_moving(logged: &mut LoggedArray) -> Result<()> {
+    let Work::Grow { columns, journal, .. } = logged.array.superblock().work else {
+        return Ok(());
+    };
+    if columns == 0 && journal == 0 {
+        return Ok(());
+    }
+    let shape = logged.array.shape();
+    logged.array.reshape(shape.in_place());
+    let column = columns..columns + journal;
+    if journal > 0 {
+        let members = logged.array.members();
+        let redo = |slot: usize| match &members[slot] {
+            Some(member) if !redo(logged, &shape, slot, member, &column) => MemberSet::one(slot),
+            _ => MemberSet::EMPTY,
         };
-        if columns == 0 && journal == 0 {
-            return Ok(());
+        let failed = each_of(&*logged.executor, TaskKind::Fill, members.len(), redo);
+        logged.array.fail_all(failed)?;
+        settle_column(logged, &shape, &column)?;
+    }
+    move_columns(logged, &shape, column.end)
+}
+
+/// Ends a column: what was moved is made durable before its journal is declared invalid.
+fn settle_column(logged: &LoggedArray, shape: &Shape, column: &Range<u32>) -> Result<()> {
+    logged.sync_members()?;
+    logged.write_tables()?;
+    record_moved(logged, shape, column.end, 0)
+}
+
+fn record_moved(logged: &LoggedArray, shape: &Shape, columns: u32, journal: u32) -> Result<()> {
+    let (stretches, _) = shape.stretches().expect("an array that grows");
+    let work = Work::Grow { stretches, columns, journal };
+    logged.array.update_superblocks(|superblock| superblock.work = work)
+}
+
+/// Bytes of each chunk in one journal: as many as the log and memory have room for.
+///
+/// # Errors
+/// [`Kind::Unsupported`] when there is no room for a single block.
+pub fn journal_width(log: &Log, shape: &Shape) -> Result<u32> {
+    let geometry = shape.geometry();
+    let rows = shape.next_rows(1);
+    let shards = (rows.end - rows.start) * geometry.shards() as u64;
+    let mut width = geometry.chunk_bytes();
+    let fits = |width: u32| {
+        let place = journal_place(log, shape, 0, &(0..width));
+        place.bytes() <= log.area_bytes
+            && (shards * u64::from(width) <= MEMORY_BYTES || u64::from(width) == BLOCK_BYTES)
+    };
+    while !fits(width) {
+        width /= 2;
+        if u64::from(width) < BLOCK_BYTES {
+            let what = "the members' log is too short for the journal that growing needs";
+            return Err(Error::new(Kind::Unsupported, what)
+                .expected(
+                    format!(
+                        "{} bytes",
+                        journal_place(log, shape, 0, &(0..BLOCK_BYTES as u32)).bytes()
+                    ),
+                    log.area_bytes,
+                )
+                .advice("make a new array with a longer log and copy to it"));
         }
-        let shape = self.array.shape();
-        self.array.reshape(shape.in_place());
-        let column = columns..columns + journal;
-        if journal > 0 {
-            let members = self.array.members().clone();
-            let redo = |slot: usize| match &members[slot] {
-                Some(member) if !self.redo(&shape, slot, member, &column) => MemberSet::one(slot),
-                _ => MemberSet::EMPTY,
-            };
-            let failed = each_of(&*self.crew, Load::Fill, members.len(), redo);
-            self.array.fail_all(failed)?;
-            self.settle_column(&shape, &column)?;
-        }
-        self.move_columns(&shape, column.end)
     }
+    Ok(width)
+}
 
-    /// Ends a column: what was moved is made durable before its journal is declared invalid.
-    fn settle_column(&self, shape: &Shape, column: &Range<u32>) -> Result<()> {
-        self.sync_members()?;
-        self.write_tables()?;
-        self.say_moved(shape, column.end, 0)
+fn journal_place(log: &Log, shape: &Shape, slot: usize, column: &Range<u32>) -> JournalPlace {
+    let (stretch, _) = shape.stretches().expect("an array that grows");
+    let place = shape.next_place(1);
+    JournalPlace {
+        array: log.array,
+        slot: slot as u16,
+        stretch,
+        start: column.start,
+        width: column.len() as u32,
+        chunks: ((place.end - place.start) / u64::from(shape.geometry().chunk_bytes())) as u32,
     }
+}
 
-    fn say_moved(&self, shape: &Shape, columns: u32, journal: u32) -> Result<()> {
-        let (stretches, _) = shape.stretches().expect("an array that grows");
-        let work = Work::Grow { stretches, columns, journal };
-        self.array.agree(|superblock| superblock.work = work)
-    }
-
-    /// Bytes of each chunk in one journal: as many as the log and memory have room for.
-    ///
-    /// # Errors
-    /// [`Kind::Unsupported`] when there is no room for a single block.
-    pub(super) fn journal_width(&self, shape: &Shape) -> Result<u32> {
-        let geometry = shape.geometry();
-        let rows = shape.next_rows(1);
-        let shards = (rows.end - rows.start) * geometry.shards() as u64;
-        let mut width = geometry.chunk_bytes();
-        let fits = |width: u32| {
-            let place = self.journal_place(shape, 0, &(0..width));
-            place.bytes() <= self.log.area_bytes
-                && (shards * u64::from(width) <= MEMORY_BYTES || u64::from(width) == BLOCK_BYTES)
-        };
-        while !fits(width) {
-            width /= 2;
-            if u64::from(width) < BLOCK_BYTES {
-                let what = "the members' log is too short for the journal that growing needs";
-                return Err(Error::new(Kind::Unsupported, what)
-                    .expected(
-                        format!(
-                            "{} bytes",
-                            self.journal_place(shape, 0, &(0..BLOCK_BYTES as u32)).bytes()
-                        ),
-                        self.log.area_bytes,
-                    )
-                    .advice("make a new array with a longer log and copy to it"));
+/// Writes each member's journal; durable when this returns.
+fn write_journals(
+    logged: &LoggedArray,
+    shape: &Shape,
+    column: &Range<u32>,
+    pieces: &[MovedPiece],
+) -> Result<()> {
+    let chunk = u64::from(shape.geometry().chunk_bytes());
+    let first = shape.next_place(1).start / chunk;
+    let blocks = column.len() / BLOCK_BYTES as usize;
+    logged.each_member(TaskKind::Log, &|slot, member| {
+        let place = journal_place(&logged.log, shape, slot, column);
+        // Chunks that belong to no row are neither written nor read back.
+        let mut parts: Vec<Option<&ShardContent>> = vec![None; place.chunks as usize];
+        for piece in pieces {
+            for (shard, part) in piece.parts.iter().enumerate() {
+                let at = piece.map.place(shard);
+                if at.member == slot {
+                    parts[(at.start / chunk - first) as usize] = Some(part);
+                }
             }
         }
-        Ok(width)
-    }
-
-    fn journal_place(&self, shape: &Shape, slot: usize, column: &Range<u32>) -> JournalPlace {
-        let (stretch, _) = shape.stretches().expect("an array that grows");
-        let place = shape.next_place(1);
-        JournalPlace {
-            array: self.log.array,
-            slot: slot as u16,
-            stretch,
-            start: column.start,
-            width: column.len() as u32,
-            chunks: ((place.end - place.start) / u64::from(shape.geometry().chunk_bytes())) as u32,
+        let mut sums = Vec::with_capacity(parts.len() * blocks);
+        for part in &parts {
+            match part {
+                Some(part) => sums.extend_from_slice(&part.sums),
+                None => sums.resize(sums.len() + blocks, Sum::UNWRITTEN),
+            }
         }
-    }
+        member.write_log(0, &place.encode(&sums))?;
+        for (number, part) in parts.iter().enumerate() {
+            if let Some(part) = part {
+                let at = place.head_bytes() + number as u64 * column.len() as u64;
+                member.write_log(at, &part.bytes)?;
+            }
+        }
+        member.sync()
+    })?;
+    logged.array.drop_failed_replacement()
+}
 
-    /// Writes each member's journal; durable when this returns.
-    fn write_journals(&self, shape: &Shape, column: &Range<u32>, pieces: &[Piece]) -> Result<()> {
+/// Writes a member's journal in place. Blocks of it that are damaged are marked lost, to be
+/// rebuilt from the others. Returns whether the member took it.
+fn redo(
+    logged: &LoggedArray,
+    shape: &Shape,
+    slot: usize,
+    member: &ArrayMember,
+    column: &Range<u32>,
+) -> bool {
+    let place = journal_place(&logged.log, shape, slot, column);
+    let mut head = vec![0; place.head_bytes() as usize];
+    let blocks = column.len() / BLOCK_BYTES as usize;
+    let unknown = || vec![Sum::LOST; place.chunks as usize * blocks];
+    let read = member.read_log(0, &mut head);
+    let sums = read.and_then(|()| place.decode(&head)).unwrap_or_else(|_| unknown());
+    sums.chunks(blocks).enumerate().all(|(number, sums)| {
+        let mut bytes = vec![0; column.len()];
+        let at = place.head_bytes() + number as u64 * column.len() as u64;
+        let is_read = member.read_log(at, &mut bytes).is_ok();
+        let sound = |(sum, block): (&Sum, &[u8])| match () {
+            () if !sum.is_written() || is_read && sum.suits(block) => *sum,
+            () => Sum::LOST,
+        };
+        let blocks = bytes.chunks(BLOCK_BYTES as usize);
+        let sums = sums.iter().zip(blocks).map(sound).collect();
         let chunk = u64::from(shape.geometry().chunk_bytes());
-        let first = shape.next_place(1).start / chunk;
-        let blocks = column.len() / BLOCK_BYTES as usize;
-        self.each_member(Load::Log, &|slot, member| {
-            let place = self.journal_place(shape, slot, column);
-            // Chunks that belong to no row are neither written nor read back.
-            let mut parts: Vec<Option<&Part>> = vec![None; place.chunks as usize];
-            for piece in pieces {
-                for (shard, part) in piece.parts.iter().enumerate() {
-                    let at = piece.map.place(shard);
-                    if at.member == slot {
-                        parts[(at.start / chunk - first) as usize] = Some(part);
-                    }
-                }
-            }
-            let mut sums = Vec::with_capacity(parts.len() * blocks);
-            for part in &parts {
-                match part {
-                    Some(part) => sums.extend_from_slice(&part.sums),
-                    None => sums.resize(sums.len() + blocks, Sum::UNWRITTEN),
-                }
-            }
-            member.write_log(0, &place.encode(&sums))?;
-            for (number, part) in parts.iter().enumerate() {
-                if let Some(part) = part {
-                    let at = place.head_bytes() + number as u64 * column.len() as u64;
-                    member.write_log(at, &part.bytes)?;
-                }
-            }
-            member.sync()
-        })?;
-        self.array.drop_failed_twin()
-    }
-
-    /// Writes a member's journal in place. Blocks of it that are damaged are marked lost, to be
-    /// rebuilt from the others. Returns whether the member took it.
-    fn redo(&self, shape: &Shape, slot: usize, member: &Member, column: &Range<u32>) -> bool {
-        let place = self.journal_place(shape, slot, column);
-        let mut head = vec![0; place.head_bytes() as usize];
-        let blocks = column.len() / BLOCK_BYTES as usize;
-        let unknown = || vec![Sum::LOST; place.chunks as usize * blocks];
-        let read = member.read_log(0, &mut head);
-        let sums = read.and_then(|()| place.decode(&head)).unwrap_or_else(|_| unknown());
-        sums.chunks(blocks).enumerate().all(|(number, sums)| {
-            let mut bytes = vec![0; column.len()];
-            let at = place.head_bytes() + number as u64 * column.len() as u64;
-            let is_read = member.read_log(at, &mut bytes).is_ok();
-            let sound = |(sum, block): (&Sum, &[u8])| match () {
-                () if !sum.is_written() || is_read && sum.suits(block) => *sum,
-                () => Sum::LOST,
-            };
-            let blocks = bytes.chunks(BLOCK_BYTES as usize);
-            let sums = sums.iter().zip(blocks).map(sound).collect();
-            let chunk = u64::from(shape.geometry().chunk_bytes());
-            let start = shape.next_place(1).start + number as u64 * chunk;
-            self.array.put_part(slot, start + u64::from(column.start), &Part { bytes, sums })
-        })
-    }
+        let start = shape.next_place(1).start + number as u64 * chunk;
+        logged.array.put_content(
+            slot,
+            start + u64::from(column.start),
+            &ShardContent { bytes, sums },
+        )
+    })
 }

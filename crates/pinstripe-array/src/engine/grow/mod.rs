@@ -15,20 +15,23 @@
 mod journal;
 mod piece;
 
+pub(super) use journal::finish_moving;
+
+use journal::{journal_width, move_over};
+
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::flush::Flusher;
+use super::Array;
+use super::logged::LoggedArray;
 use super::status::WorkKind;
-use super::work::{Step, WorkReport};
-use super::{Array, lock};
-use crate::crew::{Load, each_of};
+use super::work::{LongWork, Step, WorkReport};
+use crate::executor::{TaskKind, each_of};
 use crate::format::superblock::{Slot, Superblock, Work};
 use crate::geometry::{ArrayGeometry, Level, Shape};
-use crate::member::Member;
+use crate::member::ArrayMember;
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_io::device::SharedDevice;
 
 /// Bytes of a chunk that move at once, at most.
 const COLUMN_BYTES: u32 = 1 << 20;
@@ -52,67 +55,47 @@ impl Grow {
     }
 }
 
-impl Flusher {
-    /// Makes a spare one member more. The added capacity can be used when everything has moved; a
-    /// mirror gets one copy more.
-    ///
-    /// # Errors
-    /// [`Kind::Refused`] when members are absent, or there is no spare; [`Kind::Busy`] while other
-    /// work goes on; [`Kind::Unsupported`] for copies that are not near, and for a log that is too
-    /// short for a journal; those of the device.
-    pub fn grow(&mut self) -> Result<()> {
-        let shape = self.wider()?;
-        if lock(&self.array.spares).is_empty() {
+impl LongWork {
+    /// As [`Flusher::grow`](crate::engine::Flusher::grow).
+    pub fn begin_grow(&mut self, logged: &mut LoggedArray) -> Result<()> {
+        let shape = self.wider(logged)?;
+        if !logged.array.members.has_spare() {
             return Err(no_spare());
         }
         if shape.before().is_none() {
-            return self.add_copy(shape);
+            return self.add_copy(logged, shape);
         }
-        let superblock = self.array.superblock();
-        let spare = lock(&self.array.spares).pop().ok_or_else(no_spare)?;
+        let superblock = logged.array.superblock();
+        let spare = logged.array.members.take_last_spare().ok_or_else(no_spare)?;
         let slot = superblock.slots.len();
         // The new member has no log, so no record may be needed from it.
-        self.checkpoint()?;
-        let member = super::create::seated(&spare, &superblock, slot as u16)?;
+        logged.checkpoint()?;
+        let member = super::create::for_slot(&spare, &superblock, slot as u16)?;
         let begun = |superblock: &mut Superblock| {
             superblock.slots.push(Slot::Present(member.id()));
             superblock.work = Work::Grow { stretches: 0, columns: 0, journal: 0 };
         };
         // The new member is asked first: if it cannot take the superblock, no other one has
         // changed.
-        let mut first = self.array.superblock();
+        let mut first = logged.array.superblock();
         begun(&mut first);
         first.generation += 1;
         member.write_superblock(&first)?;
         member.sync()?;
-        self.array.widen(Some(Arc::clone(&member)), shape);
-        self.array.agree(begun)?;
-        self.long.grow = Some(Grow::new());
-        self.tell_work();
+        logged.array.widen(Some(Arc::clone(&member)), shape);
+        logged.array.update_superblocks(begun)?;
+        self.grow = Some(Grow::new());
+        self.publish(&logged.array);
         Ok(())
     }
 
-    /// The same with a device that becomes a spare first, and stays one if the array cannot grow.
-    ///
-    /// # Errors
-    /// Those of [`grow`](Self::grow) and of [`add`](Self::add); the device is not written to where
-    /// the array is known beforehand to be unable to grow.
-    pub fn grow_by(&mut self, device: SharedDevice) -> Result<()> {
-        self.wider()?;
-        self.check_unused(&device)?;
-        self.add_spare(device)?;
-        self.grow()
-    }
-
     /// The shape to grow to, if the array can grow. A mirror's copies keep their places.
-    fn wider(&self) -> Result<Shape> {
-        let long = &self.long;
-        if long.fill.is_some() || long.resync.is_some() || long.scrub.is_some() || self.is_growing()
-        {
+    pub fn wider(&self, logged: &LoggedArray) -> Result<Shape> {
+        if self.is_filling() || self.scrub.is_some() {
             return Err(Error::new(Kind::Busy, "other work on the array is running")
                 .advice("wait until that is done"));
         }
-        let superblock = self.array.superblock();
+        let superblock = logged.array.superblock();
         if !superblock.slots.iter().all(|slot| matches!(slot, Slot::Present(_))) {
             return Err(Error::new(
                 Kind::Refused,
@@ -120,7 +103,7 @@ impl Flusher {
             )
             .advice("replace what has failed first"));
         }
-        let before = self.array.geometry();
+        let before = logged.array.geometry();
         let wider = ArrayGeometry::new(
             before.level(),
             before.members() + 1,
@@ -132,111 +115,106 @@ impl Flusher {
             return Ok(Shape::of(wider));
         }
         let shape = Shape::growing(before, wider)?;
-        self.journal_width(&shape)?;
+        journal_width(&logged.log, &shape)?;
         Ok(shape)
     }
 
-    /// Whether it is being moved to one member more.
-    pub(super) fn is_growing(&self) -> bool {
-        self.long.grow.is_some()
-    }
-
     /// Gives a mirror another slot, for which a spare is filled.
-    fn add_copy(&mut self, wider: Shape) -> Result<()> {
-        self.checkpoint()?;
-        self.array.widen(None, wider);
-        self.array.agree(|superblock| superblock.slots.push(Slot::Missing))?;
-        self.take_spare().map(drop)
+    fn add_copy(&mut self, logged: &mut LoggedArray, wider: Shape) -> Result<()> {
+        logged.checkpoint()?;
+        logged.array.widen(None, wider);
+        logged.array.update_superblocks(|superblock| superblock.slots.push(Slot::Missing))?;
+        self.take_spare(logged).map(drop)
     }
+}
 
-    /// Moves a slice.
-    pub(super) fn grow_some(&mut self, mut grow: Grow, most_bytes: u64) -> Result<Step> {
-        let shape = self.array.shape();
+impl Grow {
+    /// Moves a slice. Returns the rest of the work, if there is more.
+    pub fn step(
+        mut self,
+        logged: &mut LoggedArray,
+        most_bytes: u64,
+    ) -> Result<(Step, Option<Self>)> {
+        let shape = logged.array.shape();
         let (moved, all) = shape.stretches().expect("an array that grows");
         if moved == all {
-            self.finish_growth(&shape)?;
-            return Ok(Step::Done(WorkReport { is_finished: true, ..grow.report }));
+            finish_growth(logged, &shape)?;
+            return Ok((Step::Done(WorkReport { is_finished: true, ..self.report }), None));
         }
         let count = match shape.free_stretches() {
-            0 => self.move_over(&shape, 0).map(|()| 1)?,
+            0 => move_over(logged, &shape, 0).map(|()| 1)?,
             free => {
                 let wanted = (most_bytes / shape.stretch_bytes()).max(1);
                 let count = wanted.min(free).min(all - moved);
-                self.move_rows(&shape, shape.next_rows(count))?;
-                self.commit(&shape, moved + count)?;
+                move_rows(logged, &shape, shape.next_rows(count))?;
+                commit(logged, &shape, moved + count)?;
                 count
             }
         };
         let bytes = count * shape.stretch_bytes();
-        grow.report.bytes += bytes;
-        self.long.grow = Some(grow);
-        Ok(Step::Moved { bytes })
+        self.report.bytes += bytes;
+        Ok((Step::Moved { bytes }, Some(self)))
     }
+}
 
-    /// Fills rows of the new geometry in free space.
-    fn move_rows(&mut self, shape: &Shape, rows: Range<u64>) -> Result<()> {
-        let chunk = shape.geometry().chunk_bytes();
-        let width = chunk.min(COLUMN_BYTES);
-        let piece_bytes = u64::from(width) * shape.geometry().shards() as u64;
-        let most = (GROUP_BYTES / piece_bytes).max(1) as usize;
-        let columns = |row| (0..chunk).step_by(width as usize).map(move |at| (row, at..at + width));
-        let pieces: Vec<_> = rows.flat_map(columns).collect();
-        for group in pieces.chunks(most) {
-            let array = &self.array;
-            let move_piece = |number: usize| {
-                let (row, column) = &group[number];
-                array.put_piece(&array.make_piece(shape, *row, column))
-            };
-            let failed = each_of(&*self.crew, Load::Fill, group.len(), move_piece);
-            self.array.fail_all(failed)?;
-        }
-        Ok(())
-    }
-
-    /// Records durably how far the array has moved, and lets readers and writers use the new
-    /// places.
-    fn commit(&mut self, shape: &Shape, moved: u64) -> Result<()> {
-        let work = Work::Grow { stretches: moved, columns: 0, journal: 0 };
-        // Durable first: from `reshape` on the old places are free to be overwritten.
-        self.checkpoint_with(|superblock| superblock.work = work)?;
-        self.array.reshape(shape.moved_to(moved));
-        // The numbers of these blocks stand for other content now.
-        lock(&self.array.wounds).given_up.clear();
-        Ok(())
-    }
-
-    /// Ends growing: behind the moved rows every block counts as never written.
-    fn finish_growth(&mut self, shape: &Shape) -> Result<()> {
-        let geometry = *shape.geometry();
-        let (_, all) = shape.stretches().expect("an array that grows");
-        let behind = shape.moved_to(0).next_place(all).end;
-        let members = self.array.members().clone();
-        let forget = |member: &Option<Arc<Member>>| {
-            member.as_ref().is_none_or(|member| member.forget_from(behind).is_ok())
+/// Fills rows of the new geometry in free space.
+fn move_rows(logged: &LoggedArray, shape: &Shape, rows: Range<u64>) -> Result<()> {
+    let chunk = shape.geometry().chunk_bytes();
+    let width = chunk.min(COLUMN_BYTES);
+    let piece_bytes = u64::from(width) * shape.geometry().shards() as u64;
+    let most = (GROUP_BYTES / piece_bytes).max(1) as usize;
+    let columns = |row| (0..chunk).step_by(width as usize).map(move |at| (row, at..at + width));
+    let pieces: Vec<_> = rows.flat_map(columns).collect();
+    for group in pieces.chunks(most) {
+        let array = &logged.array;
+        let move_piece = |number: usize| {
+            let (row, column) = &group[number];
+            array.put_piece(&array.make_piece(shape, *row, column))
         };
-        let failed: MemberSet =
-            (0..members.len()).filter(|slot| !forget(&members[*slot])).collect();
-        self.array.fail_all(vec![failed])?;
-        self.checkpoint_with(|superblock| superblock.work = Work::None)?;
-        self.array.reshape(Shape::of(geometry));
-        self.array.note_changes(&self.array.superblock());
-        Ok(())
+        let failed = each_of(&*logged.executor, TaskKind::Fill, group.len(), move_piece);
+        logged.array.fail_all(failed)?;
     }
+    Ok(())
+}
+
+/// Records durably how far the array has moved, and lets readers and writers use the new
+/// places.
+fn commit(logged: &mut LoggedArray, shape: &Shape, moved: u64) -> Result<()> {
+    let work = Work::Grow { stretches: moved, columns: 0, journal: 0 };
+    // Durable first: from `reshape` on the old places are free to be overwritten.
+    logged.checkpoint_with(|superblock| superblock.work = work)?;
+    logged.array.reshape(shape.moved_to(moved));
+    // The numbers of these blocks stand for other content now.
+    logged.array.bad_blocks.lock().retry_unhealable();
+    Ok(())
+}
+
+/// Ends growing: behind the moved rows every block counts as never written.
+fn finish_growth(logged: &mut LoggedArray, shape: &Shape) -> Result<()> {
+    let geometry = *shape.geometry();
+    let (_, all) = shape.stretches().expect("an array that grows");
+    let behind = shape.moved_to(0).next_place(all).end;
+    let members = logged.array.members();
+    let forget = |member: &Option<Arc<ArrayMember>>| {
+        member.as_ref().is_none_or(|member| member.forget_from(behind).is_ok())
+    };
+    let failed: MemberSet = (0..members.len()).filter(|slot| !forget(&members[*slot])).collect();
+    logged.array.fail_all(vec![failed])?;
+    logged.checkpoint_with(|superblock| superblock.work = Work::None)?;
+    logged.array.reshape(Shape::of(geometry));
+    logged.array.note_changes(&logged.array.superblock());
+    Ok(())
 }
 
 impl Array {
     /// Adds a slot, and changes to the wider shape.
-    fn widen(&self, member: Option<Arc<Member>>, shape: Shape) {
-        {
-            let mut live = lock(&self.live);
-            live.paths.push(member.as_ref().map(|member| member.path().to_owned()));
-            live.errors.push(Default::default());
-        }
-        self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner).push(member);
+    fn widen(&self, member: Option<Arc<ArrayMember>>, shape: Shape) {
+        self.live.lock().errors.push(Default::default());
+        self.members.push(member);
         self.reshape(shape);
     }
 
-    /// Gives up all these members.
+    /// Marks all these members failed.
     fn fail_all(&self, failed: Vec<MemberSet>) -> Result<()> {
         let all = failed.into_iter().fold(MemberSet::EMPTY, MemberSet::or);
         all.iter().try_for_each(|slot| self.fail(slot))

@@ -15,7 +15,7 @@ fn forced(devices: Vec<SharedDevice>) -> Assembly {
 fn two_arrays() -> [Vec<Arc<MemoryDevice>>; 2] {
     [(); 2].map(|()| {
         let disks = disks(4);
-        create(&making(Level::Raid5), shared(&disks)).unwrap().stop().unwrap();
+        create(&create_options(Level::Raid5), shared(&disks)).unwrap().stop().unwrap();
         disks
     })
 }
@@ -86,7 +86,7 @@ fn an_old_member_is_left_out_and_said_to_be() {
 #[test]
 fn members_that_went_different_ways_are_not_put_together() {
     let disks = disks(2);
-    create(&making(Level::Raid1), shared(&disks)).unwrap().stop().unwrap();
+    create(&create_options(Level::Raid1), shared(&disks)).unwrap().stop().unwrap();
     for half in [0, 1] {
         assemble(shared(&disks[half..=half])).unwrap().stop().unwrap();
     }
@@ -108,10 +108,10 @@ fn an_array_begins_with_slots_missing_and_uses_the_shortest_member() {
     let slots = |devices: Vec<SharedDevice>| -> Vec<_> {
         devices.into_iter().map(Some).chain([None]).collect()
     };
-    let error = create_with(&making(Level::Raid0), slots(shared(&disks)), Vec::new());
+    let error = create_with(&create_options(Level::Raid0), slots(shared(&disks)), Vec::new());
     assert_eq!(error.err().unwrap().kind(), Kind::Usage);
     let mut flusher =
-        create_with(&making(Level::Raid5), slots(shared(&disks)), Vec::new()).unwrap();
+        create_with(&create_options(Level::Raid5), slots(shared(&disks)), Vec::new()).unwrap();
     let status = flusher.array().status();
     assert_eq!(status.slots[3].state, SlotState::Missing);
     assert!(status.member_bytes <= short);

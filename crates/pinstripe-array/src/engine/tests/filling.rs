@@ -17,7 +17,7 @@ pub(super) fn used(
     dice: &mut Dice,
 ) -> (Flusher, Vec<Arc<MemoryDevice>>, Vec<u8>) {
     let disks = disks(count);
-    let mut flusher = create(&making(level), shared(&disks)).unwrap();
+    let mut flusher = create(&create_options(level), shared(&disks)).unwrap();
     let mut model = vec![0; BYTES];
     (0..30).for_each(|_| write(flusher.array(), &mut model, dice));
     flusher.sync().unwrap();

@@ -6,12 +6,12 @@ use crate::geometry::Copies;
 
 /// An array with something in all of it but its end, and the bytes that it has.
 fn full(
-    making: &Making,
+    create_options: &CreateOptions,
     count: usize,
     dice: &mut Dice,
 ) -> (Flusher, Vec<Arc<MemoryDevice>>, Vec<u8>) {
     let disks = disks(count);
-    let mut flusher = create(making, shared(&disks)).unwrap();
+    let mut flusher = create(create_options, shared(&disks)).unwrap();
     let mut model = vec![0; flusher.array().capacity() as usize];
     fill(&mut flusher, &mut model, dice);
     (flusher, disks, model)
@@ -61,7 +61,7 @@ const KINDS: [(Level, usize); 8] = [
 fn an_array_grows_by_a_member_while_it_is_used() {
     for (level, count) in KINDS {
         let mut dice = Dice(31 + count as u64);
-        let (mut flusher, mut disks, mut model) = full(&making(level), count, &mut dice);
+        let (mut flusher, mut disks, mut model) = full(&create_options(level), count, &mut dice);
         let before = flusher.array().capacity();
         grow(&mut flusher, &mut disks);
         assert_eq!(flusher.array().capacity(), before, "nothing is gained before all is moved");
@@ -85,7 +85,7 @@ fn an_array_grows_by_a_member_while_it_is_used() {
 #[test]
 fn a_mirror_grows_by_a_copy() {
     let mut dice = Dice(3);
-    let (mut flusher, mut disks, mut model) = full(&making(Level::Raid1), 2, &mut dice);
+    let (mut flusher, mut disks, mut model) = full(&create_options(Level::Raid1), 2, &mut dice);
     grow(&mut flusher, &mut disks);
     let report = work(&mut flusher, &mut model, &mut dice);
     assert_eq!((report.kind, report.slot, report.is_finished), (WorkKind::Rebuild, Some(2), true));
@@ -103,7 +103,7 @@ fn growing_goes_on_where_it_was_stopped() {
         [(Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid10, 4), (Level::Raid0, 2)]
     {
         let mut dice = Dice(77 + count as u64);
-        let (mut flusher, mut disks, mut model) = full(&making(level), count, &mut dice);
+        let (mut flusher, mut disks, mut model) = full(&create_options(level), count, &mut dice);
         grow(&mut flusher, &mut disks);
         let mut stops = 0;
         while let Step::Moved { .. } = flusher.step(dice.below(200 << 10)).unwrap() {
@@ -127,8 +127,12 @@ fn growing_goes_on_where_it_was_stopped() {
 fn a_short_log_moves_a_stretch_column_by_column() {
     for log_bytes in [24 << 10, 100 << 10] {
         let mut dice = Dice(log_bytes);
-        let making = Making { log_bytes, consistency: Consistency::None, ..making(Level::Raid5) };
-        let (mut flusher, mut disks, mut model) = full(&making, 4, &mut dice);
+        let create_options = CreateOptions {
+            log_bytes,
+            consistency: Consistency::None,
+            ..create_options(Level::Raid5)
+        };
+        let (mut flusher, mut disks, mut model) = full(&create_options, 4, &mut dice);
         grow(&mut flusher, &mut disks);
         work(&mut flusher, &mut model, &mut dice);
         check(flusher.array(), &model, "grown");
@@ -142,7 +146,8 @@ fn a_member_that_fails_while_the_array_grows_is_done_without_and_filled_afterwar
     for (level, count) in KINDS.into_iter().filter(|(level, _)| *level != Level::Raid0) {
         for steps in [0, 2, 6] {
             let mut dice = Dice(steps * 9 + count as u64);
-            let (mut flusher, mut disks, mut model) = full(&making(level), count, &mut dice);
+            let (mut flusher, mut disks, mut model) =
+                full(&create_options(level), count, &mut dice);
             grow(&mut flusher, &mut disks);
             for _ in 0..steps {
                 assert!(matches!(flusher.step(1).unwrap(), Step::Moved { .. }));
@@ -164,7 +169,7 @@ fn a_member_that_fails_while_the_array_grows_is_done_without_and_filled_afterwar
 #[test]
 fn blocks_that_are_lost_stay_lost() {
     let mut dice = Dice(5);
-    let (mut flusher, mut disks, model) = full(&making(Level::Raid5), 4, &mut dice);
+    let (mut flusher, mut disks, model) = full(&create_options(Level::Raid5), 4, &mut dice);
     // Two blocks of one column: row 40.
     let map = flusher.array().geometry().map(40);
     for shard in [0, 1] {
@@ -193,7 +198,7 @@ fn blocks_that_are_lost_stay_lost() {
 /// An array amid its growth, in which the power goes.
 fn cut(level: Level, count: usize, seed: u64) -> PowerCut {
     let mut dice = Dice(seed * 7 + 1);
-    let (mut flusher, mut disks, model) = full(&making(level), count, &mut dice);
+    let (mut flusher, mut disks, model) = full(&create_options(level), count, &mut dice);
     let steps = dice.below(9);
     if steps > 0 {
         grow(&mut flusher, &mut disks);
@@ -236,7 +241,7 @@ fn a_power_cut_that_takes_a_member_with_it_while_the_array_grows() {
 #[test]
 fn readers_and_writers_go_on_while_rows_are_moved() {
     let mut dice = Dice(19);
-    let (mut flusher, mut disks, model) = full(&making(Level::Raid5), 3, &mut dice);
+    let (mut flusher, mut disks, model) = full(&create_options(Level::Raid5), 3, &mut dice);
     grow(&mut flusher, &mut disks);
     let array = Arc::clone(flusher.array());
     let is_over = AtomicBool::new(false);
@@ -272,7 +277,7 @@ fn readers_and_writers_go_on_while_rows_are_moved() {
 #[test]
 fn what_cannot_grow_is_refused_and_stays_as_it_is() {
     let mut dice = Dice(1);
-    let (mut flusher, disks, mut model) = full(&making(Level::Raid5), 4, &mut dice);
+    let (mut flusher, disks, mut model) = full(&create_options(Level::Raid5), 4, &mut dice);
     assert_eq!(flusher.grow().unwrap_err().kind(), Kind::Refused, "there is no spare");
     flusher.add_spare(disk("spare")).unwrap();
     flusher.scrub(false).unwrap();
@@ -290,14 +295,17 @@ fn what_cannot_grow_is_refused_and_stays_as_it_is() {
     work(&mut flusher, &mut model, &mut dice);
     check(flusher.array(), &model, "grown");
     drop(disks);
-    let far = Making {
+    let far = CreateOptions {
         layout: Layout::Copies(Copies { near: 1, far: 2, offset: false }),
-        ..making(Level::Raid10)
+        ..create_options(Level::Raid10)
     };
-    let short =
-        Making { log_bytes: 8 << 10, consistency: Consistency::None, ..making(Level::Raid5) };
-    for making in [far, short] {
-        let (mut flusher, disks, model) = full(&making, 4, &mut dice);
+    let short = CreateOptions {
+        log_bytes: 8 << 10,
+        consistency: Consistency::None,
+        ..create_options(Level::Raid5)
+    };
+    for create_options in [far, short] {
+        let (mut flusher, disks, model) = full(&create_options, 4, &mut dice);
         flusher.add_spare(disk("spare")).unwrap();
         assert_eq!(flusher.grow().unwrap_err().kind(), Kind::Unsupported);
         // What cannot become a member keeps what it carries.

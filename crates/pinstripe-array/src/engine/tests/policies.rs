@@ -7,7 +7,7 @@ use pinstripe_io::device::Device;
 const POLICIES: [Consistency; 2] = [Consistency::Bitmap, Consistency::None];
 
 fn made(level: Level, consistency: Consistency, disks: &[Arc<MemoryDevice>]) -> Flusher {
-    create(&Making { consistency, ..making(level) }, shared(disks)).unwrap()
+    create(&CreateOptions { consistency, ..create_options(level) }, shared(disks)).unwrap()
 }
 
 #[test]

@@ -22,9 +22,9 @@ fn a_scrub_names_the_member_and_the_place_of_what_lies_and_mends_it() {
         assert!(scrub(&mut flusher, false).mismatches.is_empty(), "{level}: it was sound");
         let flipped = flip(&flusher, &disks[1], 1);
         let report = scrub(&mut flusher, false);
-        let mut found: Vec<u64> = report.mismatches.iter().map(|it| it.member_offset).collect();
-        found.sort_unstable();
-        assert_eq!(found, flipped, "{level}");
+        let mut image: Vec<u64> = report.mismatches.iter().map(|it| it.member_offset).collect();
+        image.sort_unstable();
+        assert_eq!(image, flipped, "{level}");
         let is_named = |it: &Mismatch| it.slot == Some(1) && !it.is_mended;
         assert!(report.mismatches.iter().all(is_named), "{level}");
         assert_eq!(flusher.array().status().mismatches, flipped.len() as u64);

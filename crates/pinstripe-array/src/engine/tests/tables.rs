@@ -54,7 +54,7 @@ fn a_leaf_whose_write_was_lost_reads_as_an_erasure_not_as_zeros() {
     for (level, count) in redundant() {
         let mut dice = Dice(31 + count as u64);
         let disks = disks(count);
-        let mut flusher = create(&making(level), shared(&disks)).unwrap();
+        let mut flusher = create(&create_options(level), shared(&disks)).unwrap();
         let areas = flusher.array().superblock().areas;
         let mut model = vec![0; BYTES];
         write(flusher.array(), &mut model, &mut dice);
@@ -111,7 +111,7 @@ fn a_member_that_lost_a_write_of_its_map_is_left_out_and_filled_anew() {
     {
         let mut dice = Dice(71 + count as u64);
         let disks = disks(count);
-        let flusher = create(&making(level), shared(&disks)).unwrap();
+        let flusher = create(&create_options(level), shared(&disks)).unwrap();
         let areas = flusher.array().superblock().areas;
         flusher.stop().unwrap();
         // Which says that nothing was ever written.
@@ -198,7 +198,7 @@ fn leaves_that_are_ahead_of_the_map_are_believed_however_often_that_happens() {
 fn a_page_that_went_astray_is_damage_at_both_places() {
     let disks: Vec<_> = (0..4).map(|n| Arc::new(MemoryDevice::new(format!("large{n}")))).collect();
     disks.iter().for_each(|disk| disk.set_len(20 << 20).unwrap());
-    let mut flusher = create(&making(Level::Raid5), shared(&disks)).unwrap();
+    let mut flusher = create(&create_options(Level::Raid5), shared(&disks)).unwrap();
     let (areas, capacity) =
         (flusher.array().superblock().areas, flusher.array().geometry().capacity());
     let at: Vec<u64> = (0..16).map(|n| capacity / 16 * n / 4096 * 4096).collect();

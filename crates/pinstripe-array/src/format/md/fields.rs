@@ -1,13 +1,15 @@
 //! The parts of a superblock field by field, in md's order.
 
-use super::{Array, Device, Reshape, SECTOR_BYTES, SUPERBLOCK_OFFSET, State, unsupported};
+use super::{
+    MdArrayInfo, MdDeviceInfo, MdReshape, MdState, SECTOR_BYTES, SUPERBLOCK_OFFSET, unsupported,
+};
 use pinstripe_base::error::Result;
 use pinstripe_base::wire::{Reader, Writer};
 
-impl Array {
+impl MdArrayInfo {
     /// Bytes 16 to 128.
     pub(super) fn read(features: u32, reader: &mut Reader<'_>) -> Result<Self> {
-        Ok(Array {
+        Ok(MdArrayInfo {
             features,
             set_uuid: reader.array()?,
             set_name: reader.array()?,
@@ -18,7 +20,7 @@ impl Array {
             chunk_sectors: reader.u32()?,
             members: reader.u32()?,
             log: reader.array()?,
-            reshape: Reshape {
+            reshape: MdReshape {
                 new_level: reader.u32()? as i32,
                 position_sectors: reader.u64()?,
                 delta_members: reader.u32()? as i32,
@@ -40,12 +42,12 @@ impl Array {
     }
 }
 
-impl Device {
+impl MdDeviceInfo {
     /// Bytes 128 to 192; also where the superblock says it lies, in sectors.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<(Self, u64)> {
         let (data_offset_sectors, data_sectors) = (reader.u64()?, reader.u64()?);
         let place = reader.u64()?;
-        let device = Device {
+        let device = MdDeviceInfo {
             data_offset_sectors,
             data_sectors,
             recovery_sectors: reader.u64()?,
@@ -69,7 +71,7 @@ impl Device {
     }
 }
 
-impl State {
+impl MdState {
     /// Bytes 192 to 256; checksum and number of roles were looked at before.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self> {
         let (updated, events, resync_sectors) = (reader.u64()?, reader.u64()?, reader.u64()?);
@@ -77,6 +79,6 @@ impl State {
         if reader.take(32)?.iter().any(|&byte| byte != 0) {
             return Err(unsupported("an md superblock whose padding is in use"));
         }
-        Ok(State { updated, events, resync_sectors })
+        Ok(MdState { updated, events, resync_sectors })
     }
 }

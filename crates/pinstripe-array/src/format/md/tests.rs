@@ -39,14 +39,14 @@ fn real() -> Vec<(File, Facts)> {
     ]
 }
 
-fn one() -> Superblock {
-    Superblock::decode(superblock!("r6-ls-4-bitmap-3").1).unwrap()
+fn one() -> MdSuperblock {
+    MdSuperblock::decode(superblock!("r6-ls-4-bitmap-3").1).unwrap()
 }
 
 #[test]
 fn superblocks_of_real_arrays_are_read_and_written_again() {
     for ((name, bytes), expected) in real() {
-        let it = Superblock::decode(bytes).unwrap();
+        let it = MdSuperblock::decode(bytes).unwrap();
         let array = &it.array;
         let found = (
             array.level,
@@ -66,13 +66,13 @@ fn superblocks_of_real_arrays_are_read_and_written_again() {
         let again = it.encode();
         let len = HEAD_BYTES + 2 * it.roles.len();
         assert_eq!(again[..len], bytes[..len], "{name}");
-        assert_eq!(Superblock::decode(&again).unwrap(), it);
+        assert_eq!(MdSuperblock::decode(&again).unwrap(), it);
     }
 }
 
 #[test]
 fn what_one_superblock_says_of_the_others() {
-    let of = |bytes: &[u8]| Superblock::decode(bytes).unwrap();
+    let of = |bytes: &[u8]| MdSuperblock::decode(bytes).unwrap();
     let new = of(superblock!("r5-degraded-0").1);
     let old = of(superblock!("r5-degraded-1").1);
     assert_eq!(new.array.set_uuid, old.array.set_uuid);
@@ -87,16 +87,16 @@ fn what_one_superblock_says_of_the_others() {
 }
 
 /// Changes a field and says what becomes of it, with a checksum that is right.
-fn changed(change: impl FnOnce(&mut Superblock)) -> Result<Superblock> {
+fn changed(change: impl FnOnce(&mut MdSuperblock)) -> Result<MdSuperblock> {
     let mut it = one();
     change(&mut it);
-    Superblock::decode(&it.encode())
+    MdSuperblock::decode(&it.encode())
 }
 
 #[test]
 fn what_cannot_be_is_refused() {
     let bits = |features: u32| changed(|it| it.array.features = features);
-    let device = |change: fn(&mut Device)| changed(|it| change(&mut it.device));
+    let device = |change: fn(&mut MdDeviceInfo)| changed(|it| change(&mut it.device));
     for (error, kind, word) in [
         (bits(1 << 13), Kind::Unsupported, "0x2000"),
         (bits(FEATURE_RAID0_LAYOUT), Kind::Corrupt, "level 0"),
@@ -146,7 +146,7 @@ fn bytes_that_are_no_superblock_are_refused() {
         if at != CHECKSUM_AT {
             bytes[CHECKSUM_AT..][..4].copy_from_slice(&sum.to_le_bytes());
         }
-        Superblock::decode(&bytes).unwrap_err().kind()
+        MdSuperblock::decode(&bytes).unwrap_err().kind()
     };
     assert_eq!(kind(0, 0), Kind::NotFound);
     assert_eq!(kind(4, 0), Kind::Unsupported, "version");
@@ -155,19 +155,19 @@ fn bytes_that_are_no_superblock_are_refused() {
     assert_eq!(kind(CHECKSUM_AT, !sound[CHECKSUM_AT]), Kind::Corrupt);
     assert_eq!(kind(222, 1), Kind::Corrupt, "too many devices");
     assert_eq!(kind(230, 1), Kind::Unsupported, "padding");
-    assert_eq!(Superblock::decode(&sound[..4095]).unwrap_err().kind(), Kind::Corrupt);
-    assert_eq!(Superblock::decode(&[]).unwrap_err().kind(), Kind::Corrupt);
-    assert_eq!(Superblock::decode(&[0; 4096]).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(MdSuperblock::decode(&sound[..4095]).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(MdSuperblock::decode(&[]).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(MdSuperblock::decode(&[0; 4096]).unwrap_err().kind(), Kind::NotFound);
 }
 
 #[test]
 fn every_byte_of_a_superblock_counts() {
     let sound = *superblock!("r5-ls-4-0").1;
-    let len = HEAD_BYTES + 2 * Superblock::decode(&sound).unwrap().roles.len();
+    let len = HEAD_BYTES + 2 * MdSuperblock::decode(&sound).unwrap().roles.len();
     for at in 0..len {
         let mut bytes = sound;
         bytes[at] ^= 0x10;
-        assert!(Superblock::decode(&bytes).is_err(), "byte {at}");
+        assert!(MdSuperblock::decode(&bytes).is_err(), "byte {at}");
     }
 }
 
@@ -176,12 +176,12 @@ fn odd_numbers_of_roles_count_half_a_word() {
     let mut it = one();
     it.roles = vec![1, 2, 0xffff];
     let bytes = it.encode();
-    assert_eq!(Superblock::decode(&bytes).unwrap(), it);
+    assert_eq!(MdSuperblock::decode(&bytes).unwrap(), it);
     let mut other = bytes.clone();
     other[HEAD_BYTES + 4] = 0xfe;
-    assert_eq!(Superblock::decode(&other).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(MdSuperblock::decode(&other).unwrap_err().kind(), Kind::Corrupt);
     it.roles = vec![0xffff; DEVICES_MAX];
-    assert_eq!(Superblock::decode(&it.encode()).unwrap(), it);
+    assert_eq!(MdSuperblock::decode(&it.encode()).unwrap(), it);
 }
 
 #[test]
@@ -211,7 +211,7 @@ proptest! {
             bytes[CHECKSUM_AT..][..4].copy_from_slice(&sum.to_le_bytes());
         }
         let _ = bad_blocks(&bytes, bytes[0]).count();
-        if let Ok(it) = Superblock::decode(&bytes) {
+        if let Ok(it) = MdSuperblock::decode(&bytes) {
             let len = HEAD_BYTES + 2 * it.roles.len();
             prop_assert_eq!(&it.encode()[..len], &bytes[..len]);
             let _ = (it.name(), it.role(), it.ppl(), it.bitmap_sectors());

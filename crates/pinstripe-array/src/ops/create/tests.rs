@@ -2,8 +2,8 @@ use std::path::Path;
 
 use super::*;
 use crate::ops::assemble::assemble;
-use crate::ops::detail::{self, SlotState};
-use crate::ops::examine::{Found, examine};
+use crate::ops::detail::{self, SlotStateDetail};
+use crate::ops::examine::{FoundSuperblock, examine};
 use crate::ops::zero::zero_superblock;
 
 const KIB: u64 = 1024;
@@ -24,8 +24,8 @@ impl Stand {
         names.iter().map(|name| self.dir.path().join(name)).collect()
     }
 
-    fn wish(&self, name: &str, members: &[&str]) -> Wish {
-        Wish {
+    fn request(&self, name: &str, members: &[&str]) -> CreateRequest {
+        CreateRequest {
             name: name.to_owned(),
             level: Level::Raid5,
             layout: Layout::default_of(Level::Raid5),
@@ -40,8 +40,8 @@ impl Stand {
         }
     }
 
-    fn create(&self, wish: &Wish) -> Result<Created> {
-        create(wish, &self.register, &Plan::default(), &Monitor::default())
+    fn create(&self, request: &CreateRequest) -> Result<Created> {
+        create(request, &self.register, &Plan::default(), &Monitor::default())
     }
 
     fn assemble(&self, name: &str, paths: &[PathBuf]) -> Result<()> {
@@ -57,7 +57,7 @@ fn kind<T>(result: Result<T>) -> Kind {
 #[test]
 fn an_array_is_made_and_known_by_its_name() {
     let stand = Stand::new();
-    let made = stand.create(&stand.wish("pool", &["a", "b", "c"])).unwrap();
+    let made = stand.create(&stand.request("pool", &["a", "b", "c"])).unwrap();
     assert_eq!(made.capacity_bytes, 2 * made.member_bytes);
     let found = detail::of_devices("pool", &stand.register).unwrap();
     assert_eq!((&*found.level, &*found.picture(), found.degraded()), ("raid5", "UUU", 0));
@@ -65,7 +65,9 @@ fn an_array_is_made_and_known_by_its_name() {
     let slots = found.slots.iter().map(|slot| slot.device.clone().unwrap());
     assert_eq!(slots.collect::<Vec<_>>(), stand.paths(&["a", "b", "c"]));
     for (slot, path) in stand.paths(&["a", "b", "c"]).iter().enumerate() {
-        let Found::Ours(superblock, _) = examine(path).unwrap().found else { panic!("{slot}") };
+        let FoundSuperblock::Ours(superblock, _) = examine(path).unwrap().found else {
+            panic!("{slot}")
+        };
         assert_eq!((usize::from(superblock.slot), &*superblock.name), (slot, "pool"));
     }
 }
@@ -74,8 +76,8 @@ fn an_array_is_made_and_known_by_its_name() {
 fn an_array_is_made_with_a_granule_and_a_policy() {
     let stand = Stand::new();
     let consistency = consistency_of("bitmap").unwrap();
-    let wish = stand.wish("pool", &["a", "b", "c"]);
-    stand.create(&Wish { granule: Some(16 << 10), consistency, ..wish }).unwrap();
+    let request = stand.request("pool", &["a", "b", "c"]);
+    stand.create(&CreateRequest { granule: Some(16 << 10), consistency, ..request }).unwrap();
     let found = detail::of_devices("pool", &stand.register).unwrap();
     assert_eq!((&*found.settings["stripe_size"], &*found.consistency), ("16384", "bitmap"));
     assert_eq!(kind(consistency_of("hope")), Kind::Usage);
@@ -86,35 +88,39 @@ fn nothing_is_written_when_one_device_is_refused() {
     let stand = Stand::new();
     let paths = stand.paths(&["a", "b", "c"]);
     std::fs::write(&paths[2], [b"XFSB".to_vec(), vec![0; 8 << 20]].concat()).unwrap();
-    let wish = stand.wish("pool", &["a", "b", "c"]);
-    assert_eq!(kind(stand.create(&wish)), Kind::Refused);
+    let request = stand.request("pool", &["a", "b", "c"]);
+    assert_eq!(kind(stand.create(&request)), Kind::Refused);
     assert!(std::fs::read(&paths[0]).unwrap().iter().all(|&byte| byte == 0));
     assert!(!stand.register.has("pool"));
-    stand.create(&Wish { force: true, ..wish.clone() }).unwrap();
+    stand.create(&CreateRequest { force: true, ..request.clone() }).unwrap();
     // Their own members are as dear as a file system, and a name is not taken twice.
-    assert_eq!(kind(stand.create(&wish)), Kind::Exists);
-    assert_eq!(kind(stand.create(&Wish { name: "other".into(), ..wish })), Kind::Refused);
+    assert_eq!(kind(stand.create(&request)), Kind::Exists);
+    assert_eq!(
+        kind(stand.create(&CreateRequest { name: "other".into(), ..request })),
+        Kind::Refused
+    );
 }
 
 #[test]
 fn devices_named_twice_and_missing_ones_are_refused() {
     let stand = Stand::new();
-    let twice = stand.wish("pool", &["a", "b", "a"]);
+    let twice = stand.request("pool", &["a", "b", "a"]);
     assert_eq!(kind(stand.create(&twice)), Kind::Usage);
-    let missing = Wish { file_bytes: None, ..stand.wish("pool", &["x", "y", "z"]) };
+    let missing = CreateRequest { file_bytes: None, ..stand.request("pool", &["x", "y", "z"]) };
     assert_eq!(kind(stand.create(&missing)), Kind::NotFound);
-    let small = Wish { file_bytes: Some(64 * KIB), ..stand.wish("pool", &["s", "t", "u"]) };
+    let small =
+        CreateRequest { file_bytes: Some(64 * KIB), ..stand.request("pool", &["s", "t", "u"]) };
     assert_eq!(kind(stand.create(&small)), Kind::Usage);
 }
 
 #[test]
 fn an_array_is_found_where_its_devices_are_now() {
     let stand = Stand::new();
-    stand.create(&stand.wish("pool", &["a", "b", "c"])).unwrap();
+    stand.create(&stand.request("pool", &["a", "b", "c"])).unwrap();
     let [old, new] = ["b", "moved"].map(|name| stand.dir.path().join(name));
     std::fs::rename(&old, &new).unwrap();
     let found = detail::of_devices("pool", &stand.register).unwrap();
-    assert_eq!((found.picture(), found.slots[1].state), ("U_U".into(), SlotState::Missing));
+    assert_eq!((found.picture(), found.slots[1].state), ("U_U".into(), SlotStateDetail::Missing));
     stand.assemble("pool", &stand.paths(&["c", "moved", "a"])).unwrap();
     let found = detail::of_devices("pool", &stand.register).unwrap();
     assert_eq!(found.picture(), "UUU");
@@ -128,14 +134,14 @@ fn an_array_is_found_where_its_devices_are_now() {
 #[test]
 fn strangers_and_too_few_devices_are_refused() {
     let stand = Stand::new();
-    stand.create(&stand.wish("pool", &["a", "b", "c"])).unwrap();
-    stand.create(&stand.wish("other", &["d", "e", "f"])).unwrap();
+    stand.create(&stand.request("pool", &["a", "b", "c"])).unwrap();
+    stand.create(&stand.request("other", &["d", "e", "f"])).unwrap();
     assert_eq!(kind(stand.assemble("pool", &stand.paths(&["a", "b", "d"]))), Kind::WrongMember);
     assert_eq!(kind(stand.assemble("pool", &stand.paths(&["a"]))), Kind::TooManyLosses);
     assert_eq!(kind(stand.assemble("pool", &stand.paths(&["none"]))), Kind::TooManyLosses);
     assert_eq!(kind(stand.assemble("pool", &stand.paths(&["a", "b", "a"]))), Kind::Usage);
     for path in stand.paths(&["d", "e", "f"]) {
-        assert!(matches!(zero_superblock(&path, false).unwrap(), Some(Found::Ours(..))));
+        assert!(matches!(zero_superblock(&path, false).unwrap(), Some(FoundSuperblock::Ours(..))));
         assert_eq!(kind(zero_superblock(&path, false)), Kind::NotFound);
         assert_eq!(kind(examine(&path)), Kind::NotFound);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::ValueHint;
 use clap::builder::PossibleValuesParser;
 use pinstripe_array::geometry::{Layout, Level};
-use pinstripe_array::ops::create::{Wish, consistency_of, create};
+use pinstripe_array::ops::create::{CreateRequest, consistency_of, create};
 use pinstripe_array::ops::knobs::Knob;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{KIB, MIB, format_size, parse_size};
@@ -124,7 +124,7 @@ impl ArrayCreateArgs {
             Some(text) => Layout::parse(self.level, text)?,
             None => Layout::default_of(self.level),
         };
-        let wish = Wish {
+        let wish = CreateRequest {
             name: self.name.clone(),
             level: self.level,
             layout,

@@ -1,6 +1,6 @@
 //! `pinstripe array detail`: all about one array, as `mdadm --detail` shows it.
 
-use pinstripe_array::ops::detail::{Detail, SlotDetail, SlotState};
+use pinstripe_array::ops::detail::{Detail, SlotDetail, SlotStateDetail};
 use pinstripe_array::ops::open::look;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
@@ -42,10 +42,11 @@ impl ArrayDetailArgs {
 }
 
 fn lines(array: &Detail) -> Vec<String> {
-    let count = |state: SlotState| array.slots.iter().filter(|it| it.state == state).count();
-    let is_faulty = |it: &&SlotDetail| it.state == SlotState::Failed && it.device.is_some();
-    let (active, failed) = (count(SlotState::InSync), array.slots.iter().filter(is_faulty).count());
-    let working = active + count(SlotState::Rebuilding) + array.spares.len();
+    let count = |state: SlotStateDetail| array.slots.iter().filter(|it| it.state == state).count();
+    let is_faulty = |it: &&SlotDetail| it.state == SlotStateDetail::Failed && it.device.is_some();
+    let (active, failed) =
+        (count(SlotStateDetail::InSync), array.slots.iter().filter(is_faulty).count());
+    let working = active + count(SlotStateDetail::Rebuilding) + array.spares.len();
     let mut fields = vec![
         ("Creation Time", time::date(array.made_seconds)),
         ("Raid Level", array.level.clone()),
@@ -94,10 +95,10 @@ const HEAD: [(&str, Side); 4] =
 fn slots(array: &Detail) -> Vec<String> {
     let row = |slot: &SlotDetail| {
         let state = match slot.state {
-            SlotState::InSync => "active sync",
-            SlotState::Rebuilding => "rebuilding",
-            SlotState::Failed if slot.device.is_some() => "faulty",
-            SlotState::Failed | SlotState::Missing => "removed",
+            SlotStateDetail::InSync => "active sync",
+            SlotStateDetail::Rebuilding => "rebuilding",
+            SlotStateDetail::Failed if slot.device.is_some() => "faulty",
+            SlotStateDetail::Failed | SlotStateDetail::Missing => "removed",
         };
         let device = slot.device.as_ref().map(|it| escape::path(it)).unwrap_or_default();
         let errors = slot.errors.reads + slot.errors.checksums;

@@ -7,7 +7,7 @@ use pinstripe_array::format::md::{self, Role};
 use pinstripe_array::format::superblock::{SPARE, Slot, Superblock};
 use pinstripe_array::geometry::{Layout, Level};
 use pinstripe_array::ops::detail::consistency;
-use pinstripe_array::ops::examine::{Examined, Found, examine};
+use pinstripe_array::ops::examine::{Examined, FoundSuperblock, examine};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::hex;
 
@@ -52,8 +52,8 @@ impl ArrayExamineArgs {
                 }
             };
             let fields = match &examined.found {
-                Found::Ours(superblock, readable) => ours(superblock, *readable)?,
-                Found::Md(superblock) => of_md(superblock)?,
+                FoundSuperblock::Ours(superblock, readable) => ours(superblock, *readable)?,
+                FoundSuperblock::Md(superblock) => of_md(superblock)?,
             };
             run.screen.event(&event(&examined))?;
             run.screen.row(&format!("{}:", escape::path(device)))?;
@@ -70,7 +70,7 @@ fn event(examined: &Examined) -> Event {
     let event = Event::new("superblock").with_path("path", &examined.path);
     let event = event.with("bytes", examined.bytes);
     match &examined.found {
-        Found::Ours(it, readable) => event
+        FoundSuperblock::Ours(it, readable) => event
             .with("metadata", "pinstripe")
             .with("array", it.array.to_string())
             .with("name", &*it.name)
@@ -83,7 +83,7 @@ fn event(examined: &Examined) -> Event {
             .with("member_bytes", it.data_bytes)
             .with("is_clean", it.is_clean)
             .with("copies", *readable),
-        Found::Md(it) => event
+        FoundSuperblock::Md(it) => event
             .with("metadata", "md 1.2")
             .with("array", hex(&it.array.set_uuid))
             .with("name", it.name())
@@ -139,7 +139,7 @@ fn picture<T>(all: &[T], letter: impl Fn(&T) -> char) -> String {
     all.iter().map(letter).collect()
 }
 
-fn of_md(it: &md::Superblock) -> Result<Fields> {
+fn of_md(it: &md::MdSuperblock) -> Result<Fields> {
     let level = Level::from_number(it.array.level)?;
     let sectors = |count: u64| show::blocks(count * md::SECTOR_BYTES);
     // Seconds are the low 40 bits.
@@ -175,7 +175,7 @@ fn of_md(it: &md::Superblock) -> Result<Fields> {
     ])
 }
 
-fn role(it: &md::Superblock) -> (String, Option<u16>) {
+fn role(it: &md::MdSuperblock) -> (String, Option<u16>) {
     match it.role() {
         Role::Member(slot) => (format!("Active device {slot}"), Some(slot)),
         Role::Journal => ("Journal".to_owned(), None),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 use pinstripe_array::ops::register::absolute;
-use pinstripe_array::ops::request::{Act, Request};
+use pinstripe_array::ops::request::{ManageAction, Request};
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::work::{self, FollowArgs};
@@ -75,23 +75,23 @@ impl ArrayManageArgs {
     }
 
     /// In the order in which they make sense together.
-    fn acts(&self) -> Result<Vec<Act>> {
+    fn acts(&self) -> Result<Vec<ManageAction>> {
         let force = self.force;
         let mut acts = Vec::new();
         for device in absolutes(&self.fail)? {
-            acts.push(Act::Fail { device });
+            acts.push(ManageAction::Fail { device });
         }
         for device in absolutes(&self.remove)? {
-            acts.push(Act::Remove { device });
+            acts.push(ManageAction::Remove { device });
         }
         for (list, only_again) in [(&self.re_add, true), (&self.add, false)] {
             for device in absolutes(list)? {
-                acts.push(Act::Add { device, force, only_again });
+                acts.push(ManageAction::Add { device, force, only_again });
             }
         }
         if let (Some(device), Some(with)) = (&self.replace, &self.with) {
             let (device, with) = (absolute(device)?, absolute(with)?);
-            acts.push(Act::Replace { device, with, force });
+            acts.push(ManageAction::Replace { device, with, force });
         }
         Ok(acts)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pinstripe_array::control::{Answer, Control, Lines};
-use pinstripe_array::ops::desk::Answers;
+use pinstripe_array::ops::controller::ControlHandler;
 use pinstripe_array::ops::detail::Served;
 use pinstripe_array::ops::events::between;
 use pinstripe_array::ops::open::start;
@@ -68,7 +68,7 @@ pub fn serve(
 ) -> Result<()> {
     let entry = context.register.read(&serving.name)?;
     let control = Control::bind(&context.register.socket(&serving.name)?)?;
-    let (device, desk): (Arc<dyn Sparse>, Box<dyn Answers>) = match entry.metadata {
+    let (device, desk): (Arc<dyn Sparse>, Box<dyn ControlHandler>) = match entry.metadata {
         Metadata::Pinstripe => {
             let desk = start(&serving.name, context.register, context.faults, context.monitor)?;
             (Arc::clone(&desk.volume) as _, Box::new(desk))
@@ -136,7 +136,7 @@ impl Exports {
         self,
         serving: &Serving,
         context: &ServeContext<'_>,
-        desk: &dyn Answers,
+        desk: &dyn ControlHandler,
         control: &Control,
     ) -> Result<()> {
         let Exports { nbd, devices, file, .. } = self;
@@ -155,7 +155,7 @@ impl Exports {
 }
 
 /// Answers one line.
-fn answer_line(desk: &dyn Answers, text: &str, lines: &Lines<'_>, stop: &Stop) -> Answer {
+fn answer_line(desk: &dyn ControlHandler, text: &str, lines: &Lines<'_>, stop: &Stop) -> Answer {
     let reply = match serde_json::from_str(text) {
         Ok(Request::Stop) => {
             stop.set();
@@ -174,7 +174,7 @@ fn answer_line(desk: &dyn Answers, text: &str, lines: &Lines<'_>, stop: &Stop) -
     Answer::Sent
 }
 
-fn tell_events(desk: &dyn Answers, lines: &Lines<'_>) -> Result<()> {
+fn tell_events(desk: &dyn ControlHandler, lines: &Lines<'_>) -> Result<()> {
     let mut before = desk.detail();
     // The first line promises that every later change is reported.
     lines.send(&line(&Reply::Detail(Box::new(before.clone()))))?;

@@ -1,6 +1,6 @@
 //! `pinstripe array status`: all arrays as `/proc/mdstat` shows them.
 
-use pinstripe_array::ops::detail::{Detail, SlotDetail, SlotState, WorkDetail};
+use pinstripe_array::ops::detail::{Detail, SlotDetail, SlotStateDetail, WorkDetail};
 use pinstripe_array::ops::open::look;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::KIB;
@@ -102,10 +102,10 @@ fn lines(array: &Detail) -> Vec<String> {
 fn member(slot: &SlotDetail) -> Option<String> {
     let device = escape::path(slot.device.as_ref()?);
     let mark = match slot.state {
-        SlotState::InSync => "",
-        SlotState::Rebuilding => "(R)",
-        SlotState::Failed => "(F)",
-        SlotState::Missing => return None,
+        SlotStateDetail::InSync => "",
+        SlotStateDetail::Rebuilding => "(R)",
+        SlotStateDetail::Failed => "(F)",
+        SlotStateDetail::Missing => return None,
     };
     Some(format!("{device}[{}]{mark}", slot.slot))
 }

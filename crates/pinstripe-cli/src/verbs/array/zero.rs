@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe_array::ops::examine::Found;
+use pinstripe_array::ops::examine::FoundSuperblock;
 use pinstripe_array::ops::zero::zero_superblock;
 use pinstripe_base::error::Result;
 
@@ -36,8 +36,10 @@ impl ArrayZeroSuperblockArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         for device in &self.devices {
             let was = match zero_superblock(device, self.force)? {
-                Some(Found::Ours(superblock, _)) => format!("of the array {}", superblock.name),
-                Some(Found::Md(superblock)) => {
+                Some(FoundSuperblock::Ours(superblock, _)) => {
+                    format!("of the array {}", superblock.name)
+                }
+                Some(FoundSuperblock::Md(superblock)) => {
                     format!("of the md array {}", escape::text(&superblock.name()))
                 }
                 None => "that could not be read".to_owned(),

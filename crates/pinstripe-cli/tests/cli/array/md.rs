@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use pinstripe_array::format::md::{self, Reshape, State, Superblock};
+use pinstripe_array::format::md::{self, MdReshape, MdState, MdSuperblock};
 
 use super::serving::Served;
 use crate::stand::{Stand, noise, skipped};
@@ -18,8 +18,8 @@ fn mirror(stand: &Stand, content: &[u8]) {
     for (number, name) in [(0, "a"), (1, "b")] {
         let mut set_name = [0; 32];
         set_name[..9].copy_from_slice(b"host:pool");
-        let superblock = Superblock {
-            array: md::Array {
+        let superblock = MdSuperblock {
+            array: md::MdArrayInfo {
                 features: 0,
                 set_uuid: [7; 16],
                 set_name,
@@ -30,9 +30,9 @@ fn mirror(stand: &Stand, content: &[u8]) {
                 chunk_sectors: 0,
                 members: 2,
                 log: [0; 4],
-                reshape: Reshape::default(),
+                reshape: MdReshape::default(),
             },
-            device: md::Device {
+            device: md::MdDeviceInfo {
                 data_offset_sectors: DATA_AT / md::SECTOR_BYTES,
                 data_sectors: sectors,
                 recovery_sectors: 0,
@@ -44,7 +44,7 @@ fn mirror(stand: &Stand, content: &[u8]) {
                 bad_blocks_sectors: 0,
                 bad_blocks_offset_sectors: 0,
             },
-            state: State { updated: 1_700_000_000, events: 20, resync_sectors: u64::MAX },
+            state: MdState { updated: 1_700_000_000, events: 20, resync_sectors: u64::MAX },
             roles: vec![0, 1],
         };
         let file = File::create(stand.path(name)).unwrap();
@@ -94,7 +94,7 @@ fn an_array_of_md_is_shown_and_served() {
     for name in ["a", "b"] {
         let member = fs::read(stand.path(name)).unwrap();
         assert!(member[DATA_AT as usize..] == fs::read(&new).unwrap()[..], "{name}");
-        let superblock = Superblock::decode(&member[md::SUPERBLOCK_OFFSET as usize..]).unwrap();
+        let superblock = MdSuperblock::decode(&member[md::SUPERBLOCK_OFFSET as usize..]).unwrap();
         assert!(superblock.is_clean() && superblock.state.events > 20, "{name}");
     }
 }

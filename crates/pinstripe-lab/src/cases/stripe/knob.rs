@@ -1,7 +1,7 @@
 //! The difference between the variants of a load: the value of one knob, which either needs an
 //! array of its own or can be changed on the running one.
 
-use pinstripe_array::engine::Making;
+use pinstripe_array::engine::CreateOptions;
 use pinstripe_array::geometry::Layout;
 use pinstripe_array::ops::create::consistency_of;
 use pinstripe_array::ops::knobs::Knob;
@@ -15,7 +15,7 @@ pub struct Value {
     /// As it was typed.
     pub text: String,
     /// The settings that its array is made with.
-    pub making: Making,
+    pub making: CreateOptions,
     /// The setting turned on the running array before each run; none where the array was made that
     /// way.
     turn: Option<Knob>,
@@ -30,7 +30,7 @@ const TURNED: [&str; 4] = ["stripe_size", "stripe_cache_size", "rmw_level", "wri
 ///
 /// # Errors
 /// [`Kind::Usage`] for a knob that there is not, one without a value, and a value that is none.
-pub fn read(text: &str, base: &Making) -> Result<(String, Vec<Value>)> {
+pub fn read(text: &str, base: &CreateOptions) -> Result<(String, Vec<Value>)> {
     let (name, values) = text.split_once('=').unwrap_or((text, ""));
     let known = || MADE.into_iter().chain(TURNED).collect::<Vec<_>>().join(", ");
     let Some(name) = name_of(name) else {
@@ -50,7 +50,7 @@ pub fn read(text: &str, base: &Making) -> Result<(String, Vec<Value>)> {
 ///
 /// # Errors
 /// [`Kind::Usage`] for what is no granule.
-pub fn granules(words: &[&str], base: &Making) -> Result<Vec<Value>> {
+pub fn granules(words: &[&str], base: &CreateOptions) -> Result<Vec<Value>> {
     words.iter().map(|it| value(TURNED[0], it, base)).collect()
 }
 
@@ -65,7 +65,7 @@ fn name_of(typed: &str) -> Option<&'static str> {
     MADE.into_iter().chain(TURNED).find(|name| alike(name))
 }
 
-fn value(name: &str, text: &str, base: &Making) -> Result<Value> {
+fn value(name: &str, text: &str, base: &CreateOptions) -> Result<Value> {
     let mut making = base.clone();
     let mut turn = None;
     match name {

@@ -1,4 +1,4 @@
-//! A thread team for tasks on several members: slow ones are carried out by several threads at
+//! A thread pool for tasks on several members: slow ones are carried out by several threads at
 //! once.
 //!
 //! Starting threads costs less than waiting for a disk, and more than copying from memory. So each
@@ -8,24 +8,24 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::crew::{Crew, Load};
+use crate::executor::{Executor, TaskKind};
 use crate::limits::THREADS;
 use pinstripe_base::clock;
 
 /// A task that takes no longer is not worth a thread.
 const QUICK: Duration = Duration::from_micros(500);
 /// Kinds of tasks.
-const LOADS: usize = 6;
+const TASK_KINDS: usize = 6;
 
 /// Carries out tasks by as many threads as they are worth.
 #[derive(Default)]
-pub(super) struct Team {
+pub(super) struct ThreadPool {
     /// By kind, whether the last ones were slow.
-    are_slow: [AtomicBool; LOADS],
+    are_slow: [AtomicBool; TASK_KINDS],
 }
 
-impl Crew for Team {
-    fn each(&self, load: Load, count: usize, task: &(dyn Fn(usize) + Sync)) {
+impl Executor for ThreadPool {
+    fn each(&self, load: TaskKind, count: usize, task: &(dyn Fn(usize) + Sync)) {
         let is_slow = &self.are_slow[load as usize];
         let mut next = 0;
         let mut before = clock::monotonic();
@@ -44,7 +44,7 @@ impl Crew for Team {
         }
     }
 
-    fn is_slow(&self, load: Load) -> bool {
+    fn is_slow(&self, load: TaskKind) -> bool {
         self.are_slow[load as usize].load(Ordering::Relaxed)
     }
 }
@@ -79,10 +79,10 @@ mod tests {
 
     #[test]
     fn every_task_is_carried_out_once_quick_or_slow() {
-        let team = Team::default();
+        let pool = ThreadPool::default();
         for (round, count) in [0, 1, 5, 40, 3].into_iter().enumerate() {
             let done = Mutex::new(Vec::new());
-            team.each(Load::Read, count, &|number| {
+            pool.each(TaskKind::Read, count, &|number| {
                 if round == 2 && number == 2 {
                     std::thread::sleep(2 * QUICK);
                 }
@@ -97,9 +97,9 @@ mod tests {
     /// Each of them waits for the others: one after the other they would never end.
     #[test]
     fn slow_tasks_go_side_by_side() {
-        let team = Team::default();
-        team.are_slow[Load::Log as usize].store(true, Ordering::Relaxed);
+        let pool = ThreadPool::default();
+        pool.are_slow[TaskKind::Log as usize].store(true, Ordering::Relaxed);
         let all = Barrier::new(4);
-        team.each(Load::Log, 4, &|_| _ = all.wait());
+        pool.each(TaskKind::Log, 4, &|_| _ = all.wait());
     }
 }

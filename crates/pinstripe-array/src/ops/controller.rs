@@ -8,8 +8,8 @@ use std::time::Instant;
 use super::Register;
 use super::counted::counted;
 use super::detail::{
-    Detail, ErrorCounts, MismatchDetail, ReportDetail, Served, SlotDetail, SlotState, WorkDetail,
-    consistency, granule_text,
+    Detail, ErrorCounts, MismatchDetail, ReportDetail, Served, SlotDetail, SlotStateDetail,
+    WorkDetail, consistency, granule_text,
 };
 use super::knobs::{Knob, speed_text};
 use super::register::is_same;
@@ -23,7 +23,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::fault::Plan;
 
 /// Handles requests for an array that is open.
-pub trait Answers: Send + Sync {
+pub trait ControlHandler: Send + Sync {
     /// Answers a request about the array as it is now. Events and the end are handled by the
     /// server.
     ///
@@ -45,7 +45,7 @@ pub trait Answers: Send + Sync {
 }
 
 /// A running array, and the data kept beside it.
-pub struct Desk {
+pub struct ArrayController {
     /// The array.
     pub volume: Arc<Volume>,
     name: String,
@@ -70,9 +70,9 @@ struct Pace {
 }
 
 /// Looks that are closer together than this say nothing about a rate.
-const LOOK_SECONDS: f64 = 0.2;
+const RATE_SECONDS_MIN: f64 = 0.2;
 
-impl Desk {
+impl ArrayController {
     /// A handler for an array that was opened; applies the knobs that the register has for it.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Desk {
         faults: &Plan,
     ) -> Result<Self> {
         let rules = Mutex::new(volume.with(|it| it.rules));
-        let desk = Desk {
+        let controller = ArrayController {
             volume,
             name: name.to_owned(),
             register: register.clone(),
@@ -95,9 +95,9 @@ impl Desk {
             rules,
         };
         for (knob, value) in &register.read(name)?.settings {
-            desk.turn(Knob::parse(knob, value)?)?;
+            controller.turn(Knob::parse(knob, value)?)?;
         }
-        Ok(desk)
+        Ok(controller)
     }
 
     /// Faults that are planned for its members.
@@ -154,7 +154,7 @@ impl Desk {
         let current = match pace.take() {
             Some(old) if old.kind == kind && old.done_bytes <= work.done_bytes => {
                 let past = (now - old.at).as_secs_f64();
-                if past < LOOK_SECONDS {
+                if past < RATE_SECONDS_MIN {
                     old
                 } else {
                     let rate = (work.done_bytes - old.done_bytes) as f64 / past;
@@ -213,7 +213,7 @@ impl Desk {
     }
 }
 
-impl Answers for Desk {
+impl ControlHandler for ArrayController {
     fn answer(&self, request: &Request) -> Result<Reply> {
         match request {
             Request::Detail => Ok(Reply::Detail(Box::new(self.detail()))),
@@ -318,10 +318,10 @@ fn done(said: String) -> Reply {
 
 fn slot_detail((number, slot): (usize, &SlotStatus)) -> SlotDetail {
     let state = match slot.state {
-        engine::SlotState::Present => SlotState::InSync,
-        engine::SlotState::Rebuilding => SlotState::Rebuilding,
-        engine::SlotState::Failed => SlotState::Failed,
-        engine::SlotState::Missing => SlotState::Missing,
+        engine::SlotState::Present => SlotStateDetail::InSync,
+        engine::SlotState::Rebuilding => SlotStateDetail::Rebuilding,
+        engine::SlotState::Failed => SlotStateDetail::Failed,
+        engine::SlotState::Missing => SlotStateDetail::Missing,
     };
     let engine::Errors { reads, checksums, healed, bad_blocks } = slot.errors;
     SlotDetail {

@@ -5,27 +5,27 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::member::Member;
+use super::ArrayMember;
 use pinstripe_base::error::Result;
 
-/// The place of a twin.
+/// The place of a replacement.
 #[derive(Default)]
-pub struct Twin {
-    member: RwLock<Option<Arc<Member>>>,
+pub struct ReplacementMember {
+    member: RwLock<Option<Arc<ArrayMember>>>,
     has_failed: AtomicBool,
 }
 
-impl Twin {
+impl ReplacementMember {
     /// The replacement, if there is one.
-    pub fn member(&self) -> Option<Arc<Member>> {
+    pub fn member(&self) -> Option<Arc<ArrayMember>> {
         self.member.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sets or removes the replacement. Returns the former one if it did not fail.
-    pub fn set(&self, twin: Option<Arc<Member>>) -> Option<Arc<Member>> {
+    pub fn set(&self, replacement: Option<Arc<ArrayMember>>) -> Option<Arc<ArrayMember>> {
         let mut member = self.member.write().unwrap_or_else(PoisonError::into_inner);
         let has_failed = self.has_failed.swap(false, Ordering::AcqRel);
-        std::mem::replace(&mut *member, twin).filter(|_| !has_failed)
+        std::mem::replace(&mut *member, replacement).filter(|_| !has_failed)
     }
 
     /// Whether it did not take something.
@@ -34,7 +34,7 @@ impl Twin {
     }
 
     /// Applies an operation on the member to its replacement as well.
-    pub(super) fn with(&self, act: impl FnOnce(&Member) -> Result<()>) {
+    pub(crate) fn with(&self, act: impl FnOnce(&ArrayMember) -> Result<()>) {
         let member = self.member.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(member) = &*member
             && !self.has_failed()

@@ -4,18 +4,18 @@
 use super::Array;
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
-use crate::member::Member;
+use crate::member::ArrayMember;
 use pinstripe_base::error::Result;
 
 /// The bytes and checksums of a shard in a column.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
+pub(super) struct ShardContent {
     pub bytes: Vec<u8>,
     /// By block.
     pub sums: Vec<Sum>,
 }
 
-impl Part {
+impl ShardContent {
     /// Bytes of which some blocks, by number, are lost. Blocks of zeros count as never written.
     pub fn of(bytes: Vec<u8>, is_lost: impl Fn(usize) -> bool) -> Self {
         let sum = |(number, block): (usize, &[u8])| match () {
@@ -24,7 +24,10 @@ impl Part {
             () if block.iter().all(|byte| *byte == 0) => Sum::UNWRITTEN,
             () => Sum::of(block),
         };
-        Part { sums: bytes.chunks(BLOCK_BYTES as usize).enumerate().map(sum).collect(), bytes }
+        ShardContent {
+            sums: bytes.chunks(BLOCK_BYTES as usize).enumerate().map(sum).collect(),
+            bytes,
+        }
     }
 
     /// Whether any of its blocks is more than zeros.
@@ -36,7 +39,7 @@ impl Part {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn put(&self, member: &Member, start: u64) -> Result<()> {
+    pub fn put(&self, member: &ArrayMember, start: u64) -> Result<()> {
         let range = start..start + self.bytes.len() as u64;
         if self.is_written() {
             member.write(start, &self.bytes)?;
@@ -49,7 +52,7 @@ impl Part {
 
 impl Array {
     /// Puts a part on the member of a slot. Returns whether the member took it or is absent.
-    pub(super) fn put_part(&self, slot: usize, start: u64, part: &Part) -> bool {
+    pub(super) fn put_content(&self, slot: usize, start: u64, part: &ShardContent) -> bool {
         self.member(slot).is_none_or(|member| part.put(&member, start).is_ok())
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// Kinds of tasks, by which a crew learns how long they take.
+/// Kinds of tasks, by which an executor learns how long they take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Load {
+pub enum TaskKind {
     /// Reads of data.
     Read = 0,
     /// A record of the log on each member, made durable.
@@ -21,39 +21,39 @@ pub enum Load {
 }
 
 /// Carries out tasks, in any order, at the same time or one after the other.
-pub trait Crew: Send + Sync {
+pub trait Executor: Send + Sync {
     /// Calls `task` once with each number below `count`. All calls are over when this returns.
-    fn each(&self, load: Load, count: usize, task: &(dyn Fn(usize) + Sync));
+    fn each(&self, load: TaskKind, count: usize, task: &(dyn Fn(usize) + Sync));
 
     /// Whether such tasks were slow lately, so that it is better to have few.
-    fn is_slow(&self, load: Load) -> bool;
+    fn is_slow(&self, load: TaskKind) -> bool;
 }
 
-/// The results of `task` for each number below `count`, in order, run by a crew.
+/// The results of `task` for each number below `count`, in order, run by an executor.
 pub fn each_of<T: Send>(
-    crew: &dyn Crew,
-    load: Load,
+    executor: &dyn Executor,
+    load: TaskKind,
     count: usize,
     task: impl Fn(usize) -> T + Sync,
 ) -> Vec<T> {
     let done: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
-    crew.each(load, count, &|number| {
+    executor.each(load, count, &|number| {
         let result = task(number);
         *done[number].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     });
     let done = done.into_iter().map(|it| it.into_inner().unwrap_or_else(PoisonError::into_inner));
-    done.map(|it| it.expect("a crew carries out every task")).collect()
+    done.map(|it| it.expect("an executor carries out every task")).collect()
 }
 
 /// One after the other, in order, in the thread that asks.
-pub struct Alone;
+pub struct SerialExecutor;
 
-impl Crew for Alone {
-    fn each(&self, _: Load, count: usize, task: &(dyn Fn(usize) + Sync)) {
+impl Executor for SerialExecutor {
+    fn each(&self, _: TaskKind, count: usize, task: &(dyn Fn(usize) + Sync)) {
         (0..count).for_each(task);
     }
 
-    fn is_slow(&self, _: Load) -> bool {
+    fn is_slow(&self, _: TaskKind) -> bool {
         false
     }
 }

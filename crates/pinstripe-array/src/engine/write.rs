@@ -1,16 +1,17 @@
 //! Taking writes in, and the amount of them that waits for the members.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Array, lock};
+use super::Array;
 use crate::cache::{Cache, Dirty, Due};
+use crate::ranked::{Rank, RankGuard};
 use crate::traffic::{MemberTraffic, Timer};
 use pinstripe_base::error::{Kind, Result};
 
 /// Writes that wait for the members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Gathered {
+pub struct DirtyStats {
     /// Bytes, of rows that are being written too.
     pub bytes: u64,
     /// When the first byte of the longest gathering row came.
@@ -25,20 +26,20 @@ impl Array {
     ///
     /// # Errors
     /// [`Kind::NoSpace`] beyond the end.
-    pub fn write(&self, offset: u64, bytes: &[u8], now: Duration) -> Result<Gathered> {
+    pub fn write(&self, offset: u64, bytes: &[u8], now: Duration) -> Result<DirtyStats> {
         self.check(offset, bytes.len(), Kind::NoSpace)?;
-        let mut cache = lock(&self.cache);
+        let mut cache = self.cache.lock();
         let shape = *cache.shape();
         for span in shape.spans(offset..offset + bytes.len() as u64) {
             let from = (span.user.start - offset) as usize;
             cache.write(&span, &bytes[from..from + span.column.len()], now);
         }
-        Ok(cache.gathered())
+        Ok(cache.dirty_stats())
     }
 
     /// All that waits to be written.
-    pub fn gathered(&self) -> Gathered {
-        lock(&self.cache).gathered()
+    pub fn dirty_stats(&self) -> DirtyStats {
+        self.cache.lock().dirty_stats()
     }
 
     /// Bytes moved to and from the members, by slot; `None` for those that are absent.
@@ -53,27 +54,29 @@ impl Array {
 
     /// Bytes that are taken in and not on the members yet.
     pub fn dirty_bytes(&self) -> u64 {
-        self.gathered().bytes
+        self.dirty_stats().bytes
     }
 }
 
 impl Array {
     /// Begins rows that are due, and waits until no reader holds any of them.
     pub(super) fn begin(&self, due: Due, most: usize) -> Vec<(u64, Arc<Dirty>)> {
-        let mut cache = lock(&self.cache);
+        // Readers, for which this waits below, take locks that come after a row.
+        Rank::Row.check();
+        let mut cache = self.cache.lock();
         let rows = cache.due(due, most);
         let begun: Vec<_> = rows.into_iter().map(|row| (row, cache.begin(row))).collect();
         // All rows are begun before the wait: from then on no new reader can hold one, so it ends.
-        let landed = cache.landed();
+        let rows_changed = cache.rows_changed();
         while begun.iter().any(|(row, _)| cache.is_held(*row)) {
-            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+            cache = cache.wait(&rows_changed);
         }
         begun
     }
 
     /// Ends rows that were begun: they are on the members, or they gather again.
-    pub(super) fn land(&self, rows: Vec<(u64, Arc<Dirty>)>, are_written: bool) {
-        let mut cache = lock(&self.cache);
+    pub(super) fn complete_rows(&self, rows: Vec<(u64, Arc<Dirty>)>, are_written: bool) {
+        let mut cache = self.cache.lock();
         for (row, dirty) in rows {
             match are_written {
                 true => cache.end(row),
@@ -83,18 +86,19 @@ impl Array {
                 cache.recycle(dirty);
             }
         }
-        cache.landed().notify_all();
+        cache.rows_changed().notify_all();
     }
 
     /// Waits until a row is not under way, and keeps it from being begun.
     pub(super) fn hold(&self, row: u64) -> Hold<'_> {
-        let mut cache = lock(&self.cache);
-        let landed = cache.landed();
+        let held = RankGuard::take(Rank::Row);
+        let mut cache = self.cache.lock();
+        let rows_changed = cache.rows_changed();
         while cache.is_under_way(row) {
-            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+            cache = cache.wait(&rows_changed);
         }
         cache.hold(row);
-        Hold { array: self, row }
+        Hold { array: self, row, _rank: held }
     }
 }
 
@@ -102,13 +106,14 @@ impl Array {
     /// Keeps readers off a row while it is repaired, and waits for those that hold it. The row is
     /// not under way: only the flusher repairs, and it begins no rows meanwhile.
     pub(super) fn occupy(&self, row: u64) -> Occupied<'_> {
-        let mut cache = lock(&self.cache);
+        let held = RankGuard::take(Rank::Row);
+        let mut cache = self.cache.lock();
         cache.occupy(row);
-        let landed = cache.landed();
+        let rows_changed = cache.rows_changed();
         while cache.is_held(row) {
-            cache = landed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+            cache = cache.wait(&rows_changed);
         }
-        Occupied { array: self, row }
+        Occupied { array: self, row, _rank: held }
     }
 }
 
@@ -116,13 +121,14 @@ impl Array {
 pub(super) struct Occupied<'a> {
     array: &'a Array,
     row: u64,
+    _rank: RankGuard,
 }
 
 impl Drop for Occupied<'_> {
     fn drop(&mut self) {
-        let mut cache = lock(&self.array.cache);
+        let mut cache = self.array.cache.lock();
         cache.end(self.row);
-        cache.landed().notify_all();
+        cache.rows_changed().notify_all();
     }
 }
 
@@ -130,18 +136,19 @@ impl Drop for Occupied<'_> {
 pub(super) struct Hold<'a> {
     array: &'a Array,
     row: u64,
+    _rank: RankGuard,
 }
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        let mut cache = lock(&self.array.cache);
+        let mut cache = self.array.cache.lock();
         cache.release(self.row);
-        cache.landed().notify_all();
+        cache.rows_changed().notify_all();
     }
 }
 
 impl Cache {
-    fn gathered(&self) -> Gathered {
-        Gathered { bytes: self.bytes(), oldest: self.oldest(), has_full: self.has_full() }
+    fn dirty_stats(&self) -> DirtyStats {
+        DirtyStats { bytes: self.bytes(), oldest: self.oldest(), has_full: self.has_full() }
     }
 }

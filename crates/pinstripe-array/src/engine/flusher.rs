@@ -1,0 +1,185 @@
+//! The one owner of an array's writes: rows from the cache, long work between batches, and changes
+//! of members (`manage.rs`).
+//!
+//! It delegates: [`RowWriter`] puts rows on the members, [`LongWork`] does resync, heal, grow, fill
+//! and scrub in slices, [`LoggedArray`] makes durable what both wrote.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Array;
+use super::logged::LoggedArray;
+use super::rows::RowWriter;
+use super::work::{LongWork, Step, WorkReport};
+use crate::cache::Due;
+use crate::executor::Executor;
+use crate::format::superblock::Consistency;
+use crate::plan::Rules;
+use crate::traffic::Tally;
+use pinstripe_base::error::Result;
+use pinstripe_io::device::SharedDevice;
+
+/// Puts rows on the members. There is one for an array.
+pub struct Flusher {
+    pub(super) logged: LoggedArray,
+    rows: RowWriter,
+    /// Done in slices between batches.
+    pub(super) long: LongWork,
+    /// Rules by which rows are planned.
+    pub rules: Rules,
+}
+
+impl Flusher {
+    /// A flusher that continues where the superblock says.
+    pub(super) fn new(array: Arc<Array>) -> Self {
+        let granule = Some(array.superblock().granule).filter(|bytes| *bytes > 0);
+        let rules = Rules { granule, ..Rules::default() };
+        let (rows, long) = Default::default();
+        Flusher { logged: LoggedArray::new(array), rows, long, rules }
+    }
+
+    /// The array.
+    pub fn array(&self) -> &Arc<Array> {
+        &self.logged.array
+    }
+
+    /// Writes rows that are full or were begun at `before` or earlier, at most `most` of them.
+    /// Returns how many.
+    ///
+    /// # Errors
+    /// `Kind::TooManyLosses` when too many members failed.
+    /// Rows that were not written stay in the cache.
+    pub fn flush(&mut self, before: Duration, most: usize) -> Result<usize> {
+        self.flush_due(Due::FullOr(before), most)
+    }
+
+    fn flush_due(&mut self, due: Due, most: usize) -> Result<usize> {
+        let array = Arc::clone(&self.logged.array);
+        let begun = array.begin(due, most);
+        let Flusher { logged, rows, long, rules } = self;
+        let done = rows.write(logged, long, *rules, &begun);
+        rows.clear();
+        let count = begun.len();
+        array.complete_rows(begun, done.is_ok());
+        done.map(|()| count)
+    }
+
+    /// Counts of the row pieces written so far; may be read while the flusher works.
+    pub fn tally(&self) -> &Arc<Tally> {
+        &self.rows.tally
+    }
+
+    /// Sets the executor for independent tasks.
+    pub fn set_executor(&mut self, executor: Arc<dyn Executor>) {
+        self.logged.set_executor(executor);
+    }
+
+    /// Writes everything and makes it durable. While callers keep writing, this does not end.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn sync(&mut self) -> Result<()> {
+        self.sync_since(Duration::MAX)
+    }
+
+    /// Writes all that was taken in at `before` or earlier, and makes it durable.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush); `Kind::Corrupt`, once, when blocks
+    /// could not be stored because the rest of them is lost. All else is durable then.
+    pub fn sync_since(&mut self, before: Duration) -> Result<()> {
+        while self.flush_due(Due::Since(before), BATCH_ROWS)? > 0 {}
+        self.logged.sync_members()?;
+        match self.logged.array.consistency() {
+            Consistency::Log => {}
+            // Only the log would bring the checksums back after a power cut, and there is none.
+            Consistency::Bitmap | Consistency::None => self.logged.write_tables()?,
+        }
+        self.rows.salvage.report_unstored()
+    }
+
+    /// Makes the members' tables as new as their data: the log up to here is not needed any more.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn checkpoint(&mut self) -> Result<()> {
+        self.logged.checkpoint()
+    }
+
+    /// Stops the array in order: everything is written, and the log is empty.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn stop(mut self) -> Result<()> {
+        self.close()
+    }
+
+    /// As [`stop`](Self::stop), while others still hold the flusher. Nothing may be written
+    /// afterwards.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn close(&mut self) -> Result<()> {
+        self.sync()?;
+        self.logged.checkpoint()?;
+        // With a resync pending, the next assembly has to find out again that parity may be stale.
+        let is_clean = self.long.resync.is_none();
+        self.logged.array.update_superblocks(|superblock| superblock.is_clean = is_clean)
+    }
+}
+
+/// Long work.
+impl Flusher {
+    /// Does a slice of pending long work, about `most_bytes` of each member. The first kind that is
+    /// pending goes: resync, healing, growing, a spare for an empty slot, filling, scrubbing.
+    ///
+    /// # Errors
+    /// `Kind::TooManyLosses` when too many members failed.
+    pub fn step(&mut self, most_bytes: u64) -> Result<Step> {
+        self.long.step(&mut self.logged, most_bytes)
+    }
+
+    /// Ends a scrub early. Returns its report, if there was one; a fill goes on.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn cancel_work(&mut self) -> Result<Option<WorkReport>> {
+        self.long.cancel(&self.logged.array)
+    }
+
+    /// Begins to read and compare everything, and to repair it if `repair` is set.
+    ///
+    /// # Errors
+    /// `Kind::Busy` when that is being done already;
+    /// `Kind::TooManyLosses` as for all that writes.
+    pub fn scrub(&mut self, repair: bool) -> Result<()> {
+        self.long.begin_scrub(&self.logged.array, repair)
+    }
+
+    /// Makes a spare one member more. The added capacity can be used when everything has moved; a
+    /// mirror gets one copy more.
+    ///
+    /// # Errors
+    /// `Kind::Refused` when members are absent, or there is no
+    /// spare; `Kind::Busy` while other work goes on;
+    /// `Kind::Unsupported` for copies that are not near,
+    /// and for a log that is too short for a journal; those of the device.
+    pub fn grow(&mut self) -> Result<()> {
+        self.long.begin_grow(&mut self.logged)
+    }
+
+    /// The same with a device that becomes a spare first, and stays one if the array cannot grow.
+    ///
+    /// # Errors
+    /// Those of [`grow`](Self::grow) and of [`add`](Self::add); the device is not written to where
+    /// the array is known beforehand to be unable to grow.
+    pub fn grow_by(&mut self, device: SharedDevice) -> Result<()> {
+        self.long.wider(&self.logged)?;
+        self.check_unused(&device)?;
+        self.add_spare(device)?;
+        self.grow()
+    }
+}
+
+/// Rows of a batch, at most.
+pub const BATCH_ROWS: usize = 1024;

@@ -1,0 +1,93 @@
+//! An array with its log: the means by which what was written in place becomes durable.
+
+use std::sync::{Arc, Mutex};
+
+use super::Array;
+use super::log::Log;
+use crate::executor::{Executor, SerialExecutor, TaskKind};
+use crate::format::superblock::Superblock;
+use crate::lock;
+use crate::member::ArrayMember;
+use crate::set::MemberSet;
+use pinstripe_base::error::Result;
+
+/// An array, its log, and the executor for both. The flusher has the only one.
+pub(super) struct LoggedArray {
+    pub array: Arc<Array>,
+    pub log: Log,
+    pub executor: Arc<dyn Executor>,
+}
+
+impl LoggedArray {
+    /// An array whose log continues where its superblock says.
+    pub fn new(array: Arc<Array>) -> Self {
+        let log = Log::from_superblock(&array.superblock());
+        LoggedArray { array, log, executor: Arc::new(SerialExecutor) }
+    }
+
+    /// Sets the executor for independent tasks.
+    pub fn set_executor(&mut self, executor: Arc<dyn Executor>) {
+        self.array.members.set_executor(Arc::clone(&executor));
+        self.executor = executor;
+    }
+
+    /// Makes the tables of all members as new as their checksums in memory, durably except for
+    /// versions (see [`ArrayMember::write_tables`]).
+    pub fn write_tables(&self) -> Result<()> {
+        self.each_member(TaskKind::Tables, &|_, member| member.write_tables())?;
+        self.array.drop_failed_replacement()
+    }
+
+    /// Makes durable what was written to the members.
+    pub fn sync_members(&self) -> Result<()> {
+        self.each_member(TaskKind::Tables, &|_, member| member.sync())?;
+        self.array.drop_failed_replacement()
+    }
+
+    /// Does something with each member that is present, side by side, and marks those failed for
+    /// which it does not succeed.
+    pub fn each_member(
+        &self,
+        kind: TaskKind,
+        act: &(dyn Fn(usize, &ArrayMember) -> Result<()> + Sync),
+    ) -> Result<()> {
+        let members = self.array.members();
+        let failed = Mutex::new(MemberSet::EMPTY);
+        self.executor.each(kind, members.len(), &|slot| {
+            if members[slot].as_ref().is_some_and(|member| act(slot, member).is_err()) {
+                let mut failed = lock(&failed);
+                *failed = failed.with(slot);
+            }
+        });
+        let failed = *lock(&failed);
+        failed.iter().try_for_each(|slot| self.array.fail(slot))
+    }
+
+    /// Makes the members' tables as new as their data: the log up to here is not needed any more.
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when too many members
+    /// failed.
+    pub fn checkpoint(&mut self) -> Result<()> {
+        self.checkpoint_with(|_| {})
+    }
+
+    /// A checkpoint whose superblock carries a further change.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint).
+    pub fn checkpoint_with(&mut self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+        // Data before tables, tables before the superblock: a checksum on disk never describes data
+        // that is not, and the old records are only dropped when nothing needs them.
+        self.sync_members()?;
+        self.array.members().iter().flatten().for_each(|member| member.unmark());
+        self.write_tables()?;
+        let log = (self.log.position, self.log.sequence);
+        self.array.update_superblocks(|superblock| {
+            superblock.log = log;
+            change(superblock);
+        })?;
+        self.log.used_bytes = 0;
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+//! The members of an array, its spares, and the superblock that they have.
+//!
+//! Superblocks are written in two steps, so that the lock is never held across a transfer: the
+//! members to write to are copied under the lock; the outcome is entered under it afterwards.
+//!
+//! Invariants:
+//! - every member that is present has seen the newest generation, or the one before it while the
+//!   newest is being written. A member that could not take it is marked failed, and the superblocks
+//!   of the others say so;
+//! - generations reach the disks in the order of their numbers: `newest` is locked from the choice
+//!   of a number until the last member has it. It is the only lock of an array that is held across
+//!   transfers, and only a change of a superblock waits for it;
+//! - the superblock that [`superblock`](Members::superblock) returns is durable on all members that
+//!   are present, unless the array has lost too many and nothing can be durable any more.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::executor::{Executor, SerialExecutor, TaskKind, each_of};
+use crate::format::superblock::{Slot, Superblock, Work};
+use crate::member::ArrayMember;
+use crate::ranked::{Rank, RankedMutex, RankedRwLock};
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// Members by slot; `None` where one is absent. Never changes: a change makes a new one, so that a
+/// copy may be used for as long as a transfer takes.
+pub(super) type MemberSlots = Arc<Vec<Option<Arc<ArrayMember>>>>;
+
+/// Members, spares and superblock.
+pub(super) struct Members {
+    /// The newest superblock, on its way to the disks or there.
+    newest: RankedMutex<Superblock>,
+    state: RankedRwLock<State>,
+}
+
+struct State {
+    slots: MemberSlots,
+    /// By slot, the path of the member in it, or of the last one that was.
+    paths: Vec<Option<PathBuf>>,
+    /// Members that wait for one to fail.
+    spares: Vec<Arc<ArrayMember>>,
+    /// The newest superblock that all members have which are present.
+    superblock: Superblock,
+    /// Writes superblocks.
+    executor: Arc<dyn Executor>,
+}
+
+impl Members {
+    pub fn new(
+        slots: Vec<Option<Arc<ArrayMember>>>,
+        spares: Vec<Arc<ArrayMember>>,
+        superblock: Superblock,
+    ) -> Self {
+        let path = |it: &Option<Arc<ArrayMember>>| Some(it.as_ref()?.path().to_owned());
+        let newest = RankedMutex::new(Rank::Publishing, superblock.clone());
+        let state = State {
+            paths: slots.iter().map(path).collect(),
+            slots: Arc::new(slots),
+            spares,
+            superblock,
+            executor: Arc::new(SerialExecutor),
+        };
+        Members { newest, state: RankedRwLock::new(Rank::Members, state) }
+    }
+
+    /// Sets the executor that writes superblocks.
+    pub fn set_executor(&self, executor: Arc<dyn Executor>) {
+        self.state.write().executor = executor;
+    }
+
+    /// All slots.
+    pub fn slots(&self) -> MemberSlots {
+        Arc::clone(&self.state.read().slots)
+    }
+
+    /// The member in a slot.
+    pub fn get(&self, slot: usize) -> Option<Arc<ArrayMember>> {
+        self.state.read().slots[slot].clone()
+    }
+
+    /// By slot, the path of the member in it, or of the last one that was.
+    pub fn paths(&self) -> Vec<Option<PathBuf>> {
+        self.state.read().paths.clone()
+    }
+
+    /// The same of one slot.
+    pub fn path(&self, slot: usize) -> Option<PathBuf> {
+        self.state.read().paths[slot].clone()
+    }
+
+    /// Forgets the path of a slot's last member.
+    pub fn forget_path(&self, slot: usize) {
+        self.state.write().paths[slot] = None;
+    }
+
+    /// Puts a member into a slot.
+    pub fn put(&self, slot: usize, member: Arc<ArrayMember>) {
+        let mut state = self.state.write();
+        state.paths[slot] = Some(member.path().to_owned());
+        Arc::make_mut(&mut state.slots)[slot] = Some(member);
+    }
+
+    /// Adds a slot.
+    pub fn push(&self, member: Option<Arc<ArrayMember>>) {
+        let mut state = self.state.write();
+        state.paths.push(member.as_ref().map(|member| member.path().to_owned()));
+        Arc::make_mut(&mut state.slots).push(member);
+    }
+}
+
+/// Spares.
+impl Members {
+    /// All of them, the one that waits longest first.
+    pub fn spares(&self) -> Vec<Arc<ArrayMember>> {
+        self.state.read().spares.clone()
+    }
+
+    /// Whether there is one.
+    pub fn has_spare(&self) -> bool {
+        !self.state.read().spares.is_empty()
+    }
+
+    /// Adds one that has the newest superblock.
+    pub fn add_spare(&self, spare: Arc<ArrayMember>) {
+        self.state.write().spares.push(spare);
+    }
+
+    /// Removes the first one that is such.
+    pub fn take_spare(&self, is_such: impl Fn(&ArrayMember) -> bool) -> Option<Arc<ArrayMember>> {
+        let mut state = self.state.write();
+        let number = state.spares.iter().position(|spare| is_such(spare))?;
+        Some(state.spares.remove(number))
+    }
+
+    /// Removes the one that was added last.
+    pub fn take_last_spare(&self) -> Option<Arc<ArrayMember>> {
+        self.state.write().spares.pop()
+    }
+
+    /// Removes the one at a path.
+    pub fn take_spare_at(&self, path: &Path) -> Option<Arc<ArrayMember>> {
+        self.take_spare(|spare| spare.path() == path)
+    }
+}
+
+/// The superblock.
+impl Members {
+    /// A copy of the newest superblock that is durable.
+    pub fn superblock(&self) -> Superblock {
+        self.state.read().superblock.clone()
+    }
+
+    /// Calls `read` with the same. It may take later locks only.
+    pub fn with_superblock<T>(&self, read: impl FnOnce(&Superblock) -> T) -> T {
+        read(&self.state.read().superblock)
+    }
+
+    /// Changes the superblock, durably on all members that are present. Those that do not take it
+    /// are marked failed. `survives` says whether the array can do without the slots that are
+    /// absent now.
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`] when it cannot.
+    pub fn publish(
+        &self,
+        change: impl FnOnce(&mut Superblock),
+        survives: impl Fn() -> bool,
+    ) -> Result<()> {
+        let mut newest = self.newest.lock();
+        change(&mut newest);
+        let published = self.write_until_taken(&mut newest, survives);
+        // Also where that failed: the status then names the members that failed last.
+        self.state.write().superblock = newest.clone();
+        published
+    }
+
+    fn write_until_taken(
+        &self,
+        newest: &mut Superblock,
+        survives: impl Fn() -> bool,
+    ) -> Result<()> {
+        loop {
+            // An array that cannot go on writes nothing more, so that it can be assembled as it
+            // was.
+            if !survives() {
+                let what = "more members failed than parity or copies can replace";
+                return Err(Error::new(Kind::TooManyLosses, what)
+                    .advice("attach the missing members, and assemble the array again"));
+            }
+            // A number of its own for each attempt: members with one generation and different
+            // content would be taken for two histories, and refused (`newest` in `assemble`).
+            newest.generation += 1;
+            let failed = self.write_superblocks(newest);
+            if failed.is_empty() {
+                return Ok(());
+            }
+            failed.into_iter().for_each(|slot| self.mark_failed(slot, newest));
+        }
+    }
+
+    /// Writes the superblocks side by side, durably. Returns the slots of members that could not
+    /// take theirs.
+    fn write_superblocks(&self, superblock: &Superblock) -> Vec<usize> {
+        let (spares, slots, executor) = {
+            let state = self.state.read();
+            (state.spares.clone(), Arc::clone(&state.slots), Arc::clone(&state.executor))
+        };
+        let there = slots.iter().enumerate();
+        let there = there.filter_map(|(slot, member)| Some((Some(slot), member.as_ref()?)));
+        let all: Vec<_> = spares.iter().map(|spare| (None, spare)).chain(there).collect();
+        // A power cut leaves the new generation on any of them, and the one before on the others:
+        // `assemble` takes both for one state.
+        let taken = each_of(&*executor, TaskKind::Tables, all.len(), |number| {
+            let (_, member) = all[number];
+            member.write_superblock(superblock).and_then(|()| member.sync()).is_ok()
+        });
+        let refused = || all.iter().zip(&taken).filter(|(_, is_taken)| !**is_taken);
+        // A spare that fails is dropped: nothing depends on its view of the others.
+        if refused().any(|((slot, _), _)| slot.is_none()) {
+            let is_refused = |spare: &Arc<ArrayMember>| {
+                refused().any(|((_, member), _)| Arc::ptr_eq(member, spare))
+            };
+            self.state.write().spares.retain(|spare| !is_refused(spare));
+        }
+        refused().filter_map(|((slot, _), _)| *slot).collect()
+    }
+
+    /// Takes a member out of its slot, and says so in `superblock`, which is to be published; a
+    /// replacement that was being filled takes over. From now on the others note the regions that
+    /// the failed member misses.
+    pub fn mark_failed(&self, slot: usize, superblock: &mut Superblock) {
+        // Before the lock, since it waits until transfers to the replacement have ended. Only the
+        // flusher writes to members, and it is here.
+        let replacement = self.get(slot).and_then(|member| member.replacement().set(None));
+        superblock.slots[slot] = failed_slot(superblock.slots[slot], &superblock.work);
+        let mut successor = None;
+        match superblock.work {
+            Work::Rebuild { slot: of, .. } if usize::from(of) == slot => {
+                superblock.work = Work::None;
+            }
+            Work::Replace { slot: of, with, done_bytes } if usize::from(of) == slot => {
+                superblock.work = Work::None;
+                successor = replacement.filter(|it| it.id() == with);
+                if let Some(successor) = &successor {
+                    successor.set_filled(Some(done_bytes));
+                    superblock.slots[slot] = Slot::Rebuilding(with);
+                    superblock.work = Work::Rebuild { slot: of, done_bytes, only_behind: false };
+                }
+            }
+            _ => {}
+        }
+        let slots = {
+            let mut state = self.state.write();
+            if let Some(successor) = &successor {
+                state.paths[slot] = Some(successor.path().to_owned());
+            }
+            Arc::make_mut(&mut state.slots)[slot] = successor;
+            Arc::clone(&state.slots)
+        };
+        slots.iter().flatten().for_each(|member| member.note_changes(true));
+    }
+}
+
+/// The slot of a member that failed; `Failed` if it may return and be brought up to date.
+pub(super) fn failed_slot(slot: Slot, work: &Work) -> Slot {
+    match (slot, work) {
+        // Growing moves what lies at an offset, so the noted regions would not name what it lacks.
+        (_, Work::Grow { .. }) => Slot::Missing,
+        (Slot::Present(member) | Slot::Failed(member), _) => Slot::Failed(member),
+        // Half filled, it holds neither an old state of the array nor the present one.
+        (Slot::Rebuilding(_) | Slot::Missing, _) => Slot::Missing,
+    }
+}

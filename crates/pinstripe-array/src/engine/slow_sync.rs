@@ -1,0 +1,168 @@
+//! The status of an array while a member is slow to sync.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::*;
+use crate::executor::{Executor, TaskKind};
+use crate::format::superblock::Consistency;
+use crate::geometry::{Layout, Level};
+use crate::lock;
+use pinstripe_io::device::{Caps, Device, MemoryDevice, SharedDevice};
+
+const MEMBER_BYTES: u64 = 3 << 20;
+
+/// A device whose next sync, once there are channels, announces itself on one of them and waits for
+/// the other.
+struct SlowSync {
+    inner: MemoryDevice,
+    next: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl SlowSync {
+    fn new(number: usize) -> Arc<Self> {
+        let inner = MemoryDevice::with_limit(format!("disk{number}"), MEMBER_BYTES);
+        inner.set_len(MEMBER_BYTES).unwrap();
+        Arc::new(SlowSync { inner, next: Mutex::default() })
+    }
+
+    /// Has the next sync wait. Returns where it announces itself, and how it is let go.
+    fn stop_next(&self) -> (Receiver<()>, Sender<()>) {
+        let ((arrive, arrived), (go, wait)) = (channel(), channel());
+        *lock(&self.next) = Some((arrive, wait));
+        (arrived, go)
+    }
+}
+
+impl Device for SlowSync {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.inner.write_at(offset, bytes)
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        self.inner.set_len(bytes)
+    }
+
+    fn sync(&self) -> Result<()> {
+        let channels = lock(&self.next).take();
+        if let Some((arrive, wait)) = channels {
+            arrive.send(()).unwrap();
+            wait.recv().unwrap();
+        }
+        Ok(())
+    }
+
+    fn discard(&self, range: Range<u64>) -> Result<()> {
+        self.inner.discard(range)
+    }
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+
+    fn place(&self) -> &Path {
+        self.inner.place()
+    }
+}
+
+/// A thread for each task.
+struct Threads;
+
+impl Executor for Threads {
+    fn each(&self, _: TaskKind, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            (0..count).for_each(|number| _ = scope.spawn(move || task(number)));
+        });
+    }
+
+    fn is_slow(&self, _: TaskKind) -> bool {
+        true
+    }
+}
+
+fn made(disks: &[Arc<SlowSync>]) -> Flusher {
+    let options = CreateOptions {
+        name: "test".to_owned(),
+        level: Level::Raid5,
+        layout: Layout::default_of(Level::Raid5),
+        chunk_bytes: 16 << 10,
+        log_bytes: 512 << 10,
+        consistency: Consistency::Log,
+        now_seconds: 0,
+    };
+    let devices = disks.iter().map(|disk| Arc::clone(disk) as SharedDevice).collect();
+    create(&options, devices).unwrap()
+}
+
+/// The status names what is durable, and no more, until the slowest member has it.
+#[test]
+fn a_status_waits_for_no_sync() {
+    let disks: Vec<_> = (0..3).map(SlowSync::new).collect();
+    let mut flusher = made(&disks);
+    let array = Arc::clone(flusher.array());
+    let before = array.status();
+    let (arrived, go) = disks[2].stop_next();
+    std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| flusher.set_granule(Some(8192)));
+        arrived.recv().unwrap();
+        let meanwhile = array.status();
+        assert_eq!((meanwhile.generation, meanwhile.granule), (before.generation, None));
+        assert!(!array.wants_work() && array.absent().is_empty());
+        go.send(()).unwrap();
+        publishing.join().unwrap().unwrap();
+    });
+    let after = array.status();
+    assert_eq!((after.generation, after.granule), (before.generation + 1, Some(8192)));
+}
+
+/// While that waits, another change waits too: the number of the first one is on all members before
+/// the second begins.
+#[test]
+fn superblocks_reach_the_members_in_order() {
+    let disks: Vec<_> = (0..3).map(SlowSync::new).collect();
+    let flusher = made(&disks);
+    let array = flusher.array();
+    let before = array.superblock().generation;
+    let (arrived, go) = disks[1].stop_next();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| array.update_superblocks(|it| it.granule = 4096));
+        arrived.recv().unwrap();
+        let (done, second_done) = channel();
+        scope.spawn(move || done.send(array.update_superblocks(|it| it.granule *= 2)).unwrap());
+        assert!(second_done.recv_timeout(std::time::Duration::from_millis(50)).is_err());
+        go.send(()).unwrap();
+        first.join().unwrap().unwrap();
+        second_done.recv().unwrap().unwrap();
+    });
+    let superblock = array.superblock();
+    assert_eq!((superblock.generation, superblock.granule), (before + 2, 8192));
+    for disk in disks {
+        let own = examine(&(disk as SharedDevice)).unwrap();
+        assert_eq!((own.generation, own.granule), (before + 2, 8192));
+    }
+}
+
+/// All members sync at the same time: one after the other, the second would never begin.
+#[test]
+fn superblocks_are_synced_side_by_side() {
+    let disks: Vec<_> = (0..3).map(SlowSync::new).collect();
+    let mut flusher = made(&disks);
+    flusher.set_executor(Arc::new(Threads));
+    let channels: Vec<_> = disks.iter().map(|disk| disk.stop_next()).collect();
+    std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| flusher.set_granule(Some(8192)));
+        channels.iter().for_each(|(arrived, _)| arrived.recv().unwrap());
+        channels.iter().for_each(|(_, go)| go.send(()).unwrap());
+        publishing.join().unwrap().unwrap();
+    });
+}

@@ -1,0 +1,75 @@
+//! Changing the superblocks of all members, and marking a member failed.
+
+use std::sync::Arc;
+
+use super::Array;
+use crate::format::superblock::{Slot, Superblock, Work};
+use crate::member::ArrayMember;
+use pinstripe_base::error::Result;
+
+impl Array {
+    /// Marks a member failed, durably on the others.
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when the array cannot do
+    /// without it.
+    pub(super) fn fail(&self, slot: usize) -> Result<()> {
+        if self.member(slot).is_none() {
+            return Ok(());
+        }
+        self.update_superblocks(|superblock| self.members.mark_failed(slot, superblock))
+    }
+
+    /// Changes the superblock, durably on all members that are present.
+    ///
+    /// # Errors
+    /// As [`fail`](Self::fail).
+    pub(super) fn update_superblocks(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+        self.members.publish(change, || self.shape().survives(self.absent()))
+    }
+
+    /// Drops a replacement that missed a write to the member it copies.
+    ///
+    /// # Errors
+    /// As [`fail`](Self::fail).
+    pub(super) fn drop_failed_replacement(&self) -> Result<()> {
+        let members = self.members();
+        let failed = members.iter().flatten().find(|member| member.replacement().has_failed());
+        match failed {
+            Some(member) => self.drop_replacement(member),
+            None => Ok(()),
+        }
+    }
+
+    /// Drops the replacement of a member, which keeps its slot.
+    ///
+    /// # Errors
+    /// As [`fail`](Self::fail).
+    pub(super) fn drop_replacement(&self, member: &ArrayMember) -> Result<()> {
+        member.replacement().set(None);
+        self.update_superblocks(|superblock| {
+            if matches!(superblock.work, Work::Replace { .. }) {
+                superblock.work = Work::None;
+            }
+        })
+    }
+
+    /// Has members note which regions change while a member is away that may come back, and drop
+    /// those notes when none is.
+    pub(super) fn note_changes(&self, superblock: &Superblock) {
+        let is_away = |slot: &Slot| matches!(slot, Slot::Failed(_) | Slot::Rebuilding(_));
+        let is_any_away = superblock.slots.iter().any(is_away);
+        for member in self.members().iter().flatten() {
+            match is_any_away {
+                true => member.note_changes(true),
+                false => member.forget_changes(),
+            }
+        }
+    }
+
+    /// Puts a member into a slot, whose errors are counted from zero again.
+    pub(super) fn put_member(&self, slot: usize, member: Arc<ArrayMember>) {
+        self.live.lock().errors[slot] = Default::default();
+        self.members.put(slot, member);
+    }
+}
