@@ -7,7 +7,7 @@ use std::process::Stdio;
 use pinstripe::store::Store;
 use pinstripe_io::fault::Plan;
 
-use crate::stand::{Stand, assert_same_tree, noise};
+use crate::stand::{Stand, assert_same_tree, each_at_once, noise};
 
 #[test]
 fn a_member_joins_and_others_leave() {
@@ -107,19 +107,22 @@ fn a_half_that_comes_back_is_named_and_its_snapshots_are_brought_over() {
 /// Both of two movers gave up, each naming the other one.
 #[test]
 fn a_mover_waits_for_another_one_when_told_to() {
-    let stand = Stand::with_store();
-    assert_eq!(stand.run("backup src --store m0 -q").code, 0);
-    let store = Store::open(&stand.path("m0"), &Plan::default()).unwrap();
-    let claim = store.claim().unwrap();
-    for line in ["repair", "repair --wait=1s", "member rebalance", "member rebalance --wait=1s"] {
-        let busy = stand.run(&format!("{line} --store m0"));
-        assert_eq!(busy.code, 18, "{line}: {}", busy.err);
-        assert_eq!(busy.err.contains("waiting"), line.contains("--wait"), "{line}: {}", busy.err);
-    }
-    drop(claim);
-    for line in ["repair --wait --store m0", "member rebalance --wait --store m0"] {
+    let movers = ["repair", "member rebalance"];
+    each_at_once(movers.len(), &movers, |mover| {
+        let stand = Stand::with_store();
+        assert_eq!(stand.run("backup src --store m0 -q").code, 0);
+        let store = Store::open(&stand.path("m0"), &Plan::default()).unwrap();
         let claim = store.claim().unwrap();
-        let mut command = stand.command(line);
+        for wait in ["", "--wait=3s"] {
+            let line = format!("{mover} {wait} --store m0");
+            let busy = stand.run(&line);
+            assert_eq!(busy.code, 18, "{line}: {}", busy.err);
+            assert_eq!(busy.err.contains("waiting"), !wait.is_empty(), "{line}: {}", busy.err);
+        }
+        drop(claim);
+        let line = format!("{mover} --wait --store m0");
+        let claim = store.claim().unwrap();
+        let mut command = stand.command(&line);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut first = String::new();
@@ -128,5 +131,5 @@ fn a_mover_waits_for_another_one_when_told_to() {
         assert!(child.try_wait().unwrap().is_none(), "{line}: it did not wait");
         drop(claim);
         assert_eq!(child.wait().unwrap().code(), Some(0), "{line}");
-    }
+    });
 }

@@ -47,7 +47,7 @@ fn every_codec_and_block_size_comes_back() {
 
 #[test]
 fn any_range_is_that_part_of_the_source() {
-    let stand = Stand::new();
+    let stand = Stand::in_memory();
     let source = stand.source(9 * MIB + 1);
     let end = source.len();
     for (layout, outputs) in LAYOUTS {
