@@ -149,14 +149,14 @@ fn open_one(run: &Run, memory: &Memory, place: &Path) -> Result<Store> {
 /// Refuses a store that is not encrypted where an encrypted one is expected.
 fn refuse_plain(run: &Run, memory: &Memory, store: &Store, place: &Path) -> Result<()> {
     let (id, known) = (store.config.store, memory.of(store.config.store));
-    let seats: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
+    let member_slots: Vec<_> = store.member_slots.iter().map(|slot| &*slot.place).collect();
     let is_accepted = known.is_some_and(|known| known.accepted_plain);
-    let was_here = seats.iter().chain([&place]).find_map(|&place| {
+    let was_here = member_slots.iter().chain([&place]).find_map(|&place| {
         memory.at(place).filter(|other| other.encrypted && other.id != id.to_string())
     });
     let why = if run.common.key.is_given() {
         "a password or key file was given for it".to_owned()
-    } else if run.config()?.key_of(&seats).is_given() {
+    } else if run.config()?.key_of(&member_slots).is_given() {
         "the config file names a password or key file for it".to_owned()
     } else if let Some(other) = was_here {
         format!("this host knows the encrypted store {} in its place", other.short())
@@ -221,10 +221,10 @@ fn worst(failed: Vec<Failed>, expected: Option<&Remembered>) -> Error {
 fn warn(run: &Run, store: &Store, failed: Vec<Failed>) {
     for Failed { place, error } in failed {
         let forms = remembered::forms(&place);
-        let is_it = |seat: &MemberSlot| seat.row.is_some() && forms.contains(&seat.place);
-        let number = store.seats.iter().position(is_it);
+        let is_it = |slot: &MemberSlot| slot.row.is_some() && forms.contains(&slot.place);
+        let number = store.member_slots.iter().position(is_it);
         let advice = match number {
-            Some(number) if store.seats[number].member.is_none() => format!(
+            Some(number) if store.member_slots[number].member.is_none() => format!(
                 "the store was opened through another member; this is member {number}: attach its \
                  disk, or put a new member in its place: pinstripe member replace {number} --to DIR"
             ),

@@ -154,9 +154,16 @@ impl Remembered {
 
     /// Takes over what an open store says of itself, and the paths that led to it.
     fn take(&mut self, store: &Store, names: &[PathBuf]) {
-        let seats = store.seats.iter().enumerate().filter(|(_, seat)| seat.row.is_some());
-        let members: Vec<_> = seats
-            .map(|(member, seat)| MemberPlace { member, place: Place::of(&seat.place) })
+        let member_slots = store
+            .member_slots
+            .iter()
+            .enumerate()
+            .filter(|(_, member_slot)| member_slot.row.is_some());
+        let members: Vec<_> = member_slots
+            .map(|(member, member_slot)| MemberPlace {
+                member,
+                place: Place::of(&member_slot.place),
+            })
             .collect();
         let is_in_use = |place: &Place| members.iter().any(|it| it.place == *place);
         let left = self.members.drain(..).map(|it| it.place).chain(self.left.drain(..));

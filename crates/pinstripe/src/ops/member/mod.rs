@@ -76,7 +76,7 @@ fn takers(store: &Store) -> Vec<usize> {
 /// Handles a number that is no member's. If it was one whose removal was interrupted before all
 /// labels said so, the labels are brought up to date.
 fn finish_retiring(store: &Store, claim: &Claim, number: usize) -> Result<()> {
-    if number < store.seats.len() && store.write_labels_with(claim)? > 0 {
+    if number < store.member_slots.len() && store.write_labels_with(claim)? > 0 {
         return Ok(());
     }
     Err(Error::new(Kind::Usage, format!("there is no member {number}"))

@@ -43,13 +43,15 @@ pub fn remove(
     monitor: &Monitor,
 ) -> Result<RemoveOutcome> {
     let claim = store.claim()?;
-    let Some(seat) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
+    let Some(member_slot) =
+        store.member_slots.get(number).filter(|member_slot| member_slot.row.is_some())
+    else {
         finish_retiring(store, &claim, number)?;
         return Ok(RemoveOutcome { members: takers(store).len(), ..RemoveOutcome::default() });
     };
-    if seat.member.is_none() {
+    if member_slot.member.is_none() {
         return Err(Error::new(Kind::Refused, format!("member {number} is absent"))
-            .at(&seat.place)
+            .at(&member_slot.place)
             .advice(format!(
                 "attach it, or put another in its place: pinstripe member replace {number} --to DIR"
             )));

@@ -22,7 +22,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use crate::format::snapshot::TreeRoot;
 use crate::member::ExtentName;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::fleet::{Barrier, MemberWriters};
+use crate::pipeline::member_writers::{Barrier, MemberWriters};
 use crate::pipeline::pack::{SealTicket, ToPacker};
 use pinstripe_base::error::Result;
 
@@ -127,7 +127,7 @@ impl Checkpoints<'_> {
 /// itself.
 pub fn complete(
     partials: &Receiver<Partial>,
-    fleet: &MemberWriters<'_>,
+    writers: &MemberWriters<'_>,
     abort: &Abort,
     busy: &AtomicBool,
     object: &(dyn Fn(TreeRoot) -> Result<(ExtentName, Vec<u8>)> + Sync),
@@ -144,12 +144,12 @@ pub fn complete(
                 continue;
             }
         };
-        fleet.put(name, bytes);
-        if fleet.barrier().is_err() {
+        writers.put(name, bytes);
+        if writers.barrier().is_err() {
             continue;
         }
         if let Some(old) = last.replace(name) {
-            fleet.delete(old);
+            writers.delete(old);
         }
         busy.store(false, Ordering::Release);
     }

@@ -18,7 +18,7 @@ use crate::format::meta::{FileKind, Stat};
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::pipeline::pack::ToPacker;
-use crate::pipeline::turns::take_long_turns;
+use crate::pipeline::sched_slice::request_long_slices;
 use crate::source::SourceFile;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
@@ -97,7 +97,7 @@ impl<'a> Worker<'a> {
 
     /// Works until there are no jobs left; after a fatal error only drains them.
     pub fn run(mut self, jobs: &Receiver<IngestJob>, outcomes: &Sender<IngestOutcome>) {
-        take_long_turns();
+        request_long_slices();
         loop {
             // Before each job, since a checkpoint waits for the chunks of all earlier ones.
             self.answer_seal_call();

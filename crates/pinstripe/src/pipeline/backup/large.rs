@@ -20,7 +20,7 @@ use crate::chunk::{Candidates, Resolver};
 use crate::format::entry::Entry;
 use crate::format::record::ChunkRow;
 use crate::pipeline::limits::{JOB_BYTES, SEGMENT_BYTES};
-use crate::pipeline::spare::ScratchPool;
+use crate::pipeline::scratch_pool::ScratchPool;
 use crate::source::SourceFile;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
@@ -37,12 +37,12 @@ struct Segment {
     bytes: Vec<u8>,
     warm_up: usize,
     /// The pool that the buffer returns to.
-    spare: Arc<ScratchPool>,
+    pool: Arc<ScratchPool>,
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        self.spare.give(std::mem::take(&mut self.bytes));
+        self.pool.give(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -89,7 +89,7 @@ impl ScanTask {
         let (before, data) = bytes.split_at(warm_up);
         let candidates = shared.cutter.scan(before, data, self.range.start);
         Ok((
-            Segment { start: self.range.start, bytes, warm_up, spare: Arc::clone(shared.segments) },
+            Segment { start: self.range.start, bytes, warm_up, pool: Arc::clone(shared.segments) },
             candidates,
         ))
     }
@@ -246,7 +246,7 @@ pub fn ingest_stream(
         before.extend_from_slice(&data[data.len().saturating_sub(WARM_UP_BYTES as usize)..]);
         cut.read_bytes += read;
         shared.monitor.add(Counter::ReadBytes, read);
-        let segment = Segment { start, bytes, warm_up, spare: Arc::clone(shared.segments) };
+        let segment = Segment { start, bytes, warm_up, pool: Arc::clone(shared.segments) };
         cut.segment(&mut run, segment, &candidates)?;
         if read < wanted {
             break;

@@ -5,22 +5,22 @@
 //! then the index run, then nothing more; the snapshot object is the caller's to put.
 
 mod assemble;
-mod beside;
+mod background;
 mod bring;
 mod checkpoint;
 mod content;
+mod dispatch;
 mod entry;
-mod handout;
 mod ingest;
 mod join;
 mod large;
-mod lay;
 mod previous;
 mod record;
 mod repack;
 mod shared;
 mod survey;
 mod tree;
+mod write_session;
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -31,9 +31,9 @@ use std::thread::{Scope, ScopedJoinHandle};
 use crossbeam_channel::{Sender, bounded, unbounded};
 
 use assemble::Assembler;
-use beside::Ended;
+use background::Ended;
 use checkpoint::{Checkpoints, SealCall};
-use handout::JobDispatcher;
+use dispatch::JobDispatcher;
 use ingest::Worker;
 use join::Join;
 use shared::Ingest;
@@ -53,13 +53,13 @@ use crate::format::entry::Entry;
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::member::ExtentName;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::fleet::MemberWriters;
 use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, WINDOW_JOBS};
+use crate::pipeline::member_writers::MemberWriters;
 use crate::pipeline::pack::{self, Laying, ToPacker};
 use crate::pipeline::publish::Publisher;
-use crate::pipeline::spare::ScratchPool;
+use crate::pipeline::scratch_pool::ScratchPool;
 use crate::source;
-use crate::store::deletion::answer::Acknowledger;
+use crate::store::deletion::acknowledge::Acknowledger;
 use crate::store::index::Index;
 use crate::store::{Store, checkpoints};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -111,7 +111,7 @@ pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Completeness) -> Snapshot + Sync);
 
 /// Runs a backup up to its commit. `describe` makes the snapshot object of the finished tree, and
 /// those of checkpoints on the way; the former is put on every member after all that it names is
-/// durable. A run that was stopped puts a last checkpoint. `answers` speaks for the session that
+/// durable. A run that was stopped puts a last checkpoint. `acknowledger` answers for the session that
 /// was begun for this run.
 ///
 /// # Errors
@@ -121,7 +121,7 @@ pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Completeness) -> Snapshot + Sync);
 /// ledger.
 pub fn run(
     mut plan: BackupPlan<'_>,
-    answers: &mut Acknowledger,
+    acknowledger: &mut Acknowledger,
     monitor: &Monitor,
     describe: Describe<'_>,
 ) -> Result<Snapshot> {
@@ -153,12 +153,12 @@ pub fn run(
         let (store, index) = (plan.store, plan.index);
         let _ended = Ended(&has_ended);
         let (_end, end) = bounded(0);
-        scope.spawn(move || beside::watch(store, index, answers, &end));
-        scope.spawn(|| beside::merge(index, &has_ended, &abort, monitor));
+        scope.spawn(move || background::watch(store, index, acknowledger, &end));
+        scope.spawn(|| background::merge(index, &has_ended, &abort, monitor));
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
-        let fleet = MemberWriters::start(scope, store, queued, &abort, monitor);
+        let writers = MemberWriters::start(scope, store, queued, &abort, monitor);
         let publisher =
-            Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
+            Publisher::new(store, index, &sealer, &claims, &writers, monitor, PUBLISH_CHUNKS);
         let Ingested { root, reach, checkpoint } =
             ingest(scope, &shared, plan, &publisher, describe)?;
         publisher.publish()?;
@@ -167,23 +167,23 @@ pub fn run(
         match reach {
             Completeness::Whole => {
                 let object = sealer.snapshot(&snapshot)?;
-                fleet.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
+                writers.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
             }
             Completeness::Part => {
                 let object = checkpoints::encode(store, &sealer, &snapshot)?;
-                fleet.put(checkpoints::new_name(store)?, object);
+                writers.put(checkpoints::new_name(store)?, object);
             }
         }
-        fleet.barrier()?;
+        writers.barrier()?;
         // Only now is what they name in another object too.
-        checkpoint.into_iter().for_each(|name| fleet.delete(name));
+        checkpoint.into_iter().for_each(|name| writers.delete(name));
         if reach == Completeness::Part {
-            fleet.barrier()?;
+            writers.barrier()?;
             return Err(Error::new(Kind::Interrupted, "the backup was stopped before its end")
                 .advice("run the same command again: it goes on from here"));
         }
-        superseded.into_iter().for_each(|name| fleet.delete(name));
-        fleet.barrier()?;
+        superseded.into_iter().for_each(|name| writers.delete(name));
+        writers.barrier()?;
         Ok(snapshot)
     })
 }
@@ -231,11 +231,11 @@ fn ingest<'scope, 'env>(
             checkpoint_due.map(|due| Checkpoints { due, call, busy, partials, data, waits });
         let assembler = Assembler::new(shared, tree, checkpoints)?;
         let completer = stage(stages, abort, move || {
-            checkpoint::complete(&partial_queue, publisher.fleet, abort, busy, object, last);
+            checkpoint::complete(&partial_queue, publisher.writers, abort, busy, object, last);
         });
         let assembler = stage(stages, abort, move || assembler.run(&outcome_queue, &window_queue));
-        let handout = JobDispatcher::new(shared, jobs, outcomes, window, limits.segments);
-        let reach = take_in(scope, shared, input, handout);
+        let dispatcher = JobDispatcher::new(shared, jobs, outcomes, window, limits.segments);
+        let reach = take_in(scope, shared, input, dispatcher);
         let root = joined(assembler);
         joined(data_packer);
         joined(tree_packer);
@@ -284,19 +284,19 @@ fn packer<'scope>(
     (records, packer)
 }
 
-/// Hands all of the input out and says how far that went. The workers end when the handout is gone.
+/// Hands all of the input out and says how far that went. The workers end when the dispatcher is gone.
 fn take_in<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     shared: &'env Ingest<'env>,
     input: Input<'env>,
-    mut handout: JobDispatcher<'env>,
+    mut dispatcher: JobDispatcher<'env>,
 ) -> Completeness {
     let Ingest { root, monitor, abort, claims, stop, .. } = *shared;
     let done = match input {
         Input::Trees(trees) => {
-            Join::new(root, monitor, abort, *trees, handout, claims, stop).run(scope)
+            Join::new(root, monitor, abort, *trees, dispatcher, claims, stop).run(scope)
         }
-        Input::Stream(mut stream, entry) => handout.stream(&mut *stream, *entry).map(|()| true),
+        Input::Stream(mut stream, entry) => dispatcher.stream(&mut *stream, *entry).map(|()| true),
     };
     match done {
         Ok(true) => Completeness::Whole,

@@ -10,7 +10,7 @@ use crate::codec::Codec;
 use crate::dedup::Claims;
 use crate::format::keys::Keys;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::spare::ScratchPool;
+use crate::pipeline::scratch_pool::ScratchPool;
 use crate::seal::Sealer;
 use crate::store::Store;
 use crate::store::index::Index;

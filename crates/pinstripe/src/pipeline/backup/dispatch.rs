@@ -1,4 +1,4 @@
-//! The handout: entries on which the join has decided go in jobs to the workers, or straight to the
+//! The dispatcher: entries on which the join has decided go in jobs to the workers, or straight to the
 //! assembler when there is nothing to read.
 
 use std::io::Read;
@@ -58,7 +58,7 @@ impl DecisionSink for JobDispatcher<'_> {
 }
 
 impl<'a> JobDispatcher<'a> {
-    /// A handout to these queues.
+    /// A dispatcher to these queues.
     pub fn new(
         shared: &'a Ingest<'a>,
         jobs: Sender<IngestJob>,

@@ -8,10 +8,10 @@ use super::checkpoint::SealCall;
 use super::shared::{Ingest, cutting};
 use crate::dedup::Claims;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::fleet::MemberWriters;
 use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS};
+use crate::pipeline::member_writers::MemberWriters;
 use crate::pipeline::publish::Publisher;
-use crate::pipeline::spare::ScratchPool;
+use crate::pipeline::scratch_pool::ScratchPool;
 use crate::source;
 use crate::store::Store;
 use crate::store::index::Index;
@@ -22,7 +22,7 @@ use pinstripe_base::monitor::Monitor;
 ///
 /// # Errors
 /// The reasons for which any backup ends: a full member, more members lost than parity replaces.
-pub(super) fn lay<T>(
+pub(super) fn write_session<T>(
     store: &Store,
     index: &Index<'_>,
     limits: Limits,
@@ -53,9 +53,9 @@ pub(super) fn lay<T>(
     };
     std::thread::scope(|scope| {
         let queued = limits.strips_queued(store.config.strip_bytes);
-        let fleet = MemberWriters::start(scope, store, queued, &abort, monitor);
+        let writers = MemberWriters::start(scope, store, queued, &abort, monitor);
         let publisher =
-            Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
+            Publisher::new(store, index, &sealer, &claims, &writers, monitor, PUBLISH_CHUNKS);
         work(&shared, &publisher)
     })
 }
