@@ -28,6 +28,7 @@ pub use replace::{Replaced, replace};
 
 use crate::format::label::MemberState;
 use crate::member::{ExtentName, Room};
+use crate::store::index::geometry_of;
 use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use plan::SetPlacement;
@@ -65,6 +66,12 @@ fn survey(store: &Store) -> Result<Vec<SetPlacement>> {
         }
     }
     Ok(sets.into_iter().map(|(name, holders)| SetPlacement { name, holders }).collect())
+}
+
+/// Over how many members a set was laid, where that can be told.
+fn width_of(store: &Store, spread: &SetPlacement) -> Option<usize> {
+    let holders: Vec<_> = spread.holders.keys().copied().collect();
+    geometry_of(store, spread.name, &holders).map(|geometry| geometry.members())
 }
 
 /// Numbers of the members that take new extents.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use super::ingest::{Assembled, EntryPlan, IngestJob, IngestOutcome};
-use super::join::{Decided, DecisionSink};
+use super::ingest::{Assembled, IngestJob, IngestOutcome};
+use super::join::{DecisionSink, EntryPlan};
 use super::large::{self, Queues};
 use super::shared::Ingest;
 use crate::format::entry::Entry;
@@ -40,16 +40,17 @@ pub struct JobDispatcher<'a> {
 }
 
 impl DecisionSink for JobDispatcher<'_> {
-    fn take(&mut self, decided: Decided) -> Result<()> {
-        match decided {
-            Decided::Unchanged(entry) => self.push(EntryPlan::Unchanged(entry), 0),
-            Decided::SameInode { path, stat } => self.push(EntryPlan::SameInode { path, stat }, 0),
-            Decided::Read { path, stat, .. } => match stat.kind {
-                FileKind::File if stat.size_bytes >= LARGE_BYTES => self.large(&path),
-                FileKind::File => self.push(EntryPlan::Read { path, stat }, stat.size_bytes),
-                _ => self.push(EntryPlan::Read { path, stat }, 0),
-            },
-        }
+    fn take(&mut self, plan: EntryPlan) -> Result<()> {
+        let bytes = match &plan {
+            EntryPlan::Read { path, stat, .. } if stat.kind == FileKind::File => {
+                if stat.size_bytes >= LARGE_BYTES {
+                    return self.large(path);
+                }
+                stat.size_bytes
+            }
+            _ => 0,
+        };
+        self.push(plan, bytes)
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -10,11 +10,12 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use super::entry::{OpenedFile, plain_entry, shorten};
+use super::join::EntryPlan;
 use super::large::{ChunkTask, ScanTask};
 use super::record::RecordBuilder;
 use super::shared::Ingest;
 use crate::format::entry::{Content, Entry};
-use crate::format::meta::{FileKind, Stat};
+use crate::format::meta::FileKind;
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::pipeline::pack::ToPacker;
@@ -23,26 +24,6 @@ use crate::source::SourceFile;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown_from_root;
-
-/// One entry for a worker or for the assembler.
-pub enum EntryPlan {
-    /// Taken over from the previous snapshot, content and all.
-    Unchanged(Entry),
-    /// To be read.
-    Read {
-        /// Path from the file system's root.
-        path: Vec<u8>,
-        /// Its metadata in the walk.
-        stat: Stat,
-    },
-    /// Read, but its content is another name's of the same inode that came earlier.
-    SameInode {
-        /// Path from the file system's root.
-        path: Vec<u8>,
-        /// Its metadata in the walk.
-        stat: Stat,
-    },
-}
 
 /// Work for any worker.
 pub enum IngestJob {
@@ -152,7 +133,7 @@ impl<'a> Worker<'a> {
     fn entry(&mut self, item: EntryPlan) -> Option<Assembled> {
         let (path, stat, same_inode) = match item {
             EntryPlan::Unchanged(entry) => return Some(Assembled::Ready(entry)),
-            EntryPlan::Read { path, stat } => (path, stat, false),
+            EntryPlan::Read { path, stat, .. } => (path, stat, false),
             EntryPlan::SameInode { path, stat } => (path, stat, true),
         };
         let result = match stat.kind {

@@ -47,8 +47,8 @@ pub struct Comparison<'a> {
     pub walkers: usize,
 }
 
-/// The decision about an entry.
-pub enum Decided {
+/// The decision about an entry, carried out by a worker or by the assembler.
+pub enum EntryPlan {
     /// Taken over, content and all.
     Unchanged(Entry),
     /// To be read: content of a file, metadata of anything.
@@ -75,7 +75,7 @@ pub trait DecisionSink {
     ///
     /// # Errors
     /// The reason to end the run.
-    fn take(&mut self, decided: Decided) -> Result<()>;
+    fn take(&mut self, plan: EntryPlan) -> Result<()>;
 
     /// All was taken.
     ///
@@ -228,7 +228,7 @@ impl<'env, T: DecisionSink> Join<'env, T> {
                 }
             }
             let entry = Entry { device: stat.device, links: stat.links, ..entry };
-            return self.sink.take(Decided::Unchanged(entry));
+            return self.sink.take(EntryPlan::Unchanged(entry));
         }
         if is_file {
             let (files, bytes) = match was_there {
@@ -238,10 +238,10 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             self.monitor.add(files, 1);
             self.monitor.add(bytes, stat.size_bytes);
             if stat.links > 1 && !self.linked.insert(stat.identity()) {
-                return self.sink.take(Decided::SameInode { path, stat });
+                return self.sink.take(EntryPlan::SameInode { path, stat });
             }
         }
-        self.sink.take(Decided::Read { path, stat, was_there })
+        self.sink.take(EntryPlan::Read { path, stat, was_there })
     }
 
     /// Whether content and metadata can be taken over unread. ctime moves with every change of
