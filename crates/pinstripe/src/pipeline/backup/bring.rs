@@ -13,7 +13,7 @@
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::record::RecordBuilder;
-use super::shared::Ingest;
+use super::shared::Writing;
 use super::write_session::write_session;
 use super::{background, joined, packer, stage};
 use crate::format::record::{ChunkRow, RecordKind};
@@ -96,7 +96,7 @@ pub fn bring(
 /// Brings content over, until there is no more.
 fn work(
     plan: &Bringing<'_>,
-    shared: &Ingest<'_>,
+    shared: &Writing<'_>,
     queue: &Receiver<FileRows>,
     data: Sender<ToPacker>,
 ) -> Result<()> {
@@ -130,7 +130,7 @@ fn work(
 /// Follows the tree, brings its pages over, and hands the content on.
 fn hand_out(
     plan: &Bringing<'_>,
-    shared: &Ingest<'_>,
+    shared: &Writing<'_>,
     root: &TreeRoot,
     tree: Sender<ToPacker>,
     content: Sender<FileRows>,
@@ -144,7 +144,7 @@ fn hand_out(
 }
 
 struct Follower<'w> {
-    shared: &'w Ingest<'w>,
+    shared: &'w Writing<'w>,
     there: ChunkReader<'w>,
     pages: RecordBuilder<'w>,
     content: Sender<FileRows>,

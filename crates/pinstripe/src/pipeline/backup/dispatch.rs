@@ -9,7 +9,7 @@ use crossbeam_channel::Sender;
 use super::ingest::{Assembled, IngestJob, IngestOutcome};
 use super::join::{DecisionSink, EntryPlan};
 use super::large::{self, Queues};
-use super::shared::Ingest;
+use super::shared::Reading;
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::pipeline::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES};
@@ -26,7 +26,7 @@ struct Batch {
 
 /// The queues of the join.
 pub struct JobDispatcher<'a> {
-    shared: &'a Ingest<'a>,
+    shared: &'a Reading<'a>,
     /// To the workers.
     jobs: Sender<IngestJob>,
     /// To the assembler.
@@ -61,7 +61,7 @@ impl DecisionSink for JobDispatcher<'_> {
 impl<'a> JobDispatcher<'a> {
     /// A dispatcher to these queues.
     pub fn new(
-        shared: &'a Ingest<'a>,
+        shared: &'a Reading<'a>,
         jobs: Sender<IngestJob>,
         outcomes: Sender<IngestOutcome>,
         window: Sender<()>,

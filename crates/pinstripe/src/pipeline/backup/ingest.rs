@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
+use super::checkpoint::Feeder;
 use super::entry::{OpenedFile, plain_entry, shorten};
 use super::join::EntryPlan;
 use super::large::{ChunkTask, ScanTask};
 use super::record::RecordBuilder;
-use super::shared::Ingest;
+use super::shared::{Reading, Writing};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::FileKind;
 use crate::format::record::{ChunkRow, RecordKind};
@@ -58,11 +59,11 @@ const IDLE: Duration = Duration::from_millis(10);
 
 /// One worker.
 pub struct Worker<'a> {
-    shared: &'a Ingest<'a>,
+    shared: &'a Reading<'a>,
     record: RecordBuilder<'a>,
     stream: Vec<u8>,
-    /// The number of the last call to seal that was answered.
-    answered: u64,
+    /// Answers the calls of checkpoints.
+    feeder: Feeder<'a>,
 }
 
 impl<'a> Worker<'a> {
@@ -70,10 +71,16 @@ impl<'a> Worker<'a> {
     ///
     /// # Errors
     /// When the compressor cannot be set up.
-    pub fn new(shared: &'a Ingest<'a>, records: Sender<ToPacker>) -> Result<Self> {
+    pub fn new(
+        shared: &'a Reading<'a>,
+        writing: &'a Writing<'a>,
+        feeder: Feeder<'a>,
+        records: Sender<ToPacker>,
+    ) -> Result<Self> {
         let room = RECORD_RAW_BYTES + shared.cutter.max_bytes();
-        let record = RecordBuilder::new(shared, RecordKind::Data, RECORD_RAW_BYTES, room, records)?;
-        Ok(Worker { shared, record, stream: Vec::new(), answered: 0 })
+        let record =
+            RecordBuilder::new(writing, RecordKind::Data, RECORD_RAW_BYTES, room, records)?;
+        Ok(Worker { shared, record, stream: Vec::new(), feeder })
     }
 
     /// Works until there are no jobs left; after a fatal error only drains them.
@@ -116,14 +123,14 @@ impl<'a> Worker<'a> {
             }
         }
         // Answers every later call as well: no checkpoint waits for a worker that is gone.
-        if let Err(error) = self.record.leave(self.answered) {
+        if let Err(error) = self.record.leave(self.feeder) {
             self.shared.abort.raise(error);
         }
     }
 
     /// Hands over the record being filled, when a checkpoint needs it.
     fn answer_seal_call(&mut self) {
-        if let Some(ticket) = self.shared.seal_call.ticket(&mut self.answered)
+        if let Some(ticket) = self.feeder.ticket()
             && let Err(error) = self.record.seal(ticket)
         {
             self.shared.abort.raise(error);

@@ -15,7 +15,7 @@ use crossbeam_channel::{Sender, bounded};
 use super::entry::{OpenedFile, shorten};
 use super::ingest::{IngestJob, IngestOutcome};
 use super::record::RecordBuilder;
-use super::shared::Ingest;
+use super::shared::Reading;
 use crate::chunk::{Candidates, Resolver};
 use crate::format::entry::Entry;
 use crate::format::record::ChunkRow;
@@ -73,13 +73,13 @@ pub struct ScanTask {
 
 impl ScanTask {
     /// Carries the task out; the reply goes to the thread that cuts the file.
-    pub fn run(self, shared: &Ingest<'_>) {
+    pub fn run(self, shared: &Reading<'_>) {
         let result = self.scan(shared, &self.file.file);
         // The receiver is gone when the file was given up.
         let _ = self.reply.send(Scanned { number: self.number, result });
     }
 
-    fn scan(&self, shared: &Ingest<'_>, file: &SourceFile) -> Result<(Segment, Candidates)> {
+    fn scan(&self, shared: &Reading<'_>, file: &SourceFile) -> Result<(Segment, Candidates)> {
         let warm_up = self.warm_up as usize;
         let mut bytes = shared.segments.take();
         bytes.resize(warm_up + (self.range.end - self.range.start) as usize, 0);
@@ -195,7 +195,7 @@ pub struct Queues<'a> {
 ///
 /// # Errors
 /// Those of opening and reading the file; parts handed out by then are of no consequence.
-pub fn ingest(shared: &Ingest<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) -> Result<()> {
+pub fn ingest(shared: &Reading<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) -> Result<()> {
     let file = Arc::new(OpenedFile::open(shared, path)?);
     let mut cut = Cut { queues, seq, parts: 0, read_bytes: 0 };
     for extent in file.extents.clone() {
@@ -219,7 +219,7 @@ pub fn ingest(shared: &Ingest<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) -
 /// # Errors
 /// Those of reading; parts handed out by then are of no consequence.
 pub fn ingest_stream(
-    shared: &Ingest<'_>,
+    shared: &Reading<'_>,
     queues: &Queues<'_>,
     seq: u64,
     stream: &mut dyn Read,
@@ -269,7 +269,7 @@ impl Cut<'_> {
     /// Cuts one run of data; `false` when the file ended within it.
     fn extent(
         &mut self,
-        shared: &Ingest<'_>,
+        shared: &Reading<'_>,
         file: &Arc<OpenedFile>,
         extent: Range<u64>,
     ) -> Result<bool> {

@@ -32,11 +32,11 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 
 use assemble::Assembler;
 use background::Ended;
-use checkpoint::{Checkpoints, SealCall};
+use checkpoint::{Checkpoints, SealRounds};
 use dispatch::JobDispatcher;
 use ingest::Worker;
 use join::Join;
-use shared::Ingest;
+use shared::{Reading, Writing};
 
 pub use bring::{Bringing, bring};
 pub use join::Comparison;
@@ -130,23 +130,25 @@ pub fn run(
     let records = ScratchPool::new(2 * plan.limits.records_queued);
     let sealer = plan.store.sealer()?;
     let segments = Arc::new(ScratchPool::new(plan.limits.segments));
-    let seal_call = SealCall::new(plan.limits.workers);
     let superseded = std::mem::take(&mut plan.superseded);
     let claims = Claims::default();
     let has_ended = AtomicBool::new(false);
-    let shared = Ingest {
-        root: root.as_fd(),
+    let writing = Writing {
         keys: plan.store.keys()?,
-        cutter: plan.cutter,
         codec: plan.codec,
         index: plan.index,
         claims: &claims,
         monitor,
         abort: &abort,
-        stop: plan.stop,
-        seal_call: &seal_call,
         sealer: &sealer,
         records: &records,
+    };
+    let reading = Reading {
+        root: root.as_fd(),
+        cutter: plan.cutter,
+        monitor,
+        abort: &abort,
+        stop: plan.stop,
         segments: &segments,
     };
     std::thread::scope(|scope| {
@@ -160,7 +162,7 @@ pub fn run(
         let publisher =
             Publisher::new(store, index, &sealer, &claims, &writers, monitor, PUBLISH_CHUNKS);
         let Ingested { root, reach, checkpoint } =
-            ingest(scope, &shared, plan, &publisher, describe)?;
+            ingest(scope, (&reading, &writing), plan, &publisher, describe)?;
         publisher.publish()?;
         store.confirm_takers()?;
         let snapshot = describe(root, reach);
@@ -199,17 +201,18 @@ struct Ingested {
 /// Everything between the walk and the sealed packs.
 fn ingest<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
-    shared: &'env Ingest<'env>,
+    (reading, writing): (&'env Reading<'env>, &'env Writing<'env>),
     plan: BackupPlan<'env>,
     publisher: &Publisher<'_>,
     describe: Describe<'_>,
 ) -> Result<Ingested> {
     let BackupPlan { input, limits, checkpoint_due, checkpoint_waits: waits, .. } = plan;
-    let (abort, call) = (shared.abort, shared.seal_call);
+    let abort = writing.abort;
+    let (data_rounds, tree_rounds) = (SealRounds::default(), SealRounds::default());
     let (busy, mut checkpoint) = (AtomicBool::new(false), None);
     let object = |root| {
         let checkpoint = describe(root, Completeness::Part);
-        let object = checkpoints::encode(plan.store, shared.sealer, &checkpoint)?;
+        let object = checkpoints::encode(plan.store, writing.sealer, &checkpoint)?;
         Ok((checkpoints::new_name(plan.store)?, object))
     };
     let (root, reach) = std::thread::scope(|stages| {
@@ -217,30 +220,34 @@ fn ingest<'scope, 'env>(
         let (outcomes, outcome_queue) = unbounded();
         let (window, window_queue) = bounded(WINDOW_JOBS);
         let (partials, partial_queue) = unbounded();
-        let packer = |laying| packer(stages, shared, publisher, limits.records_queued, laying);
+        let packer = |laying| packer(stages, writing, publisher, limits.records_queued, laying);
         let (data, data_packer) = packer(Laying::Striped);
         let (tree, tree_packer) = packer(Laying::of_pages(publisher.store.config.parity));
         for _ in 0..limits.workers {
-            let worker = Worker::new(shared, data.clone())?;
+            let worker = Worker::new(reading, writing, data_rounds.feeder(), data.clone())?;
             let (job_queue, outcomes) = (job_queue.clone(), outcomes.clone());
             stage(stages, abort, move || worker.run(&job_queue, &outcomes));
         }
         drop(job_queue);
         let (busy, object, last) = (&busy, &object, &mut checkpoint);
-        let checkpoints =
-            checkpoint_due.map(|due| Checkpoints { due, call, busy, partials, data, waits });
-        let assembler = Assembler::new(shared, tree, checkpoints)?;
+        let checkpoints = checkpoint_due.map(|due| {
+            let data_feeder = data_rounds.feeder();
+            let tree_feeder = tree_rounds.feeder();
+            Checkpoints { due, data_feeder, tree_feeder, busy, partials, data, waits }
+        });
+        let assembler = Assembler::new(writing, tree, checkpoints)?;
         let completer = stage(stages, abort, move || {
             checkpoint::complete(&partial_queue, publisher.writers, abort, busy, object, last);
         });
         let assembler = stage(stages, abort, move || assembler.run(&outcome_queue, &window_queue));
-        let dispatcher = JobDispatcher::new(shared, jobs, outcomes, window, limits.segments);
-        let reach = take_in(scope, shared, input, dispatcher);
+        let dispatcher = JobDispatcher::new(reading, jobs, outcomes, window, limits.segments);
+        let reach = take_in(scope, reading, writing.claims, input, dispatcher);
         let root = joined(assembler);
         joined(data_packer);
         joined(tree_packer);
         // No feeder is left: a checkpoint that still waits would wait for ever.
-        call.close();
+        data_rounds.close();
+        tree_rounds.close();
         joined(completer);
         abort.check()?;
         Ok::<_, Error>((root?, reach))
@@ -268,7 +275,7 @@ fn joined<T>(stage: ScopedJoinHandle<'_, T>) -> T {
 /// Starts a packer behind a queue of so many records. Its error ends the run.
 fn packer<'scope>(
     stages: &'scope Scope<'scope, '_>,
-    shared: &'scope Ingest<'_>,
+    shared: &'scope Writing<'_>,
     publisher: &'scope Publisher<'_>,
     queued: usize,
     laying: Laying,
@@ -287,11 +294,12 @@ fn packer<'scope>(
 /// Hands all of the input out and says how far that went. The workers end when the dispatcher is gone.
 fn take_in<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
-    shared: &'env Ingest<'env>,
+    shared: &'env Reading<'env>,
+    claims: &'env Claims,
     input: Input<'env>,
     mut dispatcher: JobDispatcher<'env>,
 ) -> Completeness {
-    let Ingest { root, monitor, abort, claims, stop, .. } = *shared;
+    let Reading { root, monitor, abort, stop, .. } = *shared;
     let done = match input {
         Input::Trees(trees) => {
             Join::new(root, monitor, abort, *trees, dispatcher, claims, stop).run(scope)

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_channel::Sender;
 
 use super::record::RecordBuilder;
-use super::shared::Ingest;
+use super::shared::Writing;
 use super::write_session::write_session;
 use super::{joined, packer};
 use crate::codec::Decoder;
@@ -102,7 +102,7 @@ pub fn repack(
 /// Checks that the chunks of unreadable packs have copies, now that all other packs were moved.
 fn confirm_copies(
     store: &Store,
-    shared: &Ingest<'_>,
+    shared: &Writing<'_>,
     plan: RepackPlan<'_>,
     spared: &Mutex<Vec<SetId>>,
 ) -> Result<()> {
@@ -124,7 +124,7 @@ fn confirm_copies(
 /// Spares a pack with a chunk that cannot be moved, and reports why.
 fn spare(
     store: &Store,
-    shared: &Ingest<'_>,
+    shared: &Writing<'_>,
     spared: &Mutex<Vec<SetId>>,
     set: SetId,
     error: Error,
@@ -141,7 +141,7 @@ fn spare(
 /// The state that the workers share.
 struct Todo<'w> {
     store: &'w Store,
-    shared: &'w Ingest<'w>,
+    shared: &'w Writing<'w>,
     plan: RepackPlan<'w>,
     next: AtomicUsize,
     next_thin: AtomicUsize,
@@ -198,7 +198,7 @@ enum Moved {
 
 struct Mover<'w> {
     store: &'w Store,
-    shared: &'w Ingest<'w>,
+    shared: &'w Writing<'w>,
     packs: &'w PackReader<'w>,
     others: OtherCopies<'w>,
     decoder: Decoder,

@@ -8,7 +8,7 @@ use crossbeam_channel::bounded;
 
 use super::background;
 use super::record::RecordBuilder;
-use super::shared::Ingest;
+use super::shared::Writing;
 use super::write_session::write_session;
 use super::{joined, packer};
 use crate::format::entry::Entry;
@@ -58,7 +58,7 @@ pub fn write_tree(
 
 /// From entries to sealed packs.
 fn pages(
-    shared: &Ingest<'_>,
+    shared: &Writing<'_>,
     limits: Limits,
     publisher: &Publisher<'_>,
     fill: &mut dyn FnMut(&mut Entry) -> bool,
