@@ -159,14 +159,14 @@ impl Run {
     /// Warns of absent members, for verbs of the library that do not.
     pub fn warn_of_absent(&self, store: &Store) {
         for number in store.absent() {
-            self.monitor.warning(&store.seats[number].place, store.absence(number));
+            self.monitor.warning(&store.member_slots[number].place, store.absence(number));
         }
     }
 
     /// Threads and queues for a store.
     pub fn limits(&self, store: &Store) -> Limits {
         let cores = self.common.threads.map_or_else(system::cores, |threads| threads as usize);
-        Limits::new(cores, store.seats.len(), self.common.memory.0)
+        Limits::new(cores, store.member_slots.len(), self.common.memory.0)
     }
 
     /// Starts the progress bar; it ends with what is returned.

@@ -74,7 +74,7 @@ impl Run {
         for (number, old) in &store.moved {
             self.monitor.note(&format!(
                 "member {number} is at {}, no longer at {}; 'pinstripe repair' records the new place",
-                store.seats[*number].place.display(),
+                store.member_slots[*number].place.display(),
                 old.display()
             ));
         }
@@ -239,14 +239,14 @@ fn open_one(run: &Run, memory: &KnownStores, place: &Path) -> Result<Store> {
 /// Refuses a store that is not encrypted where an encrypted one is expected.
 fn refuse_plain(run: &Run, memory: &KnownStores, store: &Store, place: &Path) -> Result<()> {
     let (id, known) = (store.config.store, memory.of(store.config.store));
-    let seats: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
+    let member_slots: Vec<_> = store.member_slots.iter().map(|slot| &*slot.place).collect();
     let is_accepted = known.is_some_and(|known| known.accepted_plain);
-    let was_here = seats.iter().chain([&place]).find_map(|&place| {
+    let was_here = member_slots.iter().chain([&place]).find_map(|&place| {
         memory.at(place).filter(|other| other.encrypted && other.id != id.to_string())
     });
     let why = if run.common.key.is_given() {
         "a password or key file was given for it".to_owned()
-    } else if run.config()?.key_of(&seats).is_given() {
+    } else if run.config()?.key_of(&member_slots).is_given() {
         "the config file names a password or key file for it".to_owned()
     } else if let Some(other) = was_here {
         format!("this host knows the encrypted store {} in this place", other.short())
@@ -312,9 +312,9 @@ fn warn(run: &Run, store: &Store, failed: Vec<Failed>) {
     for Failed { place, error } in failed {
         let forms = known_stores::forms(&place);
         let is_it = |seat: &MemberSlot| seat.row.is_some() && forms.contains(&seat.place);
-        let number = store.seats.iter().position(is_it);
+        let number = store.member_slots.iter().position(is_it);
         let advice = match number {
-            Some(number) if store.seats[number].member.is_none() => format!(
+            Some(number) if store.member_slots[number].member.is_none() => format!(
                 "the store was opened through another member; this is member {number}: attach its \
                  disk, or replace it: pinstripe member replace {number} --to DIR"
             ),

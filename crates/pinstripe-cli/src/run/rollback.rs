@@ -84,7 +84,8 @@ fn gone(seen: &SeenSnapshot, newest: Option<&SeenSnapshot>) -> Error {
 /// # Errors
 /// As [`find`].
 pub fn warn(run: &Run, store: &Store) -> Result<()> {
-    let place = &store.seats.iter().find(|seat| seat.member.is_some()).map(|seat| &seat.place);
+    let place =
+        &store.member_slots.iter().find(|slot| slot.member.is_some()).map(|slot| &slot.place);
     let found = find(run, store)?;
     for error in found.older.into_iter().chain(found.unclear) {
         match place {

@@ -59,7 +59,7 @@ fn unlock_sealed(
     store: &mut Store,
     must: bool,
 ) -> Result<Option<(Credential, [u8; 16])>> {
-    let places: Vec<_> = store.seats.iter().map(|seat| &*seat.place).collect();
+    let places: Vec<_> = store.member_slots.iter().map(|seat| &*seat.place).collect();
     let written = run.config()?.key_of(&places);
     let given = match run.common.key.read(&run.monitor)? {
         None => written.of_options(&run.monitor)?,

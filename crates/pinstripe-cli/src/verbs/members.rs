@@ -43,7 +43,7 @@ impl MembersArgs {
         let short = store.config.store.short();
         run.screen
             .row(&format!("store {short}: {}", init::described(&store.config, states.len())))?;
-        let row = |state| row(state, &store.seats[state.member]);
+        let row = |state| row(state, &store.member_slots[state.member]);
         let rows: Vec<_> = states.iter().map(row).collect();
         for line in table::lines(&HEAD, &rows) {
             run.screen.row(&line)?;
@@ -53,11 +53,11 @@ impl MembersArgs {
     }
 }
 
-fn row(state: &MemberStatus, seat: &MemberSlot) -> Vec<String> {
+fn row(state: &MemberStatus, slot: &MemberSlot) -> Vec<String> {
     let mut place = escape::path(&state.place);
     let unknown = || "-".to_owned();
     if !state.present {
-        if let Some(absence) = &seat.absence {
+        if let Some(absence) = &slot.absence {
             place += &format!(" ({})", facts(absence));
         }
         let number = state.member.to_string();

@@ -13,7 +13,7 @@ use pinstripe::format::snapshot::Snapshot;
 use pinstripe::ops;
 use pinstripe::pipeline::backup::write_tree;
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::store::deletion::answer::Acknowledger;
+use pinstripe::store::deletion::acknowledge::Acknowledger;
 use pinstripe::store::index::Index;
 use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::{Error, Result};
@@ -140,7 +140,7 @@ pub fn commit_stream(
         tags: Vec::new(),
     };
     let session = sessions::begin(store, Work::Backup, id.0, Vec::new())?;
-    let mut answers = Acknowledger::new(session.session.id);
-    write_tree(store, index, &mut answers, limits, monitor, fill, header)?;
+    let mut acknowledger = Acknowledger::new(session.session.id);
+    write_tree(store, index, &mut acknowledger, limits, monitor, fill, header)?;
     session.end()
 }

@@ -34,20 +34,20 @@ pub struct MemberStatus {
 /// # Errors
 /// None so far: a member that fails says so in its state.
 pub fn run(store: &Store) -> Result<Vec<MemberStatus>> {
-    let mut states = Vec::with_capacity(store.seats.len());
-    let seats = store.seats.iter().enumerate().filter(|(_, seat)| seat.row.is_some());
-    for (number, seat) in seats {
+    let mut states = Vec::with_capacity(store.member_slots.len());
+    let member_slots = store.member_slots.iter().enumerate().filter(|(_, slot)| slot.row.is_some());
+    for (number, slot) in member_slots {
         let mut state = MemberStatus {
             member: number,
-            place: seat.place.clone(),
-            present: seat.member.is_some(),
-            absence: seat.absence.as_ref().map(ToString::to_string),
+            place: slot.place.clone(),
+            present: slot.member.is_some(),
+            absence: slot.absence.as_ref().map(ToString::to_string),
             leaving: store.state(number).is_some_and(|state| state != State::Active),
             packs: 0,
             stored_bytes: 0,
             free_bytes: None,
         };
-        if let Some(member) = &seat.member {
+        if let Some(member) = &slot.member {
             for room in Room::ALL {
                 let extents = match member.list(room) {
                     Ok(extents) => extents,

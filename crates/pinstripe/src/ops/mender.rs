@@ -124,7 +124,7 @@ impl Mender<'_> {
         for job in jobs {
             // After a failure, the copy that would be given up may be needed.
             let to = job.to.filter(|_| is_all_well || job.onto != Onto::Twin);
-            let member = to.and_then(|number| self.store.seats.get(number)?.member.as_ref());
+            let member = to.and_then(|number| self.store.member_slots.get(number)?.member.as_ref());
             let Some(member) = member else {
                 told(job, Done::Homeless)?;
                 continue;

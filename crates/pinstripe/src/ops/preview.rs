@@ -179,7 +179,7 @@ fn judge(
             };
             let is_same = bytes == 0
                 && existing.size_bytes() == entry.size
-                && existing.is_dressed(&entry.meta);
+                && existing.has_metadata(&entry.meta);
             (if is_same { Act::Keep } else { Act::Change }, bytes)
         }
         // Its time moves with every change in it: no change of its own.

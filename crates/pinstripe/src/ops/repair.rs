@@ -73,7 +73,7 @@ pub fn run(store: &mut Store, options: &RepairOptions, monitor: &Monitor) -> Res
     store.sweep(monitor);
     drop_superseded(store, &claim, monitor)?;
     if let Some((number, place)) = &options.replace {
-        outcome.replaced_by = Some(seat_replacement(store, *number, place, options.same_disk)?);
+        outcome.replaced_by = Some(assign_replacement(store, *number, place, options.same_disk)?);
     }
     outcome.strays = strays::set_aside(store, &claim, monitor)?;
     small_objects(store, monitor, &mut outcome)?;
@@ -104,24 +104,23 @@ fn drop_superseded(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<()
     index::drop_superseded(store, Some(claim.session())).map(drop)
 }
 
-/// Puts a new, empty member on a seat.
-fn seat_replacement(
+/// Puts a new, empty member on a slot.
+fn assign_replacement(
     store: &mut Store,
     number: usize,
     place: &Path,
     same_disk: bool,
 ) -> Result<usize> {
-    let Some(seat) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
+    let Some(member_slot) =
+        store.member_slots.get(number).filter(|member_slot| member_slot.row.is_some())
+    else {
         return Err(Error::new(Kind::Usage, format!("there is no member {number}"))
             .advice("list the members with: pinstripe members"));
     };
-    if seat.member.is_some() {
+    if member_slot.member.is_some() {
         return Err(Error::new(Kind::Refused, format!("member {number} is present"))
-            .at(&seat.place)
-            .advice(
-                "repair without --member repairs what is damaged on it; to replace it, detach \
-                it first",
-            ));
+            .at(&member_slot.place)
+            .advice("repair without --member repairs what is damaged on it; to replace it, detach it first"));
     }
     if !same_disk {
         refuse_disk(store, place, Some(number))?;
@@ -276,7 +275,7 @@ fn repair_set(
             }
             Done::Homeless => done.homeless += 1,
             Done::Failed(error) if error.kind() == Kind::TooManyLosses => {
-                let place = job.to.map(|number| store.seats[number].place.as_path());
+                let place = job.to.map(|number| store.member_slots[number].place.as_path());
                 lost(&mut done, place.unwrap_or(Path::new("")).join(name.path()), error);
             }
             Done::Failed(error) => return Err(error),

@@ -179,7 +179,7 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
     for number in store.absent() {
         let absent =
             Error::new(Kind::NotFound, "the member is absent; its strips are rebuilt from parity");
-        monitor.warning(&store.seats[number].place, absent);
+        monitor.warning(&store.member_slots[number].place, absent);
     }
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);

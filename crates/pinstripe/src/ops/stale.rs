@@ -20,6 +20,6 @@ pub(super) const UPDATED: &str = "it is being brought up to date";
 pub(super) fn tell(store: &Store, stale: &BTreeMap<usize, Stale>, advice: &str, monitor: &Monitor) {
     for (number, one) in stale {
         let error = Error::new(Kind::Changed, one.describe(*number)).advice(advice);
-        monitor.warning(&store.seats[*number].place, error);
+        monitor.warning(&store.member_slots[*number].place, error);
     }
 }

@@ -52,7 +52,7 @@ pub(super) struct Stray {
 impl Stray {
     /// Its path.
     pub fn place(&self, store: &Store) -> PathBuf {
-        store.seats[self.member].place.join(self.name.path())
+        store.member_slots[self.member].place.join(self.name.path())
     }
 }
 
@@ -98,7 +98,7 @@ fn holders(store: &Store, room: Room) -> BTreeMap<[u8; 16], Vec<usize>> {
 /// Judges an object that too few members have.
 fn stray(store: &Store, member: usize, name: ExtentName) -> Option<Stray> {
     let ExtentName::In(room, id) = name else { return None };
-    let held = store.seats[member].member.as_ref()?;
+    let held = store.member_slots[member].member.as_ref()?;
     let bytes = read_small(&**held, name);
     let is_whole = bytes.as_ref().is_ok_and(|bytes| envelope::open_any(bytes).is_ok());
     let stray = |error: Error, is_sound: bool| {
@@ -167,7 +167,7 @@ pub(super) fn set_aside(store: &Store, claim: &Claim, monitor: &Monitor) -> Resu
 
 /// Copies a stray into the room of strays of its own member, durably, and removes it.
 fn move_aside(store: &Store, stray: &Stray) -> Result<ExtentName> {
-    let Some(member) = &store.seats[stray.member].member else {
+    let Some(member) = &store.member_slots[stray.member].member else {
         return Err(Error::new(Kind::NotFound, "the member is gone"));
     };
     let bytes = read_small(&**member, stray.name)?;

@@ -75,7 +75,7 @@ pub fn run(store: &mut Store, direction: Direction) -> Result<UpgradeOutcome> {
 fn require_all(store: &Store) -> Result<()> {
     let Some(number) = store.absent().next() else { return Ok(()) };
     Err(Error::new(Kind::Refused, format!("member {number} is absent and would not be upgraded"))
-        .at(&store.seats[number].place)
+        .at(&store.member_slots[number].place)
         .advice(format!(
             "attach it, or rebuild it with 'pinstripe member replace {number} --to DIR'"
         )))

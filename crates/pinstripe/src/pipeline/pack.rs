@@ -5,10 +5,10 @@
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::fleet::{Barrier, MemberWriters, SetMembers};
 use super::limits::PACK_BYTES;
+use super::member_writers::{Barrier, MemberWriters, SetMembers};
 use super::publish::Publisher;
-use super::spare::ScratchPool;
+use super::scratch_pool::ScratchPool;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::RecordHead;
 use crate::format::stripe_set::SetKind;
@@ -75,7 +75,7 @@ pub struct SealTicket {
 }
 
 /// Lays records into packs until the queue closes, and hands each sealed pack to `publisher`.
-/// Buffers of compressed bytes go back to `spare`.
+/// Buffers of compressed bytes go back to `pool`.
 ///
 /// # Errors
 /// When the system has no randomness to name a pack, or too few members are left; those of the
@@ -84,7 +84,7 @@ pub fn run(
     fed: &Receiver<ToPacker>,
     publisher: &Publisher<'_>,
     laying: Laying,
-    spare: &ScratchPool,
+    pool: &ScratchPool,
 ) -> Result<()> {
     let mut open: Vec<OpenPack> = Vec::new();
     let seal = |open: &mut Vec<OpenPack>| open.drain(..).try_for_each(|pack| pack.seal(publisher));
@@ -96,7 +96,7 @@ pub fn run(
                 if let Some(durable) = rounds.take(answer) {
                     seal(&mut open)?;
                     // The receiver is gone when the run is over.
-                    let _ = durable.send(publisher.fleet.begin_barrier());
+                    let _ = durable.send(publisher.writers.begin_barrier());
                 }
                 continue;
             }
@@ -107,11 +107,11 @@ pub fn run(
         let FinishedRecord { head, bytes } = record;
         if let Some((last, others)) = open.split_last_mut() {
             for pack in others {
-                pack.add(head.clone(), &bytes, publisher.fleet)?;
+                pack.add(head.clone(), &bytes, publisher.writers)?;
             }
-            last.add(head, &bytes, publisher.fleet)?;
+            last.add(head, &bytes, publisher.writers)?;
         }
-        spare.give(bytes);
+        pool.give(bytes);
         if open[0].writer.position() >= PACK_BYTES {
             seal(&mut open)?;
         }
@@ -151,7 +151,7 @@ impl Rounds {
 }
 
 struct OpenPack {
-    crew: SetMembers,
+    set_members: SetMembers,
     index: PackIndex,
     writer: SetWriter,
 }
@@ -159,15 +159,15 @@ struct OpenPack {
 impl OpenPack {
     /// Begins the packs that get the next record.
     fn begin(publisher: &Publisher<'_>, laying: Laying) -> Result<Vec<Self>> {
-        let (fleet, set) = (publisher.fleet, SetId(publisher.store.new_name()?));
+        let (writers, set) = (publisher.writers, SetId(publisher.store.new_name()?));
         let Laying::Whole { copies } = laying else {
-            return Ok(vec![Self::begin_with(publisher, set, |name| fleet.begin(name))?]);
+            return Ok(vec![Self::begin_with(publisher, set, |name| writers.begin(name))?]);
         };
         // The first name draws the members.
         let turn = usize::from(u16::from_le_bytes([set.0[0], set.0[1]]));
         let begin = |copy| {
             let set = if copy == 0 { set } else { SetId(publisher.store.new_name()?) };
-            Self::begin_with(publisher, set, |name| fleet.begin_on_one(name, turn + copy))
+            Self::begin_with(publisher, set, |name| writers.begin_on_one(name, turn + copy))
         };
         (0..copies).map(begin).collect()
     }
@@ -175,18 +175,18 @@ impl OpenPack {
     fn begin_with(
         publisher: &Publisher<'_>,
         set: SetId,
-        crew: impl FnOnce(ExtentName) -> Result<SetMembers>,
+        set_members: impl FnOnce(ExtentName) -> Result<SetMembers>,
     ) -> Result<Self> {
         publisher.index.expect_own(set);
-        let crew = crew(ExtentName::pack(set))?;
+        let set_members = set_members(ExtentName::pack(set))?;
         let store = publisher.store.config.store;
-        let writer = SetWriter::new(store, set, SetKind::Pack, crew.geometry);
+        let writer = SetWriter::new(store, set, SetKind::Pack, set_members.geometry);
         let index = PackIndex { set, records: Vec::new() };
-        Ok(OpenPack { crew, index, writer })
+        Ok(OpenPack { set_members, index, writer })
     }
 
-    fn add(&mut self, head: RecordHead, record: &[u8], fleet: &MemberWriters<'_>) -> Result<()> {
-        let mut sink = fleet.sink(ExtentName::pack(self.index.set), &self.crew);
+    fn add(&mut self, head: RecordHead, record: &[u8], writers: &MemberWriters<'_>) -> Result<()> {
+        let mut sink = writers.sink(ExtentName::pack(self.index.set), &self.set_members);
         let offset = self.writer.position();
         self.writer.append(record, &mut sink)?;
         let RecordHead { kind, raw_bytes, chunks, .. } = head;
@@ -197,13 +197,13 @@ impl OpenPack {
 
     fn seal(mut self, publisher: &Publisher<'_>) -> Result<()> {
         let name = ExtentName::pack(self.index.set);
-        let mut sink = publisher.fleet.sink(name, &self.crew);
+        let mut sink = publisher.writers.sink(name, &self.set_members);
         let start = self.writer.position();
         self.writer.append(&index_record(&self.index, publisher.sealer)?, &mut sink)?;
         let end = self.writer.position();
         self.writer.finish(start..end, &mut sink)?;
-        publisher.fleet.seal(name, &self.crew);
-        publisher.take(SealedPack { index: self.index, geometry: self.crew.geometry })
+        publisher.writers.seal(name, &self.set_members);
+        publisher.take(SealedPack { index: self.index, geometry: self.set_members.geometry })
     }
 }
 

@@ -16,7 +16,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 
-use super::fleet::MemberWriters;
+use super::member_writers::MemberWriters;
 
 /// Takes sealed packs and writes index runs.
 pub struct Publisher<'a> {
@@ -29,7 +29,7 @@ pub struct Publisher<'a> {
     /// Chunks that this run stores.
     pub claims: &'a Claims,
     /// The members that runs go to.
-    pub fleet: &'a MemberWriters<'a>,
+    pub writers: &'a MemberWriters<'a>,
     /// The ledger.
     pub monitor: &'a Monitor,
     /// Chunks in packs not yet published at which a run is written.
@@ -47,15 +47,15 @@ impl<'a> Publisher<'a> {
         index: &'a Index<'a>,
         sealer: &'a Sealer,
         claims: &'a Claims,
-        fleet: &'a MemberWriters<'a>,
+        writers: &'a MemberWriters<'a>,
         monitor: &'a Monitor,
         publish_chunks: usize,
     ) -> Self {
         let sealed = Mutex::default();
-        Publisher { store, index, sealer, claims, fleet, monitor, publish_chunks, sealed }
+        Publisher { store, index, sealer, claims, writers, monitor, publish_chunks, sealed }
     }
 
-    /// Takes a pack that the fleet was told to seal.
+    /// Takes a pack that the member writers were told to seal.
     ///
     /// # Errors
     /// Those of [`publish`](Self::publish), when that is due.
@@ -105,7 +105,7 @@ impl<'a> Publisher<'a> {
     }
 
     fn write(&self, packs: &[SealedPack]) -> Result<Option<SetId>> {
-        self.fleet.barrier()?;
+        self.writers.barrier()?;
         if packs.iter().all(|pack| pack.index.records.is_empty()) {
             return Ok(None);
         }
@@ -114,11 +114,11 @@ impl<'a> Publisher<'a> {
         self.count_races(packs)?;
         let set = SetId(self.store.new_name()?);
         let name = ExtentName::index(set);
-        let crew = self.fleet.begin(name)?;
-        let mut sink = self.fleet.sink(name, &crew);
-        lay_run(self.store, set, crew.geometry, packs, self.sealer, &mut sink)?;
-        self.fleet.seal(name, &crew);
-        self.fleet.barrier()?;
+        let set_members = self.writers.begin(name)?;
+        let mut sink = self.writers.sink(name, &set_members);
+        lay_run(self.store, set, set_members.geometry, packs, self.sealer, &mut sink)?;
+        self.writers.seal(name, &set_members);
+        self.writers.barrier()?;
         Ok(Some(set))
     }
 

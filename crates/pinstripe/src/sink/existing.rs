@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::dress::{Handle, Unset};
+use super::apply_metadata::{Handle, Unset};
 use super::{Root, TreeSink};
 use crate::format::meta::{FileKind, Metadata};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -52,16 +52,18 @@ impl Existing {
     }
 
     /// Whether it has all of this metadata.
-    pub fn is_dressed(&self, metadata: &Metadata) -> bool {
-        self.root.dress(&self.path, metadata, true).is_on(Handle::Open(self.fd.as_fd()))
+    pub fn has_metadata(&self, metadata: &Metadata) -> bool {
+        self.root
+            .metadata_writer(&self.path, metadata, true)
+            .is_applied(Handle::Open(self.fd.as_fd()))
     }
 
     /// Gives it the metadata that it lacks.
     ///
     /// # Errors
     /// When it cannot even be examined. Metadata that could not be set is no error but returned.
-    pub fn dress(&self, metadata: &Metadata) -> Result<Vec<Unset>> {
-        self.root.dress(&self.path, metadata, true).put_on(Handle::Open(self.fd.as_fd()))
+    pub fn apply_metadata(&self, metadata: &Metadata) -> Result<Vec<Unset>> {
+        self.root.metadata_writer(&self.path, metadata, true).apply(Handle::Open(self.fd.as_fd()))
     }
 
     /// Fills `buffer` from `offset` on; false when the file ends before.

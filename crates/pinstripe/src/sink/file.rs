@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::io::retry_on_intr;
 
 use super::Root;
-use super::dress::{Handle, Unset};
+use super::apply_metadata::{Handle, Unset};
 use super::existing::Existing;
 use crate::format::meta::Metadata;
 use pinstripe_base::error::{Error, Result};
@@ -117,8 +117,8 @@ impl FileSink {
             )?;
         }
         let strip = self.root.inherits();
-        let dress = self.root.dress(&self.path, &self.metadata, strip);
-        let unset = dress.put_on(Handle::Open(self.fd.as_fd()))?;
+        let writer = self.root.metadata_writer(&self.path, &self.metadata, strip);
+        let unset = writer.apply(Handle::Open(self.fd.as_fd()))?;
         if self.root.rules.durable {
             // Before the rename: the name must not be durable earlier than the content.
             rustix::fs::fsync(&self.fd)

@@ -17,7 +17,7 @@
 //! threads. One open per file by its whole path is as fast as keeping the parent directory open
 //! (measured: the difference drowns in noise), so no handle is cached.
 
-mod dress;
+mod apply_metadata;
 mod existing;
 mod file;
 mod mark;
@@ -38,12 +38,12 @@ use crate::format::meta::{FileKind, Metadata};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Resolver, check_relative, failure, shown};
 
-pub use dress::{MetadataPart, Unset};
+pub use apply_metadata::{MetadataPart, Unset};
 pub use existing::Existing;
 pub use file::FileSink;
 pub use remove::{Removal, RemovedCount};
 
-use dress::Handle;
+use apply_metadata::Handle;
 use root::{Root, hands_down_acl, is_empty};
 
 /// The target of a restore.
@@ -164,7 +164,7 @@ impl TreeSink {
             .open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
             .map_err(|errno| failure("cannot open the directory", path, errno))?;
         let strip = self.root.rules.overwrite || self.root.inherits();
-        self.root.dress(path, metadata, strip).put_on(Handle::Open(directory.as_fd()))
+        self.root.metadata_writer(path, metadata, strip).apply(Handle::Open(directory.as_fd()))
     }
 
     /// Makes the regular file at `path`, to be `size_bytes` long; what is not written stays a
@@ -292,8 +292,8 @@ impl TreeSink {
                 .is_ok_and(|found| found.as_bytes() == target),
             _ => !is_device || stat.st_rdev == device,
         };
-        let dress = self.root.dress(path, metadata, true);
-        is_same_thing && dress.is_on(Handle::Named(entry.as_fd()))
+        let writer = self.root.metadata_writer(path, metadata, true);
+        is_same_thing && writer.is_applied(Handle::Named(entry.as_fd()))
     }
 
     /// Makes an entry that has no content of its own, and gives it its metadata.
@@ -312,8 +312,8 @@ impl TreeSink {
             .way
             .open(parent.as_fd(), &name, flags, Mode::empty())
             .map_err(|errno| failure("cannot open what was just created", path, errno))?;
-        let dress = self.root.dress(path, metadata, self.root.inherits());
-        let unset = dress.put_on(Handle::Named(entry.as_fd()))?;
+        let writer = self.root.metadata_writer(path, metadata, self.root.inherits());
+        let unset = writer.apply(Handle::Named(entry.as_fd()))?;
         self.root.move_over(&parent, &name, path)?;
         Ok(unset)
     }

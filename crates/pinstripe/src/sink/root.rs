@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::Rules;
-use super::dress::{ACL_DEFAULT, Handle, MetadataWriter};
+use super::apply_metadata::{ACL_DEFAULT, Handle, MetadataWriter};
 use super::remove::{self, RemovedCount};
 use crate::format::meta::Metadata;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -53,7 +53,7 @@ impl Root {
         self.inherits.load(Ordering::Relaxed)
     }
 
-    pub(super) fn dress<'m>(
+    pub(super) fn metadata_writer<'m>(
         &self,
         path: &'m [u8],
         metadata: &'m Metadata,

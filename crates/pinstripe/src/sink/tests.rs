@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::dress::ACL_DEFAULT;
+use super::apply_metadata::ACL_DEFAULT;
 use super::*;
 use crate::format::meta::Time;
 

@@ -114,7 +114,7 @@ impl<'a> Members<'a> {
                 let own = label.table.row(label.member.into());
                 label.member == row.number && own.is_some_and(|own| own.id == row.id)
             };
-            // Of several directories that claim one seat, the one with the oldest table votes: an
+            // Of several directories that claim one slot, the one with the oldest table votes: an
             // extra directory can hold a change back, but never push one through.
             found
                 .iter()

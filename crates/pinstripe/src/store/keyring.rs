@@ -272,7 +272,7 @@ impl Store {
             None => Ok(()),
             Some(number) => {
                 Err(Error::new(Kind::Refused, format!("member {number} is absent: {why}"))
-                    .at(&self.seats[number].place)
+                    .at(&self.member_slots[number].place)
                     .advice(super::attach_or_replace(number)))
             }
         }

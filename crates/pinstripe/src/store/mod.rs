@@ -44,7 +44,7 @@ use crate::seal::{self, Opener, Sealer, Voucher};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
-/// One member's seat in the store: taken or absent.
+/// One member's slot in the store: taken or absent.
 #[derive(Default)]
 pub struct MemberSlot {
     /// Its row in the table; `None` for a number whose member has left for good.
@@ -61,8 +61,8 @@ pub struct MemberSlot {
 pub struct Store {
     /// The settings that all members agree on.
     pub config: StoreConfig,
-    /// One seat for every number that a member ever had, by number.
-    pub seats: Vec<MemberSlot>,
+    /// One slot for every number that a member ever had, by number.
+    pub member_slots: Vec<MemberSlot>,
     /// The members as the newest label found has them.
     pub table: MemberTable,
     /// Members that were found in another place than their neighbours' labels say.
@@ -145,7 +145,7 @@ impl Store {
 
     /// The members by number, `None` where absent.
     pub fn members(&self) -> Vec<Option<SharedMember>> {
-        self.seats.iter().map(|seat| seat.member.clone()).collect()
+        self.member_slots.iter().map(|slot| slot.member.clone()).collect()
     }
 
     /// A name for something new.
@@ -171,7 +171,7 @@ impl Store {
 
     /// Why a member is absent, and what to do about it.
     pub fn absence(&self, number: usize) -> Error {
-        let why = self.seats.get(number).and_then(|seat| seat.absence.as_ref());
+        let why = self.member_slots.get(number).and_then(|slot| slot.absence.as_ref());
         let error = why.map_or_else(
             || Error::new(Kind::NotFound, format!("member {number} is absent")),
             Error::duplicate,
@@ -191,21 +191,25 @@ impl Store {
 
     /// Numbers of the absent members that may have something of the store.
     pub fn absent(&self) -> impl Iterator<Item = usize> + '_ {
-        let is_absent = |seat: &MemberSlot| {
-            let state = seat.row.as_ref().map(|row| row.state);
-            seat.member.is_none() && state.is_some_and(|state| state != MemberState::Left)
+        let is_absent = |slot: &MemberSlot| {
+            let state = slot.row.as_ref().map(|row| row.state);
+            slot.member.is_none() && state.is_some_and(|state| state != MemberState::Left)
         };
-        self.seats.iter().enumerate().filter(move |(_, seat)| is_absent(seat)).map(|(n, _)| n)
+        self.member_slots
+            .iter()
+            .enumerate()
+            .filter(move |(_, slot)| is_absent(slot))
+            .map(|(n, _)| n)
     }
 
     /// The members that take new extents, by number: present, and not on their way out. `None`
     /// stands for all others.
     pub fn takers(&self) -> Vec<Option<SharedMember>> {
-        let take = |seat: &MemberSlot| {
-            let is_active = seat.row.as_ref()?.state == MemberState::Active;
-            seat.member.clone().filter(|_| is_active)
+        let take = |slot: &MemberSlot| {
+            let is_active = slot.row.as_ref()?.state == MemberState::Active;
+            slot.member.clone().filter(|_| is_active)
         };
-        self.seats.iter().map(take).collect()
+        self.member_slots.iter().map(take).collect()
     }
 
     /// The geometry of a new stripe set: over all members that take one.
@@ -218,7 +222,10 @@ impl Store {
 
     /// The members that are there, with their numbers.
     pub fn present(&self) -> impl Iterator<Item = (usize, &SharedMember)> + '_ {
-        self.seats.iter().enumerate().filter_map(|(n, seat)| Some((n, seat.member.as_ref()?)))
+        self.member_slots
+            .iter()
+            .enumerate()
+            .filter_map(|(n, slot)| Some((n, slot.member.as_ref()?)))
     }
 
     /// Which extents a room has, and which members have each. A member that cannot be listed

@@ -297,16 +297,15 @@ impl Store {
                 .map(|member| member.read_whole(&names, AHEAD_BYTES).into_iter())
                 .collect();
             for id in ids {
-                // A copy that is not whole has no form that could be compared.
-                let whole = |bytes: &Vec<u8>| envelope::open_any(bytes).is_ok();
-                let said: Vec<_> = copies
-                    .iter_mut()
-                    .filter_map(|copies| copies.next()?.ok().filter(whole))
-                    .collect();
-                let text = |bytes: &Vec<u8>| envelope::without_voucher(bytes);
-                let is_agreed = said.len() == needed
-                    && said.iter().skip(1).all(|other| text(other) == text(&said[0]));
-                objects.push(if is_agreed { decode(*id, &said[0]).ok() } else { None });
+                let mut votes = Votes::default();
+                for bytes in copies.iter_mut().filter_map(|copies| copies.next()?.ok()) {
+                    // A copy that is not whole has no form that could be compared.
+                    if envelope::open_any(&bytes).is_ok() {
+                        votes.count(envelope::without_voucher(&bytes), bytes);
+                    }
+                }
+                let agreed = votes.most().filter(|(_, votes)| *votes == needed);
+                objects.push(agreed.and_then(|(bytes, _)| decode(*id, &bytes).ok()));
             }
         }
         objects
@@ -339,7 +338,7 @@ impl Store {
     ) -> Result<Copies<T>> {
         let is_forged = self.voucher.is_some();
         let mut copies = Copies { best: None, worst: None, holders: 0, is_forged };
-        let mut said: BTreeMap<Vec<u8>, (Option<T>, usize)> = BTreeMap::new();
+        let mut votes = Votes::default();
         for (_, member) in self.present() {
             let mut is_whole = false;
             let read = read_small(&**member, name).and_then(|bytes| {
@@ -351,9 +350,7 @@ impl Store {
             copies.holders += 1;
             match read {
                 Ok((bytes, object)) => {
-                    let votes = said.entry(envelope::without_voucher(&bytes)).or_default();
-                    *votes = (Some(object), votes.1 + 1);
-                    if votes.1 >= needed {
+                    if votes.count(envelope::without_voucher(&bytes), object) >= needed {
                         break;
                     }
                 }
@@ -364,8 +361,7 @@ impl Store {
                 }
             }
         }
-        let best = said.into_values().max_by_key(|(_, votes)| *votes);
-        copies.best = best.and_then(|(object, votes)| Some((object?, votes)));
+        copies.best = votes.most();
         // A newer version knows more, if a writer can have put it.
         let is_counting = copies.best.is_none() && copies.holders >= self.votes();
         if let Some(error) = &copies.worst
@@ -375,6 +371,29 @@ impl Store {
             return Err(error.duplicate());
         }
         Ok(copies)
+    }
+}
+
+/// Counts how many copies of one object say the same, by their content without a MAC.
+struct Votes<T>(BTreeMap<Vec<u8>, (T, usize)>);
+
+impl<T> Default for Votes<T> {
+    fn default() -> Self {
+        Votes(BTreeMap::new())
+    }
+}
+
+impl<T> Votes<T> {
+    /// Counts a copy; returns how many say what it says by now. The first of them is kept.
+    fn count(&mut self, content: Vec<u8>, copy: T) -> usize {
+        let (_, votes) = self.0.entry(content).or_insert((copy, 0));
+        *votes += 1;
+        *votes
+    }
+
+    /// A copy of those that most agree on, and how many they are.
+    fn most(self) -> Option<(T, usize)> {
+        self.0.into_values().max_by_key(|(_, votes)| *votes)
     }
 }
 

@@ -89,7 +89,7 @@ impl OpenOptions {
 }
 
 impl MemberSlot {
-    /// Puts a member on the seat.
+    /// Puts a member on the slot.
     pub(super) fn take(
         &mut self,
         options: &OpenOptions,
@@ -135,7 +135,7 @@ impl Store {
             })
         })?;
         let search = Search::run(&any, None, &options)?;
-        let (seats, moved) = search.seats(&options);
+        let (member_slots, moved) = search.member_slots(&options);
         let outsiders = search.outsiders();
         if !options.accept_plain {
             let looked: Vec<_> = search.looked.iter().map(|(place, _)| &**place).collect();
@@ -143,12 +143,12 @@ impl Store {
         }
         let Search { config, format, table, own_old, .. } = search;
         let (keys, opener) = match config.encryption {
-            Encryption::None => (Some(read_keys(&seats, &config)?), Opener::clear()),
+            Encryption::None => (Some(read_keys(&member_slots, &config)?), Opener::clear()),
             _ => (None, Opener::locked()),
         };
         let mut store = Store {
             config,
-            seats,
+            member_slots,
             table,
             moved,
             outsiders,
@@ -161,7 +161,7 @@ impl Store {
             options,
         };
         store.refuse_unknown()?;
-        store.seat_unlabelled(|place| candidates(place, &own_old, &any));
+        store.assign_unlabelled(|place| candidates(place, &own_old, &any));
         store.require_quorum()?;
         Ok(store)
     }
@@ -179,31 +179,32 @@ impl Store {
         let forged: Vec<Error> = forged.map(Error::duplicate).collect();
         self.outsiders = search.outsiders();
         if !is_same || !forged.is_empty() {
-            let (seats, moved) = search.seats(&self.options);
+            let (member_slots, moved) = search.member_slots(&self.options);
             let Search { config, table, own_old, any, .. } = search;
-            (self.seats, self.moved, self.config, self.table) = (seats, moved, config, table);
-            self.seat_unlabelled(|place| candidates(place, &own_old, &any));
+            (self.member_slots, self.moved, self.config, self.table) =
+                (member_slots, moved, config, table);
+            self.assign_unlabelled(|place| candidates(place, &own_old, &any));
         }
         self.require_quorum().map(|()| forged)
     }
 
     /// Seats members of which only the label is damaged or gone: their directory is where it
     /// should be, and what it holds says whose it is. The label is written anew by repair.
-    fn seat_unlabelled(&mut self, candidates: impl Fn(&Path) -> Vec<PathBuf>) {
-        for number in 0..self.seats.len() {
+    fn assign_unlabelled(&mut self, candidates: impl Fn(&Path) -> Vec<PathBuf>) {
+        for number in 0..self.member_slots.len() {
             let no_label = |error: &Error| matches!(error.kind(), Kind::Corrupt | Kind::NotFound);
             if self.options.without.contains(&number)
-                || !self.seats[number].absence.as_ref().is_some_and(no_label)
+                || !self.member_slots[number].absence.as_ref().is_some_and(no_label)
             {
                 continue;
             }
-            for candidate in candidates(&self.seats[number].place) {
+            for candidate in candidates(&self.member_slots[number].place) {
                 let open = |place: &Path| DirectoryMember::open(place);
                 let Ok(member) = self.options.ask(&candidate, open) else { continue };
                 if self.is_ours(&*self.options.watch(member))
                     && let Ok(member) = self.options.ask(&candidate, open)
                 {
-                    self.seats[number].take(&self.options, candidate, member, number);
+                    self.member_slots[number].take(&self.options, candidate, member, number);
                     break;
                 }
             }
@@ -252,17 +253,18 @@ impl Store {
     }
 
     fn require_quorum(&self) -> Result<()> {
-        let absent: Vec<_> = self.absent().map(|number| (number, &self.seats[number])).collect();
+        let absent: Vec<_> =
+            self.absent().map(|number| (number, &self.member_slots[number])).collect();
         if absent.len() <= usize::from(self.config.parity) {
             return Ok(());
         }
-        let describe = |(number, seat): &(usize, &MemberSlot)| {
-            let why = seat.absence.as_ref().map_or("absent", Error::what);
-            format!("{number} ({}: {why})", seat.place.display())
+        let describe = |(number, slot): &(usize, &MemberSlot)| {
+            let why = slot.absence.as_ref().map_or("absent", Error::what);
+            format!("{number} ({}: {why})", slot.place.display())
         };
         let places: Vec<_> = absent.iter().map(describe).collect();
-        let is_wrong = |(_, seat): &(usize, &MemberSlot)| {
-            seat.absence.as_ref().is_some_and(|error| error.kind() == Kind::WrongMember)
+        let is_wrong = |(_, slot): &(usize, &MemberSlot)| {
+            slot.absence.as_ref().is_some_and(|error| error.kind() == Kind::WrongMember)
         };
         let (kind, advice) = if absent.iter().any(is_wrong) {
             (Kind::WrongMember, "attach the members of this store at their former places")
@@ -280,9 +282,9 @@ impl Store {
 }
 
 /// The keys in the clear that most members have: one that made up other ones changes nothing.
-fn read_keys(seats: &[MemberSlot], config: &StoreConfig) -> Result<Keys> {
+fn read_keys(member_slots: &[MemberSlot], config: &StoreConfig) -> Result<Keys> {
     let (mut said, mut last): (Vec<(Keys, usize)>, _) = (Vec::new(), None);
-    for member in seats.iter().filter_map(|seat| seat.member.as_deref()) {
+    for member in member_slots.iter().filter_map(|slot| slot.member.as_deref()) {
         let name = keys_name(config);
         let place = member.place().join(name.path());
         match read_small(member, name)
@@ -317,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_of_another_geometry_takes_no_seat() {
+    fn a_label_of_another_geometry_takes_no_slot() {
         let around = tempfile::tempdir().unwrap();
         let places = ["m0", "m1"].map(|name| around.path().join(name));
         let config = crate::ops::init::run(&crate::ops::init::InitOptions {

@@ -4,7 +4,7 @@
 //! settings and table are those that the members agree on (`agreement`), or, with the keys at hand,
 //! those of the newest label that a holder of the keys made.
 //!
-//! Never here: seats that are taken without a label (open), a verb's reaction to an absent member.
+//! Never here: slots that are taken without a label (open), a verb's reaction to an absent member.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -158,18 +158,21 @@ impl Search {
         candidates(&path(&row.place), &self.own_old, &self.any)
     }
 
-    /// The seats of the table, and which members were found in another place than it says.
-    pub(super) fn seats(&self, options: &OpenOptions) -> (Vec<MemberSlot>, Vec<(usize, PathBuf)>) {
-        let mut seats: Vec<MemberSlot> =
+    /// The slots of the table, and which members were found in another place than it says.
+    pub(super) fn member_slots(
+        &self,
+        options: &OpenOptions,
+    ) -> (Vec<MemberSlot>, Vec<(usize, PathBuf)>) {
+        let mut member_slots: Vec<MemberSlot> =
             (0..self.table.next).map(|_| MemberSlot::default()).collect();
         let mut moved = Vec::new();
         for row in &self.table.rows {
             let number = usize::from(row.number);
-            let seat = &mut seats[number];
-            seat.row = Some(row.clone());
-            seat.place = path(&row.place);
+            let slot = &mut member_slots[number];
+            slot.row = Some(row.clone());
+            slot.place = path(&row.place);
             if self.without.contains(&number) {
-                seat.absence = Some(left_out(number));
+                slot.absence = Some(left_out(number));
                 continue;
             }
             let candidates = self.candidates(row);
@@ -187,16 +190,16 @@ impl Search {
             let open = |place: &Path| DirectoryMember::open(place);
             match found.map(|place| (place, options.ask(place, open))) {
                 Some((place, Ok(member))) => {
-                    if *place != seat.place {
-                        moved.push((number, seat.place.clone()));
+                    if *place != slot.place {
+                        moved.push((number, slot.place.clone()));
                     }
-                    seat.take(options, place.clone(), member, number);
+                    slot.take(options, place.clone(), member, number);
                 }
-                Some((_, Err(error))) => seat.absence = Some(error),
-                None => seat.absence = self.absence(number, &candidates),
+                Some((_, Err(error))) => slot.absence = Some(error),
+                None => slot.absence = self.absence(number, &candidates),
             }
         }
-        (seats, moved)
+        (member_slots, moved)
     }
 
     /// Places of what its own label calls a member of this store, and the table does not: one that

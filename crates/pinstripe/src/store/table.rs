@@ -138,7 +138,7 @@ impl Store {
 
     /// The state of a member; `None` when it has left.
     pub fn state(&self, number: usize) -> Option<MemberState> {
-        self.seats.get(number)?.row.as_ref().map(|row| row.state)
+        self.member_slots.get(number)?.row.as_ref().map(|row| row.state)
     }
 
     /// Changes the table and writes it to all present members.
@@ -200,7 +200,7 @@ impl Store {
         });
         let later: Vec<MemberTable> = later.collect();
         let own = self.table.rows.iter().filter(|row| row.state == MemberState::Active);
-        for row in own.filter(|row| self.seats[usize::from(row.number)].member.is_some()) {
+        for row in own.filter(|row| self.member_slots[usize::from(row.number)].member.is_some()) {
             let has_left = |table: &&MemberTable| {
                 let now = table.row(row.number.into());
                 !now.is_some_and(|now| now.id == row.id && now.state != MemberState::Left)
@@ -210,7 +210,7 @@ impl Store {
                     Kind::Busy,
                     format!("member {} left the store while this ran", row.number),
                 )
-                .at(&self.seats[usize::from(row.number)].place)
+                .at(&self.member_slots[usize::from(row.number)].place)
                 .advice("run it again: what it stored on other members is kept"));
             }
         }
@@ -279,7 +279,7 @@ impl Store {
         replace_small(&member, ExtentName::Label, &label)?;
         member.sync()?;
         let options = self.options.clone();
-        self.seats[number].take(&options, place, member, number);
+        self.member_slots[number].take(&options, place, member, number);
         Ok(number)
     }
 
@@ -297,9 +297,11 @@ impl Store {
         }
         let number = usize::from(label.member);
         // One that is leaving is one of ours, though its label may not say yet how far that is.
-        let seat =
-            self.seats.get(number).filter(|seat| seat.row.is_some() && seat.member.is_some());
-        if seat.is_some_and(|seat| absolute(place).is_ok_and(|place| place == seat.place)) {
+        let slot = self
+            .member_slots
+            .get(number)
+            .filter(|slot| slot.row.is_some() && slot.member.is_some());
+        if slot.is_some_and(|slot| absolute(place).is_ok_and(|place| place == slot.place)) {
             return Ok(Some(number));
         }
         let own = label.table.row(number).cloned();
@@ -316,7 +318,7 @@ impl Store {
         }
         self.adopt(label.table);
         let options = self.options.clone();
-        self.seats[number].take(&options, absolute(place)?, member, number);
+        self.member_slots[number].take(&options, absolute(place)?, member, number);
         Ok(Some(number))
     }
 
@@ -326,7 +328,7 @@ impl Store {
     /// # Errors
     /// As [`change_table`](Self::change_table).
     pub fn retire(&mut self, claim: &Claim, number: usize) -> Result<()> {
-        let member = self.seats[number].member.take();
+        let member = self.member_slots[number].member.take();
         self.change_table(claim, |table| {
             table.rows.retain(|row| usize::from(row.number) != number)
         })?;
@@ -347,7 +349,8 @@ impl Store {
     fn table_now(&self) -> MemberTable {
         let mut table = self.table.clone();
         for row in &mut table.rows {
-            row.place = self.seats[usize::from(row.number)].place.as_os_str().as_bytes().to_vec();
+            row.place =
+                self.member_slots[usize::from(row.number)].place.as_os_str().as_bytes().to_vec();
         }
         if table != self.table {
             table.generation += 1;
@@ -355,13 +358,13 @@ impl Store {
         table
     }
 
-    /// Makes the seats those of a table.
+    /// Makes the slots those of a table.
     fn adopt(&mut self, table: MemberTable) {
-        self.seats.resize_with(table.next.into(), MemberSlot::default);
-        for (number, seat) in self.seats.iter_mut().enumerate() {
-            seat.row = table.row(number).cloned();
-            if seat.row.is_none() {
-                *seat = MemberSlot::default();
+        self.member_slots.resize_with(table.next.into(), MemberSlot::default);
+        for (number, slot) in self.member_slots.iter_mut().enumerate() {
+            slot.row = table.row(number).cloned();
+            if slot.row.is_none() {
+                *slot = MemberSlot::default();
             }
         }
         self.table = table;

@@ -100,7 +100,7 @@ fn assert_no_half_objects(store: &Store) {
 
 fn assert_whole_extent(store: &Store, number: usize, member: &SharedMember, name: ExtentName) {
     let ExtentName::In(_, id) = name else { unreachable!("an extent is in a room") };
-    let mut alone = vec![None; store.seats.len()];
+    let mut alone = vec![None; store.member_slots.len()];
     alone[number] = Some(Arc::clone(member));
     let set = pinstripe_base::id::SetId(id);
     let reader = SetReader::open(&alone, name, store.config.store, set).unwrap();

@@ -339,8 +339,8 @@ fn a_member_lost_whole_is_rebuilt_into_an_empty_directory() {
                 }
             }
             let number = outcome.replaced_by.unwrap();
-            assert_eq!(site.store().seats[number].place, to);
-            assert!(site.store().seats[member].row.is_none());
+            assert_eq!(site.store().member_slots[number].place, to);
+            assert!(site.store().member_slots[member].row.is_none());
         }
         assert_whole(&site.store());
         assert_eq!(bench.assert_restores(&site.store()), 0);

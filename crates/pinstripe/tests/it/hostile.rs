@@ -8,10 +8,10 @@ use pinstripe::format::snapshot::Snapshot;
 use pinstripe::format::tree::compare_paths;
 use pinstripe::member::ExtentName;
 use pinstripe::pipeline::abort::Abort;
-use pinstripe::pipeline::fleet::MemberWriters;
+use pinstripe::pipeline::member_writers::MemberWriters;
 use pinstripe::pipeline::pack::{self, FinishedRecord, Laying, ToPacker};
 use pinstripe::pipeline::publish::Publisher;
-use pinstripe::pipeline::spare::ScratchPool;
+use pinstripe::pipeline::scratch_pool::ScratchPool;
 use pinstripe::seal::Sealer;
 use pinstripe::store::Store;
 use pinstripe::store::index::Index;
@@ -103,7 +103,7 @@ impl<'a> Forge<'a> {
         };
         let (abort, monitor) = (Abort::default(), Monitor::default());
         std::thread::scope(|scope| {
-            let fleet = MemberWriters::start(scope, store, 16, &abort, &monitor);
+            let writers = MemberWriters::start(scope, store, 16, &abort, &monitor);
             let (sender, records) = crossbeam_channel::unbounded();
             self.records
                 .into_iter()
@@ -112,11 +112,12 @@ impl<'a> Forge<'a> {
             let (index, claims) = (Index::load(store, &monitor).unwrap(), Claims::default());
             let sealer = &self.sealer;
             let publisher =
-                Publisher::new(store, &index, sealer, &claims, &fleet, &monitor, usize::MAX);
+                Publisher::new(store, &index, sealer, &claims, &writers, &monitor, usize::MAX);
             pack::run(&records, &publisher, Laying::Striped, &ScratchPool::default()).unwrap();
             publisher.publish().unwrap();
-            fleet.put(ExtentName::snapshot(snapshot.id), self.sealer.snapshot(&snapshot).unwrap());
-            fleet.barrier().unwrap();
+            writers
+                .put(ExtentName::snapshot(snapshot.id), self.sealer.snapshot(&snapshot).unwrap());
+            writers.barrier().unwrap();
         });
         snapshot
     }

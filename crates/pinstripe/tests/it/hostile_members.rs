@@ -727,5 +727,5 @@ fn a_mac_of_the_store_itself_does_not_move_with_its_object() {
     assert_eq!(repair(&mut store, &Ledger::new()).strays, 4);
     let ledger = Ledger::new();
     assert_eq!(check(&store, false, &ledger).strays, 0, "named once: {:#?}", ledger.seen());
-    assert_eq!(store.seats[2].member.as_ref().unwrap().list(Room::Strays).unwrap().len(), 4);
+    assert_eq!(store.member_slots[2].member.as_ref().unwrap().list(Room::Strays).unwrap().len(), 4);
 }

@@ -68,7 +68,7 @@ impl Bench {
 
 /// Names of all extents of a member's packs and runs.
 fn extents(store: &Store, number: usize) -> BTreeSet<ExtentName> {
-    let member = store.seats[number].member.as_ref().unwrap();
+    let member = store.member_slots[number].member.as_ref().unwrap();
     let list = |room| {
         let listed = member.list(room).unwrap();
         listed.into_iter().map(move |(id, _)| ExtentName::In(room, id))
@@ -96,7 +96,7 @@ fn a_new_member_is_written_to_at_once_and_carries_its_part() {
     // Packs of before and of now, whichever member is away.
     let aside = bench.site.path("aside");
     for number in 0..3 {
-        let place = store.seats[number].place.clone();
+        let place = store.member_slots[number].place.clone();
         fs::rename(&place, &aside).unwrap();
         store = bench.site.store_through(usize::from(number == 0));
         bench.site.assert_restores(&store, &bench.snapshot, &bench.tree);

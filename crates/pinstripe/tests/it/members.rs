@@ -80,8 +80,8 @@ fn a_member_that_was_replaced_and_comes_back_is_not_taken() {
     for through in 0..3 {
         let store = site.store_through(through);
         assert_eq!(store.absent().count(), 0);
-        assert!(store.seats[1].member.is_none());
-        assert_eq!(store.seats[3].place, new);
+        assert!(store.member_slots[1].member.is_none());
+        assert_eq!(store.member_slots[3].place, new);
         assert_whole(&store);
         site.assert_restores(&store, &snapshot, &tree);
     }

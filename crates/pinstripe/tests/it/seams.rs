@@ -20,10 +20,10 @@ type Counted = Arc<FaultMember<SharedMember>>;
 /// Puts a counter before every member.
 fn count(mut store: Store) -> (Store, Vec<Counted>) {
     let mut counted = Vec::new();
-    for seat in &mut store.seats {
-        let member = seat.member.take().unwrap();
+    for slot in &mut store.member_slots {
+        let member = slot.member.take().unwrap();
         let counting = Arc::new(FaultMember::new(member, Plan::default()));
-        seat.member = Some(Arc::clone(&counting) as SharedMember);
+        slot.member = Some(Arc::clone(&counting) as SharedMember);
         counted.push(counting);
     }
     (store, counted)

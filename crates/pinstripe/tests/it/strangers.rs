@@ -27,7 +27,7 @@ fn members_that_changed_places_are_known_by_their_labels() {
     for through in 0..3 {
         let store = site.store_through(through);
         assert_eq!(store.absent().count(), 0);
-        assert_eq!(store.seats[0].place, site.members[1]);
+        assert_eq!(store.member_slots[0].place, site.members[1]);
         assert_eq!(store.moved.len(), 2);
         let ledger = site.assert_restores(&store, &snapshot, &tree);
         ledger.assert_clean();
@@ -54,7 +54,7 @@ fn a_member_of_another_store_is_not_believed_and_not_touched() {
 
     let mut store = site.store();
     assert_eq!(store.absent().collect::<Vec<_>>(), [1]);
-    assert_eq!(store.seats[1].absence.as_ref().unwrap().kind(), Kind::WrongMember);
+    assert_eq!(store.member_slots[1].absence.as_ref().unwrap().kind(), Kind::WrongMember);
     site.assert_restores(&store, &snapshot, &tree);
     let ledger = Ledger::new();
     assert_eq!(check(&store, true, &ledger).repairable, 1);
@@ -110,7 +110,7 @@ fn extents_of_another_store_are_not_believed() {
     assert!(site.image() == image);
 }
 
-/// Two labels that claim one seat: the first is taken, the other one's seat is empty.
+/// Two labels that claim one slot: the first is taken, the other one's slot is empty.
 #[test]
 fn a_copy_of_a_member_is_not_a_second_member() {
     let site = Site::new(3, 1);

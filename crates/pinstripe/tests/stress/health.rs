@@ -71,8 +71,10 @@ impl World {
                 let _ = fs::remove_dir_all(&place);
                 // It may have been cut off when the store knew the new one already: that is the
                 // member that is gone now.
-                let mut seats = self.store().seats.into_iter();
-                if seats.any(|seat| seat.row.is_some() && seat.place == place) {
+                let mut member_slots = self.store().member_slots.into_iter();
+                if member_slots
+                    .any(|member_slot| member_slot.row.is_some() && member_slot.place == place)
+                {
                     self.site.members[member] = place;
                 }
             }

@@ -276,7 +276,11 @@ impl World {
     /// The store's number of a member: a new one gets a number that no other ever had.
     pub fn number(&self, store: &Store, member: usize) -> usize {
         let place = &self.site.members[member];
-        store.seats.iter().position(|seat| seat.place == *place).expect("the store knows the place")
+        store
+            .member_slots
+            .iter()
+            .position(|member_slot| member_slot.place == *place)
+            .expect("the store knows the place")
     }
 
     pub fn store(&self) -> Store {
@@ -288,10 +292,12 @@ impl World {
         let store = self.store();
         for member in (0..self.health.len()).rev() {
             let place = &self.site.members[member];
-            let row = |seat: &pinstripe::store::MemberSlot| {
-                (seat.place == *place).then(|| seat.row.as_ref().map(|row| row.state)).flatten()
+            let row = |member_slot: &pinstripe::store::MemberSlot| {
+                (member_slot.place == *place)
+                    .then(|| member_slot.row.as_ref().map(|row| row.state))
+                    .flatten()
             };
-            match store.seats.iter().find_map(row) {
+            match store.member_slots.iter().find_map(row) {
                 Some(state) => self.health[member].leaving = state != MemberState::Active,
                 None => {
                     let _ = std::fs::remove_dir_all(place);

@@ -141,7 +141,7 @@ impl KnownStore {
 
     /// Takes over what an open store says of itself, and the paths that led to it.
     pub fn take(&mut self, store: &Store, names: &[PathBuf]) {
-        let seats = store.seats.iter().enumerate().filter(|(_, seat)| seat.row.is_some());
+        let seats = store.member_slots.iter().enumerate().filter(|(_, seat)| seat.row.is_some());
         let members: Vec<_> = seats
             .map(|(member, seat)| MemberPlace { member, place: StoredPath::of(&seat.place) })
             .collect();

@@ -137,7 +137,7 @@ impl ByteSource for Sample {
         Ok(done)
     }
 
-    fn expect(&self, _: Range<u64>) {}
+    fn readahead(&self, _: Range<u64>) {}
 }
 
 #[cfg(test)]

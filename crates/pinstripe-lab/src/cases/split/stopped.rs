@@ -38,7 +38,7 @@ impl ByteSource for Stopped {
         }
     }
 
-    fn expect(&self, range: Range<u64>) {
-        self.source.expect(range);
+    fn readahead(&self, range: Range<u64>) {
+        self.source.readahead(range);
     }
 }

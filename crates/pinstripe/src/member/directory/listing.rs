@@ -16,28 +16,19 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::SetId;
 
 impl DirectoryMember {
+    /// The extents of one directory with their lengths.
     pub(super) fn list_shelf(&self, shelf: &mut OpenShelf) -> io::Result<Vec<([u8; 16], u64)>> {
-        let mut found = Vec::new();
-        for name in shelf.names()? {
-            goes_on();
-            let Some(id) = parse_leaf(&name) else { continue };
+        each_extent(shelf, |shelf, id, _| {
             // `None` when it was deleted since.
-            if let Some(stat) = shelf.stat(&SetId(id).to_string())?
-                && is_regular(&stat)
-            {
-                found.push((id, stat.st_size as u64));
-            }
-        }
-        Ok(found)
+            let stat = shelf.stat(&SetId(id).to_string())?.filter(is_regular);
+            Ok(stat.map(|stat| (id, stat.st_size as u64)))
+        })
     }
 
     /// The same without the lengths: no file is asked for anything where the directory says what
     /// it is.
     pub(super) fn names_in_shelf(&self, shelf: &mut OpenShelf) -> io::Result<Vec<[u8; 16]>> {
-        let mut found = Vec::new();
-        for (name, kind) in shelf.entries()? {
-            goes_on();
-            let Some(id) = parse_leaf(&name) else { continue };
+        each_extent(shelf, |shelf, id, kind| {
             let is_file = match kind {
                 FileType::RegularFile => true,
                 FileType::Unknown => {
@@ -45,11 +36,8 @@ impl DirectoryMember {
                 }
                 _ => false,
             };
-            if is_file {
-                found.push(id);
-            }
-        }
-        Ok(found)
+            Ok(is_file.then_some(id))
+        })
     }
 
     /// Goes through the directories of packs in order; `list` says what one has.
@@ -88,6 +76,22 @@ impl DirectoryMember {
         };
         listed.map_err(|error| Error::io("cannot list", self.tree.path_of(shelf), error))
     }
+}
+
+/// Asks `found` about every name of a directory that an extent may have, with the type that the
+/// directory knows, and returns what it says.
+fn each_extent<T>(
+    shelf: &mut OpenShelf,
+    found: impl Fn(&OpenShelf, [u8; 16], FileType) -> io::Result<Option<T>>,
+) -> io::Result<Vec<T>> {
+    let mut all = Vec::new();
+    for (name, kind) in shelf.entries()? {
+        goes_on();
+        if let Some(id) = parse_leaf(&name) {
+            all.extend(found(shelf, id, kind)?);
+        }
+    }
+    Ok(all)
 }
 
 fn is_absent_or_no_directory(error: &io::Error) -> bool {

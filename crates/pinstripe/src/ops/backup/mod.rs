@@ -122,7 +122,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     let (cutter, codec) = pipeline::backup::cutting(store)?;
     let id = SnapshotId(store.new_name()?);
     let find = || Ancestry::find(store, &options.host, &sources.named, monitor);
-    let (Writer { session, mut answers, index, is_doubtful }, earlier) =
+    let (Writer { session, mut acknowledger, index, is_doubtful }, earlier) =
         Writer::begin_after(store, id, monitor, find)?;
     let packs = PackReader::new(store, monitor);
     let previous = earlier.entries(|| ChunkReader::new(&packs, &index), monitor)?;
@@ -145,7 +145,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     let parent = earlier.parent.map(|parent| parent.id);
     let losses_mark = index.losses_mark();
     let begun = begun(store, id, began, &options, sources.named.clone(), parent);
-    let snapshot = pipeline::backup::run(plan, &mut answers, monitor, &|root, reach| {
+    let snapshot = pipeline::backup::run(plan, &mut acknowledger, monitor, &|root, reach| {
         let mark = (reach == Completeness::Part).then(|| (checkpoints::MARK.to_owned(), 1));
         let counts = counts(monitor, losses_mark).into_iter().chain(mark).collect();
         Snapshot { root, counts, ..begun.clone() }
@@ -271,7 +271,7 @@ fn counts(monitor: &Monitor, losses_mark: u64) -> Vec<(String, u64)> {
 /// Reports the members that a backup has to do without.
 fn report_absent(store: &Store, monitor: &Monitor) {
     for number in store.absent() {
-        monitor.degraded(&store.seats[number].place, store.absence(number));
+        monitor.degraded(&store.member_slots[number].place, store.absence(number));
     }
 }
 

@@ -22,12 +22,12 @@ pub fn exclude_members(
     sources: &[Vec<u8>],
     monitor: &Monitor,
 ) -> Exclude {
-    for seat in &store.seats {
-        let place = seat.place.as_os_str().as_bytes();
+    for slot in &store.member_slots {
+        let place = slot.place.as_os_str().as_bytes();
         let below_root = place.strip_prefix(b"/").unwrap_or(place);
         if sources.iter().any(|source| is_at_or_below(below_root, source)) {
             monitor
-                .note(&format!("left out {}: it is a member of the store", seat.place.display()));
+                .note(&format!("left out {}: it is a member of the store", slot.place.display()));
             exclude = exclude.with_place(place);
         }
     }
@@ -125,8 +125,8 @@ fn below_root(absolute: &Path) -> Vec<u8> {
 
 /// A store must not back itself up: every run would find its own new packs.
 pub fn refuse_members(store: &Store, sources: &[Vec<u8>]) -> Result<()> {
-    for seat in store.seats.iter().filter(|seat| seat.member.is_some()) {
-        let place = seat.place.as_os_str().as_bytes();
+    for slot in store.member_slots.iter().filter(|slot| slot.member.is_some()) {
+        let place = slot.place.as_os_str().as_bytes();
         let place = place.strip_prefix(b"/").unwrap_or(place);
         if let Some(source) = sources.iter().find(|source| is_at_or_below(source, place)) {
             return Err(Error::new(

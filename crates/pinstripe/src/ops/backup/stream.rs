@@ -51,7 +51,7 @@ pub fn run_stream(
     prepare(store, monitor);
     let (cutter, codec) = pipeline::backup::cutting(store)?;
     let id = SnapshotId(store.new_name()?);
-    let Writer { session, mut answers, index, .. } = Writer::begin(store, id, monitor)?;
+    let Writer { session, mut acknowledger, index, .. } = Writer::begin(store, id, monitor)?;
     let losses_mark = index.losses_mark();
     let plan = pipeline::backup::BackupPlan {
         store,
@@ -68,7 +68,7 @@ pub fn run_stream(
     let begun = begun(store, id, began, options, vec![name], None);
     monitor.add(Counter::WalkedEntries, 1);
     monitor.add(Counter::NewFiles, 1);
-    let snapshot = pipeline::backup::run(plan, &mut answers, monitor, &|root, _| {
+    let snapshot = pipeline::backup::run(plan, &mut acknowledger, monitor, &|root, _| {
         // Its length is known now.
         let counts =
             counts(monitor, losses_mark).into_iter().map(|(name, count)| match name.as_str() {

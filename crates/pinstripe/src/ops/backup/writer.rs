@@ -3,7 +3,7 @@
 use super::ancestry::Ancestry;
 use crate::format::session::Work;
 use crate::ops::stale;
-use crate::store::deletion::answer::Acknowledger;
+use crate::store::deletion::acknowledge::Acknowledger;
 use crate::store::index::{self, Index};
 use crate::store::sessions::{self, OpenSession};
 use crate::store::{Store, snapshots};
@@ -17,7 +17,7 @@ const PARENTS_TRIED: usize = 16;
 /// A writer at work.
 pub(in crate::ops) struct Writer<'a> {
     pub session: OpenSession<'a>,
-    pub answers: Acknowledger,
+    pub acknowledger: Acknowledger,
     pub index: Index<'a>,
     /// A run that could not be read was removed: what it knew may be known no more.
     pub is_doubtful: bool,
@@ -65,9 +65,9 @@ impl<'a> Writer<'a> {
     fn with(store: &'a Store, session: OpenSession<'a>, monitor: &'a Monitor) -> Result<Self> {
         let is_doubtful = drop_superseded(store, &session, monitor);
         let index = Index::load(store, monitor)?;
-        let mut answers = Acknowledger::new(session.session.id);
-        answers.look(store, &index)?;
-        Ok(Writer { session, answers, index, is_doubtful })
+        let mut acknowledger = Acknowledger::new(session.session.id);
+        acknowledger.look(store, &index)?;
+        Ok(Writer { session, acknowledger, index, is_doubtful })
     }
 }
 

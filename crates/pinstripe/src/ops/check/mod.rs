@@ -115,10 +115,10 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
 
 fn absent_members(store: &Store, monitor: &Monitor, outcome: &mut CheckOutcome) {
     for number in store.absent() {
-        let seat = &store.seats[number];
+        let slot = &store.member_slots[number];
         let error = Error::new(Kind::NotFound, format!("member {number} is absent"))
             .advice(attach_or_replace(number));
-        monitor.warning(&seat.place, error);
+        monitor.warning(&slot.place, error);
         outcome.repairable += 1;
     }
 }

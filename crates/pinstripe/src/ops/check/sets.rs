@@ -236,10 +236,11 @@ fn tally(
         if damage.member.is_some_and(|number| store.silent().any(|silent| silent == number)) {
             continue;
         }
-        let seat = damage.member.and_then(|number| Some((number, store.seats.get(number)?)));
-        let (place, text) = match seat {
-            Some((number, seat)) => (
-                seat.place.join(name.path()),
+        let member_slot =
+            damage.member.and_then(|number| Some((number, store.member_slots.get(number)?)));
+        let (place, text) = match member_slot {
+            Some((number, member_slot)) => (
+                member_slot.place.join(name.path()),
                 format!("member {number}, {}: {}", damage.part, damage.reason),
             ),
             None if with_absent > 0 => {

@@ -69,7 +69,7 @@ pub(super) struct Marked {
     pub page_copies: usize,
     /// Content chunks that no pack has which can be read.
     pub missing: u64,
-    /// The number of content chunks, and of trees that cannot be followed, that spared hopes lack
+    /// The number of content chunks, and of trees that cannot be followed, that spared optional lack
     /// besides.
     pub lacking: u64,
 }
@@ -85,7 +85,7 @@ impl Marked {
     }
 }
 
-/// Marks what `roots` need, and then what `hopes` need as far as they can be read.
+/// Marks what `roots` need, and then what `optional` need as far as they can be read.
 ///
 /// # Errors
 /// When a tree of `roots` or a page of the index cannot be read.
@@ -94,7 +94,7 @@ pub(super) fn mark(
     index: &Index<'_>,
     rows: &Rows<'_>,
     roots: &[Root],
-    hopes: &OptionalRoots,
+    optional: &OptionalRoots,
     threads: usize,
     monitor: &Monitor,
 ) -> Result<Marked> {
@@ -114,9 +114,9 @@ pub(super) fn mark(
     };
     each(threads, roots, walk)?;
     let missing = shared.missing.load(Ordering::Relaxed);
-    let unread = hopes.spared.iter().filter(|hope| walk(hope).is_err()).count() as u64;
+    let unread = optional.spared.iter().filter(|hope| walk(hope).is_err()).count() as u64;
     let lacking = shared.missing.load(Ordering::Relaxed) - missing + unread;
-    for begun in &hopes.begun {
+    for begun in &optional.begun {
         // Nothing needs it; the next backup may go on with it.
         let _ = walk(begun);
     }

@@ -121,13 +121,13 @@ pub const WAIT: Duration = Duration::from_secs(60);
 fn collect(
     store: &Store,
     options: &GcOptions,
-    pick: &PackSelection,
+    selection: &PackSelection,
     monitor: &Monitor,
 ) -> Result<GcOutcome> {
     require_members(store)?;
     store.keys()?;
     if options.dry_run {
-        let survey = Survey::take(store, None, pick, options, monitor)?;
+        let survey = Survey::take(store, None, selection, options, monitor)?;
         return Ok(survey.outcome(store));
     }
     store.sweep(monitor);
@@ -135,7 +135,7 @@ fn collect(
     let session = sessions::begin(store, Work::Collect, reaping_name(case), Vec::new())?;
     let gc = Collector { store, options, monitor, session: &session, case };
     let earlier = settle::inherit(&gc)?;
-    let mut outcome = gc.collect(pick)?;
+    let mut outcome = gc.collect(selection)?;
     tidy::run(&gc, &earlier, &mut outcome)?;
     session.end()?;
     Ok(outcome)
@@ -162,17 +162,17 @@ struct Collector<'a> {
 }
 
 impl Collector<'_> {
-    fn collect(&self, pick: &PackSelection) -> Result<GcOutcome> {
+    fn collect(&self, selection: &PackSelection) -> Result<GcOutcome> {
         let (store, monitor) = (self.store, self.monitor);
         let own = Some(self.session.session.id);
-        let mut survey = Survey::take(store, own, pick, self.options, monitor)?;
+        let mut survey = Survey::take(store, own, selection, self.options, monitor)?;
         if survey.missing > 0 {
             let chunks = pinstripe_base::units::counted(survey.missing, "chunk is", "chunks are");
             let error = Error::new(Kind::NotFound, format!("{chunks} in no pack"));
             let advice = "lost earlier; run 'pinstripe check' to see what is affected";
             monitor.warning("snapshots", error.advice(advice));
         }
-        settle::spread(store, &survey.seen.roots)?;
+        settle::spread(store, &survey.observed.roots)?;
         survey.lists.abandoned = settle::abandoned(store)?;
         let mut outcome = survey.outcome(store);
         // The plan's number was for a dry run; what is really deleted is counted below.
@@ -181,39 +181,38 @@ impl Collector<'_> {
         if is_empty(&survey.lists) && survey.thin.is_empty() {
             return Ok(outcome);
         }
-        let spared =
-            match self.repack(&survey) {
-                // Packs without any needed chunk go all the same, and make room for the next run.
-                Err(error)
-                    if error.kind() == Kind::NoSpace && matches!(pick, PackSelection::Waste(_)) =>
-                {
-                    monitor.warning("packs that hold waste", error.advice_instead(
-                    "there is no room to rewrite what is needed of them; unneeded packs are \
-                     deleted nevertheless: run 'pinstripe gc' again",
+        let spared = match self.repack(&survey) {
+            // Packs without any needed chunk go all the same, and make room for the next run.
+            Err(error)
+                if error.kind() == Kind::NoSpace
+                    && matches!(selection, PackSelection::Waste(_)) =>
+            {
+                monitor.warning("packs that hold waste", error.advice_instead(
+                    "there is no room to rewrite what is needed of them; unneeded packs are deleted nevertheless: run 'pinstripe gc' again",
                 ));
-                    survey.leaving.iter().map(|pack| pack.set).collect()
-                }
-                spared => spared?,
-            };
+                survey.evacuating.iter().map(|pack| pack.set).collect()
+            }
+            spared => spared?,
+        };
         if is_empty(&survey.lists) {
             return Ok(outcome);
         }
         survey.lists.packs.retain(|set| !spared.contains(set));
-        self.condemn(&survey, pick, outcome)
+        self.condemn(&survey, selection, outcome)
     }
 
     /// Condemns what is on the lists, and deletes what of it nothing needs after all have answered.
     fn condemn(
         &self,
         survey: &Survey<'_>,
-        pick: &PackSelection,
+        selection: &PackSelection,
         mut outcome: GcOutcome,
     ) -> Result<GcOutcome> {
         let condemned = survey.lists.packs.len();
         // Condemned only after the repack: what snapshots need of these packs stands in new ones by
         // now.
         self.put(DeletionStep::Condemned(survey.lists.clone()))?;
-        let lists = match self.after_answers(survey, pick) {
+        let lists = match self.after_answers(survey, selection) {
             Ok(none) if is_empty(&none) => {
                 self.withdraw()?;
                 outcome.revived_packs = condemned as u64;
@@ -236,12 +235,13 @@ impl Collector<'_> {
     }
 
     fn repack(&self, survey: &Survey<'_>) -> Result<Vec<SetId>> {
-        if survey.leaving.is_empty() && survey.thin.is_empty() {
+        if survey.evacuating.is_empty() && survey.thin.is_empty() {
             return Ok(Vec::new());
         }
         // Packs that are to go must not count as a place where a chunk stands.
         let excluded = survey.lists.packs.iter().chain(&survey.others).copied().collect();
-        let plan = RepackPlan { packs: &survey.leaving, thin: &survey.thin, excluded: &excluded };
+        let plan =
+            RepackPlan { packs: &survey.evacuating, thin: &survey.thin, excluded: &excluded };
         repack(self.store, &survey.index, plan, self.options.limits, self.monitor)
     }
 
@@ -260,36 +260,40 @@ impl Collector<'_> {
     }
 
     /// Waits for all writers, determines again what is needed, and takes that off the lists.
-    fn after_answers(&self, survey: &Survey<'_>, pick: &PackSelection) -> Result<Lists> {
+    fn after_answers(&self, survey: &Survey<'_>, selection: &PackSelection) -> Result<Lists> {
         self.wait_for_answers()?;
         let own = Some(self.session.session.id);
-        let seen = StoreObservation::read(self.store, own)?;
-        let others = seen.cases.lost_to_others(Some(self.case));
-        let acks = seen.cases.0.get(&self.case).map(|case| case.acks.clone()).unwrap_or_default();
+        let observed = StoreObservation::read(self.store, own)?;
+        let others = observed.cases.lost_to_others(Some(self.case));
+        let acks =
+            observed.cases.0.get(&self.case).map(|case| case.acks.clone()).unwrap_or_default();
         let mut rescued: HashSet<SetId> = acks.into_values().flatten().collect();
         // With no further root, and no further pack condemned or deleted by others, the earlier
         // marks still hold: marking again would find the same.
-        let is_same = seen.roots.is_subset(&survey.seen.roots) && others.is_subset(&survey.others);
+        let is_same =
+            observed.roots.is_subset(&survey.observed.roots) && others.is_subset(&survey.others);
         if !is_same {
-            let hopes = mark::OptionalRoots { spared: pick.spared(&seen), begun: Vec::new() };
-            rescued.extend(self.needed_now(survey, &seen, &hopes, &others)?);
+            let optional =
+                mark::OptionalRoots { spared: selection.spared(&observed), begun: Vec::new() };
+            rescued.extend(self.needed_now(survey, &observed, &optional, &others)?);
         }
-        Ok(decide::remaining(&survey.lists, &rescued, &seen.roots))
+        Ok(decide::remaining(&survey.lists, &rescued, &observed.roots))
     }
 
     fn needed_now(
         &self,
         survey: &Survey<'_>,
-        seen: &StoreObservation,
-        hopes: &mark::OptionalRoots,
+        observed: &StoreObservation,
+        optional: &mark::OptionalRoots,
         others: &HashSet<SetId>,
     ) -> Result<HashSet<SetId>> {
-        let (trees, threads) = (seen.trees()?, self.options.limits.workers);
+        let (trees, threads) = (observed.trees()?, self.options.limits.workers);
         let ours: HashSet<SetId> = survey.lists.packs.iter().copied().collect();
         let index = &survey.index;
         index.refresh_packs()?;
         index.over_rows(|rows| {
-            let marked = mark::mark(self.store, index, rows, &trees, hopes, threads, self.monitor)?;
+            let marked =
+                mark::mark(self.store, index, rows, &trees, optional, threads, self.monitor)?;
             usage::rescued(rows, &marked, &ours, others)
         })
     }

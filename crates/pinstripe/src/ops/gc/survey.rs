@@ -26,10 +26,10 @@ pub(super) enum PackSelection {
 impl PackSelection {
     /// Trees of forgotten snapshots that stay as they are: until a gc takes them, they can be
     /// brought back.
-    pub fn spared(&self, seen: &StoreObservation) -> Vec<mark::Root> {
+    pub fn spared(&self, observed: &StoreObservation) -> Vec<mark::Root> {
         match self {
             PackSelection::Waste(_) => Vec::new(),
-            PackSelection::These(_) => seen.forgotten_trees(),
+            PackSelection::These(_) => observed.forgotten_trees(),
         }
     }
 }
@@ -37,11 +37,11 @@ impl PackSelection {
 /// The findings before anything is done.
 pub(super) struct Survey<'a> {
     pub index: Index<'a>,
-    pub seen: StoreObservation,
+    pub observed: StoreObservation,
     /// Packs that others have condemned or deleted.
     pub others: HashSet<SetId>,
     pub plan: decide::GcPlan,
-    pub leaving: Vec<EvacuatingPack>,
+    pub evacuating: Vec<EvacuatingPack>,
     /// Pages that lack a second copy.
     pub thin: Vec<ChunkId>,
     /// Bytes to move, about.
@@ -54,15 +54,17 @@ impl<'a> Survey<'a> {
     pub fn take(
         store: &'a Store,
         own: Option<SessionId>,
-        pick: &PackSelection,
+        selection: &PackSelection,
         options: &GcOptions,
         monitor: &'a Monitor,
     ) -> Result<Self> {
-        let seen = StoreObservation::read(store, own)?;
-        let others = seen.cases.lost_to_others(None);
-        let trees = seen.trees()?;
-        let hopes =
-            OptionalRoots { spared: pick.spared(&seen), begun: roots::interrupted(store, monitor) };
+        let observed = StoreObservation::read(store, own)?;
+        let others = observed.cases.lost_to_others(None);
+        let trees = observed.trees()?;
+        let optional = OptionalRoots {
+            spared: selection.spared(&observed),
+            begun: roots::interrupted(store, monitor),
+        };
         // After the roots: what a snapshot needs was in the index before it.
         let index = Index::load(store, monitor)?;
         let threads = options.limits.workers;
@@ -73,45 +75,46 @@ impl<'a> Survey<'a> {
             let width = usize::from(pack.data) + usize::from(pack.parity);
             pack.extents() < width && takers.is_some_and(|takers| takers < width)
         };
-        let (plan, (leaving, thin), moved_bytes, missing, lacking) = index.over_rows(|rows| {
-            let marked = mark::mark(store, &index, rows, &trees, &hopes, threads, monitor)?;
-            let usages = usage::count(rows, &marked, &others, &is_short)?;
-            let mut plan = match pick {
-                PackSelection::Waste(share) => usages.plan(*share),
-                PackSelection::These(sets) => usages.plan_of(sets),
-            };
-            plan.repack.truncate(PACKS_MAX / 2);
-            let leaving = usage::leaving(rows, &marked, &plan.repack, &others)?;
-            let moved_bytes = usages.live_bytes(&plan.repack);
-            Ok((plan, leaving, moved_bytes, marked.missing, marked.lacking))
-        })?;
+        let (plan, (evacuating, thin), moved_bytes, missing, lacking) =
+            index.over_rows(|rows| {
+                let marked = mark::mark(store, &index, rows, &trees, &optional, threads, monitor)?;
+                let usages = usage::count(rows, &marked, &others, &is_short)?;
+                let mut plan = match selection {
+                    PackSelection::Waste(share) => usages.plan(*share),
+                    PackSelection::These(sets) => usages.plan_of(sets),
+                };
+                plan.repack.truncate(PACKS_MAX / 2);
+                let evacuating = usage::evacuating(rows, &marked, &plan.repack, &others)?;
+                let moved_bytes = usages.live_bytes(&plan.repack);
+                Ok((plan, evacuating, moved_bytes, marked.missing, marked.lacking))
+            })?;
         let mut packs: Vec<SetId> = plan.dead.iter().chain(&plan.repack).copied().collect();
         // A pack that no run names may hold what a snapshot lacks.
         if missing == 0 && lacking == 0 && store.absent().next().is_none() {
-            let is_picked = |set: &SetId| match pick {
+            let is_picked = |set: &SetId| match selection {
                 PackSelection::Waste(_) => true,
                 PackSelection::These(sets) => sets.contains(set),
             };
             packs.extend(leftovers(store, &index)?.into_iter().filter(is_picked));
         }
-        let mut snapshots = match pick {
-            PackSelection::Waste(_) => seen.doomed(),
+        let mut snapshots = match selection {
+            PackSelection::Waste(_) => observed.doomed(),
             PackSelection::These(_) => Vec::new(),
         };
         snapshots.truncate(SNAPSHOTS_MAX);
         packs.truncate(PACKS_MAX);
         packs.sort_unstable();
         let lists = Lists { packs, snapshots, abandoned: Vec::new() };
-        Ok(Survey { index, seen, others, plan, leaving, thin, moved_bytes, lists, missing })
+        Ok(Survey { index, observed, others, plan, evacuating, thin, moved_bytes, lists, missing })
     }
 
     pub fn outcome(&self, store: &Store) -> GcOutcome {
         GcOutcome {
-            kept_snapshots: self.seen.roots.len() as u64,
+            kept_snapshots: self.observed.roots.len() as u64,
             deleted_snapshots: self.lists.snapshots.len() as u64,
             deleted_packs: self.lists.packs.len() as u64,
             deleted_bytes: bytes_of(store, &self.lists.packs),
-            repacked_packs: self.leaving.len() as u64,
+            repacked_packs: self.evacuating.len() as u64,
             thin_pages: self.thin.len() as u64,
             kept_bytes: self.plan.kept_bytes,
             waste_bytes: self.plan.waste_bytes,

@@ -221,14 +221,14 @@ impl Usages {
 ///
 /// # Errors
 /// When a page of the index cannot be read.
-pub(super) fn leaving(
+pub(super) fn evacuating(
     rows: &Rows<'_>,
     marked: &Marked,
     sets: &[SetId],
     others: &HashSet<SetId>,
 ) -> Result<(Vec<EvacuatingPack>, Vec<ChunkId>)> {
-    let leaving = |&set| EvacuatingPack { set, needed: Vec::new(), copies: Vec::new() };
-    let mut packs: Vec<EvacuatingPack> = sets.iter().map(leaving).collect();
+    let evacuating = |&set| EvacuatingPack { set, needed: Vec::new(), copies: Vec::new() };
+    let mut packs: Vec<EvacuatingPack> = sets.iter().map(evacuating).collect();
     let by_set: std::collections::HashMap<_, _> = sets.iter().zip(0..).collect();
     let mut thin = Vec::new();
     for_each_chunk(rows, marked, &mut |chunk| {
@@ -247,11 +247,11 @@ pub(super) fn leaving(
         for place in chunk.places.iter().filter(|_| chunk.copies > 0) {
             let Some(pack) = rows.pack(place.record.pack) else { continue };
             let Some(&number) = by_set.get(&pack.set) else { continue };
-            let leaving: &mut EvacuatingPack = &mut packs[number];
+            let evacuating: &mut EvacuatingPack = &mut packs[number];
             if pack.is_readable() {
-                leaving.needed.push((place.record.offset as u32, place.raw_offset));
+                evacuating.needed.push((place.record.offset as u32, place.raw_offset));
             } else {
-                leaving.copies.push(chunk.id);
+                evacuating.copies.push(chunk.id);
             }
         }
         Ok(())

@@ -33,7 +33,7 @@ pub fn add(store: &mut Store, place: &Path, same_disk: bool, monitor: &Monitor) 
         refuse_disk(store, place, None)?;
     }
     let claim = store.claim()?;
-    let (number, copied_objects) = seat(store, &claim, place, monitor)?;
+    let (number, copied_objects) = assign_slot(store, &claim, place, monitor)?;
     if store.state(number) != Some(MemberState::Active) {
         set_state(store, &claim, number, MemberState::Active)?;
     }
@@ -43,14 +43,14 @@ pub fn add(store: &mut Store, place: &Path, same_disk: bool, monitor: &Monitor) 
 }
 
 /// Seats a directory with all small objects, and has every label name it.
-pub(super) fn seat(
+pub(super) fn assign_slot(
     store: &mut Store,
     claim: &Claim,
     place: &Path,
     monitor: &Monitor,
 ) -> Result<(usize, u64)> {
     refuse_nesting(store, place)?;
-    let members = store.seats.iter().filter(|seat| seat.row.is_some()).count();
+    let members = store.member_slots.iter().filter(|slot| slot.row.is_some()).count();
     if members >= MEMBERS_MAX {
         return Err(Error::new(Kind::Refused, "the store has as many members as it can")
             .expected(format!("fewer than {MEMBERS_MAX}"), members));
@@ -69,7 +69,7 @@ pub(super) fn seat(
 
 /// Removes marks that no other member has, copied before one was taken back.
 fn drop_marks(store: &Store, new: usize) -> Result<()> {
-    let Some(member) = store.seats[new].member.as_ref() else { return Ok(()) };
+    let Some(member) = store.member_slots[new].member.as_ref() else { return Ok(()) };
     for room in [Room::Forgotten, Room::Gc] {
         for (id, holders) in store.list(room)? {
             if holders == [new] {
@@ -82,8 +82,9 @@ fn drop_marks(store: &Store, new: usize) -> Result<()> {
 
 /// The paths of the members, except the one at `place` itself.
 fn others(store: &Store, place: &Path) -> Vec<PathBuf> {
-    let seats = store.seats.iter().filter(|seat| seat.row.is_some() && seat.place != place);
-    seats.map(|seat| seat.place.clone()).collect()
+    let member_slots =
+        store.member_slots.iter().filter(|slot| slot.row.is_some() && slot.place != place);
+    member_slots.map(|slot| slot.place.clone()).collect()
 }
 
 fn refuse_nesting(store: &Store, place: &Path) -> Result<()> {
@@ -101,10 +102,10 @@ pub(in crate::ops) fn refuse_disk(
 ) -> Result<()> {
     let place = init::absolute(place)?;
     let stays = |(number, _): &(usize, &SharedMember)| {
-        Some(*number) != leaves && store.seats[*number].place != place
+        Some(*number) != leaves && store.member_slots[*number].place != place
     };
     for (number, _) in store.present().filter(stays) {
-        init::refuse_one_disk(&[store.seats[number].place.clone(), place.clone()])?;
+        init::refuse_one_disk(&[store.member_slots[number].place.clone(), place.clone()])?;
     }
     Ok(())
 }

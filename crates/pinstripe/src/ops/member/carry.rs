@@ -210,6 +210,7 @@ fn copy_raw(from: &SharedMember, to: &SharedMember, name: ExtentName) -> Result<
 }
 
 fn member(store: &Store, number: usize) -> Result<&SharedMember> {
-    let seat = store.seats.get(number).and_then(|seat| seat.member.as_ref());
-    seat.ok_or_else(|| Error::new(Kind::NotFound, format!("member {number} is absent")))
+    let member_slot =
+        store.member_slots.get(number).and_then(|member_slot| member_slot.member.as_ref());
+    member_slot.ok_or_else(|| Error::new(Kind::NotFound, format!("member {number} is absent")))
 }

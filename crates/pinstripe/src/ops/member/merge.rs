@@ -62,10 +62,10 @@ pub fn merge(
     prepare(store, monitor);
     let there = Index::load(other, monitor)?;
     for snapshot in &lacking {
-        let Writer { session, mut answers, index, .. } =
+        let Writer { session, mut acknowledger, index, .. } =
             Writer::begin(store, snapshot.id, monitor)?;
         let plan = Bringing { from: (other, &there), to: (store, &index), limits: *limits };
-        bring(&plan, snapshot, &mut answers, monitor)?;
+        bring(&plan, snapshot, &mut acknowledger, monitor)?;
         end(session, monitor);
     }
     Ok(merged)

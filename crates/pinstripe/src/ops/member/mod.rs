@@ -28,6 +28,7 @@ pub use replace::{Replaced, replace};
 
 use crate::format::label::MemberState;
 use crate::member::{ExtentName, Room};
+use crate::store::index::geometry_of;
 use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use plan::SetPlacement;
@@ -67,6 +68,12 @@ fn survey(store: &Store) -> Result<Vec<SetPlacement>> {
     Ok(sets.into_iter().map(|(name, holders)| SetPlacement { name, holders }).collect())
 }
 
+/// Over how many members a set was laid, where that can be told.
+fn width_of(store: &Store, spread: &SetPlacement) -> Option<usize> {
+    let holders: Vec<_> = spread.holders.keys().copied().collect();
+    geometry_of(store, spread.name, &holders).map(|geometry| geometry.members())
+}
+
 /// Numbers of the members that take new extents.
 fn takers(store: &Store) -> Vec<usize> {
     let takers = store.takers();
@@ -76,7 +83,7 @@ fn takers(store: &Store) -> Vec<usize> {
 /// Handles a number that is no member's. If it was one whose removal was interrupted before all
 /// labels said so, the labels are brought up to date.
 fn finish_retiring(store: &Store, claim: &Claim, number: usize) -> Result<()> {
-    if number < store.seats.len() && store.write_labels_with(claim)? > 0 {
+    if number < store.member_slots.len() && store.write_labels_with(claim)? > 0 {
         return Ok(());
     }
     Err(Error::new(Kind::Usage, format!("there is no member {number}"))

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{self, Move, SetPlacement};
-use super::{Moved, carry, survey, takers};
+use super::{Moved, carry, survey, takers, width_of};
 use crate::member::ExtentName;
 use crate::pipeline::limits::Limits;
-use crate::store::index::geometry_of;
 use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
@@ -117,11 +116,7 @@ fn work(
 
 /// Over how many members each set was laid, where that can be told.
 fn widths(store: &Store, spreads: &[SetPlacement]) -> BTreeMap<ExtentName, usize> {
-    let width = |spread: &SetPlacement| {
-        let holders: Vec<_> = spread.holders.keys().copied().collect();
-        let geometry = geometry_of(store, spread.name, &holders)?;
-        Some((spread.name, geometry.members()))
-    };
+    let width = |spread: &SetPlacement| Some((spread.name, width_of(store, spread)?));
     spreads.iter().filter_map(width).collect()
 }
 

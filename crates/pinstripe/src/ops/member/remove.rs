@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::plan::{self, Emptied};
-use super::{Moved, carry, finish_retiring, set_state, survey, takers};
+use super::{Moved, carry, finish_retiring, set_state, survey, takers, width_of};
 use crate::format::label::MemberState;
 use crate::member::{ExtentName, Room};
 use crate::ops::gc;
 use crate::pipeline::limits::Limits;
-use crate::store::index::{Index, geometry_of};
+use crate::store::index::Index;
 use crate::store::{Claim, Store, geometry_over};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
@@ -43,13 +43,15 @@ pub fn remove(
     monitor: &Monitor,
 ) -> Result<RemoveOutcome> {
     let claim = store.claim()?;
-    let Some(seat) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
+    let Some(member_slot) =
+        store.member_slots.get(number).filter(|member_slot| member_slot.row.is_some())
+    else {
         finish_retiring(store, &claim, number)?;
         return Ok(RemoveOutcome { members: takers(store).len(), ..RemoveOutcome::default() });
     };
-    if seat.member.is_none() {
+    if member_slot.member.is_none() {
         return Err(Error::new(Kind::Refused, format!("member {number} is absent"))
-            .at(&seat.place)
+            .at(&member_slot.place)
             .advice(format!(
                 "attach it, or replace it: pinstripe member replace {number} --to DIR"
             )));
@@ -93,18 +95,17 @@ pub(super) fn plan_for(
     // one with that member if this extent went there.
     let absent = store.absent().count();
     let places = takers.len() + absent;
-    let holders: BTreeMap<_, _> = spreads.iter().map(|it| (it.name, &it.holders)).collect();
+    let spreads: BTreeMap<_, _> = spreads.iter().map(|it| (it.name, it)).collect();
     moves.retain(|one| {
         // A new member takes this one's slot: the set lacks as much as before.
         if Some(one.to) == preferred {
             return true;
         }
-        let holders: Vec<usize> = holders[&one.name].keys().copied().collect();
-        let geometry = geometry_of(store, one.name, &holders);
+        let spread = spreads[&one.name];
         // Index runs are derived.
         let is_pack = matches!(one.name, ExtentName::In(Room::Packs, _));
-        let is_fit = |width: usize| width <= places && width <= holders.len() + absent;
-        let fits = !is_pack || geometry.is_none_or(|geometry| is_fit(geometry.members()));
+        let is_fit = |width: usize| width <= places && width <= spread.holders.len() + absent;
+        let fits = !is_pack || width_of(store, spread).is_none_or(is_fit);
         if !fits {
             stuck.push(one.name);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::super::mender::{lay, open_slot};
-use super::add::{refuse_disk, seat};
+use super::add::{assign_slot, refuse_disk};
 use super::{Moved, carry, finish_retiring, remove, survey};
 use crate::member::{ExtentName, Replace, Room};
 use crate::pipeline::limits::Limits;
@@ -47,7 +47,8 @@ pub fn replace(
     monitor: &Monitor,
 ) -> Result<Replaced> {
     let claim = store.claim()?;
-    let Some(old) = store.seats.get(number).filter(|seat| seat.row.is_some()) else {
+    let Some(old) = store.member_slots.get(number).filter(|member_slot| member_slot.row.is_some())
+    else {
         finish_retiring(store, &claim, number)?;
         let replaced_by = store.join(place)?;
         return Ok(Replaced { replaced_by, ..Replaced::default() });
@@ -61,7 +62,7 @@ pub fn replace(
     if !same_disk {
         refuse_disk(store, place, Some(number))?;
     }
-    let (new, copied_objects) = seat(store, &claim, place, monitor)?;
+    let (new, copied_objects) = assign_slot(store, &claim, place, monitor)?;
     let mut replaced = Replaced { replaced_by: new, copied_objects, ..Replaced::default() };
     if is_present {
         let remove::DrainingMember { moves, .. } = remove::plan_for(store, number, Some(new))?;
@@ -137,7 +138,7 @@ fn rebuild_set(
     };
     // Most likely the slot of its number was the old member's.
     let Some(slot) = open_slot(&reader, old) else { return Ok(done) };
-    let Some(to) = store.seats[new].member.as_ref() else { return Ok(done) };
+    let Some(to) = store.member_slots[new].member.as_ref() else { return Ok(done) };
     claim.confirm()?;
     match lay(&reader, slot, to, Replace::Never) {
         Ok(()) => {

@@ -129,7 +129,7 @@ impl<'a> Ledger<'a> {
     pub(super) fn finding(&self, member: usize, name: Option<ExtentName>, what: &str) -> Finding {
         Finding {
             member: Some(member),
-            place: self.store.seats[member].place.clone(),
+            place: self.store.member_slots[member].place.clone(),
             object: name.map(|name| name.path()).unwrap_or_default(),
             part: "object",
             row: None,
@@ -149,7 +149,7 @@ impl<'a> Ledger<'a> {
 
     fn tell(&self, member: usize, name: ExtentName, fate: Fate, text: String) {
         self.count(fate);
-        let place = self.store.seats[member].place.join(name.path());
+        let place = self.store.member_slots[member].place.join(name.path());
         match fate {
             Fate::Mended => {
                 let text = format!("{text}; rewritten");

@@ -103,7 +103,7 @@ pub(super) fn verify(
         Err(error) if error.kind() == Kind::NotFound => return Ok(()),
         Err(_) if !finished => return Ok(()),
         // It says nowhere how it is cut: a leftover, unless every member has an extent of it.
-        Err(_) if is_leftover(store.seats.iter().filter(|it| it.row.is_some()).count()) => {
+        Err(_) if is_leftover(store.member_slots.iter().filter(|it| it.row.is_some()).count()) => {
             return Ok(());
         }
         Err(_) if deletion::is_going(store, name)? => return Ok(()),
@@ -166,7 +166,7 @@ fn mend(
             Done::Homeless => Fate::Repairable,
             Done::Failed(error) if error.kind() == Kind::TooManyLosses && !derived => beyond_parity,
             Done::Failed(error) => {
-                let place = job.to.map(|number| store.seats[number].place.as_path());
+                let place = job.to.map(|number| store.member_slots[number].place.as_path());
                 let advice = "it could not be rewritten";
                 ledger.monitor.warning(place.unwrap_or(Path::new("")), error.advice(advice));
                 Fate::Repairable

@@ -13,7 +13,7 @@ use super::checkpoint::Checkpoints;
 use super::content::LongContent;
 use super::ingest::{Assembled, IngestOutcome};
 use super::record::RecordBuilder;
-use super::shared::Ingest;
+use super::shared::Writing;
 use crate::format::entry::{Content, Entry};
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::format::snapshot::TreeRoot;
@@ -49,7 +49,7 @@ struct FirstName {
 
 /// The assembler of one backup.
 pub struct Assembler<'a> {
-    shared: &'a Ingest<'a>,
+    shared: &'a Writing<'a>,
     record: RecordBuilder<'a>,
     tree: TreeWriter,
     waiting: BTreeMap<u64, Returned>,
@@ -64,7 +64,7 @@ impl<'a> Assembler<'a> {
     /// # Errors
     /// When the compressor cannot be set up.
     pub fn new(
-        shared: &'a Ingest<'a>,
+        shared: &'a Writing<'a>,
         records: Sender<ToPacker>,
         checkpoints: Option<Checkpoints<'a>>,
     ) -> Result<Self> {
@@ -122,7 +122,7 @@ impl<'a> Assembler<'a> {
     /// Begins a checkpoint if one is due: closes a copy of the present tree, and asks all stages
     /// that hold chunks back to hand them over. Does not wait for any of them.
     fn checkpoint(&mut self) -> Result<()> {
-        let Some(checkpoints) = self.checkpoints.as_ref().filter(|it| it.is_due()) else {
+        let Some(checkpoints) = self.checkpoints.as_mut().filter(|it| it.is_due()) else {
             return Ok(());
         };
         let record = &mut self.record;

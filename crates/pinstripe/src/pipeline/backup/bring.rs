@@ -12,17 +12,17 @@
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::lay::lay;
 use super::record::RecordBuilder;
-use super::shared::Ingest;
-use super::{beside, joined, packer, stage};
+use super::shared::Writing;
+use super::write_session::write_session;
+use super::{background, joined, packer, stage};
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::member::ExtentName;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::{Laying, ToPacker};
 use crate::store::Store;
-use crate::store::deletion::answer::Acknowledger;
+use crate::store::deletion::acknowledge::Acknowledger;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{Follow, follow};
@@ -44,21 +44,21 @@ pub struct Bringing<'a> {
 /// Content of one file, or of a part of one: its path, and its chunks.
 type FileRows = (Vec<u8>, Vec<ChunkRow>);
 
-/// Brings a snapshot over. `answers` speaks for the session that was begun for it.
+/// Brings a snapshot over. `acknowledger` answers for the session that was begun for it.
 ///
 /// # Errors
 /// The reasons for which any backup ends: a full member, more members lost than parity replaces.
 pub fn bring(
     plan: &Bringing<'_>,
     snapshot: &Snapshot,
-    answers: &mut Acknowledger,
+    acknowledger: &mut Acknowledger,
     monitor: &Monitor,
 ) -> Result<()> {
     let (store, index) = plan.to;
     std::thread::scope(|scope| {
         let (_end, end) = bounded(0);
-        scope.spawn(move || beside::watch(store, index, answers, &end));
-        lay(store, index, plan.limits, monitor, |shared, publisher| {
+        scope.spawn(move || background::watch(store, index, acknowledger, &end));
+        write_session(store, index, plan.limits, monitor, |shared, publisher| {
             std::thread::scope(|stages| {
                 let queued = plan.limits.records_queued;
                 let packer = |laying| packer(stages, shared, publisher, queued, laying);
@@ -87,8 +87,8 @@ pub fn bring(
             publisher.publish()?;
             store.confirm_takers()?;
             let object = shared.sealer.snapshot(snapshot)?;
-            publisher.fleet.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
-            publisher.fleet.barrier()
+            publisher.writers.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
+            publisher.writers.barrier()
         })
     })
 }
@@ -96,7 +96,7 @@ pub fn bring(
 /// Brings content over, until there is no more.
 fn work(
     plan: &Bringing<'_>,
-    shared: &Ingest<'_>,
+    shared: &Writing<'_>,
     queue: &Receiver<FileRows>,
     data: Sender<ToPacker>,
 ) -> Result<()> {
@@ -130,7 +130,7 @@ fn work(
 /// Follows the tree, brings its pages over, and hands the content on.
 fn hand_out(
     plan: &Bringing<'_>,
-    shared: &Ingest<'_>,
+    shared: &Writing<'_>,
     root: &TreeRoot,
     tree: Sender<ToPacker>,
     content: Sender<FileRows>,
@@ -144,7 +144,7 @@ fn hand_out(
 }
 
 struct Follower<'w> {
-    shared: &'w Ingest<'w>,
+    shared: &'w Writing<'w>,
     there: ChunkReader<'w>,
     pages: RecordBuilder<'w>,
     content: Sender<FileRows>,

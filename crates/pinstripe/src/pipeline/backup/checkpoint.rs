@@ -9,11 +9,11 @@
 //!
 //! Invariants: everything that the partial tree names was claimed before the call, so it lies in a
 //! record before a ticket or in a pack already; the object is put when all that is durable; the one
-//! before it is removed when the new one is durable; one checkpoint is under way at a time. A call
-//! is always answered: a worker that leaves says so to the packer, and the assembler feeds both
+//! before it is removed when the new one is durable; one checkpoint is under way at a time. A round
+//! has as many tickets as its packer has feeders, and is always answered: a worker that leaves says so to the packer, and the assembler feeds both
 //! packers tickets of its own, so that they notice when all workers have left.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,69 +22,91 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use crate::format::snapshot::TreeRoot;
 use crate::member::ExtentName;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::fleet::{Barrier, MemberWriters};
+use crate::pipeline::member_writers::{Barrier, MemberWriters};
 use crate::pipeline::pack::{SealTicket, ToPacker};
 use pinstripe_base::error::Result;
 
-/// Packers that must say that all is durable: one of data, one of trees.
-const PACKERS: usize = 2;
-
-/// The call that workers answer between two jobs.
-pub struct SealCall {
-    /// Counts the calls, so that a worker sees a new one without taking the lock.
-    calls: AtomicU64,
+/// The rounds in which one packer is asked to make durable what it was fed. Every thread that feeds
+/// the packer has a [`Feeder`] of these rounds; all are made before the first round is begun.
+#[derive(Default)]
+pub struct SealRounds {
+    /// Counts the rounds, so that a feeder sees a new one without taking the lock.
+    begun: AtomicU64,
+    /// The number of feeders that were made.
+    feeders: AtomicUsize,
     durable: Mutex<Option<Sender<Barrier>>>,
-    /// The workers, and the assembler.
-    feeders: usize,
 }
 
-impl SealCall {
-    /// The state before the first call, for so many workers.
-    pub fn new(workers: usize) -> Self {
-        SealCall { calls: AtomicU64::new(0), durable: Mutex::new(None), feeders: workers + 1 }
+impl SealRounds {
+    /// One more feeder of the packer.
+    pub fn feeder(&self) -> Feeder<'_> {
+        self.feeders.fetch_add(1, Ordering::Relaxed);
+        Feeder { rounds: self, answered: 0 }
+    }
+
+    /// Ends the round that is open: no feeder is left to answer it.
+    pub fn close(&self) {
+        *self.lock() = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Sender<Barrier>>> {
         self.durable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the next call; returns the caller's own ticket.
-    fn make(&self, durable: Sender<Barrier>) -> SealTicket {
-        *self.lock() = Some(durable.clone());
-        let round = self.calls.fetch_add(1, Ordering::Release) + 1;
-        SealTicket { round, feeders: self.feeders, durable }
+    fn ticket(&self, round: u64, durable: Sender<Barrier>) -> SealTicket {
+        SealTicket { round, feeders: self.feeders.load(Ordering::Relaxed), durable }
     }
+}
 
-    /// The ticket of a worker that has not answered the present call; `answered` is the last call
-    /// that it answered.
-    pub fn ticket(&self, answered: &mut u64) -> Option<SealTicket> {
-        let calls = self.calls.load(Ordering::Acquire);
-        if calls == *answered {
+/// One thread's part in the rounds of the packer that it feeds.
+pub struct Feeder<'a> {
+    rounds: &'a SealRounds,
+    /// The last round that it answered; 0 is none.
+    answered: u64,
+}
+
+impl Feeder<'_> {
+    /// The ticket for the open round, unless this feeder has answered it.
+    pub fn ticket(&mut self) -> Option<SealTicket> {
+        let begun = self.rounds.begun.load(Ordering::Acquire);
+        if begun == self.answered {
             return None;
         }
-        *answered = calls;
-        let durable = self.lock().clone()?;
-        Some(SealTicket { round: calls, feeders: self.feeders, durable })
+        self.answered = begun;
+        let durable = self.rounds.lock().clone()?;
+        Some(self.rounds.ticket(begun, durable))
     }
 
-    /// Ends the call: no feeder is left to answer it.
-    pub fn close(&self) {
-        *self.lock() = None;
+    /// Begins the next round. Returns this feeder's own ticket, and what gets the barrier behind
+    /// which all is durable.
+    fn begin_round(&mut self) -> (SealTicket, Receiver<Barrier>) {
+        let (durable, received) = bounded(1);
+        *self.rounds.lock() = Some(durable.clone());
+        self.answered = self.rounds.begun.fetch_add(1, Ordering::Release) + 1;
+        (self.rounds.ticket(self.answered, durable), received)
+    }
+
+    /// Leaves; returns the last round that it answered, for the packer.
+    pub fn leave(self) -> u64 {
+        self.answered
     }
 }
 
 /// A partial tree on its way to becoming durable.
 pub struct Partial {
     root: TreeRoot,
-    durable: Receiver<Barrier>,
+    /// By packer: gets the barrier behind which its part is durable.
+    durable: [Receiver<Barrier>; 2],
 }
 
 /// The assembler's side.
 pub struct Checkpoints<'a> {
     /// Whether it is time; asked after each job while none is under way.
     pub due: &'a (dyn Fn() -> bool + Sync),
-    /// Calls on the workers.
-    pub call: &'a SealCall,
+    /// The assembler's part in the rounds of the packer that the workers feed.
+    pub data_feeder: Feeder<'a>,
+    /// Its part in the rounds of the packer that it alone feeds.
+    pub tree_feeder: Feeder<'a>,
     /// One is under way.
     pub busy: &'a AtomicBool,
     /// To the thread that completes them.
@@ -110,14 +132,13 @@ impl Checkpoints<'_> {
 
     /// Calls for all that the tree below `root` may need; returns the ticket for the packer that
     /// only the assembler feeds.
-    pub fn begin(&self, root: TreeRoot) -> SealTicket {
+    pub fn begin(&mut self, root: TreeRoot) -> SealTicket {
         self.busy.store(true, Ordering::Release);
-        let (durable, received) = bounded(PACKERS);
-        let own = self.call.make(durable.clone());
-        let for_trees = SealTicket { round: own.round, feeders: 1, durable };
+        let (for_data, data_durable) = self.data_feeder.begin_round();
+        let (for_trees, trees_durable) = self.tree_feeder.begin_round();
         // The packers and the thread that completes checkpoints outlive the assembler.
-        let _ = self.data.send(ToPacker::Seal(own));
-        let _ = self.partials.send(Partial { root, durable: received });
+        let _ = self.data.send(ToPacker::Seal(for_data));
+        let _ = self.partials.send(Partial { root, durable: [data_durable, trees_durable] });
         for_trees
     }
 }
@@ -127,7 +148,7 @@ impl Checkpoints<'_> {
 /// itself.
 pub fn complete(
     partials: &Receiver<Partial>,
-    fleet: &MemberWriters<'_>,
+    writers: &MemberWriters<'_>,
     abort: &Abort,
     busy: &AtomicBool,
     object: &(dyn Fn(TreeRoot) -> Result<(ExtentName, Vec<u8>)> + Sync),
@@ -144,27 +165,29 @@ pub fn complete(
                 continue;
             }
         };
-        fleet.put(name, bytes);
-        if fleet.barrier().is_err() {
+        writers.put(name, bytes);
+        if writers.barrier().is_err() {
             continue;
         }
         if let Some(old) = last.replace(name) {
-            fleet.delete(old);
+            writers.delete(old);
         }
         busy.store(false, Ordering::Release);
     }
 }
 
-/// Waits until both packers' marks are durable; `false` when they never will be.
-fn wait(durable: &Receiver<Barrier>, abort: &Abort) -> bool {
-    let mut marks = Vec::with_capacity(PACKERS);
-    while marks.len() < PACKERS {
-        match durable.recv_timeout(Duration::from_millis(100)) {
-            Ok(mark) => marks.push(mark),
-            Err(RecvTimeoutError::Timeout) if !abort.is_raised() => {}
-            Err(_) => return false,
+/// Waits until the parts of all packers are durable; `false` when they never will be.
+fn wait(durable: &[Receiver<Barrier>], abort: &Abort) -> bool {
+    let mut barriers = Vec::with_capacity(durable.len());
+    for durable in durable {
+        loop {
+            match durable.recv_timeout(Duration::from_millis(100)) {
+                Ok(barrier) => break barriers.push(barrier),
+                Err(RecvTimeoutError::Timeout) if !abort.is_raised() => {}
+                Err(_) => return false,
+            }
         }
     }
-    marks.into_iter().for_each(Barrier::wait);
+    barriers.into_iter().for_each(Barrier::wait);
     !abort.is_raised()
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
-use super::shared::Ingest;
+use super::shared::Reading;
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Metadata, Stat, XattrList};
 use crate::source::{self, SourceFile};
@@ -23,7 +23,7 @@ impl OpenedFile {
     ///
     /// # Errors
     /// As the system says; [`Kind::Changed`] when it is no file any more.
-    pub fn open(shared: &Ingest<'_>, path: &[u8]) -> Result<Self> {
+    pub fn open(shared: &Reading<'_>, path: &[u8]) -> Result<Self> {
         let file = SourceFile::open(shared.root, path)?;
         let extents = file.data_extents()?;
         if file.stat().size_bytes == 0 && file.read_at(0, &mut [0])? > 0 {
@@ -47,7 +47,7 @@ impl OpenedFile {
     ///
     /// # Errors
     /// As the system says.
-    pub fn finish(&self, shared: &Ingest<'_>, path: Vec<u8>) -> Result<Entry> {
+    pub fn finish(&self, shared: &Reading<'_>, path: Vec<u8>) -> Result<Entry> {
         let stat = *self.file.stat();
         if self.file.changed_since(&stat)? {
             let error = Error::new(Kind::Changed, "the file changed while it was read")
@@ -80,7 +80,7 @@ pub fn shorten(entry: &mut Entry, extents: &[Range<u64>], mut read_bytes: u64) {
 }
 
 /// An entry without content: everything that is no file, and later names of one.
-pub fn plain_entry(shared: &Ingest<'_>, path: Vec<u8>, stat: Stat) -> Result<Entry> {
+pub fn plain_entry(shared: &Reading<'_>, path: Vec<u8>, stat: Stat) -> Result<Entry> {
     let xattrs = report_xattrs(shared, source::xattrs_at(shared.root, &path)?);
     let mut entry = entry_of(path, &stat, xattrs);
     if stat.kind == FileKind::Symlink {
@@ -89,7 +89,7 @@ pub fn plain_entry(shared: &Ingest<'_>, path: Vec<u8>, stat: Stat) -> Result<Ent
     Ok(entry)
 }
 
-fn report_xattrs(shared: &Ingest<'_>, found: source::Xattrs) -> XattrList {
+fn report_xattrs(shared: &Reading<'_>, found: source::Xattrs) -> XattrList {
     for error in found.problems {
         let place = error.place().map(|place| place.as_os_str().as_bytes()).unwrap_or_default();
         shared.monitor.loss(shown_from_root(place), error);

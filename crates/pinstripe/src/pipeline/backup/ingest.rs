@@ -9,40 +9,22 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
+use super::checkpoint::Feeder;
 use super::entry::{OpenedFile, plain_entry, shorten};
+use super::join::EntryPlan;
 use super::large::{ChunkTask, ScanTask};
 use super::record::RecordBuilder;
-use super::shared::Ingest;
+use super::shared::{Reading, Writing};
 use crate::format::entry::{Content, Entry};
-use crate::format::meta::{FileKind, Stat};
+use crate::format::meta::FileKind;
 use crate::format::record::{ChunkRow, RecordKind};
 use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::pipeline::pack::ToPacker;
-use crate::pipeline::turns::take_long_turns;
+use crate::pipeline::sched_slice::request_long_slices;
 use crate::source::SourceFile;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown_from_root;
-
-/// One entry for a worker or for the assembler.
-pub enum EntryPlan {
-    /// Taken over from the previous snapshot, content and all.
-    Unchanged(Entry),
-    /// To be read.
-    Read {
-        /// Path from the file system's root.
-        path: Vec<u8>,
-        /// Its metadata in the walk.
-        stat: Stat,
-    },
-    /// Read, but its content is another name's of the same inode that came earlier.
-    SameInode {
-        /// Path from the file system's root.
-        path: Vec<u8>,
-        /// Its metadata in the walk.
-        stat: Stat,
-    },
-}
 
 /// Work for any worker.
 pub enum IngestJob {
@@ -77,11 +59,11 @@ const IDLE: Duration = Duration::from_millis(10);
 
 /// One worker.
 pub struct Worker<'a> {
-    shared: &'a Ingest<'a>,
+    shared: &'a Reading<'a>,
     record: RecordBuilder<'a>,
     stream: Vec<u8>,
-    /// The number of the last call to seal that was answered.
-    answered: u64,
+    /// Answers the calls of checkpoints.
+    feeder: Feeder<'a>,
 }
 
 impl<'a> Worker<'a> {
@@ -89,15 +71,21 @@ impl<'a> Worker<'a> {
     ///
     /// # Errors
     /// When the compressor cannot be set up.
-    pub fn new(shared: &'a Ingest<'a>, records: Sender<ToPacker>) -> Result<Self> {
+    pub fn new(
+        shared: &'a Reading<'a>,
+        writing: &'a Writing<'a>,
+        feeder: Feeder<'a>,
+        records: Sender<ToPacker>,
+    ) -> Result<Self> {
         let room = RECORD_RAW_BYTES + shared.cutter.max_bytes();
-        let record = RecordBuilder::new(shared, RecordKind::Data, RECORD_RAW_BYTES, room, records)?;
-        Ok(Worker { shared, record, stream: Vec::new(), answered: 0 })
+        let record =
+            RecordBuilder::new(writing, RecordKind::Data, RECORD_RAW_BYTES, room, records)?;
+        Ok(Worker { shared, record, stream: Vec::new(), feeder })
     }
 
     /// Works until there are no jobs left; after a fatal error only drains them.
     pub fn run(mut self, jobs: &Receiver<IngestJob>, outcomes: &Sender<IngestOutcome>) {
-        take_long_turns();
+        request_long_slices();
         loop {
             // Before each job, since a checkpoint waits for the chunks of all earlier ones.
             self.answer_seal_call();
@@ -135,14 +123,14 @@ impl<'a> Worker<'a> {
             }
         }
         // Answers every later call as well: no checkpoint waits for a worker that is gone.
-        if let Err(error) = self.record.leave(self.answered) {
+        if let Err(error) = self.record.leave(self.feeder) {
             self.shared.abort.raise(error);
         }
     }
 
     /// Hands over the record being filled, when a checkpoint needs it.
     fn answer_seal_call(&mut self) {
-        if let Some(ticket) = self.shared.seal_call.ticket(&mut self.answered)
+        if let Some(ticket) = self.feeder.ticket()
             && let Err(error) = self.record.seal(ticket)
         {
             self.shared.abort.raise(error);
@@ -152,7 +140,7 @@ impl<'a> Worker<'a> {
     fn entry(&mut self, item: EntryPlan) -> Option<Assembled> {
         let (path, stat, same_inode) = match item {
             EntryPlan::Unchanged(entry) => return Some(Assembled::Ready(entry)),
-            EntryPlan::Read { path, stat } => (path, stat, false),
+            EntryPlan::Read { path, stat, .. } => (path, stat, false),
             EntryPlan::SameInode { path, stat } => (path, stat, true),
         };
         let result = match stat.kind {

@@ -47,8 +47,8 @@ pub struct Comparison<'a> {
     pub walkers: usize,
 }
 
-/// The decision about an entry.
-pub enum Decided {
+/// The decision about an entry, carried out by a worker or by the assembler.
+pub enum EntryPlan {
     /// Taken over, content and all.
     Unchanged(Entry),
     /// To be read: content of a file, metadata of anything.
@@ -75,7 +75,7 @@ pub trait DecisionSink {
     ///
     /// # Errors
     /// The reason to end the run.
-    fn take(&mut self, decided: Decided) -> Result<()>;
+    fn take(&mut self, plan: EntryPlan) -> Result<()>;
 
     /// All was taken.
     ///
@@ -90,7 +90,7 @@ pub struct Join<'a, T> {
     monitor: &'a Monitor,
     abort: &'a Abort,
     comparison: Comparison<'a>,
-    taker: T,
+    sink: T,
     /// Chunks that this run stores.
     claims: &'a Claims,
     stop: &'a AtomicBool,
@@ -109,13 +109,13 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         monitor: &'env Monitor,
         abort: &'env Abort,
         comparison: Comparison<'env>,
-        taker: T,
+        sink: T,
         claims: &'env Claims,
         stop: &'env AtomicBool,
     ) -> Self {
         let linked = HashSet::new();
         let (stopped, refused) = (false, 0);
-        Join { root, monitor, abort, comparison, taker, claims, stop, stopped, refused, linked }
+        Join { root, monitor, abort, comparison, sink, claims, stop, stopped, refused, linked }
     }
 
     /// Walks all sources and hands everything on, unless it is stopped; says whether all was
@@ -137,7 +137,7 @@ impl<'env, T: DecisionSink> Join<'env, T> {
                 break;
             }
         }
-        self.taker.finish()?;
+        self.sink.finish()?;
         Ok(!self.stopped)
     }
 
@@ -228,7 +228,7 @@ impl<'env, T: DecisionSink> Join<'env, T> {
                 }
             }
             let entry = Entry { device: stat.device, links: stat.links, ..entry };
-            return self.taker.take(Decided::Unchanged(entry));
+            return self.sink.take(EntryPlan::Unchanged(entry));
         }
         if is_file {
             let (files, bytes) = match was_there {
@@ -238,10 +238,10 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             self.monitor.add(files, 1);
             self.monitor.add(bytes, stat.size_bytes);
             if stat.links > 1 && !self.linked.insert(stat.identity()) {
-                return self.taker.take(Decided::SameInode { path, stat });
+                return self.sink.take(EntryPlan::SameInode { path, stat });
             }
         }
-        self.taker.take(Decided::Read { path, stat, was_there })
+        self.sink.take(EntryPlan::Read { path, stat, was_there })
     }
 
     /// Whether content and metadata can be taken over unread. ctime moves with every change of

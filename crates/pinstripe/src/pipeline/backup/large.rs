@@ -15,12 +15,12 @@ use crossbeam_channel::{Sender, bounded};
 use super::entry::{OpenedFile, shorten};
 use super::ingest::{IngestJob, IngestOutcome};
 use super::record::RecordBuilder;
-use super::shared::Ingest;
+use super::shared::Reading;
 use crate::chunk::{Candidates, Resolver};
 use crate::format::entry::Entry;
 use crate::format::record::ChunkRow;
 use crate::pipeline::limits::{JOB_BYTES, SEGMENT_BYTES};
-use crate::pipeline::spare::ScratchPool;
+use crate::pipeline::scratch_pool::ScratchPool;
 use crate::source::SourceFile;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
@@ -37,12 +37,12 @@ struct Segment {
     bytes: Vec<u8>,
     warm_up: usize,
     /// The pool that the buffer returns to.
-    spare: Arc<ScratchPool>,
+    pool: Arc<ScratchPool>,
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        self.spare.give(std::mem::take(&mut self.bytes));
+        self.pool.give(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -73,13 +73,13 @@ pub struct ScanTask {
 
 impl ScanTask {
     /// Carries the task out; the reply goes to the thread that cuts the file.
-    pub fn run(self, shared: &Ingest<'_>) {
+    pub fn run(self, shared: &Reading<'_>) {
         let result = self.scan(shared, &self.file.file);
         // The receiver is gone when the file was given up.
         let _ = self.reply.send(Scanned { number: self.number, result });
     }
 
-    fn scan(&self, shared: &Ingest<'_>, file: &SourceFile) -> Result<(Segment, Candidates)> {
+    fn scan(&self, shared: &Reading<'_>, file: &SourceFile) -> Result<(Segment, Candidates)> {
         let warm_up = self.warm_up as usize;
         let mut bytes = shared.segments.take();
         bytes.resize(warm_up + (self.range.end - self.range.start) as usize, 0);
@@ -89,7 +89,7 @@ impl ScanTask {
         let (before, data) = bytes.split_at(warm_up);
         let candidates = shared.cutter.scan(before, data, self.range.start);
         Ok((
-            Segment { start: self.range.start, bytes, warm_up, spare: Arc::clone(shared.segments) },
+            Segment { start: self.range.start, bytes, warm_up, pool: Arc::clone(shared.segments) },
             candidates,
         ))
     }
@@ -195,7 +195,7 @@ pub struct Queues<'a> {
 ///
 /// # Errors
 /// Those of opening and reading the file; parts handed out by then are of no consequence.
-pub fn ingest(shared: &Ingest<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) -> Result<()> {
+pub fn ingest(shared: &Reading<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) -> Result<()> {
     let file = Arc::new(OpenedFile::open(shared, path)?);
     let mut cut = Cut { queues, seq, parts: 0, read_bytes: 0 };
     for extent in file.extents.clone() {
@@ -219,7 +219,7 @@ pub fn ingest(shared: &Ingest<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) -
 /// # Errors
 /// Those of reading; parts handed out by then are of no consequence.
 pub fn ingest_stream(
-    shared: &Ingest<'_>,
+    shared: &Reading<'_>,
     queues: &Queues<'_>,
     seq: u64,
     stream: &mut dyn Read,
@@ -246,7 +246,7 @@ pub fn ingest_stream(
         before.extend_from_slice(&data[data.len().saturating_sub(WARM_UP_BYTES as usize)..]);
         cut.read_bytes += read;
         shared.monitor.add(Counter::ReadBytes, read);
-        let segment = Segment { start, bytes, warm_up, spare: Arc::clone(shared.segments) };
+        let segment = Segment { start, bytes, warm_up, pool: Arc::clone(shared.segments) };
         cut.segment(&mut run, segment, &candidates)?;
         if read < wanted {
             break;
@@ -269,7 +269,7 @@ impl Cut<'_> {
     /// Cuts one run of data; `false` when the file ended within it.
     fn extent(
         &mut self,
-        shared: &Ingest<'_>,
+        shared: &Reading<'_>,
         file: &Arc<OpenedFile>,
         extent: Range<u64>,
     ) -> Result<bool> {

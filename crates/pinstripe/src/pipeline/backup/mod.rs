@@ -5,22 +5,22 @@
 //! then the index run, then nothing more; the snapshot object is the caller's to put.
 
 mod assemble;
-mod beside;
+mod background;
 mod bring;
 mod checkpoint;
 mod content;
+mod dispatch;
 mod entry;
-mod handout;
 mod ingest;
 mod join;
 mod large;
-mod lay;
 mod previous;
 mod record;
 mod repack;
 mod shared;
 mod survey;
 mod tree;
+mod write_session;
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -31,12 +31,12 @@ use std::thread::{Scope, ScopedJoinHandle};
 use crossbeam_channel::{Sender, bounded, unbounded};
 
 use assemble::Assembler;
-use beside::Ended;
-use checkpoint::{Checkpoints, SealCall};
-use handout::JobDispatcher;
+use background::Ended;
+use checkpoint::{Checkpoints, SealRounds};
+use dispatch::JobDispatcher;
 use ingest::Worker;
 use join::Join;
-use shared::Ingest;
+use shared::{Reading, Writing};
 
 pub use bring::{Bringing, bring};
 pub use join::Comparison;
@@ -53,13 +53,13 @@ use crate::format::entry::Entry;
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::member::ExtentName;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::fleet::MemberWriters;
 use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, WINDOW_JOBS};
+use crate::pipeline::member_writers::MemberWriters;
 use crate::pipeline::pack::{self, Laying, ToPacker};
 use crate::pipeline::publish::Publisher;
-use crate::pipeline::spare::ScratchPool;
+use crate::pipeline::scratch_pool::ScratchPool;
 use crate::source;
-use crate::store::deletion::answer::Acknowledger;
+use crate::store::deletion::acknowledge::Acknowledger;
 use crate::store::index::Index;
 use crate::store::{Store, checkpoints};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -111,7 +111,7 @@ pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Completeness) -> Snapshot + Sync);
 
 /// Runs a backup up to its commit. `describe` makes the snapshot object of the finished tree, and
 /// those of checkpoints on the way; the former is put on every member after all that it names is
-/// durable. A run that was stopped puts a last checkpoint. `answers` speaks for the session that
+/// durable. A run that was stopped puts a last checkpoint. `acknowledger` answers for the session that
 /// was begun for this run.
 ///
 /// # Errors
@@ -121,7 +121,7 @@ pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Completeness) -> Snapshot + Sync);
 /// ledger.
 pub fn run(
     mut plan: BackupPlan<'_>,
-    answers: &mut Acknowledger,
+    acknowledger: &mut Acknowledger,
     monitor: &Monitor,
     describe: Describe<'_>,
 ) -> Result<Snapshot> {
@@ -130,60 +130,62 @@ pub fn run(
     let records = ScratchPool::new(2 * plan.limits.records_queued);
     let sealer = plan.store.sealer()?;
     let segments = Arc::new(ScratchPool::new(plan.limits.segments));
-    let seal_call = SealCall::new(plan.limits.workers);
     let superseded = std::mem::take(&mut plan.superseded);
     let claims = Claims::default();
     let has_ended = AtomicBool::new(false);
-    let shared = Ingest {
-        root: root.as_fd(),
+    let writing = Writing {
         keys: plan.store.keys()?,
-        cutter: plan.cutter,
         codec: plan.codec,
         index: plan.index,
         claims: &claims,
         monitor,
         abort: &abort,
-        stop: plan.stop,
-        seal_call: &seal_call,
         sealer: &sealer,
         records: &records,
+    };
+    let reading = Reading {
+        root: root.as_fd(),
+        cutter: plan.cutter,
+        monitor,
+        abort: &abort,
+        stop: plan.stop,
         segments: &segments,
     };
     std::thread::scope(|scope| {
         let (store, index) = (plan.store, plan.index);
         let _ended = Ended(&has_ended);
         let (_end, end) = bounded(0);
-        scope.spawn(move || beside::watch(store, index, answers, &end));
-        scope.spawn(|| beside::merge(index, &has_ended, &abort, monitor));
+        scope.spawn(move || background::watch(store, index, acknowledger, &end));
+        scope.spawn(|| background::merge(index, &has_ended, &abort, monitor));
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
-        let fleet = MemberWriters::start(scope, store, queued, &abort, monitor);
+        let writers = MemberWriters::start(scope, store, queued, &abort, monitor);
         let publisher =
-            Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
+            Publisher::new(store, index, &sealer, &claims, &writers, monitor, PUBLISH_CHUNKS);
         let Ingested { root, reach, checkpoint } =
-            ingest(scope, &shared, plan, &publisher, describe)?;
+            ingest(scope, (&reading, &writing), plan, &publisher, describe)?;
         publisher.publish()?;
         store.confirm_takers()?;
         let snapshot = describe(root, reach);
         match reach {
             Completeness::Whole => {
                 let object = sealer.snapshot(&snapshot)?;
-                fleet.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
+                writers.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
             }
             Completeness::Part => {
                 let object = checkpoints::encode(store, &sealer, &snapshot)?;
-                fleet.put(checkpoints::new_name(store)?, object);
+                writers.put(checkpoints::new_name(store)?, object);
             }
         }
-        fleet.barrier()?;
+        writers.barrier()?;
         // Only now is what they name in another object too.
-        checkpoint.into_iter().for_each(|name| fleet.delete(name));
+        checkpoint.into_iter().for_each(|name| writers.delete(name));
         if reach == Completeness::Part {
-            fleet.barrier()?;
+            writers.barrier()?;
             return Err(Error::new(Kind::Interrupted, "the backup was stopped before its end")
                 .advice("run the same command again to continue"));
         }
-        superseded.into_iter().for_each(|name| fleet.delete(name));
-        fleet.barrier()?;
+        superseded.into_iter().for_each(|name| writers.delete(name));
+        writers.barrier()?;
         Ok(snapshot)
     })
 }
@@ -199,17 +201,18 @@ struct Ingested {
 /// Everything between the walk and the sealed packs.
 fn ingest<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
-    shared: &'env Ingest<'env>,
+    (reading, writing): (&'env Reading<'env>, &'env Writing<'env>),
     plan: BackupPlan<'env>,
     publisher: &Publisher<'_>,
     describe: Describe<'_>,
 ) -> Result<Ingested> {
     let BackupPlan { input, limits, checkpoint_due, checkpoint_waits: waits, .. } = plan;
-    let (abort, call) = (shared.abort, shared.seal_call);
+    let abort = writing.abort;
+    let (data_rounds, tree_rounds) = (SealRounds::default(), SealRounds::default());
     let (busy, mut checkpoint) = (AtomicBool::new(false), None);
     let object = |root| {
         let checkpoint = describe(root, Completeness::Part);
-        let object = checkpoints::encode(plan.store, shared.sealer, &checkpoint)?;
+        let object = checkpoints::encode(plan.store, writing.sealer, &checkpoint)?;
         Ok((checkpoints::new_name(plan.store)?, object))
     };
     let (root, reach) = std::thread::scope(|stages| {
@@ -217,30 +220,34 @@ fn ingest<'scope, 'env>(
         let (outcomes, outcome_queue) = unbounded();
         let (window, window_queue) = bounded(WINDOW_JOBS);
         let (partials, partial_queue) = unbounded();
-        let packer = |laying| packer(stages, shared, publisher, limits.records_queued, laying);
+        let packer = |laying| packer(stages, writing, publisher, limits.records_queued, laying);
         let (data, data_packer) = packer(Laying::Striped);
         let (tree, tree_packer) = packer(Laying::of_pages(publisher.store.config.parity));
         for _ in 0..limits.workers {
-            let worker = Worker::new(shared, data.clone())?;
+            let worker = Worker::new(reading, writing, data_rounds.feeder(), data.clone())?;
             let (job_queue, outcomes) = (job_queue.clone(), outcomes.clone());
             stage(stages, abort, move || worker.run(&job_queue, &outcomes));
         }
         drop(job_queue);
         let (busy, object, last) = (&busy, &object, &mut checkpoint);
-        let checkpoints =
-            checkpoint_due.map(|due| Checkpoints { due, call, busy, partials, data, waits });
-        let assembler = Assembler::new(shared, tree, checkpoints)?;
+        let checkpoints = checkpoint_due.map(|due| {
+            let data_feeder = data_rounds.feeder();
+            let tree_feeder = tree_rounds.feeder();
+            Checkpoints { due, data_feeder, tree_feeder, busy, partials, data, waits }
+        });
+        let assembler = Assembler::new(writing, tree, checkpoints)?;
         let completer = stage(stages, abort, move || {
-            checkpoint::complete(&partial_queue, publisher.fleet, abort, busy, object, last);
+            checkpoint::complete(&partial_queue, publisher.writers, abort, busy, object, last);
         });
         let assembler = stage(stages, abort, move || assembler.run(&outcome_queue, &window_queue));
-        let handout = JobDispatcher::new(shared, jobs, outcomes, window, limits.segments);
-        let reach = take_in(scope, shared, input, handout);
+        let dispatcher = JobDispatcher::new(reading, jobs, outcomes, window, limits.segments);
+        let reach = take_in(scope, reading, writing.claims, input, dispatcher);
         let root = joined(assembler);
         joined(data_packer);
         joined(tree_packer);
         // No feeder is left: a checkpoint that still waits would wait for ever.
-        call.close();
+        data_rounds.close();
+        tree_rounds.close();
         joined(completer);
         abort.check()?;
         Ok::<_, Error>((root?, reach))
@@ -268,7 +275,7 @@ fn joined<T>(stage: ScopedJoinHandle<'_, T>) -> T {
 /// Starts a packer behind a queue of so many records. Its error ends the run.
 fn packer<'scope>(
     stages: &'scope Scope<'scope, '_>,
-    shared: &'scope Ingest<'_>,
+    shared: &'scope Writing<'_>,
     publisher: &'scope Publisher<'_>,
     queued: usize,
     laying: Laying,
@@ -284,19 +291,20 @@ fn packer<'scope>(
     (records, packer)
 }
 
-/// Hands all of the input out and says how far that went. The workers end when the handout is gone.
+/// Hands all of the input out and says how far that went. The workers end when the dispatcher is gone.
 fn take_in<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
-    shared: &'env Ingest<'env>,
+    shared: &'env Reading<'env>,
+    claims: &'env Claims,
     input: Input<'env>,
-    mut handout: JobDispatcher<'env>,
+    mut dispatcher: JobDispatcher<'env>,
 ) -> Completeness {
-    let Ingest { root, monitor, abort, claims, stop, .. } = *shared;
+    let Reading { root, monitor, abort, stop, .. } = *shared;
     let done = match input {
         Input::Trees(trees) => {
-            Join::new(root, monitor, abort, *trees, handout, claims, stop).run(scope)
+            Join::new(root, monitor, abort, *trees, dispatcher, claims, stop).run(scope)
         }
-        Input::Stream(mut stream, entry) => handout.stream(&mut *stream, *entry).map(|()| true),
+        Input::Stream(mut stream, entry) => dispatcher.stream(&mut *stream, *entry).map(|()| true),
     };
     match done {
         Ok(true) => Completeness::Whole,

@@ -2,7 +2,8 @@
 
 use crossbeam_channel::Sender;
 
-use super::shared::Ingest;
+use super::checkpoint::Feeder;
+use super::shared::Writing;
 use crate::codec::Encoder;
 use crate::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
 use crate::format::tree::PAGE_MAX_BYTES;
@@ -14,7 +15,7 @@ use pinstripe_base::monitor::Counter;
 
 /// Fills records with new chunks and hands them on, compressed.
 pub struct RecordBuilder<'a> {
-    shared: &'a Ingest<'a>,
+    shared: &'a Writing<'a>,
     kind: RecordKind,
     full_bytes: usize,
     raw: Vec<u8>,
@@ -30,7 +31,7 @@ impl<'a> RecordBuilder<'a> {
     /// # Errors
     /// When the compressor cannot be set up.
     pub fn new(
-        shared: &'a Ingest<'a>,
+        shared: &'a Writing<'a>,
         kind: RecordKind,
         full_bytes: usize,
         room_bytes: usize,
@@ -53,7 +54,7 @@ impl<'a> RecordBuilder<'a> {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn of_kind(
-        shared: &'a Ingest<'a>,
+        shared: &'a Writing<'a>,
         kind: RecordKind,
         records: Sender<ToPacker>,
     ) -> Result<Self> {
@@ -174,14 +175,13 @@ impl<'a> RecordBuilder<'a> {
         Ok(())
     }
 
-    /// Closes the record being filled and says that no more will come; `answered` is the last round
-    /// of tickets that this feeder answered.
+    /// Closes the record being filled and says that no more will come from this feeder.
     ///
     /// # Errors
     /// Those of the compressor.
-    pub fn leave(mut self, answered: u64) -> Result<()> {
+    pub fn leave(mut self, feeder: Feeder<'_>) -> Result<()> {
         let flushed = self.flush();
-        let _ = self.records.send(ToPacker::Left { answered });
+        let _ = self.records.send(ToPacker::Left { answered: feeder.leave() });
         flushed
     }
 

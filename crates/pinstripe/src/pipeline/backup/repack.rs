@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_channel::Sender;
 
-use super::lay::lay;
 use super::record::RecordBuilder;
-use super::shared::Ingest;
+use super::shared::Writing;
+use super::write_session::write_session;
 use super::{joined, packer};
 use crate::codec::Decoder;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
@@ -65,7 +65,7 @@ pub fn repack(
     limits: Limits,
     monitor: &Monitor,
 ) -> Result<Vec<SetId>> {
-    lay(store, index, limits, monitor, |shared, publisher| {
+    write_session(store, index, limits, monitor, |shared, publisher| {
         let spared = Mutex::new(Vec::new());
         let (next, next_thin) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let todo = Todo { store, shared, plan, next, next_thin, spared: &spared };
@@ -102,7 +102,7 @@ pub fn repack(
 /// Checks that the chunks of unreadable packs have copies, now that all other packs were moved.
 fn confirm_copies(
     store: &Store,
-    shared: &Ingest<'_>,
+    shared: &Writing<'_>,
     plan: RepackPlan<'_>,
     spared: &Mutex<Vec<SetId>>,
 ) -> Result<()> {
@@ -124,7 +124,7 @@ fn confirm_copies(
 /// Spares a pack with a chunk that cannot be moved, and reports why.
 fn spare(
     store: &Store,
-    shared: &Ingest<'_>,
+    shared: &Writing<'_>,
     spared: &Mutex<Vec<SetId>>,
     set: SetId,
     error: Error,
@@ -141,7 +141,7 @@ fn spare(
 /// The state that the workers share.
 struct Todo<'w> {
     store: &'w Store,
-    shared: &'w Ingest<'w>,
+    shared: &'w Writing<'w>,
     plan: RepackPlan<'w>,
     next: AtomicUsize,
     next_thin: AtomicUsize,
@@ -198,7 +198,7 @@ enum Moved {
 
 struct Mover<'w> {
     store: &'w Store,
-    shared: &'w Ingest<'w>,
+    shared: &'w Writing<'w>,
     packs: &'w PackReader<'w>,
     others: OtherCopies<'w>,
     decoder: Decoder,
@@ -211,25 +211,25 @@ struct Mover<'w> {
 impl Mover<'_> {
     /// Moves one pack. Goes on after a failure: what can be moved is then safe, whatever becomes of
     /// the pack.
-    fn pack(&mut self, leaving: &EvacuatingPack) -> Result<Moved> {
-        if leaving.needed.is_empty() {
+    fn pack(&mut self, evacuating: &EvacuatingPack) -> Result<Moved> {
+        if evacuating.needed.is_empty() {
             return Ok(Moved::All);
         }
         // The records themselves say the same as the index, only more slowly.
-        let known = read_pack_index(self.store, leaving.set)
-            .or_else(|_| pack_from_records(self.store, leaving.set).map(|(pack, _)| pack.index));
+        let known = read_pack_index(self.store, evacuating.set)
+            .or_else(|_| pack_from_records(self.store, evacuating.set).map(|(pack, _)| pack.index));
         let PackIndex { records, .. } = match known {
             Ok(known) => known,
-            Err(error) => return self.unreadable(leaving, error),
+            Err(error) => return self.unreadable(evacuating, error),
         };
         let (mut found, mut moved) = (0, Moved::All);
         for record in &records {
-            let wanted = wanted(record, &leaving.needed);
+            let wanted = wanted(record, &evacuating.needed);
             found += wanted.len();
             if wanted.is_empty() {
                 continue;
             }
-            if let Moved::CannotMove(error) = self.record(leaving.set, record, &wanted)? {
+            if let Moved::CannotMove(error) = self.record(evacuating.set, record, &wanted)? {
                 moved = Moved::CannotMove(error);
             }
             let raw_bytes: u64 = wanted.iter().map(|(_, row)| u64::from(row.raw_bytes)).sum();
@@ -237,25 +237,25 @@ impl Mover<'_> {
             self.shared.monitor.add(Counter::RepackedBytes, share);
         }
         // A needed chunk that no record lists would be lost with the pack.
-        if found < leaving.needed.len() {
+        if found < evacuating.needed.len() {
             let error = Error::new(Kind::Corrupt, "a pack's index lacks chunks that are needed")
-                .expected(leaving.needed.len(), found);
+                .expected(evacuating.needed.len(), found);
             moved = Moved::CannotMove(error);
         }
         Ok(moved)
     }
 
     /// A pack that cannot be opened at all may go if all that is needed of it stands elsewhere.
-    fn unreadable(&mut self, leaving: &EvacuatingPack, error: Error) -> Result<Moved> {
+    fn unreadable(&mut self, evacuating: &EvacuatingPack, error: Error) -> Result<Moved> {
         let index = self.shared.index;
-        let Some(number) = index.packs().find(&leaving.set) else {
+        let Some(number) = index.packs().find(&evacuating.set) else {
             return Ok(Moved::CannotMove(error));
         };
         let needed = index.over_rows(|rows| {
             let mut needed = Vec::new();
             rows.for_each(&mut |_, id, Place { record, raw_offset, .. }| {
                 let at = (record.offset as u32, raw_offset);
-                if record.pack == number && leaving.needed.binary_search(&at).is_ok() {
+                if record.pack == number && evacuating.needed.binary_search(&at).is_ok() {
                     needed.push(*id);
                 }
                 Ok(())

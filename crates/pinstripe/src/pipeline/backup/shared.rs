@@ -1,16 +1,16 @@
-//! The values that the stages of one backup share, all by reference.
+//! The values that the stages of one run share, all by reference: what stores chunks, and what reads
+//! sources.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::checkpoint::SealCall;
 use crate::chunk::{Chunking, Cutter};
 use crate::codec::Codec;
 use crate::dedup::Claims;
 use crate::format::keys::Keys;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::spare::ScratchPool;
+use crate::pipeline::scratch_pool::ScratchPool;
 use crate::seal::Sealer;
 use crate::store::Store;
 use crate::store::index::Index;
@@ -29,14 +29,10 @@ pub fn cutting(store: &Store) -> Result<(Cutter, Codec)> {
     Ok((cutter, store.config.codec.parse()?))
 }
 
-/// The values that the workers of one backup share.
-pub struct Ingest<'a> {
-    /// The directory that all paths are relative to: the file system's root.
-    pub root: BorrowedFd<'a>,
+/// The values shared by all threads of one run that store chunks.
+pub struct Writing<'a> {
     /// Names chunks.
     pub keys: &'a Keys,
-    /// Cuts content.
-    pub cutter: &'a Cutter,
     /// Compresses records.
     pub codec: Codec,
     /// Knows the chunks of the store.
@@ -47,19 +43,29 @@ pub struct Ingest<'a> {
     pub monitor: &'a Monitor,
     /// The end of the run, if it comes early.
     pub abort: &'a Abort,
-    /// Set by another thread to end the run early, with what is done by then.
-    pub stop: &'a AtomicBool,
-    /// Calls on the workers to hand over what they hold back.
-    pub seal_call: &'a SealCall,
     /// Seals records.
     pub sealer: &'a Sealer,
     /// Buffers for finished records.
     pub records: &'a ScratchPool,
+}
+
+/// The values shared by all threads of one backup that read its sources.
+pub struct Reading<'a> {
+    /// The directory that all paths are relative to: the file system's root.
+    pub root: BorrowedFd<'a>,
+    /// Cuts content.
+    pub cutter: &'a Cutter,
+    /// The ledger.
+    pub monitor: &'a Monitor,
+    /// The end of the run, if it comes early.
+    pub abort: &'a Abort,
+    /// Set by another thread to end the run early, with what is done by then.
+    pub stop: &'a AtomicBool,
     /// Buffers for segments of large files.
     pub segments: &'a Arc<ScratchPool>,
 }
 
-impl Ingest<'_> {
+impl Writing<'_> {
     /// Asks whether the chunk is new; if so, the caller has to store it.
     ///
     /// The claim comes first and is released if the store turns out to have the chunk: so one

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 
-use super::join::{Comparison, Decided, DecisionSink, Join};
+use super::join::{Comparison, DecisionSink, EntryPlan, Join};
 use crate::dedup::Claims;
 use crate::format::meta::FileKind;
 use crate::pipeline::abort::Abort;
@@ -24,9 +24,9 @@ pub struct Wanted<'a> {
 struct Show<'a>(&'a mut dyn FnMut(Wanted<'_>) -> Result<()>);
 
 impl DecisionSink for Show<'_> {
-    fn take(&mut self, decided: Decided) -> Result<()> {
-        match decided {
-            Decided::Read { path, stat, was_there } if stat.kind == FileKind::File => {
+    fn take(&mut self, plan: EntryPlan) -> Result<()> {
+        match plan {
+            EntryPlan::Read { path, stat, was_there } if stat.kind == FileKind::File => {
                 let (size_bytes, is_new) = (stat.size_bytes, !was_there);
                 (self.0)(Wanted { path: &path, size_bytes, is_new })
             }

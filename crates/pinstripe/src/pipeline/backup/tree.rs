@@ -6,10 +6,10 @@
 
 use crossbeam_channel::bounded;
 
-use super::beside;
-use super::lay::lay;
+use super::background;
 use super::record::RecordBuilder;
-use super::shared::Ingest;
+use super::shared::Writing;
+use super::write_session::write_session;
 use super::{joined, packer};
 use crate::format::entry::Entry;
 use crate::format::record::RecordKind;
@@ -19,14 +19,14 @@ use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::Laying;
 use crate::pipeline::publish::Publisher;
 use crate::store::Store;
-use crate::store::deletion::answer::Acknowledger;
+use crate::store::deletion::acknowledge::Acknowledger;
 use crate::store::index::Index;
 use crate::store::tree::TreeWriter;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
 
 /// Writes the tree of the entries that `fill` gives, in path order, and commits it. `fill` changes
-/// the entry that it is handed into the next one, and says whether there is one. `answers` speaks
+/// the entry that it is handed into the next one, and says whether there is one. `acknowledger` answers
 /// for the session that was begun for this.
 ///
 /// # Errors
@@ -34,7 +34,7 @@ use pinstripe_base::monitor::Monitor;
 pub fn write_tree(
     store: &Store,
     index: &Index<'_>,
-    answers: &mut Acknowledger,
+    acknowledger: &mut Acknowledger,
     limits: Limits,
     monitor: &Monitor,
     fill: &mut dyn FnMut(&mut Entry) -> bool,
@@ -42,15 +42,15 @@ pub fn write_tree(
 ) -> Result<Snapshot> {
     std::thread::scope(|scope| {
         let (_end, end) = bounded(0);
-        scope.spawn(move || beside::watch(store, index, answers, &end));
-        lay(store, index, limits, monitor, |shared, publisher| {
+        scope.spawn(move || background::watch(store, index, acknowledger, &end));
+        write_session(store, index, limits, monitor, |shared, publisher| {
             let tree = pages(shared, limits, publisher, fill)?;
             publisher.publish()?;
             store.confirm_takers()?;
             let snapshot = commit(tree);
             let object = publisher.sealer.snapshot(&snapshot)?;
-            publisher.fleet.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
-            publisher.fleet.barrier()?;
+            publisher.writers.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
+            publisher.writers.barrier()?;
             Ok(snapshot)
         })
     })
@@ -58,7 +58,7 @@ pub fn write_tree(
 
 /// From entries to sealed packs.
 fn pages(
-    shared: &Ingest<'_>,
+    shared: &Writing<'_>,
     limits: Limits,
     publisher: &Publisher<'_>,
     fill: &mut dyn FnMut(&mut Entry) -> bool,

@@ -337,7 +337,7 @@ impl RestorePlan<'_> {
 
     /// Leaves a file as it is except for its metadata.
     fn keep(&self, path: &[u8], existing: &Existing, meta: &Metadata) {
-        match existing.dress(meta) {
+        match existing.apply_metadata(meta) {
             Ok(unset) => {
                 self.monitor.add(Counter::KeptEntries, 1);
                 self.note_unset(path, unset);

@@ -187,5 +187,5 @@ impl ByteSource for Fake {
         Ok(bytes)
     }
 
-    fn expect(&self, _: Range<u64>) {}
+    fn readahead(&self, _: Range<u64>) {}
 }

@@ -128,7 +128,7 @@ impl ByteSource for BulkFile {
         Ok(wanted)
     }
 
-    fn expect(&self, range: Range<u64>) {
+    fn readahead(&self, range: Range<u64>) {
         if let Some(bytes) = std::num::NonZeroU64::new(range.end.saturating_sub(range.start)) {
             let _ = rustix::fs::fadvise(&self.fd, range.start, Some(bytes), Advice::WillNeed);
         }

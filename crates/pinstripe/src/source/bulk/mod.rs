@@ -71,7 +71,7 @@ pub trait ByteSource: Send + Sync {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
     /// Announces that this range will be read soon. Only a hint.
-    fn expect(&self, range: Range<u64>);
+    fn readahead(&self, range: Range<u64>);
 }
 
 /// Data or a hole.

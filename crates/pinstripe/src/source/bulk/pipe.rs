@@ -88,5 +88,5 @@ impl ByteSource for Pipe {
         Ok(filled)
     }
 
-    fn expect(&self, _: Range<u64>) {}
+    fn readahead(&self, _: Range<u64>) {}
 }

@@ -111,7 +111,7 @@ impl Units {
         };
         // The disk is asked only for known data.
         if !ahead.is_empty() {
-            self.source.expect(ahead);
+            self.source.readahead(ahead);
         }
         if !piece.is_hole {
             let read = self.source.read_at(piece.offset, &mut buffer[..piece.bytes as usize])?;

@@ -20,7 +20,7 @@
 //!
 //! Never here: choosing packs to condemn (ops/), waiting (ops/), the extents of packs in use.
 
-pub mod answer;
+pub mod acknowledge;
 pub mod decide;
 #[cfg(test)]
 mod model;

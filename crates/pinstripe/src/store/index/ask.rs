@@ -121,7 +121,7 @@ impl Index<'_> {
     fn ask_if_readable(&self, set: SetId, extents: usize) -> Result<Option<(SealedPack, bool)>> {
         let mut is_whole = true;
         // A set on every member that the store ever had cannot need more.
-        if extents < self.store.seats.len() {
+        if extents < self.store.member_slots.len() {
             let reader = open_set(self.store, ExtentName::pack(set), set);
             // Sets over fewer members than there are now are whole with fewer extents, and those
             // that were laid over more, one of which left too early, with no fewer than they had.

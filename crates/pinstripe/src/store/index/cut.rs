@@ -11,7 +11,7 @@ use pinstripe_base::id::SetId;
 /// `members`, or else the first sound trailer; `None` when none is sound.
 pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option<Geometry> {
     let header = |number: &usize| {
-        let member = store.seats.get(*number)?.member.as_ref()?;
+        let member = store.member_slots.get(*number)?.member.as_ref()?;
         let mut block = [0; HEADER_BYTES];
         member.read_at(name, 0, &mut block).ok()?;
         let header = Header::decode(&block).ok()?;
@@ -30,7 +30,7 @@ pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option
 /// have one. A set of which no header is sound counts as having enough.
 pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
     // A set on every member that the store ever had cannot need more.
-    members.len() == store.seats.len()
+    members.len() == store.member_slots.len()
         || geometry_of(store, name, members)
             .map_or(!members.is_empty(), |geometry| members.len() >= geometry.data())
 }
@@ -39,7 +39,7 @@ pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
 /// it: its extents on `members` are too few to read it. A pack without any sound geometry cannot be
 /// read either; it is a leftover unless every member has an extent of it, which hints at damage.
 pub fn is_leftover(store: &Store, set: SetId, members: &[usize]) -> bool {
-    let all = store.seats.iter().filter(|seat| seat.row.is_some()).count();
+    let all = store.member_slots.iter().filter(|slot| slot.row.is_some()).count();
     match geometry_of(store, ExtentName::pack(set), members) {
         Some(geometry) => members.len() < geometry.data(),
         None => members.len() < all,

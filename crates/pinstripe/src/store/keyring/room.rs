@@ -71,7 +71,7 @@ impl Store {
             let name = ExtentName::In(Room::Keys, id);
             let (mut worst, mut is_sound, mut is_forged) = (None, false, is_verified);
             for number in &holders {
-                let Some(member) = self.seats[*number].member.as_deref() else { continue };
+                let Some(member) = self.member_slots[*number].member.as_deref() else { continue };
                 let at_place = |error: Error| error.at(member.place().join(name.path()));
                 let bytes = match read_small(member, name) {
                     Ok(bytes) => bytes,

@@ -1,4 +1,4 @@
-//! Work beside a backup: watching other writers, and merging index runs.
+//! Background work of a backup: watching other writers, and merging index runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,18 +7,23 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{MERGE_ROWS, WATCH_INTERVAL};
 use crate::store::Store;
-use crate::store::deletion::answer::Acknowledger;
+use crate::store::deletion::acknowledge::Acknowledger;
 use crate::store::index::Index;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Monitor;
 
 /// Checks every second which packs other writers have finished and which are to be deleted, until
 /// `end` closes.
-pub fn watch(store: &Store, index: &Index<'_>, answers: &mut Acknowledger, end: &Receiver<()>) {
+pub fn watch(
+    store: &Store,
+    index: &Index<'_>,
+    acknowledger: &mut Acknowledger,
+    end: &Receiver<()>,
+) {
     while end.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         // A member that cannot be listed is reported by the stage that needs it; meanwhile a gc
         // waits for an answer.
-        let _ = answers.look(store, index);
+        let _ = acknowledger.look(store, index);
         let _ = index.refresh();
     }
 }

@@ -36,7 +36,7 @@ fn attributes() -> Option<Attributes> {
 
 /// Asks for long turns of the calling thread. Only a wish: a system that refuses it serves as it
 /// did.
-pub fn take_long_turns() {
+pub fn request_long_slices() {
     let Some(found) = attributes() else { return };
     if !matches!(found.policy as i32, libc::SCHED_OTHER | libc::SCHED_BATCH) {
         return;
@@ -56,7 +56,7 @@ mod tests {
     fn policy_and_priority_stay() {
         let asked = std::thread::spawn(|| {
             let before = attributes();
-            take_long_turns();
+            request_long_slices();
             (before, attributes())
         });
         // A sandbox may forbid to ask; then nothing was done either.

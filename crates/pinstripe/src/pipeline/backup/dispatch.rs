@@ -1,4 +1,4 @@
-//! The handout: entries on which the join has decided go in jobs to the workers, or straight to the
+//! The dispatcher: entries on which the join has decided go in jobs to the workers, or straight to the
 //! assembler when there is nothing to read.
 
 use std::io::Read;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use super::ingest::{Assembled, EntryPlan, IngestJob, IngestOutcome};
-use super::join::{Decided, DecisionSink};
+use super::ingest::{Assembled, IngestJob, IngestOutcome};
+use super::join::{DecisionSink, EntryPlan};
 use super::large::{self, Queues};
-use super::shared::Ingest;
+use super::shared::Reading;
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::pipeline::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES};
@@ -26,7 +26,7 @@ struct Batch {
 
 /// The queues of the join.
 pub struct JobDispatcher<'a> {
-    shared: &'a Ingest<'a>,
+    shared: &'a Reading<'a>,
     /// To the workers.
     jobs: Sender<IngestJob>,
     /// To the assembler.
@@ -40,16 +40,17 @@ pub struct JobDispatcher<'a> {
 }
 
 impl DecisionSink for JobDispatcher<'_> {
-    fn take(&mut self, decided: Decided) -> Result<()> {
-        match decided {
-            Decided::Unchanged(entry) => self.push(EntryPlan::Unchanged(entry), 0),
-            Decided::SameInode { path, stat } => self.push(EntryPlan::SameInode { path, stat }, 0),
-            Decided::Read { path, stat, .. } => match stat.kind {
-                FileKind::File if stat.size_bytes >= LARGE_BYTES => self.large(&path),
-                FileKind::File => self.push(EntryPlan::Read { path, stat }, stat.size_bytes),
-                _ => self.push(EntryPlan::Read { path, stat }, 0),
-            },
-        }
+    fn take(&mut self, plan: EntryPlan) -> Result<()> {
+        let bytes = match &plan {
+            EntryPlan::Read { path, stat, .. } if stat.kind == FileKind::File => {
+                if stat.size_bytes >= LARGE_BYTES {
+                    return self.large(path);
+                }
+                stat.size_bytes
+            }
+            _ => 0,
+        };
+        self.push(plan, bytes)
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -58,9 +59,9 @@ impl DecisionSink for JobDispatcher<'_> {
 }
 
 impl<'a> JobDispatcher<'a> {
-    /// A handout to these queues.
+    /// A dispatcher to these queues.
     pub fn new(
-        shared: &'a Ingest<'a>,
+        shared: &'a Reading<'a>,
         jobs: Sender<IngestJob>,
         outcomes: Sender<IngestOutcome>,
         window: Sender<()>,

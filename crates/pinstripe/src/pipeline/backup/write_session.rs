@@ -1,18 +1,12 @@
 //! The setup of a writer without a walk: its chunks are handed to it.
 
-use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-use super::checkpoint::SealCall;
-use super::shared::{Ingest, cutting};
+use super::shared::Writing;
 use crate::dedup::Claims;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::fleet::MemberWriters;
 use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS};
+use crate::pipeline::member_writers::MemberWriters;
 use crate::pipeline::publish::Publisher;
-use crate::pipeline::spare::ScratchPool;
-use crate::source;
+use crate::pipeline::scratch_pool::ScratchPool;
 use crate::store::Store;
 use crate::store::index::Index;
 use pinstripe_base::error::Result;
@@ -22,40 +16,34 @@ use pinstripe_base::monitor::Monitor;
 ///
 /// # Errors
 /// The reasons for which any backup ends: a full member, more members lost than parity replaces.
-pub(super) fn lay<T>(
+pub(super) fn write_session<T>(
     store: &Store,
     index: &Index<'_>,
     limits: Limits,
     monitor: &Monitor,
-    work: impl for<'w> FnOnce(&'w Ingest<'w>, &'w Publisher<'w>) -> Result<T>,
+    work: impl for<'w> FnOnce(&'w Writing<'w>, &'w Publisher<'w>) -> Result<T>,
 ) -> Result<T> {
-    let root = source::open_root()?;
     let abort = Abort::default();
     let claims = Claims::default();
     let records = ScratchPool::new(2 * limits.records_queued);
     let sealer = store.sealer()?;
     let keys = store.keys()?;
-    let (cutter, codec) = cutting(store)?;
-    let shared = Ingest {
-        root: root.as_fd(),
+    let codec = store.config.codec.parse()?;
+    let writing = Writing {
         keys,
-        cutter: &cutter,
         codec,
         index,
         claims: &claims,
         monitor,
         abort: &abort,
-        stop: &AtomicBool::new(false),
-        seal_call: &SealCall::new(0),
         sealer: &sealer,
         records: &records,
-        segments: &Arc::default(),
     };
     std::thread::scope(|scope| {
         let queued = limits.strips_queued(store.config.strip_bytes);
-        let fleet = MemberWriters::start(scope, store, queued, &abort, monitor);
+        let writers = MemberWriters::start(scope, store, queued, &abort, monitor);
         let publisher =
-            Publisher::new(store, index, &sealer, &claims, &fleet, monitor, PUBLISH_CHUNKS);
-        work(&shared, &publisher)
+            Publisher::new(store, index, &sealer, &claims, &writers, monitor, PUBLISH_CHUNKS);
+        work(&writing, &publisher)
     })
 }

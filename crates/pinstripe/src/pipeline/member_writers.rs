@@ -13,7 +13,7 @@ use std::thread::Scope;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::abort::Abort;
-use super::spare::ScratchPool;
+use super::scratch_pool::ScratchPool;
 use crate::format::label::StoreConfig;
 use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
 use crate::store::{Store, attach_or_replace, geometry_over, snapshots};
@@ -75,7 +75,7 @@ struct Shared<'a> {
 
 impl<'a> MemberWriters<'a> {
     /// Starts a writer for each member that is there, each with a queue of `strips_queued`. They
-    /// end when the fleet is dropped.
+    /// end when the writers are dropped.
     pub fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         store: &'a Store,
@@ -130,7 +130,7 @@ impl<'a> MemberWriters<'a> {
     /// As [`geometry_over`], when too few are left.
     pub fn begin(&self, name: ExtentName) -> Result<SetMembers> {
         let (geometry, members) = self.fit()?;
-        Ok(self.crew(name, geometry, members))
+        Ok(self.set_members(name, geometry, members))
     }
 
     /// Begins a stripe set that one member has whole: which one, `turn` decides among those that
@@ -141,7 +141,7 @@ impl<'a> MemberWriters<'a> {
     pub fn begin_on_one(&self, name: ExtentName, turn: usize) -> Result<SetMembers> {
         let (_, members) = self.fit()?;
         let geometry = Geometry::new(1, 0, self.config.strip_bytes)?;
-        Ok(self.crew(name, geometry, vec![members[turn % members.len()]]))
+        Ok(self.set_members(name, geometry, vec![members[turn % members.len()]]))
     }
 
     /// The members for a new stripe set, and how it is cut over all of them.
@@ -155,16 +155,16 @@ impl<'a> MemberWriters<'a> {
         Ok((geometry, members))
     }
 
-    fn crew(&self, name: ExtentName, geometry: Geometry, members: Vec<usize>) -> SetMembers {
+    fn set_members(&self, name: ExtentName, geometry: Geometry, members: Vec<usize>) -> SetMembers {
         for &member in &members {
             self.send(member, Command::Begin(name));
         }
         SetMembers { geometry, members: Arc::new(members) }
     }
 
-    /// Seals a stripe set on all members of its crew.
-    pub fn seal(&self, name: ExtentName, crew: &SetMembers) {
-        crew.members.iter().for_each(|&member| self.send(member, Command::Seal(name)));
+    /// Seals a stripe set on all members that hold it.
+    pub fn seal(&self, name: ExtentName, set_members: &SetMembers) {
+        set_members.members.iter().for_each(|&member| self.send(member, Command::Seal(name)));
     }
 
     /// Writes a small object on every member.
@@ -227,9 +227,9 @@ impl<'a> MemberWriters<'a> {
         self.shared.abort.check()
     }
 
-    /// A sink that lays one stripe set's strips over its crew.
-    pub fn sink(&self, name: ExtentName, crew: &SetMembers) -> FleetSink<'_, 'a> {
-        FleetSink { fleet: self, name, members: Arc::clone(&crew.members) }
+    /// A sink that lays one stripe set's strips over the members that hold it.
+    pub fn sink(&self, name: ExtentName, set_members: &SetMembers) -> MemberSink<'_, 'a> {
+        MemberSink { writers: self, name, members: Arc::clone(&set_members.members) }
     }
 }
 
@@ -249,20 +249,20 @@ fn full(member: &SharedMember) -> Error {
 }
 
 /// Lays the strips of one stripe set over the members.
-pub struct FleetSink<'f, 'a> {
-    fleet: &'f MemberWriters<'a>,
+pub struct MemberSink<'f, 'a> {
+    writers: &'f MemberWriters<'a>,
     name: ExtentName,
     members: Arc<Vec<usize>>,
 }
 
-impl StripSink for FleetSink<'_, '_> {
+impl StripSink for MemberSink<'_, '_> {
     fn append(&mut self, slot: usize, bytes: Vec<u8>) -> Result<()> {
-        self.fleet.send(self.members[slot], Command::Append(self.name, bytes));
+        self.writers.send(self.members[slot], Command::Append(self.name, bytes));
         Ok(())
     }
 
     fn buffer(&mut self, capacity: usize) -> Vec<u8> {
-        let mut buffer = self.fleet.shared.strips.take();
+        let mut buffer = self.writers.shared.strips.take();
         buffer.clear();
         buffer.reserve_exact(capacity);
         buffer

@@ -40,11 +40,11 @@ mod tests {
 
     #[test]
     fn buffers_come_back_up_to_the_limit() {
-        let spare = ScratchPool::new(1);
-        assert_eq!(spare.take().capacity(), 0);
-        spare.give(vec![7; 10]);
-        spare.give(vec![8; 10]);
-        assert_eq!(spare.take(), [7; 10]);
-        assert_eq!(spare.take().capacity(), 0);
+        let pool = ScratchPool::new(1);
+        assert_eq!(pool.take().capacity(), 0);
+        pool.give(vec![7; 10]);
+        pool.give(vec![8; 10]);
+        assert_eq!(pool.take(), [7; 10]);
+        assert_eq!(pool.take().capacity(), 0);
     }
 }

@@ -84,7 +84,7 @@ impl MetadataWriter<'_> {
     /// # Errors
     /// [`Kind::Changed`] when the entry is of another kind than its metadata; otherwise only when
     /// it cannot even be looked at.
-    pub fn put_on(&self, handle: Handle<'_>) -> Result<Vec<Unset>> {
+    pub fn apply(&self, handle: Handle<'_>) -> Result<Vec<Unset>> {
         let metadata = self.metadata;
         let now = rustix::fs::fstat(handle.fd())
             .map_err(|errno| Error::io("cannot stat", shown(self.path), errno))?;
@@ -113,7 +113,7 @@ impl MetadataWriter<'_> {
     }
 
     /// Whether the entry has all of it on already.
-    pub fn is_on(&self, handle: Handle<'_>) -> bool {
+    pub fn is_applied(&self, handle: Handle<'_>) -> bool {
         let metadata = self.metadata;
         let Ok(now) = rustix::fs::fstat(handle.fd()) else { return false };
         let mtime = (now.st_mtime, now.st_mtime_nsec as u32);
