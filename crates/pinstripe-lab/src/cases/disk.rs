@@ -12,7 +12,7 @@ use crate::fio::check;
 use crate::io::{self, Area, Direction, Done, Job, Order, Pattern, Syncing};
 use crate::random;
 use crate::result::{Metric, Note, Parameter};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 
 /// One way to go over files.
 #[derive(Debug, Clone, PartialEq)]
@@ -241,10 +241,10 @@ impl Plan for DiskPlan {
         self.layout.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |&(mode, place, by): &(usize, usize, By)| {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |&(mode, number, by): &(usize, usize, By)| {
             let mode = &self.layout.modes[mode];
-            let path = self.layout.places[place].to_string_lossy().into_owned();
+            let path = self.layout.places[number].to_string_lossy().into_owned();
             let name = match (by, self.layout.places.len()) {
                 (By::Fio, _) => format!("{} by fio", mode.name),
                 (By::Us, 1) => mode.name.to_owned(),
@@ -256,23 +256,20 @@ impl Plan for DiskPlan {
             if by == By::Fio {
                 parameters.push(Parameter::new(shared::CROSS_CHECK.name, "fio"));
             }
-            Head {
+            VariantSpec {
                 name,
                 group: mode.name.to_owned(),
                 about: mode.about.to_owned(),
                 parameters,
                 metric: Metric::throughput(),
+                place: PlaceNo(number),
             }
         };
-        self.variants.iter().map(head).collect()
+        self.variants.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
         self.layout.places.clone()
-    }
-
-    fn place_of(&self, variant: usize) -> usize {
-        self.variants[variant].1
     }
 
     fn notes(&self) -> Vec<String> {
@@ -293,6 +290,10 @@ impl Plan for DiskPlan {
             }
         };
         places.iter().map(intent).collect()
+    }
+
+    fn is_exact(&self) -> bool {
+        false
     }
 
     fn prepare(&mut self, live: &Live) -> Result<()> {
@@ -316,8 +317,8 @@ impl Plan for DiskPlan {
         Ok(())
     }
 
-    fn ready(&mut self, variant: usize, live: &Live) -> Result<()> {
-        let (mode, place, by) = self.variants[variant];
+    fn ready(&mut self, variant: VariantNo, live: &Live) -> Result<()> {
+        let (mode, place, by) = self.variants[variant.0];
         let mode = &self.layout.modes[mode];
         self.fresh = None;
         for place in 0..self.spots.len() {
@@ -340,8 +341,8 @@ impl Plan for DiskPlan {
         Ok(())
     }
 
-    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
-        let (mode, place, by) = self.variants[variant];
+    fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
+        let (mode, place, by) = self.variants[variant.0];
         let mode = &self.layout.modes[mode];
         let (job, policy) = (self.layout.job(mode, number), self.layout.policy);
         let paths = self.paths(mode, place);
@@ -358,6 +359,10 @@ impl Plan for DiskPlan {
         let spans = (&spans[..], self.layout.file_bytes);
         let (done, is_direct) = mode.work.run(&job, spans, area, live)?;
         Ok(shared::outcome(&done, &job, policy, is_direct))
+    }
+
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {

@@ -25,12 +25,12 @@ pub fn figure(variant: &Variant, of: impl Fn(&Run) -> Option<f64>) -> Option<Fig
 
 /// The value of each run.
 pub fn value(run: &Run) -> Option<f64> {
-    Some(run.value)
+    Some(run.measured.value)
 }
 
 /// A further figure of each run.
 pub fn named(name: &str) -> impl Fn(&Run) -> Option<f64> + '_ {
-    move |run| run.figures.get(name).copied()
+    move |run| run.measured.figures.get(name).copied()
 }
 
 /// A figure as it stands in a table: in brackets where all runs were disturbed.

@@ -4,7 +4,7 @@ use pinstripe_base::error::Result;
 
 use super::disk::{DiskPlan, Finds, Layout, Mode, Work};
 use super::shared;
-use super::{Case, CaseOption, Form, Setting, Values};
+use super::{Again, Case, CaseOption, Form, Setting, Values};
 use crate::io::{Direction, Order, Pattern, Syncing};
 use crate::result::Parameter;
 use crate::run::Plan;
@@ -31,6 +31,7 @@ and every test is repeated.",
     options: OPTIONS,
     plan,
     tables: super::no_tables,
+    again: Again::BY_NAME,
 };
 
 /// The panel, in the order in which it is gone through.
@@ -186,11 +187,16 @@ mod tests {
             assert_eq!(names, PANEL);
             for variant in &results.variants {
                 let run = &variant.runs[0];
-                assert_eq!(run.read_bytes + run.written_bytes, 256 << 10, "{}", variant.name);
-                assert_eq!(run.operations, 32, "{}", variant.name);
-                assert!(run.value > 0.0);
+                assert_eq!(
+                    run.measured.read_bytes + run.measured.written_bytes,
+                    256 << 10,
+                    "{}",
+                    variant.name
+                );
+                assert_eq!(run.measured.operations, 32, "{}", variant.name);
+                assert!(run.measured.value > 0.0);
                 let writes = variant.name.contains("write") || variant.name == "mixed";
-                assert_eq!(run.latency.contains_key("sync"), writes, "{}", variant.name);
+                assert_eq!(run.measured.latency.contains_key("sync"), writes, "{}", variant.name);
             }
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{more:?}");
         }

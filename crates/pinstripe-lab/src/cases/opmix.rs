@@ -8,12 +8,12 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::shared::{self, Folder};
-use super::{Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Form, Setting, Values, grid};
 use crate::histogram::Histogram;
 use crate::io::loadfile::{self, KINDS, Operation};
 use crate::io::opmix::play;
-use crate::result::{Metric, Parameter, Results, Variant};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::result::{Measured, Metric, Parameter, Results, Variant};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::show;
 use crate::table::Table;
 
@@ -35,6 +35,7 @@ of dbench 3 and 4 (client.txt); without one a short load is made up, which is no
     options: OPTIONS,
     plan,
     tables,
+    again: Again::BY_NAME,
 };
 
 const OPTIONS: &[CaseOption] = &[
@@ -114,19 +115,20 @@ impl Plan for OpMix {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |clients: &u64| {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |clients: &u64| {
             let name =
                 if *clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
-            Head {
+            VariantSpec {
                 group: name.clone(),
                 about: format!("a load of {} operations, again and again", self.load.len()),
                 parameters: vec![Parameter::new("clients", clients)],
                 metric: Metric::throughput(),
                 name,
+                place: PlaceNo::FIRST,
             }
         };
-        self.clients.iter().map(head).collect()
+        self.clients.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
@@ -141,12 +143,16 @@ impl Plan for OpMix {
         vec![shared::intent(&self.dir, CASE.name, self.bytes())]
     }
 
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, _: &Live) -> Result<()> {
         self.folder = Some(Folder::make(&self.dir, CASE.name, self.bytes())?);
         Ok(())
     }
 
-    fn ready(&mut self, _: usize, _: &Live) -> Result<()> {
+    fn ready(&mut self, _: VariantNo, _: &Live) -> Result<()> {
         let base = self.base();
         match std::fs::remove_dir_all(&base) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -156,8 +162,8 @@ impl Plan for OpMix {
         }
     }
 
-    fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
-        let clients = self.clients[variant] as usize;
+    fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
+        let clients = self.clients[variant.0] as usize;
         let played = play(&self.load, &self.base(), clients, self.time, live)?;
         let bytes = played.read_bytes + played.written_bytes;
         let count = |name: &str| {
@@ -166,17 +172,22 @@ impl Plan for OpMix {
         };
         let latency = KINDS.iter().zip(&played.times).filter(|(_, it)| !it.is_empty());
         Ok(Outcome {
-            value: bytes as f64 / played.seconds.max(1e-9) / 1e6,
-            operations: played.times.iter().map(|it| it.count()).sum(),
-            read_bytes: played.read_bytes,
-            written_bytes: played.written_bytes,
-            // Names and sizes go to the journal as well.
+            measured: Measured {
+                value: bytes as f64 / played.seconds.max(1e-9) / 1e6,
+                operations: played.times.iter().map(|it| it.count()).sum(),
+                read_bytes: played.read_bytes,
+                written_bytes: played.written_bytes,
+                figures: BTreeMap::from([("surprises".to_owned(), played.surprises as f64)]),
+                latency: latency.map(|(kind, it)| ((*kind).to_owned(), it.clone())).collect(),
+            }, // Names and sizes go to the journal as well.
             beside_written_bytes: played.written_bytes,
             syncs: count("Flush"),
-            figures: BTreeMap::from([("surprises".to_owned(), played.surprises as f64)]),
-            latency: latency.map(|(kind, it)| ((*kind).to_owned(), it.clone())).collect(),
             ..Outcome::default()
         })
+    }
+
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -220,7 +231,7 @@ fn times_of(variant: &Variant, kind: &str) -> Histogram {
     let counts = !variant.values().is_empty();
     let runs = variant.runs.iter().filter(|run| run.is_valid() || !counts);
     let mut all = Histogram::default();
-    runs.filter_map(|run| run.latency.get(kind)).for_each(|one| all.merge(one));
+    runs.filter_map(|run| run.measured.latency.get(kind)).for_each(|one| all.merge(one));
     all
 }
 
@@ -236,8 +247,12 @@ mod tests {
         assert_eq!(results.variants.len(), 2);
         for variant in &results.variants {
             let run = &variant.runs[0];
-            assert!(run.value > 0.0 && run.latency.contains_key("NTCreateX"), "{}", variant.name);
-            assert_eq!(run.figures["surprises"], 0.0);
+            assert!(
+                run.measured.value > 0.0 && run.measured.latency.contains_key("NTCreateX"),
+                "{}",
+                variant.name
+            );
+            assert_eq!(run.measured.figures["surprises"], 0.0);
             let table = operations(variant).to_json();
             assert_eq!(table["columns"][1], "Count");
         }

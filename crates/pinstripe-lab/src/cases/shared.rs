@@ -12,7 +12,7 @@ use pinstripe_io::device::{Access, Policy};
 use super::{CaseOption, Form, Setting, Values};
 use crate::histogram::Histogram;
 use crate::io::{Area, Content, Done, Engine, Job, Pattern, Syncing, Target};
-use crate::result::{Note, Parameter};
+use crate::result::{Measured, Note, Parameter};
 use crate::run::{Live, Outcome};
 
 /// The ways in which bytes go.
@@ -375,13 +375,15 @@ pub fn outcome(done: &Done, job: &Job, policy: Policy, is_direct: bool) -> Outco
         figures.insert("sync_s".to_owned(), done.sync_s);
     }
     Outcome {
-        value: rate(done.seconds + done.sync_s),
-        operations: done.requests,
-        read_bytes: done.read_bytes,
-        written_bytes: done.written_bytes,
+        measured: Measured {
+            value: rate(done.seconds + done.sync_s),
+            operations: done.requests,
+            read_bytes: done.read_bytes,
+            written_bytes: done.written_bytes,
+            latency: latency.map(|(kind, times)| (kind.to_owned(), times.clone())).collect(),
+            figures,
+        },
         syncs: done.syncs.count(),
-        latency: latency.map(|(kind, times)| (kind.to_owned(), times.clone())).collect(),
-        figures,
         notes,
         ..Outcome::default()
     }

@@ -116,7 +116,7 @@ fn row(panel: &Panel, member: &Member, at: usize) -> Markup {
 
 /// That of the runs that count; where none does that of the others, in brackets.
 fn median(member: &Member) -> Markup {
-    let all: Vec<f64> = member.variant.runs.iter().map(|run| run.value).collect();
+    let all: Vec<f64> = member.variant.runs.iter().map(|run| run.measured.value).collect();
     match (member.value, stats::median(&all)) {
         (Some(value), _) => html! { b { (number(value)) } },
         (None, Some(value)) => {

@@ -97,8 +97,8 @@ fn thin_run(run: &mut Run, samples: usize, buckets: u32) {
     run.samples = Sample::coarser(&run.samples, samples);
     run.samples.iter_mut().for_each(round);
     match buckets {
-        0 => run.latency.clear(),
-        _ => run.latency.values_mut().for_each(|times| *times = times.coarser(buckets)),
+        0 => run.measured.latency.clear(),
+        _ => run.measured.latency.values_mut().for_each(|times| *times = times.coarser(buckets)),
     }
 }
 

@@ -80,7 +80,7 @@ fn value(variant: &Variant) -> String {
     match variant.summary() {
         Some(summary) => figure(summary.median),
         None => {
-            let all: Vec<f64> = variant.runs.iter().map(|run| run.value).collect();
+            let all: Vec<f64> = variant.runs.iter().map(|run| run.measured.value).collect();
             crate::stats::median(&all)
                 .map_or("-".to_owned(), |it| format!("(disturbed: {})", figure(it)))
         }

@@ -15,7 +15,7 @@ use crate::fingerprint::number_of;
 use crate::guard::{KernelThreads, Reading};
 use crate::io::{self, Area, Syncing};
 use crate::result::{Metric, Parameter};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::scratch::kinds::System;
 use crate::scratch::{Maker, Mounted, Scratch, may_mount};
 
@@ -83,9 +83,9 @@ impl FsPlan {
     }
 
     /// The mode and the candidate of a variant: those of one mode stand together.
-    fn of(&self, variant: usize) -> (&Mode, &Maker) {
+    fn of(&self, variant: VariantNo) -> (&Mode, &Maker) {
         let makers = self.makers.len();
-        (&self.layout.modes[variant / makers], &self.makers[variant % makers])
+        (&self.layout.modes[variant.0 / makers], &self.makers[variant.0 % makers])
     }
 
     fn scratch(&self) -> &Scratch {
@@ -195,11 +195,11 @@ impl Plan for FsPlan {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |variant: usize| {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |variant: VariantNo| {
             let (mode, maker) = self.of(variant);
             let name = maker.candidate.to_string();
-            Head {
+            VariantSpec {
                 name: format!("{} {name}", mode.name),
                 group: mode.name.to_owned(),
                 about: format!("{} on a new {name}", mode.about),
@@ -208,9 +208,10 @@ impl Plan for FsPlan {
                     Parameter::new("file-system", name),
                 ],
                 metric: Metric::throughput(),
+                place: PlaceNo::FIRST,
             }
         };
-        (0..self.layout.modes.len() * self.makers.len()).map(head).collect()
+        (0..self.layout.modes.len() * self.makers.len()).map(VariantNo).map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
@@ -245,6 +246,10 @@ impl Plan for FsPlan {
         }
     }
 
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, live: &Live) -> Result<()> {
         if self.makers.is_empty() {
             let what = format!("no file system can be made here: {}", self.notes.join("; "));
@@ -267,7 +272,7 @@ impl Plan for FsPlan {
         Ok(())
     }
 
-    fn ready(&mut self, variant: usize, live: &Live) -> Result<()> {
+    fn ready(&mut self, variant: VariantNo, live: &Live) -> Result<()> {
         self.take_down()?;
         let (mode, maker) = self.of(variant);
         let setup = self.set_up(mode, maker, live).map_err(|error| named(error, maker))?;
@@ -275,7 +280,7 @@ impl Plan for FsPlan {
         Ok(())
     }
 
-    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
+    fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
         let (mode, maker) = self.of(variant);
         let (job, policy) = (self.layout.job(mode, number), self.layout.policy);
         let setup = self.setup.as_ref().expect("ready comes before each run");
@@ -284,20 +289,21 @@ impl Plan for FsPlan {
         let done = io::run(&job, &setup.area, live).map_err(|error| named(error, maker))?;
         let moved = self.moved().transfer_since(&before.0).unwrap_or_default();
         let mut outcome = shared::outcome(&done, &job, policy, setup.area.is_direct());
-        outcome.beside_read_bytes = moved.read_bytes.saturating_sub(outcome.read_bytes);
-        outcome.beside_written_bytes = moved.written_bytes.saturating_sub(outcome.written_bytes);
+        outcome.beside_read_bytes = moved.read_bytes.saturating_sub(outcome.measured.read_bytes);
+        outcome.beside_written_bytes =
+            moved.written_bytes.saturating_sub(outcome.measured.written_bytes);
         // Compression, writeback, checksums and the loop device are theirs.
         outcome.other_cpu_s = KernelThreads::read(root).seconds_since(&before.1);
         outcome.stored_share = setup.stored_share;
-        outcome.figures.extend(setup.figures.clone());
-        if outcome.written_bytes > 0 {
-            let per_byte = moved.written_bytes as f64 / outcome.written_bytes as f64;
-            outcome.figures.insert("disk_bytes_per_byte".to_owned(), per_byte);
+        outcome.measured.figures.extend(setup.figures.clone());
+        if outcome.measured.written_bytes > 0 {
+            let per_byte = moved.written_bytes as f64 / outcome.measured.written_bytes as f64;
+            outcome.measured.figures.insert("disk_bytes_per_byte".to_owned(), per_byte);
         }
         Ok(outcome)
     }
 
-    fn check(&mut self, _: usize, _: &Live) -> Result<()> {
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
         self.take_down()
     }
 

@@ -46,7 +46,7 @@ fn by_modes(results: &Results) -> Table {
 /// The median of a figure over all runs on a file system, whatever the mode.
 fn over_all(results: &Results, name: &str, key: &str) -> Option<f64> {
     let of = results.variants.iter().filter(|it| grid::parameter(it, FILE_SYSTEM) == name);
-    let found = of.flat_map(|it| &it.runs).filter_map(|run| run.figures.get(key).copied());
+    let found = of.flat_map(|it| &it.runs).filter_map(|run| run.measured.figures.get(key).copied());
     median(&found.collect::<Vec<_>>())
 }
 

@@ -17,11 +17,11 @@ use self::ground::Ground;
 use super::disk::{Finds, Work};
 use super::iozone;
 use super::shared;
-use super::{Case, CaseOption, Form, Setting, Values};
+use super::{Again, Case, CaseOption, Form, Setting, Values};
 use crate::io::{self, Area, Job, Pattern, Syncing};
 use crate::random;
-use crate::result::{Metric, Parameter};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::result::{Measured, Metric, Parameter};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::stats::Better;
 
 /// The case.
@@ -44,6 +44,7 @@ what each keeps of its rate beside the other. Half is one arm, all is two.",
     options: OPTIONS,
     plan,
     tables: tables::tables,
+    again: Again::BY_NAME,
 };
 
 const SPINDLE: &str = "spindle";
@@ -226,15 +227,18 @@ impl Slices {
         let bytes = (first + second) * self.effort.part.as_secs_f64() * self.effort.rounds as f64;
         let bytes = (bytes * 2.0) as u64 * self.effort.read_bytes as u64;
         Ok(Outcome {
-            value: probed.kept,
-            read_bytes: bytes,
-            figures: BTreeMap::from([
-                ("first_reads_per_s".to_owned(), first),
-                ("second_reads_per_s".to_owned(), second),
-                ("apart".to_owned(), verdict),
-                ("has_no_arm".to_owned(), f64::from(u8::from(probed.has_no_arm))),
-                ("same_disk".to_owned(), f64::from(u8::from(probed.same_disk.is_some()))),
-            ]),
+            measured: Measured {
+                value: probed.kept,
+                read_bytes: bytes,
+                figures: BTreeMap::from([
+                    ("first_reads_per_s".to_owned(), first),
+                    ("second_reads_per_s".to_owned(), second),
+                    ("apart".to_owned(), verdict),
+                    ("has_no_arm".to_owned(), f64::from(u8::from(probed.has_no_arm))),
+                    ("same_disk".to_owned(), f64::from(u8::from(probed.same_disk.is_some()))),
+                ]),
+                ..Measured::default()
+            },
             ..Outcome::default()
         })
     }
@@ -245,21 +249,22 @@ impl Plan for Slices {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |(test, areas): &Way| {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |(test, areas): &Way| {
             let is_spindle = *test == SPINDLE;
             let area = if *areas == 1 { "one" } else { "two" };
             let kept =
                 Metric { name: "kept".to_owned(), unit: "kept".to_owned(), better: Better::Higher };
-            Head {
+            VariantSpec {
                 name: if is_spindle { SPINDLE.to_owned() } else { format!("{test} {area}") },
                 group: (*test).to_owned(),
                 about: format!("{test} on {areas} of the areas"),
                 parameters: vec![Parameter::new("test", test), Parameter::new("areas", area)],
                 metric: if is_spindle { kept } else { Metric::throughput() },
+                place: PlaceNo::FIRST,
             }
         };
-        self.ways.iter().map(head).collect()
+        self.ways.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
@@ -274,13 +279,17 @@ impl Plan for Slices {
         self.ground.intents(self.bytes)
     }
 
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, live: &Live) -> Result<()> {
         self.areas = self.ground.prepare(self.bytes, self.policy, live)?;
         Ok(())
     }
 
-    fn ready(&mut self, variant: usize, live: &Live) -> Result<()> {
-        let (test, areas) = self.ways[variant];
+    fn ready(&mut self, variant: VariantNo, live: &Live) -> Result<()> {
+        let (test, areas) = self.ways[variant.0];
         self.fresh = None;
         let is_device = self.ground.is_device();
         if !is_device {
@@ -308,8 +317,8 @@ impl Plan for Slices {
         }
     }
 
-    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
-        let (test, areas) = self.ways[variant];
+    fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
+        let (test, areas) = self.ways[variant.0];
         if test == SPINDLE {
             return self.spindle(live);
         }
@@ -319,6 +328,10 @@ impl Plan for Slices {
         let area = || self.fresh.as_ref().unwrap_or(&self.areas[areas - 1]);
         let (done, is_direct) = work.run(&job, (&spans, bytes), area, live)?;
         Ok(shared::outcome(&done, &job, self.policy, is_direct))
+    }
+
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {

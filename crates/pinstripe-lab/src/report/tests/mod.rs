@@ -250,8 +250,8 @@ fn several_results_are_held_against_the_first_before_each_is_shown() {
     let mut second = first.clone();
     second.started_seconds += 86_400;
     second.fingerprint.machine.kernel = "6.18".to_owned();
-    second.variants[0].runs.iter_mut().for_each(|run| run.value *= 1.3);
-    second.variants[2].runs.iter_mut().for_each(|run| run.value *= 0.8);
+    second.variants[0].runs.iter_mut().for_each(|run| run.measured.value *= 1.3);
+    second.variants[2].runs.iter_mut().for_each(|run| run.measured.value *= 0.8);
     second.judge();
     let page = page(&[first.clone(), second, depths(1)], None, &[]);
     markup::elements(&page);
