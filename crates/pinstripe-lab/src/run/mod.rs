@@ -59,6 +59,18 @@ pub fn measure(
     live: &Arc<Live>,
     each: &mut dyn FnMut(&Results) -> Result<()>,
 ) -> Result<Results> {
+    measure_telling(plan, effort, origin, live, PUBLISH_EVERY, each)
+}
+
+/// [`measure`], with results so far at most once in `publish_every`.
+fn measure_telling(
+    plan: &mut dyn Plan,
+    effort: &Effort,
+    origin: &Origin,
+    live: &Arc<Live>,
+    publish_every: Duration,
+    each: &mut dyn FnMut(&Results) -> Result<()>,
+) -> Result<Results> {
     let (warm_up, patience, budget) = (0, Duration::ZERO, Duration::MAX);
     let exact = Effort { warm_up, patience, budget, ..effort.exactly(1) };
     let effort = if plan.is_exact() { &exact } else { effort };
@@ -67,7 +79,7 @@ pub fn measure(
         let device = places.get(spec.place.0).and_then(|place| disk_number_of(place));
         Guard::new(device, effort.limits)
     };
-    let mut course = Course {
+    let mut execution = Execution {
         effort,
         live,
         guards: specs.iter().map(guard).collect(),
@@ -77,12 +89,13 @@ pub fn measure(
         order: 0,
         quiet_at: None,
         published: None,
+        publish_every,
         results: begin(plan, origin),
     };
     live.enter(Stage { label: "preparing".to_owned(), ..Stage::default() });
     let measured = plan.prepare(live).and_then(|()| {
-        course.results.notes = plan.notes();
-        course.rounds(plan, each)
+        execution.results.notes = plan.notes();
+        execution.rounds(plan, each)
     });
     // Cleaned up after an error too; the first error is the one that is returned.
     let cleaned = plan.clean();
@@ -90,10 +103,10 @@ pub fn measure(
         Err(error) if error.kind() == Kind::Interrupted => (cleaned, true),
         other => (other.and(cleaned), live.is_stopped()),
     };
-    course.results.is_complete = found.is_ok() && !was_stopped;
-    let is_worth_keeping = found.is_ok() || course.order > 0;
-    let published = if is_worth_keeping { course.publish(each) } else { Ok(()) };
-    found.and(published).map(|()| course.results)
+    execution.results.is_complete = found.is_ok() && !was_stopped;
+    let is_worth_keeping = found.is_ok() || execution.order > 0;
+    let published = if is_worth_keeping { execution.publish(each) } else { Ok(()) };
+    found.and(published).map(|()| execution.results)
 }
 
 fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
@@ -116,7 +129,7 @@ fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
 }
 
 /// The state of the execution of a plan.
-struct Course<'a> {
+struct Execution<'a> {
     effort: &'a Effort,
     live: &'a Arc<Live>,
     /// By variant.
@@ -130,10 +143,12 @@ struct Course<'a> {
     /// When the machine was seen to be quiet.
     quiet_at: Option<Instant>,
     published: Option<Instant>,
+    /// The least time between two hand-outs of results.
+    publish_every: Duration,
     results: Results,
 }
 
-impl Course<'_> {
+impl Execution<'_> {
     fn rounds(
         &mut self,
         plan: &mut dyn Plan,
@@ -172,7 +187,7 @@ impl Course<'_> {
                 self.announce("measuring", variant, &open);
                 let run = Run { round: Some(round), ..self.run_once(plan, variant)? };
                 self.results.variants[variant.0].runs.push(run);
-                if self.published.is_none_or(|it| it.elapsed() >= PUBLISH_EVERY) {
+                if self.published.is_none_or(|it| it.elapsed() >= self.publish_every) {
                     self.publish(each)?;
                 }
             }

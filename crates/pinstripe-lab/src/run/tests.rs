@@ -282,7 +282,7 @@ fn an_error_cleans_up_and_is_told() {
 #[test]
 fn results_are_handed_out_as_they_come_and_the_stage_says_what_goes_on() {
     let mut plan = Made::new(&["g", "g"], |variant, _| {
-        std::thread::sleep(Duration::from_millis(600));
+        std::thread::sleep(Duration::from_millis(60));
         variant as f64 + 1.0
     });
     let live = Arc::new(Live::new(Arc::default()));
@@ -291,10 +291,11 @@ fn results_are_handed_out_as_they_come_and_the_stage_says_what_goes_on() {
         seen.push(results.variants.iter().map(|it| it.runs.len()).sum::<usize>());
         Ok(())
     };
+    let (effort, every) = (calm().exactly(2), Duration::from_millis(100));
     let results =
-        measure(&mut plan, &calm().exactly(2), &Origin::default(), &live, &mut each).unwrap();
+        measure_telling(&mut plan, &effort, &Origin::default(), &live, every, &mut each).unwrap();
     assert_eq!((seen[0], seen[seen.len() - 1]), (1, 4));
-    assert!(seen.len() > 2, "runs of more than a second are told meanwhile: {seen:?}");
+    assert!(seen.len() > 2, "runs of longer than the interval are told meanwhile: {seen:?}");
     assert_eq!(results.verdicts.len(), 1);
     let stage = live.stage();
     assert_eq!((stage.label.as_str(), stage.runs, stage.runs_at_least), ("measuring", 3, 4));

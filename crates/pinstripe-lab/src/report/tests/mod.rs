@@ -2,6 +2,7 @@
 //! of.
 
 mod browser;
+mod devtools;
 mod made_up;
 mod markup;
 
