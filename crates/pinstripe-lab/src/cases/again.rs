@@ -6,7 +6,7 @@
 
 use pinstripe_base::units::parse_size;
 
-use super::{Case, CaseOption, Form, Values, find, shared};
+use super::{Case, CaseOption, ValueForm, Values, find, shared};
 use crate::result::{Parameter, Results, Variant};
 
 /// An option of a case by its name, with its value as it is typed.
@@ -115,8 +115,10 @@ fn in_words(
     for (name, value) in places.iter().chain(given) {
         words.push(format!("--{name}"));
         match case.options.iter().find(|it| it.name == *name).map(|it| it.form) {
-            Some(Form::Flag) => {}
-            Some(Form::Size) => words.push(parse_size(value).map_or(value.clone(), shared::typed)),
+            Some(ValueForm::Flag) => {}
+            Some(ValueForm::Size) => {
+                words.push(parse_size(value).map_or(value.clone(), shared::typed))
+            }
             _ => words.push(value.clone()),
         }
     }
@@ -146,12 +148,12 @@ fn is_needed(option: &CaseOption, value: &str) -> bool {
     }
 }
 
-fn is_same(form: Form, one: &str, other: &str) -> bool {
+fn is_same(form: ValueForm, one: &str, other: &str) -> bool {
     let size = |it: &str| parse_size(it).ok();
     let number = |it: &str| it.parse::<f64>().ok();
     one == other
-        || form == Form::Size && size(one).is_some() && size(one) == size(other)
-        || form == Form::Number && number(one).is_some() && number(one) == number(other)
+        || form == ValueForm::Size && size(one).is_some() && size(one) == size(other)
+        || form == ValueForm::Number && number(one).is_some() && number(one) == number(other)
 }
 
 /// The option that sets a parameter of a variant: of its name, or of a name for several of it.
@@ -221,7 +223,7 @@ mod tests {
         while let Some(word) = words.next() {
             let name = word.strip_prefix("--").unwrap();
             let option = case.options.iter().find(|it| it.name == name);
-            if option.is_some_and(|it| it.form == Form::Flag) {
+            if option.is_some_and(|it| it.form == ValueForm::Flag) {
                 given.push((name, ""));
                 continue;
             }

@@ -10,7 +10,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 
 use super::shared::{self, Folder};
-use super::{Again, Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::catalog::{self, STREAMS, Workload};
 use crate::result::{Measured, Metric, Parameter, Results};
 use crate::run::{Live, Outcome, PlaceNo, Plan, Tally, VariantNo, VariantSpec};
@@ -53,7 +53,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "rows",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("200000"),
         about: "Rows of the catalogue: one for each file",
         more: "The one that it is made after had 13753410.",
@@ -61,7 +61,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "writers",
         value: "N,...",
-        form: Form::Counts,
+        form: ValueForm::Counts,
         default: Some("1,37"),
         about: "Writers at once, 37 at most",
         more: "The first is what others are judged by.",
@@ -69,7 +69,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "no-view",
         value: "",
-        form: Form::Flag,
+        form: ValueForm::Flag,
         default: None,
         about: "Leave the SQL view out",
         more: "",

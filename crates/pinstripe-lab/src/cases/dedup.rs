@@ -12,7 +12,7 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
-use super::{Again, Case, CaseOption, Form, Setting, Values, grid, shared};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid, shared};
 use crate::io::walkers;
 use crate::result::{Measured, Metric, Parameter, Results, Run, Variant};
 use crate::run::{Live, Outcome, PlaceNo, Plan, Tally, VariantNo, VariantSpec};
@@ -44,7 +44,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "tree",
         value: "DIR",
-        form: Form::Path,
+        form: ValueForm::Path,
         default: None,
         about: "The tree [default: each --dir]",
         more: "",
@@ -52,7 +52,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "one-file-system",
         value: "",
-        form: Form::Flag,
+        form: ValueForm::Flag,
         default: None,
         about: "Do not enter mounted file systems",
         more: "",
@@ -60,7 +60,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "seen-memory",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("256M"),
         about: "Memory for what was seen; beyond it a sample is taken",
         more: "",

@@ -2,9 +2,9 @@
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::disk::{DiskPlan, Finds, Layout, Mode, Work};
+use super::disk::{DiskPlan, InitialState, Layout, Mode, Work};
 use super::shared;
-use super::{Again, Case, CaseOption, Form, Setting, Values};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values};
 use crate::io::{Direction, Order, Pattern, Syncing};
 use crate::result::Parameter;
 use crate::run::Plan;
@@ -45,7 +45,7 @@ const MODE_NAMES: &[&str] = &["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rn
 pub const MODES: CaseOption = CaseOption {
     name: "modes",
     value: "NAME,...",
-    form: Form::SomeOf(MODE_NAMES),
+    form: ValueForm::SomeOf(MODE_NAMES),
     default: Some("seqwr,seqrewr,seqrd,rndrd,rndwr,rndrw"),
     about: "What to do, in this order",
     more: "",
@@ -55,7 +55,7 @@ pub const MODES: CaseOption = CaseOption {
 pub const FILES: CaseOption = CaseOption {
     name: "files",
     value: "N",
-    form: Form::Count,
+    form: ValueForm::Count,
     default: Some("128"),
     about: "How many files",
     more: "",
@@ -65,7 +65,7 @@ pub const FILES: CaseOption = CaseOption {
 pub const TOTAL_SIZE: CaseOption = CaseOption {
     name: "total-size",
     value: "SIZE",
-    form: Form::Size,
+    form: ValueForm::Size,
     default: Some("1G"),
     about: "Bytes of all files together",
     more: "",
@@ -75,7 +75,7 @@ pub const TOTAL_SIZE: CaseOption = CaseOption {
 pub const BLOCK_SIZE: CaseOption = CaseOption {
     name: "block-size",
     value: "SIZE",
-    form: Form::Size,
+    form: ValueForm::Size,
     default: Some("16K"),
     about: "Bytes of each request",
     more: "",
@@ -85,7 +85,7 @@ pub const BLOCK_SIZE: CaseOption = CaseOption {
 pub const RUN_TIME: CaseOption = CaseOption {
     name: "run-time",
     value: "S",
-    form: Form::Number,
+    form: ValueForm::Number,
     default: Some("3"),
     about: "Seconds of a run at most; a sequential mode ends when it is through",
     more: "",
@@ -95,7 +95,7 @@ pub const RUN_TIME: CaseOption = CaseOption {
 pub const READ_SHARE: CaseOption = CaseOption {
     name: "read-share",
     value: "SHARE",
-    form: Form::Number,
+    form: ValueForm::Number,
     default: Some("0.6"),
     about: "Share of reads in rndrw, from 0 to 1",
     more: "",
@@ -115,7 +115,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "sync-every",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: None,
         about: "Also wait for every file after so many requests",
         more: "",
@@ -128,7 +128,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "compat",
         value: "NAME",
-        form: Form::OneOf(&["sysbench"]),
+        form: ValueForm::OneOf(&["sysbench"]),
         default: None,
         about: "Sync as sysbench does: every file after each 100 requests, and at the end",
         more: "See above.",
@@ -203,10 +203,10 @@ pub fn layout(
 /// A mode by its name; sysbench begins again where it is through.
 fn mode(name: &str, read_share: f64, is_compat: bool) -> Option<Mode> {
     use Direction::{Mixed, Read, Write};
-    use Finds::{Files, Nothing};
+    use InitialState::{Files, Nothing};
     use Order::{Random, Sequential};
     let mixed = Mixed(read_share);
-    let (name, about, order, direction, finds) = match name {
+    let (name, about, order, direction, initial) = match name {
         "seqwr" => ("seqwr", "write new files in order", Sequential, Write, Nothing),
         "seqrewr" => ("seqrewr", "write over files in order", Sequential, Write, Files),
         "seqrd" => ("seqrd", "read files in order", Sequential, Read, Files),
@@ -216,7 +216,7 @@ fn mode(name: &str, read_share: f64, is_compat: bool) -> Option<Mode> {
         _ => return None,
     };
     let is_once = order == Sequential && !is_compat;
-    Some(Mode { name, about, work: Work::Requests(order, direction), finds, is_once })
+    Some(Mode { name, about, work: Work::Requests(order, direction), initial, is_once })
 }
 
 /// Every option with its value; what is not set says so.

@@ -1,7 +1,7 @@
 //! Results as a grid: one parameter of the variants goes down, another across.
 
+use crate::display;
 use crate::result::{Results, Run, Variant};
-use crate::show;
 use crate::stats::median;
 use crate::table::Table;
 
@@ -37,8 +37,8 @@ pub fn named(name: &str) -> impl Fn(&Run) -> Option<f64> + '_ {
 pub fn cell(figure: Option<Figure>) -> String {
     match figure {
         None => "-".to_owned(),
-        Some(Figure { value, is_disturbed: true }) => format!("({})", show::figure(value)),
-        Some(Figure { value, .. }) => show::figure(value),
+        Some(Figure { value, is_disturbed: true }) => format!("({})", display::figure(value)),
+        Some(Figure { value, .. }) => display::figure(value),
     }
 }
 

@@ -35,8 +35,8 @@ use crate::run::Plan;
 use crate::table::Table;
 
 pub use again::{Again, Elsewhere, Given, again, alone, command_line};
-pub use disk::{DiskPlan, Finds, Layout, Mode, Work};
-pub use options::{CaseOption, Form, Values};
+pub use disk::{DiskPlan, InitialState, Layout, Mode, Work};
+pub use options::{CaseOption, ValueForm, Values};
 pub use shared::leftovers;
 
 /// An experiment.

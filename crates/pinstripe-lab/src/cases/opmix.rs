@@ -8,13 +8,13 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::shared::{self, Folder};
-use super::{Again, Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
+use crate::display;
 use crate::histogram::Histogram;
 use crate::io::loadfile::{self, KINDS, Operation};
-use crate::io::opmix::play;
+use crate::io::opmix::replay;
 use crate::result::{Measured, Metric, Parameter, Results, Variant};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
-use crate::show;
 use crate::table::Table;
 
 /// The case.
@@ -42,7 +42,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "loadfile",
         value: "FILE",
-        form: Form::Path,
+        form: ValueForm::Path,
         default: None,
         about: "What is done [default: a short load that is made up]",
         more: "",
@@ -50,7 +50,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "clients",
         value: "N,...",
-        form: Form::Counts,
+        form: ValueForm::Counts,
         default: Some("1,10"),
         about: "Clients at once",
         more: "",
@@ -58,7 +58,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "run-time",
         value: "S",
-        form: Form::Number,
+        form: ValueForm::Number,
         default: Some("10"),
         about: "Seconds of a run",
         more: "",
@@ -164,23 +164,23 @@ impl Plan for OpMix {
 
     fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
         let clients = self.clients[variant.0] as usize;
-        let played = play(&self.load, &self.base(), clients, self.time, live)?;
-        let bytes = played.read_bytes + played.written_bytes;
+        let replayed = replay(&self.load, &self.base(), clients, self.time, live)?;
+        let bytes = replayed.read_bytes + replayed.written_bytes;
         let count = |name: &str| {
-            let times = KINDS.iter().zip(&played.times).find(|(kind, _)| **kind == name);
+            let times = KINDS.iter().zip(&replayed.times).find(|(kind, _)| **kind == name);
             times.map_or(0, |(_, times)| times.count())
         };
-        let latency = KINDS.iter().zip(&played.times).filter(|(_, it)| !it.is_empty());
+        let latency = KINDS.iter().zip(&replayed.times).filter(|(_, it)| !it.is_empty());
         Ok(Outcome {
             measured: Measured {
-                value: bytes as f64 / played.seconds.max(1e-9) / 1e6,
-                operations: played.times.iter().map(|it| it.count()).sum(),
-                read_bytes: played.read_bytes,
-                written_bytes: played.written_bytes,
-                figures: BTreeMap::from([("surprises".to_owned(), played.surprises as f64)]),
+                value: bytes as f64 / replayed.seconds.max(1e-9) / 1e6,
+                operations: replayed.times.iter().map(|it| it.count()).sum(),
+                read_bytes: replayed.read_bytes,
+                written_bytes: replayed.written_bytes,
+                figures: BTreeMap::from([("surprises".to_owned(), replayed.surprises as f64)]),
                 latency: latency.map(|(kind, it)| ((*kind).to_owned(), it.clone())).collect(),
             }, // Names and sizes go to the journal as well.
-            beside_written_bytes: played.written_bytes,
+            beside_written_bytes: replayed.written_bytes,
             syncs: count("Flush"),
             ..Outcome::default()
         })
@@ -210,7 +210,7 @@ fn operations(variant: &Variant) -> Table {
         }
         let millis =
             |it: Option<Duration>| format!("{:.3}", it.unwrap_or_default().as_secs_f64() * 1e3);
-        let of = |q: f64| times.quantile(q).map_or("-".to_owned(), show::duration);
+        let of = |q: f64| times.quantile(q).map_or("-".to_owned(), display::duration);
         let count = times.count().to_string();
         let (mean, most) = (millis(times.mean()), millis(times.max()));
         rows.push(vec![kind.to_owned(), count, mean, most, of(0.5), of(0.99), of(0.999)]);

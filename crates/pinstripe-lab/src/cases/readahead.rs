@@ -8,7 +8,7 @@ use pinstripe_base::units::parse_size;
 use pinstripe_io::device::Policy;
 
 use super::shared::{self, Folder};
-use super::{Again, Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::fingerprint::number_of;
 use crate::io::{self, Area, Content, Direction, Job, Order, Pattern, Syncing};
 use crate::result::{Metric, Parameter, Results};
@@ -41,7 +41,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "windows",
         value: "SIZE,...",
-        form: Form::Text,
+        form: ValueForm::Text,
         default: Some("kernel,0,4M,16M,64M,256M"),
         about: "Windows of read-ahead; 'kernel' is whatever is set",
         more: "The first is what others are judged by.",
@@ -49,7 +49,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "clients",
         value: "N,...",
-        form: Form::Counts,
+        form: ValueForm::Counts,
         default: Some("1,2,4"),
         about: "How many read at once",
         more: "",
@@ -57,7 +57,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "file-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("256M"),
         about: "Bytes of each client's file",
         more: "",
@@ -65,7 +65,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "record-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("4M"),
         about: "Bytes of each read",
         more: "",
@@ -73,7 +73,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "by",
         value: "WHOM",
-        form: Form::OneOf(&["advice", "kernel"]),
+        form: ValueForm::OneOf(&["advice", "kernel"]),
         default: Some("advice"),
         about: "Who reads ahead: pinstripe by advice, or the kernel",
         more: "",

@@ -9,7 +9,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Policy};
 
-use super::{CaseOption, Form, Setting, Values};
+use super::{CaseOption, Setting, ValueForm, Values};
 use crate::histogram::Histogram;
 use crate::io::{Area, Content, Done, Engine, Job, Pattern, Syncing, Target};
 use crate::result::{Measured, Note, Parameter};
@@ -23,7 +23,7 @@ pub const POLICY_NAMES: &[&str] =
 pub const POLICY: CaseOption = CaseOption {
     name: "policy",
     value: "NAME",
-    form: Form::OneOf(POLICY_NAMES),
+    form: ValueForm::OneOf(POLICY_NAMES),
     default: Some("buffered"),
     about: "How bytes go: buffered, dsync, sync, direct, direct+dsync or uncached",
     more: "direct goes past the page cache; dsync and sync wait for the disk at each write; uncached \
@@ -34,7 +34,7 @@ pub const POLICY: CaseOption = CaseOption {
 pub const POLICIES: CaseOption = CaseOption {
     name: "policies",
     value: "NAME,...",
-    form: Form::SomeOf(POLICY_NAMES),
+    form: ValueForm::SomeOf(POLICY_NAMES),
     default: Some("buffered,dsync,sync,direct,direct+dsync,uncached"),
     about: "How bytes go: buffered, dsync, sync, direct, direct+dsync, uncached",
     more: "The first is what others are judged by.",
@@ -44,7 +44,7 @@ pub const POLICIES: CaseOption = CaseOption {
 pub const ENGINE: CaseOption = CaseOption {
     name: "engine",
     value: "NAME",
-    form: Form::OneOf(&["psync", "uring"]),
+    form: ValueForm::OneOf(&["psync", "uring"]),
     default: Some("psync"),
     about: "Who carries out requests: psync or uring",
     more: "psync: threads with one request at a time each. uring: each thread leaves --depth requests \
@@ -55,7 +55,7 @@ pub const ENGINE: CaseOption = CaseOption {
 pub const THREADS: CaseOption = CaseOption {
     name: "workers",
     value: "N",
-    form: Form::Count,
+    form: ValueForm::Count,
     default: Some("1"),
     about: "Threads that make requests",
     more: "",
@@ -65,7 +65,7 @@ pub const THREADS: CaseOption = CaseOption {
 pub const DEPTH: CaseOption = CaseOption {
     name: "depth",
     value: "N",
-    form: Form::Count,
+    form: ValueForm::Count,
     default: Some("1"),
     about: "Requests of each thread at a time, with --engine uring",
     more: "",
@@ -75,7 +75,7 @@ pub const DEPTH: CaseOption = CaseOption {
 pub const CONTENT: CaseOption = CaseOption {
     name: "content",
     value: "NAME",
-    form: Form::Text,
+    form: ValueForm::Text,
     default: Some("noise"),
     about: "What is written: noise, zeros, or zeros:PERCENT",
     more: "noise is made smaller by nothing and never the same twice. zeros are not written at all by \
@@ -86,7 +86,7 @@ pub const CONTENT: CaseOption = CaseOption {
 pub const CACHE: CaseOption = CaseOption {
     name: "cache",
     value: "WAY",
-    form: Form::OneOf(&["drop", "keep"]),
+    form: ValueForm::OneOf(&["drop", "keep"]),
     default: Some("drop"),
     about: "What the page cache holds of the files before each run: drop or keep it",
     more: "Only that of these files is dropped, by fadvise(2). What still comes from the cache is marked \
@@ -97,7 +97,7 @@ pub const CACHE: CaseOption = CaseOption {
 pub const SYNC: CaseOption = CaseOption {
     name: "sync",
     value: "WHEN",
-    form: Form::OneOf(&["end", "never"]),
+    form: ValueForm::OneOf(&["end", "never"]),
     default: Some("end"),
     about: "When to wait until bytes are durable: end or never",
     more: "Without it, figures of writes are marked 'accepted, not durable'.",
@@ -107,7 +107,7 @@ pub const SYNC: CaseOption = CaseOption {
 pub const RATE: CaseOption = CaseOption {
     name: "rate",
     value: "N",
-    form: Form::Count,
+    form: ValueForm::Count,
     default: None,
     about: "Requests per second, of all threads together; as fast as they go without",
     more: "Latency 'response' then counts from when a request was due, so that a stall is seen in all \
@@ -118,7 +118,7 @@ pub const RATE: CaseOption = CaseOption {
 pub const CROSS_CHECK: CaseOption = CaseOption {
     name: "cross-check",
     value: "PROGRAM",
-    form: Form::OneOf(&["fio"]),
+    form: ValueForm::OneOf(&["fio"]),
     default: None,
     about: "Have fio do the same in turns with us, and show both",
     more: "Where fio is not there this is left out, and said. Only reads and writes in order and anywhere \

@@ -8,7 +8,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Policy};
 
 use super::shared::{self, Folder};
-use super::{Again, Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::io::{self, Area, Direction, Engine, Job, Order, Pattern, Syncing};
 use crate::random;
 use crate::result::{Metric, Parameter, Results};
@@ -44,7 +44,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "files",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("20"),
         about: "How many files",
         more: "",
@@ -52,7 +52,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "file-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("25M"),
         about: "Bytes of each file",
         more: "",
@@ -60,7 +60,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "block-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("1M"),
         about: "Bytes of each write",
         more: "",
@@ -68,7 +68,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "threads-by",
         value: "NAME,...",
-        form: Form::SomeOf(THREADS),
+        form: ValueForm::SomeOf(THREADS),
         default: Some("one,each"),
         about: "One thread for all files in turn (one), or one for each file (each)",
         more: "",
@@ -77,7 +77,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "engines",
         value: "NAME,...",
-        form: Form::SomeOf(ENGINES),
+        form: ValueForm::SomeOf(ENGINES),
         default: Some("psync,uring"),
         about: "Who carries out writes: psync, uring",
         more: "",
@@ -85,7 +85,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "depth",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("16"),
         about: "Writes of each thread at a time, with uring",
         more: "",
@@ -93,7 +93,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "run-time",
         value: "S",
-        form: Form::Number,
+        form: ValueForm::Number,
         default: Some("5"),
         about: "Seconds of a run at most; it ends when the files are full",
         more: "",

@@ -10,7 +10,7 @@ use pinstripe_io::device::{Access, FileDevice, Policy};
 use pinstripe_io::fault;
 
 use super::shared::{self, Folder};
-use super::{Again, Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::io::{self, Area, Content, Direction, Job, Order, Pattern, Syncing, Target};
 use crate::result::{Metric, Parameter, Results};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
@@ -43,7 +43,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "stride",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("17"),
         about: "Every so-many-th record is read",
         more: "",
@@ -51,7 +51,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "record-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("4M"),
         about: "Bytes of a record",
         more: "",
@@ -59,7 +59,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "total-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("1G"),
         about: "Bytes of the file",
         more: "",
@@ -67,7 +67,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "ahead",
         value: "N,...",
-        form: Form::Counts,
+        form: ValueForm::Counts,
         default: Some("0,1,4,16,64,128"),
         about: "Records ahead that are advised",
         more: "The first is what others are judged by.",
@@ -75,7 +75,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "delay",
         value: "TIME",
-        form: Form::Text,
+        form: ValueForm::Text,
         default: None,
         about: "Time that each read takes beside that of the disk: 5ms, 100us",
         more: "",

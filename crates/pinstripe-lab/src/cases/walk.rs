@@ -9,7 +9,7 @@ use pinstripe::walk::recommended_threads;
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::shared::{self, Folder};
-use super::{Again, Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::io::walkers;
 use crate::result::{Measured, Metric, Parameter, Results};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
@@ -44,7 +44,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "tree",
         value: "DIR",
-        form: Form::Path,
+        form: ValueForm::Path,
         default: None,
         about: "The tree [default: one that is made in --dir]",
         more: "It must stay as it is meanwhile: whoever sees another number of entries ends the case.",
@@ -52,7 +52,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "directories",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("2000"),
         about: "Directories of a tree that is made, with ten files each",
         more: "",
@@ -60,7 +60,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "walkers",
         value: "NAME,...",
-        form: Form::SomeOf(WALKERS),
+        form: ValueForm::SomeOf(WALKERS),
         default: Some("nftw,find,walker"),
         about: "Who walks: nftw, find, walker",
         more: "The first is what others are judged by.",
@@ -68,7 +68,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "threads-each",
         value: "N,...",
-        form: Form::Counts,
+        form: ValueForm::Counts,
         default: None,
         about: "Threads of the walker [default: 1, and as many as it takes by itself]",
         more: "",

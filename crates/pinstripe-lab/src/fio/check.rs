@@ -9,7 +9,6 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::Policy;
 
 use super::import;
-use crate::cases::Work;
 use crate::histogram::Histogram;
 use crate::io::{Content, Direction, Engine, Job, Order};
 use crate::program::{self, Ran};
@@ -22,9 +21,9 @@ pub fn version() -> Option<String> {
     found.status.success().then(|| String::from_utf8_lossy(&found.stdout).trim().to_owned())
 }
 
-/// Whether fio does the same: requests in order or anywhere.
-pub fn can_do(work: Work) -> bool {
-    matches!(work, Work::Requests(Order::Sequential | Order::Random, _))
+/// Whether fio makes requests in this order.
+pub fn can_do(order: Order) -> bool {
+    matches!(order, Order::Sequential | Order::Random)
 }
 
 /// Refuses what cannot be checked.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use pinstripe_base::units::format_count;
 
+use crate::display::figure;
 use crate::histogram::Histogram;
 use crate::result::{self, Compared, Counting, Note, Results, Run, Variant};
-use crate::show::figure;
 use crate::stats::{self, Finding, Interval, LEVEL};
 
 /// Variants of one group; those without another one to compare with share one panel.

@@ -6,7 +6,8 @@ use maud::{Markup, html};
 
 use super::panel::{Member, Panel, STALL, number, range};
 use super::plot::{Scale, px};
-use crate::show::{duration, latency};
+use crate::display::duration;
+use crate::show::latency;
 use crate::stats::{self, Better};
 
 /// Rows of a page; of more, the rest is told by its number. Fewer have room on paper.

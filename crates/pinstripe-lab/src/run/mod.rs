@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use pinstripe_base::error::{Kind, Result};
 
 use crate::fingerprint::{Fingerprint, disk_number_of};
-use crate::guard::{Disturbance, Guard, Own};
+use crate::guard::{Disturbance, Guard, OwnUsage};
 use crate::result::{self, FORMAT, Note, Results, Run, VERSION, Variant};
 
 pub use effort::{Effort, Until};
@@ -290,8 +290,8 @@ impl Execution<'_> {
 }
 
 /// The run's own work.
-fn own(outcome: &Outcome, cpu_s: f64) -> Own {
-    Own {
+fn own(outcome: &Outcome, cpu_s: f64) -> OwnUsage {
+    OwnUsage {
         cpu_s,
         read_bytes: outcome.measured.read_bytes + outcome.beside_read_bytes,
         written_bytes: outcome.measured.written_bytes + outcome.beside_written_bytes,

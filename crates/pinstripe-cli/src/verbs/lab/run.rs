@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, ValueHint};
 use pinstripe_base::error::Result;
-use pinstripe_lab::cases::{self, Case, CaseOption, Form as ValueForm, Setting, Values};
+use pinstripe_lab::cases::{self, Case, CaseOption, Setting, ValueForm, Values};
 use pinstripe_lab::run::{Effort, Plan};
 use pinstripe_lab::show::Form;
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 
-use super::{Again, Case, CaseOption, Form, Given, Setting, Values, fileio, shared};
+use super::{Again, Case, CaseOption, Given, Setting, ValueForm, Values, fileio, shared};
 use crate::run::Plan;
 use crate::scratch::kinds::{FILE_SYSTEMS, FileSystem, NAMES, System};
 use crate::scratch::{Candidate, Maker};
@@ -58,7 +58,7 @@ const AGAIN: Again = Again {
 const PLAIN: CaseOption = CaseOption {
     name: "file-systems",
     value: "NAME,...",
-    form: Form::SomeOf(&NAMES),
+    form: ValueForm::SomeOf(&NAMES),
     default: None,
     about: "Which file systems, with their defaults [default: all that can be made here]",
     more: "",
@@ -67,7 +67,7 @@ const PLAIN: CaseOption = CaseOption {
 const CANDIDATES: CaseOption = CaseOption {
     name: "candidates",
     value: "TEXT",
-    form: Form::Text,
+    form: ValueForm::Text,
     default: None,
     about: "File systems with options, ';' between them, as in 'xfs; ext4 -b 1024 mount=noatime'",
     more: "Beside those of --file-systems. Words that could name another device are refused.",
@@ -82,7 +82,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "image-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("1G"),
         about: "Bytes of the image; of no meaning with --device",
         more: "",

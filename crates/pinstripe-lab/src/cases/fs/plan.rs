@@ -8,7 +8,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::Access;
 
-use super::super::disk::{Finds, Layout, Mode};
+use super::super::disk::{InitialState, Layout, Mode};
 use super::super::{Setting, Values, fileio, shared};
 use super::{OPTIONS, chosen};
 use crate::fingerprint::number_of;
@@ -24,7 +24,7 @@ use crate::scratch::{Maker, Mounted, Scratch, may_mount};
 const MOST_OF_FREE: f64 = 0.7;
 
 /// The place where file systems are made.
-enum Ground {
+enum Backing {
     /// On an image of so many bytes in a directory.
     Image(PathBuf, u64),
     /// On a device.
@@ -44,7 +44,7 @@ struct Setup {
 /// The case at work.
 pub struct FsPlan {
     parameters: Vec<Parameter>,
-    ground: Ground,
+    backing: Backing,
     layout: Layout,
     makers: Vec<Maker>,
     notes: Vec<String>,
@@ -59,11 +59,11 @@ impl FsPlan {
     /// Those of [`chosen`] and of the options.
     pub fn new(setting: &Setting, values: &Values, system: &System) -> Result<Self> {
         let bytes = values.size("image-size");
-        let ground = match &setting.device {
-            Some(device) => Ground::Device(device.clone()),
-            None => Ground::Image(shared::one_directory(setting)?, bytes),
+        let backing = match &setting.device {
+            Some(device) => Backing::Device(device.clone()),
+            None => Backing::Image(shared::one_directory(setting)?, bytes),
         };
-        let image_bytes = matches!(ground, Ground::Image(..)).then_some(bytes);
+        let image_bytes = matches!(backing, Backing::Image(..)).then_some(bytes);
         let (makers, notes) = chosen(values, system, image_bytes)?;
         let syncing = Syncing { at_end: values.text("sync") == Some("end"), ..Syncing::NEVER };
         // Files are on the file systems to come, wherever these are made.
@@ -79,7 +79,7 @@ impl FsPlan {
         };
         let parameters = shared::parameters(OPTIONS, values).into_iter();
         let parameters = parameters.filter(|it| it.name != "candidates").map(parameter).collect();
-        Ok(FsPlan { parameters, ground, layout, makers, notes, scratch: None, setup: None })
+        Ok(FsPlan { parameters, backing, layout, makers, notes, scratch: None, setup: None })
     }
 
     /// The mode and the candidate of a variant: those of one mode stand together.
@@ -137,7 +137,7 @@ impl FsPlan {
         note("mount_s", began.elapsed().as_secs_f64());
         let mut stored_share = None;
         let mut access = Access::Create;
-        if mode.finds != Finds::Nothing {
+        if mode.initial != InitialState::Nothing {
             let (before, _) = mounted.space()?;
             let began = Instant::now();
             drop(Area::make(&self.files(&mounted), *file_bytes, job.content, *policy, live)?);
@@ -215,7 +215,7 @@ impl Plan for FsPlan {
     }
 
     fn places(&self) -> Vec<PathBuf> {
-        let (Ground::Image(place, _) | Ground::Device(place)) = &self.ground;
+        let (Backing::Image(place, _) | Backing::Device(place)) = &self.backing;
         vec![place.clone()]
     }
 
@@ -226,8 +226,8 @@ impl Plan for FsPlan {
     fn intents(&self) -> Vec<String> {
         let names: Vec<String> = self.makers.iter().map(|it| it.candidate.to_string()).collect();
         let names = names.join("; ");
-        match &self.ground {
-            Ground::Image(dir, bytes) => vec![
+        match &self.backing {
+            Backing::Image(dir, bytes) => vec![
                 format!(
                     "write an image of {} without a name in {}, with a loop device on it, and let go of \
                      both at the end",
@@ -236,7 +236,7 @@ impl Plan for FsPlan {
                 ),
                 format!("make a file system on it anew for each run, of these: {names}"),
             ],
-            Ground::Device(device) => vec![
+            Backing::Device(device) => vec![
                 format!(
                     "overwrite {} with a new file system for each run, of these: {names}",
                     device.display()
@@ -256,12 +256,12 @@ impl Plan for FsPlan {
             return Err(Error::new(Kind::Unsupported, what));
         }
         may_mount()?;
-        let scratch = match &self.ground {
-            Ground::Image(dir, bytes) => {
+        let scratch = match &self.backing {
+            Backing::Image(dir, bytes) => {
                 shared::refuse_without_room(dir, *bytes, "the image")?;
                 Scratch::image(dir, *bytes, live)?
             }
-            Ground::Device(device) => Scratch::device(device)?,
+            Backing::Device(device) => Scratch::device(device)?,
         };
         self.notes.push(scratch.about());
         self.scratch = Some(scratch);

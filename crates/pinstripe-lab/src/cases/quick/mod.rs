@@ -12,7 +12,7 @@ use pinstripe_io::device::{Access, Policy};
 
 use self::probes::Probe;
 use super::shared::{self, Folder};
-use super::{Again, Case, CaseOption, Elsewhere, Form, Setting, Values, fileio};
+use super::{Again, Case, CaseOption, Elsewhere, Setting, ValueForm, Values, fileio};
 use crate::io::{self, Area, Content};
 use crate::random;
 use crate::result::Parameter;
@@ -44,7 +44,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "total-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("512M"),
         about: "Bytes of the file that is written and read; twice that is needed",
         more: "",
@@ -52,7 +52,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "run-time",
         value: "S",
-        form: Form::Number,
+        form: ValueForm::Number,
         default: Some("0.3"),
         about: "Seconds of a run at most",
         more: "",

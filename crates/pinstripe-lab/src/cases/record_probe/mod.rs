@@ -16,7 +16,7 @@ use rustix::fs::FallocateFlags;
 use self::options::{CLASSES, OPTIONS, UNDER};
 use self::tables::tables;
 use super::shared::{self, Folder};
-use super::{Again, Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::histogram::Histogram;
 use crate::io::Target;
 use crate::io::recorder::{Class, Recorded, Recording, can_take, check, record};

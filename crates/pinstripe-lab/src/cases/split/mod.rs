@@ -19,10 +19,10 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Engine, Policy};
 use pinstripe_io::fault;
 
-use self::sample::Sample;
+use self::sample::SampleSource;
 use self::stopped::Stopped;
 use super::shared::{self, Folder};
-use super::{Again, Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::result::{Measured, Metric, Note, Parameter, Results};
 use crate::run::{Live, Outcome, PlaceNo, Plan, Tally, VariantNo, VariantSpec};
 use crate::table::Table;
@@ -59,7 +59,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "outputs",
         value: "N,...",
-        form: Form::Counts,
+        form: ValueForm::Counts,
         default: Some("1,2,4,8"),
         about: "How many outputs",
         more: "The first is what others are judged by.",
@@ -67,7 +67,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "codecs",
         value: "NAME,...",
-        form: Form::Text,
+        form: ValueForm::Text,
         default: Some("raw,lzo,snappy,lz4,zstd:1"),
         about: "How to compress: auto, raw, lzo, snappy, lz4, zstd or zstd:LEVEL",
         more: "",
@@ -76,7 +76,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "data",
         value: "NAME",
-        form: Form::OneOf(DATA),
+        form: ValueForm::OneOf(DATA),
         default: Some("dump"),
         about: "What is split: random or dump",
         more: "",
@@ -84,7 +84,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "sample",
         value: "PATH",
-        form: Form::Path,
+        form: ValueForm::Path,
         default: None,
         about: "Split a sample of this file, or of all files below this directory, instead of --data",
         more: "Pieces of 1 MiB, spread evenly over all of it.",
@@ -92,7 +92,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("1G"),
         about: "Bytes of the source",
         more: "",
@@ -152,7 +152,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
 /// The source of the split.
 enum Source {
     MadeUp(Fake),
-    Own(Sample),
+    Own(SampleSource),
 }
 
 struct Split {
@@ -251,7 +251,7 @@ impl Plan for Split {
 
     fn prepare(&mut self, live: &Live) -> Result<()> {
         if let Some(place) = &self.sample {
-            self.source = Source::Own(Sample::take(place, self.bytes, live)?);
+            self.source = Source::Own(SampleSource::take(place, self.bytes, live)?);
         }
         // As much again for what stands beside the bytes.
         let bytes = (self.bytes + self.bytes / 16) / self.dirs.len().max(1) as u64;

@@ -14,10 +14,10 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Device, FileDevice, MemoryDevice, Policy, SharedDevice};
 
-use self::knob::Value;
+use self::knob::KnobValue;
 use self::options::{NAMES, OPTIONS};
 use super::shared::{self, Folder};
-use super::{Again, Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::arrays::{self, Cost, LOADS, Load, TABLE_BYTES};
 use crate::random;
 use crate::result::{Measured, Metric, Parameter, Results};
@@ -115,7 +115,7 @@ struct Stripe {
     ways: Vec<(usize, usize)>,
     /// The knob that the values belong to.
     knob: String,
-    turns: Vec<Value>,
+    turns: Vec<KnobValue>,
     members: usize,
     member_bytes: u64,
     requests: u64,
@@ -128,7 +128,7 @@ struct Stripe {
 impl Stripe {
     /// The arrays, by the number of the value for which each is made first.
     fn arrays(&self) -> std::ops::Range<usize> {
-        let is_shared = self.turns.iter().all(Value::is_turned);
+        let is_shared = self.turns.iter().all(KnobValue::is_turned);
         0..if is_shared { 1 } else { self.turns.len() }
     }
 

@@ -12,6 +12,9 @@ use super::*;
 use crate::guard::Disturbance;
 use crate::result::{Note, Parameter, Thinned, Variant, load, load_all, put, save};
 
+/// What `fio --rw=write --bs=64k --size=4m --end_fsync=1 --output-format=json` printed.
+const FIO: &str = include_str!("../../../tests/data/fio-3.33.json");
+
 /// The page without its style and its data.
 fn bare(results: &Results) -> String {
     let page = page(std::slice::from_ref(results), None, &[]);
@@ -243,6 +246,20 @@ fn a_history_is_drawn_with_what_changed_and_what_changed_with_it() {
     let mut first = results;
     first.started_seconds -= 99 * 86_400;
     assert!(!words(&super::page(&[first], None, &history)).contains("History"));
+}
+
+#[test]
+fn what_fio_does_not_tell_is_not_made_up() {
+    let results = crate::fio::import(&[FIO]).unwrap();
+    let text = crate::show::show(&results, crate::show::Form::Text);
+    assert!(text.contains("of all. seed 1."), "{text}");
+    assert!(text.contains("a machine of which nothing was told"), "{text}");
+    let page = page(&[results], None, &[]);
+    // What follows is the raw JSON.
+    let page = page.split_once("<script").unwrap().0;
+    for made_up in ["unknown", "0 cores", "0 threads", "0 B"] {
+        assert!(!text.contains(made_up) && !page.contains(made_up), "{made_up}");
+    }
 }
 
 #[test]
