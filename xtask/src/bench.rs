@@ -1,4 +1,5 @@
-//! `cargo xtask bench CASE`: builds in release mode and lets `pinstripe-bench` measure.
+//! `cargo xtask bench CASE`: builds in release mode and lets `pinstripe-bench`, a program of
+//! `pinstripe-lab` with its feature `bench`, measure.
 //!
 //! Results land in `target/bench/` as JSON and Markdown; the Markdown is also shown.
 
@@ -25,7 +26,8 @@ pub fn run(args: &[String]) -> Result<bool> {
     };
     let workspace = Workspace::load()?;
     let mut build = cargo();
-    build.args(["build", "--release", "-p", "pinstripe-bench", "-p", "pinstripe-cli"]);
+    build.args(["build", "--release", "-p", "pinstripe-lab", "-p", "pinstripe-cli"]);
+    build.args(["--features", "pinstripe-lab/bench"]);
     if !succeeds(build.current_dir(&workspace.root))? {
         return Ok(false);
     }

@@ -5,6 +5,20 @@
 //! gives a [result] with the [fingerprint] of the machine, which can be saved, [shown](show),
 //! compared and kept.
 //!
+//! A module imports from lower floors only:
+//!
+//! | floor | modules |
+//! |---|---|
+//! | pages | [report] |
+//! | text | [show] |
+//! | experiments | [cases], [knobs] |
+//! | their loads, and what follows from results | [arrays], [catalog], [fio], [scratch], [advice] |
+//! | work | [io], `program`, [safety] |
+//! | the engine | [run] |
+//! | what is kept | [result] |
+//! | what is observed | [fingerprint], [guard], [stats] |
+//! | ground | `display`, [histogram], [machine], [random], [table] |
+//!
 //! Never here: printing, reading the environment, and asking the user anything. Threads are started
 //! in `io/` and `run/` only.
 
@@ -12,6 +26,7 @@ pub mod advice;
 pub mod arrays;
 pub mod cases;
 pub mod catalog;
+mod display;
 pub mod fingerprint;
 pub mod fio;
 pub mod guard;

@@ -20,9 +20,7 @@ use crate::table::Table;
 pub use csv::csv;
 pub use spark::spark;
 pub(crate) use tables::{chance, disturbance_lines, disturbances, latency};
-pub use tables::{
-    change_lines, duration, figure, fingerprint_lines, sentence, table, verdict_lines,
-};
+pub use tables::{change_lines, fingerprint_lines, sentence, table, verdict_lines};
 
 /// The form in which results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

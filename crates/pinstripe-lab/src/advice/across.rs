@@ -130,7 +130,7 @@ mod tests {
         for (variant, moved) in made.variants.iter_mut().zip(moved) {
             variant.group = variant.parameters[0].value.clone();
             for run in &mut variant.runs {
-                run.figures.insert(MOVED[1].to_owned(), *moved);
+                run.measured.figures.insert(MOVED[1].to_owned(), *moved);
             }
         }
         made

@@ -75,7 +75,7 @@ mod tests {
         let mut made = made("split", &["codec"], &rates);
         for (variant, (_, _, written)) in made.variants.iter_mut().zip(values) {
             for run in &mut variant.runs {
-                run.figures.insert(WRITTEN.to_owned(), *written);
+                run.measured.figures.insert(WRITTEN.to_owned(), *written);
             }
         }
         made.parameters = vec![Parameter::new("data", "dump"), Parameter::new("sample", "none")];

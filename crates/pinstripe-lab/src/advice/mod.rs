@@ -206,7 +206,7 @@ fn figures_of<'a>(
     name: &'a str,
     counting: Counting,
 ) -> impl Iterator<Item = f64> + 'a {
-    counting.runs(variant).filter_map(move |it| it.figures.get(name).copied())
+    counting.runs(variant).filter_map(move |it| it.measured.figures.get(name).copied())
 }
 
 /// Their median.
@@ -282,7 +282,11 @@ mod tests {
         let noisy = |share: f64| {
             let mut made = group(&[("1", 100.0), ("4", 100.0)]);
             let spread = [40.0, 60.0, share, share, 140.0, 160.0];
-            made.variants[0].runs.iter_mut().zip(spread).for_each(|(run, it)| run.value = it);
+            made.variants[0]
+                .runs
+                .iter_mut()
+                .zip(spread)
+                .for_each(|(run, it)| run.measured.value = it);
             let verdict =
                 judge(&made.variants[0].values(), &made.variants[1].values(), Better::Higher, 1);
             assert_eq!(verdict.finding, Finding::NoDifference, "{verdict:?}");
@@ -318,7 +322,7 @@ mod tests {
         }
         let values = swings(100.0).chain(swings(102.0).map(|it| 210.0 - it));
         let runs = made.variants.iter_mut().flat_map(|it| &mut it.runs);
-        runs.zip(values).for_each(|(run, value)| run.value = value);
+        runs.zip(values).for_each(|(run, value)| run.measured.value = value);
         let advice = &advise(&made)[0];
         assert_eq!(advice.value, "1");
         assert!(advice.evidence.ends_with("too close to decide in that time"), "{advice:?}");

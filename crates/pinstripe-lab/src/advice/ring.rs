@@ -100,11 +100,11 @@ mod tests {
         let mut made = made("record-probe", &["policy", "under"], &named);
         for (variant, (_, rings, overruns)) in made.variants.iter_mut().zip(values) {
             for (run, ring) in variant.runs.iter_mut().zip(rings) {
-                run.figures.insert("ring_needed_kib".to_owned(), *ring);
-                run.figures.insert("longest_write_ms".to_owned(), 12.5);
-                run.figures.insert("overruns".to_owned(), 0.0);
+                run.measured.figures.insert("ring_needed_kib".to_owned(), *ring);
+                run.measured.figures.insert("longest_write_ms".to_owned(), 12.5);
+                run.measured.figures.insert("overruns".to_owned(), 0.0);
             }
-            variant.runs[5].figures.insert("overruns".to_owned(), *overruns);
+            variant.runs[5].measured.figures.insert("overruns".to_owned(), *overruns);
         }
         made
     }

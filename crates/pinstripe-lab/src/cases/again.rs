@@ -6,8 +6,43 @@
 
 use pinstripe_base::units::parse_size;
 
-use super::{Case, CaseOption, Form, Values, find, quick, shared, stripe};
+use super::{Case, CaseOption, ValueForm, Values, find, shared};
 use crate::result::{Parameter, Results, Variant};
+
+/// An option of a case by its name, with its value as it is typed.
+pub type Given = (&'static str, String);
+
+/// How the results of a case are measured again, where its options are not those that have the
+/// names of its parameters.
+#[derive(Debug)]
+pub struct Again {
+    /// The options that set a parameter of all variants; none where it is the option of its name.
+    pub of_all: fn(&Parameter) -> Option<Vec<Given>>,
+    /// The options that measure no other variants than those with a parameter; none where it is the
+    /// option of its name, or of a name for several of it.
+    pub of_variant: fn(&Parameter) -> Option<Vec<Given>>,
+    /// The case that measures one variant alone where this one cannot.
+    pub elsewhere: Option<Elsewhere>,
+}
+
+/// Another case that measures one variant of a case.
+#[derive(Debug)]
+pub struct Elsewhere {
+    /// That case.
+    pub case: &'static Case,
+    /// Its options for a variant of results; none of a variant that this program does not know.
+    pub options: fn(&Results, &Variant) -> Option<Vec<Given>>,
+}
+
+impl Again {
+    /// By the options that have the names of the parameters.
+    pub const BY_NAME: Again = Again { of_all: by_name, of_variant: by_name, elsewhere: None };
+}
+
+/// The parameter is set by the option of its name.
+fn by_name(_: &Parameter) -> Option<Vec<Given>> {
+    None
+}
 
 /// Options of every case that say how long and how often, and are kept as they were typed.
 const EFFORT: [&str; 4] = ["--runs", "--time", "--warm-up", "--patience"];
@@ -15,9 +50,8 @@ const EFFORT: [&str; 4] = ["--runs", "--time", "--warm-up", "--patience"];
 /// The words that measure all of it again; none of a case that this program does not know.
 pub fn again(results: &Results) -> Option<Vec<String>> {
     let case = find(&results.case).ok()?;
-    // There all file systems stand under one name, whichever option chose them.
-    let all = results.parameters.iter().find(|it| case.name == "fs" && it.name == "file-systems");
-    let own = all.map_or(Vec::new(), |it| of_file_system(case, &it.value));
+    let own: Vec<Given> =
+        results.parameters.iter().filter_map(case.again.of_all).flatten().collect();
     line(results, case, &own)
 }
 
@@ -25,12 +59,10 @@ pub fn again(results: &Results) -> Option<Vec<String>> {
 /// another program needs what it checks, an area the area that it stands beside.
 pub fn alone(results: &Results, variant: &Variant) -> Option<Vec<String>> {
     let case = find(&results.case).ok()?;
-    if case.name == quick::CASE.name {
-        let given = quick::alone(results, variant)?;
-        return in_words(results, find("fileio").ok()?, &given, &places(results));
+    if let Some(Elsewhere { case, options }) = &case.again.elsewhere {
+        return in_words(results, case, &options(results, variant)?, &places(results));
     }
-    let own: Vec<(&str, String)> =
-        variant.parameters.iter().flat_map(|it| options_of(case, it)).collect();
+    let own: Vec<Given> = variant.parameters.iter().flat_map(|it| options_of(case, it)).collect();
     let is_told = !own.is_empty() || results.variants.len() == 1;
     is_told.then(|| line(results, case, &own)).flatten()
 }
@@ -41,8 +73,8 @@ pub fn command_line(words: &[String]) -> String {
 }
 
 /// A line of the parameters of all variants, but for what is a variant's own.
-fn line(results: &Results, case: &'static Case, own: &[(&str, String)]) -> Option<Vec<String>> {
-    let mut given: Vec<(&str, String)> = Vec::new();
+fn line(results: &Results, case: &'static Case, own: &[Given]) -> Option<Vec<String>> {
+    let mut given: Vec<Given> = Vec::new();
     for option in case.options {
         let typed = own.iter().find(|(name, _)| *name == option.name).map(|(_, value)| value);
         // Of a variant that we measured, no check by others.
@@ -53,7 +85,7 @@ fn line(results: &Results, case: &'static Case, own: &[(&str, String)]) -> Optio
     }
     let has = |name: &str| own.iter().chain(&given).any(|(it, _)| *it == name);
     let kinds = ["dir", "device"];
-    let own_place: Vec<(&str, String)> =
+    let own_place: Vec<Given> =
         own.iter().filter(|(name, _)| kinds.contains(name)).cloned().collect();
     let places = match () {
         () if has("tree") => Vec::new(),
@@ -64,7 +96,7 @@ fn line(results: &Results, case: &'static Case, own: &[(&str, String)]) -> Optio
 }
 
 /// The directories or the device, as the options that name them.
-fn places(results: &Results) -> Vec<(&'static str, String)> {
+fn places(results: &Results) -> Vec<Given> {
     let is_device = |word: &String| word == "--device" || word.starts_with("--device=");
     let option = if results.command.iter().any(is_device) { "device" } else { "dir" };
     results.fingerprint.places.iter().map(|it| (option, it.path.clone())).collect()
@@ -74,8 +106,8 @@ fn places(results: &Results) -> Vec<(&'static str, String)> {
 fn in_words(
     results: &Results,
     case: &'static Case,
-    given: &[(&str, String)],
-    places: &[(&str, String)],
+    given: &[Given],
+    places: &[Given],
 ) -> Option<Vec<String>> {
     let read: Vec<(&str, &str)> = given.iter().map(|(name, it)| (*name, it.as_str())).collect();
     Values::read(case.options, &read).ok()?;
@@ -83,8 +115,10 @@ fn in_words(
     for (name, value) in places.iter().chain(given) {
         words.push(format!("--{name}"));
         match case.options.iter().find(|it| it.name == *name).map(|it| it.form) {
-            Some(Form::Flag) => {}
-            Some(Form::Size) => words.push(parse_size(value).map_or(value.clone(), shared::typed)),
+            Some(ValueForm::Flag) => {}
+            Some(ValueForm::Size) => {
+                words.push(parse_size(value).map_or(value.clone(), shared::typed))
+            }
             _ => words.push(value.clone()),
         }
     }
@@ -114,26 +148,23 @@ fn is_needed(option: &CaseOption, value: &str) -> bool {
     }
 }
 
-fn is_same(form: Form, one: &str, other: &str) -> bool {
+fn is_same(form: ValueForm, one: &str, other: &str) -> bool {
     let size = |it: &str| parse_size(it).ok();
     let number = |it: &str| it.parse::<f64>().ok();
     one == other
-        || form == Form::Size && size(one).is_some() && size(one) == size(other)
-        || form == Form::Number && number(one).is_some() && number(one) == number(other)
+        || form == ValueForm::Size && size(one).is_some() && size(one) == size(other)
+        || form == ValueForm::Number && number(one).is_some() && number(one) == number(other)
 }
 
 /// The option that sets a parameter of a variant: of its name, or of a name for several of it.
-fn options_of(case: &'static Case, parameter: &Parameter) -> Vec<(&'static str, String)> {
+fn options_of(case: &'static Case, parameter: &Parameter) -> Vec<Given> {
+    if let Some(own) = (case.again.of_variant)(parameter) {
+        return own;
+    }
     let Parameter { name, value } = parameter;
     match name.as_str() {
         "dir" => return vec![("dir", value.clone())],
         "device" => return vec![("device", value.clone())],
-        // What a case calls by one name and has two options for.
-        "what" if case.name == "catalog" => return of_catalog(value),
-        "file-system" if case.name == "fs" => return of_file_system(case, value),
-        knob if case.name == "stripe" && stripe::is_knob(knob) => {
-            return vec![("knob", format!("{knob}={value}"))];
-        }
         _ => {}
     }
     let many = name.strip_suffix('y').map_or(format!("{name}s"), |it| format!("{it}ies"));
@@ -151,24 +182,6 @@ fn options_of(case: &'static Case, parameter: &Parameter) -> Vec<(&'static str, 
     option.and_then(value_of).into_iter().collect()
 }
 
-/// Its variants are numbers of writers, and the view, which needs rows that a writer wrote.
-fn of_catalog(what: &str) -> Vec<(&'static str, String)> {
-    match what.split_once(' ') {
-        Some((writers, _)) => vec![("writers", writers.to_owned()), ("no-view", String::new())],
-        None => vec![("writers", "1".to_owned())],
-    }
-}
-
-/// A name alone, or several and such with options; by either option nothing else beside it.
-fn of_file_system(case: &'static Case, value: &str) -> Vec<(&'static str, String)> {
-    let (plain, with_options, none) = ("file-systems", "candidates", "none".to_owned());
-    let is_plain = |it: &&CaseOption| it.name == plain && it.check(value).is_ok();
-    match case.options.iter().any(|it| is_plain(&it)) {
-        true => vec![(plain, value.to_owned()), (with_options, none)],
-        false => vec![(with_options, value.to_owned()), (plain, none)],
-    }
-}
-
 /// A word as a shell reads it back.
 fn quoted(word: &str) -> String {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./=,:+@%".contains(it);
@@ -184,7 +197,7 @@ mod tests {
     use crate::cases::{ALL, Setting};
     use crate::fingerprint::Fingerprint;
     use crate::result::tests::results;
-    use crate::run::Head;
+    use crate::run::VariantSpec;
 
     /// The parameters that a case would measure, without a run; none where it cannot be measured
     /// here.
@@ -196,7 +209,7 @@ mod tests {
             parameters: plan.parameters(),
             seed: setting.seed,
             fingerprint: Fingerprint::take(&plan.places()),
-            variants: plan.heads().into_iter().map(Variant::from).collect(),
+            variants: plan.variants().into_iter().map(Variant::from).collect(),
             ..results(&[])
         })
     }
@@ -210,7 +223,7 @@ mod tests {
         while let Some(word) = words.next() {
             let name = word.strip_prefix("--").unwrap();
             let option = case.options.iter().find(|it| it.name == name);
-            if option.is_some_and(|it| it.form == Form::Flag) {
+            if option.is_some_and(|it| it.form == ValueForm::Flag) {
                 given.push((name, ""));
                 continue;
             }
@@ -291,32 +304,33 @@ mod tests {
             };
             let words = again(&results).unwrap_or_else(|| panic!("{}", case.name));
             let (by, all, values) = read(&words);
-            let heads = (by.plan)(&all, &values).unwrap().heads();
-            let names = |heads: Vec<Head>| heads.into_iter().map(|it| it.name).collect::<Vec<_>>();
+            let specs = (by.plan)(&all, &values).unwrap().variants();
+            let names =
+                |specs: Vec<VariantSpec>| specs.into_iter().map(|it| it.name).collect::<Vec<_>>();
             let wanted: Vec<String> = results.variants.iter().map(|it| it.name.clone()).collect();
-            assert_eq!((names(heads), all.seed), (wanted, results.seed), "{words:?}");
+            assert_eq!((names(specs), all.seed), (wanted, results.seed), "{words:?}");
             for variant in &results.variants {
                 let words = alone(&results, variant)
                     .unwrap_or_else(|| panic!("{}: {}", case.name, variant.name));
                 let (by, setting, values) = read(&words);
-                let heads = (by.plan)(&setting, &values).unwrap().heads();
+                let specs = (by.plan)(&setting, &values).unwrap().variants();
                 let what = format!("{} {}: {words:?}", case.name, variant.name);
                 match case.name {
                     // The same measurement by the options of another case.
-                    "quick" => assert_eq!(heads.len(), 1, "{what}"),
-                    "slices" => assert_eq!(heads.len(), 2, "{what}"),
-                    "catalog" if variant.name == "view" => assert_eq!(heads.len(), 2, "{what}"),
-                    _ => assert_eq!(heads.len(), 1, "{what}"),
+                    "quick" => assert_eq!(specs.len(), 1, "{what}"),
+                    "slices" => assert_eq!(specs.len(), 2, "{what}"),
+                    "catalog" if variant.name == "view" => assert_eq!(specs.len(), 2, "{what}"),
+                    _ => assert_eq!(specs.len(), 1, "{what}"),
                 }
                 // A name may say more where there are others; a way is a name for others.
                 let told = |all: &[Parameter]| -> Vec<Parameter> {
                     all.iter().filter(|it| it.name != "way").cloned().collect()
                 };
-                let is_it = |it: &Head| {
+                let is_it = |it: &VariantSpec| {
                     (told(&it.parameters), &it.metric)
                         == (told(&variant.parameters), &variant.metric)
                 };
-                assert!(case.name == "quick" || heads.iter().any(is_it), "{what}");
+                assert!(case.name == "quick" || specs.iter().any(is_it), "{what}");
                 let needs_none = ["stripe", "dedup"].contains(&case.name);
                 assert!(needs_none || setting.dirs == dirs, "{what}");
             }
@@ -330,9 +344,9 @@ mod tests {
         let results = planned(find("stripe").unwrap(), &setting, &given).unwrap();
         let words = alone(&results, &results.variants[1]).unwrap();
         let (by, setting, values) = read(&words);
-        let heads = (by.plan)(&setting, &values).unwrap().heads();
-        assert_eq!(heads.len(), 1, "{words:?}");
-        assert_eq!(heads[0].parameters, results.variants[1].parameters);
+        let specs = (by.plan)(&setting, &values).unwrap().variants();
+        assert_eq!(specs.len(), 1, "{words:?}");
+        assert_eq!(specs[0].parameters, results.variants[1].parameters);
     }
 
     #[test]

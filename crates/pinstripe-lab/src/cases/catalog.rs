@@ -10,10 +10,10 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 
 use super::shared::{self, Folder};
-use super::{Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::catalog::{self, STREAMS, Workload};
-use crate::result::{Metric, Parameter, Results};
-use crate::run::{Head, Live, Outcome, Plan, Tally};
+use crate::result::{Measured, Metric, Parameter, Results};
+use crate::run::{Live, Outcome, PlaceNo, Plan, Tally, VariantNo, VariantSpec};
 use crate::stats::Better;
 use crate::table::Table;
 
@@ -32,13 +32,28 @@ and all are durable at the end. 'view' makes the SQL view of them, by one writer
     options: OPTIONS,
     plan,
     tables,
+    again: AGAIN,
+};
+
+/// Variants are numbers of writers, and the view, which needs rows that a writer wrote.
+const AGAIN: Again = Again {
+    of_variant: |parameter| {
+        let Parameter { name, value } = parameter;
+        (name == "what").then(|| match value.split_once(' ') {
+            Some((writers, _)) => {
+                vec![("writers", writers.to_owned()), ("no-view", String::new())]
+            }
+            None => vec![("writers", "1".to_owned())],
+        })
+    },
+    ..Again::BY_NAME
 };
 
 const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "rows",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("200000"),
         about: "Rows of the catalogue, one per file",
         more: "The real catalogue it is modelled on had 13753410.",
@@ -46,7 +61,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "writers",
         value: "N,...",
-        form: Form::Counts,
+        form: ValueForm::Counts,
         default: Some("1,37"),
         about: "Concurrent writers, 37 at most",
         more: "The first is the baseline of the others.",
@@ -54,7 +69,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "no-view",
         value: "",
-        form: Form::Flag,
+        form: ValueForm::Flag,
         default: None,
         about: "Leave out the SQL view",
         more: "",
@@ -145,17 +160,19 @@ impl Catalog {
 
     fn outcome(&self, seconds: f64, bytes: u64) -> Outcome {
         Outcome {
-            value: self.rows as f64 / seconds.max(1e-9),
-            operations: self.rows,
-            written_bytes: bytes,
-            // Each file is synced, with its name; a database writes its journal as well.
+            measured: Measured {
+                value: self.rows as f64 / seconds.max(1e-9),
+                operations: self.rows,
+                written_bytes: bytes,
+                figures: BTreeMap::from([(
+                    "bytes_of_each_row".to_owned(),
+                    bytes as f64 / self.rows as f64,
+                )]),
+                ..Measured::default()
+            }, // Each file is synced, with its name; a database writes its journal as well.
             beside_written_bytes: 2 * bytes,
             beside_read_bytes: bytes,
             syncs: STREAMS as u64 * 16,
-            figures: BTreeMap::from([(
-                "bytes_of_each_row".to_owned(),
-                bytes as f64 / self.rows as f64,
-            )]),
             ..Outcome::default()
         }
     }
@@ -166,8 +183,8 @@ impl Plan for Catalog {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |way: &Way| {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |way: &Way| {
             let (name, group, about) = match way {
                 Way::Writers(1) => ("1 writer".to_owned(), "streams", "all streams in turn"),
                 Way::Writers(writers) => {
@@ -182,17 +199,25 @@ impl Plan for Catalog {
                 unit: "rows/s".to_owned(),
                 better: Better::Higher,
             };
-            Head { name, group, about, parameters, metric }
+            VariantSpec { name, group, about, parameters, metric, place: PlaceNo::FIRST }
         };
-        self.ways.iter().map(head).collect()
+        self.ways.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
         vec![self.dir.clone()]
     }
 
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn intents(&self) -> Vec<String> {
         vec![shared::intent(&self.dir, CASE.name, self.rows * ROW_BYTES)]
+    }
+
+    fn is_exact(&self) -> bool {
+        false
     }
 
     fn prepare(&mut self, _: &Live) -> Result<()> {
@@ -201,8 +226,8 @@ impl Plan for Catalog {
         Ok(())
     }
 
-    fn ready(&mut self, variant: usize, live: &Live) -> Result<()> {
-        let is_filled = matches!(self.ways[variant], Way::View);
+    fn ready(&mut self, variant: VariantNo, live: &Live) -> Result<()> {
+        let is_filled = matches!(self.ways[variant.0], Way::View);
         self.store = None;
         let store = catalog::new_store(&self.path("store"))?;
         if is_filled {
@@ -215,11 +240,15 @@ impl Plan for Catalog {
         Ok(())
     }
 
-    fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
-        match self.ways[variant] {
+    fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
+        match self.ways[variant.0] {
             Way::Writers(writers) => self.write(writers, live),
             Way::View => self.view(live),
         }
+    }
+
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -236,7 +265,7 @@ fn tables(results: &Results) -> Vec<Table> {
         let whole = figure.map(|it| format!("{:.1}", catalog::ROWS as f64 / it.value / 60.0));
         rows.push(vec![
             variant.name.clone(),
-            variant.runs.first().map_or("-".to_owned(), |it| it.operations.to_string()),
+            variant.runs.first().map_or("-".to_owned(), |it| it.measured.operations.to_string()),
             grid::cell(figure),
             whole.unwrap_or("-".to_owned()),
             grid::cell(grid::figure(variant, grid::named("bytes_of_each_row"))),
@@ -259,7 +288,11 @@ mod tests {
         assert_eq!(names, ["1 writer", "5 writers", "view"]);
         for variant in &results.variants {
             let run = &variant.runs[0];
-            assert!(run.operations == 4000 && run.value > 0.0, "{}", variant.name);
+            assert!(
+                run.measured.operations == 4000 && run.measured.value > 0.0,
+                "{}",
+                variant.name
+            );
         }
         assert_eq!(tables(&results)[0].to_json()["rows"][2]["rows"], 4000.0);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -12,10 +12,10 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
-use super::{Case, CaseOption, Form, Setting, Values, grid, shared};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid, shared};
 use crate::io::walkers;
-use crate::result::{Metric, Parameter, Results, Run, Variant};
-use crate::run::{Head, Live, Outcome, Plan, Tally};
+use crate::result::{Measured, Metric, Parameter, Results, Run, Variant};
+use crate::run::{Live, Outcome, PlaceNo, Plan, Tally, VariantNo, VariantSpec};
 use crate::stats::Better;
 use crate::table::Table;
 
@@ -37,13 +37,14 @@ too many for the memory, a sample is taken, and the table says so.",
     options: OPTIONS,
     plan,
     tables,
+    again: Again::BY_NAME,
 };
 
 const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "tree",
         value: "DIR",
-        form: Form::Path,
+        form: ValueForm::Path,
         default: None,
         about: "The tree [default: each --dir]",
         more: "",
@@ -51,7 +52,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "one-file-system",
         value: "",
-        form: Form::Flag,
+        form: ValueForm::Flag,
         default: None,
         about: "Do not enter mounted file systems",
         more: "",
@@ -59,7 +60,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "seen-memory",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("256M"),
         about: "Memory for the chunks seen; beyond it, a sample is taken",
         more: "",
@@ -115,10 +116,10 @@ impl Plan for Dedup {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |tree: &PathBuf| {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |tree: &PathBuf| {
             let name = tree.to_string_lossy().into_owned();
-            Head {
+            VariantSpec {
                 group: name.clone(),
                 about: "bytes that content-defined chunks around 64 KiB save".to_owned(),
                 parameters: vec![Parameter::new("tree", &name)],
@@ -128,9 +129,10 @@ impl Plan for Dedup {
                     better: Better::Higher,
                 },
                 name,
+                place: PlaceNo::FIRST,
             }
         };
-        self.trees.iter().map(head).collect()
+        self.trees.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
@@ -139,6 +141,10 @@ impl Plan for Dedup {
 
     fn is_exact(&self) -> bool {
         true
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
     }
 
     fn intents(&self) -> Vec<String> {
@@ -152,19 +158,19 @@ impl Plan for Dedup {
         Ok(())
     }
 
-    fn ready(&mut self, _: usize, _: &Live) -> Result<()> {
+    fn ready(&mut self, _: VariantNo, _: &Live) -> Result<()> {
         Ok(())
     }
 
-    fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
+    fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
         let options = analyze::AnalyzeOptions {
-            path: &self.trees[variant],
+            path: &self.trees[variant.0],
             exclude: Exclude::default(),
             one_file_system: self.one_file_system,
             limits: self.limits,
             stop: live.stop(),
         };
-        live.expect(self.expected[variant]);
+        live.expect(self.expected[variant.0]);
         let (survey, read_bytes, losses) =
             live.counting(Tally::Bytes, Counter::ReadBytes, |monitor| {
                 let survey = analyze::run(options, monitor)?;
@@ -192,12 +198,19 @@ impl Plan for Dedup {
         figures.insert("losses".to_owned(), losses as f64);
         let chunks = survey.defined.get(2).copied().unwrap_or_default();
         Ok(Outcome {
-            value: saved(chunks.bytes as f64, chunks.distinct_bytes as f64),
-            read_bytes,
-            operations: survey.by_content.items,
-            figures,
+            measured: Measured {
+                value: saved(chunks.bytes as f64, chunks.distinct_bytes as f64),
+                read_bytes,
+                operations: survey.by_content.items,
+                figures,
+                ..Measured::default()
+            },
             ..Outcome::default()
         })
+    }
+
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -225,7 +238,7 @@ fn of_tree(variant: &Variant, run: &Run) -> Table {
             format!("{:.2}", saved(of("bytes"), of("kept_bytes"))),
         ]);
     }
-    let of = |name: &str| run.figures.get(name).copied().unwrap_or(0.0);
+    let of = |name: &str| run.measured.figures.get(name).copied().unwrap_or(0.0);
     let mut note = format!(
         "New chunks of 64 KiB compress to {:.1} %. '~': estimated from a sample.",
         of("compressed_percent")
@@ -261,8 +274,8 @@ mod tests {
         let path = tree.to_string_lossy().into_owned();
         let results = measured(&CASE, dir.path(), &[("tree", &path)]);
         let run = &results.variants[0].runs[0];
-        assert!((run.value - 50.0).abs() < 1e-9, "{}", run.value);
-        assert!(run.is_valid() && run.read_bytes == 512 << 10);
+        assert!((run.measured.value - 50.0).abs() < 1e-9, "{}", run.measured.value);
+        assert!(run.is_valid() && run.measured.read_bytes == 512 << 10);
         let rows = tables(&results)[0].to_json()["rows"].clone();
         assert_eq!(rows.as_array().unwrap().len(), 12);
         assert_eq!(rows[0]["% saved"], 0.0, "their names differ");
@@ -277,6 +290,6 @@ mod tests {
         std::fs::write(dir.path().join("file"), "something").unwrap();
         let results = measured(&CASE, dir.path(), &[]);
         assert_eq!(results.variants[0].runs.len(), 1);
-        assert_eq!(results.variants[0].runs[0].operations, 1);
+        assert_eq!(results.variants[0].runs[0].measured.operations, 1);
     }
 }

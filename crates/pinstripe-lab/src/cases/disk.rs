@@ -12,7 +12,7 @@ use crate::fio::check;
 use crate::io::{self, Area, Direction, Done, Job, Order, Pattern, Syncing};
 use crate::random;
 use crate::result::{Metric, Note, Parameter};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 
 /// One way to go over files.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Mode {
     /// The way to move bytes.
     pub work: Work,
     /// The state of the files when it begins.
-    pub finds: Finds,
+    pub initial: InitialState,
     /// It ends when it has made as many requests as there are blocks.
     pub is_once: bool,
 }
@@ -42,7 +42,7 @@ pub enum Work {
 
 /// The state that a mode finds when it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finds {
+pub enum InitialState {
     /// Nothing: it makes files.
     Nothing,
     /// Files full of content; of the page cache what `--cache` says.
@@ -145,7 +145,7 @@ impl Layout {
 }
 
 /// A directory or device, and what is open on it.
-struct Spot {
+struct OpenPlace {
     path: PathBuf,
     folder: Option<Folder>,
     /// Files that are there, full of content.
@@ -155,7 +155,7 @@ struct Spot {
 /// A layout at work.
 pub struct DiskPlan {
     layout: Layout,
-    spots: Vec<Spot>,
+    open_places: Vec<OpenPlace>,
     variants: Vec<(usize, usize, By)>,
     /// Files that the next run writes anew.
     fresh: Option<Area>,
@@ -181,13 +181,15 @@ impl DiskPlan {
             for place in 0..layout.places.len() {
                 variants.push((at, place, By::Us));
             }
-            if layout.checks && check::can_do(mode.work) {
+            let has_other = matches!(mode.work, Work::Requests(order, _) if check::can_do(order));
+            if layout.checks && has_other {
                 variants.push((at, 0, By::Fio));
             }
         }
-        let spot = |path: &PathBuf| Spot { path: path.clone(), folder: None, area: None };
-        let spots = layout.places.iter().map(spot).collect();
-        Ok(DiskPlan { layout, spots, variants, fresh: None })
+        let open_place =
+            |path: &PathBuf| OpenPlace { path: path.clone(), folder: None, area: None };
+        let open_places = layout.places.iter().map(open_place).collect();
+        Ok(DiskPlan { layout, open_places, variants, fresh: None })
     }
 
     fn has(&self, is_it: impl Fn(&Mode) -> bool) -> bool {
@@ -196,25 +198,25 @@ impl DiskPlan {
 
     /// The space of files at one time: those that are there, and those that a run makes.
     fn most_bytes(&self) -> u64 {
-        let has_new = self.has(|mode| mode.finds == Finds::Nothing);
-        let has_old = self.has(|mode| mode.finds != Finds::Nothing);
+        let has_new = self.has(|mode| mode.initial == InitialState::Nothing);
+        let has_old = self.has(|mode| mode.initial != InitialState::Nothing);
         let sets = u64::from(has_old) + u64::from(has_new);
         sets * self.layout.files * self.layout.file_bytes
     }
 
     /// The names of files that are made anew.
     fn new_files(&self, place: usize) -> Vec<PathBuf> {
-        let folder = self.spots[place].folder.iter();
+        let folder = self.open_places[place].folder.iter();
         folder.flat_map(|it| it.files("new", self.layout.files)).collect()
     }
 
     /// The names of what a mode works on.
     fn paths(&self, mode: &Mode, place: usize) -> Vec<PathBuf> {
-        match (self.layout.is_device, mode.finds) {
-            (true, _) => vec![self.spots[place].path.clone()],
-            (false, Finds::Nothing) => self.new_files(place),
+        match (self.layout.is_device, mode.initial) {
+            (true, _) => vec![self.open_places[place].path.clone()],
+            (false, InitialState::Nothing) => self.new_files(place),
             (false, _) => {
-                let folder = self.spots[place].folder.iter();
+                let folder = self.open_places[place].folder.iter();
                 folder.flat_map(|it| it.files("old", self.layout.files)).collect()
             }
         }
@@ -241,10 +243,10 @@ impl Plan for DiskPlan {
         self.layout.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |&(mode, place, by): &(usize, usize, By)| {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |&(mode, number, by): &(usize, usize, By)| {
             let mode = &self.layout.modes[mode];
-            let path = self.layout.places[place].to_string_lossy().into_owned();
+            let path = self.layout.places[number].to_string_lossy().into_owned();
             let name = match (by, self.layout.places.len()) {
                 (By::Fio, _) => format!("{} by fio", mode.name),
                 (By::Us, 1) => mode.name.to_owned(),
@@ -256,23 +258,20 @@ impl Plan for DiskPlan {
             if by == By::Fio {
                 parameters.push(Parameter::new(shared::CROSS_CHECK.name, "fio"));
             }
-            Head {
+            VariantSpec {
                 name,
                 group: mode.name.to_owned(),
                 about: mode.about.to_owned(),
                 parameters,
                 metric: Metric::throughput(),
+                place: PlaceNo(number),
             }
         };
-        self.variants.iter().map(head).collect()
+        self.variants.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
         self.layout.places.clone()
-    }
-
-    fn place_of(&self, variant: usize) -> usize {
-        self.variants[variant].1
     }
 
     fn notes(&self) -> Vec<String> {
@@ -295,44 +294,48 @@ impl Plan for DiskPlan {
         places.iter().map(intent).collect()
     }
 
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, live: &Live) -> Result<()> {
         let bytes = self.most_bytes();
-        let has_old = self.has(|mode| mode.finds != Finds::Nothing);
-        for at in 0..self.spots.len() {
-            let path = self.spots[at].path.clone();
+        let has_old = self.has(|mode| mode.initial != InitialState::Nothing);
+        for at in 0..self.open_places.len() {
+            let path = self.open_places[at].path.clone();
             if self.layout.is_device {
-                self.spots[at].area = Some(self.open_device(&path, live)?);
+                self.open_places[at].area = Some(self.open_device(&path, live)?);
                 continue;
             }
             let folder = Folder::make(&path, self.layout.case, bytes)?;
-            let folder = self.spots[at].folder.insert(folder);
+            let folder = self.open_places[at].folder.insert(folder);
             if has_old {
                 let Layout { files, file_bytes, job, policy, .. } = &self.layout;
                 let paths = folder.files("old", *files);
                 let area = Area::make(&paths, *file_bytes, job.content, *policy, live)?;
-                self.spots[at].area = Some(area);
+                self.open_places[at].area = Some(area);
             }
         }
         Ok(())
     }
 
-    fn ready(&mut self, variant: usize, live: &Live) -> Result<()> {
-        let (mode, place, by) = self.variants[variant];
+    fn ready(&mut self, variant: VariantNo, live: &Live) -> Result<()> {
+        let (mode, place, by) = self.variants[variant.0];
         let mode = &self.layout.modes[mode];
         self.fresh = None;
-        for place in 0..self.spots.len() {
+        for place in 0..self.open_places.len() {
             shared::remove_files(&self.new_files(place))?;
         }
-        if let Some(area) = &self.spots[place].area {
+        if let Some(area) = &self.open_places[place].area {
             if self.layout.drops_cache {
                 area.drop_cache()?;
             }
-            if mode.finds == Finds::CachedFiles {
+            if mode.initial == InitialState::CachedFiles {
                 self.warm(mode, area, live)?;
             }
         }
         let is_made_by_us = by == By::Us && matches!(mode.work, Work::Requests(..));
-        if mode.finds == Finds::Nothing && !self.layout.is_device && is_made_by_us {
+        if mode.initial == InitialState::Nothing && !self.layout.is_device && is_made_by_us {
             let (paths, layout) = (self.new_files(place), &self.layout);
             let area = Area::open(&paths, layout.file_bytes, Access::Create, layout.policy)?;
             self.fresh = Some(area);
@@ -340,8 +343,8 @@ impl Plan for DiskPlan {
         Ok(())
     }
 
-    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
-        let (mode, place, by) = self.variants[variant];
+    fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
+        let (mode, place, by) = self.variants[variant.0];
         let mode = &self.layout.modes[mode];
         let (job, policy) = (self.layout.job(mode, number), self.layout.policy);
         let paths = self.paths(mode, place);
@@ -352,7 +355,7 @@ impl Plan for DiskPlan {
         }
         let spans: Vec<Span> = paths.into_iter().map(Span::whole).collect();
         let area = || {
-            let area = self.fresh.as_ref().or(self.spots[place].area.as_ref());
+            let area = self.fresh.as_ref().or(self.open_places[place].area.as_ref());
             area.expect("files were made, or a device opened, before the first run")
         };
         let spans = (&spans[..], self.layout.file_bytes);
@@ -360,11 +363,15 @@ impl Plan for DiskPlan {
         Ok(shared::outcome(&done, &job, policy, is_direct))
     }
 
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
+    }
+
     fn clean(&mut self) -> Result<()> {
         self.fresh = None;
-        self.spots.iter_mut().try_for_each(|spot| {
-            spot.area = None;
-            spot.folder.take().map_or(Ok(()), |folder| folder.remove())
+        self.open_places.iter_mut().try_for_each(|open_place| {
+            open_place.area = None;
+            open_place.folder.take().map_or(Ok(()), |folder| folder.remove())
         })
     }
 }

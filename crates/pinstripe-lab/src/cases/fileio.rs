@@ -2,9 +2,9 @@
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::disk::{DiskPlan, Finds, Layout, Mode, Work};
+use super::disk::{DiskPlan, InitialState, Layout, Mode, Work};
 use super::shared;
-use super::{Case, CaseOption, Form, Setting, Values};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values};
 use crate::io::{Direction, Order, Pattern, Syncing};
 use crate::result::Parameter;
 use crate::run::Plan;
@@ -36,6 +36,7 @@ modes are those of fsync more than those of writing.",
     options: OPTIONS,
     plan,
     tables: super::no_tables,
+    again: Again::BY_NAME,
 };
 
 const MODE_NAMES: &[&str] = &["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw"];
@@ -44,7 +45,7 @@ const MODE_NAMES: &[&str] = &["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rn
 pub const MODES: CaseOption = CaseOption {
     name: "modes",
     value: "NAME,...",
-    form: Form::SomeOf(MODE_NAMES),
+    form: ValueForm::SomeOf(MODE_NAMES),
     default: Some("seqwr,seqrewr,seqrd,rndrd,rndwr,rndrw"),
     about: "What to do, in this order",
     more: "",
@@ -54,7 +55,7 @@ pub const MODES: CaseOption = CaseOption {
 pub const FILES: CaseOption = CaseOption {
     name: "files",
     value: "N",
-    form: Form::Count,
+    form: ValueForm::Count,
     default: Some("128"),
     about: "Number of files",
     more: "",
@@ -64,7 +65,7 @@ pub const FILES: CaseOption = CaseOption {
 pub const TOTAL_SIZE: CaseOption = CaseOption {
     name: "total-size",
     value: "SIZE",
-    form: Form::Size,
+    form: ValueForm::Size,
     default: Some("1G"),
     about: "Bytes of all files together",
     more: "",
@@ -74,7 +75,7 @@ pub const TOTAL_SIZE: CaseOption = CaseOption {
 pub const BLOCK_SIZE: CaseOption = CaseOption {
     name: "block-size",
     value: "SIZE",
-    form: Form::Size,
+    form: ValueForm::Size,
     default: Some("16K"),
     about: "Bytes of each request",
     more: "",
@@ -84,7 +85,7 @@ pub const BLOCK_SIZE: CaseOption = CaseOption {
 pub const RUN_TIME: CaseOption = CaseOption {
     name: "run-time",
     value: "S",
-    form: Form::Number,
+    form: ValueForm::Number,
     default: Some("3"),
     about: "Seconds of a run at most; a sequential mode ends at the last byte",
     more: "",
@@ -94,7 +95,7 @@ pub const RUN_TIME: CaseOption = CaseOption {
 pub const READ_SHARE: CaseOption = CaseOption {
     name: "read-share",
     value: "SHARE",
-    form: Form::Number,
+    form: ValueForm::Number,
     default: Some("0.6"),
     about: "Share of reads in rndrw, from 0 to 1",
     more: "",
@@ -114,7 +115,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "sync-every",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: None,
         about: "Also sync every file after this many requests",
         more: "",
@@ -127,7 +128,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "compat",
         value: "NAME",
-        form: Form::OneOf(&["sysbench"]),
+        form: ValueForm::OneOf(&["sysbench"]),
         default: None,
         about: "Sync as sysbench does: every file after each 100 requests, and at the end",
         more: "See above.",
@@ -202,10 +203,10 @@ pub fn layout(
 /// A mode by its name; sysbench begins again where it is through.
 fn mode(name: &str, read_share: f64, is_compat: bool) -> Option<Mode> {
     use Direction::{Mixed, Read, Write};
-    use Finds::{Files, Nothing};
+    use InitialState::{Files, Nothing};
     use Order::{Random, Sequential};
     let mixed = Mixed(read_share);
-    let (name, about, order, direction, finds) = match name {
+    let (name, about, order, direction, initial) = match name {
         "seqwr" => ("seqwr", "write new files in order", Sequential, Write, Nothing),
         "seqrewr" => ("seqrewr", "write over files in order", Sequential, Write, Files),
         "seqrd" => ("seqrd", "read files in order", Sequential, Read, Files),
@@ -215,7 +216,7 @@ fn mode(name: &str, read_share: f64, is_compat: bool) -> Option<Mode> {
         _ => return None,
     };
     let is_once = order == Sequential && !is_compat;
-    Some(Mode { name, about, work: Work::Requests(order, direction), finds, is_once })
+    Some(Mode { name, about, work: Work::Requests(order, direction), initial, is_once })
 }
 
 /// Every option with its value; what is not set says so.
@@ -236,7 +237,7 @@ mod tests {
     use super::*;
     use crate::cases::tests::measured;
     use crate::result::Note;
-    use crate::run::Live;
+    use crate::run::{Live, VariantNo};
 
     const SMALL: [(&str, &str); 4] =
         [("files", "3"), ("total-size", "384K"), ("run-time", "0.02"), ("block-size", "4K")];
@@ -260,15 +261,15 @@ mod tests {
             assert_eq!(names, MODE_NAMES);
             for variant in &results.variants {
                 let run = &variant.runs[0];
-                let (reads, writes) = (run.read_bytes > 0, run.written_bytes > 0);
+                let (reads, writes) = (run.measured.read_bytes > 0, run.measured.written_bytes > 0);
                 let wanted = match variant.name.as_str() {
                     "seqrd" | "rndrd" => (true, false),
                     "rndrw" => (true, true),
                     _ => (false, true),
                 };
                 assert_eq!((reads, writes), wanted, "{} {more:?}", variant.name);
-                assert_eq!(run.latency.contains_key("sync"), writes, "{}", variant.name);
-                assert!(run.value > 0.0 && !run.notes.contains(&Note::Wrapped));
+                assert_eq!(run.measured.latency.contains_key("sync"), writes, "{}", variant.name);
+                assert!(run.measured.value > 0.0 && !run.notes.contains(&Note::Wrapped));
             }
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{more:?}");
         }
@@ -279,8 +280,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let small = [&SMALL[..], &[("modes", "seqwr,seqrd"), ("run-time", "60")]].concat();
         let results = measured(&CASE, dir.path(), &small);
-        assert_eq!(results.variants[0].runs[0].written_bytes, 384 << 10);
-        assert_eq!(results.variants[1].runs[0].read_bytes, 384 << 10);
+        assert_eq!(results.variants[0].runs[0].measured.written_bytes, 384 << 10);
+        assert_eq!(results.variants[1].runs[0].measured.read_bytes, 384 << 10);
     }
 
     #[test]
@@ -290,8 +291,8 @@ mod tests {
             measured(&CASE, dir.path(), &[&SMALL[..], &[("compat", "sysbench")]].concat());
         for variant in results.variants.iter().filter(|it| it.name.ends_with("wr")) {
             let run = &variant.runs[0];
-            let syncs = run.latency["sync"].count();
-            assert_eq!(syncs, 3 * (run.operations / 100) + 3, "{}", variant.name);
+            let syncs = run.measured.latency["sync"].count();
+            assert_eq!(syncs, 3 * (run.measured.operations / 100) + 3, "{}", variant.name);
         }
         assert!(results.notes[0].contains("fsync of every file"));
         let every = results.parameters.iter().find(|it| it.name == "sync-every").unwrap();
@@ -315,10 +316,10 @@ mod tests {
             ..Setting::default()
         };
         let values = Values::read(OPTIONS, &[("modes", "seqrd,rndrd")]).unwrap();
-        let heads = plan(&setting, &values).unwrap().heads();
-        let groups: Vec<&str> = heads.iter().map(|head| head.group.as_str()).collect();
+        let specs = plan(&setting, &values).unwrap().variants();
+        let groups: Vec<&str> = specs.iter().map(|it| it.group.as_str()).collect();
         assert_eq!(groups, ["seqrd", "seqrd", "rndrd", "rndrd"]);
-        assert_eq!(heads[1].name, format!("seqrd {}", dirs[1].path().display()));
+        assert_eq!(specs[1].name, format!("seqrd {}", dirs[1].path().display()));
     }
 
     #[test]
@@ -350,9 +351,13 @@ mod tests {
             assert_eq!(pair[1].name, format!("{} by fio", pair[0].name));
             assert_eq!(pair[0].group, pair[1].group);
             let (ours, theirs) = (&pair[0].runs[0], &pair[1].runs[0]);
-            assert!(theirs.value > 0.0 && theirs.notes.contains(&Note::OtherProgram));
-            assert_eq!(ours.written_bytes, theirs.written_bytes, "{}", pair[0].name);
-            assert_eq!(ours.read_bytes, theirs.read_bytes, "{}", pair[0].name);
+            assert!(theirs.measured.value > 0.0 && theirs.notes.contains(&Note::OtherProgram));
+            assert_eq!(
+                ours.measured.written_bytes, theirs.measured.written_bytes,
+                "{}",
+                pair[0].name
+            );
+            assert_eq!(ours.measured.read_bytes, theirs.measured.read_bytes, "{}", pair[0].name);
         }
     }
 
@@ -368,10 +373,13 @@ mod tests {
         let mut plan = plan(&setting, &values).unwrap();
         let live = Live::new(Arc::default());
         plan.prepare(&live).unwrap();
-        for variant in 0..plan.heads().len() {
+        for variant in (0..plan.variants().len()).map(VariantNo) {
             plan.ready(variant, &live).unwrap();
             let outcome = plan.run(variant, 1, &live).unwrap();
-            assert!(outcome.read_bytes + outcome.written_bytes > 0, "{variant}");
+            assert!(
+                outcome.measured.read_bytes + outcome.measured.written_bytes > 0,
+                "{variant:?}"
+            );
         }
         plan.clean().unwrap();
         let large = Values::read(OPTIONS, &[("total-size", "65M")]).unwrap();

@@ -1,7 +1,7 @@
 //! Results as a grid: one parameter of the variants goes down, another across.
 
+use crate::display;
 use crate::result::{Results, Run, Variant};
-use crate::show;
 use crate::stats::median;
 use crate::table::Table;
 
@@ -25,20 +25,20 @@ pub fn figure(variant: &Variant, of: impl Fn(&Run) -> Option<f64>) -> Option<Fig
 
 /// The value of each run.
 pub fn value(run: &Run) -> Option<f64> {
-    Some(run.value)
+    Some(run.measured.value)
 }
 
 /// A further figure of each run.
 pub fn named(name: &str) -> impl Fn(&Run) -> Option<f64> + '_ {
-    move |run| run.figures.get(name).copied()
+    move |run| run.measured.figures.get(name).copied()
 }
 
 /// A figure as it stands in a table: in brackets where all runs were disturbed.
 pub fn cell(figure: Option<Figure>) -> String {
     match figure {
         None => "-".to_owned(),
-        Some(Figure { value, is_disturbed: true }) => format!("({})", show::figure(value)),
-        Some(Figure { value, .. }) => show::figure(value),
+        Some(Figure { value, is_disturbed: true }) => format!("({})", display::figure(value)),
+        Some(Figure { value, .. }) => display::figure(value),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use pinstripe_base::error::Result;
 
-use super::disk::{DiskPlan, Finds, Layout, Mode, Work};
+use super::disk::{DiskPlan, InitialState, Layout, Mode, Work};
 use super::shared;
-use super::{Case, CaseOption, Form, Setting, Values};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values};
 use crate::io::{Direction, Order, Pattern, Syncing};
 use crate::result::Parameter;
 use crate::run::Plan;
@@ -31,6 +31,7 @@ and every test is repeated.",
     options: OPTIONS,
     plan,
     tables: super::no_tables,
+    again: Again::BY_NAME,
 };
 
 /// The panel, in the order in which it is gone through.
@@ -53,7 +54,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "tests",
         value: "NAME,...",
-        form: Form::SomeOf(&PANEL),
+        form: ValueForm::SomeOf(&PANEL),
         default: Some(
             "write,rewrite,read,reread,random-read,random-write,backward,record-rewrite,stride,\
              fwrite,fread,mixed",
@@ -64,7 +65,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "file-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("512M"),
         about: "Bytes of the file",
         more: "",
@@ -72,7 +73,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "record-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("1M"),
         about: "Bytes of each request",
         more: "",
@@ -80,7 +81,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "stride",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("17"),
         about: "Records from one to the next, with stride",
         more: "",
@@ -88,7 +89,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "run-time",
         value: "S",
-        form: Form::Number,
+        form: ValueForm::Number,
         default: Some("30"),
         about: "Seconds of a run at most",
         more: "",
@@ -142,9 +143,9 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
 /// The test of a name; with stride, every so-many-th record.
 pub(super) fn mode(name: &str, stride: u64) -> Option<Mode> {
     use Direction::{Mixed, Read, Write};
-    use Finds::{CachedFiles, Files, Nothing};
+    use InitialState::{CachedFiles, Files, Nothing};
     use Order::{Backward, Random, Same, Sequential, Strided};
-    let (name, about, work, finds) = match name {
+    let (name, about, work, initial) = match name {
         "write" => ("write", "write a new file", Work::Requests(Sequential, Write), Nothing),
         "rewrite" => ("rewrite", "write over the file", Work::Requests(Sequential, Write), Files),
         "read" => ("read", "read the file", Work::Requests(Sequential, Read), Files),
@@ -164,7 +165,7 @@ pub(super) fn mode(name: &str, stride: u64) -> Option<Mode> {
         "mixed" => ("mixed", "read and write anywhere", Work::Requests(Random, Mixed(MIX)), Files),
         _ => return None,
     };
-    Some(Mode { name, about, work, finds, is_once: true })
+    Some(Mode { name, about, work, initial, is_once: true })
 }
 
 #[cfg(test)]
@@ -186,11 +187,16 @@ mod tests {
             assert_eq!(names, PANEL);
             for variant in &results.variants {
                 let run = &variant.runs[0];
-                assert_eq!(run.read_bytes + run.written_bytes, 256 << 10, "{}", variant.name);
-                assert_eq!(run.operations, 32, "{}", variant.name);
-                assert!(run.value > 0.0);
+                assert_eq!(
+                    run.measured.read_bytes + run.measured.written_bytes,
+                    256 << 10,
+                    "{}",
+                    variant.name
+                );
+                assert_eq!(run.measured.operations, 32, "{}", variant.name);
+                assert!(run.measured.value > 0.0);
                 let writes = variant.name.contains("write") || variant.name == "mixed";
-                assert_eq!(run.latency.contains_key("sync"), writes, "{}", variant.name);
+                assert_eq!(run.measured.latency.contains_key("sync"), writes, "{}", variant.name);
             }
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{more:?}");
         }

@@ -34,9 +34,9 @@ use crate::result::Results;
 use crate::run::Plan;
 use crate::table::Table;
 
-pub use again::{again, alone, command_line};
-pub use disk::{DiskPlan, Finds, Layout, Mode, Work};
-pub use options::{CaseOption, Form, Values};
+pub use again::{Again, Elsewhere, Given, again, alone, command_line};
+pub use disk::{DiskPlan, InitialState, Layout, Mode, Work};
+pub use options::{CaseOption, ValueForm, Values};
 pub use shared::leftovers;
 
 /// An experiment.
@@ -56,6 +56,8 @@ pub struct Case {
     pub plan: fn(&Setting, &Values) -> Result<Box<dyn Plan>>,
     /// Its results in the form in which people know such figures, beside the table of all variants.
     pub tables: fn(&Results) -> Vec<Table>,
+    /// How its results are measured again.
+    pub again: Again,
 }
 
 /// The settings of a case besides its own options.
@@ -116,7 +118,7 @@ pub fn find(name: &str) -> Result<&'static Case> {
 pub fn quick_groups() -> Vec<String> {
     let values = Values::read(quick::CASE.options, &[]).expect("defaults are sound");
     let plan = (quick::CASE.plan)(&Setting::default(), &values).expect("defaults are sound");
-    plan.heads().into_iter().map(|head| head.group).collect()
+    plan.variants().into_iter().map(|it| it.group).collect()
 }
 
 #[cfg(test)]

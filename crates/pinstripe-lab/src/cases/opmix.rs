@@ -8,13 +8,13 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::shared::{self, Folder};
-use super::{Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
+use crate::display;
 use crate::histogram::Histogram;
 use crate::io::loadfile::{self, KINDS, Operation};
-use crate::io::opmix::play;
-use crate::result::{Metric, Parameter, Results, Variant};
-use crate::run::{Head, Live, Outcome, Plan};
-use crate::show;
+use crate::io::opmix::replay;
+use crate::result::{Measured, Metric, Parameter, Results, Variant};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::table::Table;
 
 /// The case.
@@ -36,13 +36,14 @@ of dbench 3 and 4 (client.txt); without one a short load is made up, which is no
     options: OPTIONS,
     plan,
     tables,
+    again: Again::BY_NAME,
 };
 
 const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "loadfile",
         value: "FILE",
-        form: Form::Path,
+        form: ValueForm::Path,
         default: None,
         about: "Load file [default: a short generated load]",
         more: "",
@@ -50,7 +51,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "clients",
         value: "N,...",
-        form: Form::Counts,
+        form: ValueForm::Counts,
         default: Some("1,10"),
         about: "Concurrent clients",
         more: "",
@@ -58,7 +59,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "run-time",
         value: "S",
-        form: Form::Number,
+        form: ValueForm::Number,
         default: Some("10"),
         about: "Duration of a run in seconds",
         more: "",
@@ -115,19 +116,20 @@ impl Plan for OpMix {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |clients: &u64| {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |clients: &u64| {
             let name =
                 if *clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
-            Head {
+            VariantSpec {
                 group: name.clone(),
                 about: format!("a repeated load; operations: {}", self.load.len()),
                 parameters: vec![Parameter::new("clients", clients)],
                 metric: Metric::throughput(),
                 name,
+                place: PlaceNo::FIRST,
             }
         };
-        self.clients.iter().map(head).collect()
+        self.clients.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
@@ -142,12 +144,16 @@ impl Plan for OpMix {
         vec![shared::intent(&self.dir, CASE.name, self.bytes())]
     }
 
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, _: &Live) -> Result<()> {
         self.folder = Some(Folder::make(&self.dir, CASE.name, self.bytes())?);
         Ok(())
     }
 
-    fn ready(&mut self, _: usize, _: &Live) -> Result<()> {
+    fn ready(&mut self, _: VariantNo, _: &Live) -> Result<()> {
         let base = self.base();
         match std::fs::remove_dir_all(&base) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -157,27 +163,32 @@ impl Plan for OpMix {
         }
     }
 
-    fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
-        let clients = self.clients[variant] as usize;
-        let played = play(&self.load, &self.base(), clients, self.time, live)?;
-        let bytes = played.read_bytes + played.written_bytes;
+    fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
+        let clients = self.clients[variant.0] as usize;
+        let replayed = replay(&self.load, &self.base(), clients, self.time, live)?;
+        let bytes = replayed.read_bytes + replayed.written_bytes;
         let count = |name: &str| {
-            let times = KINDS.iter().zip(&played.times).find(|(kind, _)| **kind == name);
+            let times = KINDS.iter().zip(&replayed.times).find(|(kind, _)| **kind == name);
             times.map_or(0, |(_, times)| times.count())
         };
-        let latency = KINDS.iter().zip(&played.times).filter(|(_, it)| !it.is_empty());
+        let latency = KINDS.iter().zip(&replayed.times).filter(|(_, it)| !it.is_empty());
         Ok(Outcome {
-            value: bytes as f64 / played.seconds.max(1e-9) / 1e6,
-            operations: played.times.iter().map(|it| it.count()).sum(),
-            read_bytes: played.read_bytes,
-            written_bytes: played.written_bytes,
-            // Names and sizes go to the journal as well.
-            beside_written_bytes: played.written_bytes,
+            measured: Measured {
+                value: bytes as f64 / replayed.seconds.max(1e-9) / 1e6,
+                operations: replayed.times.iter().map(|it| it.count()).sum(),
+                read_bytes: replayed.read_bytes,
+                written_bytes: replayed.written_bytes,
+                figures: BTreeMap::from([("surprises".to_owned(), replayed.surprises as f64)]),
+                latency: latency.map(|(kind, it)| ((*kind).to_owned(), it.clone())).collect(),
+            }, // Names and sizes go to the journal as well.
+            beside_written_bytes: replayed.written_bytes,
             syncs: count("Flush"),
-            figures: BTreeMap::from([("surprises".to_owned(), played.surprises as f64)]),
-            latency: latency.map(|(kind, it)| ((*kind).to_owned(), it.clone())).collect(),
             ..Outcome::default()
         })
+    }
+
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -200,7 +211,7 @@ fn operations(variant: &Variant) -> Table {
         }
         let millis =
             |it: Option<Duration>| format!("{:.3}", it.unwrap_or_default().as_secs_f64() * 1e3);
-        let of = |q: f64| times.quantile(q).map_or("-".to_owned(), show::duration);
+        let of = |q: f64| times.quantile(q).map_or("-".to_owned(), display::duration);
         let count = times.count().to_string();
         let (mean, most) = (millis(times.mean()), millis(times.max()));
         rows.push(vec![kind.to_owned(), count, mean, most, of(0.5), of(0.99), of(0.999)]);
@@ -223,7 +234,7 @@ fn times_of(variant: &Variant, kind: &str) -> Histogram {
     let counts = !variant.values().is_empty();
     let runs = variant.runs.iter().filter(|run| run.is_valid() || !counts);
     let mut all = Histogram::default();
-    runs.filter_map(|run| run.latency.get(kind)).for_each(|one| all.merge(one));
+    runs.filter_map(|run| run.measured.latency.get(kind)).for_each(|one| all.merge(one));
     all
 }
 
@@ -239,8 +250,12 @@ mod tests {
         assert_eq!(results.variants.len(), 2);
         for variant in &results.variants {
             let run = &variant.runs[0];
-            assert!(run.value > 0.0 && run.latency.contains_key("NTCreateX"), "{}", variant.name);
-            assert_eq!(run.figures["surprises"], 0.0);
+            assert!(
+                run.measured.value > 0.0 && run.measured.latency.contains_key("NTCreateX"),
+                "{}",
+                variant.name
+            );
+            assert_eq!(run.measured.figures["surprises"], 0.0);
             let table = operations(variant).to_json();
             assert_eq!(table["columns"][1], "Count");
         }

@@ -15,7 +15,7 @@ pub struct CaseOption {
     /// The placeholder of its value in help.
     pub value: &'static str,
     /// The way to read it.
-    pub form: Form,
+    pub form: ValueForm,
     /// Its value when it is not given; none for a flag, and for what is then decided otherwise.
     pub default: Option<&'static str>,
     /// Its purpose, in a line.
@@ -26,7 +26,7 @@ pub struct CaseOption {
 
 /// The way to read a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ValueForm {
     /// Nothing: it is there or not.
     Flag,
     /// `64K`.
@@ -61,26 +61,26 @@ impl CaseOption {
             Err(error.advice(wanted))
         };
         match self.form {
-            Form::Flag | Form::Path | Form::Text => Ok(()),
-            Form::Size => parse_size(text).map(drop),
-            Form::Count => match text.parse::<u64>() {
+            ValueForm::Flag | ValueForm::Path | ValueForm::Text => Ok(()),
+            ValueForm::Size => parse_size(text).map(drop),
+            ValueForm::Count => match text.parse::<u64>() {
                 Ok(1..) => Ok(()),
                 _ => refuse("a whole number, 1 or more".to_owned()),
             },
-            Form::Number => match text.parse::<f64>() {
+            ValueForm::Number => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() && number >= 0.0 => Ok(()),
                 _ => refuse("a number, 0 or more".to_owned()),
             },
-            Form::Counts => match text.split(',').all(|it| it.parse::<u64>().is_ok()) {
+            ValueForm::Counts => match text.split(',').all(|it| it.parse::<u64>().is_ok()) {
                 true => Ok(()),
                 false => refuse("whole numbers, 0 or more, separated by commas".to_owned()),
             },
-            Form::Sizes => text.split(',').try_for_each(|it| parse_size(it).map(drop)),
-            Form::OneOf(words) => match words.contains(&text) {
+            ValueForm::Sizes => text.split(',').try_for_each(|it| parse_size(it).map(drop)),
+            ValueForm::OneOf(words) => match words.contains(&text) {
                 true => Ok(()),
                 false => refuse(format!("one of {}", words.join(", "))),
             },
-            Form::SomeOf(words) => match text.split(',').all(|word| words.contains(&word)) {
+            ValueForm::SomeOf(words) => match text.split(',').all(|word| words.contains(&word)) {
                 true => Ok(()),
                 false => refuse(format!("some of {}, separated by commas", words.join(", "))),
             },
@@ -105,7 +105,7 @@ impl Values {
             if let Some(value) = value {
                 option.check(value)?;
                 let kept = match option.form {
-                    Form::Path => absolute(value)?,
+                    ValueForm::Path => absolute(value)?,
                     _ => value.to_owned(),
                 };
                 values.insert(option.name, kept);
@@ -182,20 +182,24 @@ fn absolute(text: &str) -> Result<String> {
 mod tests {
     use super::*;
 
-    const fn option(name: &'static str, form: Form, default: Option<&'static str>) -> CaseOption {
+    const fn option(
+        name: &'static str,
+        form: ValueForm,
+        default: Option<&'static str>,
+    ) -> CaseOption {
         CaseOption { name, value: "V", form, default, about: "", more: "" }
     }
 
     const OPTIONS: &[CaseOption] = &[
-        option("size", Form::Size, Some("64K")),
-        option("files", Form::Count, Some("4")),
-        option("share", Form::Number, Some("0.5")),
-        option("modes", Form::SomeOf(&["a", "b", "c"]), Some("a,b")),
-        option("engine", Form::OneOf(&["x", "y"]), Some("x")),
-        option("depths", Form::Counts, Some("0,4")),
-        option("steps", Form::Sizes, Some("4K,1M")),
-        option("tree", Form::Path, None),
-        option("fast", Form::Flag, None),
+        option("size", ValueForm::Size, Some("64K")),
+        option("files", ValueForm::Count, Some("4")),
+        option("share", ValueForm::Number, Some("0.5")),
+        option("modes", ValueForm::SomeOf(&["a", "b", "c"]), Some("a,b")),
+        option("engine", ValueForm::OneOf(&["x", "y"]), Some("x")),
+        option("depths", ValueForm::Counts, Some("0,4")),
+        option("steps", ValueForm::Sizes, Some("4K,1M")),
+        option("tree", ValueForm::Path, None),
+        option("fast", ValueForm::Flag, None),
     ];
 
     #[test]

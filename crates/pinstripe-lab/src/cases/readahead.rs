@@ -8,11 +8,11 @@ use pinstripe_base::units::parse_size;
 use pinstripe_io::device::Policy;
 
 use super::shared::{self, Folder};
-use super::{Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::fingerprint::number_of;
 use crate::io::{self, Area, Content, Direction, Job, Order, Pattern, Syncing};
 use crate::result::{Metric, Parameter, Results};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::table::Table;
 
 /// The case.
@@ -34,13 +34,14 @@ set. It is put back at the end, also after an interrupt.",
     options: OPTIONS,
     plan,
     tables,
+    again: Again::BY_NAME,
 };
 
 const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "windows",
         value: "SIZE,...",
-        form: Form::Text,
+        form: ValueForm::Text,
         default: Some("kernel,0,4M,16M,64M,256M"),
         about: "Windows of read-ahead; 'kernel' is the present setting",
         more: "The first is the baseline of the others.",
@@ -48,7 +49,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "clients",
         value: "N,...",
-        form: Form::Counts,
+        form: ValueForm::Counts,
         default: Some("1,2,4"),
         about: "Concurrent clients",
         more: "",
@@ -56,7 +57,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "file-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("256M"),
         about: "Bytes of each client's file",
         more: "",
@@ -64,7 +65,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "record-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("4M"),
         about: "Bytes of each read",
         more: "",
@@ -72,7 +73,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "by",
         value: "WHOM",
-        form: Form::OneOf(&["advice", "kernel"]),
+        form: ValueForm::OneOf(&["advice", "kernel"]),
         default: Some("advice"),
         about: "What reads ahead: pinstripe by advice, or the kernel",
         more: "",
@@ -194,12 +195,12 @@ impl Plan for ReadAhead {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |(clients, window): &(u64, Window)| {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |(clients, window): &(u64, Window)| {
             let window = &window.word;
             let group =
                 if *clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
-            Head {
+            VariantSpec {
                 name: format!("{window}, {group}"),
                 about: format!("{group}, window: {window}"),
                 group,
@@ -208,13 +209,18 @@ impl Plan for ReadAhead {
                     Parameter::new("clients", clients),
                 ],
                 metric: Metric::throughput(),
+                place: PlaceNo::FIRST,
             }
         };
-        self.ways.iter().map(head).collect()
+        self.ways.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
         vec![self.dir.clone()]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
     }
 
     fn intents(&self) -> Vec<String> {
@@ -226,6 +232,10 @@ impl Plan for ReadAhead {
             );
         }
         intents
+    }
+
+    fn is_exact(&self) -> bool {
+        false
     }
 
     fn prepare(&mut self, live: &Live) -> Result<()> {
@@ -242,8 +252,8 @@ impl Plan for ReadAhead {
         Ok(())
     }
 
-    fn ready(&mut self, variant: usize, _: &Live) -> Result<()> {
-        let window = self.ways[variant].1.bytes;
+    fn ready(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
+        let window = self.ways[variant.0].1.bytes;
         if let Some(knob) = &self.knob {
             let kib = window.map_or(knob.found.clone(), |it| (it >> 10).to_string());
             knob.set(&kib)?;
@@ -258,11 +268,15 @@ impl Plan for ReadAhead {
         }
     }
 
-    fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
-        let (clients, window) = &self.ways[variant];
+    fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
+        let (clients, window) = &self.ways[variant.0];
         let job = self.job(window.bytes);
         let done = io::run_each(&job, &self.areas[..*clients as usize], live)?;
         Ok(shared::outcome(&done, &job, Policy::Buffered, false))
+    }
+
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -302,7 +316,7 @@ mod tests {
         assert_eq!(results.variants.len(), 8);
         for variant in &results.variants {
             let clients: u64 = grid::parameter(variant, "clients").parse().unwrap();
-            assert_eq!(variant.runs[0].read_bytes, clients << 20, "{}", variant.name);
+            assert_eq!(variant.runs[0].measured.read_bytes, clients << 20, "{}", variant.name);
         }
         let table = tables(&results)[0].to_json();
         assert_eq!(table["columns"], serde_json::json!(["window", "clients 1", "clients 2"]));

@@ -9,10 +9,10 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Policy};
 
-use super::{CaseOption, Form, Setting, Values};
+use super::{CaseOption, Setting, ValueForm, Values};
 use crate::histogram::Histogram;
 use crate::io::{Area, Content, Done, Engine, Job, Pattern, Syncing, Target};
-use crate::result::{Note, Parameter};
+use crate::result::{Measured, Note, Parameter};
 use crate::run::{Live, Outcome};
 
 /// The ways in which bytes go.
@@ -23,7 +23,7 @@ pub const POLICY_NAMES: &[&str] =
 pub const POLICY: CaseOption = CaseOption {
     name: "policy",
     value: "NAME",
-    form: Form::OneOf(POLICY_NAMES),
+    form: ValueForm::OneOf(POLICY_NAMES),
     default: Some("buffered"),
     about: "Write policy: buffered, dsync, sync, direct, direct+dsync or uncached",
     more: "direct bypasses the page cache; dsync and sync wait for the disk at each write; \
@@ -34,7 +34,7 @@ pub const POLICY: CaseOption = CaseOption {
 pub const POLICIES: CaseOption = CaseOption {
     name: "policies",
     value: "NAME,...",
-    form: Form::SomeOf(POLICY_NAMES),
+    form: ValueForm::SomeOf(POLICY_NAMES),
     default: Some("buffered,dsync,sync,direct,direct+dsync,uncached"),
     about: "Write policies: buffered, dsync, sync, direct, direct+dsync, uncached",
     more: "The first is the baseline of the others.",
@@ -44,7 +44,7 @@ pub const POLICIES: CaseOption = CaseOption {
 pub const ENGINE: CaseOption = CaseOption {
     name: "engine",
     value: "NAME",
-    form: Form::OneOf(&["psync", "uring"]),
+    form: ValueForm::OneOf(&["psync", "uring"]),
     default: Some("psync"),
     about: "I/O engine: psync or uring",
     more: "psync: threads with one request at a time each. uring: each thread keeps up to --depth \
@@ -55,7 +55,7 @@ pub const ENGINE: CaseOption = CaseOption {
 pub const THREADS: CaseOption = CaseOption {
     name: "workers",
     value: "N",
-    form: Form::Count,
+    form: ValueForm::Count,
     default: Some("1"),
     about: "Threads that issue requests",
     more: "",
@@ -65,7 +65,7 @@ pub const THREADS: CaseOption = CaseOption {
 pub const DEPTH: CaseOption = CaseOption {
     name: "depth",
     value: "N",
-    form: Form::Count,
+    form: ValueForm::Count,
     default: Some("1"),
     about: "Requests in flight per thread, with --engine uring",
     more: "",
@@ -75,7 +75,7 @@ pub const DEPTH: CaseOption = CaseOption {
 pub const CONTENT: CaseOption = CaseOption {
     name: "content",
     value: "NAME",
-    form: Form::Text,
+    form: ValueForm::Text,
     default: Some("noise"),
     about: "What is written: noise, zeros, or zeros:PERCENT",
     more: "noise cannot be compressed, and no two blocks are the same. Some file systems and disks \
@@ -86,7 +86,7 @@ pub const CONTENT: CaseOption = CaseOption {
 pub const CACHE: CaseOption = CaseOption {
     name: "cache",
     value: "WAY",
-    form: Form::OneOf(&["drop", "keep"]),
+    form: ValueForm::OneOf(&["drop", "keep"]),
     default: Some("drop"),
     about: "Page cache of the files before each run: drop or keep",
     more: "Only that of these files is dropped, by fadvise(2). Runs that are still served from the \
@@ -97,7 +97,7 @@ pub const CACHE: CaseOption = CaseOption {
 pub const SYNC: CaseOption = CaseOption {
     name: "sync",
     value: "WHEN",
-    form: Form::OneOf(&["end", "never"]),
+    form: ValueForm::OneOf(&["end", "never"]),
     default: Some("end"),
     about: "When to sync: end or never",
     more: "With never, figures of writes are marked 'accepted, not durable'.",
@@ -107,7 +107,7 @@ pub const SYNC: CaseOption = CaseOption {
 pub const RATE: CaseOption = CaseOption {
     name: "rate",
     value: "N",
-    form: Form::Count,
+    form: ValueForm::Count,
     default: None,
     about: "Requests per second of all threads together [default: unlimited]",
     more: "Latency 'response' then counts from the time a request was due, so that a stall shows \
@@ -118,7 +118,7 @@ pub const RATE: CaseOption = CaseOption {
 pub const CROSS_CHECK: CaseOption = CaseOption {
     name: "cross-check",
     value: "PROGRAM",
-    form: Form::OneOf(&["fio"]),
+    form: ValueForm::OneOf(&["fio"]),
     default: None,
     about: "Let fio do the same, interleaved with our runs, and show both",
     more: "Without fio, this is left out, and reported. Only sequential and random reads and \
@@ -376,13 +376,15 @@ pub fn outcome(done: &Done, job: &Job, policy: Policy, is_direct: bool) -> Outco
         figures.insert("sync_s".to_owned(), done.sync_s);
     }
     Outcome {
-        value: rate(done.seconds + done.sync_s),
-        operations: done.requests,
-        read_bytes: done.read_bytes,
-        written_bytes: done.written_bytes,
+        measured: Measured {
+            value: rate(done.seconds + done.sync_s),
+            operations: done.requests,
+            read_bytes: done.read_bytes,
+            written_bytes: done.written_bytes,
+            latency: latency.map(|(kind, times)| (kind.to_owned(), times.clone())).collect(),
+            figures,
+        },
         syncs: done.syncs.count(),
-        latency: latency.map(|(kind, times)| (kind.to_owned(), times.clone())).collect(),
-        figures,
         notes,
         ..Outcome::default()
     }

@@ -8,11 +8,11 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Policy};
 
 use super::shared::{self, Folder};
-use super::{Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::io::{self, Area, Direction, Engine, Job, Order, Pattern, Syncing};
 use crate::random;
 use crate::result::{Metric, Parameter, Results};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::table::Table;
 
 /// The case.
@@ -34,6 +34,7 @@ rate. A stall is a write that took more than 100 ms: what a recorder needs memor
     options: OPTIONS,
     plan,
     tables,
+    again: Again::BY_NAME,
 };
 
 const ENGINES: &[&str] = &["psync", "uring"];
@@ -43,7 +44,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "files",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("20"),
         about: "Number of files",
         more: "",
@@ -51,7 +52,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "file-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("25M"),
         about: "Bytes of each file",
         more: "",
@@ -59,7 +60,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "block-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("1M"),
         about: "Bytes of each write",
         more: "",
@@ -67,7 +68,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "threads-by",
         value: "NAME,...",
-        form: Form::SomeOf(THREADS),
+        form: ValueForm::SomeOf(THREADS),
         default: Some("one,each"),
         about: "One thread for all files in turn (one), or one for each file (each)",
         more: "",
@@ -76,7 +77,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "engines",
         value: "NAME,...",
-        form: Form::SomeOf(ENGINES),
+        form: ValueForm::SomeOf(ENGINES),
         default: Some("psync,uring"),
         about: "I/O engines: psync, uring",
         more: "",
@@ -84,7 +85,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "depth",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("16"),
         about: "Writes in flight per thread, with uring",
         more: "",
@@ -92,7 +93,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "run-time",
         value: "S",
-        form: Form::Number,
+        form: ValueForm::Number,
         default: Some("5"),
         about: "Seconds of a run at most; it ends when the files are full",
         more: "",
@@ -188,15 +189,15 @@ impl Plan for Streams {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |way: &Way| {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |way: &Way| {
             let Way { policy, engine, threads } = way;
             let threads = if *threads == "one" { 1 } else { self.files };
             let group = match threads {
                 1 => "1 thread".to_owned(),
                 _ => format!("{threads} threads"),
             };
-            Head {
+            VariantSpec {
                 name: format!("{policy} {engine}, {group}"),
                 about: format!("{} files written by {group}", self.files),
                 group,
@@ -207,9 +208,10 @@ impl Plan for Streams {
                     Parameter::new("way", format!("{policy}, {engine}")),
                 ],
                 metric: Metric::throughput(),
+                place: PlaceNo::FIRST,
             }
         };
-        self.ways.iter().map(head).collect()
+        self.ways.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
@@ -226,17 +228,21 @@ impl Plan for Streams {
         vec![shared::intent(&self.dir, CASE.name, self.files * self.file_bytes)]
     }
 
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, _: &Live) -> Result<()> {
         let bytes = self.files * self.file_bytes;
         self.folder = Some(Folder::make(&self.dir, CASE.name, bytes)?);
         Ok(())
     }
 
-    fn ready(&mut self, variant: usize, _: &Live) -> Result<()> {
+    fn ready(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
         self.areas.clear();
         let paths = self.paths();
         shared::remove_files(&paths)?;
-        let way = &self.ways[variant];
+        let way = &self.ways[variant.0];
         let policy: Policy = way.policy.parse()?;
         let of_each = if way.threads == "one" { paths.len() } else { 1 };
         let open = |paths: &[PathBuf]| {
@@ -246,14 +252,18 @@ impl Plan for Streams {
         Ok(())
     }
 
-    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
-        let way = &self.ways[variant];
+    fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
+        let way = &self.ways[variant.0];
         let job = self.job(way, number);
         let done = io::run_each(&job, &self.areas, live)?;
         let is_direct = self.areas.iter().all(Area::is_direct);
         let mut outcome = shared::outcome(&done, &job, way.policy.parse()?, is_direct);
-        outcome.figures.insert("stalls".to_owned(), shared::stalls(&done.writes));
+        outcome.measured.figures.insert("stalls".to_owned(), shared::stalls(&done.writes));
         Ok(outcome)
+    }
+
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -292,10 +302,13 @@ mod tests {
         assert_eq!(results.variants.len(), 24);
         for variant in &results.variants {
             let run = &variant.runs[0];
-            assert_eq!(run.written_bytes, 384 << 10, "{}", variant.name);
-            assert_eq!(run.latency["write"].count(), 12, "{}", variant.name);
-            assert_eq!(run.latency["sync"].count(), 3, "{}", variant.name);
-            assert!(run.figures.contains_key("stalls") && run.figures.contains_key("sync_s"));
+            assert_eq!(run.measured.written_bytes, 384 << 10, "{}", variant.name);
+            assert_eq!(run.measured.latency["write"].count(), 12, "{}", variant.name);
+            assert_eq!(run.measured.latency["sync"].count(), 3, "{}", variant.name);
+            assert!(
+                run.measured.figures.contains_key("stalls")
+                    && run.measured.figures.contains_key("sync_s")
+            );
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

@@ -10,10 +10,10 @@ use pinstripe_io::device::{Access, FileDevice, Policy};
 use pinstripe_io::fault;
 
 use super::shared::{self, Folder};
-use super::{Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::io::{self, Area, Content, Direction, Job, Order, Pattern, Syncing, Target};
 use crate::result::{Metric, Parameter, Results};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::table::Table;
 
 /// The case.
@@ -36,13 +36,14 @@ itself: it has k + 1 records on their way at a time.",
     options: OPTIONS,
     plan,
     tables,
+    again: Again::BY_NAME,
 };
 
 const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "stride",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("17"),
         about: "Read one of this many records",
         more: "",
@@ -50,7 +51,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "record-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("4M"),
         about: "Bytes of a record",
         more: "",
@@ -58,7 +59,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "total-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("1G"),
         about: "Bytes of the file",
         more: "",
@@ -66,7 +67,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "ahead",
         value: "N,...",
-        form: Form::Counts,
+        form: ValueForm::Counts,
         default: Some("0,1,4,16,64,128"),
         about: "Records ahead that are advised",
         more: "The first is the baseline of the others.",
@@ -74,7 +75,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "delay",
         value: "TIME",
-        form: Form::Text,
+        form: ValueForm::Text,
         default: None,
         about: "Time added to each read: 5ms, 100us",
         more: "",
@@ -168,15 +169,16 @@ impl Plan for Stride {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |ahead: &u64| Head {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |ahead: &u64| VariantSpec {
             name: format!("{ahead} ahead"),
             group: "stride".to_owned(),
             about: format!("every {}th record, {ahead} advised ahead", self.stride),
             parameters: vec![Parameter::new("ahead", ahead)],
             metric: Metric::throughput(),
+            place: PlaceNo::FIRST,
         };
-        self.aheads.iter().map(head).collect()
+        self.aheads.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
@@ -201,6 +203,10 @@ impl Plan for Stride {
         }
     }
 
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, live: &Live) -> Result<()> {
         let path = self.path(live)?;
         let target = match &self.delay {
@@ -214,18 +220,22 @@ impl Plan for Stride {
         Ok(())
     }
 
-    fn ready(&mut self, _: usize, _: &Live) -> Result<()> {
+    fn ready(&mut self, _: VariantNo, _: &Live) -> Result<()> {
         match &self.area {
             Some(area) if self.drops_cache => area.drop_cache(),
             _ => Ok(()),
         }
     }
 
-    fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
-        let job = self.job(self.aheads[variant]);
+    fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
+        let job = self.job(self.aheads[variant.0]);
         let area = self.area.as_ref().expect("the file was opened before the first run");
         let done = io::run(&job, area, live)?;
         Ok(shared::outcome(&done, &job, Policy::Buffered, false))
+    }
+
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -262,8 +272,13 @@ mod tests {
             let results = measured(&CASE, dir.path(), &[&SMALL[..], more].concat());
             for variant in &results.variants {
                 let run = &variant.runs[0];
-                assert_eq!((run.read_bytes, run.operations), (4 << 20, 64), "{}", variant.name);
-                assert!(run.value > 0.0);
+                assert_eq!(
+                    (run.measured.read_bytes, run.measured.operations),
+                    (4 << 20, 64),
+                    "{}",
+                    variant.name
+                );
+                assert!(run.measured.value > 0.0);
             }
             let rows = tables(&results)[0].to_json()["rows"].clone();
             assert_eq!(

@@ -9,10 +9,10 @@ use pinstripe::walk::recommended_threads;
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::shared::{self, Folder};
-use super::{Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::io::walkers;
-use crate::result::{Metric, Parameter, Results};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::result::{Measured, Metric, Parameter, Results};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::stats::Better;
 use crate::table::Table;
 
@@ -34,6 +34,7 @@ library's, which the catalogues of old were filled by.",
     options: OPTIONS,
     plan,
     tables,
+    again: Again::BY_NAME,
 };
 
 const WALKERS: &[&str] = &["walker", "nftw", "find"];
@@ -43,7 +44,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "tree",
         value: "DIR",
-        form: Form::Path,
+        form: ValueForm::Path,
         default: None,
         about: "The tree [default: one that is generated in --dir]",
         more: "It must not change meanwhile: if a walker sees another number of entries, the case \
@@ -52,7 +53,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "directories",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("2000"),
         about: "Directories of the generated tree, with ten files each",
         more: "",
@@ -60,7 +61,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "walkers",
         value: "NAME,...",
-        form: Form::SomeOf(WALKERS),
+        form: ValueForm::SomeOf(WALKERS),
         default: Some("nftw,find,walker"),
         about: "Walkers: nftw, find, walker",
         more: "The first is the baseline of the others.",
@@ -68,7 +69,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "threads-each",
         value: "N,...",
-        form: Form::Counts,
+        form: ValueForm::Counts,
         default: None,
         about: "Threads of the walker [default: 1, and its own default]",
         more: "",
@@ -133,8 +134,8 @@ impl Plan for Walk {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |(walker, threads): &Way| Head {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |(walker, threads): &Way| VariantSpec {
             name: match *walker {
                 "walker" => format!("walker, {threads}"),
                 other => other.to_owned(),
@@ -147,8 +148,9 @@ impl Plan for Walk {
                 unit: "entries/s".to_owned(),
                 better: Better::Higher,
             },
+            place: PlaceNo::FIRST,
         };
-        self.ways.iter().map(head).collect()
+        self.ways.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
@@ -166,6 +168,10 @@ impl Plan for Walk {
         }
     }
 
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, live: &Live) -> Result<()> {
         if let Some(dir) = &self.dir {
             let folder = self.folder.insert(Folder::make(dir, CASE.name, 0)?);
@@ -175,12 +181,12 @@ impl Plan for Walk {
         Ok(())
     }
 
-    fn ready(&mut self, _: usize, _: &Live) -> Result<()> {
+    fn ready(&mut self, _: VariantNo, _: &Live) -> Result<()> {
         Ok(())
     }
 
-    fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
-        let (walker, threads) = self.ways[variant];
+    fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
+        let (walker, threads) = self.ways[variant.0];
         let (tree, children, began) = (self.tree(), children_cpu(), Instant::now());
         let seen = match walker {
             "walker" => walkers::by_walker(&tree, threads, live)?,
@@ -198,12 +204,19 @@ impl Plan for Walk {
             return Err(error.at(tree).expected(self.entries, seen));
         }
         Ok(Outcome {
-            value: seen as f64 / seconds.max(1e-9),
-            operations: seen,
+            measured: Measured {
+                value: seen as f64 / seconds.max(1e-9),
+                operations: seen,
+                figures: BTreeMap::from([("entries".to_owned(), seen as f64)]),
+                ..Measured::default()
+            },
             other_cpu_s: other.as_secs_f64(),
-            figures: BTreeMap::from([("entries".to_owned(), seen as f64)]),
             ..Outcome::default()
         })
+    }
+
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -227,8 +240,9 @@ fn tables(results: &Results) -> Vec<Table> {
     let head = ["walker", "threads", "entries", "entries/s", "CPU us of each"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for variant in &results.variants {
-        let of_each =
-            |run: &crate::result::Run| Some(run.cpu_s * 1e6 / run.operations.max(1) as f64);
+        let of_each = |run: &crate::result::Run| {
+            Some(run.cpu_s * 1e6 / run.measured.operations.max(1) as f64)
+        };
         rows.push(vec![
             grid::parameter(variant, "walker").to_owned(),
             grid::parameter(variant, "threads").to_owned(),
@@ -253,7 +267,7 @@ mod tests {
         let names: Vec<&str> = results.variants.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["nftw", "find", "walker, 1", "walker, 3"]);
         for variant in &results.variants {
-            assert_eq!(variant.runs[0].operations, 12 + 120, "{}", variant.name);
+            assert_eq!(variant.runs[0].measured.operations, 12 + 120, "{}", variant.name);
         }
         assert_eq!(tables(&results)[0].to_json()["rows"][3]["threads"], 3.0);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -265,13 +279,13 @@ mod tests {
         std::fs::write(dir.path().join("file"), "").unwrap();
         let tree = dir.path().to_string_lossy().into_owned();
         let results = measured(&CASE, dir.path(), &[("tree", &tree), ("walkers", "nftw")]);
-        assert_eq!(results.variants[0].runs[0].operations, 2);
+        assert_eq!(results.variants[0].runs[0].measured.operations, 2);
         let values = Values::read(OPTIONS, &[("tree", &tree), ("walkers", "nftw")]).unwrap();
         let mut plan = plan(&Setting::default(), &values).unwrap();
         let live = Live::new(Default::default());
         plan.prepare(&live).unwrap();
         std::fs::write(dir.path().join("more"), "").unwrap();
-        assert_eq!(plan.run(0, 0, &live).unwrap_err().kind(), Kind::Changed);
+        assert_eq!(plan.run(VariantNo(0), 0, &live).unwrap_err().kind(), Kind::Changed);
         plan.clean().unwrap();
         assert!(dir.path().join("file").exists());
     }

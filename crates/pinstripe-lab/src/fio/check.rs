@@ -9,10 +9,10 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::Policy;
 
 use super::import;
-use crate::cases::Work;
+use crate::histogram::Histogram;
 use crate::io::{Content, Direction, Engine, Job, Order};
 use crate::program::{self, Ran};
-use crate::result::Run;
+use crate::result::{Measured, Run};
 use crate::run::{Live, Outcome};
 
 /// The version of fio, where it is there.
@@ -21,9 +21,9 @@ pub fn version() -> Option<String> {
     found.status.success().then(|| String::from_utf8_lossy(&found.stdout).trim().to_owned())
 }
 
-/// Whether fio does the same: requests in order or anywhere.
-pub fn can_do(work: Work) -> bool {
-    matches!(work, Work::Requests(Order::Sequential | Order::Random, _))
+/// Whether fio makes requests in this order.
+pub fn can_do(order: Order) -> bool {
+    matches!(order, Order::Sequential | Order::Random)
 }
 
 /// Refuses what cannot be checked.
@@ -141,24 +141,25 @@ pub fn run(
     }
     let results = import(&[&text])?;
     let outcome = outcome(results.variants.into_iter().flat_map(|it| it.runs).collect());
-    live.moved(outcome.read_bytes + outcome.written_bytes);
+    live.moved(outcome.measured.read_bytes + outcome.measured.written_bytes);
     Ok(outcome)
 }
 
 /// Both sides of a job as one.
 fn outcome(runs: Vec<Run>) -> Outcome {
-    let mut all = Outcome::default();
+    let (mut all, mut other_cpu_s) = (Measured::default(), 0.0_f64);
     for run in runs {
-        all.value += run.value;
-        all.operations += run.operations;
-        all.read_bytes += run.read_bytes;
-        all.written_bytes += run.written_bytes;
-        all.latency.extend(run.latency);
+        let side = run.measured;
+        all.value += side.value;
+        all.operations += side.operations;
+        all.read_bytes += side.read_bytes;
+        all.written_bytes += side.written_bytes;
+        all.latency.extend(side.latency);
         *all.figures.entry("requests_per_s".to_owned()).or_default() +=
-            run.figures.get("requests_per_s").copied().unwrap_or(0.0);
+            side.figures.get("requests_per_s").copied().unwrap_or(0.0);
         // Each side has the processor time of the whole job.
-        all.other_cpu_s = all.other_cpu_s.max(run.cpu_s);
+        other_cpu_s = run.cpu_s.max(other_cpu_s);
     }
-    all.syncs = all.latency.get("sync").map_or(0, crate::histogram::Histogram::count);
-    all
+    let syncs = all.latency.get("sync").map_or(0, Histogram::count);
+    Outcome { measured: all, syncs, other_cpu_s, ..Outcome::default() }
 }

@@ -38,12 +38,12 @@ fn job(results: &Results, variant: &Variant, run: &Run) -> Value {
         "eta": 0,
         "elapsed": run.seconds.ceil(),
         "job options": options,
-        "read": side(run, run.read_bytes, run.latency.get("read")),
-        "write": side(run, run.written_bytes, run.latency.get("write")),
+        "read": side(run, run.measured.read_bytes, run.measured.latency.get("read")),
+        "write": side(run, run.measured.written_bytes, run.measured.latency.get("write")),
         "trim": side(run, 0, None),
         "sync": json!({
-            "total_ios": run.latency.get("sync").map_or(0, Histogram::count),
-            "lat_ns": times(run.latency.get("sync")),
+            "total_ios": run.measured.latency.get("sync").map_or(0, Histogram::count),
+            "lat_ns": times(run.measured.latency.get("sync")),
         }),
         "job_runtime": (run.seconds * 1e3) as u64,
         "usr_cpu": percent,
@@ -53,8 +53,8 @@ fn job(results: &Results, variant: &Variant, run: &Run) -> Value {
 
 /// One direction. Where a run has both, each has its share of the value.
 fn side(run: &Run, bytes: u64, latency: Option<&Histogram>) -> Value {
-    let all = (run.read_bytes + run.written_bytes).max(1) as f64;
-    let rate = run.value * 1e6 * bytes as f64 / all;
+    let all = (run.measured.read_bytes + run.measured.written_bytes).max(1) as f64;
+    let rate = run.measured.value * 1e6 * bytes as f64 / all;
     let seconds = if rate > 0.0 { bytes as f64 / rate } else { 0.0 };
     let operations = latency.map_or(0, Histogram::count);
     let runtime = if bytes > 0 { (seconds * 1e3) as u64 } else { 0 };

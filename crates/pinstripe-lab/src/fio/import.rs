@@ -9,7 +9,7 @@ use super::text;
 use crate::fingerprint::Fingerprint;
 use crate::histogram::Histogram;
 use crate::machine::Machine;
-use crate::result::{FORMAT, Metric, Note, Parameter, Results, Run, VERSION, Variant};
+use crate::result::{FORMAT, Measured, Metric, Note, Parameter, Results, Run, VERSION, Variant};
 
 /// Reads what fio printed with `--output-format=json` or `json+`, several times: jobs of one name
 /// are runs of one variant, in the order of the texts.
@@ -123,12 +123,14 @@ fn run(job: &Value, direction: &str, side: &Value) -> Run {
         round: None,
         at_s: 0.0,
         seconds,
-        value: rate / 1e6,
-        operations: side["total_ios"].as_u64().unwrap_or(0),
-        read_bytes: if direction == "read" { bytes } else { 0 },
-        written_bytes: if direction == "write" { bytes } else { 0 },
-        latency,
-        figures: BTreeMap::from([("requests_per_s".to_owned(), number(&side["iops"]))]),
+        measured: Measured {
+            value: rate / 1e6,
+            operations: side["total_ios"].as_u64().unwrap_or(0),
+            read_bytes: if direction == "read" { bytes } else { 0 },
+            written_bytes: if direction == "write" { bytes } else { 0 },
+            latency,
+            figures: BTreeMap::from([("requests_per_s".to_owned(), number(&side["iops"]))]),
+        },
         cpu_s: share * number(&job["job_runtime"]) / 1e3,
         device_read_bytes: None,
         device_written_bytes: None,

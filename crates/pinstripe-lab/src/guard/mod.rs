@@ -68,7 +68,7 @@ pub struct Disturbance {
 
 /// A run's own work, so that it is not taken for that of others.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Own {
+pub struct OwnUsage {
     /// Processor time, in seconds.
     pub cpu_s: f64,
     /// Bytes that it asked for.
@@ -139,7 +139,7 @@ impl Guard {
     }
 
     /// The disturbances of a run between two readings, of which `own` was its own doing.
-    pub fn judge(&self, before: &Reading, after: &Reading, own: Own) -> Vec<Disturbance> {
+    pub fn judge(&self, before: &Reading, after: &Reading, own: OwnUsage) -> Vec<Disturbance> {
         let mut found = Findings::default();
         let limits = &self.limits;
         let all_s = after.cpu_seconds_since(before);
@@ -164,7 +164,7 @@ impl Guard {
         found.0
     }
 
-    fn judge_disk(&self, before: &Reading, after: &Reading, own: Own, found: &mut Findings) {
+    fn judge_disk(&self, before: &Reading, after: &Reading, own: OwnUsage, found: &mut Findings) {
         let Some(moved) = after.transfer_since(before) else { return };
         let seconds = after.seconds_since(before).max(LEAST_SECONDS);
         let free = (self.limits.free_io as f64 * seconds) as u64;

@@ -59,13 +59,13 @@ fn a_kernel_that_counts_nothing_disturbs_nothing() {
     let guard = guard(root.path());
     let (before, after) = (guard.read(), guard.read());
     assert_eq!(before.ticks, None);
-    assert_eq!(guard.judge(&before, &after, Own::default()), []);
+    assert_eq!(guard.judge(&before, &after, OwnUsage::default()), []);
     assert_eq!(guard.wait_for_quiet(Duration::ZERO), []);
 }
 
 /// The findings in a run of one second on ten processors, of which 1 ms of waiting is a share of
 /// 0.001.
-fn found(change: impl Fn(&mut Reading), own: Own) -> Vec<String> {
+fn found(change: impl Fn(&mut Reading), own: OwnUsage) -> Vec<String> {
     let root = tempfile::tempdir().unwrap();
     record(root.path(), 0, 0, 0, 0, 0, 0);
     let guard = guard(root.path());
@@ -79,7 +79,7 @@ fn found(change: impl Fn(&mut Reading), own: Own) -> Vec<String> {
 
 #[test]
 fn each_limit_is_kept_by_what_is_ours_and_broken_by_what_is_others() {
-    let own = Own { cpu_s: 5.0, read_bytes: 100 << 20, written_bytes: 100 << 20, syncs: 10 };
+    let own = OwnUsage { cpu_s: 5.0, read_bytes: 100 << 20, written_bytes: 100 << 20, syncs: 10 };
     let quiet = |after: &mut Reading| {
         after.ticks = Some((101_000, 600, 10));
         after.memory_pressure = Some(Pressure { some_us: 50_000, full_us: 0 });
@@ -103,10 +103,13 @@ fn each_limit_is_kept_by_what_is_ours_and_broken_by_what_is_others() {
             it.transfer = Some(Transfer { read_bytes: 0, written_bytes: blocks * 4096 });
         }
     };
-    assert_eq!(found(brief(100), Own { cpu_s: 5.0, ..Own::default() }), [] as [&str; 0]);
-    assert_eq!(found(brief(1000), Own { cpu_s: 5.0, ..Own::default() }), ["others_wrote"]);
+    assert_eq!(found(brief(100), OwnUsage { cpu_s: 5.0, ..OwnUsage::default() }), [] as [&str; 0]);
+    assert_eq!(
+        found(brief(1000), OwnUsage { cpu_s: 5.0, ..OwnUsage::default() }),
+        ["others_wrote"]
+    );
     // Journals of many syncs are no others.
-    let syncing = Own { syncs: 1000, ..own };
+    let syncing = OwnUsage { syncs: 1000, ..own };
     assert_eq!(found(|it| it.transfer = moved(0, 130), syncing), [] as [&str; 0]);
 }
 

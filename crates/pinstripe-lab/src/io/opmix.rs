@@ -23,7 +23,7 @@ use crate::run::Live;
 
 /// The outcome.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Played {
+pub struct Replay {
     /// Times by sort, in the order of [`KINDS`].
     pub times: Vec<Histogram>,
     /// Bytes read.
@@ -40,29 +40,30 @@ pub struct Played {
 ///
 /// # Errors
 /// A full or broken disk; an interrupt.
-pub fn play(
+pub fn replay(
     load: &[Operation],
     base: &Path,
     clients: usize,
     time: Duration,
     live: &Live,
-) -> Result<Played> {
+) -> Result<Replay> {
     let began = Instant::now();
     let parts = at_once(clients, |number| {
         Client::new(load, base.join(format!("client{number}")), number as u64)?
-            .play(began, time, live)
+            .replay(began, time, live)
     });
-    let mut played = Played { times: vec![Histogram::default(); KINDS.len()], ..Played::default() };
+    let mut replayed =
+        Replay { times: vec![Histogram::default(); KINDS.len()], ..Replay::default() };
     for part in parts {
         let part = part?;
-        played.times.iter_mut().zip(&part.times).for_each(|(all, one)| all.merge(one));
-        played.read_bytes += part.read_bytes;
-        played.written_bytes += part.written_bytes;
-        played.surprises += part.surprises;
+        replayed.times.iter_mut().zip(&part.times).for_each(|(all, one)| all.merge(one));
+        replayed.read_bytes += part.read_bytes;
+        replayed.written_bytes += part.written_bytes;
+        replayed.surprises += part.surprises;
     }
     live.check()?;
-    played.seconds = began.elapsed().as_secs_f64();
-    Ok(played)
+    replayed.seconds = began.elapsed().as_secs_f64();
+    Ok(replayed)
 }
 
 struct Client<'a> {
@@ -84,28 +85,28 @@ impl<'a> Client<'a> {
         Ok(Client { load, base, open: HashMap::new(), buffer })
     }
 
-    fn play(&mut self, began: Instant, time: Duration, live: &Live) -> Result<Played> {
-        let mut played =
-            Played { times: vec![Histogram::default(); KINDS.len()], ..Played::default() };
+    fn replay(&mut self, began: Instant, time: Duration, live: &Live) -> Result<Replay> {
+        let mut replayed =
+            Replay { times: vec![Histogram::default(); KINDS.len()], ..Replay::default() };
         loop {
             for operation in self.load {
                 let start = Instant::now();
                 if live.is_stopped() || start.duration_since(began) >= time {
-                    return Ok(played);
+                    return Ok(replayed);
                 }
                 let done = self.act(&operation.act);
-                played.times[operation.kind].record(start.elapsed());
+                replayed.times[operation.kind].record(start.elapsed());
                 match done {
                     Ok((read, written)) => {
-                        played.read_bytes += read;
-                        played.written_bytes += written;
+                        replayed.read_bytes += read;
+                        replayed.written_bytes += written;
                         live.moved(read + written);
-                        played.surprises += u64::from(!operation.succeeds);
+                        replayed.surprises += u64::from(!operation.succeeds);
                     }
                     Err(error) if is_fatal(&error) => {
                         return Err(Error::io("cannot continue", &self.base, error));
                     }
-                    Err(_) => played.surprises += u64::from(operation.succeeds),
+                    Err(_) => replayed.surprises += u64::from(operation.succeeds),
                 }
             }
             self.open.clear();
@@ -249,12 +250,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let load = parse(&made_up()).unwrap();
         let live = Live::new(Default::default());
-        let played = play(&load, dir.path(), 2, Duration::from_millis(300), &live).unwrap();
+        let replayed = replay(&load, dir.path(), 2, Duration::from_millis(300), &live).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
-        assert!(played.written_bytes > 0 && played.read_bytes > 0);
-        assert_eq!(played.surprises, 0, "all that is made up ends as it says");
+        assert!(replayed.written_bytes > 0 && replayed.read_bytes > 0);
+        assert_eq!(replayed.surprises, 0, "all that is made up ends as it says");
         let flush = KINDS.iter().position(|it| *it == "Flush").unwrap();
-        assert!(!played.times[flush].is_empty());
+        assert!(!replayed.times[flush].is_empty());
     }
 
     #[test]
@@ -283,7 +284,7 @@ mod tests {
         let load =
             parse("Unlink \"\\nothing\" NT_STATUS_OK\nMkdir \"\\a\" NT_STATUS_OK\n").unwrap();
         let live = Live::new(Default::default());
-        let played = play(&load, dir.path(), 1, Duration::from_millis(20), &live).unwrap();
-        assert!(played.surprises > 0 && played.surprises <= played.times[3].count());
+        let replayed = replay(&load, dir.path(), 1, Duration::from_millis(20), &live).unwrap();
+        assert!(replayed.surprises > 0 && replayed.surprises <= replayed.times[3].count());
     }
 }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::about::utc;
 use super::panel::{self, level, number, range};
-use super::verdict::{Light, doubt, listed, times};
+use super::verdict::{Status, doubt, listed, times};
 use crate::result::{Compared, Comparison, Results, Variant, compare};
 use crate::stats::Finding;
 
@@ -94,14 +94,14 @@ fn sentence(first: &Results, other: &Against) -> Markup {
         let why = panel::caveat(now, before).or_else(|| panel::caveat(before, now))?;
         Some(format!("{}: in one of both {why}", it.candidate))
     });
-    let light = match () {
-        () if verdicts.len() == few.len() => Light::Grey,
-        () if faster.is_empty() && slower.is_empty() || caveat.is_some() => Light::Amber,
-        () => Light::Green,
+    let status = match () {
+        () if verdicts.len() == few.len() => Status::Grey,
+        () if faster.is_empty() && slower.is_empty() || caveat.is_some() => Status::Amber,
+        () => Status::Green,
     };
     html! {
         li {
-            (light.show()) " "
+            (status.show()) " "
             span {
                 b { (other.name) } " against " b { "A" } ": "
                 @if parts.is_empty() { "nothing that both measured" }

@@ -7,8 +7,8 @@ use maud::{Markup, html};
 
 use super::panel::{Member, Panel};
 use super::plot::{self, Anchor, Scale, decades, drawing, line, marker, points, text};
+use crate::display::duration;
 use crate::histogram::Histogram;
-use crate::show::duration;
 
 /// Figures of a page, and curves of a figure.
 const MOST: usize = 4;

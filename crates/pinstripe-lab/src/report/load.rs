@@ -8,7 +8,8 @@ use maud::{Markup, html};
 use super::latency::time_label;
 use super::panel::{Member, Panel, number};
 use super::plot::{self, Anchor, Scale, decades, drawing, line, marker, px, round, text, ticks};
-use crate::show::{duration, latency};
+use crate::display::duration;
+use crate::show::latency;
 use crate::stats::{Better, Finding, knee};
 
 /// Settings that say how much is asked for at once.

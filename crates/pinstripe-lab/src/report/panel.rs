@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use pinstripe_base::units::format_count;
 
+use crate::display::figure;
 use crate::histogram::Histogram;
 use crate::result::{self, Compared, Counting, Note, Results, Run, Variant};
-use crate::show::figure;
 use crate::stats::{self, Finding, Interval, LEVEL};
 
 /// Variants of one group; those without another one to compare with share one panel.
@@ -140,7 +140,10 @@ impl<'a> Member<'a> {
         let moved = |run: &Run| run.device_read_bytes.zip(run.device_written_bytes);
         let sum = |(device, asked): (u64, u64), run: &Run| {
             let (read, written) = moved(run)?;
-            Some((device + read + written, asked + run.read_bytes + run.written_bytes))
+            Some((
+                device + read + written,
+                asked + run.measured.read_bytes + run.measured.written_bytes,
+            ))
         };
         let (device, asked) = self.valid().try_fold((0, 0), sum)?;
         (asked > 0).then(|| device as f64 / asked as f64)

@@ -46,8 +46,9 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
 /// at least, and once the median at most.
 fn reach(rows: &[(&Panel, &Member)]) -> f64 {
     let known = rows.iter().filter_map(|(_, it)| Some((it, it.value.filter(|it| *it > 0.0)?)));
-    let shares =
-        known.flat_map(|(it, middle)| it.valid().map(move |run| (run.value / middle - 1.0).abs()));
+    let shares = known.flat_map(|(it, middle)| {
+        it.valid().map(move |run| (run.measured.value / middle - 1.0).abs())
+    });
     let far = shares.fold(0.0, f64::max);
     [0.05, 0.1, 0.2, 0.5].into_iter().find(|it| *it >= far).unwrap_or(1.0)
 }
@@ -56,10 +57,11 @@ fn reach(rows: &[(&Panel, &Member)]) -> f64 {
 fn row(panel: &Panel, member: &Member, place: &Scale, far: f64) -> Markup {
     let (middle, half) = (ROW / 2.0, ROW / 2.0 - 2.0);
     let name = panel.name(member);
-    let all: Vec<f64> = member.variant.runs.iter().map(|run| run.value).collect();
+    let all: Vec<f64> = member.variant.runs.iter().map(|run| run.measured.value).collect();
     let median = member.value.or_else(|| crate::stats::median(&all)).unwrap_or(0.0);
     let value = Scale::linear(-far, far, (middle + half - 3.0, middle - half + 3.0));
-    let y = |run: &Run| value.at(if median > 0.0 { run.value / median - 1.0 } else { 0.0 });
+    let y =
+        |run: &Run| value.at(if median > 0.0 { run.measured.value / median - 1.0 } else { 0.0 });
     let unit = &member.variant.metric.unit;
     let content = html! {
         rect class="band" x="0" y=(px(middle - half)) width=(px(WIDTH)) height=(px(2.0 * half)) {}
@@ -98,5 +100,10 @@ fn told(run: &Run, unit: &str) -> String {
         true => String::new(),
         false => format!("; does not count: {}", disturbances.join(", ")),
     };
-    format!("run {}: {} {unit} in {:.1} s{why}", run.order + 1, number(run.value), run.seconds)
+    format!(
+        "run {}: {} {unit} in {:.1} s{why}",
+        run.order + 1,
+        number(run.measured.value),
+        run.seconds
+    )
 }

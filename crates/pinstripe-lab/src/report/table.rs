@@ -6,7 +6,8 @@ use maud::{Markup, html};
 
 use super::panel::{Member, Panel, STALL, number, range};
 use super::plot::{Scale, px};
-use crate::show::{duration, latency};
+use crate::display::duration;
+use crate::show::latency;
 use crate::stats::{self, Better};
 
 /// Rows of a page; of more, the rest is told by its number. Fewer have room on paper.
@@ -116,7 +117,7 @@ fn row(panel: &Panel, member: &Member, at: usize) -> Markup {
 
 /// That of the runs that count; where none does that of the others, in brackets.
 fn median(member: &Member) -> Markup {
-    let all: Vec<f64> = member.variant.runs.iter().map(|run| run.value).collect();
+    let all: Vec<f64> = member.variant.runs.iter().map(|run| run.measured.value).collect();
     match (member.value, stats::median(&all)) {
         (Some(value), _) => html! { b { (number(value)) } },
         (None, Some(value)) => {

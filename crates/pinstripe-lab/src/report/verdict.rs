@@ -14,7 +14,7 @@ const PAPER_SENTENCES: usize = 12;
 
 /// The certainty of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Light {
+pub(super) enum Status {
     /// It is: the interval is clear of 1.
     Green,
     /// The interval touches 1, or the figure is not what it seems.
@@ -23,13 +23,13 @@ pub(super) enum Light {
     Grey,
 }
 
-impl Light {
+impl Status {
     /// A shape of its own for each, so that colour is not needed.
     pub(super) fn show(self) -> Markup {
         let (class, shape, word) = match self {
-            Light::Green => ("green", "●", "clear"),
-            Light::Amber => ("amber", "◐", "not clear"),
-            Light::Grey => ("grey", "○", "not known"),
+            Status::Green => ("green", "●", "clear"),
+            Status::Amber => ("amber", "◐", "not clear"),
+            Status::Grey => ("grey", "○", "not known"),
         };
         html! { span class={"light " (class)} role="img" aria-label=(word) title=(word) { (shape) } }
     }
@@ -37,7 +37,7 @@ impl Light {
 
 /// A sentence of the answer.
 pub(super) struct Sentence {
-    pub(super) light: Light,
+    pub(super) status: Status,
     /// Of what it speaks; nothing where there is one group only.
     pub(super) about: Option<String>,
     pub(super) text: Markup,
@@ -49,8 +49,8 @@ pub(super) fn sentences(results: &Results, panels: &[Panel]) -> Vec<Sentence> {
     let mut all: Vec<Sentence> = compared
         .map(|panel| {
             let about = (panels.len() > 1).then(|| panel.title.to_owned());
-            let (light, text) = of_panel(results, panel);
-            Sentence { light, about, text }
+            let (status, text) = of_panel(results, panel);
+            Sentence { status, about, text }
         })
         .collect();
     let alone = panels.iter().filter(|it| !it.is_compared);
@@ -68,7 +68,7 @@ pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
         ul class={"verdict" (if all.len() > MANY { " much" } else { "" })} {
             @for (at, sentence) in all.iter().enumerate() {
                 li class=[(at >= PAPER_SENTENCES).then_some("screen")] {
-                    (sentence.light.show()) " "
+                    (sentence.status.show()) " "
                     span {
                         @if let Some(about) = &sentence.about { b { (about) ": " } }
                         (sentence.text)
@@ -95,7 +95,7 @@ fn of_nothing(results: &Results) -> Sentence {
         @if let Some((what, count)) = most { "; " (count) " times it was such as this: " (what) }
         ". Measure again when the machine is quiet."
     };
-    Sentence { light: Light::Grey, about: None, text }
+    Sentence { status: Status::Grey, about: None, text }
 }
 
 /// The degree to which the runs can be trusted at all.
@@ -129,44 +129,44 @@ fn of_one(member: &Member) -> Sentence {
     const NARROW: f64 = 0.05;
     let unit = &member.variant.metric.unit;
     let count = member.variant.values().len();
-    let (light, text) = match (member.value, member.interval) {
-        (None, _) => (Light::Grey, html! { "no run that counts." }),
+    let (status, text) = match (member.value, member.interval) {
+        (None, _) => (Status::Grey, html! { "no run that counts." }),
         (Some(value), None) => (
-            Light::Grey,
+            Status::Grey,
             html! { b { (number(value)) " " (unit) } " in one run: no more can be said" },
         ),
         (Some(value), Some(interval)) => {
             let is_narrow = interval.half_width(value) <= NARROW;
             let (low, high) = (number(interval.low), number(interval.high));
             let seems = panel::seems(member.variant);
-            let light = if is_narrow && seems.is_none() { Light::Green } else { Light::Amber };
+            let status = if is_narrow && seems.is_none() { Status::Green } else { Status::Amber };
             let text = html! {
                 b { (number(value)) " " (unit) } " (" (level()) " CI " (low) "–" (high) ", n = " (count) ")"
                 @if let Some(seems) = seems { "; but " (seems) } "."
             };
-            (light, text)
+            (status, text)
         }
     };
-    Sentence { light, about: Some(member.label.to_owned()), text }
+    Sentence { status, about: Some(member.label.to_owned()), text }
 }
 
-fn of_panel(results: &Results, panel: &Panel) -> (Light, Markup) {
+fn of_panel(results: &Results, panel: &Panel) -> (Status, Markup) {
     let verdicts = panel.verdicts(results);
     let of = |finding: Finding| -> Vec<&Compared> {
         verdicts.iter().filter(|it| it.verdict.finding == finding).copied().collect()
     };
-    let Some(baseline) = panel.members.first() else { return (Light::Grey, html! {}) };
+    let Some(baseline) = panel.members.first() else { return (Status::Grey, html! {}) };
     let (faster, slower) = (by_speed(of(Finding::Faster)), by_speed(of(Finding::Slower)));
     let (equal, few) = (of(Finding::NoDifference), of(Finding::TooFewRuns));
     let name = |it: &Compared| label(panel, &it.candidate).to_owned();
     let mut parts = Vec::new();
-    let mut light = Light::Green;
+    let mut status = Status::Green;
     if let Some(first) = faster.first() {
         let winner = panel.members.iter().find(|it| it.variant.name == first.candidate);
         let caveat = winner.and_then(|it| panel::caveat(it.variant, baseline.variant));
         parts.push(html! { b { (name(first)) } " is " b { (times(first)) } " of " b { (baseline.label) } " " (doubt(first)) });
         if let Some(caveat) = caveat {
-            light = Light::Amber;
+            status = Status::Amber;
             parts.push(html! { "but " (caveat) });
         }
         parts.extend(listed("also faster: ", &faster[1..], |it| {
@@ -180,7 +180,7 @@ fn of_panel(results: &Results, panel: &Panel) -> (Light, Markup) {
     parts.extend(listed("slower: ", rest, |it| format!("{} {}", name(it), times(it))));
     let with_doubt = |it: &Compared| format!("{} {}", name(it), interval_only(it.verdict.interval));
     if faster.is_empty() && slower.is_empty() && !equal.is_empty() {
-        light = Light::Amber;
+        status = Status::Amber;
         parts.push(match equal.as_slice() {
             [one] => html! { "no difference between " b { (name(one)) } " and " b { (baseline.label) } " " (doubt_of_none(one)) },
             _ => html! { "no difference from " b { (baseline.label) } @if let Some(rest) = listed(": ", &equal, with_doubt) { (rest) } },
@@ -191,11 +191,11 @@ fn of_panel(results: &Results, panel: &Panel) -> (Light, Markup) {
         }));
     }
     if parts.is_empty() {
-        light = Light::Grey;
+        status = Status::Grey;
     }
     parts.extend(listed("too few runs that count: ", &few, name));
     (
-        light,
+        status,
         html! { @for (at, part) in parts.iter().enumerate() { @if at > 0 { "; " } (part) } "." },
     )
 }

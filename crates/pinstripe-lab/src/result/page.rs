@@ -3,6 +3,8 @@
 //!
 //! Invariant: within the element there is no `<`, so that nothing in it can end it.
 
+use std::io::{self, Write};
+
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::{Results, Run, Sample, file};
@@ -63,19 +65,48 @@ pub fn embed(all: &[Results], room: usize) -> (String, Thinned) {
         (Thinned::NoLatency, 0, 0),
     ];
     for (thinned, samples, buckets) in tries {
-        let text: String =
-            all.iter().map(|results| element(&thin(results, thinned, samples, buckets))).collect();
-        if text.len() <= room {
+        let mut text = String::new();
+        let has_room = all.iter().all(|results| {
+            let left = room.saturating_sub(text.len());
+            let element = element(&thin(results, thinned, samples, buckets), left);
+            element.map(|it| text += &it).is_some()
+        });
+        if has_room {
             return (text, thinned);
         }
     }
     (String::new(), Thinned::Nothing)
 }
 
-fn element(results: &Results) -> String {
-    let text = serde_json::to_string(results).expect("results have only strings for keys");
+/// Results as an element of `room` bytes at most; none where they are longer.
+fn element(results: &Results, room: usize) -> Option<String> {
+    // Results that are much too long are not written to their end.
+    let mut bytes = Bounded { bytes: Vec::new(), room };
+    serde_json::to_writer(&mut bytes, results).ok()?;
+    let text = String::from_utf8(bytes.bytes).expect("JSON is UTF-8");
     // In JSON this character stands in strings only.
-    format!("{BEGIN}{}{END}\n", text.replace('<', "\\u003c"))
+    let element = format!("{BEGIN}{}{END}\n", text.replace('<', "\\u003c"));
+    (element.len() <= room).then_some(element)
+}
+
+/// Bytes that are refused beyond `room`.
+struct Bounded {
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.room {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn thin(results: &Results, thinned: Thinned, samples: usize, buckets: u32) -> Results {
@@ -97,8 +128,8 @@ fn thin_run(run: &mut Run, samples: usize, buckets: u32) {
     run.samples = Sample::coarser(&run.samples, samples);
     run.samples.iter_mut().for_each(round);
     match buckets {
-        0 => run.latency.clear(),
-        _ => run.latency.values_mut().for_each(|times| *times = times.coarser(buckets)),
+        0 => run.measured.latency.clear(),
+        _ => run.measured.latency.values_mut().for_each(|times| *times = times.coarser(buckets)),
     }
 }
 

@@ -65,7 +65,7 @@ impl Counting {
 
     /// Their values.
     pub fn values(self, variant: &Variant) -> Vec<f64> {
-        self.runs(variant).map(|run| run.value).collect()
+        self.runs(variant).map(|run| run.measured.value).collect()
     }
 
     /// Values of two variants, round by round.
@@ -74,7 +74,9 @@ impl Counting {
             let round = run.round?;
             other.runs.iter().find(|it| it.round == Some(round) && self.counts(it))
         };
-        self.runs(one).filter_map(|run| Some((run.value, in_round(run)?.value))).collect()
+        self.runs(one)
+            .filter_map(|run| Some((run.measured.value, in_round(run)?.measured.value)))
+            .collect()
     }
 
     /// One variant against another, round by round.
@@ -138,9 +140,10 @@ fn leader(variants: &[&Variant], counting: Counting) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Results;
     use super::super::tests::results;
-    use super::super::{Disturbance, Results};
     use super::*;
+    use crate::guard::Disturbance;
 
     /// Runs of each level in so many rounds, on a disk that is slow by half in every third of them.
     fn raced(levels: &[f64], rounds: usize) -> Results {
@@ -185,7 +188,7 @@ mod tests {
     fn a_leader_by_a_hair_is_not_known_to_be_as_good() {
         let mut made = raced(&[100.0, 100.0], 8);
         let swing = [1.2, 0.8, 1.3, 0.9, 1.25, 0.85, 1.1, 0.95];
-        made.variants[0].runs.iter_mut().zip(swing).for_each(|(run, it)| run.value *= it);
+        made.variants[0].runs.iter_mut().zip(swing).for_each(|(run, it)| run.measured.value *= it);
         assert_eq!(stands(&made), Some(vec![Standing::Open, Standing::Open]));
     }
 
@@ -193,7 +196,7 @@ mod tests {
     fn who_left_the_race_is_held_against_others_by_the_rounds_it_ran_in() {
         let mut made = raced(&[80.0, 95.0, 100.0], 12);
         // It ran while the disk was fast, and would look as good by its median.
-        made.variants[0].runs.retain(|run| run.value > 70.0);
+        made.variants[0].runs.retain(|run| run.measured.value > 70.0);
         assert_eq!(made.variants[0].runs.len(), 8);
         assert_eq!(stands(&made), Some(vec![Standing::Slower, Standing::Slower, Standing::AsGood]));
     }
@@ -209,7 +212,7 @@ mod tests {
             });
         };
         disturb(&mut made, 4);
-        made.variants[1].runs[0].value = 1.0;
+        made.variants[1].runs[0].measured.value = 1.0;
         assert_eq!(Counting::of(&made.variants.iter().collect::<Vec<_>>()), Counting::Quiet);
         assert_eq!(Counting::Quiet.values(&made.variants[1]).len(), 12);
         assert_eq!(stands(&made), Some(vec![Standing::Slower, Standing::AsGood]));

@@ -1,10 +1,12 @@
 //! Results come back as they were saved, and what is no result is refused by what it is.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use pinstripe_base::error::Kind;
 
 use super::*;
+use crate::guard::Disturbance;
 use crate::stats::Finding;
 
 /// Results of two variants with these values.
@@ -14,16 +16,18 @@ pub(crate) fn results(values: &[(&str, &[f64])]) -> Results {
         round: Some(order as u64),
         at_s: order as f64,
         seconds: 1.0,
-        value: *value,
-        operations: 10,
-        read_bytes: 0,
-        written_bytes: 1_000_000_000,
-        latency: BTreeMap::from([("write".to_owned(), {
-            let mut histogram = Histogram::default();
-            (1..=100).for_each(|it| histogram.record_many(it * 1000, 1));
-            histogram
-        })]),
-        figures: BTreeMap::from([("sync_s".to_owned(), 0.25)]),
+        measured: Measured {
+            value: *value,
+            operations: 10,
+            read_bytes: 0,
+            written_bytes: 1_000_000_000,
+            latency: BTreeMap::from([("write".to_owned(), {
+                let mut histogram = Histogram::default();
+                (1..=100).for_each(|it| histogram.record_many(it * 1000, 1));
+                histogram
+            })]),
+            figures: BTreeMap::from([("sync_s".to_owned(), 0.25)]),
+        },
         cpu_s: 0.5,
         device_read_bytes: Some(0),
         device_written_bytes: None,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::VariantNo;
 use crate::guard::Limits;
 use crate::result::{self, Counting, Results, Standing, Variant};
 
@@ -57,16 +58,17 @@ impl Effort {
     }
 
     /// Numbers of the variants that are run in the next round; none when it is enough.
-    pub(super) fn next_round(&self, results: &Results) -> Vec<usize> {
+    pub(super) fn next_round(&self, results: &Results) -> Vec<VariantNo> {
         let variants = &results.variants;
         let open = results.groups().into_iter().flat_map(|group| {
-            let all = (0..variants.len()).filter(|at| variants[*at].group == group).collect();
+            let all = (0..variants.len()).filter(|at| variants[*at].group == group);
+            let all = all.map(VariantNo).collect();
             match self.until {
                 Until::Narrow(share) => self.not_narrow(results, all, share),
                 Until::Settled(share) => self.not_settled(results, all, share),
             }
         });
-        let mut open: Vec<usize> = open.filter(|at| self.can_run(&variants[*at])).collect();
+        let mut open: Vec<VariantNo> = open.filter(|at| self.can_run(&variants[at.0])).collect();
         open.sort_unstable();
         open
     }
@@ -86,13 +88,13 @@ impl Effort {
     }
 
     /// The whole group, if one in it is not known well enough and may be run again.
-    fn not_narrow(&self, results: &Results, group: Vec<usize>, share: f64) -> Vec<usize> {
+    fn not_narrow(&self, results: &Results, group: Vec<VariantNo>, share: f64) -> Vec<VariantNo> {
         let is_narrow = |variant: &Variant| {
             let found = variant.summary().zip(variant.interval(results.seed));
             found.is_some_and(|(it, interval)| interval.half_width(it.median) <= share)
         };
-        let is_open = |at: &usize| {
-            let variant = &results.variants[*at];
+        let is_open = |at: &VariantNo| {
+            let variant = &results.variants[at.0];
             let is_short = variant.values().len() < self.min_runs || !is_narrow(variant);
             is_short && self.can_run(variant)
         };
@@ -101,16 +103,16 @@ impl Effort {
 
     /// Of a group of which it is not known what to choose, all that could be chosen; none when one
     /// of them may not be run again, as others could not be held against it.
-    fn not_settled(&self, results: &Results, group: Vec<usize>, share: f64) -> Vec<usize> {
-        let variants: Vec<&Variant> = group.iter().map(|at| &results.variants[*at]).collect();
+    fn not_settled(&self, results: &Results, group: Vec<VariantNo>, share: f64) -> Vec<VariantNo> {
+        let variants: Vec<&Variant> = group.iter().map(|at| &results.variants[at.0]).collect();
         let counting = Counting::of(&variants);
         let standings = result::standings(&variants, counting, share);
         let Some(standings) = standings else { return group };
         let in_race =
             group.into_iter().zip(standings.each).filter(|(_, it)| *it != Standing::Slower);
-        let (in_race, standings): (Vec<usize>, Vec<Standing>) = in_race.unzip();
+        let (in_race, standings): (Vec<VariantNo>, Vec<Standing>) = in_race.unzip();
         let is_open = standings.first() == Some(&Standing::Open)
-            && in_race.iter().all(|at| self.can_run(&results.variants[*at]));
+            && in_race.iter().all(|at| self.can_run(&results.variants[at.0]));
         if is_open { in_race } else { Vec::new() }
     }
 }

@@ -20,10 +20,17 @@ pub struct Stage {
     pub runs: u64,
     /// The least number of runs.
     pub runs_at_least: u64,
-    /// The time left, as far as it can be told: at least, where more may follow.
-    pub left: Option<Duration>,
-    /// The time left at most, where the number of runs depends on what they find.
-    pub left_at_most: Option<Duration>,
+    /// The time left.
+    pub remaining: Remaining,
+}
+
+/// The time that a plan still takes, as far as it can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Remaining {
+    /// For the runs that are made in any case.
+    pub at_least: Option<Duration>,
+    /// Where the number of runs depends on what they find.
+    pub at_most: Option<Duration>,
 }
 
 /// The things counted.
@@ -172,7 +179,8 @@ impl Live {
     pub fn stage(&self) -> Stage {
         let (stage, entered) = lock(&self.stage).clone();
         let now = |left: Option<Duration>| left.map(|it| it.saturating_sub(entered.elapsed()));
-        Stage { left: now(stage.left), left_at_most: now(stage.left_at_most), ..stage }
+        let Remaining { at_least, at_most } = stage.remaining;
+        Stage { remaining: Remaining { at_least: now(at_least), at_most: now(at_most) }, ..stage }
     }
 }
 

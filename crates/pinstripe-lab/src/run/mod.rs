@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 use pinstripe_base::error::{Kind, Result};
 
 use crate::fingerprint::{Fingerprint, disk_number_of};
-use crate::guard::{Disturbance, Guard, Own};
+use crate::guard::{Disturbance, Guard, OwnUsage};
 use crate::result::{self, FORMAT, Note, Results, Run, VERSION, Variant};
 
 pub use effort::{Effort, Until};
-pub use live::{Live, Stage, Tally};
-pub use plan::{Head, Outcome, Plan};
+pub use live::{Live, Remaining, Stage, Tally};
+pub use plan::{Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use sampler::Sampler;
 
 /// So long it is believed that a machine that was quiet still is.
@@ -59,30 +59,43 @@ pub fn measure(
     live: &Arc<Live>,
     each: &mut dyn FnMut(&Results) -> Result<()>,
 ) -> Result<Results> {
+    measure_telling(plan, effort, origin, live, PUBLISH_EVERY, each)
+}
+
+/// [`measure`], with results so far at most once in `publish_every`.
+fn measure_telling(
+    plan: &mut dyn Plan,
+    effort: &Effort,
+    origin: &Origin,
+    live: &Arc<Live>,
+    publish_every: Duration,
+    each: &mut dyn FnMut(&Results) -> Result<()>,
+) -> Result<Results> {
     let (warm_up, patience, budget) = (0, Duration::ZERO, Duration::MAX);
     let exact = Effort { warm_up, patience, budget, ..effort.exactly(1) };
     let effort = if plan.is_exact() { &exact } else { effort };
-    let guard = |variant| {
-        let places = plan.places();
-        let device = places.get(plan.place_of(variant)).and_then(|place| disk_number_of(place));
+    let (places, specs) = (plan.places(), plan.variants());
+    let guard = |spec: &VariantSpec| {
+        let device = places.get(spec.place.0).and_then(|place| disk_number_of(place));
         Guard::new(device, effort.limits)
     };
-    let mut course = Course {
+    let mut execution = Execution {
         effort,
         live,
-        guards: (0..plan.heads().len()).map(guard).collect(),
+        guards: specs.iter().map(guard).collect(),
         began: Instant::now(),
         prepared: Instant::now(),
         warmed: 0,
         order: 0,
         quiet_at: None,
         published: None,
+        publish_every,
         results: begin(plan, origin),
     };
     live.enter(Stage { label: "preparing".to_owned(), ..Stage::default() });
     let measured = plan.prepare(live).and_then(|()| {
-        course.results.notes = plan.notes();
-        course.rounds(plan, each)
+        execution.results.notes = plan.notes();
+        execution.rounds(plan, each)
     });
     // Cleaned up after an error too; the first error is the one that is returned.
     let cleaned = plan.clean();
@@ -90,10 +103,10 @@ pub fn measure(
         Err(error) if error.kind() == Kind::Interrupted => (cleaned, true),
         other => (other.and(cleaned), live.is_stopped()),
     };
-    course.results.is_complete = found.is_ok() && !was_stopped;
-    let is_worth_keeping = found.is_ok() || course.order > 0;
-    let published = if is_worth_keeping { course.publish(each) } else { Ok(()) };
-    found.and(published).map(|()| course.results)
+    execution.results.is_complete = found.is_ok() && !was_stopped;
+    let is_worth_keeping = found.is_ok() || execution.order > 0;
+    let published = if is_worth_keeping { execution.publish(each) } else { Ok(()) };
+    found.and(published).map(|()| execution.results)
 }
 
 fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
@@ -109,14 +122,14 @@ fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
         elapsed_s: 0.0,
         is_complete: false,
         fingerprint: Fingerprint::take(&plan.places()),
-        variants: plan.heads().into_iter().map(Variant::from).collect(),
+        variants: plan.variants().into_iter().map(Variant::from).collect(),
         verdicts: Vec::new(),
         notes: plan.notes(),
     }
 }
 
 /// The state of the execution of a plan.
-struct Course<'a> {
+struct Execution<'a> {
     effort: &'a Effort,
     live: &'a Arc<Live>,
     /// By variant.
@@ -130,17 +143,19 @@ struct Course<'a> {
     /// When the machine was seen to be quiet.
     quiet_at: Option<Instant>,
     published: Option<Instant>,
+    /// The least time between two hand-outs of results.
+    publish_every: Duration,
     results: Results,
 }
 
-impl Course<'_> {
+impl Execution<'_> {
     fn rounds(
         &mut self,
         plan: &mut dyn Plan,
         each: &mut dyn FnMut(&Results) -> Result<()>,
     ) -> Result<()> {
         self.prepared = Instant::now();
-        let all: Vec<usize> = (0..self.results.variants.len()).collect();
+        let all: Vec<VariantNo> = (0..self.results.variants.len()).map(VariantNo).collect();
         for _ in 0..self.effort.warm_up {
             for &variant in &all {
                 self.announce("warming up", variant, &all);
@@ -157,7 +172,7 @@ impl Course<'_> {
                 open = self.effort.next_round(&self.results);
                 look = self.effort.next_look(round);
             }
-            open.retain(|at| self.effort.can_run(&self.results.variants[*at]));
+            open.retain(|at| self.effort.can_run(&self.results.variants[at.0]));
             if open.is_empty() {
                 return Ok(());
             }
@@ -171,8 +186,8 @@ impl Course<'_> {
                 }
                 self.announce("measuring", variant, &open);
                 let run = Run { round: Some(round), ..self.run_once(plan, variant)? };
-                self.results.variants[variant].runs.push(run);
-                if self.published.is_none_or(|it| it.elapsed() >= PUBLISH_EVERY) {
+                self.results.variants[variant.0].runs.push(run);
+                if self.published.is_none_or(|it| it.elapsed() >= self.publish_every) {
                     self.publish(each)?;
                 }
             }
@@ -180,40 +195,37 @@ impl Course<'_> {
         Ok(())
     }
 
-    fn run_once(&mut self, plan: &mut dyn Plan, variant: usize) -> Result<Run> {
+    fn run_once(&mut self, plan: &mut dyn Plan, variant: VariantNo) -> Result<Run> {
         plan.ready(variant, self.live)?;
-        let mut disturbances = if plan.is_exact() { Vec::new() } else { self.look(variant) };
-        let guard = &self.guards[variant];
+        let is_exact = plan.is_exact();
+        let mut disturbances = if is_exact { Vec::new() } else { self.look(variant) };
+        let guard = &self.guards[variant.0];
         let at_s = self.began.elapsed().as_secs_f64();
-        let before = (guard.read(), cpu_seconds());
+        let (before, cpu_before_s) = (guard.read(), cpu_seconds());
         let sampler = Sampler::start(guard, self.live);
         let outcome = plan.run(variant, self.order, self.live);
         let samples = sampler.stop();
-        let (mut outcome, cpu_s) = (outcome?, cpu_seconds() - before.1);
-        let after = guard.read();
+        let (outcome, cpu_s) = (outcome?, cpu_seconds() - cpu_before_s);
         let cpu_s = cpu_s + outcome.other_cpu_s;
-        if !plan.is_exact() {
-            disturbances.extend(guard.judge(&before.0, &after, own(&outcome, cpu_s)));
+        let after = guard.read();
+        if !is_exact {
+            disturbances.extend(guard.judge(&before, &after, own(&outcome, cpu_s)));
         }
-        outcome.figures.extend(before.0.load.map(|load| ("load_before".to_owned(), load)));
-        let moved = after.transfer_since(&before.0);
-        let stored = outcome.read_bytes as f64 * outcome.stored_share.unwrap_or(1.0);
+        let moved = after.transfer_since(&before);
+        let notes = notes(&outcome, moved.map(|it| it.read_bytes));
+        let mut measured = outcome.measured;
+        measured.figures.extend(before.load.map(|load| ("load_before".to_owned(), load)));
         let run = Run {
             order: self.order,
             round: None,
             at_s,
-            seconds: after.seconds_since(&before.0),
-            value: outcome.value,
-            operations: outcome.operations,
-            read_bytes: outcome.read_bytes,
-            written_bytes: outcome.written_bytes,
-            latency: outcome.latency,
-            figures: outcome.figures,
+            seconds: after.seconds_since(&before),
+            measured,
             cpu_s,
             device_read_bytes: moved.map(|it| it.read_bytes),
             device_written_bytes: moved.map(|it| it.written_bytes),
             samples,
-            notes: notes(outcome.notes, stored as u64, moved.map(|it| it.read_bytes)),
+            notes,
             disturbances,
         };
         self.order += 1;
@@ -223,48 +235,47 @@ impl Course<'_> {
 
     /// Says what comes next, and how long it all still takes as far as one can tell, when these
     /// variants go on.
-    fn announce(&self, label: &str, variant: usize, open: &[usize]) {
+    fn announce(&self, label: &str, variant: VariantNo, open: &[VariantNo]) {
         let (effort, variants) = (self.effort, &self.results.variants);
         let cold = (effort.warm_up * variants.len()).saturating_sub(self.warmed);
         let made: usize = variants.iter().map(|it| it.runs.len()).sum();
-        let missing = |at: &usize| effort.min_runs.saturating_sub(variants[*at].values().len());
+        let missing =
+            |at: &VariantNo| effort.min_runs.saturating_sub(variants[at.0].values().len());
         let missing: usize = open.iter().map(missing).sum();
-        let next = &variants[variant];
+        let next = &variants[variant.0];
         let unit = &next.metric.unit;
-        let (left, left_at_most) = self.left(self.warmed + made, cold + missing);
         self.live.enter(Stage {
             label: label.to_owned(),
             variant: next.name.clone(),
             unit: if unit.ends_with("/s") { unit.clone() } else { String::new() },
             runs: (self.warmed + made) as u64,
             runs_at_least: (self.warmed + cold + made + missing) as u64,
-            left,
-            left_at_most,
+            remaining: self.remaining(self.warmed + made, cold + missing),
         });
     }
 
-    /// By the runs so far, how long those take that are made in any case; no longer than there is
-    /// time, which is all that is known at first. And how long at most, where it depends on what is
-    /// found whether more are made.
-    fn left(&self, made: usize, missing: usize) -> (Option<Duration>, Option<Duration>) {
+    /// The time that the runs still take, by the runs so far; no longer than the budget, which is
+    /// all that is known at first.
+    fn remaining(&self, made: usize, missing: usize) -> Remaining {
         let by_budget = self.effort.budget.saturating_sub(self.began.elapsed());
         let by_runs = self.prepared.elapsed().checked_div(made as u32);
-        let left = match by_runs.map(|one| one.saturating_mul(missing as u32)) {
+        let least = match by_runs.map(|one| one.saturating_mul(missing as u32)) {
             Some(by_runs) if missing > 0 => by_runs.min(by_budget),
             _ => by_budget,
         };
         // Without a budget there is no time left to report.
         let known = |left: Duration| (left < UNLIMITED && !left.is_zero()).then_some(left);
         let is_open = self.effort.max_runs > self.effort.min_runs;
-        (known(left), known(by_budget).filter(|most| is_open && *most > left))
+        let at_most = known(by_budget).filter(|most| is_open && *most > least);
+        Remaining { at_least: known(least), at_most }
     }
 
     /// The disturbances left after waiting for quiet; many short runs do not each check it.
-    fn look(&mut self, variant: usize) -> Vec<Disturbance> {
+    fn look(&mut self, variant: VariantNo) -> Vec<Disturbance> {
         if self.quiet_at.is_some_and(|it| it.elapsed() < LOOK_HOLDS) {
             return Vec::new();
         }
-        let found = self.guards[variant].wait_for_quiet(self.effort.patience);
+        let found = self.guards[variant.0].wait_for_quiet(self.effort.patience);
         self.quiet_at = found.is_empty().then(Instant::now);
         found
     }
@@ -279,17 +290,21 @@ impl Course<'_> {
 }
 
 /// The run's own work.
-fn own(outcome: &Outcome, cpu_s: f64) -> Own {
-    Own {
+fn own(outcome: &Outcome, cpu_s: f64) -> OwnUsage {
+    OwnUsage {
         cpu_s,
-        read_bytes: outcome.read_bytes + outcome.beside_read_bytes,
-        written_bytes: outcome.written_bytes + outcome.beside_written_bytes,
+        read_bytes: outcome.measured.read_bytes + outcome.beside_read_bytes,
+        written_bytes: outcome.measured.written_bytes + outcome.beside_written_bytes,
         syncs: outcome.syncs,
     }
 }
 
-/// Reads of which less than half came from the disk were from the page cache for the most part.
-fn notes(mut notes: Vec<Note>, wanted: u64, from_disk: Option<u64>) -> Vec<Note> {
+/// The notes on a run, of which the disk read so many bytes: where that is less than half of what
+/// had to come from it, most came from the page cache.
+fn notes(outcome: &Outcome, from_disk: Option<u64>) -> Vec<Note> {
+    let stored = outcome.measured.read_bytes as f64 * outcome.stored_share.unwrap_or(1.0);
+    let wanted = stored as u64;
+    let mut notes = outcome.notes.clone();
     if wanted > 0 && from_disk.is_some_and(|it| it < wanted / 2) {
         notes.push(Note::PageCache);
     }

@@ -1,17 +1,28 @@
 //! The interface between a case and the engine that carries it out: variants, and one run of each.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pinstripe_base::error::Result;
 
 use super::Live;
-use crate::histogram::Histogram;
-use crate::result::{Metric, Note, Parameter, Variant};
+use crate::result::{Measured, Metric, Note, Parameter, Variant};
+
+/// The number of a variant: its index in [`Plan::variants`] and in the results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VariantNo(pub usize);
+
+/// The number of a place: its index in [`Plan::places`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlaceNo(pub usize);
+
+impl PlaceNo {
+    /// The place of all variants of a plan that has one place, or none.
+    pub const FIRST: PlaceNo = PlaceNo(0);
+}
 
 /// A variant before it is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub struct VariantSpec {
     /// Its name, the only one in its case.
     pub name: String,
     /// Variants of one group are compared with the first of it, and end together.
@@ -22,12 +33,14 @@ pub struct Head {
     pub parameters: Vec<Parameter>,
     /// The metric of its value.
     pub metric: Metric,
+    /// The place whose disk the guard watches; a plan without places has none to watch.
+    pub place: PlaceNo,
 }
 
-impl From<Head> for Variant {
+impl From<VariantSpec> for Variant {
     /// Before its first run.
-    fn from(head: Head) -> Self {
-        let Head { name, group, about, parameters, metric } = head;
+    fn from(spec: VariantSpec) -> Self {
+        let VariantSpec { name, group, about, parameters, metric, place: _ } = spec;
         Variant { name, group, about, parameters, metric, runs: Vec::new() }
     }
 }
@@ -41,29 +54,20 @@ pub trait Plan {
     fn parameters(&self) -> Vec<Parameter>;
 
     /// The variants; the order is the one in which results are shown.
-    fn heads(&self) -> Vec<Head>;
+    fn variants(&self) -> Vec<VariantSpec>;
 
     /// Directories and devices that are measured.
     fn places(&self) -> Vec<PathBuf>;
 
-    /// Which of the places a variant is about: the guard watches the disk of that one.
-    fn place_of(&self, _variant: usize) -> usize {
-        0
-    }
-
     /// Notes on all results, for people; asked for again when all was prepared.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
+    fn notes(&self) -> Vec<String>;
 
     /// The files made and overwritten, for people: "make 128 files ...".
     fn intents(&self) -> Vec<String>;
 
     /// Whether values are found by counting, not by the clock: then one run of each variant is
     /// enough, needs no warm-up, and cannot be disturbed.
-    fn is_exact(&self) -> bool {
-        false
-    }
+    fn is_exact(&self) -> bool;
 
     /// Makes what all runs need.
     ///
@@ -75,22 +79,20 @@ pub trait Plan {
     ///
     /// # Errors
     /// Any error of the case: no further run follows; runs made so far are kept.
-    fn ready(&mut self, variant: usize, live: &Live) -> Result<()>;
+    fn ready(&mut self, variant: VariantNo, live: &Live) -> Result<()>;
 
     /// Runs a variant once. The number makes chance differ from run to run.
     ///
     /// # Errors
     /// Any error of the case: this run is dropped, and no further one follows.
-    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome>;
+    fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome>;
 
     /// Checks the result of a run. This is not measured.
     ///
     /// # Errors
     /// Any error of the case, such as content that differs: the run is dropped, and no further one
     /// follows.
-    fn check(&mut self, _variant: usize, _live: &Live) -> Result<()> {
-        Ok(())
-    }
+    fn check(&mut self, variant: VariantNo, live: &Live) -> Result<()>;
 
     /// Removes everything that was made.
     ///
@@ -99,18 +101,14 @@ pub trait Plan {
     fn clean(&mut self) -> Result<()>;
 }
 
-/// The outcome of one run of a variant.
+/// The outcome of one run of a variant: what is kept of it, and what the engine has to know to
+/// tell its work from that of others.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
-    /// In the unit of the variant's metric.
-    pub value: f64,
-    /// Reads and writes.
-    pub operations: u64,
-    /// Bytes asked for.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Bytes that it read beside those: parity, logs, metadata. They are not others' doing.
+    /// The value and what stands beside it.
+    pub measured: Measured,
+    /// Bytes that it read beside those asked for: parity, logs, metadata. They are not others'
+    /// doing.
     pub beside_read_bytes: u64,
     /// The same of bytes written.
     pub beside_written_bytes: u64,
@@ -119,10 +117,6 @@ pub struct Outcome {
     pub stored_share: Option<f64>,
     /// Waits until bytes were durable.
     pub syncs: u64,
-    /// Times of requests by kind.
-    pub latency: BTreeMap<String, Histogram>,
-    /// Further figures by name.
-    pub figures: BTreeMap<String, f64>,
     /// Notes needed to read the value.
     pub notes: Vec<Note>,
     /// Processor time that another program took, where one was run, or that the kernel's threads

@@ -8,7 +8,7 @@ use pinstripe_base::error::Error;
 
 use super::*;
 use crate::guard::Limits;
-use crate::result::{Metric, Parameter};
+use crate::result::{Measured, Metric, Parameter};
 
 /// Variants that give these values in turn, and what was called.
 struct Made {
@@ -47,13 +47,14 @@ impl Plan for Made {
         Vec::new()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |(at, group): (usize, &&str)| Head {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let head = |(at, group): (usize, &&str)| VariantSpec {
             name: format!("v{at}"),
             group: (*group).to_owned(),
             about: String::new(),
             parameters: Vec::new(),
             metric: Metric::throughput(),
+            place: PlaceNo::FIRST,
         };
         self.groups.iter().enumerate().map(head).collect()
     }
@@ -62,8 +63,16 @@ impl Plan for Made {
         Vec::new()
     }
 
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn intents(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    fn is_exact(&self) -> bool {
+        false
     }
 
     fn prepare(&mut self, _: &Live) -> Result<()> {
@@ -71,20 +80,34 @@ impl Plan for Made {
         Ok(())
     }
 
-    fn ready(&mut self, _: usize, _: &Live) -> Result<()> {
+    fn ready(&mut self, _: VariantNo, _: &Live) -> Result<()> {
         Ok(())
     }
 
-    fn run(&mut self, variant: usize, number: u64, _: &Live) -> Result<Outcome> {
-        self.call(&if number == u64::MAX { format!("w{variant}") } else { variant.to_string() });
+    fn run(&mut self, variant: VariantNo, number: u64, _: &Live) -> Result<Outcome> {
+        self.call(&if number == u64::MAX {
+            format!("w{}", variant.0)
+        } else {
+            variant.0.to_string()
+        });
         if self.fails_after == Some(self.counts.iter().sum()) {
             return Err(Error::new(Kind::NoSpace, "full"));
         }
-        self.counts[variant] += 1;
+        self.counts[variant.0] += 1;
         if let Some((after, stop)) = &self.stop_after {
             stop.store(self.counts.iter().sum::<usize>() >= *after, Ordering::Relaxed);
         }
-        Ok(Outcome { value: (self.values)(variant, self.counts[variant]), ..Outcome::default() })
+        Ok(Outcome {
+            measured: Measured {
+                value: (self.values)(variant.0, self.counts[variant.0]),
+                ..Measured::default()
+            },
+            ..Outcome::default()
+        })
+    }
+
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -259,7 +282,7 @@ fn an_error_cleans_up_and_is_told() {
 #[test]
 fn results_are_handed_out_as_they_come_and_the_stage_says_what_goes_on() {
     let mut plan = Made::new(&["g", "g"], |variant, _| {
-        std::thread::sleep(Duration::from_millis(600));
+        std::thread::sleep(Duration::from_millis(60));
         variant as f64 + 1.0
     });
     let live = Arc::new(Live::new(Arc::default()));
@@ -268,10 +291,11 @@ fn results_are_handed_out_as_they_come_and_the_stage_says_what_goes_on() {
         seen.push(results.variants.iter().map(|it| it.runs.len()).sum::<usize>());
         Ok(())
     };
+    let (effort, every) = (calm().exactly(2), Duration::from_millis(100));
     let results =
-        measure(&mut plan, &calm().exactly(2), &Origin::default(), &live, &mut each).unwrap();
+        measure_telling(&mut plan, &effort, &Origin::default(), &live, every, &mut each).unwrap();
     assert_eq!((seen[0], seen[seen.len() - 1]), (1, 4));
-    assert!(seen.len() > 2, "runs of more than a second are told meanwhile: {seen:?}");
+    assert!(seen.len() > 2, "runs of longer than the interval are told meanwhile: {seen:?}");
     assert_eq!(results.verdicts.len(), 1);
     let stage = live.stage();
     assert_eq!((stage.label.as_str(), stage.runs, stage.runs_at_least), ("measuring", 3, 4));
@@ -279,8 +303,12 @@ fn results_are_handed_out_as_they_come_and_the_stage_says_what_goes_on() {
 
 #[test]
 fn reads_that_never_met_the_disk_are_called_the_page_cache_s() {
-    assert_eq!(notes(Vec::new(), 1000, Some(499)), [Note::PageCache]);
-    assert_eq!(notes(Vec::new(), 1000, Some(500)), []);
-    assert_eq!(notes(Vec::new(), 1000, None), []);
-    assert_eq!(notes(vec![Note::Wrapped], 0, Some(0)), [Note::Wrapped]);
+    let of = |noted: Vec<Note>, read_bytes: u64, from_disk: Option<u64>| {
+        let measured = Measured { read_bytes, ..Measured::default() };
+        notes(&Outcome { measured, notes: noted, ..Outcome::default() }, from_disk)
+    };
+    assert_eq!(of(Vec::new(), 1000, Some(499)), [Note::PageCache]);
+    assert_eq!(of(Vec::new(), 1000, Some(500)), []);
+    assert_eq!(of(Vec::new(), 1000, None), []);
+    assert_eq!(of(vec![Note::Wrapped], 0, Some(0)), [Note::Wrapped]);
 }

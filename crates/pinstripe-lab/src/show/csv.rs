@@ -17,14 +17,16 @@ const HEAD: &str = "case,variant,group,order,at_s,seconds,metric,unit,better,val
 
 /// One line for each run, a head before them.
 pub fn csv(results: &Results) -> String {
-    let all = || results.variants.iter().flat_map(|it| &it.runs).flat_map(|it| it.figures.keys());
+    let all = || {
+        results.variants.iter().flat_map(|it| &it.runs).flat_map(|it| it.measured.figures.keys())
+    };
     let figures: BTreeSet<&String> = all().collect();
     let names: String = figures.iter().map(|name| format!(",{}", quoted(name))).collect();
     let mut text = format!("{HEAD}{names}\n");
     for variant in &results.variants {
         for run in &variant.runs {
             let mut cells = cells(results, variant, run);
-            let figure = |name: &&String| run.figures.get(*name).map(f64::to_string);
+            let figure = |name: &&String| run.measured.figures.get(*name).map(f64::to_string);
             cells.extend(figures.iter().map(|name| figure(name).unwrap_or_default()));
             text.push_str(&cells.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(","));
             text.push('\n');
@@ -64,19 +66,19 @@ fn cells(results: &Results, variant: &Variant, run: &Run) -> Vec<String> {
         variant.metric.name.clone(),
         variant.metric.unit.clone(),
         better(variant).to_owned(),
-        run.value.to_string(),
+        run.measured.value.to_string(),
         run.is_valid().to_string(),
         kinds.join(" "),
         notes.join("; "),
-        run.operations.to_string(),
-        run.read_bytes.to_string(),
-        run.written_bytes.to_string(),
+        run.measured.operations.to_string(),
+        run.measured.read_bytes.to_string(),
+        run.measured.written_bytes.to_string(),
         some(run.device_read_bytes),
         some(run.device_written_bytes),
         run.cpu_s.to_string(),
     ];
     for kind in ["read", "write", "sync"] {
-        let times = run.latency.get(kind);
+        let times = run.measured.latency.get(kind);
         for q in [0.5, 0.99, 0.999, 1.0] {
             let time =
                 times.and_then(|times| if q < 1.0 { times.quantile(q) } else { times.max() });

@@ -1,9 +1,8 @@
 //! Results as a table and as sentences.
 
-use std::time::Duration;
-
 use pinstripe_base::units::format_size;
 
+use crate::display::{duration, figure};
 use crate::result::{Change, Compared, Results, Variant};
 use crate::stats::{Better, Finding};
 use crate::table::{Align, Cell, Table};
@@ -80,7 +79,7 @@ fn value(variant: &Variant) -> String {
     match variant.summary() {
         Some(summary) => figure(summary.median),
         None => {
-            let all: Vec<f64> = variant.runs.iter().map(|run| run.value).collect();
+            let all: Vec<f64> = variant.runs.iter().map(|run| run.measured.value).collect();
             crate::stats::median(&all)
                 .map_or("-".to_owned(), |it| format!("(disturbed: {})", figure(it)))
         }
@@ -90,28 +89,6 @@ fn value(variant: &Variant) -> String {
 /// Times of whatever the variant does most, by its nature: reads, or else writes.
 pub(crate) fn latency(variant: &Variant) -> Option<crate::histogram::Histogram> {
     ["response", "read", "write"].iter().find_map(|kind| variant.latency(kind))
-}
-
-/// Three digits or more.
-pub fn figure(value: f64) -> String {
-    match value.abs() {
-        100.0.. => format!("{value:.0}"),
-        10.0.. => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
-/// `830 ns`, `41 us`, `3.2 ms`, `1.5 s`.
-pub fn duration(time: Duration) -> String {
-    let nanos = time.as_nanos() as f64;
-    match nanos {
-        0.0..1e3 => format!("{nanos:.0} ns"),
-        1e3..1e4 => format!("{:.1} us", nanos / 1e3),
-        1e4..1e6 => format!("{:.0} us", nanos / 1e3),
-        1e6..1e7 => format!("{:.1} ms", nanos / 1e6),
-        1e7..1e9 => format!("{:.0} ms", nanos / 1e6),
-        _ => format!("{:.2} s", nanos / 1e9),
-    }
 }
 
 /// A sentence for each comparison; where several have too few runs, one for all of those.

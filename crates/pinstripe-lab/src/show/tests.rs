@@ -95,18 +95,3 @@ fn markdown_is_a_table_and_json_is_what_is_saved() {
     let back: Results = serde_json::from_str(&show(&results, Form::Json)).unwrap();
     assert_eq!(back, results);
 }
-
-#[test]
-fn times_are_short() {
-    use std::time::Duration;
-    for (nanos, text) in [
-        (7, "7 ns"),
-        (1_500, "1.5 us"),
-        (41_300, "41 us"),
-        (3_210_000, "3.2 ms"),
-        (321_000_000, "321 ms"),
-        (1_500_000_000, "1.50 s"),
-    ] {
-        assert_eq!(duration(Duration::from_nanos(nanos)), text);
-    }
-}

@@ -39,8 +39,8 @@ impl Interval {
 /// The interval of the median; none of fewer than two samples.
 pub fn median_interval(samples: &[f64], seed: u64) -> Option<Interval> {
     (samples.len() >= 2).then(|| {
-        let mut noise = Noise(seed);
-        middle((0..DRAWS).map(|_| drawn_median(samples, &mut noise)).collect())
+        let mut resampling = Resampling::new(seed);
+        middle((0..DRAWS).map(|_| resampling.median(samples)).collect())
     })
 }
 
@@ -50,21 +50,36 @@ pub fn ratio_interval(of: &[f64], to: &[f64], seed: u64) -> Option<Interval> {
     if of.len() < 2 || to.len() < 2 {
         return None;
     }
-    let mut noise = Noise(seed);
-    let mut draw = || drawn_median(of, &mut noise) / drawn_median(to, &mut noise);
+    let mut resampling = Resampling::new(seed);
+    let mut draw = || resampling.median(of) / resampling.median(to);
     let ratios: Vec<f64> = (0..DRAWS).map(|_| draw()).collect();
     ratios.iter().all(|ratio| ratio.is_finite()).then(|| middle(ratios))
 }
 
-fn drawn_median(samples: &[f64], noise: &mut Noise) -> f64 {
-    let count = samples.len() as u64;
-    let mut drawn: Vec<f64> = (0..count).map(|_| samples[noise.below(count) as usize]).collect();
-    drawn.sort_by(f64::total_cmp);
-    quantile_of_sorted(&drawn, 0.5)
+/// Draws from samples, with one buffer for all draws.
+struct Resampling {
+    noise: Noise,
+    drawn: Vec<f64>,
+}
+
+impl Resampling {
+    fn new(seed: u64) -> Self {
+        Resampling { noise: Noise(seed), drawn: Vec::new() }
+    }
+
+    /// The median of as many draws as there are samples.
+    fn median(&mut self, samples: &[f64]) -> f64 {
+        let Resampling { noise, drawn } = self;
+        let count = samples.len() as u64;
+        drawn.clear();
+        drawn.extend((0..count).map(|_| samples[noise.below(count) as usize]));
+        drawn.sort_unstable_by(f64::total_cmp);
+        quantile_of_sorted(drawn, 0.5)
+    }
 }
 
 fn middle(mut drawn: Vec<f64>) -> Interval {
-    drawn.sort_by(f64::total_cmp);
+    drawn.sort_unstable_by(f64::total_cmp);
     let outside = (1.0 - LEVEL) / 2.0;
     Interval {
         low: quantile_of_sorted(&drawn, outside),

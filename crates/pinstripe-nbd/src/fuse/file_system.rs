@@ -121,13 +121,16 @@ impl FileSystem {
 
     fn answer(&self, offset: u64, size: u32, reply: ReplyData) {
         let bytes = self.bytes().saturating_sub(offset).min(size.into()) as usize;
+        if bytes == 0 {
+            return reply.data(&[]); // A device refuses what begins beyond its end.
+        }
         ANSWER.with_borrow_mut(|answer| {
             if answer.len() < bytes {
                 answer.resize(bytes, 0);
             }
             let answered = &mut answer[..bytes];
-            match self.content.device.read_at(offset, answered).map(|()| bytes) {
-                Ok(read) => reply.data(&answer[..read]),
+            match self.content.device.read_at(offset, answered) {
+                Ok(()) => reply.data(answered),
                 Err(error) => reply.error(self.failed(error)),
             }
         });

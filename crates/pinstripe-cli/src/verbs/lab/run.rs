@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, ValueHint};
 use pinstripe_base::error::Result;
-use pinstripe_lab::cases::{self, Case, CaseOption, Form as ValueForm, Setting, Values};
+use pinstripe_lab::cases::{self, Case, CaseOption, Setting, ValueForm, Values};
 use pinstripe_lab::run::{Effort, Plan};
 use pinstripe_lab::show::Form;
 
@@ -223,14 +223,14 @@ impl Args {
             run.screen.row(&escape::text(&format!("would {intent}")))?;
         }
         let effort = self.effort();
-        for head in plan.heads() {
+        for variant in plan.variants() {
             let runs = match (effort.min_runs, effort.max_runs) {
                 _ if plan.is_exact() => "once".to_owned(),
                 (1, 1) => "once".to_owned(),
                 (least, most) if least == most => format!("{least} times"),
                 (least, most) => format!("{least} to {most} times"),
             };
-            let line = format!("would run {} ({}) {runs}", head.name, head.about);
+            let line = format!("would run {} ({}) {runs}", variant.name, variant.about);
             run.screen.row(&escape::text(&line))?;
         }
         let facts = Event::default().with("case", self.case.name).with("dry_run", true);

@@ -31,7 +31,7 @@ pub fn of_run(variant: &Variant, run: &LabRun) -> Event {
     Event::new("lab_run")
         .with("variant", variant.name.as_str())
         .with("order", run.order)
-        .with("value", run.value)
+        .with("value", run.measured.value)
         .with("unit", variant.metric.unit.as_str())
         .with("seconds", run.seconds)
         .with("is_valid", run.is_valid())

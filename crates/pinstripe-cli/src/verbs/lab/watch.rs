@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressDrawTarget, ProgressStyle};
 use pinstripe_base::units::format_count;
-use pinstripe_lab::run::{Live, Stage};
+use pinstripe_lab::run::{Live, Remaining, Stage};
 
 use crate::event::Event;
 use crate::run::Run;
@@ -106,7 +106,8 @@ impl Seen {
 /// The current stage and the time left, by the plan where it knows it, else by the rate so far.
 fn stage(live: &Live) -> Stage {
     let stage = live.stage();
-    Stage { left: stage.left.or_else(|| live.left()), ..stage }
+    let at_least = stage.remaining.at_least.or_else(|| live.left());
+    Stage { remaining: Remaining { at_least, ..stage.remaining }, ..stage }
 }
 
 /// `measuring rndrd  run 4 of 30 or more  812.3 MB/s  1 min 20 s to 4 min left`.
@@ -121,8 +122,8 @@ fn line(stage: &Stage, rate: &str) -> String {
     if !rate.is_empty() {
         line += &format!("  {rate}");
     }
-    if let Some(left) = stage.left {
-        let most = stage.left_at_most.map(|it| format!(" to {}", time::rough_span(it)));
+    if let Some(left) = stage.remaining.at_least {
+        let most = stage.remaining.at_most.map(|it| format!(" to {}", time::rough_span(it)));
         line += &format!("  {}{} left", time::rough_span(left), most.unwrap_or_default());
     }
     line
@@ -138,8 +139,8 @@ fn report(screen: &Screen, live: &Live, elapsed: Duration) {
         .with("variant", stage.variant)
         .with("runs", stage.runs)
         .with("runs_at_least", stage.runs_at_least)
-        .with_some("left_seconds", stage.left.map(|left| left.as_secs_f64()))
-        .with_some("left_seconds_at_most", stage.left_at_most.map(|left| left.as_secs_f64()));
+        .with_some("left_seconds", stage.remaining.at_least.map(|left| left.as_secs_f64()))
+        .with_some("left_seconds_at_most", stage.remaining.at_most.map(|it| it.as_secs_f64()));
     // A reader that went away is noticed at the end.
     let _ = screen.event(&event);
     screen.flush();
@@ -158,12 +159,12 @@ mod tests {
             variant: "seqrd".to_owned(),
             runs: 3,
             runs_at_least: 30,
-            left: Some(Duration::from_secs(80)),
+            remaining: Remaining { at_least: Some(Duration::from_secs(80)), at_most: None },
             ..Stage::default()
         };
         let whole = "measuring seqrd  run 4 of 30 or more  9.0 MB/s  1 min 20 s left";
         assert_eq!(line(&stage, "9.0 MB/s"), whole);
-        stage.left_at_most = Some(Duration::from_secs(240));
+        stage.remaining.at_most = Some(Duration::from_secs(240));
         assert!(line(&stage, "").ends_with("1 min 20 s to 4 min 0 s left"), "{}", line(&stage, ""));
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 
-use super::{Case, CaseOption, Form, Setting, Values, fileio, shared};
+use super::{Again, Case, CaseOption, Given, Setting, ValueForm, Values, fileio, shared};
 use crate::run::Plan;
 use crate::scratch::kinds::{FILE_SYSTEMS, FileSystem, NAMES, System};
 use crate::scratch::{Candidate, Maker};
@@ -44,34 +44,45 @@ needs root. A run takes some seconds, a round of all as many as there are modes 
     options: OPTIONS,
     plan,
     tables: tables::tables,
+    again: AGAIN,
+};
+
+/// All file systems are one parameter, and each is a parameter of its variants, whichever option
+/// chose them.
+const AGAIN: Again = Again {
+    of_all: |parameter| (parameter.name == "file-systems").then(|| chosen_by(&parameter.value)),
+    of_variant: |parameter| (parameter.name == "file-system").then(|| chosen_by(&parameter.value)),
+    ..Again::BY_NAME
+};
+
+const PLAIN: CaseOption = CaseOption {
+    name: "file-systems",
+    value: "NAME,...",
+    form: ValueForm::SomeOf(&NAMES),
+    default: None,
+    about: "File systems, with their default options [default: all that can be made here]",
+    more: "",
+};
+
+const CANDIDATES: CaseOption = CaseOption {
+    name: "candidates",
+    value: "TEXT",
+    form: ValueForm::Text,
+    default: None,
+    about: "File systems with options, separated by ';', as in 'xfs; ext4 -b 1024 mount=noatime'",
+    more: "In addition to those of --file-systems. Words that could name another device are refused.",
 };
 
 const OPTIONS: &[CaseOption] = &[
-    CaseOption {
-        name: "file-systems",
-        value: "NAME,...",
-        form: Form::SomeOf(&NAMES),
-        default: None,
-        about: "File systems, with their default options [default: all that can be made here]",
-        more: "",
-    },
-    CaseOption {
-        name: "candidates",
-        value: "TEXT",
-        form: Form::Text,
-        default: None,
-        about: "File systems with options, separated by ';', as in 'xfs; ext4 -b 1024 \
-            mount=noatime'",
-        more: "In addition to those of --file-systems. Words that could name another device are \
-            refused.",
-    },
+    PLAIN,
+    CANDIDATES,
     fileio::MODES,
     fileio::FILES,
     CaseOption { default: Some("256M"), ..fileio::TOTAL_SIZE },
     CaseOption {
         name: "image-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("1G"),
         about: "Bytes of the image; unused with --device",
         more: "",
@@ -90,6 +101,16 @@ const OPTIONS: &[CaseOption] = &[
     fileio::READ_SHARE,
     CaseOption { default: Some("zeros:50%"), ..shared::CONTENT },
 ];
+
+/// The options that choose file systems, and nothing else beside them: names alone by the one,
+/// several and such with options by the other.
+fn chosen_by(value: &str) -> Vec<Given> {
+    let none = || "none".to_owned();
+    match PLAIN.check(value) {
+        Ok(()) => vec![(PLAIN.name, value.to_owned()), (CANDIDATES.name, none())],
+        Err(_) => vec![(CANDIDATES.name, value.to_owned()), (PLAIN.name, none())],
+    }
+}
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     Ok(Box::new(FsPlan::new(setting, values, &System::default())?))

@@ -8,14 +8,14 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::Access;
 
-use super::super::disk::{Finds, Layout, Mode};
+use super::super::disk::{InitialState, Layout, Mode};
 use super::super::{Setting, Values, fileio, shared};
 use super::{OPTIONS, chosen};
 use crate::fingerprint::number_of;
 use crate::guard::{KernelThreads, Reading};
 use crate::io::{self, Area, Syncing};
 use crate::result::{Metric, Parameter};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::scratch::kinds::System;
 use crate::scratch::{Maker, Mounted, Scratch, may_mount};
 
@@ -24,7 +24,7 @@ use crate::scratch::{Maker, Mounted, Scratch, may_mount};
 const MOST_OF_FREE: f64 = 0.7;
 
 /// The place where file systems are made.
-enum Ground {
+enum Backing {
     /// On an image of so many bytes in a directory.
     Image(PathBuf, u64),
     /// On a device.
@@ -44,7 +44,7 @@ struct Setup {
 /// The case at work.
 pub struct FsPlan {
     parameters: Vec<Parameter>,
-    ground: Ground,
+    backing: Backing,
     layout: Layout,
     makers: Vec<Maker>,
     notes: Vec<String>,
@@ -59,11 +59,11 @@ impl FsPlan {
     /// Those of [`chosen`] and of the options.
     pub fn new(setting: &Setting, values: &Values, system: &System) -> Result<Self> {
         let bytes = values.size("image-size");
-        let ground = match &setting.device {
-            Some(device) => Ground::Device(device.clone()),
-            None => Ground::Image(shared::one_directory(setting)?, bytes),
+        let backing = match &setting.device {
+            Some(device) => Backing::Device(device.clone()),
+            None => Backing::Image(shared::one_directory(setting)?, bytes),
         };
-        let image_bytes = matches!(ground, Ground::Image(..)).then_some(bytes);
+        let image_bytes = matches!(backing, Backing::Image(..)).then_some(bytes);
         let (makers, notes) = chosen(values, system, image_bytes)?;
         let syncing = Syncing { at_end: values.text("sync") == Some("end"), ..Syncing::NEVER };
         // Files are on the file systems to come, wherever these are made.
@@ -79,13 +79,13 @@ impl FsPlan {
         };
         let parameters = shared::parameters(OPTIONS, values).into_iter();
         let parameters = parameters.filter(|it| it.name != "candidates").map(parameter).collect();
-        Ok(FsPlan { parameters, ground, layout, makers, notes, scratch: None, setup: None })
+        Ok(FsPlan { parameters, backing, layout, makers, notes, scratch: None, setup: None })
     }
 
     /// The mode and the candidate of a variant: those of one mode stand together.
-    fn of(&self, variant: usize) -> (&Mode, &Maker) {
+    fn of(&self, variant: VariantNo) -> (&Mode, &Maker) {
         let makers = self.makers.len();
-        (&self.layout.modes[variant / makers], &self.makers[variant % makers])
+        (&self.layout.modes[variant.0 / makers], &self.makers[variant.0 % makers])
     }
 
     fn scratch(&self) -> &Scratch {
@@ -137,7 +137,7 @@ impl FsPlan {
         note("mount_s", began.elapsed().as_secs_f64());
         let mut stored_share = None;
         let mut access = Access::Create;
-        if mode.finds != Finds::Nothing {
+        if mode.initial != InitialState::Nothing {
             let (before, _) = mounted.space()?;
             let began = Instant::now();
             drop(Area::make(&self.files(&mounted), *file_bytes, job.content, *policy, live)?);
@@ -195,11 +195,11 @@ impl Plan for FsPlan {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |variant: usize| {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |variant: VariantNo| {
             let (mode, maker) = self.of(variant);
             let name = maker.candidate.to_string();
-            Head {
+            VariantSpec {
                 name: format!("{} {name}", mode.name),
                 group: mode.name.to_owned(),
                 about: format!("{} on a new {name}", mode.about),
@@ -208,13 +208,14 @@ impl Plan for FsPlan {
                     Parameter::new("file-system", name),
                 ],
                 metric: Metric::throughput(),
+                place: PlaceNo::FIRST,
             }
         };
-        (0..self.layout.modes.len() * self.makers.len()).map(head).collect()
+        (0..self.layout.modes.len() * self.makers.len()).map(VariantNo).map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
-        let (Ground::Image(place, _) | Ground::Device(place)) = &self.ground;
+        let (Backing::Image(place, _) | Backing::Device(place)) = &self.backing;
         vec![place.clone()]
     }
 
@@ -225,8 +226,8 @@ impl Plan for FsPlan {
     fn intents(&self) -> Vec<String> {
         let names: Vec<String> = self.makers.iter().map(|it| it.candidate.to_string()).collect();
         let names = names.join("; ");
-        match &self.ground {
-            Ground::Image(dir, bytes) => vec![
+        match &self.backing {
+            Backing::Image(dir, bytes) => vec![
                 format!(
                     "write an image of {} without a name in {}, with a loop device on it, and let go of \
                      both at the end",
@@ -235,7 +236,7 @@ impl Plan for FsPlan {
                 ),
                 format!("make a new file system on it for each run, of these: {names}"),
             ],
-            Ground::Device(device) => vec![
+            Backing::Device(device) => vec![
                 format!(
                     "overwrite {} with a new file system for each run, of these: {names}",
                     device.display()
@@ -245,18 +246,22 @@ impl Plan for FsPlan {
         }
     }
 
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, live: &Live) -> Result<()> {
         if self.makers.is_empty() {
             let what = format!("no file system can be made here: {}", self.notes.join("; "));
             return Err(Error::new(Kind::Unsupported, what));
         }
         may_mount()?;
-        let scratch = match &self.ground {
-            Ground::Image(dir, bytes) => {
+        let scratch = match &self.backing {
+            Backing::Image(dir, bytes) => {
                 shared::refuse_without_room(dir, *bytes, "the image")?;
                 Scratch::image(dir, *bytes, live)?
             }
-            Ground::Device(device) => Scratch::device(device)?,
+            Backing::Device(device) => Scratch::device(device)?,
         };
         self.notes.push(scratch.about());
         self.scratch = Some(scratch);
@@ -267,7 +272,7 @@ impl Plan for FsPlan {
         Ok(())
     }
 
-    fn ready(&mut self, variant: usize, live: &Live) -> Result<()> {
+    fn ready(&mut self, variant: VariantNo, live: &Live) -> Result<()> {
         self.take_down()?;
         let (mode, maker) = self.of(variant);
         let setup = self.set_up(mode, maker, live).map_err(|error| named(error, maker))?;
@@ -275,7 +280,7 @@ impl Plan for FsPlan {
         Ok(())
     }
 
-    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
+    fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
         let (mode, maker) = self.of(variant);
         let (job, policy) = (self.layout.job(mode, number), self.layout.policy);
         let setup = self.setup.as_ref().expect("ready comes before each run");
@@ -284,20 +289,21 @@ impl Plan for FsPlan {
         let done = io::run(&job, &setup.area, live).map_err(|error| named(error, maker))?;
         let moved = self.moved().transfer_since(&before.0).unwrap_or_default();
         let mut outcome = shared::outcome(&done, &job, policy, setup.area.is_direct());
-        outcome.beside_read_bytes = moved.read_bytes.saturating_sub(outcome.read_bytes);
-        outcome.beside_written_bytes = moved.written_bytes.saturating_sub(outcome.written_bytes);
+        outcome.beside_read_bytes = moved.read_bytes.saturating_sub(outcome.measured.read_bytes);
+        outcome.beside_written_bytes =
+            moved.written_bytes.saturating_sub(outcome.measured.written_bytes);
         // Compression, writeback, checksums and the loop device are theirs.
         outcome.other_cpu_s = KernelThreads::read(root).seconds_since(&before.1);
         outcome.stored_share = setup.stored_share;
-        outcome.figures.extend(setup.figures.clone());
-        if outcome.written_bytes > 0 {
-            let per_byte = moved.written_bytes as f64 / outcome.written_bytes as f64;
-            outcome.figures.insert("disk_bytes_per_byte".to_owned(), per_byte);
+        outcome.measured.figures.extend(setup.figures.clone());
+        if outcome.measured.written_bytes > 0 {
+            let per_byte = moved.written_bytes as f64 / outcome.measured.written_bytes as f64;
+            outcome.measured.figures.insert("disk_bytes_per_byte".to_owned(), per_byte);
         }
         Ok(outcome)
     }
 
-    fn check(&mut self, _: usize, _: &Live) -> Result<()> {
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
         self.take_down()
     }
 

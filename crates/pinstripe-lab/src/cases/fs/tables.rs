@@ -1,8 +1,8 @@
 //! File systems by modes, with how far they are apart; and what it takes until one can be used.
 
 use crate::cases::grid;
+use crate::display;
 use crate::result::{Results, Variant};
-use crate::show;
 use crate::stats::median;
 use crate::table::Table;
 
@@ -46,7 +46,7 @@ fn by_modes(results: &Results) -> Table {
 /// The median of a figure over all runs on a file system, whatever the mode.
 fn over_all(results: &Results, name: &str, key: &str) -> Option<f64> {
     let of = results.variants.iter().filter(|it| grid::parameter(it, FILE_SYSTEM) == name);
-    let found = of.flat_map(|it| &it.runs).filter_map(|run| run.figures.get(key).copied());
+    let found = of.flat_map(|it| &it.runs).filter_map(|run| run.measured.figures.get(key).copied());
     median(&found.collect::<Vec<_>>())
 }
 
@@ -56,7 +56,7 @@ fn costs(results: &Results) -> Table {
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for name in grid::different(results, FILE_SYSTEM) {
         let cell = |(key, factor): &(&str, f64)| {
-            over_all(results, name, key).map_or("-".to_owned(), |it| show::figure(it * factor))
+            over_all(results, name, key).map_or("-".to_owned(), |it| display::figure(it * factor))
         };
         let cells = keys.iter().map(cell);
         rows.push(std::iter::once(name.to_owned()).chain(cells).collect());

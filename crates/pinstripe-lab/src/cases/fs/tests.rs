@@ -49,10 +49,10 @@ fn every_file_system_here_is_measured_in_every_mode() {
     assert_eq!(results.variants.len(), 6 * names.len());
     for variant in &results.variants {
         let (run, name) = (&variant.runs[0], &variant.name);
-        assert!(run.value > 0.0 && run.figures["mkfs_s"] > 0.0, "{name}");
+        assert!(run.measured.value > 0.0 && run.measured.figures["mkfs_s"] > 0.0, "{name}");
         let is_filled = !name.starts_with("seqwr ");
-        assert_eq!(run.figures.contains_key("stored_share"), is_filled, "{name}");
-        assert_eq!(run.latency.contains_key("sync"), !name.contains("rd "), "{name}");
+        assert_eq!(run.measured.figures.contains_key("stored_share"), is_filled, "{name}");
+        assert_eq!(run.measured.latency.contains_key("sync"), !name.contains("rd "), "{name}");
         // What was made, by what, and how it was mounted stands with the results.
         let maker = format!("{}: made by '", variant.parameters[1].value);
         let note = results.notes.iter().find(|it| it.starts_with(&maker)).unwrap();
@@ -84,10 +84,10 @@ fn compression_shows_in_what_is_stored_and_does_not_look_like_a_cache() {
     ];
     let results = measured(&CASE, dir.path(), &[&SMALL[..], &more].concat());
     let [plain, small] = &results.variants[..] else { panic!("two variants") };
-    let share = |variant: &crate::result::Variant| variant.runs[0].figures["stored_share"];
+    let share = |variant: &crate::result::Variant| variant.runs[0].measured.figures["stored_share"];
     assert!(share(plain) > 0.9 && share(small) < 0.5, "{} {}", share(plain), share(small));
     for variant in [plain, small] {
-        assert_eq!(variant.runs[0].read_bytes, 16 << 20);
+        assert_eq!(variant.runs[0].measured.read_bytes, 16 << 20);
         assert!(!variant.notes().contains(&Note::PageCache), "{}", variant.name);
     }
 }

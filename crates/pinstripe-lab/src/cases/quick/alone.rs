@@ -1,12 +1,13 @@
 //! One question of `quick` by itself, as the case `fileio` asks it.
 
+use super::super::Given;
 use super::{probes, shared};
 use crate::io::{Direction, Order};
 use crate::result::{Results, Variant};
 
 /// Options of `fileio` that measure what a variant measured.
-pub fn alone(results: &Results, variant: &Variant) -> Option<Vec<(&'static str, String)>> {
-    let probe = probes::all().into_iter().find(|it| it.head().name == variant.name)?;
+pub fn alone(results: &Results, variant: &Variant) -> Option<Vec<Given>> {
+    let probe = probes::all().into_iter().find(|it| it.spec().name == variant.name)?;
     let mode = match (probe.order, probe.direction) {
         (Order::Sequential, Direction::Write) => "seqwr",
         (Order::Sequential, Direction::Read) => "seqrd",

@@ -10,14 +10,13 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Policy};
 
-pub use self::alone::alone;
 use self::probes::Probe;
 use super::shared::{self, Folder};
-use super::{Case, CaseOption, Form, Setting, Values};
+use super::{Again, Case, CaseOption, Elsewhere, Setting, ValueForm, Values, fileio};
 use crate::io::{self, Area, Content};
 use crate::random;
 use crate::result::Parameter;
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::run::{Live, Outcome, Plan, VariantNo, VariantSpec};
 
 /// The case.
 pub static CASE: Case = Case {
@@ -32,13 +31,20 @@ does the same and writes a page about it.",
     options: OPTIONS,
     plan,
     tables: super::no_tables,
+    again: AGAIN,
+};
+
+/// One question alone is one of `fileio`.
+const AGAIN: Again = Again {
+    elsewhere: Some(Elsewhere { case: &fileio::CASE, options: alone::alone }),
+    ..Again::BY_NAME
 };
 
 const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "total-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("512M"),
         about: "Bytes of the file that is written and read; twice this space is needed",
         more: "",
@@ -46,7 +52,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "run-time",
         value: "S",
-        form: Form::Number,
+        form: ValueForm::Number,
         default: Some("0.3"),
         about: "Seconds of a run at most",
         more: "",
@@ -100,12 +106,16 @@ impl Plan for QuickPlan {
         ]
     }
 
-    fn heads(&self) -> Vec<Head> {
-        self.probes.iter().map(Probe::head).collect()
+    fn variants(&self) -> Vec<VariantSpec> {
+        self.probes.iter().map(Probe::spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
         vec![self.dir.clone()]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
     }
 
     fn intents(&self) -> Vec<String> {
@@ -117,13 +127,17 @@ impl Plan for QuickPlan {
         )]
     }
 
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, live: &Live) -> Result<()> {
         self.folder = Some(Folder::make(&self.dir, CASE.name, 2 * self.bytes)?);
         Area::make(&self.file("old"), self.bytes, Content::Noise, Policy::Buffered, live).map(drop)
     }
 
-    fn ready(&mut self, variant: usize, _: &Live) -> Result<()> {
-        let probe = &self.probes[variant];
+    fn ready(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
+        let probe = &self.probes[variant.0];
         self.area = None;
         shared::remove_files(&self.file("new"))?;
         let (name, access) = match probe.makes_a_file() {
@@ -136,17 +150,21 @@ impl Plan for QuickPlan {
         Ok(())
     }
 
-    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
-        let probe = &self.probes[variant];
+    fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
+        let probe = &self.probes[variant.0];
         let seed = random::of_run(self.seed, number);
         let job = probe.job(seed, self.bytes, self.time);
         let area = self.area.as_ref().expect("it was opened when the run was made ready");
         let done = io::run(&job, area, live)?;
         let mut outcome = shared::outcome(&done, &job, probe.policy, area.is_direct());
-        if probe.head().metric.unit == "1/s" {
-            outcome.value = done.requests as f64 / (done.seconds + done.sync_s).max(1e-9);
+        if probe.spec().metric.unit == "1/s" {
+            outcome.measured.value = done.requests as f64 / (done.seconds + done.sync_s).max(1e-9);
         }
         Ok(outcome)
+    }
+
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -167,8 +185,8 @@ mod tests {
         let results = measured(&CASE, dir.path(), &small);
         assert!(results.variants.len() > 20);
         for variant in &results.variants {
-            assert!(variant.runs[0].value > 0.0, "{}", variant.name);
-            assert!(variant.runs[0].operations > 0, "{}", variant.name);
+            assert!(variant.runs[0].measured.value > 0.0, "{}", variant.name);
+            assert!(variant.runs[0].measured.operations > 0, "{}", variant.name);
             assert_eq!(variant.parameters.len(), 1, "{}", variant.name);
         }
         let names: Vec<&str> = results.variants.iter().map(|it| it.name.as_str()).collect();

@@ -6,7 +6,7 @@ use pinstripe_io::device::Policy;
 use super::super::shared;
 use crate::io::{Direction, Engine, Job, Order, Pattern, Syncing};
 use crate::result::{Metric, Parameter};
-use crate::run::Head;
+use crate::run::{PlaceNo, VariantSpec};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -55,8 +55,8 @@ impl Probe {
         }
     }
 
-    /// The note on it.
-    pub fn head(&self) -> Head {
+    /// The variant that the question is.
+    pub fn spec(&self) -> VariantSpec {
         let (option, value) = match self.setting {
             Setting::Policy => ("policy", self.policy.to_string()),
             Setting::Depth => ("depth", self.depth.to_string()),
@@ -66,12 +66,13 @@ impl Probe {
             small if small < MIB / 16 => Metric::rate(),
             _ => Metric::throughput(),
         };
-        Head {
+        VariantSpec {
             name: format!("{}: {option} {value}", self.group),
             group: self.group.to_owned(),
             about: self.about.to_owned(),
             parameters: vec![Parameter::new(option, value)],
             metric,
+            place: PlaceNo::FIRST,
         }
     }
 }

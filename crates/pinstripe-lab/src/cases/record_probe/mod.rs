@@ -16,12 +16,12 @@ use rustix::fs::FallocateFlags;
 use self::options::{CLASSES, OPTIONS, UNDER};
 use self::tables::tables;
 use super::shared::{self, Folder};
-use super::{Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::histogram::Histogram;
 use crate::io::Target;
 use crate::io::recorder::{Class, Recorded, Recording, can_take, check, record};
-use crate::result::{Metric, Note, Parameter};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::result::{Measured, Metric, Note, Parameter};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::stats::Better;
 
 /// The case.
@@ -50,6 +50,7 @@ are read again and compared with what was recorded; this is not measured.",
     options: OPTIONS,
     plan,
     tables,
+    again: Again::BY_NAME,
 };
 
 /// Of each run, the longest so many are listed.
@@ -215,8 +216,8 @@ impl RecordProbe {
             self.open(streams, way)?;
             let recorded = self.record(way, live)?;
             self.check_streams(live)?;
-            outcome.operations += recorded.writes.count();
-            outcome.written_bytes += recorded.written_bytes;
+            outcome.measured.operations += recorded.writes.count();
+            outcome.measured.written_bytes += recorded.written_bytes;
             outcome.beside_read_bytes += recorded.written_bytes;
             outcome.beside_written_bytes += recorded.storm_bytes;
             outcome.syncs += recorded.syncs.count();
@@ -227,13 +228,14 @@ impl RecordProbe {
             Ok(fits)
         })?;
         if let Some((streams, recorded)) = best {
-            outcome.figures = self.figures(&recorded, streams);
-            outcome.latency = latency(recorded);
+            outcome.measured.figures = self.figures(&recorded, streams);
+            outcome.measured.latency = latency(&recorded);
         }
-        outcome.figures.insert("tries".to_owned(), found.tries as f64);
+        outcome.measured.figures.insert("tries".to_owned(), found.tries as f64);
         let over = found.over.map(|it| ("overran_at".to_owned(), it as f64));
-        outcome.figures.extend(over);
-        Ok(Outcome { value: found.most as f64, ..outcome })
+        outcome.measured.figures.extend(over);
+        outcome.measured.value = found.most as f64;
+        Ok(outcome)
     }
 
     /// The ring that each stream needs, not yet a power of two; and the time of a round.
@@ -288,11 +290,11 @@ impl RecordProbe {
     }
 }
 
-fn latency(recorded: Recorded) -> BTreeMap<String, Histogram> {
+fn latency(recorded: &Recorded) -> BTreeMap<String, Histogram> {
     let kinds =
-        [("response", recorded.responses), ("sync", recorded.syncs), ("write", recorded.writes)];
+        [("response", &recorded.responses), ("sync", &recorded.syncs), ("write", &recorded.writes)];
     let kinds = kinds.into_iter().filter(|(_, it)| !it.is_empty());
-    kinds.map(|(kind, times)| (kind.to_owned(), times)).collect()
+    kinds.map(|(kind, times)| (kind.to_owned(), times.clone())).collect()
 }
 
 /// Has the file system keep so much for a file, which is as long from then on.
@@ -308,12 +310,12 @@ impl Plan for RecordProbe {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
+    fn variants(&self) -> Vec<VariantSpec> {
         let metric = match self.find_most {
             Some(_) => ("streams", "streams", Better::Higher),
             None => ("backlog", "KiB waiting", Better::Lower),
         };
-        let head = |Way { policy, under, class }: &Way| {
+        let spec = |Way { policy, under, class }: &Way| {
             let suffix = match *class {
                 "normal" => String::new(),
                 class => format!(", {class}"),
@@ -323,7 +325,7 @@ impl Plan for RecordProbe {
                 None => format!("{} streams", self.streams),
             };
             let (name, unit, better) = metric;
-            Head {
+            VariantSpec {
                 name: format!("{policy}, {under}{suffix}"),
                 group: (*under).to_owned(),
                 about: format!("{many} written {policy}, {under}{suffix}"),
@@ -333,9 +335,10 @@ impl Plan for RecordProbe {
                     Parameter::new("io-class", class),
                 ],
                 metric: Metric { name: name.to_owned(), unit: unit.to_owned(), better },
+                place: PlaceNo::FIRST,
             }
         };
-        self.ways.iter().map(head).collect()
+        self.ways.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
@@ -350,6 +353,10 @@ impl Plan for RecordProbe {
         vec![shared::intent(&self.dir, CASE.name, self.bytes())]
     }
 
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, _: &Live) -> Result<()> {
         let folder = Folder::make(&self.dir, CASE.name, self.bytes())?;
         let storm = folder.path("storm");
@@ -358,13 +365,13 @@ impl Plan for RecordProbe {
         Ok(())
     }
 
-    fn ready(&mut self, variant: usize, _: &Live) -> Result<()> {
+    fn ready(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
         let streams = if self.find_most.is_some() { 0 } else { self.streams };
-        self.open(streams, self.ways[variant])
+        self.open(streams, self.ways[variant.0])
     }
 
-    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
-        let way = self.ways[variant];
+    fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
+        let way = self.ways[variant.0];
         self.recording.seed = crate::random::of_run(self.seed, number);
         if let Some(most) = self.find_most {
             let outcome = self.search(way, most, live)?;
@@ -372,19 +379,22 @@ impl Plan for RecordProbe {
         }
         let recorded = self.record(way, live)?;
         Ok(Outcome {
-            value: recorded.peak_bytes as f64 / 1024.0,
-            operations: recorded.writes.count(),
-            written_bytes: recorded.written_bytes,
+            measured: Measured {
+                value: recorded.peak_bytes as f64 / 1024.0,
+                operations: recorded.writes.count(),
+                written_bytes: recorded.written_bytes,
+                figures: self.figures(&recorded, self.streams),
+                latency: latency(&recorded),
+                ..Measured::default()
+            },
             beside_written_bytes: recorded.storm_bytes,
             syncs: recorded.syncs.count(),
-            figures: self.figures(&recorded, self.streams),
-            latency: latency(recorded),
             notes: self.notes_of(way),
             ..Outcome::default()
         })
     }
 
-    fn check(&mut self, _: usize, live: &Live) -> Result<()> {
+    fn check(&mut self, _: VariantNo, live: &Live) -> Result<()> {
         match self.find_most {
             // Each try was looked at when it was over.
             Some(_) => Ok(()),

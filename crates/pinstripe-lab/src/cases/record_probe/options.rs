@@ -1,6 +1,6 @@
 //! The options of the case `record-probe`.
 
-use super::{CaseOption, Form, shared};
+use super::{CaseOption, ValueForm, shared};
 
 pub const UNDER: &[&str] = &["idle", "storm"];
 pub const CLASSES: &[&str] = &["normal", "rt"];
@@ -9,7 +9,7 @@ pub const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "streams",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("50"),
         about: "Number of streams",
         more: "",
@@ -17,7 +17,7 @@ pub const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "rate",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("288000"),
         about: "Bytes per second of each stream: 288000 is 96 kHz of 24 bits",
         more: "",
@@ -25,7 +25,7 @@ pub const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "chunk",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("64K"),
         about: "Bytes of each write",
         more: "",
@@ -33,7 +33,7 @@ pub const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "ring",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("1M"),
         about: "Bytes that may wait per stream",
         more: "",
@@ -41,7 +41,7 @@ pub const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "writers",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("1"),
         about: "Threads that write",
         more: "",
@@ -50,7 +50,7 @@ pub const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "under",
         value: "NAME,...",
-        form: Form::SomeOf(UNDER),
+        form: ValueForm::SomeOf(UNDER),
         default: Some("idle,storm"),
         about: "Other load: idle, storm",
         more: "",
@@ -58,7 +58,7 @@ pub const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "io-class",
         value: "NAME,...",
-        form: Form::SomeOf(CLASSES),
+        form: ValueForm::SomeOf(CLASSES),
         default: Some("normal"),
         about: "I/O class of the stream writers: normal, rt",
         more: "rt is the real-time class, ioprio_set(2), which needs a privilege and a scheduler \
@@ -68,7 +68,7 @@ pub const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "preallocate",
         value: "",
-        form: Form::Flag,
+        form: ValueForm::Flag,
         default: None,
         about: "Reserve the space of each stream before it is recorded, fallocate(2)",
         more: "",
@@ -76,7 +76,7 @@ pub const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "find-most",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: None,
         about: "Look for the most streams without an overrun, up to N",
         more: "\
@@ -87,7 +87,7 @@ Each try lasts --run-time. The figure is the most that went; 'overran at' is the
     CaseOption {
         name: "sync-every",
         value: "S",
-        form: Form::Number,
+        form: ValueForm::Number,
         default: Some("1"),
         about: "Seconds between two syncs of all streams; 0 is never",
         more: "",
@@ -95,7 +95,7 @@ Each try lasts --run-time. The figure is the most that went; 'overran at' is the
     CaseOption {
         name: "storm-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("1G"),
         about: "Bytes of the file that the storm overwrites",
         more: "",
@@ -103,7 +103,7 @@ Each try lasts --run-time. The figure is the most that went; 'overran at' is the
     CaseOption {
         name: "storm-sync",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("256M"),
         about: "Bytes after which the storm syncs",
         more: "Without it, the storm would only fill the page cache if there is much memory.",
@@ -111,7 +111,7 @@ Each try lasts --run-time. The figure is the most that went; 'overran at' is the
     CaseOption {
         name: "run-time",
         value: "S",
-        form: Form::Number,
+        form: ValueForm::Number,
         default: Some("5"),
         about: "Duration of a run in seconds",
         more: "",

@@ -53,7 +53,7 @@ fn formula(results: &Results) -> Option<Table> {
     let head = ["policy", "under", "chunk + rate x (round + 2 x longest write)", "ring KiB"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for variant in &results.variants {
-        let of = |run: &Run, name: &str| run.figures.get(name).copied();
+        let of = |run: &Run, name: &str| run.measured.figures.get(name).copied();
         let runs = variant.runs.iter().filter(|it| it.is_valid());
         let needed = |run: &Run| of(run, "needed_kib").unwrap_or(0.0);
         let Some(worst) = runs.max_by(|a, b| needed(a).total_cmp(&needed(b))) else { continue };
@@ -105,7 +105,9 @@ fn stalls(results: &Results) -> Option<Table> {
     for variant in &results.variants {
         for run in &variant.runs {
             for number in 0..LISTED {
-                let of = |what: &str| run.figures.get(&format!("stall_{number}_{what}")).copied();
+                let of = |what: &str| {
+                    run.measured.figures.get(&format!("stall_{number}_{what}")).copied()
+                };
                 let Some(((at, stream), ms)) = of("at_s").zip(of("stream")).zip(of("ms")) else {
                     break;
                 };

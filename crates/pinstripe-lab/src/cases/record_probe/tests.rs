@@ -19,10 +19,10 @@ fn streams_are_recorded_by_every_policy_beside_nothing_and_beside_a_storm() {
     assert_eq!(results.variants.len(), 6);
     for variant in &results.variants {
         let run = &variant.runs[0];
-        assert!(run.written_bytes > 0 && run.value >= 8.0, "{}", variant.name);
+        assert!(run.measured.written_bytes > 0 && run.measured.value >= 8.0, "{}", variant.name);
         let is_storm = grid::parameter(variant, "under") == "storm";
-        assert_eq!(run.figures["storm_mb_per_s"] > 0.0, is_storm, "{}", variant.name);
-        let ring = run.figures["ring_needed_kib"];
+        assert_eq!(run.measured.figures["storm_mb_per_s"] > 0.0, is_storm, "{}", variant.name);
+        let ring = run.measured.figures["ring_needed_kib"];
         assert!(ring >= 16.0 && (ring as u64).is_power_of_two(), "{ring}");
     }
     assert_eq!(tables(&results)[0].to_json()["rows"].as_array().unwrap().len(), 6);
@@ -97,9 +97,9 @@ fn the_most_streams_are_looked_for() {
     let few = [("policies", "buffered"), ("under", "idle"), ("find-most", "7")];
     let results = measured(&CASE, dir.path(), &[&SMALL[..], &few].concat());
     let run = &results.variants[0].runs[0];
-    let (most, over) = (run.value, run.figures.get("overran_at"));
+    let (most, over) = (run.measured.value, run.measured.figures.get("overran_at"));
     assert!(most <= 7.0 && over.is_none_or(|over| *over > most), "{most} {over:?}");
-    assert!(run.figures["tries"] >= 2.0 && run.written_bytes > 0);
+    assert!(run.measured.figures["tries"] >= 2.0 && run.measured.written_bytes > 0);
     assert_eq!(results.variants[0].metric.unit, "streams");
     assert_eq!(tables(&results)[0].to_json()["rows"].as_array().unwrap().len(), 1);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -113,12 +113,12 @@ fn streams_that_are_damaged_end_the_case() {
     let mut plan = super::plan(&setting, &values).unwrap();
     let live = Live::new(Default::default());
     plan.prepare(&live).unwrap();
-    plan.ready(0, &live).unwrap();
-    plan.run(0, 0, &live).unwrap();
-    plan.check(0, &live).unwrap();
+    plan.ready(VariantNo(0), &live).unwrap();
+    plan.run(VariantNo(0), 0, &live).unwrap();
+    plan.check(VariantNo(0), &live).unwrap();
     let folder = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
     std::fs::write(folder.join("stream.0001"), vec![0; 8192]).unwrap();
-    assert_eq!(plan.check(0, &live).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(plan.check(VariantNo(0), &live).unwrap_err().kind(), Kind::Corrupt);
     plan.clean().unwrap();
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
@@ -128,7 +128,7 @@ fn real_time_is_measured_where_it_is_permitted_and_otherwise_left_out_aloud() {
     let setting = Setting { dirs: vec![std::env::temp_dir()], ..Setting::default() };
     let values = Values::read(OPTIONS, &[("io-class", "normal,rt")]).unwrap();
     let plan = super::plan(&setting, &values).unwrap();
-    let has_real_time = plan.heads().iter().any(|it| it.name == "direct, storm, rt");
+    let has_real_time = plan.variants().iter().any(|it| it.name == "direct, storm, rt");
     let is_said = plan.notes().iter().any(|it| it.starts_with("rt was left out"));
     assert_eq!(has_real_time, can_take(Class::RealTime).is_ok());
     assert_ne!(has_real_time, is_said);

@@ -1,7 +1,7 @@
 //! One area against two areas, of one disk or of two: what is gained, or lost, by striping over
 //! them; and whether they share a spindle.
 
-mod ground;
+mod backing;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -13,15 +13,15 @@ use pinstripe_array::probe::Effort;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Policy};
 
-use self::ground::Ground;
-use super::disk::{Finds, Work};
+use self::backing::Backing;
+use super::disk::{InitialState, Work};
 use super::iozone;
 use super::shared;
-use super::{Case, CaseOption, Form, Setting, Values};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values};
 use crate::io::{self, Area, Job, Pattern, Syncing};
 use crate::random;
-use crate::result::{Metric, Parameter};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::result::{Measured, Metric, Parameter};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::stats::Better;
 
 /// The case.
@@ -44,6 +44,7 @@ what each keeps of its rate beside the other. Half is one arm, all is two.",
     options: OPTIONS,
     plan,
     tables: tables::tables,
+    again: Again::BY_NAME,
 };
 
 const SPINDLE: &str = "spindle";
@@ -64,7 +65,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "tests",
         value: "NAME,...",
-        form: Form::SomeOf(&TESTS),
+        form: ValueForm::SomeOf(&TESTS),
         default: Some(
             "write,rewrite,read,reread,random-read,random-write,backward,record-rewrite,stride,\
              fwrite,fread,mixed,spindle",
@@ -75,7 +76,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "total-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("512M"),
         about: "Bytes of one area, and of two together",
         more: "",
@@ -83,7 +84,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "record-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("1M"),
         about: "Bytes of each request, and of the stripes",
         more: "",
@@ -91,7 +92,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "run-time",
         value: "S",
-        form: Form::Number,
+        form: ValueForm::Number,
         default: Some("10"),
         about: "Seconds of a run at most; it ends when all records were accessed once",
         more: "",
@@ -99,7 +100,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "probe-rounds",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("7"),
         about: "Rounds of a run of spindle; in each, both areas are read alone and together",
         more: "",
@@ -107,7 +108,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "probe-time",
         value: "S",
-        form: Form::Number,
+        form: ValueForm::Number,
         default: Some("0.1"),
         about: "Seconds of each part of a round",
         more: "",
@@ -119,10 +120,10 @@ const OPTIONS: &[CaseOption] = &[
 type Way = (&'static str, usize);
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
-    let ground = match (&setting.device, setting.dirs.as_slice()) {
-        (Some(device), _) => Ground::device(device),
-        (None, [dir]) => Ground::dirs([dir, dir]),
-        (None, [one, other]) => Ground::dirs([one, other]),
+    let backing = match (&setting.device, setting.dirs.as_slice()) {
+        (Some(device), _) => Backing::device(device),
+        (None, [dir]) => Backing::dirs([dir, dir]),
+        (None, [one, other]) => Backing::dirs([one, other]),
         _ => {
             return Err(Error::new(Kind::Usage, "this case measures one directory or two")
                 .advice("name those whose disks are to be compared"));
@@ -134,14 +135,14 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         return Err(Error::new(Kind::Usage, "each of two areas holds at least one record")
             .advice("more with --total-size, or less with --record-size"));
     }
-    let ways = ways(values, ground.is_device());
+    let ways = ways(values, backing.is_device());
     if ways.is_empty() {
         let error = Error::new(Kind::Usage, "areas of one device share its disk");
         return Err(error.advice("name two directories, or other --tests"));
     }
     Ok(Box::new(Slices {
         parameters: shared::parameters(OPTIONS, values),
-        ground,
+        backing,
         ways,
         bytes,
         record_bytes: record_bytes as usize,
@@ -173,7 +174,7 @@ fn ways(values: &Values, is_device: bool) -> Vec<Way> {
 
 struct Slices {
     parameters: Vec<Parameter>,
-    ground: Ground,
+    backing: Backing,
     ways: Vec<Way>,
     bytes: u64,
     record_bytes: usize,
@@ -188,9 +189,9 @@ struct Slices {
 }
 
 /// The way a test of the panel moves bytes, and the state that it needs.
-fn work(test: &str) -> (Work, Finds) {
+fn work(test: &str) -> (Work, InitialState) {
     let mode = iozone::mode(test, STRIDE).expect("the panel is that of iozone");
-    (mode.work, mode.finds)
+    (mode.work, mode.initial)
 }
 
 impl Slices {
@@ -207,13 +208,13 @@ impl Slices {
     }
 
     /// The files that a test makes, and that others work on.
-    fn name_of(finds: Finds) -> &'static str {
-        if finds == Finds::Nothing { "new" } else { "full" }
+    fn name_of(initial: InitialState) -> &'static str {
+        if initial == InitialState::Nothing { "new" } else { "full" }
     }
 
     /// Of two areas, what each keeps of its rate beside the other.
     fn spindle(&self, live: &Live) -> Result<Outcome> {
-        let paths = self.ground.paths("full", 2);
+        let paths = self.backing.paths("full", 2);
         let paths: [&Path; 2] = [&paths[0], &paths[1]];
         let probed = probe::probe(paths, self.effort, live.stop())?;
         live.check()?;
@@ -226,15 +227,18 @@ impl Slices {
         let bytes = (first + second) * self.effort.part.as_secs_f64() * self.effort.rounds as f64;
         let bytes = (bytes * 2.0) as u64 * self.effort.read_bytes as u64;
         Ok(Outcome {
-            value: probed.kept,
-            read_bytes: bytes,
-            figures: BTreeMap::from([
-                ("first_reads_per_s".to_owned(), first),
-                ("second_reads_per_s".to_owned(), second),
-                ("apart".to_owned(), verdict),
-                ("has_no_arm".to_owned(), f64::from(u8::from(probed.has_no_arm))),
-                ("same_disk".to_owned(), f64::from(u8::from(probed.same_disk.is_some()))),
-            ]),
+            measured: Measured {
+                value: probed.kept,
+                read_bytes: bytes,
+                figures: BTreeMap::from([
+                    ("first_reads_per_s".to_owned(), first),
+                    ("second_reads_per_s".to_owned(), second),
+                    ("apart".to_owned(), verdict),
+                    ("has_no_arm".to_owned(), f64::from(u8::from(probed.has_no_arm))),
+                    ("same_disk".to_owned(), f64::from(u8::from(probed.same_disk.is_some()))),
+                ]),
+                ..Measured::default()
+            },
             ..Outcome::default()
         })
     }
@@ -245,47 +249,52 @@ impl Plan for Slices {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |(test, areas): &Way| {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |(test, areas): &Way| {
             let is_spindle = *test == SPINDLE;
             let area = if *areas == 1 { "one" } else { "two" };
             let kept =
                 Metric { name: "kept".to_owned(), unit: "kept".to_owned(), better: Better::Higher };
-            Head {
+            VariantSpec {
                 name: if is_spindle { SPINDLE.to_owned() } else { format!("{test} {area}") },
                 group: (*test).to_owned(),
                 about: format!("{test} on {areas} of the areas"),
                 parameters: vec![Parameter::new("test", test), Parameter::new("areas", area)],
                 metric: if is_spindle { kept } else { Metric::throughput() },
+                place: PlaceNo::FIRST,
             }
         };
-        self.ways.iter().map(head).collect()
+        self.ways.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
-        self.ground.places()
+        self.backing.places()
     }
 
     fn notes(&self) -> Vec<String> {
-        self.ground.note().map(str::to_owned).into_iter().collect()
+        self.backing.note().map(str::to_owned).into_iter().collect()
     }
 
     fn intents(&self) -> Vec<String> {
-        self.ground.intents(self.bytes)
+        self.backing.intents(self.bytes)
+    }
+
+    fn is_exact(&self) -> bool {
+        false
     }
 
     fn prepare(&mut self, live: &Live) -> Result<()> {
-        self.areas = self.ground.prepare(self.bytes, self.policy, live)?;
+        self.areas = self.backing.prepare(self.bytes, self.policy, live)?;
         Ok(())
     }
 
-    fn ready(&mut self, variant: usize, live: &Live) -> Result<()> {
-        let (test, areas) = self.ways[variant];
+    fn ready(&mut self, variant: VariantNo, live: &Live) -> Result<()> {
+        let (test, areas) = self.ways[variant.0];
         self.fresh = None;
-        let is_device = self.ground.is_device();
+        let is_device = self.backing.is_device();
         if !is_device {
             for areas in [1, 2] {
-                shared::remove_files(&self.ground.paths("new", areas))?;
+                shared::remove_files(&self.backing.paths("new", areas))?;
             }
         }
         self.areas.iter().try_for_each(Area::drop_cache)?;
@@ -293,38 +302,42 @@ impl Plan for Slices {
             return Ok(());
         }
         match work(test) {
-            (Work::Requests(..), Finds::Nothing) if !is_device => {
+            (Work::Requests(..), InitialState::Nothing) if !is_device => {
                 let bytes = self.bytes / areas as u64;
-                let paths = self.ground.paths("new", areas);
+                let paths = self.backing.paths("new", areas);
                 let area = Area::open(&paths, bytes, Access::Create, self.policy)?;
                 self.fresh = Some(area.striped());
                 Ok(())
             }
             // What is read is what was read just now.
-            (work, Finds::CachedFiles) => {
+            (work, InitialState::CachedFiles) => {
                 io::run(&self.job(work, 0), &self.areas[areas - 1], live).map(drop)
             }
             _ => Ok(()),
         }
     }
 
-    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
-        let (test, areas) = self.ways[variant];
+    fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
+        let (test, areas) = self.ways[variant.0];
         if test == SPINDLE {
             return self.spindle(live);
         }
-        let (work, finds) = work(test);
+        let (work, initial) = work(test);
         let (job, bytes) = (self.job(work, number), self.bytes / areas as u64);
-        let spans = self.ground.spans(Self::name_of(finds), areas);
+        let spans = self.backing.spans(Self::name_of(initial), areas);
         let area = || self.fresh.as_ref().unwrap_or(&self.areas[areas - 1]);
         let (done, is_direct) = work.run(&job, (&spans, bytes), area, live)?;
         Ok(shared::outcome(&done, &job, self.policy, is_direct))
     }
 
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
+    }
+
     fn clean(&mut self) -> Result<()> {
         self.fresh = None;
         self.areas.clear();
-        self.ground.clean()
+        self.backing.clean()
     }
 }
 

@@ -13,7 +13,12 @@ fn every_test_meets_as_many_bytes_on_one_area_as_on_two() {
     assert_eq!(results.variants.len(), 2 * 12 + 1);
     for variant in results.variants.iter().filter(|it| it.name != SPINDLE) {
         let run = &variant.runs[0];
-        assert_eq!(run.read_bytes + run.written_bytes, 1 << 20, "{}", variant.name);
+        assert_eq!(
+            run.measured.read_bytes + run.measured.written_bytes,
+            1 << 20,
+            "{}",
+            variant.name
+        );
     }
     let [panel, spindle] = &tables::tables(&results)[..] else { panic!("two tables") };
     assert_eq!(panel.to_json()["rows"].as_array().unwrap().len(), 12);
@@ -46,7 +51,12 @@ fn of_a_device_two_areas_begin_at_its_beginning_and_in_its_middle() {
     assert_eq!(results.variants.len(), 2 * 12, "nobody asks for the spindle");
     for variant in &results.variants {
         let run = &variant.runs[0];
-        assert_eq!(run.read_bytes + run.written_bytes, 1 << 20, "{}", variant.name);
+        assert_eq!(
+            run.measured.read_bytes + run.measured.written_bytes,
+            1 << 20,
+            "{}",
+            variant.name
+        );
     }
     let bytes = std::fs::read(device.path()).unwrap();
     let is_written = |at: usize| bytes[at..at + 4096].iter().any(|byte| *byte != 0);

@@ -19,12 +19,12 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Engine, Policy};
 use pinstripe_io::fault;
 
-use self::sample::Sample;
+use self::sample::SampleSource;
 use self::stopped::Stopped;
 use super::shared::{self, Folder};
-use super::{Case, CaseOption, Form, Setting, Values, grid};
-use crate::result::{Metric, Note, Parameter, Results};
-use crate::run::{Head, Live, Outcome, Plan, Tally};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
+use crate::result::{Measured, Metric, Note, Parameter, Results};
+use crate::run::{Live, Outcome, PlaceNo, Plan, Tally, VariantNo, VariantSpec};
 use crate::table::Table;
 
 /// The case.
@@ -50,6 +50,7 @@ With one number of outputs codecs are judged by the first of them, with several 
     options: OPTIONS,
     plan,
     tables,
+    again: Again::BY_NAME,
 };
 
 const DATA: &[&str] = &["random", "dump"];
@@ -58,7 +59,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "outputs",
         value: "N,...",
-        form: Form::Counts,
+        form: ValueForm::Counts,
         default: Some("1,2,4,8"),
         about: "Number of outputs",
         more: "The first is the baseline of the others.",
@@ -66,7 +67,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "codecs",
         value: "NAME,...",
-        form: Form::Text,
+        form: ValueForm::Text,
         default: Some("raw,lzo,snappy,lz4,zstd:1"),
         about: "How to compress: auto, raw, lzo, snappy, lz4, zstd or zstd:LEVEL",
         more: "",
@@ -75,7 +76,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "data",
         value: "NAME",
-        form: Form::OneOf(DATA),
+        form: ValueForm::OneOf(DATA),
         default: Some("dump"),
         about: "What is split: random or dump",
         more: "",
@@ -83,7 +84,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "sample",
         value: "PATH",
-        form: Form::Path,
+        form: ValueForm::Path,
         default: None,
         about: "Split a sample of this file, or of all files below this directory, instead of --data",
         more: "Pieces of 1 MiB, spread evenly over all of it.",
@@ -91,7 +92,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("1G"),
         about: "Bytes of the source",
         more: "",
@@ -151,7 +152,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
 /// The source of the split.
 enum Source {
     MadeUp(Fake),
-    Own(Sample),
+    Own(SampleSource),
 }
 
 struct Split {
@@ -200,10 +201,10 @@ impl Plan for Split {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
+    fn variants(&self) -> Vec<VariantSpec> {
         let policies = self.parameters.iter().find(|it| it.name == "policies");
         let has_policies = policies.is_some_and(|it| it.value.contains(','));
-        let head = |way: &Way| {
+        let spec = |way: &Way| {
             let Way { outputs, codec, policy, .. } = way;
             let way = match has_policies {
                 true => format!("{codec}, {policy}"),
@@ -214,7 +215,7 @@ impl Plan for Split {
                 (true, false) => format!("{outputs} outputs"),
                 (false, _) => way.clone(),
             };
-            Head {
+            VariantSpec {
                 name: format!("{way}, {outputs}"),
                 about: format!("{outputs} outputs, codec {codec}, written {policy}"),
                 parameters: vec![
@@ -225,9 +226,10 @@ impl Plan for Split {
                 ],
                 group,
                 metric: Metric::throughput(),
+                place: PlaceNo::FIRST,
             }
         };
-        self.ways.iter().map(head).collect()
+        self.ways.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
@@ -243,9 +245,13 @@ impl Plan for Split {
         self.dirs.iter().map(|dir| shared::intent(dir, CASE.name, of_each)).collect()
     }
 
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, live: &Live) -> Result<()> {
         if let Some(place) = &self.sample {
-            self.source = Source::Own(Sample::take(place, self.bytes, live)?);
+            self.source = Source::Own(SampleSource::take(place, self.bytes, live)?);
         }
         // As much again for what stands beside the bytes.
         let bytes = (self.bytes + self.bytes / 16) / self.dirs.len().max(1) as u64;
@@ -255,13 +261,13 @@ impl Plan for Split {
         Ok(())
     }
 
-    fn ready(&mut self, _: usize, _: &Live) -> Result<()> {
+    fn ready(&mut self, _: VariantNo, _: &Live) -> Result<()> {
         let most = self.ways.iter().map(|it| it.outputs).max().unwrap_or(0);
         shared::remove_files(&self.outputs(most))
     }
 
-    fn run(&mut self, variant: usize, _: u64, live: &Live) -> Result<Outcome> {
-        let way = &self.ways[variant];
+    fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
+        let way = &self.ways[variant.0];
         let options = self.options(way);
         let open = || -> Result<Box<dyn ByteSource>> {
             let source: Box<dyn ByteSource> = match &self.source {
@@ -278,13 +284,16 @@ impl Plan for Split {
         let written: u64 = done.outputs.iter().map(|it| it.written_bytes).sum();
         let is_refused = done.outputs.iter().any(|it| it.fallback.is_some());
         Ok(Outcome {
-            value: self.bytes as f64 / seconds.max(1e-9) / 1e6,
-            written_bytes: self.bytes,
+            measured: Measured {
+                value: self.bytes as f64 / seconds.max(1e-9) / 1e6,
+                written_bytes: self.bytes,
+                figures: BTreeMap::from([(
+                    "written_of_each".to_owned(),
+                    written as f64 / self.bytes.max(1) as f64,
+                )]),
+                ..Measured::default()
+            },
             syncs: way.outputs as u64,
-            figures: BTreeMap::from([(
-                "written_of_each".to_owned(),
-                written as f64 / self.bytes.max(1) as f64,
-            )]),
             notes: (is_refused && way.policy.is_direct())
                 .then_some(Note::NotDirect)
                 .into_iter()
@@ -293,8 +302,8 @@ impl Plan for Split {
         })
     }
 
-    fn check(&mut self, variant: usize, _: &Live) -> Result<()> {
-        let paths = self.outputs(self.ways[variant].outputs);
+    fn check(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
+        let paths = self.outputs(self.ways[variant.0].outputs);
         let monitor = Monitor::default();
         let reader = join::open(&paths, &fault::Plan::default(), &monitor)?;
         let found = join::verify(&reader, self.workers, &monitor)?;

@@ -19,19 +19,19 @@ pub const KEPT_BYTES: u64 = 256 << 20;
 
 /// A run of bytes in memory, repeated until it is as long as was asked for.
 #[derive(Debug, Clone)]
-pub struct Sample {
+pub struct SampleSource {
     place: PathBuf,
     kept: Arc<Vec<u8>>,
     length: u64,
 }
 
-impl Sample {
+impl SampleSource {
     /// Takes pieces, spread evenly, of a file or of all files below a directory in the order of
     /// their names. Symlinks are not followed.
     ///
     /// # Errors
     /// [`Kind::Usage`] where there are no bytes; as the system says; an interrupt.
-    pub fn take(place: &Path, length: u64, live: &Live) -> Result<Sample> {
+    pub fn take(place: &Path, length: u64, live: &Live) -> Result<SampleSource> {
         let files = files(place, live)?;
         let all: u64 = files.iter().map(|(_, bytes)| bytes).sum();
         let wanted = all.min(length).min(KEPT_BYTES);
@@ -48,7 +48,7 @@ impl Sample {
             let bytes = PIECE_BYTES.min(wanted - kept.len() as u64);
             read_run(&files, from as u64, bytes, &mut kept)?;
         }
-        Ok(Sample { place: place.to_path_buf(), kept: Arc::new(kept), length })
+        Ok(SampleSource { place: place.to_path_buf(), kept: Arc::new(kept), length })
     }
 }
 
@@ -108,7 +108,7 @@ fn read_run(files: &[(PathBuf, u64)], from: u64, bytes: u64, kept: &mut Vec<u8>)
     Ok(())
 }
 
-impl ByteSource for Sample {
+impl ByteSource for SampleSource {
     fn length(&self) -> Option<u64> {
         Some(self.length)
     }
@@ -144,7 +144,7 @@ impl ByteSource for Sample {
 mod tests {
     use super::*;
 
-    fn all(sample: &Sample) -> Vec<u8> {
+    fn all(sample: &SampleSource) -> Vec<u8> {
         let mut buffer = vec![0; sample.length as usize + 7];
         let count = sample.read_at(0, &mut buffer).unwrap();
         buffer.truncate(count);
@@ -160,12 +160,12 @@ mod tests {
         }
         std::os::unix::fs::symlink("/etc", dir.path().join("link")).unwrap();
         let live = Live::new(Default::default());
-        let sample = Sample::take(dir.path(), 25, &live).unwrap();
+        let sample = SampleSource::take(dir.path(), 25, &live).unwrap();
         assert_eq!(all(&sample), b"onetwothreeonetwothreeone");
         assert_eq!(sample.read_at(24, &mut [0; 9]).unwrap(), 1);
-        let sample = Sample::take(&dir.path().join("b"), 2, &live).unwrap();
+        let sample = SampleSource::take(&dir.path().join("b"), 2, &live).unwrap();
         assert_eq!(all(&sample), b"tw");
-        let none = Sample::take(&dir.path().join("empty"), 2, &live);
+        let none = SampleSource::take(&dir.path().join("empty"), 2, &live);
         assert_eq!(none.unwrap_err().kind(), Kind::Usage);
     }
 
@@ -175,7 +175,8 @@ mod tests {
         let path = dir.path().join("long");
         let long: Vec<u8> = (0..8_u8).flat_map(|it| vec![it; PIECE_BYTES as usize]).collect();
         fs::write(&path, &long).unwrap();
-        let sample = Sample::take(&path, 2 * PIECE_BYTES, &Live::new(Default::default())).unwrap();
+        let sample =
+            SampleSource::take(&path, 2 * PIECE_BYTES, &Live::new(Default::default())).unwrap();
         let found = all(&sample);
         assert_eq!((found[0], found[PIECE_BYTES as usize]), (0, 4));
     }

@@ -11,7 +11,8 @@ fn every_codec_and_number_of_outputs_is_measured_and_verified() {
     let small = [&SMALL[..], &[("data", "dump"), ("policies", "buffered,direct")]].concat();
     let results = measured(&CASE, dir.path(), &small);
     assert_eq!(results.variants.len(), 12);
-    let of = |name: &str| results.variant(name).unwrap().runs[0].figures["written_of_each"];
+    let of =
+        |name: &str| results.variant(name).unwrap().runs[0].measured.figures["written_of_each"];
     assert!(of("lz4, buffered, 1") < 0.9 * of("raw, buffered, 1"));
     let table = tables(&results)[0].to_json();
     assert_eq!(table["columns"], serde_json::json!(["way", "outputs 1", "outputs 3"]));
@@ -27,7 +28,8 @@ fn own_data_is_split_and_codecs_are_judged_by_the_first() {
     let place = sample.path().to_str().unwrap();
     let few = [("size", "2M"), ("outputs", "2"), ("codecs", "raw,lz4"), ("sample", place)];
     let results = measured(&CASE, dir.path(), &few);
-    let of = |name: &str| results.variant(name).unwrap().runs[0].figures["written_of_each"];
+    let of =
+        |name: &str| results.variant(name).unwrap().runs[0].measured.figures["written_of_each"];
     assert!(of("lz4, 2") < 0.2 && of("raw, 2") >= 1.0);
     assert_eq!(results.groups(), ["2 outputs"]);
     assert_eq!(results.verdicts.len(), 1);
@@ -45,16 +47,16 @@ fn an_output_that_was_damaged_ends_the_case() {
     let mut plan = plan(&setting, &values).unwrap();
     let live = Live::new(Default::default());
     plan.prepare(&live).unwrap();
-    plan.ready(0, &live).unwrap();
-    plan.run(0, 0, &live).unwrap();
-    plan.check(0, &live).unwrap();
+    plan.ready(VariantNo(0), &live).unwrap();
+    plan.run(VariantNo(0), 0, &live).unwrap();
+    plan.check(VariantNo(0), &live).unwrap();
     let folder = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
     let path = folder.join("out.0");
     let mut bytes = std::fs::read(&path).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    assert!(plan.check(0, &live).is_err());
+    assert!(plan.check(VariantNo(0), &live).is_err());
     plan.clean().unwrap();
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }

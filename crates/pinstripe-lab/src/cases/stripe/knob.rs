@@ -11,7 +11,7 @@ use pinstripe_base::units::{MIB, parse_size};
 
 /// One value of a knob.
 #[derive(Debug, Clone)]
-pub struct Value {
+pub struct KnobValue {
     /// As it was typed.
     pub text: String,
     /// The settings that its array is made with.
@@ -30,7 +30,7 @@ const TURNED: [&str; 4] = ["stripe_size", "stripe_cache_size", "rmw_level", "wri
 ///
 /// # Errors
 /// [`Kind::Usage`] for a knob that there is not, one without a value, and a value that is none.
-pub fn read(text: &str, base: &CreateOptions) -> Result<(String, Vec<Value>)> {
+pub fn read(text: &str, base: &CreateOptions) -> Result<(String, Vec<KnobValue>)> {
     let (name, values) = text.split_once('=').unwrap_or((text, ""));
     let known = || MADE.into_iter().chain(TURNED).collect::<Vec<_>>().join(", ");
     let Some(name) = name_of(name) else {
@@ -50,7 +50,7 @@ pub fn read(text: &str, base: &CreateOptions) -> Result<(String, Vec<Value>)> {
 ///
 /// # Errors
 /// [`Kind::Usage`] for what is no granule.
-pub fn granules(words: &[&str], base: &CreateOptions) -> Result<Vec<Value>> {
+pub fn granules(words: &[&str], base: &CreateOptions) -> Result<Vec<KnobValue>> {
     words.iter().map(|it| value(TURNED[0], it, base)).collect()
 }
 
@@ -65,7 +65,7 @@ fn name_of(typed: &str) -> Option<&'static str> {
     MADE.into_iter().chain(TURNED).find(|name| alike(name))
 }
 
-fn value(name: &str, text: &str, base: &CreateOptions) -> Result<Value> {
+fn value(name: &str, text: &str, base: &CreateOptions) -> Result<KnobValue> {
     let mut making = base.clone();
     let mut turn = None;
     match name {
@@ -75,10 +75,10 @@ fn value(name: &str, text: &str, base: &CreateOptions) -> Result<Value> {
         "log-size" => making.log_bytes = parse_size(text)?.max(MIB).next_multiple_of(MIB),
         _ => turn = Some(Knob::parse(name, text)?),
     }
-    Ok(Value { text: text.to_owned(), making, turn })
+    Ok(KnobValue { text: text.to_owned(), making, turn })
 }
 
-impl Value {
+impl KnobValue {
     /// Whether it is turned on a running array, which all values of its knob share.
     pub fn is_turned(&self) -> bool {
         self.turn.is_some()

@@ -14,15 +14,14 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Device, FileDevice, MemoryDevice, Policy, SharedDevice};
 
-use self::knob::Value;
-pub use self::knob::is_knob;
+use self::knob::KnobValue;
 use self::options::{NAMES, OPTIONS};
 use super::shared::{self, Folder};
-use super::{Case, CaseOption, Form, Setting, Values, grid};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::arrays::{self, Cost, LOADS, Load, TABLE_BYTES};
 use crate::random;
-use crate::result::{Metric, Parameter, Results};
-use crate::run::{Head, Live, Outcome, Plan};
+use crate::result::{Measured, Metric, Parameter, Results};
+use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::table::Table;
 
 /// The case.
@@ -53,6 +52,15 @@ same for another setting of an array, before and after: --knob chunk=64K,256K.",
     options: OPTIONS,
     plan,
     tables,
+    again: AGAIN,
+};
+
+const AGAIN: Again = Again {
+    of_variant: |parameter| {
+        let Parameter { name, value } = parameter;
+        knob::is_knob(name).then(|| vec![("knob", format!("{name}={value}"))])
+    },
+    ..Again::BY_NAME
 };
 
 /// The parameter by which granules are told apart.
@@ -107,7 +115,7 @@ struct Stripe {
     ways: Vec<(usize, usize)>,
     /// The knob that the values belong to.
     knob: String,
-    turns: Vec<Value>,
+    turns: Vec<KnobValue>,
     members: usize,
     member_bytes: u64,
     requests: u64,
@@ -120,7 +128,7 @@ struct Stripe {
 impl Stripe {
     /// The arrays, by the number of the value for which each is made first.
     fn arrays(&self) -> std::ops::Range<usize> {
-        let is_shared = self.turns.iter().all(Value::is_turned);
+        let is_shared = self.turns.iter().all(KnobValue::is_turned);
         0..if is_shared { 1 } else { self.turns.len() }
     }
 
@@ -165,18 +173,19 @@ impl Plan for Stripe {
         self.parameters.clone()
     }
 
-    fn heads(&self) -> Vec<Head> {
-        let head = |(load, turn): &(usize, usize)| {
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |(load, turn): &(usize, usize)| {
             let (name, value) = (NAMES[*load], &self.turns[*turn].text);
-            Head {
+            VariantSpec {
                 name: format!("{name} {value}"),
                 group: name.to_owned(),
                 about: format!("{} with {} {value}", LOADS[*load].name, self.knob),
                 parameters: vec![Parameter::new("load", name), Parameter::new(&self.knob, value)],
                 metric: Metric::throughput(),
+                place: PlaceNo::FIRST,
             }
         };
-        self.ways.iter().map(head).collect()
+        self.ways.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
@@ -203,6 +212,10 @@ impl Plan for Stripe {
         }
     }
 
+    fn is_exact(&self) -> bool {
+        false
+    }
+
     fn prepare(&mut self, live: &Live) -> Result<()> {
         let of_each = self.bytes() / self.dirs.len().max(1) as u64;
         for dir in &self.dirs {
@@ -215,18 +228,22 @@ impl Plan for Stripe {
         Ok(())
     }
 
-    fn ready(&mut self, variant: usize, _: &Live) -> Result<()> {
-        let (_, turn) = self.ways[variant];
+    fn ready(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
+        let (_, turn) = self.ways[variant.0];
         self.turns[turn].turn(self.volume(turn))
     }
 
-    fn run(&mut self, variant: usize, number: u64, live: &Live) -> Result<Outcome> {
-        let (load, turn) = self.ways[variant];
+    fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
+        let (load, turn) = self.ways[variant.0];
         let load = LOADS[load];
         let volume = self.volume(turn);
         let count = self.count(load, volume.len()?).max(1);
         let seed = random::of_run(self.seed, number);
         Ok(outcome(&arrays::run(volume, load, count, seed, live)?, load, count))
+    }
+
+    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -244,20 +261,22 @@ fn outcome(cost: &Cost, load: Load, count: u64) -> Outcome {
     };
     let of_each = |moved: f64| moved / cost.bytes;
     Outcome {
-        value: cost.rate(),
-        operations: count,
-        read_bytes: read,
-        written_bytes: written,
+        measured: Measured {
+            value: cost.rate(),
+            operations: count,
+            read_bytes: read,
+            written_bytes: written,
+            figures: BTreeMap::from([
+                ("cpu_us".to_owned(), cost.cpu_us()),
+                ("members_read_of_each".to_owned(), of_each(cost.read)),
+                ("members_written_of_each".to_owned(), of_each(cost.written)),
+                ("log_written_of_each".to_owned(), of_each(cost.log)),
+            ]),
+            latency: BTreeMap::from([(kind.to_owned(), cost.times.clone())]),
+        },
         beside_read_bytes: (cost.read as u64).saturating_sub(read),
         beside_written_bytes: ((cost.written + cost.log) as u64).saturating_sub(written),
         syncs: 1,
-        figures: BTreeMap::from([
-            ("cpu_us".to_owned(), cost.cpu_us()),
-            ("members_read_of_each".to_owned(), of_each(cost.read)),
-            ("members_written_of_each".to_owned(), of_each(cost.written)),
-            ("log_written_of_each".to_owned(), of_each(cost.log)),
-        ]),
-        latency: BTreeMap::from([(kind.to_owned(), cost.times.clone())]),
         ..Outcome::default()
     }
 }

@@ -1,7 +1,7 @@
 //! The options of the case `stripe`.
 
 use super::shared;
-use super::{CaseOption, Form};
+use super::{CaseOption, ValueForm};
 
 /// Loads by their names here, in the order of [`LOADS`].
 pub const NAMES: &[&str] = &["randwrite", "write64k", "write1m", "randread", "read1m"];
@@ -10,7 +10,7 @@ pub const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "granules",
         value: "SIZE,...",
-        form: Form::Text,
+        form: ValueForm::Text,
         default: Some("auto,4K,8K,16K,32K,64K"),
         about: "Granules; 'auto' lets each write choose",
         more: "The first is the baseline of the others. Unused with --knob.",
@@ -18,7 +18,7 @@ pub const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "knob",
         value: "NAME=BEFORE,AFTER",
-        form: Form::Text,
+        form: ValueForm::Text,
         default: None,
         about: "Compare values of this knob instead of granules: chunk=64K,256K",
         more: "\
@@ -30,7 +30,7 @@ turned on one running array.",
     CaseOption {
         name: "loads",
         value: "NAME,...",
-        form: Form::SomeOf(NAMES),
+        form: ValueForm::SomeOf(NAMES),
         default: Some("randwrite,write64k,write1m,randread,read1m"),
         about: "What to do: randwrite, write64k, write1m, randread, read1m",
         more: "",
@@ -38,7 +38,7 @@ turned on one running array.",
     CaseOption {
         name: "level",
         value: "LEVEL",
-        form: Form::OneOf(&["raid4", "raid5", "raid6"]),
+        form: ValueForm::OneOf(&["raid4", "raid5", "raid6"]),
         default: Some("raid5"),
         about: "Level of the array: raid4, raid5 or raid6",
         more: "",
@@ -46,7 +46,7 @@ turned on one running array.",
     CaseOption {
         name: "members",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("4"),
         about: "Number of members",
         more: "",
@@ -54,7 +54,7 @@ turned on one running array.",
     CaseOption {
         name: "member-size",
         value: "SIZE",
-        form: Form::Size,
+        form: ValueForm::Size,
         default: Some("128M"),
         about: "Bytes of data of each member; the log takes 64 MiB more",
         more: "",
@@ -62,7 +62,7 @@ turned on one running array.",
     CaseOption {
         name: "members-in",
         value: "WHERE",
-        form: Form::OneOf(&["dir", "memory"]),
+        form: ValueForm::OneOf(&["dir", "memory"]),
         default: Some("dir"),
         about: "Location of members: files in --dir, or memory",
         more: "With memory, the array is measured, not the disk.",
@@ -70,7 +70,7 @@ turned on one running array.",
     CaseOption {
         name: "requests",
         value: "N",
-        form: Form::Count,
+        form: ValueForm::Count,
         default: Some("5000"),
         about: "Requests of a run of randwrite and randread; the others go over the array once",
         more: "",

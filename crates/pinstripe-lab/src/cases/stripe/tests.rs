@@ -15,8 +15,8 @@ fn every_load_is_made_with_every_granule_in_memory_and_on_files() {
         for variant in &results.variants {
             let run = &variant.runs[0];
             let is_write = grid::parameter(variant, "load").contains("write");
-            assert_eq!(run.written_bytes > 0, is_write, "{}", variant.name);
-            assert_eq!(run.read_bytes > 0, !is_write, "{}", variant.name);
+            assert_eq!(run.measured.written_bytes > 0, is_write, "{}", variant.name);
+            assert_eq!(run.measured.read_bytes > 0, !is_write, "{}", variant.name);
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
@@ -27,7 +27,8 @@ fn parity_is_seen_in_what_members_write_and_nothing_in_what_reads_do() {
     let dir = tempfile::tempdir().unwrap();
     let small = [&SMALL[..], &[("members-in", "memory"), ("loads", "write1m,read1m")]].concat();
     let results = measured(&CASE, dir.path(), &small);
-    let of = |name: &str, figure: &str| results.variant(name).unwrap().runs[0].figures[figure];
+    let of =
+        |name: &str, figure: &str| results.variant(name).unwrap().runs[0].measured.figures[figure];
     let written = of("write1m auto", "members_written_of_each");
     assert!((written - 4.0 / 3.0).abs() < 0.05, "{written}");
     assert_eq!(of("read1m auto", "members_written_of_each"), 0.0);
@@ -80,7 +81,7 @@ fn a_knob_is_measured_before_and_after_with_a_verdict_for_each_load() {
         assert!(results.variants.iter().all(|it| it.parameters[1].name == name), "{knob}");
         assert!(tables(&results)[0].to_json()["columns"][1].as_str().unwrap().starts_with(name));
         let log = results.variant(&format!("randwrite {}", knob.rsplit(',').next().unwrap()));
-        let log = log.unwrap().runs[0].figures["log_written_of_each"];
+        let log = log.unwrap().runs[0].measured.figures["log_written_of_each"];
         assert_eq!(log > 0.0, !knob.ends_with("none"), "{knob} {log}");
         assert!(places.iter().all(|it| std::fs::read_dir(it).unwrap().count() == 0));
     }

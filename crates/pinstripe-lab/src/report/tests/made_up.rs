@@ -8,7 +8,8 @@ use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::random::Noise;
 use crate::result::{
-    Entry, FORMAT, Metric, Note, Parameter, Results, Run, Sample, VERSION, Variant, entries,
+    Entry, FORMAT, Measured, Metric, Note, Parameter, Results, Run, Sample, VERSION, Variant,
+    entries,
 };
 
 /// The runs to be made up for a variant.
@@ -52,7 +53,7 @@ pub fn results() -> Results {
     let mut results = of(&wishes.collect::<Vec<_>>(), 7, 16, 150);
     let what = "the hypervisor took 9 % of the processors".to_owned();
     let disturbed = &mut results.variants[1].runs[3];
-    disturbed.value = 310.0;
+    disturbed.measured.value = 310.0;
     disturbed.disturbances = vec![Disturbance { kind: "steal".to_owned(), what }];
     results.judge();
     results
@@ -81,7 +82,7 @@ pub fn depths(groups: usize) -> Results {
             let mut times = Histogram::default();
             times.record_many((100_000.0 * (depth / 8.0).max(1.0)) as u64, 99);
             times.record_many((400_000.0 * (depth / 8.0).max(1.0)) as u64, 2);
-            run.latency = BTreeMap::from([("read".to_owned(), times)]);
+            run.measured.latency = BTreeMap::from([("read".to_owned(), times)]);
         }
     }
     results
@@ -98,7 +99,7 @@ pub fn before(results: &Results) -> Vec<Entry> {
         }
         let share = if is_old { 0.8 } else { 1.0 } * (1.0 + 0.003 * ((day * 7) % 5) as f64);
         let runs = earlier.variants.iter_mut().flat_map(|it| &mut it.runs);
-        runs.for_each(|run| run.value *= share);
+        runs.for_each(|run| run.measured.value *= share);
         entries(&earlier)
     };
     (0..14).flat_map(day).collect()
@@ -173,12 +174,14 @@ fn run(wish: &Wish, order: u64, samples: usize, requests: u64, noise: &mut Noise
         round: None,
         at_s: order as f64 * 3.4,
         seconds: 3.0,
-        value,
-        operations: requests,
-        read_bytes: read,
-        written_bytes: written,
-        latency: BTreeMap::from(latency),
-        figures: BTreeMap::from([("sync_s".to_owned(), 0.25)]),
+        measured: Measured {
+            value,
+            operations: requests,
+            read_bytes: read,
+            written_bytes: written,
+            latency: BTreeMap::from(latency),
+            figures: BTreeMap::from([("sync_s".to_owned(), 0.25)]),
+        },
         cpu_s: 0.2 + 0.05 * share(100),
         device_read_bytes: Some(read),
         device_written_bytes: Some(written + written / 9),

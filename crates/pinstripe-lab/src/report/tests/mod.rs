@@ -2,6 +2,7 @@
 //! of.
 
 mod browser;
+mod devtools;
 mod made_up;
 mod markup;
 
@@ -10,6 +11,9 @@ use made_up::{Wish, before, depths, of, results};
 use super::*;
 use crate::guard::Disturbance;
 use crate::result::{Note, Parameter, Thinned, Variant, load, load_all, put, save};
+
+/// What `fio --rw=write --bs=64k --size=4m --end_fsync=1 --output-format=json` printed.
+const FIO: &str = include_str!("../../../tests/data/fio-3.33.json");
 
 /// The page without its style and its data.
 fn bare(results: &Results) -> String {
@@ -245,13 +249,27 @@ fn a_history_is_drawn_with_what_changed_and_what_changed_with_it() {
 }
 
 #[test]
+fn what_fio_does_not_tell_is_not_made_up() {
+    let results = crate::fio::import(&[FIO]).unwrap();
+    let text = crate::show::show(&results, crate::show::Form::Text);
+    assert!(text.contains("of all. seed 1."), "{text}");
+    assert!(text.contains("a machine of which nothing was told"), "{text}");
+    let page = page(&[results], None, &[]);
+    // What follows is the raw JSON.
+    let page = page.split_once("<script").unwrap().0;
+    for made_up in ["unknown", "0 cores", "0 threads", "0 B"] {
+        assert!(!text.contains(made_up) && !page.contains(made_up), "{made_up}");
+    }
+}
+
+#[test]
 fn several_results_are_held_against_the_first_before_each_is_shown() {
     let first = results();
     let mut second = first.clone();
     second.started_seconds += 86_400;
     second.fingerprint.machine.kernel = "6.18".to_owned();
-    second.variants[0].runs.iter_mut().for_each(|run| run.value *= 1.3);
-    second.variants[2].runs.iter_mut().for_each(|run| run.value *= 0.8);
+    second.variants[0].runs.iter_mut().for_each(|run| run.measured.value *= 1.3);
+    second.variants[2].runs.iter_mut().for_each(|run| run.measured.value *= 0.8);
     second.judge();
     let page = page(&[first.clone(), second, depths(1)], None, &[]);
     markup::elements(&page);

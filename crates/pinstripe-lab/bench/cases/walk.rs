@@ -21,6 +21,8 @@ use pinstripe_lab::run::Live;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags};
 use serde::Serialize;
 
+use crate::stats;
+
 const FILES: u64 = 200_000;
 const DIRECTORIES: u64 = 20_000;
 const ROUNDS: usize = 5;
@@ -81,9 +83,8 @@ fn row(walker: String, samples: &[Sample]) -> io::Result<Row> {
         )));
     }
     let median = |pick: fn(&Sample) -> Duration| {
-        let mut values: Vec<_> = samples.iter().map(pick).collect();
-        values.sort_unstable();
-        values[values.len() / 2].as_secs_f64()
+        let values: Vec<f64> = samples.iter().map(|it| pick(it).as_secs_f64()).collect();
+        stats::median(&values).unwrap_or(f64::NAN)
     };
     Ok(Row {
         walker,

@@ -107,6 +107,6 @@ fn by_fio(file: Option<&Path>, block_bytes: usize, direction: Direction) -> Opti
     let output = command.output().ok().filter(|output| output.status.success())?;
     let results = import(&[&String::from_utf8_lossy(&output.stdout)]).ok()?;
     let run = results.variants.first()?.runs.first()?;
-    let bytes = (run.read_bytes + run.written_bytes) as f64;
-    Some((run.cpu_s / run.operations as f64 * 1e9, run.cpu_s / bytes * 1e11))
+    let bytes = (run.measured.read_bytes + run.measured.written_bytes) as f64;
+    Some((run.cpu_s / run.measured.operations as f64 * 1e9, run.cpu_s / bytes * 1e11))
 }

@@ -16,42 +16,42 @@ use crate::run::Live;
 const ALIGN_BYTES: u64 = 1 << 20;
 
 /// The place of one area, and of two.
-pub(super) enum Ground {
+pub(super) enum Backing {
     /// In directories, and the folders that were made there.
     Dirs { dirs: [PathBuf; 2], folders: Vec<Folder> },
     /// On a device, whose middle is known once it was opened.
     Device { path: PathBuf, middle: u64 },
 }
 
-impl Ground {
+impl Backing {
     pub fn dirs(dirs: [&PathBuf; 2]) -> Self {
-        Ground::Dirs { dirs: dirs.map(PathBuf::clone), folders: Vec::new() }
+        Backing::Dirs { dirs: dirs.map(PathBuf::clone), folders: Vec::new() }
     }
 
     pub fn device(path: &Path) -> Self {
-        Ground::Device { path: path.to_path_buf(), middle: 0 }
+        Backing::Device { path: path.to_path_buf(), middle: 0 }
     }
 
     pub fn is_device(&self) -> bool {
-        matches!(self, Ground::Device { .. })
+        matches!(self, Backing::Device { .. })
     }
 
     /// The places that are measured.
     pub fn places(&self) -> Vec<PathBuf> {
         match self {
-            Ground::Device { path, .. } => vec![path.clone()],
-            Ground::Dirs { dirs: [one, other], .. } if one == other => vec![one.clone()],
-            Ground::Dirs { dirs, .. } => dirs.to_vec(),
+            Backing::Device { path, .. } => vec![path.clone()],
+            Backing::Dirs { dirs: [one, other], .. } if one == other => vec![one.clone()],
+            Backing::Dirs { dirs, .. } => dirs.to_vec(),
         }
     }
 
     /// One area, or two, of files that have this name. A device has no more than these.
     pub fn spans(&self, name: &str, areas: usize) -> Vec<Span> {
         let span = |number: usize| match self {
-            Ground::Dirs { folders, .. } => {
+            Backing::Dirs { folders, .. } => {
                 Span::whole(folders[number].path(&format!("{name}.{areas}.{number}")))
             }
-            Ground::Device { path, middle } => {
+            Backing::Device { path, middle } => {
                 Span { path: path.clone(), start: number as u64 * middle }
             }
         };
@@ -66,24 +66,24 @@ impl Ground {
     /// Notes on all results.
     pub fn note(&self) -> Option<&'static str> {
         match self {
-            Ground::Dirs { .. } if self.places().len() == 1 => Some(
+            Backing::Dirs { .. } if self.places().len() == 1 => Some(
                 "both areas are in one directory, where the file system puts them: name two for others",
             ),
-            Ground::Dirs { .. } => None,
-            Ground::Device { .. } => Some("of two areas, one begins in the middle of the device"),
+            Backing::Dirs { .. } => None,
+            Backing::Device { .. } => Some("of two areas, one begins in the middle of the device"),
         }
     }
 
     /// The files or ranges made or overwritten, for people.
     pub fn intents(&self, bytes: u64) -> Vec<String> {
         match self {
-            Ground::Dirs { dirs, .. } => {
+            Backing::Dirs { dirs, .. } => {
                 let intent = |(number, dir): (usize, &PathBuf)| {
                     shared::intent(dir, CASE.name, bytes_in(number, bytes))
                 };
                 dirs.iter().enumerate().map(intent).collect()
             }
-            Ground::Device { path, .. } => vec![format!(
+            Backing::Device { path, .. } => vec![format!(
                 "overwrite the first {} of {}, and {} from its middle on",
                 format_size(bytes),
                 path.display(),
@@ -98,7 +98,7 @@ impl Ground {
     /// Those of files and devices; an interrupt.
     pub fn prepare(&mut self, bytes: u64, policy: Policy, live: &Live) -> Result<Vec<Area>> {
         self.find_room(bytes)?;
-        let Ground::Device { path, middle } = &*self else {
+        let Backing::Device { path, middle } = &*self else {
             let area = |areas: usize| {
                 let (paths, bytes) = (self.paths("full", areas), bytes / areas as u64);
                 Ok(Area::make(&paths, bytes, Content::Noise, policy, live)?.striped())
@@ -116,13 +116,13 @@ impl Ground {
 
     fn find_room(&mut self, bytes: u64) -> Result<()> {
         match self {
-            Ground::Dirs { dirs, folders } => {
+            Backing::Dirs { dirs, folders } => {
                 for (number, dir) in dirs.iter().enumerate() {
                     let below = format!("{}{number}", CASE.name);
                     folders.push(Folder::make(dir, &below, bytes_in(number, bytes))?);
                 }
             }
-            Ground::Device { path, middle } => {
+            Backing::Device { path, middle } => {
                 let len = FileDevice::open(&*path, Access::Read, Policy::Buffered)?.len()?;
                 // One area must not reach into the other.
                 *middle = (len / 2).next_multiple_of(ALIGN_BYTES).max(bytes / 2);
@@ -136,7 +136,7 @@ impl Ground {
     /// # Errors
     /// As the system says.
     pub fn clean(&mut self) -> Result<()> {
-        let Ground::Dirs { folders, .. } = self else { return Ok(()) };
+        let Backing::Dirs { folders, .. } = self else { return Ok(()) };
         folders.drain(..).map(|folder| folder.remove()).fold(Ok(()), Result::and)
     }
 }

@@ -1,5 +1,9 @@
 //! Measures each stage of pinstripe, and pinstripe against other programs: for its developers.
 //!
+//! Beside the lab, whose loads, statistics and tables it takes: what users measure on their own disks
+//! is a case of the lab, and stands here only together with what it is held against, such as other
+//! programs, parts of the library alone, and the figures that were aimed at.
+//!
 //! A case returns tables; this file shows them, saves them, and knows nothing about any case.
 //! Nothing here decides whether a figure is good: tables say what was aimed at and what was met.
 

@@ -1,0 +1,44 @@
+//! Measured values as people read them, with as many digits as they are worth.
+
+use std::time::Duration;
+
+/// Three digits or more.
+pub fn figure(value: f64) -> String {
+    match value.abs() {
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// `830 ns`, `41 us`, `3.2 ms`, `1.5 s`.
+pub fn duration(time: Duration) -> String {
+    let nanos = time.as_nanos() as f64;
+    match nanos {
+        0.0..1e3 => format!("{nanos:.0} ns"),
+        1e3..1e4 => format!("{:.1} us", nanos / 1e3),
+        1e4..1e6 => format!("{:.0} us", nanos / 1e3),
+        1e6..1e7 => format!("{:.1} ms", nanos / 1e6),
+        1e7..1e9 => format!("{:.0} ms", nanos / 1e6),
+        _ => format!("{:.2} s", nanos / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        for (nanos, text) in [
+            (7, "7 ns"),
+            (1_500, "1.5 us"),
+            (41_300, "41 us"),
+            (3_210_000, "3.2 ms"),
+            (321_000_000, "321 ms"),
+            (1_500_000_000, "1.50 s"),
+        ] {
+            assert_eq!(duration(Duration::from_nanos(nanos)), text);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! One run of a variant: what its case measured, and what the machine did meanwhile.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::guard::Disturbance;
+use crate::histogram::Histogram;
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its place among all runs of all variants, from 0.
+    pub order: u64,
+    /// In which round of all variants it was made, from 0; none where there were no rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u64>,
+    /// When it began, in seconds since the case began.
+    pub at_s: f64,
+    /// The time that it took.
+    pub seconds: f64,
+    /// What the case measured; its fields stand among those of the run in a file.
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// Processor time of the program, in seconds.
+    pub cpu_s: f64,
+    /// Bytes that the disk read meanwhile, and wrote; none where there is no disk.
+    pub device_read_bytes: Option<u64>,
+    /// See `device_read_bytes`.
+    pub device_written_bytes: Option<u64>,
+    /// Samples, several times a second.
+    pub samples: Vec<Sample>,
+    /// Notes needed to read the value.
+    pub notes: Vec<Note>,
+    /// The disturbances; with any of these it counts for nothing.
+    pub disturbances: Vec<Disturbance>,
+}
+
+/// The figures of one run that its case measured.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Measured {
+    /// The value, in the metric's unit.
+    pub value: f64,
+    /// Requests of the programs' sort: reads and writes.
+    pub operations: u64,
+    /// Bytes asked for.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Times of requests by kind: `read`, `write`, `sync`; `response` from when a paced request was
+    /// due.
+    pub latency: BTreeMap<String, Histogram>,
+    /// Further figures by name, with the unit at its end: `sync_s`, `accepted_mb_per_s`;
+    /// `load_before` is how many processes ran or wanted to.
+    pub figures: BTreeMap<String, f64>,
+}
+
+impl Run {
+    /// Whether it counts.
+    pub fn is_valid(&self) -> bool {
+        self.disturbances.is_empty()
+    }
+
+    /// Processor seconds per 10^9 bytes moved; none of no bytes.
+    pub fn cpu_s_per_gb(&self) -> Option<f64> {
+        let bytes = self.measured.read_bytes + self.measured.written_bytes;
+        (bytes > 0).then(|| self.cpu_s / bytes as f64 * 1e9)
+    }
+}
+
+/// A note needed to read a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Note {
+    /// Most of what was read never came from the disk.
+    PageCache,
+    /// Written bytes may still be lost: nothing waited for the disk.
+    AcceptedNotDurable,
+    /// Past the page cache was asked for and refused.
+    NotDirect,
+    /// It went over the same place more than once.
+    Wrapped,
+    /// It was measured by another program.
+    OtherProgram,
+}
+
+impl Note {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Note::PageCache => "page cache",
+            Note::AcceptedNotDurable => "accepted, not durable",
+            Note::NotDirect => "not direct: refused there",
+            Note::Wrapped => "wrapped around",
+            Note::OtherProgram => "by another program",
+        }
+    }
+}
+
+/// The state at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Seconds since the run began.
+    pub at_s: f64,
+    /// Millions of bytes per second since the sample before.
+    pub mb_per_s: f64,
+    /// Bytes in the page cache that wait to be written, and that are being written.
+    pub dirty_bytes: Option<u64>,
+    /// See `dirty_bytes`.
+    pub writeback_bytes: Option<u64>,
+    /// Share of the time since the last sample in which any process waited for a processor.
+    pub cpu_pressure: Option<f64>,
+    /// The same for a disk.
+    pub io_pressure: Option<f64>,
+    /// The same for memory.
+    pub memory_pressure: Option<f64>,
+}
+
+impl Sample {
+    /// At most so many samples: neighbours become one, again and again.
+    pub fn coarser(all: &[Sample], most: usize) -> Vec<Sample> {
+        let mut all = if most == 0 { Vec::new() } else { all.to_vec() };
+        while all.len() > most {
+            let pairs = all.chunks(2);
+            all = pairs.filter_map(|it| it.iter().copied().reduce(Sample::and)).collect();
+        }
+        all
+    }
+
+    /// Two samples that follow each other as one of twice the length.
+    #[must_use]
+    pub fn and(self, next: Sample) -> Sample {
+        let mean = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| (a + b) / 2.0);
+        Sample {
+            mb_per_s: (self.mb_per_s + next.mb_per_s) / 2.0,
+            dirty_bytes: self.dirty_bytes.max(next.dirty_bytes),
+            writeback_bytes: self.writeback_bytes.max(next.writeback_bytes),
+            cpu_pressure: mean(self.cpu_pressure, next.cpu_pressure),
+            io_pressure: mean(self.io_pressure, next.io_pressure),
+            memory_pressure: mean(self.memory_pressure, next.memory_pressure),
+            ..next
+        }
+    }
+}
