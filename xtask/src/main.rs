@@ -2,6 +2,8 @@
 //!
 //! It depends on none of our crates, so that it still works when they do not compile.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a program of its own")]
+
 mod bench;
 mod fuzz;
 mod licence;

@@ -34,6 +34,8 @@
 //! Never here, but in `control`, `volume` and `ops`: threads and clocks. Devices are seen by
 //! [`member`], [`md`] and those that open them: [`engine`] when it assembles, and [`ops`].
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
+
 pub mod cache;
 pub mod compute;
 pub mod control;

@@ -6,6 +6,8 @@
 //! of each if one arm serves both. Rounds take turns (first, second, both), so that other load on
 //! the disks strikes all three alike.
 
+#![allow(clippy::disallowed_methods, reason = "measures two devices at once")]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 

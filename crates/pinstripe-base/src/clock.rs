@@ -1,5 +1,7 @@
 //! The one place that asks for the time: for people, and for telling what a backup may trust.
 
+#![allow(clippy::disallowed_methods, reason = "the one place that asks for the time")]
+
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,16 @@ pub fn now() -> (i64, u32) {
 /// Now, by a clock that is never set back.
 pub fn monotonic() -> Instant {
     Instant::now()
+}
+
+/// The time since an instant that [`monotonic`] gave.
+pub fn since(instant: Instant) -> Duration {
+    monotonic().saturating_duration_since(instant)
+}
+
+/// Waits.
+pub fn sleep(time: Duration) {
+    std::thread::sleep(time);
 }
 
 /// The time since the first call, by the same clock: for differences.

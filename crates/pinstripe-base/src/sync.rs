@@ -3,6 +3,8 @@
 //! Invariant: a [`Stop`] that was set stays set, and whatever waits for it returns at once, in a
 //! thread as well as in poll(2).
 
+#![allow(clippy::disallowed_methods, reason = "waits for what it is told")]
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -15,6 +15,11 @@
 //!   escape   xdg   system
 //! ```
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the program: its user's files, environment and terminal are its business"
+)]
+
 mod args;
 mod cli;
 mod config;

@@ -7,6 +7,8 @@
 //! Invariants: no file in use is ever closed; a wait ends. A thread that waits must hold nothing
 //! that the others wait for: what is planned together opens no more than its [`share`].
 
+#![allow(clippy::disallowed_methods, reason = "waits until descriptors are free again")]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;

@@ -4,6 +4,8 @@
 //! a disk of its own. Never guesses across several disks: a RAID or a volume over more than one
 //! disk is itself.
 
+#![allow(clippy::disallowed_methods, reason = "reads sysfs")]
+
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,9 +3,11 @@
 //! [`device`] is the block seam: files, block devices, memory. [`lane`] keeps several writes in
 //! flight on one device. [`fault`] wraps devices so that they fail as real disks do. [`beneath`]
 //! opens paths that cannot leave a directory; [`descriptors`] shares out the open files that the
-//! system allows; [`disk`] names the disk that a path is on.
+//! system allows; [`disk`] names the disk that a path is on, [`paths`] says what is at a path.
 //!
 //! Never here: the meaning of the bytes.
+
+#![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
 pub mod beneath;
 pub mod descriptors;
@@ -13,3 +15,4 @@ pub mod device;
 pub mod disk;
 pub mod fault;
 pub mod lane;
+pub mod paths;

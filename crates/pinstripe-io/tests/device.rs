@@ -1,6 +1,8 @@
 //! Files and disks as devices on file systems of every kind: each keeps the rules of the seam under
 //! every policy, and both engines of a lane write what they were given.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

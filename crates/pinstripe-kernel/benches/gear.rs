@@ -2,6 +2,8 @@
 //! them the `fastcdc` crate, which finds cuts at once and skips a quarter of the bytes.
 //! `cargo bench -p pinstripe-kernel --bench gear`
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a program of its own")]
+
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fastcdc::v2020::FastCDC;
 use pinstripe_kernel::gear::{Gear, Masks};

@@ -8,6 +8,8 @@
 //!
 //! `cargo bench -p pinstripe-kernel --bench parity`; a filter such as `L2/pq` picks some of them.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a program of its own")]
+
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{
     BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,

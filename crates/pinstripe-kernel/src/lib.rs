@@ -3,5 +3,7 @@
 //! Beside each SIMD version stands a plain one, and tests hold them equal bit for bit. Which one
 //! runs is chosen at run time from what the processor has.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
+
 pub mod gear;
 pub mod parity;

@@ -7,6 +7,8 @@
 //! A case returns tables; this file shows them, saves them, and knows nothing about any case.
 //! Nothing here decides whether a figure is good: tables say what was aimed at and what was met.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a program of its own")]
+
 mod cases;
 mod child;
 mod content;

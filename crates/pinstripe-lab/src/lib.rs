@@ -22,6 +22,11 @@
 //! Never here: printing, reading the environment, and asking the user anything. Threads are started
 //! in `io/` and `run/` only.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the lab measures: files, threads and clocks are its business"
+)]
+
 pub mod advice;
 pub mod arrays;
 pub mod cases;

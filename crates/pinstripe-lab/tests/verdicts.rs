@@ -1,6 +1,8 @@
 //! Whether verdicts hold on devices that take a known time: `cargo xtask soak lab` runs what is
 //! ignored here.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
+
 use std::sync::Arc;
 
 use pinstripe_io::device::{Device, MemoryDevice, SharedDevice};

@@ -1,5 +1,7 @@
 //! The addresses that a server listens at.
 
+#![allow(clippy::disallowed_methods, reason = "opens the sockets")]
+
 use std::fmt;
 use std::fs;
 use std::io;

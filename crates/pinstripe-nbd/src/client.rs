@@ -1,5 +1,7 @@
 //! One connection, from the greeting to the last reply.
 
+#![allow(clippy::disallowed_methods, reason = "starts the workers of a connection")]
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::Scope;

@@ -3,6 +3,8 @@
 //! Invariant: the caller's stop is only waited for. A server that ends, by the stop or an error, has
 //! an end of its own, in the [`ServerContext`], after which no request is received.
 
+#![allow(clippy::disallowed_methods, reason = "starts a thread for each connection")]
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

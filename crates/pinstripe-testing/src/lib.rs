@@ -1,6 +1,8 @@
 //! What the tests of several crates share: tests that are skipped, seeds, mounts. Never part of
 //! what is shipped.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "helpers of tests")]
+
 mod mounts;
 
 use std::io::Write;

@@ -1,5 +1,7 @@
 //! How fast made-up bytes are made: `cargo run --release --example fake_speed`.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a program of its own")]
+
 use std::time::Instant;
 
 use pinstripe::source::bulk::Fake;

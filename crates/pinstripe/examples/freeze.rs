@@ -4,6 +4,8 @@
 //! Only for a version that has not been released: what a released version wrote is never made
 //! anew. `testdata/README.md` says more.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a program of its own")]
+
 #[path = "../tests/frozen/manifest.rs"]
 mod manifest;
 

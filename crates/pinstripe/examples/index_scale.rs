@@ -8,6 +8,8 @@
 //! `build` makes a store of four members in DIR, which must not exist, with one run of so many
 //! chunks; `ask` opens it in a process of its own, so that its memory is that of asking.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a program of its own")]
+
 use std::path::Path;
 use std::time::Instant;
 

@@ -6,6 +6,8 @@
 //! is given its length beforehand. Processor time is that of this process, in which the kernel's
 //! own writing back of the page cache is not counted.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a program of its own")]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;

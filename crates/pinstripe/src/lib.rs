@@ -9,6 +9,8 @@
 //! The library prints nothing, exits nowhere and reads no environment: what happens is told to
 //! the [`monitor::Monitor`], what fails is an [`error::Error`].
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
+
 pub mod secret;
 
 pub mod format;

@@ -5,6 +5,8 @@
 //! and there either no process of that number or one that started at another time. Everything else
 //! is "may run". Never here: a guess.
 
+#![allow(clippy::disallowed_methods, reason = "reads what the kernel tells of processes")]
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 

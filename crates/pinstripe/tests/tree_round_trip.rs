@@ -1,5 +1,7 @@
 //! A tree with everything in it is read by `source`, written by `sink`, and looks the same.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;

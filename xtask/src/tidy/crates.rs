@@ -41,21 +41,13 @@ mod tests {
 
     #[test]
     fn the_plan_passes() {
-        let ours = [
-            "pinstripe-kernel",
-            "pinstripe",
-            "pinstripe-lab",
-            "pinstripe-bench",
-            "pinstripe-cli",
-            "xtask",
-        ];
+        let ours = ["pinstripe-kernel", "pinstripe", "pinstripe-lab", "pinstripe-cli", "xtask"];
         let space = made_up(
             &ours,
             &[
                 ("pinstripe-kernel", "MIT", &[], &[]),
                 ("pinstripe", "MIT", &["pinstripe-kernel"], &["tokio"]),
                 ("pinstripe-lab", "MIT", &["pinstripe"], &[]),
-                ("pinstripe-bench", "MIT", &["pinstripe-lab", "pinstripe-kernel"], &[]),
                 ("pinstripe-cli", "MIT", &["pinstripe", "pinstripe-lab"], &[]),
                 ("xtask", "MIT", &[], &[]),
                 ("tokio", "MIT", &[], &[]),

@@ -14,6 +14,8 @@
 //! [`CONTROL_LINE_BYTES`]: crate::limits::CONTROL_LINE_BYTES
 //! [`CONTROL_CONNECTIONS`]: crate::limits::CONTROL_CONNECTIONS
 
+#![allow(clippy::disallowed_methods, reason = "a socket, and a thread for each of its clients")]
+
 mod client;
 mod line;
 mod server;

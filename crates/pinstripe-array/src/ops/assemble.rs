@@ -11,6 +11,7 @@ use pinstripe_base::id::ArrayId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::SharedDevice;
 use pinstripe_io::fault::Plan;
+use pinstripe_io::paths;
 
 /// Opens the devices that are there. A missing one is reported, and left out.
 ///
@@ -35,7 +36,7 @@ pub fn open_all(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<V
 /// Those of [`md::look`].
 pub fn assemble_md(name: &str, paths: &[PathBuf], register: &Register) -> Result<bool> {
     super::register::check_name(name)?;
-    let first = paths.iter().find(|path| path.exists());
+    let first = paths.iter().find(|path| paths::exists(path));
     let Some(FoundSuperblock::Md(superblock)) =
         first.map(|path| examine(path)).transpose()?.map(|it| it.found)
     else {
@@ -89,7 +90,7 @@ pub fn assemble(
         Some(entry) if paths.is_empty() => entry.devices.clone(),
         _ => paths.to_vec(),
     };
-    let present: Vec<_> = paths.iter().filter(|path| path.exists()).cloned().collect();
+    let present: Vec<_> = paths.iter().filter(|path| paths::exists(path)).cloned().collect();
     devices::refuse_twice(&present)?;
     let mut opened = open_all(&paths, faults, monitor)?;
     if let Some(entry) = known.as_ref().filter(|entry| entry.devices == paths) {

@@ -1,7 +1,6 @@
 //! Checks of devices before an array uses them: whether one is in use, carries something, is named
 //! twice, or shares a disk with another. Opens them for this process alone.
 
-use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +11,11 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice, refuse_held};
 use pinstripe_io::disk::disk_of;
 use pinstripe_io::fault::{FaultyDevice, Plan};
+use pinstripe_io::paths;
 
 /// Which file or disk a path leads to: equal where two paths lead to the same.
 pub fn identity(path: &Path) -> Result<(u64, u64)> {
-    let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
+    let found = paths::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
     Ok(match found.file_type().is_block_device() {
         true => (u64::MAX, found.rdev()),
         false => (found.dev(), found.ino()),
@@ -88,7 +88,7 @@ pub fn refuse_carrying(device: &SharedDevice, force: bool) -> Result<()> {
 /// # Errors
 /// Those of [`FileDevice`].
 pub fn make_file(path: &Path, bytes: u64) -> Result<()> {
-    if path.exists() {
+    if paths::exists(path) {
         return Ok(());
     }
     let file = FileDevice::open(path, Access::CreateNew, Policy::Buffered)?;

@@ -15,6 +15,7 @@ use pinstripe_base::id::hex;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::Plan;
+use pinstripe_io::paths;
 
 /// An array of md's that is open.
 pub struct MdController {
@@ -51,7 +52,7 @@ pub fn open(
 /// # Errors
 /// Those of [`assemble`]; [`Kind::TooManyLosses`] when no device is there.
 pub fn look(entry: &Entry) -> Result<Detail> {
-    let there = entry.devices.iter().filter(|path| path.exists());
+    let there = entry.devices.iter().filter(|path| paths::exists(path));
     let opened = there
         .map(|path| {
             let device = FileDevice::open(path, Access::Read, Policy::Buffered)?;

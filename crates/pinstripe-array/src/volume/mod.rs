@@ -17,6 +17,8 @@
 //!
 //! Never here: the way of a row to the members (`array/engine`).
 
+#![allow(clippy::disallowed_methods, reason = "starts the threads of an array")]
+
 mod counters;
 mod device;
 mod flusher;

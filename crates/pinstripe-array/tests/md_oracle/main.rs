@@ -8,6 +8,8 @@
 //! md runs in a User-Mode Linux (see `guest`), so that no module, no root and no spare disk are
 //! needed.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
+
 mod guest;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! Tests of the command as its users meet it: arguments in; messages, events, exit codes out.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
+
 mod array;
 mod content;
 mod daily;

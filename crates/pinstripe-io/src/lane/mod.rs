@@ -11,6 +11,8 @@
 //! failed sync is such an error and is never tried again. Only an io_uring that breaks keeps the
 //! buffers that are in it.
 
+#![allow(clippy::disallowed_methods, reason = "starts the threads and queues of a lane")]
+
 use std::sync::Arc;
 use std::thread::Scope;
 use std::time::Duration;

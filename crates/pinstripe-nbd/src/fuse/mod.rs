@@ -6,6 +6,8 @@
 //! stays mounted however serving ends, unless the process is killed. The threads that answer the
 //! kernel are those of the crate `fuser`. Never here: the meaning of the bytes.
 
+#![allow(clippy::disallowed_methods, reason = "mounts a file system")]
+
 mod device_file;
 mod file_system;
 mod options;

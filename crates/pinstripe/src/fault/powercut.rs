@@ -10,6 +10,8 @@
 //! What was there before the first step counts as durable. Syncs are not passed to the disk,
 //! whose own page cache survives the test; that makes a crash test fast.
 
+#![allow(clippy::disallowed_methods, reason = "leaves the files of a member as a power cut could")]
+
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};

@@ -24,6 +24,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{StoreId, random};
 use pinstripe_base::units::{KIB, MIB};
 use pinstripe_io::disk::physical_disk;
+use pinstripe_io::paths;
 
 /// Default for `--strip-size` (decision 0006).
 pub const STRIP_BYTES_DEFAULT: u32 = 256 * KIB as u32;
@@ -203,7 +204,7 @@ fn make(
 }
 
 pub(super) fn absolute(place: &Path) -> Result<PathBuf> {
-    std::fs::canonicalize(place)
+    paths::real(place)
         .or_else(|_| std::path::absolute(place))
         .map_err(|error| Error::io("cannot make this path absolute", place, error))
 }
@@ -249,5 +250,5 @@ pub(super) fn refuse_one_disk(places: &[PathBuf]) -> Result<()> {
 
 /// The place itself, or the closest directory above it that exists.
 fn existing(place: &Path) -> &Path {
-    place.ancestors().find(|place| place.exists()).unwrap_or(Path::new("/"))
+    place.ancestors().find(|place| paths::exists(place)).unwrap_or(Path::new("/"))
 }

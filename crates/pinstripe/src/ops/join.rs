@@ -14,6 +14,7 @@ use pinstripe_base::id::hex;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
+use pinstripe_io::paths;
 
 pub use crate::pipeline::join::JoinOutcome as Joined;
 
@@ -67,7 +68,7 @@ fn open_one(path: &Path, faults: &Plan) -> Result<(SharedDevice, Option<SharedDe
         }
     };
     let (device, beside) = (open(path)?, beside_path(path));
-    if !beside.exists() {
+    if !paths::exists(&beside) {
         return Ok((device, None));
     }
     // A file of that name may stand beside an output that has its own log; and what is plain may

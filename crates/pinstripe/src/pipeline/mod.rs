@@ -16,6 +16,11 @@
 //! blocks on a stage above it; after the first fatal error each stage drains its input and drops
 //! it, so that no stage waits for ever.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "starts the threads of the store, and makes their queues"
+)]
+
 pub mod abort;
 pub mod backup;
 pub mod each;

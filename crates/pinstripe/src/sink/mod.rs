@@ -17,6 +17,8 @@
 //! threads. One open per file by its whole path is as fast as keeping the parent directory open
 //! (measured: the difference drowns in noise), so no handle is cached.
 
+#![allow(clippy::disallowed_methods, reason = "writes restored files")]
+
 mod apply_metadata;
 mod existing;
 mod file;

@@ -9,6 +9,8 @@
 //! attributes that cannot be read are returned as problems, never dropped. Never waits on a FIFO or
 //! a device, never writes. [`bulk`] has rules of its own: it reads one source that was named.
 
+#![allow(clippy::disallowed_methods, reason = "reads files to back up")]
+
 pub mod bulk;
 mod file;
 #[cfg(test)]

@@ -22,6 +22,7 @@ use super::{Quorum, Store, read_small};
 use crate::format::session::{Session, Work};
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::process;
+use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SessionId;
 
@@ -69,7 +70,7 @@ impl Store {
             if other.id < session.id || looks == LOOKS {
                 return Err(has_the_right(&other));
             }
-            std::thread::sleep(BETWEEN_LOOKS);
+            clock::sleep(BETWEEN_LOOKS);
         }
         // Another claimant may have taken this process for dead while it waited.
         claim.confirm()?;

@@ -25,6 +25,7 @@ use crate::seal::Opener;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::Names;
 use pinstripe_io::fault::Plan;
+use pinstripe_io::paths;
 
 /// The layer between a store and its disks: none, unless a test or an experiment asks for one.
 #[derive(Default, Clone)]
@@ -129,7 +130,7 @@ impl Store {
     /// As [`open`](Self::open).
     pub fn open_with(any: &Path, options: OpenOptions) -> Result<Store> {
         let any = options.ask(any, |any| {
-            std::fs::canonicalize(any).map_err(|error| {
+            paths::real(any).map_err(|error| {
                 Error::io("there is no store here", any, error)
                     .advice("is its disk mounted? name a member directory of a store")
             })

@@ -19,6 +19,7 @@ use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room, SharedMember};
 use crate::seal::{self, Voucher};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::paths;
 
 impl Store {
     /// Writes the label of every present member on which it is missing, damaged or says something
@@ -372,6 +373,5 @@ impl Store {
 }
 
 fn absolute(place: &Path) -> Result<std::path::PathBuf> {
-    std::fs::canonicalize(place)
-        .map_err(|error| Error::io("cannot make this path absolute", place, error))
+    paths::real(place).map_err(|error| Error::io("cannot make this path absolute", place, error))
 }

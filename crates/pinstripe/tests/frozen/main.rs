@@ -3,6 +3,8 @@
 //! `testdata/README.md` says how they were made. A store that does not read any more is a broken
 //! promise, never a reason to make it anew.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
+
 mod manifest;
 mod upgrade;
 

@@ -1,6 +1,8 @@
 //! The library as a whole, verb by verb, on real directories: what goes in comes back, whatever
 //! happens to the members, the power, the disks and the files in between.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
+
 mod away;
 mod bulk;
 mod catalog;

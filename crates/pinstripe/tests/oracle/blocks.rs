@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 
 use pinstripe::codec::Codec;
 use pinstripe::format::split::{FRAME_BYTES, Frame, FrameKind, Head, PAGE_BYTES, PAGES_BYTES};
-use pinstripe::ops::split::{Options, run};
-use pinstripe::pipeline::split::Choice;
+use pinstripe::ops::split::{SplitOptions, run};
+use pinstripe::pipeline::split::CodecChoice;
 use pinstripe::source::bulk;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Engine, Policy};
@@ -68,13 +68,13 @@ pub fn each_of_a_split(codec: Codec, block_bytes: u32, mut check: impl FnMut(&[u
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("source");
     fs::write(&path, &source).unwrap();
-    let options = Options {
+    let options = SplitOptions {
         outputs: vec![dir.path().join("out")],
         spread: None,
         parity: 0,
         block_bytes,
         strip_bytes: 4096,
-        codec: Choice::Fixed(codec),
+        codec: CodecChoice::Fixed(codec),
         policy: Policy::Buffered,
         engine: Engine::Threads,
         depth: 2,

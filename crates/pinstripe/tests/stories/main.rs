@@ -7,6 +7,8 @@
 //! seed that fails, directory, story and trace are kept; with `PINSTRIPE_STORY_ONLY`, which is told
 //! beside its shortened story, only that part is played.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
+
 mod calls;
 mod draw;
 mod driver;

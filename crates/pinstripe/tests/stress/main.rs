@@ -10,6 +10,8 @@
 //! seed that fails stays, with its story and a trace of names; it is replayed before it is
 //! shortened.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
+
 mod deletion;
 mod driver;
 mod ends;

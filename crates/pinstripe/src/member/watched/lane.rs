@@ -1,5 +1,10 @@
 //! The threads of one member, and the waiting for them.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "threads that can be left behind when a member does not answer"
+)]
+
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};

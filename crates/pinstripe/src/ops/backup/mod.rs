@@ -200,7 +200,7 @@ fn due(interval: Interval, monitor: &Monitor) -> impl Fn() -> bool + Sync + '_ {
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         let read = monitor.get(Counter::ReadBytes);
         let since = read.saturating_sub(last.1);
-        let is_late = since > 0 && last.0.elapsed() >= interval.time;
+        let is_late = since > 0 && clock::since(last.0) >= interval.time;
         let is_due = since >= interval.read_bytes || is_late;
         if is_due {
             *last = (clock::monotonic(), read);

@@ -10,6 +10,7 @@ use crate::store::Store;
 use crate::walk::Exclude;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_io::paths;
 
 /// The space of sources in a snapshot object, which stands whole on every member.
 const SOURCES_MAX_BYTES: usize = 8 << 20;
@@ -91,14 +92,14 @@ pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
 
 fn source(path: &Path) -> Result<Vec<u8>> {
     let io = |error| Error::io("cannot back this path up", path, error);
-    std::fs::symlink_metadata(path).map_err(io)?;
+    paths::own_metadata(path).map_err(io)?;
     let absolute = match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            std::fs::canonicalize(parent).map_err(io)?.join(name)
+            paths::real(parent).map_err(io)?.join(name)
         }
         // "/", "..", "a/..": no name that could be a symlink.
-        _ => std::fs::canonicalize(path).map_err(io)?,
+        _ => paths::real(path).map_err(io)?,
     };
     Ok(below_root(&absolute))
 }
@@ -111,7 +112,7 @@ fn vanished(path: &Path) -> Option<Vec<u8>> {
         return None;
     }
     for above in absolute.ancestors().skip(1) {
-        if let Ok(there) = std::fs::canonicalize(above) {
+        if let Ok(there) = paths::real(above) {
             return Some(below_root(&there.join(absolute.strip_prefix(above).ok()?)));
         }
     }

@@ -324,11 +324,11 @@ impl Collector<'_> {
             if left.is_empty() {
                 return Ok(());
             }
-            if began.elapsed() >= self.options.wait {
+            if clock::since(began) >= self.options.wait {
                 return Err(busy(&left));
             }
             let pause = pauses.next().unwrap_or(PAUSES_MS[PAUSES_MS.len() - 1]);
-            std::thread::sleep(Duration::from_millis(pause));
+            clock::sleep(Duration::from_millis(pause));
         }
     }
 

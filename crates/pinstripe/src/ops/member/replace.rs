@@ -13,6 +13,7 @@ use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::paths;
 
 /// The outcome.
 #[derive(Debug, Clone, Default, serde::Serialize)]
@@ -54,7 +55,7 @@ pub fn replace(
         return Ok(Replaced { replaced_by, ..Replaced::default() });
     };
     let is_present = old.member.is_some();
-    if std::fs::canonicalize(place).is_ok_and(|place| place == old.place) && is_present {
+    if paths::real(place).is_ok_and(|place| place == old.place) && is_present {
         return Err(Error::new(Kind::Usage, "a member cannot replace itself")
             .at(place)
             .advice("name an empty directory; 'pinstripe repair' repairs what is damaged"));

@@ -110,9 +110,9 @@ impl Throttle {
         let Some(rate) = self.rate else { return };
         let all = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let due = Duration::from_secs_f64(all as f64 / rate.max(1) as f64);
-        let early = due.saturating_sub(self.began.elapsed());
+        let early = due.saturating_sub(clock::since(self.began));
         if !early.is_zero() {
-            std::thread::sleep(early);
+            clock::sleep(early);
         }
     }
 }

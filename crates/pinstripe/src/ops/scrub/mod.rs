@@ -115,7 +115,7 @@ pub fn run(
             ..ScrubOutcome::default()
         },
     };
-    let is_late = || options.budget.time.is_some_and(|time| began.elapsed() >= time);
+    let is_late = || options.budget.time.is_some_and(|time| clock::since(began) >= time);
     let mut order = &round.progress.order(&survey.sets)[..];
     while round.outcome.verified_bytes < wanted && !order.is_empty() && !is_late() {
         let mut left = wanted - round.outcome.verified_bytes;
@@ -156,7 +156,7 @@ struct Round<'a> {
 impl Round<'_> {
     fn save_now_and_then(&mut self, store: &Store, every: u64, monitor: &Monitor) -> Result<()> {
         let (when, verified) = self.saved;
-        if self.outcome.verified_bytes - verified < every && when.elapsed() < SAVE_EVERY {
+        if self.outcome.verified_bytes - verified < every && clock::since(when) < SAVE_EVERY {
             return Ok(());
         }
         self.progress.save(store, monitor)?;

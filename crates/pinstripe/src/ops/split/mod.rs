@@ -154,7 +154,7 @@ pub fn run(
         outputs: written.collect(),
         resumed_bytes: done_bytes,
         spent: outcome.spent,
-        elapsed: began.elapsed(),
+        elapsed: clock::since(began),
         engine,
         manifest: outcome.manifest,
     })

@@ -1,7 +1,6 @@
 //! The outputs of a split: their names, checks against overwriting, and opening them.
 
 use std::collections::HashSet;
-use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::FaultyDevice;
 use pinstripe_io::lane::LaneDevice;
+use pinstripe_io::paths;
 
 /// An output as it is written.
 pub(super) struct Target {
@@ -70,7 +70,7 @@ pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<
     let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_default();
     let name = name.split([':', ' ']).next().filter(|it| !it.is_empty()).unwrap_or("split");
-    let path = |(number, path): (usize, &PathBuf)| match path.is_dir() {
+    let path = |(number, path): (usize, &PathBuf)| match paths::is_directory(path) {
         true => path.join(format!("{name}.split-{number}")),
         false => path.clone(),
     };
@@ -92,7 +92,7 @@ pub(super) fn check_paths(
     };
     for path in paths.iter().chain(&beside) {
         let is_new = names.insert(resolved(path));
-        let Ok(found) = fs::metadata(path) else {
+        let Ok(found) = paths::metadata(path) else {
             if is_new {
                 continue;
             }
@@ -133,7 +133,7 @@ fn twice(path: &Path) -> Error {
 /// A path that identifies the file before it exists, except for a dangling symlink.
 fn resolved(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = fs::canonicalize(parent.unwrap_or(Path::new(".")));
+    let parent = paths::real(parent.unwrap_or(Path::new(".")));
     match (parent, path.file_name()) {
         (Ok(parent), Some(name)) => parent.join(name),
         _ => path.to_path_buf(),
@@ -156,7 +156,7 @@ pub(super) fn open_outputs(
         .collect::<Result<Vec<_>>>()
         .and_then(|opened| refuse_twins(&opened).map(|()| opened));
     if opened.is_err() {
-        made.iter().for_each(|path| drop(fs::remove_file(path)));
+        made.iter().for_each(|path| drop(paths::remove_file(path)));
     }
     opened
 }
@@ -170,7 +170,7 @@ fn open_target(
 ) -> Result<Target> {
     let access = if options.resume { Access::Write } else { Access::Create };
     let mut open = |path: &Path, policy: Policy| {
-        let is_new = !path.exists();
+        let is_new = !paths::exists(path);
         let file = Arc::new(FileDevice::open(path, access, policy)?);
         if is_new {
             made.push(path.to_path_buf());
@@ -198,7 +198,7 @@ fn open_target(
 fn refuse_twins(opened: &[Target]) -> Result<()> {
     let mut seen = HashSet::new();
     for file in opened.iter().flat_map(|target| &target.files) {
-        let found = fs::metadata(file.place());
+        let found = paths::metadata(file.place());
         let found = found.map_err(|error| Error::io("cannot examine", file.place(), error))?;
         if found.is_file() && !seen.insert((found.dev(), found.ino())) {
             return Err(twice(file.place()));
@@ -215,7 +215,7 @@ fn remove_beside(output: &Path) -> Result<()> {
     let head = SplitOutput::open(Arc::new(file), None).and_then(|found| found.head);
     if head.is_ok_and(|head| head.layout == SplitLayout::Plain) {
         let failed = |error| Error::io("cannot remove the old file beside it", &beside, error);
-        fs::remove_file(&beside).map_err(failed)?;
+        paths::remove_file(&beside).map_err(failed)?;
     }
     Ok(())
 }
