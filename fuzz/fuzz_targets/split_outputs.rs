@@ -13,7 +13,7 @@ use pinstripe::ops::split::{LayoutChoice, SplitOptions, run};
 use pinstripe::pipeline::split::CodecChoice;
 use pinstripe::source::bulk::{ByteSource, Fake};
 use pinstripe::split::Reader;
-use pinstripe::split::unit::Scratch;
+use pinstripe::split::unit::UnitReader;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Device, Engine, MemoryDevice, Policy, SharedDevice};
 
@@ -117,9 +117,9 @@ fuzz_target!(|input: (u8, u8, Vec<(u8, u16, u8)>, Option<(u8, u16)>)| {
         assert!(reader.manifest().is_some() && reader.absent().is_empty());
         assert_eq!(reader.head().layout == SplitLayout::Stripes, made.outputs.len() > 1);
     }
-    let (mut scratch, mut raw) = (Scratch::default(), reader.buffer());
+    let (mut units, mut raw) = (UnitReader::default(), reader.buffer());
     for located in reader.batches() {
-        let Ok(unit) = reader.read(located, &mut scratch, &mut raw) else { continue };
+        let Ok(unit) = reader.read(located, &mut units, &mut raw) else { continue };
         assert!(raw.is_empty() || raw.len() as u64 == located.place.raw_bytes);
         if is_sealed {
             continue;

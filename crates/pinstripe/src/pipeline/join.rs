@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::abort::Abort;
-use crate::split::unit::Scratch;
+use crate::split::unit::UnitReader;
 use crate::split::{Located, Reader, TreeHash, UnitHash};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
@@ -183,14 +183,14 @@ impl Shared<'_, '_> {
     }
 
     fn work(&self, buffers: &BufferPool, lane: Option<&Lane<'_>>) -> Result<()> {
-        let mut scratch = Scratch::default();
+        let mut units = UnitReader::default();
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(located) = self.batches.get(number) else { return Ok(()) };
             if self.abort.is_raised() {
                 return Ok(());
             }
-            self.batch(number, located, &mut scratch, buffers.take(), lane)?;
+            self.batch(number, located, &mut units, buffers.take(), lane)?;
         }
     }
 
@@ -198,12 +198,12 @@ impl Shared<'_, '_> {
         &self,
         number: usize,
         located: &Located,
-        scratch: &mut Scratch,
+        units: &mut UnitReader,
         mut raw: AlignedBuf,
         lane: Option<&Lane<'_>>,
     ) -> Result<()> {
         let place = located.place;
-        let unit = self.job.reader.read(located, scratch, &mut raw)?;
+        let unit = self.job.reader.read(located, units, &mut raw)?;
         let wanted = &self.job.range;
         let within = |it: &Range<u64>| it.start.max(wanted.start)..it.end.min(wanted.end);
         let lost: Vec<_> = unit.lost.iter().map(within).filter(|it| it.start < it.end).collect();

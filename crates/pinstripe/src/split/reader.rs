@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::log::{Log, OwnLog, Sets, StripedLog};
 use super::output::SplitOutput;
 use super::scan::scan;
-use super::unit::{self, RawSidecar, Scratch, Unit};
+use super::unit::{self, RawSidecar, Unit, UnitReader, UnitSource};
 use crate::format::split::{
     BatchPlace, FRAME_BYTES, Frame, FrameKind, Head, LogEnd, LogIndex, Manifest, PAGES_BYTES,
     SplitLayout,
@@ -150,14 +150,14 @@ impl Reader {
         unit::buffer(&self.head)
     }
 
-    /// Reads one batch; see [`unit::read`].
+    /// Reads one batch; see [`UnitReader::read`].
     ///
     /// # Errors
     /// As there. A log that is missing is a loss, and no error.
     pub fn read(
         &self,
         located: &Located,
-        scratch: &mut Scratch,
+        units: &mut UnitReader,
         out: &mut AlignedBuf,
     ) -> Result<Unit> {
         let place = &located.place;
@@ -165,12 +165,13 @@ impl Reader {
             out.clear();
             return Ok(Unit::lost(place.offset..end_of(place)));
         };
-        let beside = self.beside(located);
-        unit::read(&**log, self.head.tag(), place, beside.as_ref(), scratch, out)
+        let sidecar = self.sidecar(located);
+        let source = UnitSource { log: &**log, tag: self.head.tag(), sidecar: sidecar.as_ref() };
+        units.read(source, place, out)
     }
 
     /// The place of a batch's bytes, if they stand beside the log.
-    fn beside(&self, located: &Located) -> Option<RawSidecar<'_>> {
+    fn sidecar(&self, located: &Located) -> Option<RawSidecar<'_>> {
         let output = self.outputs[located.log.min(self.outputs.len() - 1)].as_ref()?;
         let first_byte = output.head.as_ref().ok()?.first_byte;
         Some(RawSidecar { device: output.plain.as_ref()?, first_byte })
@@ -179,8 +180,8 @@ impl Reader {
     /// Whether a plain output has other bytes than zeros where a batch says zeros. A join is not
     /// affected, but putting such outputs together as they are gives another source.
     pub fn has_stray_bytes(&self, located: &Located, zeros: &[Range<u64>]) -> bool {
-        let Some(beside) = self.beside(located) else { return false };
-        zeros.iter().any(|range| !beside.is_zeros(range))
+        let Some(sidecar) = self.sidecar(located) else { return false };
+        zeros.iter().any(|range| !sidecar.is_zeros(range))
     }
 
     /// Fills `buf` from a place of the source, reading only the batches that it lies in.
@@ -195,7 +196,7 @@ impl Reader {
                 .expected(format!("within {}", self.source_bytes()), wanted.end));
         }
         buf.fill(0);
-        let (mut scratch, mut raw) = (Scratch::default(), self.buffer());
+        let (mut units, mut raw) = (UnitReader::default(), self.buffer());
         let (mut next, overlaps) =
             (offset, |lost: &Range<u64>| lost.start < wanted.end && wanted.start < lost.end);
         for located in self.batches_in(&wanted) {
@@ -203,7 +204,7 @@ impl Reader {
             if place.offset > next {
                 break;
             }
-            let unit = self.read(located, &mut scratch, &mut raw)?;
+            let unit = self.read(located, &mut units, &mut raw)?;
             if let Some(lost) = unit.lost.iter().find(|lost| overlaps(lost)) {
                 return Err(lost_range(lost));
             }

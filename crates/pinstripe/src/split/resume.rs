@@ -6,11 +6,11 @@
 
 use std::ops::Range;
 
-use super::log::{Log, OwnLog, Sets, StripedLog};
+use super::log::{OwnLog, Sets, StripedLog};
 use super::output::SplitOutput;
 use super::scan::{Scan, scan};
 use super::tree_hash::UnitHash;
-use super::unit::{RawSidecar, Scratch, buffer, read};
+use super::unit::{RawSidecar, UnitReader, UnitSource, buffer};
 use crate::format::split::{ALIGN_BYTES, BatchExtent, BatchPlace, Head, PAGES_BYTES, SplitLayout};
 use crate::stripe::Geometry;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -62,10 +62,10 @@ pub fn resume(outputs: &[SplitOutput], head: &Head) -> Result<Resumed> {
                     bytes: output.bytes.saturating_sub(PAGES_BYTES),
                 };
                 let first_byte = output.head.as_ref().map_or(0, |head| head.first_byte);
-                let beside = output.plain.as_ref().map(|device| RawSidecar { device, first_byte });
+                let sidecar = output.plain.as_ref().map(|device| RawSidecar { device, first_byte });
                 let found = scan(&log, head.tag())?;
-                let end = found.end;
-                let begun = take(&log, head, &found, end, beside.as_ref(), &mut resumed)?;
+                let source = UnitSource { log: &log, tag: head.tag(), sidecar: sidecar.as_ref() };
+                let begun = take(source, head, &found, found.end, &mut resumed)?;
                 cut(&output.device, PAGES_BYTES + begun.log_bytes)?;
                 resumed.begun.push(begun);
             }
@@ -105,7 +105,8 @@ fn striped(outputs: &[SplitOutput], head: &Head, resumed: &mut Resumed) -> Resul
     let begun = loop {
         let end = set * sets.log_bytes();
         let mut counted = Resumed::default();
-        let begun = take(&log, head, &found, end, None, &mut counted)?;
+        let source = UnitSource { log: &log, tag: head.tag(), sidecar: None };
+        let begun = take(source, head, &found, end, &mut counted)?;
         if begun.log_bytes == end {
             (resumed.done, resumed.parts) = (counted.done, counted.parts);
             break begun;
@@ -121,23 +122,22 @@ fn striped(outputs: &[SplitOutput], head: &Head, resumed: &mut Resumed) -> Resul
 
 /// Counts the batches of a log that end at `end` or before.
 fn take(
-    log: &dyn Log,
+    source: UnitSource<'_>,
     head: &Head,
     found: &Scan,
     end: u64,
-    beside: Option<&RawSidecar<'_>>,
     resumed: &mut Resumed,
 ) -> Result<LogProgress> {
     let last_index = found.indexes.iter().rfind(|index| index.end <= end).map(|it| it.start);
     let mut begun = LogProgress { log_bytes: end, last_index, ..LogProgress::default() };
-    let (mut scratch, mut raw) = (Scratch::default(), buffer(head));
+    let (mut units, mut raw) = (UnitReader::default(), buffer(head));
     for (place, batch) in &found.batches {
         if place.position + place.log_bytes > end {
             break;
         }
         let is_indexed = last_index.is_some_and(|position| place.position < position);
         if !is_indexed {
-            let unit = read(log, head.tag(), place, beside, &mut scratch, &mut raw)?;
+            let unit = units.read(source, place, &mut raw)?;
             if !unit.lost.is_empty() {
                 begun.log_bytes = place.position;
                 break;
@@ -146,7 +146,7 @@ fn take(
         } else {
             begun.indexed += 1;
         }
-        count(log, head, place, batch, beside, resumed)?;
+        count(source, head, place, batch, resumed)?;
     }
     Ok(begun)
 }
@@ -165,11 +165,10 @@ fn cut(device: &SharedDevice, bytes: u64) -> Result<()> {
 
 /// Takes a batch for done: its range, and its part of the hash.
 fn count(
-    log: &dyn Log,
+    source: UnitSource<'_>,
     head: &Head,
     place: &BatchPlace,
     batch: &BatchExtent,
-    beside: Option<&RawSidecar<'_>>,
     resumed: &mut Resumed,
 ) -> Result<()> {
     let (start, end) = (place.offset, place.offset + place.raw_bytes);
@@ -181,7 +180,7 @@ fn count(
     }
     // A hole has no value of its own, and the first unit may be all that there is.
     let mut raw = buffer(head);
-    let found = read(log, head.tag(), place, beside, &mut Scratch::default(), &mut raw)?;
+    let found = UnitReader::default().read(source, place, &mut raw)?;
     if !found.lost.is_empty() {
         return Err(Error::new(Kind::TooManyLosses, "a part that was durable cannot be read")
             .advice("start over with --force"));

@@ -34,12 +34,23 @@ impl Unit {
     }
 }
 
-/// Buffers of one reader.
+/// Reads batches one after the other; holds the buffers for it.
 #[derive(Default)]
-pub struct Scratch {
+pub struct UnitReader {
     log: Vec<u8>,
     block: Vec<u8>,
     decoder: Decoder,
+}
+
+/// The log that batches are in, and what goes with it.
+#[derive(Clone, Copy)]
+pub struct UnitSource<'a> {
+    /// The log.
+    pub log: &'a dyn Log,
+    /// Of the split that its frames must belong to.
+    pub tag: Tag,
+    /// The output with the bytes, if they stand beside the log.
+    pub sidecar: Option<&'a RawSidecar<'a>>,
 }
 
 /// The place of bytes that are not in the log.
@@ -72,97 +83,144 @@ pub fn buffer(head: &Head) -> AlignedBuf {
     AlignedBuf::new(head.unit_bytes() as usize)
 }
 
-/// Reads a batch of units into `out`, whose length becomes the batch's raw length; lost blocks read
-/// as zeros. A batch without any blocks, be it zeros or a hole, leaves `out` empty, which has room
-/// for a unit.
-///
-/// # Errors
-/// [`Kind::Unsupported`] for frames of a newer version. A loss is no error.
-pub fn read(
-    log: &dyn Log,
-    tag: Tag,
-    place: &BatchPlace,
-    beside: Option<&RawSidecar<'_>>,
-    scratch: &mut Scratch,
-    out: &mut AlignedBuf,
-) -> Result<Unit> {
-    let first = attempt(log, tag, place, beside, scratch, out, false)?;
-    if first.lost.is_empty() || !log.has_strips() {
-        return Ok(first);
+impl UnitReader {
+    /// Reads a batch of units into `out`, whose length becomes the batch's raw length; lost blocks
+    /// read as zeros. A batch without any blocks, be it zeros or a hole, leaves `out` empty, which
+    /// has room for a unit.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] for frames of a newer version. A loss is no error.
+    pub fn read(
+        &mut self,
+        source: UnitSource<'_>,
+        place: &BatchPlace,
+        out: &mut AlignedBuf,
+    ) -> Result<Unit> {
+        let fetched = self.fetch(place, |at, bytes, log| source.log.read(at, bytes, log));
+        let first = self.assemble(fetched, source, place, out)?;
+        if first.lost.is_empty() || !source.log.has_strips() {
+            return Ok(first);
+        }
+        let fetched = self.fetch(place, |at, bytes, log| source.log.read_healed(at, bytes, log));
+        let second = self.assemble(fetched, source, place, out)?;
+        Ok(Unit { is_healed: second.lost.is_empty(), is_damaged: true, ..second })
     }
-    let second = attempt(log, tag, place, beside, scratch, out, true)?;
-    Ok(Unit { is_healed: second.lost.is_empty(), is_damaged: true, ..second })
+
+    /// Reads a batch's bytes in the log with `read`; returns whether that went well.
+    fn fetch(
+        &mut self,
+        place: &BatchPlace,
+        read: impl FnOnce(u64, usize, &mut Vec<u8>) -> Result<()>,
+    ) -> bool {
+        self.log.clear();
+        place.log_bytes <= MAX_LOG_BYTES
+            && read(place.position, place.log_bytes as usize, &mut self.log).is_ok()
+    }
+
+    /// Puts the blocks of the fetched batch into `out`.
+    fn assemble(
+        &mut self,
+        is_fetched: bool,
+        source: UnitSource<'_>,
+        place: &BatchPlace,
+        out: &mut AlignedBuf,
+    ) -> Result<Unit> {
+        out.clear();
+        let whole = place.offset..place.offset + place.raw_bytes;
+        if !is_fetched {
+            return Ok(Unit::lost(whole));
+        }
+        let UnitReader { log, block, decoder } = self;
+        let mut walk = Walk { bytes: log, at: 0, tag: source.tag, has_skipped: false };
+        let mut assembly = Assembly { next: whole.start, whole, unit: Unit::default(), out };
+        while let Some((frame, stored)) = walk.next()? {
+            assembly.take(&frame, stored, |out| {
+                raw_block(&frame, stored, source.sidecar, block, decoder, out)
+            });
+        }
+        Ok(assembly.finish(walk.has_skipped))
+    }
 }
 
-fn attempt(
-    log: &dyn Log,
-    tag: Tag,
-    place: &BatchPlace,
-    beside: Option<&RawSidecar<'_>>,
-    scratch: &mut Scratch,
-    out: &mut AlignedBuf,
-    heal: bool,
-) -> Result<Unit> {
-    out.clear();
-    let whole = place.offset..place.offset + place.raw_bytes;
-    let Scratch { log: bytes, block, decoder } = scratch;
-    bytes.clear();
-    if place.log_bytes > MAX_LOG_BYTES {
-        return Ok(Unit::lost(whole));
-    }
-    let wanted = place.log_bytes as usize;
-    let read = match heal {
-        false => log.read(place.position, wanted, bytes),
-        true => log.read_healed(place.position, wanted, bytes),
-    };
-    if read.is_err() {
-        return Ok(Unit::lost(whole));
-    }
-    let mut unit = Unit::default();
-    let mut walk = Walk { bytes, at: 0, tag, has_skipped: false };
-    let (mut next, room) = (place.offset, out.capacity() as u64);
-    while let Some((frame, stored)) = walk.next()? {
-        let Range { start, end } = frame.offset..frame.offset + frame.raw_bytes;
-        let is_block = match frame.kind {
+/// A batch whose blocks come one after the other.
+struct Assembly<'o> {
+    /// The range of the source that the batch is of.
+    whole: Range<u64>,
+    /// The end of what came so far.
+    next: u64,
+    unit: Unit,
+    out: &'o mut AlignedBuf,
+}
+
+impl Assembly<'_> {
+    /// Takes one frame in; `decode` fills a block's raw bytes.
+    fn take(&mut self, frame: &Frame, stored: &[u8], decode: impl FnOnce(&mut [u8]) -> Result<()>) {
+        match frame.kind {
             FrameKind::Batch => {
                 let batch = frame.verify(stored).and_then(|()| BatchExtent::decode(stored));
-                unit.is_damaged |= batch.is_err();
-                unit.chaining_value = batch.ok().and_then(|batch| batch.chaining_value);
-                continue;
+                self.unit.is_damaged |= batch.is_err();
+                self.unit.chaining_value = batch.ok().and_then(|batch| batch.chaining_value);
             }
             FrameKind::Index | FrameKind::Manifest | FrameKind::Pad => {
-                unit.is_damaged |= frame.verify(stored).is_err();
-                continue;
+                self.unit.is_damaged |= frame.verify(stored).is_err();
             }
-            kind => matches!(kind, FrameKind::Data | FrameKind::Beside),
-        };
-        // Only what is a hole reaches further than a unit.
-        if start < next || end > whole.end || (is_block && end - whole.start > room) {
-            continue;
-        }
-        lose(&mut unit.lost, next..start);
-        next = end;
-        if !is_block {
-            lose(&mut unit.zeros, start..end);
-            continue;
-        }
-        let (from, to) = ((start - whole.start) as usize, (end - whole.start) as usize);
-        out.resize(from);
-        out.set_len(to);
-        if raw_block(&frame, stored, beside, block, decoder, &mut out[from..]).is_err() {
-            out[from..].fill(0);
-            lose(&mut unit.lost, start..end);
+            FrameKind::Data | FrameKind::Beside => {
+                let range = frame.offset..frame.offset + frame.raw_bytes;
+                // Only what is a hole reaches further than a unit.
+                let is_fit = range.end.saturating_sub(self.whole.start) <= self.room();
+                if is_fit && self.pass_to(&range) {
+                    self.block(range, decode);
+                }
+            }
+            FrameKind::Zeros | FrameKind::Hole => {
+                let range = frame.offset..frame.offset + frame.raw_bytes;
+                if self.pass_to(&range) {
+                    add_range(&mut self.unit.zeros, range);
+                }
+            }
         }
     }
-    lose(&mut unit.lost, next..whole.end);
-    unit.is_damaged |= walk.has_skipped || !unit.lost.is_empty();
-    if !out.is_empty() && whole.end - whole.start <= room {
-        out.resize((whole.end - whole.start) as usize);
-    } else if !out.is_empty() {
-        out.clear();
-        return Ok(Unit::lost(whole));
+
+    fn room(&self) -> u64 {
+        self.out.capacity() as u64
     }
-    Ok(unit)
+
+    /// Counts what is between the last range and this one as lost; `false` for a range that is out
+    /// of order or beyond the batch.
+    fn pass_to(&mut self, range: &Range<u64>) -> bool {
+        if range.start < self.next || range.end > self.whole.end {
+            return false;
+        }
+        add_range(&mut self.unit.lost, self.next..range.start);
+        self.next = range.end;
+        true
+    }
+
+    fn block(&mut self, range: Range<u64>, decode: impl FnOnce(&mut [u8]) -> Result<()>) {
+        let from = (range.start - self.whole.start) as usize;
+        // What was passed over reads as zeros.
+        self.out.resize(from);
+        self.out.set_len((range.end - self.whole.start) as usize);
+        if decode(&mut self.out[from..]).is_err() {
+            self.out[from..].fill(0);
+            add_range(&mut self.unit.lost, range);
+        }
+    }
+
+    fn finish(mut self, has_skipped: bool) -> Unit {
+        add_range(&mut self.unit.lost, self.next..self.whole.end);
+        self.unit.is_damaged |= has_skipped || !self.unit.lost.is_empty();
+        if self.out.is_empty() {
+            return self.unit;
+        }
+        let bytes = self.whole.end - self.whole.start;
+        if bytes > self.room() {
+            self.out.clear();
+            return Unit::lost(self.whole);
+        }
+        self.out.resize(bytes as usize);
+        self.unit
+    }
 }
 
 /// More than any batch takes, with any blocks.
@@ -170,7 +228,7 @@ const MAX_LOG_BYTES: u64 = 2 * BLOCK_BYTES_MAX as u64;
 const _: () = assert!(batch_bytes_max(BLOCK_BYTES_MAX) as u64 <= MAX_LOG_BYTES);
 
 /// Adds a range to a list of them.
-fn lose(list: &mut Vec<Range<u64>>, range: Range<u64>) {
+fn add_range(list: &mut Vec<Range<u64>>, range: Range<u64>) {
     match list.last_mut() {
         _ if range.is_empty() => {}
         Some(last) if last.end == range.start => last.end = range.end,

@@ -67,8 +67,8 @@ impl Marks {
 ///
 /// # Errors
 /// As [`Store::objects`].
-pub fn load(store: &Store, reach: Quorum) -> Result<Marks> {
-    load_marks(store, reach).map(|(marks, _)| marks)
+pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
+    load_marks(store, quorum).map(|(marks, _)| marks)
 }
 
 /// The same for a collector, which is more careful: a mark that says kept and that only some
@@ -76,8 +76,8 @@ pub fn load(store: &Store, reach: Quorum) -> Result<Marks> {
 ///
 /// # Errors
 /// As [`Store::objects`].
-pub fn load_careful(store: &Store, reach: Quorum) -> Result<Marks> {
-    let (mut marks, few) = load_marks(store, reach)?;
+pub fn load_careful(store: &Store, quorum: Quorum) -> Result<Marks> {
+    let (mut marks, few) = load_marks(store, quorum)?;
     for mark in few.into_iter().filter(|mark| !mark.is_forgotten()) {
         marks.add(mark.snapshot, mark.generation);
     }
@@ -96,9 +96,9 @@ pub fn names(store: &Store) -> Result<Vec<ExtentName>> {
 }
 
 /// The marks that count, and those that too few members have.
-fn load_marks(store: &Store, reach: Quorum) -> Result<(Marks, Vec<Mark>)> {
+fn load_marks(store: &Store, quorum: Quorum) -> Result<(Marks, Vec<Mark>)> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
-    let found = store.objects(Room::Forgotten, reach, Belief::Agreed, read)?;
+    let found = store.objects(Room::Forgotten, quorum, Belief::Agreed, read)?;
     let mut marks = Marks::default();
     // Names that are taken by what says nothing: voids, and (true) what is damaged.
     let mut taken: BTreeMap<_, bool> = BTreeMap::new();

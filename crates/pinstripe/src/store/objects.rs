@@ -67,10 +67,10 @@ pub fn votes_needed(members: usize, parity: usize, absent: usize) -> usize {
 
 impl Store {
     /// Least members that must take part.
-    pub fn least_members(&self, reach: Quorum) -> usize {
+    pub fn least_members(&self, quorum: Quorum) -> usize {
         let all = self.present().count() + self.absent().count();
         let parity = usize::from(self.config.parity);
-        match reach {
+        match quorum {
             Quorum::Deletion if all <= 2 * parity => all,
             _ => all.saturating_sub(parity),
         }
@@ -111,7 +111,7 @@ impl Store {
     /// # Errors
     /// [`Kind::Exists`] when another object has the name, and then on no further member; a
     /// member's own error when too few took it.
-    pub fn put_all(&self, name: ExtentName, framed: &[u8], reach: Quorum) -> Result<()> {
+    pub fn put_all(&self, name: ExtentName, framed: &[u8], quorum: Quorum) -> Result<()> {
         let bytes = self.vouch(name, framed.to_vec());
         let (mut took, mut failed) = (0, None);
         for (_, member) in self.present() {
@@ -130,12 +130,12 @@ impl Store {
                 Err(error) => failed = Some(failed.unwrap_or(error)),
             }
         }
-        if took >= self.least_members(reach) {
+        if took >= self.least_members(quorum) {
             return Ok(());
         }
         Err(failed.unwrap_or_else(|| {
             Error::new(Kind::TooManyLosses, format!("too few members for {name}"))
-                .expected(self.least_members(reach), took)
+                .expected(self.least_members(quorum), took)
         }))
     }
 
@@ -206,7 +206,7 @@ impl Store {
     ///
     /// # Errors
     /// A member's own when too few can be listed.
-    pub fn names(&self, room: Room, reach: Quorum) -> Result<BTreeSet<[u8; 16]>> {
+    pub fn names(&self, room: Room, quorum: Quorum) -> Result<BTreeSet<[u8; 16]>> {
         let mut names = BTreeSet::new();
         let (mut listed, mut failed) = (0, None);
         for (_, member) in self.present() {
@@ -218,12 +218,12 @@ impl Store {
                 Err(error) => failed = Some(failed.unwrap_or(error)),
             }
         }
-        if listed >= self.least_members(reach) {
+        if listed >= self.least_members(quorum) {
             return Ok(names);
         }
         Err(failed.unwrap_or_else(|| {
             Error::new(Kind::TooManyLosses, format!("too few members to list {}", room.dir()))
-                .expected(self.least_members(reach), listed)
+                .expected(self.least_members(quorum), listed)
         }))
     }
 
@@ -236,7 +236,7 @@ impl Store {
     pub fn objects<T>(
         &self,
         room: Room,
-        reach: Quorum,
+        quorum: Quorum,
         belief: Belief,
         decode: impl Fn([u8; 16], &[u8]) -> Result<T>,
     ) -> Result<RoomObjects<T>> {
@@ -247,7 +247,7 @@ impl Store {
             Belief::Agreed if self.voucher.is_some() => 1,
             Belief::Agreed => self.votes(),
         };
-        let names: Vec<_> = self.names(room, reach)?.into_iter().collect();
+        let names: Vec<_> = self.names(room, quorum)?.into_iter().collect();
         let ahead = self.read_ahead(room, &names, needed, &decode);
         for (id, ahead) in names.into_iter().zip(ahead) {
             let name = ExtentName::In(room, id);

@@ -87,8 +87,8 @@ impl Drop for OpenSession<'_> {
 /// # Errors
 /// As [`Store::objects`]; [`Kind::Corrupt`] when no copy of one that counts is sound: what it
 /// stands on is not known then.
-pub fn load(store: &Store, reach: Quorum) -> Result<Vec<Session>> {
-    let found = found(store, reach)?;
+pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
+    let found = found(store, quorum)?;
     let mut unsound = found.unsound.into_iter();
     if let Some((name, error)) = unsound.find(|(name, _)| !is_cut_off(store, *name)) {
         return Err(error.at(name.path()).advice(
@@ -103,26 +103,26 @@ pub fn load(store: &Store, reach: Quorum) -> Result<Vec<Session>> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn at_work(store: &Store, own: Option<SessionId>, reach: Quorum) -> Result<Vec<Session>> {
+pub fn at_work(store: &Store, own: Option<SessionId>, quorum: Quorum) -> Result<Vec<Session>> {
     let process = store.process();
     let runs = |it: &Session| Some(it.id) != own && !is_dead(it, &process);
-    Ok(load(store, reach)?.into_iter().filter(runs).collect())
+    Ok(load(store, quorum)?.into_iter().filter(runs).collect())
 }
 
 /// Names of sessions of which no copy can be read and whose writers cannot have gone on.
 ///
 /// # Errors
 /// As [`Store::objects`].
-pub fn cut_off(store: &Store, reach: Quorum) -> Result<Vec<ExtentName>> {
-    let found = found(store, reach)?;
+pub fn cut_off(store: &Store, quorum: Quorum) -> Result<Vec<ExtentName>> {
+    let found = found(store, quorum)?;
     let names = found.unsound.into_iter().map(|(name, _)| name);
     let cut_off = names.filter(|name| is_cut_off(store, *name));
     Ok(cut_off.chain(found.strays.into_iter().map(|(name, _)| name)).collect())
 }
 
 /// A session only makes others careful, so one member that has it is enough.
-fn found(store: &Store, reach: Quorum) -> Result<RoomObjects<Session>> {
-    store.objects(Room::Sessions, reach, Belief::One, |id, bytes| read(store, id, bytes))
+fn found(store: &Store, quorum: Quorum) -> Result<RoomObjects<Session>> {
+    store.objects(Room::Sessions, quorum, Belief::One, |id, bytes| read(store, id, bytes))
 }
 
 /// Whether fewer members have an object than its writer needed to go on, all being there to tell.

@@ -145,11 +145,13 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     let parent = earlier.parent.map(|parent| parent.id);
     let losses_mark = index.losses_mark();
     let begun = begun(store, id, began, &options, sources.named.clone(), parent);
-    let snapshot = pipeline::backup::run(plan, &mut acknowledger, monitor, &|root, reach| {
-        let mark = (reach == Completeness::Part).then(|| (checkpoints::MARK.to_owned(), 1));
-        let counts = counts(monitor, losses_mark).into_iter().chain(mark).collect();
-        Snapshot { root, counts, ..begun.clone() }
-    })?;
+    let snapshot =
+        pipeline::backup::run(plan, &mut acknowledger, monitor, &|root, completeness| {
+            let mark =
+                (completeness == Completeness::Part).then(|| (checkpoints::MARK.to_owned(), 1));
+            let counts = counts(monitor, losses_mark).into_iter().chain(mark).collect();
+            Snapshot { root, counts, ..begun.clone() }
+        })?;
     end(session, monitor);
     Ok(snapshot)
 }

@@ -17,7 +17,7 @@ use crate::pipeline::split::{CodecChoice, Spent, SplitJob};
 use crate::source::bulk::{ByteSource, Units};
 use crate::split::SplitOutput;
 use crate::split::batch::batch_bytes_max;
-use crate::split::resume::{LogProgress, Resumed, resume};
+use crate::split::resume::{Resumed, resume};
 use crate::stripe::Geometry;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -298,25 +298,24 @@ fn range_bytes(heads: &[Head], head: &Head, source_bytes: u64) -> u64 {
 /// The job to carry out.
 fn job<'j>(
     units: &'j [Units],
-    heads: &'j [Head],
+    heads: &[Head],
     outputs: &[Target],
     resumed: Resumed,
     options: &SplitOptions,
 ) -> SplitJob<'j> {
-    let logs = if heads[0].layout == SplitLayout::Stripes { 1 } else { outputs.len() };
-    let begun = match resumed.begun.is_empty() {
-        true => vec![LogProgress::default(); logs],
-        false => resumed.begun,
+    // By log: one for each output, or one for all.
+    let mut begun = resumed.begun.into_iter();
+    let mut output = |(output, head): (&Target, &Head)| {
+        output.job(head.clone(), begun.next().unwrap_or_default())
     };
+    let jobs = outputs.iter().zip(heads).map(&mut output).collect();
     let batch = batch_bytes_max(options.block_bytes) as u64;
     let unit = u64::from(unit_bytes(options.block_bytes));
     let (workers, buffers) = budget(options, outputs.len(), unit, batch);
     SplitJob {
         units,
-        heads,
-        sinks: outputs.iter().map(Target::sink).collect(),
+        outputs: jobs,
         settings: LaneSettings { engine: options.engine, depth: options.depth, queued: 2 },
-        begun,
         parts: resumed.parts,
         done_bytes: resumed.done.iter().map(|range| range.end - range.start).sum(),
         codec: options.codec,

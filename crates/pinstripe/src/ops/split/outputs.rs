@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use super::SplitOptions;
 use crate::format::split::{Head, OUTPUTS_MAX, PAGE_BYTES, SplitLayout};
-use crate::pipeline::split::Sink;
+use crate::pipeline::split::OutputJob;
 use crate::source::bulk::Identity;
+use crate::split::resume::LogProgress;
 use crate::split::{SplitOutput, beside_path};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
@@ -37,13 +38,15 @@ impl Target {
         Some(fallback.to_string())
     }
 
-    /// The destination of its lanes. A device that was wrapped for faults is no file any more.
-    pub(super) fn sink(&self) -> Sink {
+    /// What is to be done with it. A device that was wrapped for faults is no file any more.
+    pub(super) fn job(&self, head: Head, begun: LogProgress) -> OutputJob {
         let lane = |device: &SharedDevice, file: Option<&Arc<FileDevice>>| match file {
             Some(file) if !self.has_faults => LaneDevice::from(Arc::clone(file)),
             _ => LaneDevice::from(Arc::clone(device)),
         };
-        Sink {
+        OutputJob {
+            head,
+            begun,
             name: self.told.display().to_string(),
             log: lane(&self.log, self.files.last()),
             plain: self.plain.as_ref().map(|device| lane(device, self.files.first())),

@@ -10,8 +10,9 @@
 //! Invariants: everything that the partial tree names was claimed before the call, so it lies in a
 //! record before a ticket or in a pack already; the object is put when all that is durable; the one
 //! before it is removed when the new one is durable; one checkpoint is under way at a time. A round
-//! has as many tickets as its packer has feeders, and is always answered: a worker that leaves says so to the packer, and the assembler feeds both
-//! packers tickets of its own, so that they notice when all workers have left.
+//! has as many tickets as its packer has feeders, and is always answered: a worker that leaves says
+//! so to the packer, and the assembler feeds both packers tickets of its own, so that they notice
+//! when all workers have left.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -161,39 +161,51 @@ pub fn run(
         let writers = MemberWriters::start(scope, store, queued, &abort, monitor);
         let publisher =
             Publisher::new(store, index, &sealer, &claims, &writers, monitor, PUBLISH_CHUNKS);
-        let Ingested { root, reach, checkpoint } =
-            ingest(scope, (&reading, &writing), plan, &publisher, describe)?;
-        publisher.publish()?;
-        store.confirm_takers()?;
-        let snapshot = describe(root, reach);
-        match reach {
-            Completeness::Whole => {
-                let object = sealer.snapshot(&snapshot)?;
-                writers.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
-            }
-            Completeness::Part => {
-                let object = checkpoints::encode(store, &sealer, &snapshot)?;
-                writers.put(checkpoints::new_name(store)?, object);
-            }
-        }
-        writers.barrier()?;
-        // Only now is what they name in another object too.
-        checkpoint.into_iter().for_each(|name| writers.delete(name));
-        if reach == Completeness::Part {
-            writers.barrier()?;
-            return Err(Error::new(Kind::Interrupted, "the backup was stopped before its end")
-                .advice("run the same command again to continue"));
-        }
-        superseded.into_iter().for_each(|name| writers.delete(name));
-        writers.barrier()?;
-        Ok(snapshot)
+        let ingested = ingest(scope, (&reading, &writing), plan, &publisher, describe)?;
+        commit(&publisher, ingested, superseded, describe)
     })
+}
+
+/// Makes durable what was ingested: the index run, then the snapshot or, of a part, a checkpoint; and
+/// then removes the checkpoints that it replaces.
+fn commit(
+    publisher: &Publisher<'_>,
+    ingested: Ingested,
+    superseded: Vec<ExtentName>,
+    describe: Describe<'_>,
+) -> Result<Snapshot> {
+    let Ingested { root, completeness, checkpoint } = ingested;
+    let Publisher { store, writers, sealer, .. } = *publisher;
+    publisher.publish()?;
+    store.confirm_takers()?;
+    let snapshot = describe(root, completeness);
+    match completeness {
+        Completeness::Whole => {
+            let object = sealer.snapshot(&snapshot)?;
+            writers.commit(store, ExtentName::snapshot(snapshot.id), &object)?;
+        }
+        Completeness::Part => {
+            let object = checkpoints::encode(store, sealer, &snapshot)?;
+            writers.put(checkpoints::new_name(store)?, object);
+        }
+    }
+    writers.barrier()?;
+    // Only now is what they name in another object too.
+    checkpoint.into_iter().for_each(|name| writers.delete(name));
+    if completeness == Completeness::Part {
+        writers.barrier()?;
+        return Err(Error::new(Kind::Interrupted, "the backup was stopped before its end")
+            .advice("run the same command again to continue"));
+    }
+    superseded.into_iter().for_each(|name| writers.delete(name));
+    writers.barrier()?;
+    Ok(snapshot)
 }
 
 /// The results of all stages.
 struct Ingested {
     root: TreeRoot,
-    reach: Completeness,
+    completeness: Completeness,
     /// The last checkpoint of this run.
     checkpoint: Option<ExtentName>,
 }
@@ -215,7 +227,7 @@ fn ingest<'scope, 'env>(
         let object = checkpoints::encode(plan.store, writing.sealer, &checkpoint)?;
         Ok((checkpoints::new_name(plan.store)?, object))
     };
-    let (root, reach) = std::thread::scope(|stages| {
+    let (root, completeness) = std::thread::scope(|stages| {
         let (jobs, job_queue) = bounded(limits.jobs_queued);
         let (outcomes, outcome_queue) = unbounded();
         let (window, window_queue) = bounded(WINDOW_JOBS);
@@ -241,7 +253,7 @@ fn ingest<'scope, 'env>(
         });
         let assembler = stage(stages, abort, move || assembler.run(&outcome_queue, &window_queue));
         let dispatcher = JobDispatcher::new(reading, jobs, outcomes, window, limits.segments);
-        let reach = take_in(scope, reading, writing.claims, input, dispatcher);
+        let completeness = take_in(scope, reading, writing.claims, input, dispatcher);
         let root = joined(assembler);
         joined(data_packer);
         joined(tree_packer);
@@ -250,9 +262,9 @@ fn ingest<'scope, 'env>(
         tree_rounds.close();
         joined(completer);
         abort.check()?;
-        Ok::<_, Error>((root?, reach))
+        Ok::<_, Error>((root?, completeness))
     })?;
-    Ok(Ingested { root, reach, checkpoint })
+    Ok(Ingested { root, completeness, checkpoint })
 }
 
 /// Starts a thread whose panic ends the run.

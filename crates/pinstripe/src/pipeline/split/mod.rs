@@ -51,8 +51,12 @@ pub enum CodecChoice {
     Fixed(Codec),
 }
 
-/// The destination of one output.
-pub struct Sink {
+/// One output of a split.
+pub struct OutputJob {
+    /// Its head.
+    pub head: Head,
+    /// What of its log is finished; of a striped log, in the first output.
+    pub begun: LogProgress,
     /// Its name.
     pub name: String,
     /// Takes pages and log.
@@ -65,14 +69,10 @@ pub struct Sink {
 pub struct SplitJob<'a> {
     /// The source; with ranges once for each output, else once.
     pub units: &'a [Units],
-    /// By output.
-    pub heads: &'a [Head],
-    /// By output.
-    pub sinks: Vec<Sink>,
+    /// In the order of their numbers; there is at least one.
+    pub outputs: Vec<OutputJob>,
     /// Settings of the outputs' lanes.
     pub settings: LaneSettings,
-    /// By log.
-    pub begun: Vec<LogProgress>,
     /// Parts of the hash that are known already.
     pub parts: Vec<(u64, UnitHash)>,
     /// Bytes of the source that the logs have already.
@@ -88,12 +88,29 @@ pub struct SplitJob<'a> {
 /// A job with its outputs open.
 struct Running<'a> {
     units: &'a [Units],
-    heads: &'a [Head],
-    lanes: Vec<Lane<'a>>,
-    plain: Vec<Lane<'a>>,
-    begun: Vec<LogProgress>,
+    outputs: Vec<OpenOutput<'a>>,
     workers: usize,
     buffers: usize,
+}
+
+/// An output with its lanes.
+struct OpenOutput<'a> {
+    head: Head,
+    begun: LogProgress,
+    log: Lane<'a>,
+    plain: Option<Lane<'a>>,
+}
+
+impl OpenOutput<'_> {
+    fn taken(&self) -> Taken {
+        let log = self.log.traffic();
+        let plain = self.plain.as_ref().map(Lane::traffic).unwrap_or_default();
+        Taken {
+            written_bytes: log.written_bytes + plain.written_bytes,
+            busy: log.busy.max(plain.busy),
+            engine: self.log.engine(),
+        }
+    }
 }
 
 /// A unit on its way.
@@ -157,8 +174,8 @@ impl SplitJob<'_> {
     pub fn run(self, monitor: &Monitor) -> Result<WrittenOutputs> {
         let abort = Abort::default();
         let raw_buffers = self.workers
-            + self.sinks.iter().filter(|it| it.plain.is_some()).count().min(1) * self.buffers;
-        let head = &self.heads[0];
+            + self.outputs.iter().filter(|it| it.plain.is_some()).count().min(1) * self.buffers;
+        let head = &self.outputs[0].head.clone();
         let shared = Shared {
             head,
             codec: self.codec,
@@ -185,16 +202,21 @@ impl SplitJob<'_> {
                     flow.pass(bytes, Duration::ZERO);
                 }
             };
-            let (mut lanes, mut plain) = (Vec::new(), Vec::new());
-            for sink in self.sinks {
-                let flow = monitor.flow(Along::Output, sink.name);
-                let settings = self.settings;
+            let SplitJob { units, outputs, settings, workers, buffers, .. } = self;
+            let open = |output: OutputJob| {
+                let OutputJob { head, begun, name, log, plain } = output;
+                let flow = monitor.flow(Along::Output, name);
                 let also = count(Arc::clone(&flow));
-                plain.extend(sink.plain.map(|it| Lane::start(scope, it, settings, also)));
-                lanes.push(Lane::start(scope, sink.log, settings, count(flow)));
-            }
-            let SplitJob { units, heads, begun, workers, buffers, .. } = self;
-            Running { units, heads, lanes, plain, begun, workers, buffers }.run(shared)
+                let plain = plain.map(|it| Lane::start(scope, it, settings, also));
+                OpenOutput {
+                    head,
+                    begun,
+                    log: Lane::start(scope, log, settings, count(flow)),
+                    plain,
+                }
+            };
+            let outputs = outputs.into_iter().map(open).collect();
+            Running { units, outputs, workers, buffers }.run(shared)
         })
     }
 }
@@ -211,16 +233,7 @@ impl Running<'_> {
         let places: Vec<u64> = logs.iter().flat_map(|log| log.manifest_at.clone()).collect();
         let manifest = tally.manifest(blake3, logs.iter().map(|log| log.end).collect());
         self.finish(&manifest, &places)?;
-        let taken = |(number, lane): (usize, &Lane<'_>)| {
-            let (log, plain) = (lane.traffic(), self.plain.get(number).map(Lane::traffic));
-            let plain = plain.unwrap_or_default();
-            Taken {
-                written_bytes: log.written_bytes + plain.written_bytes,
-                busy: log.busy.max(plain.busy),
-                engine: lane.engine(),
-            }
-        };
-        let taken = self.lanes.iter().enumerate().map(taken).collect();
+        let taken = self.outputs.iter().map(OpenOutput::taken).collect();
         Ok(WrittenOutputs { manifest, taken, spent })
     }
 
@@ -233,19 +246,22 @@ impl Running<'_> {
             let mut writers = Vec::new();
             if shared.head.layout == SplitLayout::Stripes {
                 let sets = Sets::new(shared.head.split, geometry(shared.head)?);
-                let writer = StripedWriter::new(sets, &self.lanes, tag, self.begun[0].clone())?;
+                let lanes = self.outputs.iter().map(|output| &output.log).collect();
+                let begun = self.outputs[0].begun.clone();
+                let writer = StripedWriter::new(sets, lanes, tag, begun)?;
                 let receiver = receivers[0].clone();
                 writers.push(scope.spawn(move || {
                     let _guard = shared.abort.on_panic();
                     or_raise(shared.abort, writer.run(&receiver))
                 }));
             } else {
-                for (number, lane) in self.lanes.iter().enumerate() {
-                    let begun = self.begun[number].clone();
-                    let plain = self.plain.get(number);
-                    let first_byte = self.heads[number].first_byte;
-                    let writer = OwnWriter::new(lane, plain, first_byte, tag, begun);
-                    let receiver = receivers[number.min(queues - 1)].clone();
+                // Every output has a queue of its own, or all take from one.
+                let queues = receivers.iter().chain(std::iter::repeat(&receivers[0]));
+                for (output, queue) in self.outputs.iter().zip(queues) {
+                    let OpenOutput { head, begun, log, plain } = output;
+                    let writer =
+                        OwnWriter::new(log, plain.as_ref(), head.first_byte, tag, begun.clone());
+                    let receiver = queue.clone();
                     writers.push(scope.spawn(move || {
                         let _guard = shared.abort.on_panic();
                         or_raise(shared.abort, writer.run(&receiver))
@@ -274,14 +290,16 @@ impl Running<'_> {
 
     /// Writes the manifest on all outputs, and then their ends.
     fn finish(&self, manifest: &Manifest, places: &[u64]) -> Result<()> {
-        let tag = self.heads[0].tag();
+        let tag = self.outputs[0].head.tag();
         let mut frame = Vec::new();
         single(&mut frame, tag, FrameKind::Manifest, &manifest.encode(), 1);
-        for (lane, place) in self.lanes.iter().zip(places) {
-            lane.write(*place, frame.clone())?;
+        for (output, place) in self.outputs.iter().zip(places) {
+            output.log.write(*place, frame.clone())?;
         }
-        self.lanes.iter().chain(&self.plain).try_for_each(Lane::barrier)?;
-        for ((lane, head), place) in self.lanes.iter().zip(self.heads).zip(places) {
+        let logs = || self.outputs.iter().map(|output| &output.log);
+        let plain = self.outputs.iter().filter_map(|output| output.plain.as_ref());
+        logs().chain(plain).try_for_each(Lane::barrier)?;
+        for (OpenOutput { head, log, .. }, place) in self.outputs.iter().zip(places) {
             let end = End {
                 split: head.split,
                 output: head.output,
@@ -289,9 +307,9 @@ impl Running<'_> {
                 manifest_bytes: frame.len() as u64,
                 log_bytes: place - PAGES_BYTES,
             };
-            lane.write(PAGE_BYTES as u64, end.encode())?;
+            log.write(PAGE_BYTES as u64, end.encode())?;
         }
-        self.lanes.iter().try_for_each(Lane::barrier)
+        logs().try_for_each(Lane::barrier)
     }
 }
 

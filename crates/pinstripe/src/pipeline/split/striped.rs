@@ -23,7 +23,7 @@ pub(super) struct StripedWriter<'a> {
 
 /// The destinations of the strips of the open set.
 struct Slots<'a> {
-    lanes: &'a [Lane<'a>],
+    lanes: Vec<&'a Lane<'a>>,
     /// The offset of the set's extent in every output.
     start: u64,
     /// By slot: bytes of it so far.
@@ -42,14 +42,15 @@ impl<'a> StripedWriter<'a> {
     /// A writer that continues at the beginning of a set.
     pub(super) fn new(
         sets: Sets,
-        lanes: &'a [Lane<'a>],
+        lanes: Vec<&'a Lane<'a>>,
         tag: Tag,
         begun: LogProgress,
     ) -> Result<Self> {
         let set = begun.log_bytes / sets.log_bytes();
         let writer = open(&sets, set);
         let start = sets.extent_at(set);
-        let sink = Slots { lanes, start, written: vec![0; lanes.len()] };
+        let written = vec![0; lanes.len()];
+        let sink = Slots { lanes, start, written };
         Ok(StripedWriter { sets, writer, set, sink, ledger: Ledger::new(tag, begun) })
     }
 
@@ -91,7 +92,7 @@ impl<'a> StripedWriter<'a> {
     /// Rows that are not full are still in memory: everything that an index names is durable,
     /// except the end of the last batch.
     fn index(&mut self) -> Result<()> {
-        self.sink.lanes.iter().try_for_each(Lane::barrier)?;
+        self.sink.lanes.iter().try_for_each(|lane| lane.barrier())?;
         let frame = self.ledger.index(1);
         self.append(&frame)
     }

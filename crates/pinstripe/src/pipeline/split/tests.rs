@@ -8,7 +8,7 @@ use crate::format::split::{FRAME_BYTES, UNIT_BYTES};
 use crate::pipeline::join;
 use crate::source::bulk::{ByteSource, Fake};
 use crate::split::Reader;
-use crate::split::unit::Scratch;
+use crate::split::unit::UnitReader;
 use pinstripe_base::id::SplitId;
 use pinstripe_io::device::{Engine, MemoryDevice, SharedDevice};
 
@@ -79,19 +79,18 @@ fn make(layout: SplitLayout, outputs: usize, parity: u8, spec: &str, codec: &str
         device.write_at(0, &head.encode()).unwrap();
         device.write_at(4096, &[0; 4096]).unwrap();
     }
-    let logs = if layout == SplitLayout::Stripes { 1 } else { outputs };
     let settings = LaneSettings { engine: Engine::Threads, depth: 2, queued: 2 };
-    let sink = |n: usize| Sink {
+    let output = |n: usize| OutputJob {
+        head: heads[n].clone(),
+        begun: LogProgress::default(),
         name: n.to_string(),
         log: devices[n].clone().into(),
         plain: plain.get(n).map(|it| it.clone().into()),
     };
     let job = SplitJob {
         units: &units,
-        heads: &heads,
-        sinks: (0..outputs).map(sink).collect(),
+        outputs: (0..outputs).map(output).collect(),
         settings,
-        begun: vec![LogProgress::default(); logs],
         parts: Vec::new(),
         done_bytes: 0,
         codec: CodecChoice::Fixed(codec.parse().unwrap()),
@@ -118,9 +117,9 @@ impl Made {
         assert_eq!(reader.source_bytes(), self.source.len() as u64);
         assert_eq!(reader.manifest(), Some(&self.outcome.manifest));
         assert!(reader.absent().is_empty(), "{:?}", reader.absent());
-        let (mut scratch, mut raw) = (Scratch::default(), reader.buffer());
+        let (mut units, mut raw) = (UnitReader::default(), reader.buffer());
         for located in reader.batches() {
-            let unit = reader.read(located, &mut scratch, &mut raw).unwrap();
+            let unit = reader.read(located, &mut units, &mut raw).unwrap();
             assert!(unit.lost.is_empty(), "{unit:?}");
             let range = located.place.offset as usize..;
             let wanted = &self.source[range][..located.place.raw_bytes as usize];
@@ -229,10 +228,10 @@ fn a_flipped_bit_costs_a_block() {
     made.outputs[0].read_at(at + 3000, &mut byte).unwrap();
     made.outputs[0].write_at(at + 3000, &[byte[0] ^ 4]).unwrap();
     let reader = Reader::open(made.pairs()).unwrap();
-    let (mut scratch, mut raw) = (Scratch::default(), reader.buffer());
+    let (mut units, mut raw) = (UnitReader::default(), reader.buffer());
     let first = reader.batches().iter().find(|it| it.place.position == 0).unwrap();
     let start = first.place.offset;
-    let unit = reader.read(first, &mut scratch, &mut raw).unwrap();
+    let unit = reader.read(first, &mut units, &mut raw).unwrap();
     assert_eq!(unit.lost.len(), 1, "{unit:?}");
     assert_eq!(unit.lost[0].end - unit.lost[0].start, u64::from(BLOCK));
     let lost = (unit.lost[0].start - start) as usize..(unit.lost[0].end - start) as usize;
@@ -241,7 +240,7 @@ fn a_flipped_bit_costs_a_block() {
     // In a frame's head: the block is lost, the next one is found.
     made.outputs[0].write_at(at + 3000, &byte).unwrap();
     made.outputs[0].write_at(8192 + 112 + 40, &[0xff; 8]).unwrap();
-    let unit = reader.read(first, &mut scratch, &mut raw).unwrap();
+    let unit = reader.read(first, &mut units, &mut raw).unwrap();
     assert_eq!(unit.lost.first(), Some(&(start..start + u64::from(BLOCK))));
     assert_eq!(unit.lost.len(), 1);
 }
@@ -265,9 +264,9 @@ fn without_an_end_it_is_read_as_far_as_it_got() {
             assert_eq!(reader.source_bytes(), 40 << 20);
             let there: u64 = reader.batches().iter().map(|it| it.place.raw_bytes).sum();
             assert!((12 << 20..28 << 20).contains(&there), "{layout:?}: {there}");
-            let (mut scratch, mut raw) = (Scratch::default(), reader.buffer());
+            let (mut units, mut raw) = (UnitReader::default(), reader.buffer());
             for located in reader.batches() {
-                let unit = reader.read(located, &mut scratch, &mut raw).unwrap();
+                let unit = reader.read(located, &mut units, &mut raw).unwrap();
                 assert!(unit.lost.is_empty(), "{layout:?} {located:?} {unit:?}");
                 let wanted = &made.source[located.place.offset as usize..][..raw.len()];
                 assert!(*raw == *wanted);

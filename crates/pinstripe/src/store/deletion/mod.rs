@@ -150,8 +150,8 @@ impl Cases {
 ///
 /// # Errors
 /// As [`Store::objects`].
-pub fn load(store: &Store, reach: Quorum) -> Result<Cases> {
-    let found = found(store, reach)?;
+pub fn load(store: &Store, quorum: Quorum) -> Result<Cases> {
+    let found = found(store, quorum)?;
     if let Some((name, error)) = found.unsound.into_iter().next() {
         return Err(error.at(name.path()).advice(
             "no member has an intact copy; if no gc is running, remove this file from all members",
@@ -164,8 +164,8 @@ fn readable(store: &Store) -> Result<Cases> {
     found(store, Quorum::Backup).map(|found| cases(found.sound, found.few))
 }
 
-fn found(store: &Store, reach: Quorum) -> Result<RoomObjects<GcObject>> {
-    store.objects(Room::Gc, reach, Belief::Agreed, |name, bytes| read(store, name, bytes))
+fn found(store: &Store, quorum: Quorum) -> Result<RoomObjects<GcObject>> {
+    store.objects(Room::Gc, quorum, Belief::Agreed, |name, bytes| read(store, name, bytes))
 }
 
 fn cases(sound: BTreeMap<[u8; 16], GcObject>, few: BTreeMap<[u8; 16], GcObject>) -> Cases {
@@ -228,10 +228,10 @@ pub fn put(
     condemnation: CondemnationId,
     by: SessionId,
     step: DeletionStep,
-    reach: Quorum,
+    quorum: Quorum,
 ) -> Result<()> {
     let object = GcObject { store: store.config.store, condemnation, by, step };
-    store.put_all(ExtentName::In(Room::Gc, object.name()), &object.encode(), reach)
+    store.put_all(ExtentName::In(Room::Gc, object.name()), &object.encode(), quorum)
 }
 
 /// The names of all tombstones that can be read: they are kept on every member.
