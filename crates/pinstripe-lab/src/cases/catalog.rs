@@ -169,7 +169,8 @@ impl Catalog {
                     bytes as f64 / self.rows as f64,
                 )]),
                 ..Measured::default()
-            }, // Each file is synced, with its name; a database writes its journal as well.
+            },
+            // Each file is synced, with its name; a database writes its journal as well.
             beside_written_bytes: 2 * bytes,
             beside_read_bytes: bytes,
             syncs: STREAMS as u64 * 16,

@@ -180,7 +180,8 @@ impl Plan for OpMix {
                 written_bytes: replayed.written_bytes,
                 figures: BTreeMap::from([("surprises".to_owned(), replayed.surprises as f64)]),
                 latency: latency.map(|(kind, it)| ((*kind).to_owned(), it.clone())).collect(),
-            }, // Names and sizes go to the journal as well.
+            },
+            // Names and sizes go to the journal as well.
             beside_written_bytes: replayed.written_bytes,
             syncs: count("Flush"),
             ..Outcome::default()
