@@ -43,6 +43,8 @@ const ORACLES: [Oracle; 2] = [
     Oracle { library: "lzo2", package: "liblzo2-dev", feature: "lzo-oracle" },
     Oracle { library: "snappy", package: "libsnappy-dev", feature: "snappy-oracle" },
 ];
+/// The feature behind which the developers' benches are: their tests are run, too.
+const BENCHES: &str = "pinstripe-lab/bench";
 /// The crate that has these tests.
 const ORACLE_CRATE: &str = "pinstripe";
 /// Debian packages whose programs and libraries tests use.
@@ -150,7 +152,7 @@ fn links(library: &str) -> bool {
 /// The features of ours that need a C library which is there; those that are absent are counted.
 fn oracle_features(workspace: &Workspace, oracles: &[&Oracle], tally: &mut Tally) -> Vec<String> {
     let crate_ = workspace.member(ORACLE_CRATE);
-    let mut features = Vec::new();
+    let mut features = vec![BENCHES.to_owned()];
     for Oracle { library, feature, .. } in oracles {
         if crate_.is_some_and(|(_, crate_)| crate_.features.contains(*feature)) {
             features.push(format!("{ORACLE_CRATE}/{feature}"));

@@ -8,8 +8,7 @@ use super::{Finding, Scanned, rules};
 pub fn check(scanned: &[Scanned]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in scanned {
-        let inner =
-            |rooms: &Rooms| Some((file.path.strip_prefix(rooms.folder)?).strip_prefix('/')?);
+        let inner = |rooms: &Rooms| file.path.strip_prefix(rooms.folder)?.strip_prefix('/');
         for rooms in rules::ROOMS {
             if let Some(inner) = inner(rooms) {
                 check_file(rooms, inner, file, &mut findings);

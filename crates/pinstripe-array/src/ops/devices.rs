@@ -112,6 +112,8 @@ pub fn warn_of_shared_disks(paths: &[PathBuf], monitor: &Monitor) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
