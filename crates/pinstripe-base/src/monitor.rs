@@ -266,7 +266,7 @@ impl Monitor {
     }
 
     /// States how much there is to do in all, as far as it is known now.
-    pub fn expect(&self, bytes: u64, entries: u64) {
+    pub fn set_total(&self, bytes: u64, entries: u64) {
         self.expected_bytes.store(bytes, Ordering::Relaxed);
         self.expected_entries.store(entries, Ordering::Relaxed);
     }

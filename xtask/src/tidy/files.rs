@@ -1,5 +1,8 @@
 //! Rules on single files: banned texts, sizes, files that no module declares.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use super::source::whole_words;
 use super::{File, Finding, Scanned, child, rules};
 
@@ -11,8 +14,10 @@ pub fn check(files: &[File], scanned: &[Scanned]) -> Vec<Finding> {
     }
     for file in scanned {
         sizes(file, &mut findings);
+        misleading_names(file, &mut findings);
     }
     dead_files(scanned, &mut findings);
+    shared_names(scanned, &mut findings);
     findings
 }
 
@@ -52,6 +57,34 @@ fn sizes(file: &Scanned, findings: &mut Vec<Finding>) {
     for function in file.source.functions() {
         let name = format!("fn {}", function.name);
         findings.extend(judge(function.line, &name, function.lines, &rules::FUNCTION_LINES));
+    }
+}
+
+/// Functions that every audit for panics would trip over.
+fn misleading_names(file: &Scanned, findings: &mut Vec<Finding>) {
+    for function in file.source.functions().iter().filter(|it| rules::NO_NAMES.contains(&&*it.name))
+    {
+        let what = format!("fn {} reads like a call that panics: call it otherwise", function.name);
+        findings.push(Finding::new(&file.path, function.line, what));
+    }
+}
+
+/// Public types of one crate that share a name: a reader cannot tell which is meant.
+fn shared_names(scanned: &[Scanned], findings: &mut Vec<Finding>) {
+    let mut first: HashMap<(&str, String), &str> = HashMap::new();
+    for file in scanned {
+        let Some((folder, _)) = file.path.split_once("/src/") else { continue };
+        for (name, at) in file.source.public_types() {
+            match first.entry((folder, name)) {
+                Entry::Vacant(entry) => {
+                    entry.insert(&file.path);
+                }
+                Entry::Occupied(entry) => {
+                    let what = format!("{} names a type of {} too", entry.key().1, entry.get());
+                    findings.push(Finding::new(&file.path, file.source.line(at), what));
+                }
+            }
+        }
     }
 }
 
@@ -106,6 +139,19 @@ mod tests {
         assert!(found(CORE_FILE, &body(601))[0].starts_with("error: "));
         let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "// prose\n".repeat(700));
         assert_eq!(found(CORE_FILE, &tests), Vec::<String>::new());
+    }
+
+    #[test]
+    fn names_that_two_types_share_and_names_that_mislead_are_told() {
+        let files = [
+            file("crates/pinstripe/src/lib.rs", "mod chunk; pub struct Cutter;"),
+            file("crates/pinstripe-io/src/lib.rs", "pub struct Options;"),
+            file(CORE_FILE, "\npub struct Cutter;\npub struct Options;\nfn expect() {}"),
+        ];
+        let found = lines(check(&files, &scan(&files)));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("mod.rs:4: fn expect"), "{found:?}");
+        assert!(found[1].contains("mod.rs:2: Cutter names"), "{found:?}");
     }
 
     #[test]

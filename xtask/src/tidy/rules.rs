@@ -207,6 +207,9 @@ pub const FILE_LINES: Limit = Limit { warn: 400, fail: 600 };
 /// Lines of a function, tests not counted.
 pub const FUNCTION_LINES: Limit = Limit { warn: 70, fail: 100 };
 
+/// Names that no function may have.
+pub const NO_NAMES: &[&str] = &["expect", "unwrap"];
+
 /// Pages that must exist, with the most lines they may have.
 pub const PAGES: &[(&str, usize)] = &[("README.md", 120), ("ARCHITECTURE.md", 200)];
 

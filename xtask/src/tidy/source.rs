@@ -100,6 +100,19 @@ impl Source {
         named
     }
 
+    /// The public types that it declares, each with its offset.
+    pub fn public_types(&self) -> Vec<(String, usize)> {
+        const KINDS: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
+        let code = &self.product;
+        let declared = |at: usize| {
+            let kind_at = skip_blanks(code, at + "pub".len());
+            let kind = word_at(code, kind_at);
+            let name = word_at(code, skip_blanks(code, kind_at + kind.len()));
+            KINDS.contains(&kind.as_str()).then_some((name, at))
+        };
+        whole_words(code, b"pub").filter_map(declared).collect()
+    }
+
     /// The functions with a body.
     pub fn functions(&self) -> Vec<Function> {
         let code = &self.product;
@@ -416,6 +429,15 @@ mod tests {
         let source = Source::scan(text);
         let (_, at) = source.rooms_named(2)[6];
         assert_eq!(source.line(at), 3);
+    }
+
+    #[test]
+    fn public_types_are_found() {
+        let text =
+            "pub struct A;\nstruct B;\npub(crate) enum C {}\npub trait D {}\npub fn e() {}\n";
+        let found = Source::scan(text).public_types();
+        let names: Vec<_> = found.into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["A", "D"]);
     }
 
     #[test]

@@ -261,7 +261,7 @@ mod tests {
         let monitor = Monitor::default();
         monitor.add(Counter::ReadBytes, 30);
         assert_eq!(Reading::take(&monitor, GAUGE).total_bytes, None);
-        monitor.expect(100, 1);
+        monitor.set_total(100, 1);
         assert_eq!(Reading::take(&monitor, GAUGE).total_bytes, Some(200));
         monitor.add(Counter::ReadBytes, 300);
         let reading = Reading::take(&monitor, GAUGE);

@@ -56,7 +56,7 @@ impl CheckArgs {
         self.compare(run, &store)?;
         if self.read_data {
             let states = members::run(&store)?;
-            run.monitor.expect(states.iter().map(|state| state.stored_bytes).sum(), 0);
+            run.monitor.set_total(states.iter().map(|state| state.stored_bytes).sum(), 0);
         }
         let options = check::CheckOptions { read_data: self.read_data, limits: run.limits(&store) };
         let ticker = run.ticker(GAUGE);

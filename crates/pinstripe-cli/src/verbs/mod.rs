@@ -71,7 +71,7 @@ pub enum Verb {
     Inspect(inspect::InspectArgs),
     Array(array::ArrayArgs),
     Fakevmcore(fakevmcore::FakevmcoreArgs),
-    Lab(lab::Args),
+    Lab(lab::LabArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
 }

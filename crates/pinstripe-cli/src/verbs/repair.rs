@@ -76,7 +76,7 @@ impl RepairArgs {
             ));
         }
         let stored: u64 = members::run(&store)?.iter().map(|state| state.stored_bytes).sum();
-        run.monitor.expect(stored, 0);
+        run.monitor.set_total(stored, 0);
         let options =
             repair::RepairOptions { replace: None, same_disk: false, limits: run.limits(&store) };
         let ticker = run.ticker(GAUGE);

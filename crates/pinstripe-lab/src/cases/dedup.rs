@@ -170,7 +170,7 @@ impl Plan for Dedup {
             limits: self.limits,
             stop: live.stop(),
         };
-        live.expect(self.expected[variant.0]);
+        live.set_total(self.expected[variant.0]);
         let (survey, read_bytes, losses) =
             live.counting(Tally::Bytes, Counter::ReadBytes, |monitor| {
                 let survey = analyze::run(options, monitor)?;

@@ -185,7 +185,7 @@ impl Area {
         buffer.set_len(FILL_BYTES);
         content.fill(&mut buffer, self.target_bytes);
         let mut made = 0;
-        live.expect(self.bytes());
+        live.set_total(self.bytes());
         for target in &self.targets {
             let mut at = 0;
             while at < self.target_bytes {

@@ -154,7 +154,7 @@ impl Live {
     }
 
     /// Says how many bytes what begins now will move.
-    pub fn expect(&self, bytes: u64) {
+    pub fn set_total(&self, bytes: u64) {
         let (moved, began) = (self.bytes(), Instant::now());
         *lock(&self.goal) = Some(Goal { moved, bytes, began });
     }
@@ -212,7 +212,7 @@ mod tests {
     fn what_is_left_follows_from_what_was_moved() {
         let live = Live::new(Arc::default());
         assert_eq!(live.left(), None);
-        live.expect(100);
+        live.set_total(100);
         assert_eq!(live.left(), None, "nothing was moved yet");
         live.moved(100);
         assert_eq!(live.left(), Some(Duration::ZERO));

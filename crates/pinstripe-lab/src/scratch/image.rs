@@ -116,7 +116,7 @@ fn fill(file: &File, dir: &Path, bytes: u64, live: &Live) -> Result<()> {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
         Err(errno) => return Err(failed(errno.into())),
     }
-    live.expect(bytes);
+    live.set_total(bytes);
     let zeros = vec![0; PIECE_BYTES];
     let mut at = 0;
     while at < bytes {

@@ -57,7 +57,7 @@ pub fn run(
         let entry = first_entry(&mut tree, &selected.below)?;
         let range = wanted(&entry, &selected.below, options)?;
         let bytes = range.end - range.start;
-        monitor.expect(monitor.expected().0 + bytes, files.len() as u64 + 1);
+        monitor.set_total(monitor.expected().0 + bytes, files.len() as u64 + 1);
         files.push((tree, entry, range));
     }
     let origin =

@@ -127,7 +127,7 @@ pub fn run(
 ) -> Result<Joined> {
     require_complete(reader, options.best_effort)?;
     let range = options.range.clone().unwrap_or(0..reader.source_bytes());
-    monitor.expect(range.end.saturating_sub(range.start), 0);
+    monitor.set_total(range.end.saturating_sub(range.start), 0);
     let job = JoinJob { reader, range, best_effort: options.best_effort, workers: options.workers };
     let joined = job.run(target, monitor)?;
     let told = reader.manifest().map(|manifest| manifest.blake3);

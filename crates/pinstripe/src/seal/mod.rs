@@ -32,7 +32,7 @@ mod voucher;
 pub use opener::{OpenedRecord, Opener};
 pub use padding::padded_bytes;
 pub use sealer::Sealer;
-pub use slot::{Credential, NewSlot, RootKey, succeeds, unwrap};
+pub use slot::{Credential, NewSlot, RootKey, succeeds, unwrap_key};
 pub use voucher::Voucher;
 
 use pinstripe_base::error::{Error, Kind};

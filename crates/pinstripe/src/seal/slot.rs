@@ -258,7 +258,7 @@ impl NewSlot {
 /// # Errors
 /// [`Kind::Corrupt`] when the slot is damaged beyond what its checksum shows; [`Kind::Io`] when
 /// there is no memory to try it.
-pub fn unwrap(slot: &KeySlot, credential: &Credential) -> Result<Option<RootKey>> {
+pub fn unwrap_key(slot: &KeySlot, credential: &Credential) -> Result<Option<RootKey>> {
     if !credential.fits(slot.way) {
         return Ok(None);
     }
@@ -340,13 +340,13 @@ mod tests {
         let [file, other] = [0; 2].map(|_| Credential::generate().unwrap());
         for (credential, wrong) in [(&right, &wrong), (&file, &other), (&right, &file)] {
             let slot = new(credential.clone()).wrap(&root, &ring).unwrap();
-            let opened = unwrap(&slot, credential).unwrap().unwrap();
+            let opened = unwrap_key(&slot, credential).unwrap().unwrap();
             assert_eq!(opened.open(&ring, &config).unwrap(), keys);
-            assert!(unwrap(&slot, wrong).unwrap().is_none());
+            assert!(unwrap_key(&slot, wrong).unwrap().is_none());
             // A change under a right checksum is seen by a holder of the credential.
             let mut forged = slot.clone();
             forged.label = "yours".into();
-            assert_eq!(unwrap(&forged, credential).err().unwrap().kind(), Kind::Corrupt);
+            assert_eq!(unwrap_key(&forged, credential).err().unwrap().kind(), Kind::Corrupt);
         }
         let stranger = RootKey::generate().unwrap();
         assert_eq!(stranger.open(&ring, &config).unwrap_err().kind(), Kind::Corrupt);

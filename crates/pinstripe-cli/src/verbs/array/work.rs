@@ -156,7 +156,7 @@ pub fn follow(run: &Run, reached: &mut Reached, stop: &AtomicBool) -> Result<Det
             return Err(Error::new(Kind::TooManyLosses, "the array is no longer usable")
                 .advice("see 'pinstripe array detail' for what failed"));
         }
-        run.monitor.expect(work.all_bytes, 0);
+        run.monitor.set_total(work.all_bytes, 0);
         run.monitor.add(Counter::CheckedBytes, work.done_bytes.saturating_sub(told));
         told = told.max(work.done_bytes);
         ticker.get_or_insert_with(|| run.ticker(GAUGE));

@@ -21,7 +21,7 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe lab compare before.json after.json
   pinstripe lab compare fio-before.json fio-after.json")]
-pub struct Args {
+pub struct LabCompareArgs {
     /// Earlier results
     #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
     before: PathBuf,
@@ -31,7 +31,7 @@ pub struct Args {
     after: PathBuf,
 }
 
-impl Args {
+impl LabCompareArgs {
     /// Prints a sentence for each variant.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ use crate::time;
 Examples:
   pinstripe lab history
   pinstripe lab history fileio --file lab-history.jsonl")]
-pub struct Args {
+pub struct LabHistoryArgs {
     /// Only results of this case
     #[arg(value_name = "CASE")]
     case: Option<String>,
@@ -42,7 +42,7 @@ const MOST_VALUES: usize = 100;
 /// The seed of the search for changes: the same history shows the same ones.
 const SEED: u64 = 1;
 
-impl Args {
+impl LabHistoryArgs {
     /// Prints a table for each series.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ Examples:
   pinstripe lab import fio.json
   pinstripe lab import before-*.json --out before.json
   pinstripe lab import fio.json --form csv > fio.csv")]
-pub struct Args {
+pub struct LabImportArgs {
     /// Files that fio wrote
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
@@ -36,7 +36,7 @@ pub struct Args {
     form: Form,
 }
 
-impl Args {
+impl LabImportArgs {
     /// Reads and shows them.
     ///
     /// # Errors

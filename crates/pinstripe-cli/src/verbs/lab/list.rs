@@ -12,9 +12,9 @@ use crate::table::{self, Side};
 #[command(after_long_help = "\
 Examples:
   pinstripe lab list")]
-pub struct Args {}
+pub struct LabListArgs {}
 
-impl Args {
+impl LabListArgs {
     /// Prints a line for each case.
     ///
     /// # Errors

@@ -43,25 +43,25 @@ Examples:
   pinstripe lab history
   pinstripe lab import fio.json
   pinstripe lab report")]
-pub struct Args {
+pub struct LabArgs {
     #[command(subcommand)]
     act: Act,
 }
 
 #[derive(clap::Subcommand)]
 enum Act {
-    List(list::Args),
-    Run(Box<run::Args>),
-    Quick(quick::Args),
-    Tune(tune::Args),
-    Show(show::Args),
-    Compare(compare::Args),
-    History(history::Args),
-    Import(import::Args),
-    Report(report::Args),
+    List(list::LabListArgs),
+    Run(Box<run::LabRunArgs>),
+    Quick(quick::LabQuickArgs),
+    Tune(tune::LabTuneArgs),
+    Show(show::LabShowArgs),
+    Compare(compare::LabCompareArgs),
+    History(history::LabHistoryArgs),
+    Import(import::LabImportArgs),
+    Report(report::LabReportArgs),
 }
 
-impl Args {
+impl LabArgs {
     /// Does it.
     ///
     /// # Errors

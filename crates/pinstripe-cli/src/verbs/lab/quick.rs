@@ -31,7 +31,7 @@ Examples:
   pinstripe lab quick /srv
   pinstripe lab quick /srv --out srv.html
   pinstripe lab quick /mnt/usb --time 60")]
-pub struct Args {
+pub struct LabQuickArgs {
     /// A directory on the disk to measure
     #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     dir: PathBuf,
@@ -49,7 +49,7 @@ pub struct Args {
     total_size: String,
 }
 
-impl Args {
+impl LabQuickArgs {
     /// Measures, shows, and says what to set.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ Examples:
   pinstripe lab report
   pinstripe lab report results.json --out disk.html
   pinstripe lab report before.json after.json --title 'New disk' --out disk.html")]
-pub struct Args {
+pub struct LabReportArgs {
     /// Files of results, pages that hold them, or output of fio [default: the latest results]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
@@ -48,7 +48,7 @@ pub struct Args {
     history: Option<PathBuf>,
 }
 
-impl Args {
+impl LabReportArgs {
     /// Writes the page.
     ///
     /// # Errors

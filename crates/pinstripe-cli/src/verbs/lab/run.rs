@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 
 /// A case with its options, as they were given.
-pub struct Args {
+pub struct LabRunArgs {
     case: &'static Case,
     shared: Shared,
     given: Vec<(&'static str, String)>,
@@ -94,7 +94,7 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
     seconds.ok_or_else(|| "a number of seconds, as in 60 or 2.5".to_owned())
 }
 
-impl clap::Args for Args {
+impl clap::Args for LabRunArgs {
     fn augment_args(command: Command) -> Command {
         command
             .about("Run a case and show what it found")
@@ -153,7 +153,7 @@ fn of_option(option: &'static CaseOption) -> Arg {
     }
 }
 
-impl FromArgMatches for Args {
+impl FromArgMatches for LabRunArgs {
     fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
         let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
         let (name, matches) = matches.subcommand().ok_or_else(missing)?;
@@ -166,7 +166,7 @@ impl FromArgMatches for Args {
             };
             given.extend(value.map(|value| (option.name, value)));
         }
-        Ok(Args { case, shared: Shared::from_arg_matches(matches)?, given })
+        Ok(LabRunArgs { case, shared: Shared::from_arg_matches(matches)?, given })
     }
 
     fn update_from_arg_matches(
@@ -178,7 +178,7 @@ impl FromArgMatches for Args {
     }
 }
 
-impl Args {
+impl LabRunArgs {
     /// Runs the case, saves what it finds as it comes, and shows it at the end.
     ///
     /// # Errors

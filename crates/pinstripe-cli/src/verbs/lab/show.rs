@@ -19,7 +19,7 @@ Examples:
   pinstripe lab show
   pinstripe lab show results.json
   pinstripe lab show results.json --form csv > runs.csv")]
-pub struct Args {
+pub struct LabShowArgs {
     /// A file of results, or a page that holds them [default: the latest results]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub struct Args {
     form: Form,
 }
 
-impl Args {
+impl LabShowArgs {
     /// Prints them.
     ///
     /// # Errors

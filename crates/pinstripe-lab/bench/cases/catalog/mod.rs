@@ -127,7 +127,7 @@ fn measure(settings: &Settings, rows: usize, aim: f64, table: &mut Table) -> Res
         let monitor = Monitor::default();
         drop(ops::catalog::rebuild(&open, &catalog, &monitor).map_err(said)?);
         view.push(rows as f64 / began.elapsed().as_secs_f64());
-        expect(monitor.get(Counter::CataloguedVersions) as usize, rows)?;
+        require(monitor.get(Counter::CataloguedVersions) as usize, rows)?;
         catalog_bytes = fs::metadata(&catalog).map_err(|e| e.to_string())?.len();
     }
     let at_once = format!("streams, {STREAMS} writers at once");
@@ -151,7 +151,7 @@ fn measure(settings: &Settings, rows: usize, aim: f64, table: &mut Table) -> Res
     Ok(Filled { store: store.join("m0"), catalog, rows })
 }
 
-fn expect(found: usize, wanted: usize) -> Result<()> {
+fn require(found: usize, wanted: usize) -> Result<()> {
     if found == wanted {
         return Ok(());
     }

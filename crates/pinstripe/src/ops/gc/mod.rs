@@ -177,7 +177,7 @@ impl Collector<'_> {
         let mut outcome = survey.outcome(store);
         // The plan's number was for a dry run; what is really deleted is counted below.
         outcome.deleted_bytes = 0;
-        monitor.expect(survey.moved_bytes, survey.lists.packs.len() as u64);
+        monitor.set_total(survey.moved_bytes, survey.lists.packs.len() as u64);
         if is_empty(&survey.lists) && survey.thin.is_empty() {
             return Ok(outcome);
         }

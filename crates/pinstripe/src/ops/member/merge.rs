@@ -58,7 +58,7 @@ pub fn merge(
     if dry_run || lacking.is_empty() {
         return Ok(merged);
     }
-    monitor.expect(0, lacking.iter().map(|snapshot| snapshot.root.entries).sum());
+    monitor.set_total(0, lacking.iter().map(|snapshot| snapshot.root.entries).sum());
     prepare(store, monitor);
     let there = Index::load(other, monitor)?;
     for snapshot in &lacking {

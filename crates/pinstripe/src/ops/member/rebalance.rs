@@ -103,7 +103,7 @@ fn work(
     limits: &Limits,
     monitor: &Monitor,
 ) -> Result<Moved> {
-    monitor.expect(moves.iter().map(|one| one.bytes).sum(), moves.len() as u64);
+    monitor.set_total(moves.iter().map(|one| one.bytes).sum(), moves.len() as u64);
     let mut moved = Moved::default();
     for (name, number) in twins {
         if carry::has_twin(store, *name, *number)? {

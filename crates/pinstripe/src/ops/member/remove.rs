@@ -60,7 +60,7 @@ pub fn remove(
     geometry_over(&store.config, members)?;
     let DrainingMember { moves, stuck, .. } = plan_for(store, number, None)?;
     refuse_stuck(store, &stuck)?;
-    monitor.expect(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
+    monitor.set_total(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
     let moved = empty(store, &claim, number, None, limits, monitor)?;
     store.retire(&claim, number)?;
     Ok(RemoveOutcome { moved, members })

@@ -67,7 +67,7 @@ pub fn replace(
     let mut replaced = Replaced { replaced_by: new, copied_objects, ..Replaced::default() };
     if is_present {
         let remove::DrainingMember { moves, .. } = remove::plan_for(store, number, Some(new))?;
-        monitor.expect(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
+        monitor.set_total(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
         replaced.moved = remove::empty(store, &claim, number, Some(new), limits, monitor)?;
     } else {
         rebuild(store, &claim, (number, new), limits, monitor, &mut replaced)?;
@@ -102,7 +102,7 @@ fn rebuild(
         .filter(|spread| !spread.holders.contains_key(&new))
         .map(|spread| (spread.name, spread.holders.values().copied().max().unwrap_or(0)))
         .collect();
-    monitor.expect(short.iter().map(|(_, bytes)| bytes).sum(), short.len() as u64);
+    monitor.set_total(short.iter().map(|(_, bytes)| bytes).sum(), short.len() as u64);
     let rebuilt =
         carry::each_until_error(carry::threads(store, limits), &short, |(name, bytes)| {
             let done = rebuild_set(store, claim, *name, (old, new), &indexed, monitor)?;

@@ -104,7 +104,7 @@ pub fn run(
     let survey = sets::survey(store, &superseded, &ledger)?;
     let all_bytes: u64 = survey.sets.iter().map(|set| set.bytes).sum();
     let wanted = options.budget.bytes(all_bytes);
-    monitor.expect(wanted.min(all_bytes), 0);
+    monitor.set_total(wanted.min(all_bytes), 0);
     let mut round = Round {
         progress: state::Progress::new(&mut known, store.absent().next().is_none()),
         saved: (began, 0),

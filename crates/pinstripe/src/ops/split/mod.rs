@@ -139,7 +139,7 @@ pub fn run(
         }
     };
     let done_bytes = resumed.done.iter().map(|range| range.end - range.start).sum();
-    monitor.expect(source.length().unwrap_or(0).saturating_sub(done_bytes), 0);
+    monitor.set_total(source.length().unwrap_or(0).saturating_sub(done_bytes), 0);
     let units = units(open, source, layout, &heads, &resumed)?;
     let outcome = job(&units, &heads, &outputs, resumed, options).run(monitor)?;
     let engine = outcome.taken.first().map_or(options.engine, |taken| taken.engine);

@@ -318,7 +318,7 @@ fn estimate(
             }
         }
     }
-    monitor.expect(bytes, entries);
+    monitor.set_total(bytes, entries);
 }
 
 fn path(bytes: &[u8]) -> &Path {

@@ -11,7 +11,7 @@ use crate::format::key_ring::{KeyRing, KeySlot, SlotWay};
 use crate::format::keys::Keys;
 use crate::format::label::{Encryption, Format};
 use crate::member::{ExtentName, Room};
-use crate::seal::{Credential, Opener, RootKey, Voucher, succeeds, unwrap};
+use crate::seal::{Credential, Opener, RootKey, Voucher, succeeds, unwrap_key};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{NAME_MIN_DIGITS, hex};
 use pinstripe_base::units::{GIB, KIB, format_size};
@@ -91,7 +91,7 @@ impl Store {
         tell_skipped(&skipped, tell);
         let (mut failed, mut refused, mut found) = (0, None, None);
         for (tried, it) in tries.iter().enumerate() {
-            let root = match unwrap(it.slot, credential) {
+            let root = match unwrap_key(it.slot, credential) {
                 Ok(Some(root)) => root,
                 Ok(None) => continue,
                 // Damaged, or there was no memory to try it: another one may open the store.

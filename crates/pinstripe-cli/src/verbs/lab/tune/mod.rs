@@ -39,7 +39,7 @@ Examples:
   pinstripe lab tune --store /mnt/a/store --out knobs.toml
   pinstripe lab tune /mnt/a --cases split --sample /srv/dumps
   pinstripe split image /mnt/a /mnt/b --knobs knobs.toml")]
-pub struct Args {
+pub struct LabTuneArgs {
     /// Directories on the disks to measure
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     dirs: Vec<PathBuf>,
@@ -86,7 +86,7 @@ pub struct Args {
     rate: Size,
 }
 
-impl Args {
+impl LabTuneArgs {
     /// Measures, and writes the file.
     ///
     /// # Errors

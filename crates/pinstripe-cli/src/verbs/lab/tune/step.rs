@@ -7,7 +7,7 @@ use pinstripe_base::units::MIB;
 use pinstripe_lab::run::Effort;
 
 use super::super::quick;
-use super::Args;
+use super::LabTuneArgs;
 
 /// A case that answers what to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -96,7 +96,7 @@ pub fn steps(cases: &[Case], dirs: &[PathBuf]) -> Vec<Step> {
 
 impl Step {
     /// The options of its case.
-    pub fn given(&self, args: &Args, budget: Duration) -> Vec<(&'static str, String)> {
+    pub fn given(&self, args: &LabTuneArgs, budget: Duration) -> Vec<(&'static str, String)> {
         let bytes = args.total_size.0;
         let text = |text: &str| text.to_owned();
         match self.case {
