@@ -164,7 +164,7 @@ fn a_killed_restore_is_known_and_what_is_whole_in_it_too() {
         if round % SPARED == 0 {
             let refused = stand.run("restore latest:{}/src --to out --store m0 -q");
             assert_eq!(refused.code, 14, "{}", refused.err);
-            assert!(refused.err.contains("cut off"), "{}", refused.err);
+            assert!(refused.err.contains("was interrupted"), "{}", refused.err);
             let again = stand.run("restore latest:{}/src --to out --in-place --store m0 -q");
             assert_eq!(again.code, 0, "{}", again.err);
             assert_eq!(stand.run("restore latest:{}/src --to new --store m0 -q").code, 0);

@@ -107,7 +107,7 @@ fn what_a_run_that_was_killed_has_left_is_told() {
     fs::create_dir(stand.path(kept)).unwrap();
     let ran = stand.run(&format!("lab run fileio {QUICK} --modes rndrd --runs 1"));
     assert!(
-        ran.code == 0 && ran.err.contains(&format!("{left} is left from a run")),
+        ran.code == 0 && ran.err.contains(&format!("{left} is left over from a killed run")),
         "{}",
         ran.err
     );
@@ -183,7 +183,7 @@ fn a_dry_run_says_what_would_be_done_and_does_nothing() {
     let stand = Stand::new();
     let ran = stand.run("lab run iozone --dir . --dry-run --tests write,read --file-size 1M");
     assert_eq!(ran.code, 0, "{}", ran.err);
-    assert!(ran.out.contains("would make up to 2.0 MiB of files"), "{}", ran.out);
+    assert!(ran.out.contains("would create up to 2.0 MiB of files"), "{}", ran.out);
     assert!(ran.out.contains("would run write (write a new file) 5 to 20 times"), "{}", ran.out);
     assert_eq!(fs::read_dir(stand.path("")).unwrap().count(), 0);
 }
@@ -312,7 +312,7 @@ fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
     assert!(made.code == 0 && made.err.contains("line 1 of the history"), "{}", made.err);
     let same = stand.run("lab compare r.html r.json");
     assert!(same.code == 0 && same.out.contains("rndrd"), "{}", same.out);
-    assert!(stand.run("lab show two.html").err.contains("holds 2 results"));
+    assert!(stand.run("lab show two.html").err.contains("several results (2)"));
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn check_lines(stand: &Stand, what: &str) {
         assert!((1..=most).contains(&runs), "{line}: {}", ran.out);
     }
     let text = stand.run("lab show r").out;
-    let all = text.lines().skip_while(|it| *it != "measure it again:").nth(1).unwrap().trim();
+    let all = text.lines().skip_while(|it| *it != "to measure it again:").nth(1).unwrap().trim();
     let dry = stand.run(&format!("{} --dry-run", all.strip_prefix("pinstripe ").unwrap()));
     assert_eq!((dry.code, dry.err.as_str()), (0, ""), "{all}");
     let runs = dry.out.lines().filter(|it| it.starts_with("would run ")).count();

@@ -255,7 +255,7 @@ fn what_is_no_other_half_is_refused() {
     };
     let error = refused(&own);
     assert_eq!(error.kind(), Kind::WrongMember);
-    assert!(error.to_string().contains("as it is"), "{error}");
+    assert!(error.to_string().contains("already a member"), "{error}");
     let stranger = Site::new(2, 1);
     let error = refused(&stranger.store());
     assert_eq!(error.kind(), Kind::WrongMember);
