@@ -1,5 +1,6 @@
 //! Runs independent tasks, possibly in parallel: above all reads and writes of several members.
 
+use pinstripe_base::sync::lock;
 use std::sync::{Mutex, PoisonError};
 
 /// Kinds of tasks, by which an executor learns how long they take.
@@ -39,7 +40,7 @@ pub fn each_of<T: Send>(
     let done: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
     executor.each(load, count, &|number| {
         let result = task(number);
-        *done[number].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        *lock(&done[number]) = Some(result);
     });
     let done = done.into_iter().map(|it| it.into_inner().unwrap_or_else(PoisonError::into_inner));
     done.map(|it| it.expect("an executor carries out every task")).collect()

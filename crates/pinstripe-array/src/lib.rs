@@ -56,10 +56,3 @@ pub mod signature;
 pub mod sums;
 pub mod traffic;
 pub mod volume;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Ignores poisoning: a change that was made before a panic stays made.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -28,6 +28,7 @@ use crate::format::sums::{PAGE_BLOCKS, Sum, pages};
 use crate::format::superblock::{Areas, Superblock};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ArrayId, MemberId};
+use pinstripe_base::sync::lock;
 use pinstripe_io::device::SharedDevice;
 
 /// Pages of the table of checksums that a member keeps in memory beside those that changed: 2 MiB.
@@ -322,6 +323,6 @@ impl ArrayMember {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tables)
     }
 }

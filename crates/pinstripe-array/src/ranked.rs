@@ -4,6 +4,7 @@
 //!
 //! Poisoning is ignored: a change that was made before a panic stays made.
 
+use pinstripe_base::sync::lock;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::{
@@ -142,7 +143,7 @@ impl<T> RankedMutex<T> {
 
     pub fn lock(&self) -> Ranked<MutexGuard<'_, T>> {
         let held = RankGuard::take(self.rank);
-        Ranked { guard: self.inner.lock().unwrap_or_else(PoisonError::into_inner), held }
+        Ranked { guard: lock(&self.inner), held }
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pinstripe_base::error::{Error, Result};
+use pinstripe_base::sync::lock;
 
 use crate::event::Event;
 use crate::time;
@@ -47,7 +48,7 @@ impl Journal {
         let mut text = serde_json::to_vec(&line).expect("an event is plain JSON");
         text.push(b'\n');
         if let Err(error) = (&self.file).write_all(&text) {
-            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            *lock(&self.failure) = Some(error);
         }
     }
 

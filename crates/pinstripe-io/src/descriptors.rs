@@ -10,13 +10,14 @@
 #![allow(clippy::disallowed_methods, reason = "waits until descriptors are free again")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use pinstripe_base::clock;
+use pinstripe_base::sync::lock;
 
 /// Keeps files open for later.
 pub trait Keeper: Send + Sync {
@@ -38,7 +39,7 @@ const SET_ASIDE: u64 = 24;
 /// Registers a keeper, for as long as it lives.
 pub fn register(keeper: &Arc<impl Keeper + 'static>) {
     let keeper: Weak<dyn Keeper> = Arc::downgrade(keeper) as Weak<dyn Keeper>;
-    let mut keepers = KEEPERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut keepers = lock(&KEEPERS);
     keepers.retain(|keeper| keeper.strong_count() > 0);
     keepers.push(keeper);
 }
@@ -78,7 +79,7 @@ fn wait<T>(open: &mut dyn FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 }
 
 fn give_up() {
-    let keepers = KEEPERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let keepers = lock(&KEEPERS).clone();
     keepers.iter().filter_map(Weak::upgrade).for_each(|keeper| keeper.give_up());
 }
 

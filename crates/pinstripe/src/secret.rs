@@ -5,10 +5,11 @@
 //! that locks no more memory, or maps none, costs protection and never a failure. Key schedules of
 //! ciphers lie in ordinary memory.
 
+use pinstripe_base::sync::lock;
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::{NonNull, null_mut};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use zeroize::Zeroize;
 
@@ -29,7 +30,7 @@ unsafe impl Sync for SecretBytes {}
 impl SecretBytes {
     /// Takes bytes over; `bytes` are wiped.
     pub fn take(bytes: &mut [u8]) -> Self {
-        let start = lock().allocate(bytes.len());
+        let start = arena().allocate(bytes.len());
         // SAFETY: the cells are at least this long, writable, and this secret's alone.
         unsafe { start.copy_from_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) };
         bytes.zeroize();
@@ -49,7 +50,7 @@ impl Deref for SecretBytes {
 
 impl Clone for SecretBytes {
     fn clone(&self) -> Self {
-        let start = lock().allocate(self.len);
+        let start = arena().allocate(self.len);
         // SAFETY: both have as many bytes, and the new cells are this secret's alone.
         unsafe { start.copy_from_nonoverlapping(self.start, self.len) };
         SecretBytes { start, len: self.len }
@@ -58,7 +59,7 @@ impl Clone for SecretBytes {
 
 impl Drop for SecretBytes {
     fn drop(&mut self) {
-        lock().free(self.start, self.len);
+        arena().free(self.start, self.len);
     }
 }
 
@@ -102,8 +103,8 @@ impl fmt::Debug for SecretKey {
 
 static ARENA: Mutex<Arena> = Mutex::new(Arena { regions: Vec::new() });
 
-fn lock() -> std::sync::MutexGuard<'static, Arena> {
-    ARENA.lock().unwrap_or_else(PoisonError::into_inner)
+fn arena() -> std::sync::MutexGuard<'static, Arena> {
+    lock(&ARENA)
 }
 
 /// All regions of this process.

@@ -17,6 +17,7 @@ use crate::geometry::RowMap;
 use crate::plan::Mark;
 use crate::set::MemberSet;
 use pinstripe_base::error::Result;
+use pinstripe_base::sync::lock;
 
 /// Bytes that a batch moves, at most, where a record takes long to become durable: many rows are to
 /// share one sync.
@@ -152,7 +153,7 @@ impl Batch {
             for (slot, start, bytes) in tasks[number] {
                 let Some(member) = &members[*slot] else { continue };
                 if member.write(*start, bytes).is_err() {
-                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut failed = lock(&failed);
                     *failed = failed.with(*slot);
                 }
             }

@@ -8,6 +8,7 @@ use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
 use crate::member::ArrayMember;
 use crate::plan::{Class, Mark};
+use pinstripe_base::sync::lock;
 
 /// A read to be carried out.
 pub(super) struct Fetch<'a> {
@@ -26,13 +27,13 @@ pub(super) fn carry_out(
     executor: &dyn Executor,
 ) -> Vec<(usize, Mark)> {
     let bad = Mutex::new(Vec::new());
-    let locked = || bad.lock().unwrap_or_else(PoisonError::into_inner);
+    let locked = || lock(&bad);
     // By member and offset, so that each task moves forward over one part of one disk.
     fetches.sort_unstable_by_key(|it| (it.slot, it.start));
     let tasks: Vec<Mutex<&mut [Fetch<'_>]>> =
         fetches.chunks_mut(TASK_TRANSFERS).map(Mutex::new).collect();
     executor.each(TaskKind::Read, tasks.len(), &|number| {
-        let mut task = tasks[number].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut task = lock(&tasks[number]);
         for it in task.iter_mut() {
             let erased = |column| Mark { shard: it.shard, class: Class::Erased, column };
             let job = it.job;

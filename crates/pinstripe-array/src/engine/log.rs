@@ -7,11 +7,11 @@ use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
 use crate::format::log::{Head, LogPiece, PayloadCheck};
 use crate::format::superblock::Superblock;
-use crate::lock;
 use crate::member::ArrayMember;
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ArrayId;
+use pinstripe_base::sync::lock;
 
 /// The position of the next record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use super::Array;
 use super::log::Log;
 use crate::executor::{Executor, SerialExecutor, TaskKind};
 use crate::format::superblock::Superblock;
-use crate::lock;
 use crate::member::ArrayMember;
 use crate::set::MemberSet;
 use pinstripe_base::error::Result;
+use pinstripe_base::sync::lock;
 
 /// An array, its log, and the executor for both. The flusher has the only one.
 pub(super) struct LoggedArray {

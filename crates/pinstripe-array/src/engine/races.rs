@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::*;
 use crate::format::superblock::Consistency;
 use crate::geometry::{Layout, Level};
-use crate::lock;
+use pinstripe_base::sync::lock;
 use pinstripe_io::device::{Caps, Device, MemoryDevice, SharedDevice};
 
 const CHUNK: u64 = 16 << 10;

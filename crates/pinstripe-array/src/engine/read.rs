@@ -8,9 +8,9 @@ use crate::compute::old;
 use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
 use crate::geometry::{RowMap, Shape, Span};
-use crate::lock;
 use crate::plan::{Class, Mark, Method, Planner, RowPlan};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 
 /// Spans that one call of `run` examines.
 const RUN_SPANS: usize = 1024;

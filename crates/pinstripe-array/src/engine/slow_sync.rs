@@ -9,7 +9,7 @@ use super::*;
 use crate::executor::{Executor, TaskKind};
 use crate::format::superblock::Consistency;
 use crate::geometry::{Layout, Level};
-use crate::lock;
+use pinstripe_base::sync::lock;
 use pinstripe_io::device::{Caps, Device, MemoryDevice, SharedDevice};
 
 const MEMBER_BYTES: u64 = 3 << 20;

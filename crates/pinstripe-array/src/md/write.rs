@@ -9,9 +9,9 @@ use crate::cache::{Cache, Dirty, Due};
 use crate::compute::{ComputedBytes, Operation};
 use crate::format::md::{SECTOR_BYTES, SUPERBLOCK_OFFSET};
 use crate::geometry::Shape;
-use crate::lock;
 use crate::plan::{Planner, RowPlan, Rules};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 use pinstripe_io::device::Device;
 
 /// Rows that can be written at the same time.

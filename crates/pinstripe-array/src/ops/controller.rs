@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use super::Register;
@@ -20,6 +20,7 @@ use crate::set::MemberSet;
 use crate::volume::Volume;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 use pinstripe_io::fault::Plan;
 
 /// Handles requests for an array that is open.
@@ -306,10 +307,6 @@ fn work_word(kind: WorkKind) -> &'static str {
         WorkKind::Repair => "repair",
         WorkKind::Grow => "reshape",
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn done(said: String) -> Reply {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::VolumeSettings;
@@ -15,6 +15,7 @@ use crate::limits::{LONG_STEP_BYTES, REPORTS, STEP_BYTES};
 use crate::ranked::{Rank, Ranked, RankedMutex};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 
 /// The part that the thread and all callers share.
 pub(super) struct Shared {
@@ -140,7 +141,7 @@ impl Shared {
     }
 
     fn keep(&self, report: WorkReport) {
-        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reports = lock(&self.reports);
         let number = reports.back().map_or(0, |(number, _)| number + 1);
         if reports.len() == REPORTS {
             reports.pop_front();
@@ -150,7 +151,7 @@ impl Shared {
 
     /// The last outcomes of pending work.
     pub fn reports(&self) -> Vec<(u64, WorkReport)> {
-        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let reports = lock(&self.reports);
         reports.iter().cloned().collect()
     }
 

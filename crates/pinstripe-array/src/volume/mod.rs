@@ -27,7 +27,7 @@ mod state;
 mod thread_pool;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 pub use counters::Counters;
@@ -36,6 +36,7 @@ pub use settings::VolumeSettings;
 use crate::engine::{Array, Flusher, WorkReport};
 use flusher::Shared;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 
 /// An array with the thread that puts its rows on the members.
 ///
@@ -114,7 +115,7 @@ impl Volume {
     /// The reason why not everything was written; then the array is not closed in order, and the
     /// log has all that was synced. [`Kind::Usage`] the second time.
     pub fn stop(&self) -> Result<()> {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = lock(&self.thread).take();
         let Some(thread) = thread else {
             return Err(Error::new(Kind::Usage, "the array was stopped").at(&self.shared.place));
         };

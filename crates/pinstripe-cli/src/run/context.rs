@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use pinstripe::member::Patience;
@@ -11,6 +11,7 @@ use pinstripe::store::Store;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::sync::lock;
 
 use super::known_stores::{KnownStore, KnownStores, Proof};
 use super::place;
@@ -90,7 +91,7 @@ impl Run {
     /// The stores that this host remembers; read when first asked for.
     pub fn known_stores(&self) -> MutexGuard<'_, KnownStores> {
         let memory = self.memory.get_or_init(|| Mutex::new(KnownStores::load(&self.monitor)));
-        memory.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&memory)
     }
 
     /// Remembers a store as it is now: after it was unlocked or made, or its members changed.

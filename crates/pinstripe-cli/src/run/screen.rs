@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard};
 use indicatif::ProgressBar;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Observer, Problem, Severity};
+use pinstripe_base::sync::lock;
 
 use crate::args::Common;
 use crate::escape;
@@ -137,7 +138,7 @@ impl Screen {
     }
 
     fn lock(&self) -> MutexGuard<'_, Out> {
-        self.out.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.out)
     }
 }
 

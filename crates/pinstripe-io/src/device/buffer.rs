@@ -6,6 +6,7 @@
 //!
 //! Never here: growing beyond the capacity.
 
+use pinstripe_base::sync::lock;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -226,7 +227,7 @@ impl BufferPool {
 
 impl Shelf {
     fn stock(&self) -> MutexGuard<'_, Stock> {
-        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stock)
     }
 
     fn give(&self, pages: Vec<Page>) {

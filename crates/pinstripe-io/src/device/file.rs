@@ -16,7 +16,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use rustix::fs::{Advice, AtFlags, FallocateFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
@@ -25,6 +25,7 @@ use super::buffer::{BUFFER_ALIGN, BufferPool};
 use super::policy::{Fallback, Policy};
 use super::{Caps, Device, end_within, no_room, same_length, too_short};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 
 mod transfer;
 
@@ -209,7 +210,7 @@ impl Device for FileDevice {
     }
 
     fn sync(&self) -> Result<()> {
-        let mut failed = self.failed_sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = lock(&self.failed_sync);
         if let Some(error) = &*failed {
             return Err(error.duplicate());
         }

@@ -9,11 +9,12 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::Dice;
 use crate::device::{Caps, Device, end_within, no_room, too_short};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 
 /// The unit that a disk writes whole or not at all.
 const SECTOR_BYTES: u64 = 512;
@@ -97,7 +98,7 @@ impl<D: Device> CutDevice<D> {
     }
 
     fn unsynced(&self) -> MutexGuard<'_, Vec<Change>> {
-        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unsynced)
     }
 
     fn len_with(&self, changes: &[Change]) -> Result<u64> {

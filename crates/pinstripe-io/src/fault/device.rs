@@ -5,12 +5,13 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::plan::{Operation, Plan};
 use super::work::{Faults, Statistics, Verdict};
 use crate::device::{Caps, Device};
 use pinstripe_base::error::{Error, Result};
+use pinstripe_base::sync::lock;
 
 /// A device with faults.
 pub struct FaultyDevice<D> {
@@ -74,7 +75,7 @@ impl<D: Device> Device for FaultyDevice<D> {
     }
 
     fn sync(&self) -> Result<()> {
-        let mut failed = self.failed_sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = lock(&self.failed_sync);
         if let Some(error) = &*failed {
             return Err(error.duplicate());
         }

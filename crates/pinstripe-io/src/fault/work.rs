@@ -5,14 +5,15 @@
 use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Dice;
 use super::plan::{Effect, Fault, Operation, Plan, Target};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Result};
+use pinstripe_base::sync::lock;
 
 /// The calls so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -91,7 +92,7 @@ impl Armed {
 
     /// Adds this fault's part to a call's verdict; says whether it struck.
     fn judge(&self, bytes: u64, verdict: &mut Verdict) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.matched += 1;
         let due = state.matched > self.fault.after_calls
             && self.fault.times.is_none_or(|times| state.struck < times);

@@ -13,6 +13,7 @@ use super::Traffic;
 use crate::device::WriteBuf;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Result};
+use pinstripe_base::sync::lock;
 
 /// One write.
 pub(super) struct Write {
@@ -165,7 +166,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

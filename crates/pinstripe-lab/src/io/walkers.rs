@@ -5,13 +5,14 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use pinstripe::format::meta::FileKind;
 use pinstripe::walk::{WalkItem, WalkOptions, Walker};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 
 use crate::run::Live;
 
@@ -119,7 +120,7 @@ const DESCRIPTORS: c_int = 64;
 pub fn by_nftw(tree: &Path) -> Result<u64> {
     let path = CString::new(tree.as_os_str().as_bytes())
         .map_err(|_| Error::new(Kind::Usage, "is not a path").at(tree))?;
-    let _alone = NFTW.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = lock(&NFTW);
     NFTW_SEEN.store(0, Ordering::Relaxed);
     // SAFETY: `nftw` is the C library's, declared as in <ftw.h> with the pointers to `struct stat`
     // and `struct FTW` opaque, for `seen` does not look through them; `path` is NUL-terminated

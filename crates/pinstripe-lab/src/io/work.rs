@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 use pinstripe_io::device::{AlignedBuf, Completion, Ring};
 
 use super::{Area, Done, Engine, Job, Request};
@@ -102,7 +103,7 @@ impl Shared<'_> {
         });
         if let Err(error) = worked {
             self.is_over.store(true, Ordering::Relaxed);
-            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failure = lock(&self.failure);
             failure.get_or_insert(error);
         }
         Part { done, began, ended: Instant::now() }

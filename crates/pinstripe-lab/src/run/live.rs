@@ -1,11 +1,12 @@
 //! The progress of a plan, to be watched from another thread, and the way to stop it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::sync::lock;
 
 /// The stage of the execution of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -182,10 +183,6 @@ impl Live {
         let Remaining { at_least, at_most } = stage.remaining;
         Stage { remaining: Remaining { at_least: now(at_least), at_most: now(at_most) }, ..stage }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

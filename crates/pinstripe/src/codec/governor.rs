@@ -15,6 +15,7 @@ use std::sync::Mutex;
 
 use super::{Codec, Encoder};
 use pinstripe_base::error::Result;
+use pinstripe_base::sync::lock;
 
 /// The codecs to choose from: each makes records smaller than the one before, and takes longer.
 pub const STEPS: [Codec; 5] = [
@@ -70,7 +71,7 @@ impl Governor {
     /// those that all have to take the unit, the fullest; of those of which any may take it, all
     /// together.
     pub fn decide(&self, fill: f32) -> Codec {
-        let mut state = self.state.lock().expect("no thread panics while it decides");
+        let mut state = lock(&self.state);
         state.lagging = if fill >= HIGH { state.lagging + 1 } else { 0 };
         state.starving = if fill <= LOW { state.starving + 1 } else { 0 };
         let level = state.level;

@@ -15,6 +15,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard};
 
 use pinstripe_base::id::ChunkId;
+use pinstripe_base::sync::lock;
 
 const SHARDS: usize = 64;
 
@@ -52,7 +53,7 @@ impl Default for Claims {
 impl Claims {
     fn shard(&self, id: &ChunkId) -> MutexGuard<'_, Shard> {
         let shard = &self.shards[usize::from(id.0[ChunkId::LEN - 1]) % SHARDS];
-        shard.lock().expect("no thread panics while it holds a shard")
+        lock(&shard)
     }
 
     /// Claims a chunk; `false` when it is claimed already.
@@ -74,7 +75,7 @@ impl Claims {
     /// Gives memory back after many releases.
     pub fn shrink(&self) {
         for shard in &self.shards {
-            shard.lock().expect("no thread panics while it holds a shard").shrink_to_fit();
+            lock(&shard).shrink_to_fit();
         }
     }
 

@@ -17,9 +17,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::member::{DiskStep, Steps};
+use pinstripe_base::sync::lock;
 use pinstripe_io::fault::Dice;
 
 /// Bytes copied or zeroed at a time.
@@ -118,7 +119,7 @@ impl PowerCut {
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.books)
     }
 }
 
@@ -266,7 +267,7 @@ impl Node {
 
 impl Inode {
     fn content(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.content)
     }
 
     /// The file, opened; `None` when something outside the test took it away.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 
 /// A member whose extents vanish with it.
 pub struct MemoryMember {
@@ -44,7 +45,7 @@ impl MemoryMember {
 
 impl Shelf {
     fn extents(&self) -> MutexGuard<'_, BTreeMap<ExtentName, Arc<[u8]>>> {
-        self.extents.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.extents)
     }
 
     fn get(&self, name: ExtentName) -> Result<Arc<[u8]>> {

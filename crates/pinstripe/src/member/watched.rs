@@ -17,7 +17,7 @@ mod lane;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lane::Lane;
@@ -25,6 +25,7 @@ pub(super) use lane::goes_on;
 
 use super::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
 use pinstripe_base::error::{Error, Result};
+use pinstripe_base::sync::lock;
 use pinstripe_base::units::MIB;
 
 /// Bytes that a member has to move in a second, beside what every operation has.
@@ -74,12 +75,12 @@ impl Patience {
 
     /// Whether a place did not answer.
     pub fn is_silent(&self, place: &Path) -> bool {
-        self.0.silent.lock().unwrap_or_else(PoisonError::into_inner).contains(place)
+        lock(&self.0.silent).contains(place)
     }
 
     /// Reports that a place did not answer, once.
     fn give_up(&self, place: &Path, error: Error) {
-        let mut silent = self.0.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut silent = lock(&self.0.silent);
         let is_news = silent.insert(place.to_path_buf());
         drop(silent);
         if is_news {

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 
 /// Shared by all stages of one run.
 #[derive(Default)]
@@ -15,7 +16,7 @@ pub struct Abort {
 impl Abort {
     /// Ends the run with `error`, unless an earlier one has.
     pub fn raise(&self, error: Error) {
-        let mut first = self.first.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut first = lock(&self.first);
         first.get_or_insert(error);
         self.raised.store(true, Ordering::Release);
     }
@@ -47,7 +48,7 @@ impl Abort {
         if !self.is_raised() {
             return Ok(());
         }
-        let first = self.first.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let first = lock(&self.first);
         Err(first.as_ref().expect("raised only after the error was put there").duplicate())
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinstripe_base::error::Result;
+use pinstripe_base::sync::lock;
 
 /// Does `work` for every item on `threads` threads; results come in the order of the items.
 /// Every item is worked on, also after one has failed.
@@ -24,7 +25,7 @@ pub fn each<T: Sync, R: Send>(
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = items.get(at) else { break };
                     let result = work(item);
-                    *results[at].lock().expect("each slot is locked once") = Some(result);
+                    *lock(&results[at]) = Some(result);
                 }
             });
         }

@@ -17,6 +17,7 @@ use crate::split::unit::UnitReader;
 use crate::split::{Located, Reader, TreeHash, UnitHash};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::sync::lock;
 use pinstripe_base::units::merged;
 use pinstripe_io::device::{AlignedBuf, BufferPool, Device};
 use pinstripe_io::lane::{Lane, LaneDevice, LaneSettings};
@@ -84,7 +85,7 @@ struct Wake<'w, 's, 't>(&'w Shared<'s, 't>);
 
 impl Drop for Wake<'_, '_, '_> {
     fn drop(&mut self) {
-        let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.0.turn);
         self.0.turned.notify_all();
     }
 }
@@ -215,7 +216,7 @@ impl Shared<'_, '_> {
         // A join writes zeros over stray bytes anyway; a verification has to report them.
         let has_strays = self.is_verifying && self.job.reader.has_stray_bytes(located, &unit.zeros);
         {
-            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut found = lock(&self.found);
             found.outcome.lost.extend(lost);
             found.outcome.healed += u64::from(unit.is_healed);
             let is_hurt = unit.is_damaged && !unit.is_healed || has_strays;
@@ -263,7 +264,7 @@ impl Shared<'_, '_> {
             let range = (offset - whole.start) as usize..(end - whole.start) as usize;
             let bytes = if raw.is_empty() { &zeros[..range.len()] } else { &raw[range] };
             let of = UnitHash::of(offset, bytes);
-            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut found = lock(&self.found);
             found.hash.take(offset / unit, of);
             part = Some(of);
         }
@@ -273,7 +274,7 @@ impl Shared<'_, '_> {
     /// The device for bytes at their offsets, and whether it reads as zeros where nothing was
     /// written.
     fn device(&self) -> Option<(LaneDevice, bool)> {
-        match &*self.target.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*lock(&self.target) {
             Target::Device { device, is_blank } => Some((device.clone(), *is_blank)),
             Target::None | Target::Stream(_) => None,
         }
@@ -317,7 +318,7 @@ impl Shared<'_, '_> {
         if self.is_verifying {
             return Ok(());
         }
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = lock(&self.turn);
         while *turn != number {
             if self.abort.is_raised() {
                 return Ok(());
@@ -328,7 +329,7 @@ impl Shared<'_, '_> {
             Some(place) => (place.offset + place.raw_bytes).max(self.job.range.start),
             None => self.job.range.start,
         };
-        let mut target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut target = lock(&self.target);
         let Target::Stream(out) = &mut *target else { return Ok(()) };
         // Bytes in no batch read as zeros.
         send_zeros(out, here.start.saturating_sub(before))?;
@@ -344,7 +345,7 @@ impl Shared<'_, '_> {
     /// Writes zeros for what no batch has: to a stream those behind the last one, to a device all.
     fn fill(&self, absent: &[Range<u64>]) -> Result<()> {
         let Range { start, end } = self.job.range;
-        match &mut *self.target.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &mut *lock(&self.target) {
             Target::Stream(out) => {
                 let reached = self.batches.last().map(|it| it.place.offset + it.place.raw_bytes);
                 send_zeros(out, end.saturating_sub(reached.unwrap_or(0).max(start)))

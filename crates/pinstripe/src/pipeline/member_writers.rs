@@ -20,6 +20,7 @@ use crate::store::{Store, attach_or_replace, geometry_over, snapshots};
 use crate::stripe::{Geometry, StripSink};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::sync::lock;
 
 /// The advice for a full member.
 const FULL: &str = "free space on it with 'pinstripe forget' and 'pinstripe gc', which also work \
@@ -271,7 +272,7 @@ impl StripSink for MemberSink<'_, '_> {
 
 impl Shared<'_> {
     fn failures(&self) -> MutexGuard<'_, Vec<Option<Error>>> {
-        self.failures.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.failures)
     }
 
     fn has_failed(&self, member: usize) -> bool {

@@ -15,6 +15,7 @@ use crate::store::index::{Index, SealedPack, lay_run};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::sync::lock;
 
 use super::member_writers::MemberWriters;
 
@@ -61,7 +62,7 @@ impl<'a> Publisher<'a> {
     /// Those of [`publish`](Self::publish), when that is due.
     pub fn take(&self, pack: SealedPack) -> Result<()> {
         let due = {
-            let mut sealed = self.sealed.lock().expect("no thread panics while it holds the list");
+            let mut sealed = lock(&self.sealed);
             sealed.push(pack);
             let chunks: usize = sealed.iter().map(SealedPack::chunks).sum();
             if chunks < self.publish_chunks {
@@ -86,7 +87,7 @@ impl<'a> Publisher<'a> {
     /// # Errors
     /// The run's fatal error.
     pub fn publish(&self) -> Result<()> {
-        let mut sealed = self.sealed.lock().expect("no thread panics while it holds the list");
+        let mut sealed = lock(&self.sealed);
         let due = std::mem::take(&mut *sealed);
         drop(sealed);
         let mut loose = self.index.plan_loose();

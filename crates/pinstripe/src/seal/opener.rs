@@ -15,6 +15,7 @@ use crate::format::snapshot::{
 };
 use crate::secret::SecretKey;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 use pinstripe_base::wire::Reader;
 
 /// Subkeys kept at once: one per run that wrote what is read.
@@ -170,9 +171,8 @@ impl Opener {
         salt: [u8; SALT_BYTES],
     ) -> Result<Arc<Cipher>> {
         let State::Open(masters) = &self.state else { return Err(locked()) };
-        let unpoisoned = |poisoned: std::sync::PoisonError<_>| poisoned.into_inner();
         let name = (seal, generation, salt);
-        if let Some(cipher) = self.subkeys.lock().unwrap_or_else(unpoisoned).get(&name) {
+        if let Some(cipher) = lock(&self.subkeys).get(&name) {
             return Ok(Arc::clone(cipher));
         }
         let master = masters.get(generation as usize).ok_or_else(|| {
@@ -181,7 +181,7 @@ impl Opener {
                 .advice("open the store again: its keys may have been rotated meanwhile")
         })?;
         let cipher = Arc::new(Cipher::of_run(seal, master, &salt)?);
-        let mut subkeys = self.subkeys.lock().unwrap_or_else(unpoisoned);
+        let mut subkeys = lock(&self.subkeys);
         if subkeys.len() >= SUBKEYS_MAX {
             subkeys.clear();
         }

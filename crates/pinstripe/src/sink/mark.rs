@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::{Root, TreeSink};
 use pinstripe_base::error::{Error, Result};
+use pinstripe_base::sync::lock;
 use pinstripe_io::beneath::shown;
 
 /// The beginning of a mark's name.
@@ -57,7 +58,7 @@ impl TreeSink {
     }
 
     fn mark(&self) -> std::sync::MutexGuard<'_, Option<Vec<u8>>> {
-        self.root.mark.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.root.mark)
     }
 
     fn remove_mark(&self, name: &[u8]) {

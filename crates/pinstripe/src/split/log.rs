@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::format::split::{ALIGN_BYTES, PAGES_BYTES, SET_ROWS};
 use crate::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
@@ -10,6 +10,7 @@ use crate::member::{ExtentName, SharedMember};
 use crate::stripe::{SetLayout, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, SplitId, StoreId};
+use pinstripe_base::sync::lock;
 use pinstripe_io::device::SharedDevice;
 
 use super::window::Window;
@@ -167,7 +168,7 @@ impl StripedLog {
         let kept = |open: &VecDeque<(u64, Arc<SetReader>)>| {
             open.iter().find(|(number, _)| *number == set).map(|(_, reader)| Arc::clone(reader))
         };
-        let lock = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || lock(&self.open);
         if let Some(reader) = kept(&lock()) {
             return Ok(reader);
         }

@@ -16,6 +16,7 @@ use crate::stripe::{ReadReport, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::sync::lock;
 
 use super::Store;
 use super::index::{Index, Place};
@@ -68,8 +69,7 @@ impl<'a> PackReader<'a> {
     /// # Errors
     /// When no member has a sound trailer of it.
     pub fn set(&self, set: SetId) -> Result<Arc<SetReader>> {
-        let poisoned = "no thread panics while it holds the list of readers";
-        if let Some(reader) = self.open.lock().expect(poisoned).get(&set) {
+        if let Some(reader) = lock(&self.open).get(&set) {
             return Ok(Arc::clone(reader));
         }
         // Opened without the lock: two threads may open the same set, the second one's is dropped.
@@ -79,7 +79,7 @@ impl<'a> PackReader<'a> {
             self.store.config.store,
             set,
         )?);
-        let mut open = self.open.lock().expect(poisoned);
+        let mut open = lock(&self.open);
         if open.len() >= READERS_MAX {
             open.clear();
         }
@@ -96,14 +96,13 @@ impl<'a> PackReader<'a> {
             // Members come and go: extents may have moved since the set was opened. Or the trailer
             // by which it was opened is not the one that the others have.
             Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
-                let poisoned = "no thread panics while it holds the list of readers";
                 let again = SetReader::open_agreed(
                     &self.members,
                     ExtentName::pack(set),
                     self.store.config.store,
                     set,
                 )?;
-                self.open.lock().expect(poisoned).insert(set, Arc::new(again));
+                lock(&self.open).insert(set, Arc::new(again));
                 self.fetch_once(set, offset, bytes)
             }
             fetched => fetched,

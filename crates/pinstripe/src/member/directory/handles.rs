@@ -4,9 +4,10 @@
 //! ever handed out, also when another thread was just opening it.
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::member::ExtentName;
+use pinstripe_base::sync::lock;
 use pinstripe_io::descriptors::{self, Keeper};
 
 /// The number of files that one member keeps open. A store of 16 members stays far below the usual
@@ -54,7 +55,7 @@ impl Handles {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// The open file, or the moment to hand to [`keep`](Handles::keep) with a newly opened one.

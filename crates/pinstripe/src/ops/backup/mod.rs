@@ -7,7 +7,7 @@ mod writer;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ancestry::Ancestry;
@@ -28,6 +28,7 @@ use pinstripe_base::clock;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::sync::lock;
 
 /// Options of a backup.
 pub struct BackupOptions {
@@ -199,7 +200,7 @@ fn begun(
 fn due(interval: Interval, monitor: &Monitor) -> impl Fn() -> bool + Sync + '_ {
     let last = Mutex::new((clock::monotonic(), 0));
     move || {
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&last);
         let read = monitor.get(Counter::ReadBytes);
         let since = read.saturating_sub(last.1);
         let is_late = since > 0 && clock::since(last.0) >= interval.time;

@@ -8,6 +8,7 @@ use crate::member::ExtentName;
 use crate::store::Store;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::sync::lock;
 
 /// The outcome for a damaged part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -173,6 +174,6 @@ impl<'a> Ledger<'a> {
     }
 
     fn sums(&self) -> std::sync::MutexGuard<'_, Sums> {
-        self.sums.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.sums)
     }
 }

@@ -15,7 +15,7 @@
 //! when all workers have left.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
@@ -26,6 +26,7 @@ use crate::pipeline::abort::Abort;
 use crate::pipeline::member_writers::{Barrier, MemberWriters};
 use crate::pipeline::pack::{SealTicket, ToPacker};
 use pinstripe_base::error::Result;
+use pinstripe_base::sync::lock;
 
 /// The rounds in which one packer is asked to make durable what it was fed. Every thread that feeds
 /// the packer has a [`Feeder`] of these rounds; all are made before the first round is begun.
@@ -51,7 +52,7 @@ impl SealRounds {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Sender<Barrier>>> {
-        self.durable.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.durable)
     }
 
     fn ticket(&self, round: u64, durable: Sender<Barrier>) -> SealTicket {

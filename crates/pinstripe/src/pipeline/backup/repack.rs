@@ -28,6 +28,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::lock;
 
 /// A pack that is to go, and the needed part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,7 +135,7 @@ fn spare(
         let place = ExtentName::pack(set).path();
         shared.monitor.loss(place, error.advice("the pack stays; run 'pinstripe check'"));
     }
-    spared.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(set);
+    lock(&spared).push(set);
     Ok(())
 }
 

@@ -44,6 +44,7 @@ use crate::store::packs::{ChunkReader, FetchedRecord, PackReader, RecordPlace, w
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::sync::lock;
 use pinstripe_io::beneath::shown;
 
 /// The parameters of a restore.
@@ -134,7 +135,7 @@ impl RestorePlan<'_> {
 
     /// Reports an error with a path, only once. Returns whether this was the first.
     fn tell(&self, path: &[u8], error: Error) -> bool {
-        let mut lost = self.lost.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut lost = lock(&self.lost);
         let is_news = lost.insert(path.to_vec());
         if is_news {
             self.monitor.loss(self.place(path), error);
@@ -158,7 +159,7 @@ impl RestorePlan<'_> {
     /// lost entries is counted with the page.
     fn make_parents(&self, path: &[u8]) -> Result<()> {
         // Threads that miss the same directory wait for the one that makes it.
-        let _making = self.making.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _making = lock(&self.making);
         for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
             let parent = &path[..at];
             if self.sink.has(parent) {
@@ -174,7 +175,7 @@ impl RestorePlan<'_> {
     }
 
     fn is_lost(&self, path: &[u8]) -> bool {
-        self.lost.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).contains(path)
+        lock(&self.lost).contains(path)
     }
 
     fn note_unset(&self, path: &[u8], unset: Vec<Unset>) {

@@ -5,13 +5,14 @@
 //! taken under it.
 
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 use super::RestorePlan;
 use crate::format::entry::Entry;
 use crate::format::meta::Metadata;
 use crate::sink::{Existing, FileSink};
 use pinstripe_base::error::{Error, Result};
+use pinstripe_base::sync::lock;
 
 /// A file being restored.
 pub(super) struct Target {
@@ -102,7 +103,7 @@ impl Target {
     }
 
     fn state(&self) -> MutexGuard<'_, FileState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// The open file.
@@ -184,7 +185,7 @@ pub(super) struct OpenFile(Arc<OpenFiles>);
 
 impl OpenFiles {
     fn lock(&self) -> MutexGuard<'_, usize> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.count)
     }
 
     pub fn add(self: &Arc<Self>) -> OpenFile {

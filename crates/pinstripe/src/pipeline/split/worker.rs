@@ -11,6 +11,7 @@ use crate::split::UnitHash;
 use crate::split::batch::{BatchWriter, StoredBlock, hole};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
+use pinstripe_base::sync::lock;
 use pinstripe_io::device::AlignedBuf;
 
 pub(super) struct Worker<'a> {
@@ -63,7 +64,7 @@ impl<'a> Worker<'a> {
                 break;
             }
         }
-        let mut tally = self.shared.tally.lock().expect("nothing panics while it holds the tally");
+        let mut tally = lock(&self.shared.tally);
         tally.add(self.tally);
         Ok(())
     }
@@ -105,7 +106,7 @@ impl<'a> Worker<'a> {
         let unit = u64::from(self.shared.head.unit_bytes());
         let take = |offset: u64, bytes: &[u8]| {
             let part = UnitHash::of(offset, bytes);
-            let mut hash = self.shared.hash.lock().expect("nothing panics while it holds the hash");
+            let mut hash = lock(&self.shared.hash);
             hash.take(offset / unit, part);
             part.chaining_value
         };

@@ -10,6 +10,7 @@ use crate::format::record::ChunkRow;
 use crate::store::packs::{RecordPlace, wrong_place};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
+use pinstripe_base::sync::lock;
 
 /// A record, and the room that it takes until its last user drops it.
 pub(super) struct Ahead {
@@ -110,7 +111,7 @@ impl Room {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.state)
     }
 
     /// One record fits always, however long it is.

@@ -5,7 +5,7 @@
 //! the counts of all readers are the same ones, locked for one window's worth of chunks at a time.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use super::{LENGTHS, Survey};
 use crate::chunk::{Chunking, Cutter};
@@ -13,6 +13,7 @@ use crate::codec::{Codec, Encoder};
 use crate::dedup::distinct::{Distinct, key_of};
 use crate::pipeline::limits::Limits;
 use pinstripe_base::error::Result;
+use pinstripe_base::sync::lock;
 
 /// Every length, as blocks and as content-defined chunks.
 pub const WAYS: usize = 2 * LENGTHS.len();
@@ -188,8 +189,4 @@ impl<'a> Slicer<'a> {
             }
         }
     }
-}
-
-fn lock<T>(counts: &Mutex<T>) -> MutexGuard<'_, T> {
-    counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -17,6 +17,7 @@ use crate::pipeline::stream::Origin;
 use crate::store::packs::ChunkReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::sync::lock;
 
 /// Chunks and files of one job at most.
 const JOB_CHUNKS: usize = 1024;
@@ -161,8 +162,4 @@ fn read(
         }
     }
     Ok(bytes)
-}
-
-fn lock(tallies: &Tallies) -> MutexGuard<'_, HashMap<u64, Tally>> {
-    tallies.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

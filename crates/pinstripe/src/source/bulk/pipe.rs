@@ -11,6 +11,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::{ByteSource, Extent, Identity};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 
 /// The length asked for a kernel's pipe buffer: by default the system grants it to every user
 /// (`pipe-max-size`, man 7 pipe).
@@ -66,7 +67,7 @@ impl ByteSource for Pipe {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let mut at = self.at.lock().expect("no thread panics while it reads a stream");
+        let mut at = lock(&self.at);
         if *at != offset {
             return Err(Error::new(Kind::Unsupported, "can only be read sequentially")
                 .at(&self.place)

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 
 use super::ByteSource;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 
 /// Bytes that the disk is asked for ahead of the readers: more than a handful of them have in their
 /// hands at once.
@@ -199,6 +200,6 @@ impl Units {
     }
 
     fn turn(&self) -> std::sync::MutexGuard<'_, Turn> {
-        self.turn.lock().expect("no thread panics while it has the turn")
+        lock(&self.turn)
     }
 }

@@ -8,7 +8,7 @@
 //! there, because it may come from a backup that was interrupted while sealing it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::format::index_run::RunPack;
 use crate::member::{ExtentName, Room, SharedMember};
@@ -16,6 +16,7 @@ use crate::store::{Store, deletion};
 use crate::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
+use pinstripe_base::sync::lock;
 
 use super::ask::loose;
 use super::cut::has_enough;
@@ -121,7 +122,7 @@ impl Index<'_> {
             // Before the packs are listed: a deletion that begins after this shows up as news in
             // `follow_deletion` instead of being missed.
             let steps = self.store.list(Room::Gc)?.into_keys().collect();
-            *self.deletions.lock().unwrap_or_else(PoisonError::into_inner) = steps;
+            *lock(&self.deletions) = steps;
         }
         // Members are read without a lock. A view that another thread replaced meanwhile is made
         // again, so that no update is lost.

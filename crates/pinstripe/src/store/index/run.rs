@@ -16,6 +16,7 @@ use crate::seal::Opener;
 use crate::stripe::SetReader;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ChunkId, SetId};
+use pinstripe_base::sync::lock;
 
 use super::part;
 
@@ -365,10 +366,9 @@ impl PageCache {
         number: u32,
         read: impl FnOnce() -> Result<Page>,
     ) -> Result<Arc<Page>> {
-        let poisoned = "no thread panics while it holds the pages";
         let key = (run, number);
         {
-            let mut pages = self.pages.lock().expect(poisoned);
+            let mut pages = lock(&self.pages);
             if let Some(at) = pages.iter().rposition(|(known, _)| *known == key)
                 && let Some(found) = pages.remove(at)
             {
@@ -378,7 +378,7 @@ impl PageCache {
             }
         }
         let page = Arc::new(read()?);
-        let mut pages = self.pages.lock().expect(poisoned);
+        let mut pages = lock(&self.pages);
         if pages.len() >= CACHED_PAGES {
             pages.pop_front();
         }
