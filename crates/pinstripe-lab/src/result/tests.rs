@@ -136,9 +136,9 @@ fn newer_and_damaged_files_are_refused_by_what_they_are() {
     assert!(cut.0 == Kind::Corrupt && cut.1.contains("line"), "{}", cut.1);
     let wrong = refused(&text.replacen("\"seed\": 1", "\"seed\": -1", 1));
     assert!(wrong.0 == Kind::Corrupt && wrong.1.contains("line"), "{}", wrong.1);
-    assert!(refused("{\"fio version\": \"fio-3.33\"}").1.contains("no file of results"));
+    assert!(refused("{\"fio version\": \"fio-3.33\"}").1.contains("not a file of results"));
     for (text, what) in
-        [("", "is empty"), ("[]", "no file of results"), ("\u{1f}\u{8b}", "no file of")]
+        [("", "is empty"), ("[]", "not a file of results"), ("\u{1f}\u{8b}", "not a file of")]
     {
         assert!(refused(text).0 == Kind::Corrupt && refused(text).1.contains(what), "{text:?}");
     }

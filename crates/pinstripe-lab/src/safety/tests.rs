@@ -25,7 +25,7 @@ fn a_free_device_passes_with_its_number_and_no_other() {
 fn every_objection_is_final_and_told() {
     let name = || "/dev/y".to_owned();
     for (objection, said) in [
-        (Objection::NoBlockDevice, "no block device"),
+        (Objection::NoBlockDevice, "not a block device"),
         (Objection::ReadOnly, "read-only"),
         (Objection::InUse("mounted at /srv".to_owned()), "it is mounted at /srv"),
         (Objection::HasParts("x1, x2".to_owned()), "partitions x1, x2"),
@@ -191,7 +191,7 @@ const WAYS: &[Way] = &[
             let mut options = fs::OpenOptions::new();
             Some(Box::new(options.read(true).custom_flags(libc::O_EXCL).open(&it.device).unwrap()))
         },
-        said: "opened it for himself alone",
+        said: "has opened it exclusively",
     },
     Way {
         name: "mounted where nobody sees it",
@@ -199,7 +199,7 @@ const WAYS: &[Way] = &[
             it.made("mkfs.ext4 -q -F {}")?;
             Some(Box::new(crate::scratch::Mounted::new(&it.device, "ext4", &[]).ok()?))
         },
-        said: "opened it for himself alone",
+        said: "has opened it exclusively",
     },
     Way {
         name: "locked by another process of ours",

@@ -189,7 +189,7 @@ fn a_page_is_read_back_as_the_results_it_was_made_of() {
     assert_eq!(page(&load_all(&one).unwrap(), None, &[]), std::fs::read_to_string(&one).unwrap());
     put(page(&[results.clone(), results.clone()], None, &[]).as_bytes(), &two).unwrap();
     assert_eq!(load_all(&two).unwrap(), [results.clone(), results.clone()]);
-    assert!(load(&two).unwrap_err().to_string().contains("holds 2 results"));
+    assert!(load(&two).unwrap_err().to_string().contains("several results (2)"));
     let plain = dir.path().join("plain.json");
     save(&results, &plain).unwrap();
     assert_eq!(load_all(&plain).unwrap(), [results]);
@@ -253,7 +253,7 @@ fn what_fio_does_not_tell_is_not_made_up() {
     let results = crate::fio::import(&[FIO]).unwrap();
     let text = crate::show::show(&results, crate::show::Form::Text);
     assert!(text.contains("of all. seed 1."), "{text}");
-    assert!(text.contains("a machine of which nothing was told"), "{text}");
+    assert!(text.contains("Measured on an unknown machine"), "{text}");
     let page = page(&[results], None, &[]);
     // What follows is the raw JSON.
     let page = page.split_once("<script").unwrap().0;
@@ -326,7 +326,7 @@ fn pages_that_are_damaged_or_not_ours_are_refused() {
     let whole = page(&[results()], None, &[]);
     let cut = whole.split_once("\"variants\"").unwrap().0;
     assert!(refused(cut).contains("cut off"));
-    assert!(refused("<!DOCTYPE html><p>hello</p>").contains("no page that holds results"));
+    assert!(refused("<!DOCTYPE html><p>hello</p>").contains("not a page with results"));
     let newer = whole.replacen("\"version\":1", "\"version\":2", 1);
     assert!(refused(&newer).contains("newer version"));
 }
