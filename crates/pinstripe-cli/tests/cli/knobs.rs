@@ -121,7 +121,7 @@ fn every_verb_takes_what_is_its_own_from_a_whole_file() {
     let out = good(
         "array create own -l 1 -n 2 --size 16M --stripe-size 8K {}/h {}/i --knobs {}/knobs.toml",
     );
-    assert!(out.contains("says --chunk=64K\n"), "{out}");
+    assert!(out.contains(": --chunk=64K\n"), "{out}");
     assert_eq!(good("array set own stripe_size").trim(), "8192");
     // Verbs that it says nothing of.
     let out = good("backup {}/source --store {}/m0 --knobs {}/knobs.toml");
