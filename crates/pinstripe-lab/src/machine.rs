@@ -53,7 +53,7 @@ impl Machine {
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_known() {
-            return f.write_str("Measured on an unknown machine.");
+            return f.write_str("The machine is not described.");
         }
         let Machine { processor, cores, memory_bytes, kernel } = self;
         let memory = format_size(*memory_bytes);

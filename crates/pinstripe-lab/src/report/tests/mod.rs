@@ -253,7 +253,7 @@ fn what_fio_does_not_tell_is_not_made_up() {
     let results = crate::fio::import(&[FIO]).unwrap();
     let text = crate::show::show(&results, crate::show::Form::Text);
     assert!(text.contains("of all. seed 1."), "{text}");
-    assert!(text.contains("Measured on an unknown machine"), "{text}");
+    assert!(text.contains("The machine is not described"), "{text}");
     let page = page(&[results], None, &[]);
     // What follows is the raw JSON.
     let page = page.split_once("<script").unwrap().0;
