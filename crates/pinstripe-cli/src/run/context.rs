@@ -91,7 +91,7 @@ impl Run {
     /// The stores that this host remembers; read when first asked for.
     pub fn known_stores(&self) -> MutexGuard<'_, KnownStores> {
         let memory = self.memory.get_or_init(|| Mutex::new(KnownStores::load(&self.monitor)));
-        lock(&memory)
+        lock(memory)
     }
 
     /// Remembers a store as it is now: after it was unlocked or made, or its members changed.

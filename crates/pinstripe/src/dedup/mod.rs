@@ -53,7 +53,7 @@ impl Default for Claims {
 impl Claims {
     fn shard(&self, id: &ChunkId) -> MutexGuard<'_, Shard> {
         let shard = &self.shards[usize::from(id.0[ChunkId::LEN - 1]) % SHARDS];
-        lock(&shard)
+        lock(shard)
     }
 
     /// Claims a chunk; `false` when it is claimed already.
@@ -75,7 +75,7 @@ impl Claims {
     /// Gives memory back after many releases.
     pub fn shrink(&self) {
         for shard in &self.shards {
-            lock(&shard).shrink_to_fit();
+            lock(shard).shrink_to_fit();
         }
     }
 

@@ -571,7 +571,10 @@ fn forged_slots_do_not_decide_how_long_an_opening_takes() {
         // A password that opens none is refused as soon, and what was left out is said.
         let error = opened(&UnlockLimits::default(), &password("wrong")).0.unwrap_err();
         assert_eq!(error.kind(), Kind::WrongKey);
-        assert!(error.advice_text().unwrap().contains("not tried, as named above: 50"), "{error:?}");
+        assert!(
+            error.advice_text().unwrap().contains("not tried, as named above: 50"),
+            "{error:?}"
+        );
         let (file, told) = opened(&UnlockLimits::default(), &credential());
         assert_eq!((file.unwrap().tries, told.len()), (1, 0), "a key file costs nothing to try");
         // More than the machine has is not asked for, also of a slot that is named.

@@ -135,7 +135,7 @@ fn spare(
         let place = ExtentName::pack(set).path();
         shared.monitor.loss(place, error.advice("the pack stays; run 'pinstripe check'"));
     }
-    lock(&spared).push(set);
+    lock(spared).push(set);
     Ok(())
 }
 
