@@ -7,10 +7,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::error::{Error, Kind};
+use crate::sync::lock;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident => $key:literal,)*) => {
@@ -256,13 +257,13 @@ impl Monitor {
     pub fn flow(&self, along: Along, name: impl Into<String>) -> Arc<Flow> {
         let (bytes, nanos) = (AtomicU64::new(0), AtomicU64::new(0));
         let flow = Arc::new(Flow { along, name: name.into(), bytes, nanos });
-        self.flows.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&flow));
+        lock(&self.flows).push(Arc::clone(&flow));
         flow
     }
 
     /// All flows, in the order in which they began.
     pub fn flows(&self) -> Vec<Arc<Flow>> {
-        self.flows.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.flows).clone()
     }
 
     /// States how much there is to do in all, as far as it is known now.

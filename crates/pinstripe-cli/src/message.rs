@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use pinstripe_base::error::Error;
-use pinstripe_base::units::format_count;
+use pinstripe_base::units;
 
 use crate::escape;
 
@@ -66,8 +66,7 @@ fn plain_cause(cause: &std::io::Error) -> String {
 
 /// `1 pack`, `2 packs`.
 pub fn counted(count: u64, name: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {name}{plural}", format_count(count))
+    units::counted(count, name, &format!("{name}s"))
 }
 
 #[cfg(test)]

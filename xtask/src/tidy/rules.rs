@@ -74,7 +74,7 @@ pub const LIBRARY: &str = "crates/pinstripe/src";
 pub const ROOMS: &[Rooms] = &[
     Rooms {
         folder: "crates/pinstripe-base/src",
-        floors: &[&["id", "monitor", "sync", "units", "wire"], &["checksum", "clock", "error"]],
+        floors: &[&["id", "monitor", "units", "wire"], &["sync"], &["checksum", "clock", "error"]],
         neighbours: &[],
         narrow: &[],
     },

@@ -1,16 +1,15 @@
 //! Reads while rows are being put on the members, by a device that stops in the middle of a write.
 
-use std::ops::Range;
-use std::path::Path;
 use std::sync::mpsc::channel;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use super::*;
 use crate::format::superblock::Consistency;
 use crate::geometry::{Layout, Level};
-use pinstripe_base::sync::lock;
-use pinstripe_io::device::{Caps, Device, MemoryDevice, SharedDevice};
+use pinstripe_base::sync::{lock, wait};
+use pinstripe_io::device::{Device, MemoryDevice, SharedDevice};
+use pinstripe_io::forward_device;
 
 const CHUNK: u64 = 16 << 10;
 const MEMBER_BYTES: u64 = 3 << 20;
@@ -46,16 +45,12 @@ impl Gate {
     fn wait_until(&self, wanted: State) {
         let mut state = lock(&self.state);
         while *state != wanted {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.changed, state);
         }
     }
 }
 
 impl Device for Gate {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let is_closed = matches!(*lock(&self.state), State::Closed(from) if offset >= from);
         if is_closed {
@@ -68,29 +63,11 @@ impl Device for Gate {
         self.inner.write_at(offset, bytes)
     }
 
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-
-    fn set_len(&self, bytes: u64) -> Result<()> {
-        self.inner.set_len(bytes)
-    }
-
     fn sync(&self) -> Result<()> {
         Ok(())
     }
 
-    fn discard(&self, range: Range<u64>) -> Result<()> {
-        self.inner.discard(range)
-    }
-
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
-
-    fn place(&self) -> &Path {
-        self.inner.place()
-    }
+    forward_device!(inner: read_at len set_len discard caps place);
 }
 
 /// An array whose first rows hold a byte that differs from block to block.

@@ -4,11 +4,10 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use super::Array;
-use crate::compute::old;
 use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
 use crate::geometry::{RowMap, Shape, Span};
-use crate::plan::{Class, Mark, Method, Planner, RowPlan};
+use crate::plan::{Method, RowPlan};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
@@ -179,27 +178,7 @@ impl Array {
 
     /// A data shard's bytes on the members, without the cache.
     fn settled(&self, map: &RowMap, shard: usize, column: &Range<u32>) -> Result<Vec<u8>> {
-        let mut marks = vec![Mark { shard, class: Class::Wanted, column: column.clone() }];
-        self.mark_unwritten(map, column, &mut Vec::new(), &mut marks);
-        let mut plan = RowPlan::default();
-        // Each round marks at least one more block as bad, so this ends.
-        loop {
-            Planner::default().plan_read(map, self.absent_at(map), &marks, &mut plan)?;
-            self.check_sure(map, &plan)?;
-            let (reads, bad) = self.fetch_all(&plan);
-            if !bad.is_empty() {
-                marks.extend(bad);
-                continue;
-            }
-            let mut out = vec![0; column.len()];
-            for piece in &plan.pieces {
-                let old = old(map, &plan, &reads, piece)?;
-                let bytes = old[shard].as_ref().expect("the plan had what is wanted");
-                let at = (piece.column.start - column.start) as usize;
-                out[at..at + bytes.len()].copy_from_slice(bytes);
-            }
-            return Ok(out);
-        }
+        self.recover_if(map, shard, column, &[], |plan| self.check_sure(map, plan))
     }
 }
 

@@ -63,6 +63,21 @@ impl Array {
         column: &Range<u32>,
         known: &[Mark],
     ) -> Result<Vec<u8>> {
+        self.recover_if(map, shard, column, known, |_| Ok(()))
+    }
+
+    /// The same, unless `check` refuses a plan.
+    ///
+    /// # Errors
+    /// As [`recover`](Self::recover); those of `check`.
+    pub(super) fn recover_if(
+        &self,
+        map: &RowMap,
+        shard: usize,
+        column: &Range<u32>,
+        known: &[Mark],
+        check: impl Fn(&RowPlan) -> Result<()>,
+    ) -> Result<Vec<u8>> {
         let mut marks = vec![Mark { shard, class: Class::Wanted, column: column.clone() }];
         marks.extend_from_slice(known);
         self.mark_unwritten(map, column, &mut Vec::new(), &mut marks);
@@ -70,6 +85,7 @@ impl Array {
         // Each round marks at least one more block as bad, so this ends.
         loop {
             Planner::default().plan_read(map, self.absent_at(map), &marks, &mut plan)?;
+            check(&plan)?;
             let (reads, bad) = self.fetch_all(&plan);
             if !bad.is_empty() {
                 marks.extend(bad);

@@ -1,7 +1,5 @@
 //! The status of an array while a member is slow to sync.
 
-use std::ops::Range;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -10,7 +8,8 @@ use crate::executor::{Executor, TaskKind};
 use crate::format::superblock::Consistency;
 use crate::geometry::{Layout, Level};
 use pinstripe_base::sync::lock;
-use pinstripe_io::device::{Caps, Device, MemoryDevice, SharedDevice};
+use pinstripe_io::device::{Device, MemoryDevice, SharedDevice};
+use pinstripe_io::forward_device;
 
 const MEMBER_BYTES: u64 = 3 << 20;
 
@@ -37,22 +36,6 @@ impl SlowSync {
 }
 
 impl Device for SlowSync {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.inner.write_at(offset, bytes)
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-
-    fn set_len(&self, bytes: u64) -> Result<()> {
-        self.inner.set_len(bytes)
-    }
-
     fn sync(&self) -> Result<()> {
         let channels = lock(&self.next).take();
         if let Some((arrive, wait)) = channels {
@@ -62,17 +45,7 @@ impl Device for SlowSync {
         Ok(())
     }
 
-    fn discard(&self, range: Range<u64>) -> Result<()> {
-        self.inner.discard(range)
-    }
-
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
-
-    fn place(&self) -> &Path {
-        self.inner.place()
-    }
+    forward_device!(inner: read_at write_at len set_len discard caps place);
 }
 
 /// A thread for each task.

@@ -6,7 +6,7 @@ use pinstripe::ops::catalog;
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
-use pinstripe_base::units::{format_count, format_size};
+use pinstripe_base::units::format_size;
 
 use crate::event::Event;
 use crate::message::counted;
@@ -127,6 +127,5 @@ fn truth(missing: u64, gone: u64) -> String {
 }
 
 fn sets(series: u64) -> String {
-    let plural = if series == 1 { "" } else { "s" };
-    format!("{} set{plural} of sources", format_count(series))
+    format!("{} of sources", counted(series, "set"))
 }

@@ -6,10 +6,10 @@
 //!
 //! Never here: growing beyond the capacity.
 
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{lock, wait};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// The alignment of a buffer's memory, which every disk of today accepts for direct I/O.
 pub const BUFFER_ALIGN: usize = 4096;
@@ -193,7 +193,7 @@ impl BufferPool {
             if let Some(buf) = self.take_from(&mut stock) {
                 return buf;
             }
-            stock = self.0.returned.wait(stock).unwrap_or_else(PoisonError::into_inner);
+            stock = wait(&self.0.returned, stock);
         }
     }
 

@@ -6,7 +6,7 @@ use super::{Device, Kind, Space, Sparse};
 pub type Fresh<'a> = &'a dyn Fn() -> Box<dyn Device>;
 
 /// Bytes that the checks use.
-const LEN: usize = 1 << 20;
+pub const LEN: usize = 1 << 20;
 
 /// Runs every check, each on a fresh device.
 pub fn run(fresh: Fresh<'_>) {

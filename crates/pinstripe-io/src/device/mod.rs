@@ -18,6 +18,7 @@
 pub mod buffer;
 mod engine;
 mod file;
+mod forward;
 mod holder;
 mod memory;
 mod null;

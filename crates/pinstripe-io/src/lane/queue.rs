@@ -4,7 +4,7 @@
 //! it is being carried out; after the first error nothing is taken in or out any more.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -13,7 +13,7 @@ use super::Traffic;
 use crate::device::WriteBuf;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Result};
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{lock, wait};
 
 /// One write.
 pub(super) struct Write {
@@ -71,7 +71,7 @@ impl Queue {
     pub fn push(&self, write: Write) -> Result<(), (Write, Error)> {
         let mut state = self.state();
         while state.jobs.len() >= self.most && state.error.is_none() {
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.room, state);
         }
         if let Some(error) = &state.error {
             return Err((write, error.duplicate()));
@@ -111,7 +111,7 @@ impl Queue {
             if patience == Patience::Look {
                 return None;
             }
-            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.work, state);
         }
     }
 

@@ -1,7 +1,5 @@
 use super::*;
-use crate::device::{
-    Access, AlignedBuf, BufferPool, Caps, MemoryDevice, PatternDevice, Policy, testing,
-};
+use crate::device::{Access, AlignedBuf, BufferPool, MemoryDevice, PatternDevice, Policy, testing};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
@@ -39,9 +37,6 @@ impl Moody {
 }
 
 impl Device for Moody {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_at(offset, buf)
-    }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.begun.fetch_add(1, Ordering::SeqCst);
         if self.bad.contains(&offset) {
@@ -51,12 +46,6 @@ impl Device for Moody {
         self.log.lock().unwrap().push(Some(offset));
         Ok(())
     }
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-    fn set_len(&self, bytes: u64) -> Result<()> {
-        self.inner.set_len(bytes)
-    }
     fn sync(&self) -> Result<()> {
         if self.fails_sync {
             return Err(self.error("no sync".to_owned()));
@@ -64,15 +53,8 @@ impl Device for Moody {
         self.log.lock().unwrap().push(None);
         Ok(())
     }
-    fn discard(&self, range: Range<u64>) -> Result<()> {
-        self.inner.discard(range)
-    }
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
-    fn place(&self) -> &Path {
-        self.inner.place()
-    }
+
+    crate::forward_device!(inner: read_at len set_len discard caps place);
 }
 
 fn aligned(pool: &BufferPool, number: u64) -> AlignedBuf {
@@ -336,30 +318,11 @@ fn a_lane_that_is_dropped_writes_what_it_has() {
 fn a_panicking_device_keeps_nobody_waiting() {
     struct Panics(MemoryDevice);
     impl Device for Panics {
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-            self.0.read_at(offset, buf)
-        }
         fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
             panic!("on purpose")
         }
-        fn len(&self) -> Result<u64> {
-            self.0.len()
-        }
-        fn set_len(&self, bytes: u64) -> Result<()> {
-            self.0.set_len(bytes)
-        }
-        fn sync(&self) -> Result<()> {
-            self.0.sync()
-        }
-        fn discard(&self, range: Range<u64>) -> Result<()> {
-            self.0.discard(range)
-        }
-        fn caps(&self) -> Caps {
-            self.0.caps()
-        }
-        fn place(&self) -> &Path {
-            self.0.place()
-        }
+
+        crate::forward_device!(0: read_at len set_len sync discard caps place);
     }
     let device: SharedDevice = Arc::new(Panics(MemoryDevice::new("panics")));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
-use pinstripe_io::device::{Caps, Device, MemoryDevice, Run, Space, Sparse};
+use pinstripe_io::device::{Device, MemoryDevice, Run, Space, Sparse};
+use pinstripe_io::forward_device;
 use pinstripe_nbd::fuse::{Mount, MountOptions};
 use pinstripe_testing::skipped;
 use rustix::mount::{UnmountFlags, unmount};
@@ -26,33 +27,15 @@ impl Device for Broken {
         self.0.read_at(offset, buf)
     }
 
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-
     fn len(&self) -> Result<u64> {
         Ok(BYTES)
-    }
-
-    fn set_len(&self, bytes: u64) -> Result<()> {
-        self.0.set_len(bytes)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.0.sync()
-    }
-
-    fn discard(&self, range: Range<u64>) -> Result<()> {
-        self.0.discard(range)
-    }
-
-    fn caps(&self) -> Caps {
-        self.0.caps()
     }
 
     fn place(&self) -> &Path {
         Path::new("broken")
     }
+
+    forward_device!(0: write_at set_len sync discard caps);
 }
 
 impl Sparse for Broken {

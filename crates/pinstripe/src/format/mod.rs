@@ -2,8 +2,7 @@
 //!
 //! Every number is little-endian, every object opens with a magic and a version, and a feature
 //! flag that this version does not know is refused, never skipped. Decoding never panics and
-//! never allocates by a length that it has not checked against the bytes at hand. `nbd/` is the
-//! exception: it follows the rules of that protocol, and of these only the last one.
+//! never allocates by a length that it has not checked against the bytes at hand.
 
 pub mod entry;
 pub mod envelope;

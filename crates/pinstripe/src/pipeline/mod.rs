@@ -1,4 +1,4 @@
-//! Threads and queues: the only place that starts or makes them.
+//! Threads and queues of the store: the only place that starts or makes them.
 //!
 //! ```text
 //! backup:   walk workers -> join (caller) -> ingest workers -> packers -> member writers
@@ -7,10 +7,6 @@
 //!           beside it: watch (other writers' packs), merge (index runs)
 //! restore:  plan (caller) -> fetchers -> decoders, which also write
 //! stream:   feed (plans) -> readers, which fetch and decode -> caller, in order
-//! nbd:      a reader per client -> its workers -> one sender of replies at a time
-//! array:    any thread -> cache of rows -> one thread that puts them on the members
-//! control:  a thread per client; together: a thread for each way to serve
-//! lane:     any thread -> writes of one device: threads, or one that leaves them to the kernel
 //! ```
 //! Invariants: every queue is bounded, and `limits` is the one table of the bounds; a stage never
 //! blocks on a stage above it; after the first fatal error each stage drains its input and drops

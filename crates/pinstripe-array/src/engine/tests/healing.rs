@@ -1,11 +1,11 @@
 //! Blocks that are not what they should be, and get what the others say.
 
 use std::ops::Range;
-use std::path::Path;
 
 use super::filling::{BYTES, check_without_each, used};
 use super::*;
-use pinstripe_io::device::{Caps, Device};
+use pinstripe_io::device::Device;
+use pinstripe_io::forward_device;
 
 /// Flips a bit in every third block of a member's data.
 pub(super) fn flip(flusher: &Flusher, disk: &MemoryDevice, slot: usize) -> Vec<u64> {
@@ -151,24 +151,8 @@ impl Device for Worn {
         self.touch(offset, bytes.len())?;
         self.inner.write_at(offset, bytes)
     }
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-    fn set_len(&self, bytes: u64) -> Result<()> {
-        self.inner.set_len(bytes)
-    }
-    fn sync(&self) -> Result<()> {
-        self.inner.sync()
-    }
-    fn discard(&self, range: Range<u64>) -> Result<()> {
-        self.inner.discard(range)
-    }
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
-    fn place(&self) -> &Path {
-        self.inner.place()
-    }
+
+    forward_device!(inner: len set_len sync discard caps place);
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! Disks that lose writes of their own tables: of a leaf of checksums, of the map of regions.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::filling::{BYTES, check_without_each, used};
 use super::*;
 use crate::format::superblock::Areas;
 use pinstripe_base::error::Error;
-use pinstripe_io::device::{Caps, Device};
+use pinstripe_io::device::Device;
+use pinstripe_io::forward_device;
 
 /// Something of a disk as it is now.
 struct Kept {
@@ -290,24 +290,8 @@ impl Device for Latent {
         }
         self.inner.write_at(offset, bytes)
     }
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-    fn set_len(&self, bytes: u64) -> Result<()> {
-        self.inner.set_len(bytes)
-    }
-    fn sync(&self) -> Result<()> {
-        self.inner.sync()
-    }
-    fn discard(&self, range: Range<u64>) -> Result<()> {
-        self.inner.discard(range)
-    }
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
-    fn place(&self) -> &Path {
-        self.inner.place()
-    }
+
+    forward_device!(inner: len set_len sync discard caps place);
 }
 
 #[test]

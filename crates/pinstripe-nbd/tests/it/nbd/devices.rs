@@ -1,11 +1,11 @@
 //! Devices that behave so that a test can see what the server does.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
 use pinstripe_base::error::Result;
-use pinstripe_io::device::{Caps, Device, MemoryDevice, Run, Space, Sparse};
+use pinstripe_io::device::{Device, MemoryDevice, Run, Space, Sparse};
+use pinstripe_io::forward_device;
 
 use super::noise;
 
@@ -44,27 +44,8 @@ impl Device for Gate {
         }
         self.inner.read_at(offset, buf)
     }
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.inner.write_at(offset, bytes)
-    }
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-    fn set_len(&self, bytes: u64) -> Result<()> {
-        self.inner.set_len(bytes)
-    }
-    fn sync(&self) -> Result<()> {
-        self.inner.sync()
-    }
-    fn discard(&self, range: Range<u64>) -> Result<()> {
-        self.inner.discard(range)
-    }
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
-    fn place(&self) -> &Path {
-        self.inner.place()
-    }
+
+    forward_device!(inner: write_at len set_len sync discard caps place);
 }
 
 /// A device of which every other 8 KiB, from the first on, are a hole.
@@ -78,27 +59,8 @@ impl Device for Stripes {
         }
         Ok(())
     }
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-    fn len(&self) -> Result<u64> {
-        self.0.len()
-    }
-    fn set_len(&self, bytes: u64) -> Result<()> {
-        self.0.set_len(bytes)
-    }
-    fn sync(&self) -> Result<()> {
-        self.0.sync()
-    }
-    fn discard(&self, range: Range<u64>) -> Result<()> {
-        self.0.discard(range)
-    }
-    fn caps(&self) -> Caps {
-        self.0.caps()
-    }
-    fn place(&self) -> &Path {
-        self.0.place()
-    }
+
+    forward_device!(0: write_at len set_len sync discard caps place);
 }
 
 impl Sparse for Stripes {

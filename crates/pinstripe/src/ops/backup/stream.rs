@@ -32,7 +32,7 @@ pub struct Stream<'a> {
 /// at. Nothing is taken over from earlier snapshots but what deduplication finds.
 ///
 /// # Errors
-/// As [`run`]; [`Kind::Usage`] for a name that is none; those of reading the stream: there is no
+/// As [`run`](super::run); [`Kind::Usage`] for a name that is none; those of reading the stream: there is no
 /// snapshot of a part of it.
 pub fn run_stream(
     store: &Store,

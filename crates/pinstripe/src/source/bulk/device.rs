@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_io::device::{Caps, Device, Run, Space, Sparse};
+use pinstripe_io::device::{Caps, Device, Run, Space, Sparse, end_within, too_short};
 
 use super::ByteSource;
 
@@ -32,10 +32,9 @@ impl SourceDevice {
     }
 
     fn check(&self, offset: u64, wanted: usize) -> Result<()> {
-        match offset.checked_add(wanted as u64).is_some_and(|end| end <= self.bytes) {
-            true => Ok(()),
-            false => Err(Error::corrupt("ends too early", self.place())
-                .expected(format!("within {} bytes", self.bytes), offset)),
+        match end_within(offset, wanted, self.bytes) {
+            Some(_) => Ok(()),
+            None => Err(too_short(self.place(), offset, wanted, self.bytes)),
         }
     }
 }
