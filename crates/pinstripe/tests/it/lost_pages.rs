@@ -432,7 +432,8 @@ fn gc_keeps_both_copies_of_pages_and_makes_those_that_lack() {
     };
     for members in [1, 2] {
         let site = Site::new(members, 0);
-        many_files(&site.source(), 8, 150);
+        // So many that some page of the first snapshot is one of the second, wherever pages end.
+        many_files(&site.source(), 24, 150);
         let first = site.save();
         for n in 0..40 {
             fs::write(site.source().join(format!("d001/new{n}")), noise(n, 3000)).unwrap();
