@@ -16,6 +16,8 @@ pub const THREADS: usize = 16;
 pub const LONG_READ: usize = 256 << 10;
 /// Bytes of each member that a slice of an array's pending work moves, beside users.
 pub const STEP_BYTES: u64 = 2 * MIB;
+/// The same where work is behind its minimum.
+pub const LATE_STEP_BYTES: u64 = 8 * MIB;
 /// The same while there are none.
 pub const LONG_STEP_BYTES: u64 = 16 * MIB;
 /// The number of reports of ended work that are kept.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
 
 use super::Register;
 use super::counted::counted;
@@ -18,7 +17,6 @@ use crate::engine::{self, Mismatch, SlotStatus, WorkKind, WorkReport, WorkStatus
 use crate::plan::{RmwLevel, Rules};
 use crate::set::MemberSet;
 use crate::volume::Volume;
-use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_io::fault::Plan;
@@ -53,25 +51,12 @@ pub struct ArrayController {
     register: Register,
     faults: Plan,
     served: OnceLock<Served>,
-    pace: Mutex<Option<Pace>>,
     /// Held while the register is changed.
     turn: Mutex<()>,
     /// A copy of the rules as last set, so that a look at them does not have to wait for the
     /// flusher.
     rules: Mutex<Rules>,
 }
-
-/// The speed of work, by two looks at it.
-#[derive(Clone)]
-struct Pace {
-    kind: String,
-    done_bytes: u64,
-    at: Instant,
-    bytes_per_second: u64,
-}
-
-/// Looks that are closer together than this say nothing about a rate.
-const RATE_SECONDS_MIN: f64 = 0.2;
 
 impl ArrayController {
     /// A handler for an array that was opened; applies the knobs that the register has for it.
@@ -91,7 +76,6 @@ impl ArrayController {
             register: register.clone(),
             faults: faults.clone(),
             served: OnceLock::new(),
-            pace: Mutex::new(None),
             turn: Mutex::new(()),
             rules,
         };
@@ -147,26 +131,12 @@ impl ArrayController {
     }
 
     fn work(&self, work: &WorkStatus) -> WorkDetail {
-        let kind = work_word(work.kind).to_owned();
-        let mut pace = lock(&self.pace);
-        let now = clock::monotonic();
-        let fresh =
-            Pace { kind: kind.clone(), done_bytes: work.done_bytes, at: now, bytes_per_second: 0 };
-        let current = match pace.take() {
-            Some(old) if old.kind == kind && old.done_bytes <= work.done_bytes => {
-                let past = (now - old.at).as_secs_f64();
-                if past < RATE_SECONDS_MIN {
-                    old
-                } else {
-                    let rate = (work.done_bytes - old.done_bytes) as f64 / past;
-                    Pace { bytes_per_second: rate as u64, ..fresh }
-                }
-            }
-            _ => fresh,
-        };
-        let bytes_per_second = current.bytes_per_second;
-        *pace = Some(current);
-        WorkDetail { kind, done_bytes: work.done_bytes, all_bytes: work.of_bytes, bytes_per_second }
+        WorkDetail {
+            kind: work_word(work.kind).to_owned(),
+            done_bytes: work.done_bytes,
+            all_bytes: work.of_bytes,
+            bytes_per_second: self.volume.work_rate(),
+        }
     }
 
     fn set(&self, name: &str, value: &str) -> Result<Reply> {

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::VolumeSettings;
 use super::counters::Counts;
-use super::state::{FlusherInputs, FlusherTask, IDLE_POLL, VolumeState};
+use super::schedule::{FlusherInputs, FlusherTask, WorkPace};
+use super::state::{IDLE_POLL, VolumeState};
 use super::thread_pool::ThreadPool;
 use crate::engine::{Array, BATCH_ROWS, Flusher, Step, WorkReport};
 use crate::executor::Executor;
-use crate::limits::{LONG_STEP_BYTES, REPORTS, STEP_BYTES};
+use crate::limits::REPORTS;
 use crate::ranked::{Rank, Ranked, RankedMutex};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -27,6 +28,8 @@ pub(super) struct Shared {
     flusher: RankedMutex<Flusher>,
     /// The last outcomes of pending work, each with its number.
     reports: Mutex<VecDeque<(u64, WorkReport)>>,
+    /// Slices of pending work of the last seconds: when each ended, and bytes of each member.
+    slices: Mutex<VecDeque<(Duration, u64)>>,
     /// The origin of all times.
     began: Instant,
 }
@@ -42,8 +45,9 @@ impl Shared {
         let own = Arc::clone(&state);
         array.on_bad_block(move || own.found_work());
         let flusher = RankedMutex::new(Rank::Flusher, flusher);
-        let (reports, began) = (Mutex::default(), clock::monotonic());
-        Shared { place, array, state, pool, counts, flusher, reports, began }
+        let (reports, slices) = Default::default();
+        let began = clock::monotonic();
+        Shared { place, array, state, pool, counts, flusher, reports, slices, began }
     }
 
     pub fn now(&self) -> Duration {
@@ -65,15 +69,21 @@ impl Shared {
     /// The body of the thread, which ends with a stop.
     pub fn run(&self) {
         let _guard = PanicGuard(&self.state);
-        let mut pace = Pace::default();
+        let mut pace = WorkPace::default();
+        // When to ask again for work, after there was none to do.
+        let mut again = Duration::ZERO;
         let mut absent = self.array.absent();
+        let mut has_worked = false;
         loop {
-            let task = self.state.next(|| FlusherInputs {
-                gathered: self.array.dirty_stats(),
-                now: self.now(),
-                work_at: pace.next,
-                wanted_at: self.array.wants_work().then_some(pace.again),
+            let task = self.state.next(|has_work| {
+                let now = self.now();
+                pace.look(now, self.counts.user_bytes());
+                let wanted_at = || self.array.wants_work().then_some(again);
+                let work_at = if has_work { Some(pace.next()) } else { wanted_at() };
+                let gathered = self.array.dirty_stats();
+                FlusherInputs { gathered, now, sync: None, work_at, has_worked }
             });
+            has_worked = task == FlusherTask::Work;
             let mut has_work = false;
             let done = match task {
                 FlusherTask::End => return,
@@ -84,7 +94,7 @@ impl Shared {
                     self.once(up_to, synced)
                 }
                 FlusherTask::Flush(before) => self.flusher().flush(before, BATCH_ROWS).map(drop),
-                FlusherTask::Work => self.work(&mut pace).map(|more| has_work = more),
+                FlusherTask::Work => self.work(&mut pace, &mut again).map(|more| has_work = more),
             };
             // A spare may take the slot of a member that failed in this task.
             has_work |= std::mem::replace(&mut absent, self.array.absent()) != absent;
@@ -105,22 +115,15 @@ impl Shared {
     }
 
     /// Does a slice of pending work. Returns whether there may be more.
-    fn work(&self, pace: &mut Pace) -> Result<bool> {
-        let before = self.now();
-        if before > pace.next + RECENT {
-            pace.users = self.counts.user_bytes();
-        }
-        // A short slice while users are active: they wait for no more than that.
-        let most_bytes = match self.counts.user_bytes() == pace.users {
-            true => LONG_STEP_BYTES,
-            false => STEP_BYTES,
-        };
-        let step = self.flusher().step(most_bytes)?;
+    fn work(&self, pace: &mut WorkPace, again: &mut Duration) -> Result<bool> {
+        let began = self.now();
+        let settings = self.state.settings();
+        let step = self.flusher().step(pace.slice_bytes(began, &settings))?;
         // A caller or a spare may have added a member.
         self.array.set_timer(clock::since_first_asked);
         let bytes = match step {
             Step::Idle => {
-                pace.again = before + IDLE_POLL;
+                *again = began + IDLE_POLL;
                 return Ok(false);
             }
             Step::Done(report) => {
@@ -129,15 +132,25 @@ impl Shared {
             }
             Step::Moved { bytes } => bytes,
         };
-        let settings = self.state.settings();
-        let users = self.counts.user_bytes();
-        let limit = match users == pace.users {
-            true => settings.speed_limit_max,
-            false => settings.speed_limit_min,
-        };
-        pace.users = users;
-        pace.next = before + Duration::from_secs_f64(bytes as f64 / limit as f64);
+        let now = self.now();
+        pace.look(now, self.counts.user_bytes());
+        pace.moved(began, now, bytes, &settings);
+        let mut slices = lock(&self.slices);
+        slices.push_back((now, bytes));
+        while slices.front().is_some_and(|(at, _)| *at + RATE_WINDOW < now) {
+            slices.pop_front();
+        }
         Ok(true)
+    }
+
+    /// Bytes of each member that pending work moved per second, of the last seconds.
+    pub fn work_rate(&self) -> u64 {
+        let (slices, now) = (lock(&self.slices), self.now());
+        let recent = || slices.iter().filter(|(at, _)| *at + RATE_WINDOW >= now);
+        let Some((first, _)) = recent().next() else { return 0 };
+        // The first slice tells when the others began, unless it is the only one.
+        let bytes: u64 = recent().skip(usize::from(recent().count() > 1)).map(|it| it.1).sum();
+        (bytes as f64 / (now - *first).max(RATE_TIME_MIN).as_secs_f64()) as u64
     }
 
     fn keep(&self, report: WorkReport) {
@@ -160,19 +173,10 @@ impl Shared {
     }
 }
 
-/// The times at which pending work goes on.
-#[derive(Default)]
-struct Pace {
-    next: Duration,
-    /// When to ask again for work, after there was none to do.
-    again: Duration,
-    /// Bytes moved by users at the end of the last slice, if that is recent: more mean that users
-    /// are active.
-    users: u64,
-}
-
-/// Older activity is ignored.
-const RECENT: Duration = Duration::from_millis(100);
+/// The time over which the rate of pending work is had.
+const RATE_WINDOW: Duration = Duration::from_secs(3);
+/// A rate is never had over less.
+const RATE_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// Exclusive use of the flusher by another thread; released even on panic.
 struct FlusherLease<'a>(&'a VolumeState);

@@ -7,6 +7,8 @@
 //!    +---- waits at the limit ---+
 //! read  --> in the caller's thread
 //! ```
+//! Pending work that is behind its minimum goes first (`schedule.rs`).
+//!
 //! A row is written when it is full, when its first byte is as old as the deadline, when half of
 //! the limit is dirty, and at a sync. Syncs that come while one is running share the next one.
 //!
@@ -22,6 +24,7 @@
 mod counters;
 mod device;
 mod flusher;
+mod schedule;
 mod settings;
 mod state;
 mod thread_pool;
@@ -31,6 +34,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 pub use counters::Counters;
+pub use schedule::{FlusherInputs, FlusherTask, WorkPace};
 pub use settings::VolumeSettings;
 
 use crate::engine::{Array, Flusher, WorkReport};
@@ -99,6 +103,11 @@ impl Volume {
     /// last ones.
     pub fn reports(&self) -> Vec<(u64, WorkReport)> {
         self.shared.reports()
+    }
+
+    /// Bytes of each member that pending work moved per second lately; 0 where it stands still.
+    pub fn work_rate(&self) -> u64 {
+        self.shared.work_rate()
     }
 
     /// Waits until nothing is dirty and no work is pending.

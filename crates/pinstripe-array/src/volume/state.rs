@@ -10,6 +10,7 @@ use std::sync::{Condvar, MutexGuard};
 use std::time::Duration;
 
 use super::VolumeSettings;
+use super::schedule::{FlusherInputs, FlusherTask};
 use crate::engine::DirtyStats;
 use crate::ranked::{Rank, Ranked, RankedMutex};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -48,29 +49,6 @@ struct Inner {
     is_clean: bool,
     error: Option<Error>,
     is_stopping: bool,
-}
-
-/// The next task of the flusher's thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FlusherTask {
-    /// A sync, which covers all that were asked for up to this number.
-    Sync(u64),
-    /// A batch of rows that are full or as old as this.
-    Flush(Duration),
-    /// A slice of pending work.
-    Work,
-    /// Nothing any more.
-    End,
-}
-
-/// The inputs of the decision what to do next.
-pub(super) struct FlusherInputs {
-    pub gathered: DirtyStats,
-    pub now: Duration,
-    /// When pending work may go on, if there is any.
-    pub work_at: Duration,
-    /// When to begin work that the array itself has found.
-    pub wanted_at: Option<Duration>,
 }
 
 impl VolumeState {
@@ -217,12 +195,13 @@ impl VolumeState {
     }
 
     /// Waits for the next task.
-    pub fn next(&self, look: impl Fn() -> FlusherInputs) -> FlusherTask {
+    /// `look` gets whether there may be pending work.
+    pub fn next(&self, mut look: impl FnMut(bool) -> FlusherInputs) -> FlusherTask {
         let mut inner = self.lock();
         loop {
             self.rests.store(true, Ordering::SeqCst);
-            let inputs = look();
-            let wait = match inner.decide(&inputs) {
+            let inputs = look(inner.has_work);
+            let wait = match inner.decide(inputs) {
                 Ok(task) => {
                     // Work added meanwhile sets `has_work` again, so it is not lost.
                     inner.is_working = task == FlusherTask::Work;
@@ -277,9 +256,9 @@ impl Inner {
         }
     }
 
-    /// The next task, or the time to wait for one.
-    fn decide(&self, inputs: &FlusherInputs) -> Result<FlusherTask, Option<Duration>> {
-        let FlusherInputs { gathered, now, work_at, wanted_at } = inputs;
+    /// The next task, or the time to wait for one; `None`: until there is a notification, of a
+    /// write, a sync, a caller that has used the flusher, or a block that was found damaged.
+    fn decide(&self, mut inputs: FlusherInputs) -> Result<FlusherTask, Option<Duration>> {
         if self.is_stopping {
             return Ok(FlusherTask::End);
         }
@@ -287,24 +266,8 @@ impl Inner {
         if self.leases > 0 || self.error.is_some() {
             return Err(None);
         }
-        if self.syncs_wanted > self.syncs_done {
-            return Ok(FlusherTask::Sync(self.syncs_wanted));
-        }
-        if gathered.bytes > self.settings.cache_bytes / 2 {
-            return Ok(FlusherTask::Flush(Duration::MAX));
-        }
-        let due_at = gathered.oldest.map(|oldest| oldest.saturating_add(self.settings.deadline));
-        if gathered.has_full || due_at.is_some_and(|at| at <= *now) {
-            return Ok(FlusherTask::Flush(now.saturating_sub(self.settings.deadline)));
-        }
-        let work_at = if self.has_work { Some(*work_at) } else { *wanted_at };
-        if work_at.is_some_and(|at| at <= *now) {
-            return Ok(FlusherTask::Work);
-        }
-        // Without a time nothing can be due before a notification: of a write, a sync, a caller
-        // that has used the flusher, or a block that was found damaged.
-        let next = [due_at, work_at].into_iter().flatten().min();
-        Err(next.map(|at| at.saturating_sub(*now)))
+        inputs.sync = (self.syncs_wanted > self.syncs_done).then_some(self.syncs_wanted);
+        inputs.decide(&self.settings)
     }
 }
 
@@ -314,9 +277,14 @@ mod tests {
 
     use super::*;
 
-    fn idle() -> FlusherInputs {
-        let gathered = DirtyStats { bytes: 0, has_full: false, oldest: None };
-        FlusherInputs { gathered, now: Duration::ZERO, work_at: Duration::ZERO, wanted_at: None }
+    fn idle(_: bool) -> FlusherInputs {
+        FlusherInputs {
+            gathered: DirtyStats::default(),
+            now: Duration::ZERO,
+            sync: None,
+            work_at: None,
+            has_worked: false,
+        }
     }
 
     /// Of two syncs that overlap and fail, the error of the first was lost when the second failed

@@ -38,6 +38,11 @@ fn an_array_neither_loses_nor_invents_a_byte() {
 }
 
 #[test]
+fn a_member_is_replaced_in_time_while_a_writer_never_pauses() {
+    seeds().filter(|seed| seed % 4 == 0).for_each(World::never_pause);
+}
+
+#[test]
 fn seeds_that_failed_once_hold_now() {
     for (seed, what) in FOUND {
         println!("seed {seed}: {what}");

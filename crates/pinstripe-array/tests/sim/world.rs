@@ -23,6 +23,7 @@ use pinstripe_array::engine::{
 };
 use pinstripe_array::format::superblock::{Areas, Consistency, Slot};
 use pinstripe_array::geometry::{Layout, Level};
+use pinstripe_array::volume::{FlusherInputs, FlusherTask, VolumeSettings, WorkPace};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_io::device::SharedDevice;
 
@@ -252,6 +253,49 @@ impl World {
             Err(_) if self.power.is_off() => false,
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// A member is replaced while a writer never pauses: the flusher does what its schedule says,
+    /// and the array is whole as soon as the least rate promises.
+    pub fn never_pause(seed: u64) {
+        const TASK: Duration = Duration::from_millis(30);
+        let mut world = World::new(seed);
+        if world.redundancy == 0 {
+            return;
+        }
+        let mut flusher = world.assemble(None);
+        let slot = world.dice.below(world.members as u64) as usize;
+        flusher.fail(slot).unwrap();
+        world.add_fresh(&mut flusher).unwrap();
+        let settings = VolumeSettings { speed_limit_min: 1 << 20, ..VolumeSettings::default() };
+        let (mut pace, mut has_worked, mut users) = (WorkPace::default(), false, 0);
+        let began = world.now;
+        while flusher.array().wants_work() {
+            world.write(&flusher);
+            users += 1;
+            pace.look(world.now, users);
+            let (gathered, now) = (flusher.array().dirty_stats(), world.now);
+            let (sync, work_at) = (Some(1), Some(pace.next()));
+            let inputs = FlusherInputs { gathered, now, sync, work_at, has_worked };
+            let task = inputs.decide(&settings).expect("a sync is always wanted");
+            has_worked = task == FlusherTask::Work;
+            world.now += TASK;
+            if has_worked {
+                let step = flusher.step(pace.slice_bytes(now, &settings)).unwrap();
+                if let Step::Moved { bytes } = step {
+                    pace.moved(now, world.now, bytes, &settings);
+                }
+            } else {
+                flusher.sync_since(now).unwrap();
+                world.model.sync();
+            }
+            // Twice the least rate, for slices that end early because a row is being written.
+            let promised = Duration::from_secs(2 * DISK_BYTES >> 20);
+            assert!(world.now - began < promised, "not whole after {promised:?}");
+        }
+        world.check(&flusher);
+        world.do_without(&mut flusher);
+        flusher.stop().unwrap();
     }
 
     /// Reads a part.

@@ -97,6 +97,27 @@ fn lines(array: &Detail) -> Vec<String> {
     ));
     lines.extend(array.work.as_ref().map(|work| format!("      {}", progress(work))));
     lines
+        .extend(redundancy(array).map(|why| format!("      redundancy does not come back: {why}")));
+    lines
+}
+
+/// Why a degraded array stays so, if it does.
+fn redundancy(array: &Detail) -> Option<String> {
+    let degraded = array.degraded();
+    if degraded == 0 || array.level == "raid0" {
+        return None;
+    }
+    let is_filling = array.work.as_ref().is_some_and(|work| work.kind == "recover");
+    let is_waiting = is_filling || !array.spares.is_empty();
+    match (&array.served, is_waiting) {
+        (Some(_), true) => None,
+        (None, true) => Some(format!("no process serves it: pinstripe array serve {}", array.name)),
+        (_, false) => Some(format!(
+            "no device takes the place of the {degraded} that it lacks: \
+             pinstripe array manage {} --add DEVICE",
+            array.name
+        )),
+    }
 }
 
 fn member(slot: &SlotDetail) -> Option<String> {
