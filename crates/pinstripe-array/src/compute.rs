@@ -189,6 +189,13 @@ impl<'a> Operation<'a> {
             }
         }
         let parity = piece.writes.and(self.row.parity_shards());
+        if piece.log.own {
+            for shard in piece.writes.minus(parity).iter() {
+                let number = transfer(&self.plan.writes, shard, column);
+                let within = within(column, &self.plan.writes[number].column);
+                log(self.row.member(shard), &made.bytes(number, self)[within]);
+            }
+        }
         if parity.is_empty() {
             return Ok(());
         }
@@ -367,7 +374,12 @@ fn all_old(
 ///
 /// # Errors
 /// [`Kind::TooManyLosses`] if they do not suffice.
-fn rebuilt(row: &RowMap, old: &[Option<Vec<u8>>], wanted: usize, bytes: usize) -> Result<Vec<u8>> {
+pub fn rebuilt(
+    row: &RowMap,
+    old: &[Option<Vec<u8>>],
+    wanted: usize,
+    bytes: usize,
+) -> Result<Vec<u8>> {
     let too_many =
         || Error::new(Kind::TooManyLosses, "too many shards of a row are lost to rebuild it");
     if row.mirrors() {

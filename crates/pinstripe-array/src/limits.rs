@@ -1,9 +1,11 @@
 //! The table of limits: what caches and queues of an array may hold, and how long clients may take.
 
-use pinstripe_base::units::MIB;
+use pinstripe_base::units::{KIB, MIB};
 
 /// Default for an array's dirty bytes, at which writers wait (`stripe_cache_size`).
 pub const CACHE_BYTES: u64 = 64 * MIB;
+/// Dirty bytes up to which a sync has its record hold the data too.
+pub const DATA_LOG_BYTES: u64 = 256 * KIB;
 /// Default for how long a row of an array may gather.
 pub const DEADLINE: std::time::Duration = std::time::Duration::from_millis(20);
 /// Default for the bytes of each member per second that pending work moves beside other input and

@@ -136,6 +136,9 @@ pub enum Method {
 /// The data that a written piece must log so that a crash in the middle can be repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Payload {
+    /// New bytes of the data shards that are written, each on its own member and, as `data`, on
+    /// parity's: the record alone makes the write durable.
+    pub own: bool,
     /// The sum of the data shards that stay as they are, on the member of P.
     pub p: bool,
     /// Their syndrome, on the member of Q.

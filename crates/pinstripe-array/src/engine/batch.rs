@@ -128,6 +128,7 @@ impl Batch {
                     p: piece.log.p,
                     q: piece.log.q,
                     data: piece.log.data.to_bits(),
+                    own: piece.log.own,
                 },
                 sums: made.sums(piece, &operation),
             }));

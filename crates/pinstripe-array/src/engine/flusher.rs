@@ -14,6 +14,7 @@ use super::work::{LongWork, Step, WorkReport};
 use crate::cache::Due;
 use crate::executor::Executor;
 use crate::format::superblock::Consistency;
+use crate::limits::DATA_LOG_BYTES;
 use crate::plan::Rules;
 use crate::traffic::Tally;
 use pinstripe_base::error::Result;
@@ -88,14 +89,34 @@ impl Flusher {
     /// As [`flush`](Self::flush); `Kind::Corrupt`, once, when blocks
     /// could not be stored because the rest of them is lost. All else is durable then.
     pub fn sync_since(&mut self, before: Duration) -> Result<()> {
-        while self.flush_due(Due::Since(before), BATCH_ROWS)? > 0 {}
-        self.logged.sync_members()?;
+        self.rows.logs_data = self.logs_data();
+        let flushed = self.flush_since(before);
+        self.rows.logs_data = false;
+        flushed?;
+        if !self.logged.is_covered {
+            self.logged.sync_members()?;
+        }
         match self.logged.array.consistency() {
             Consistency::Log => {}
             // Only the log would bring the checksums back after a power cut, and there is none.
             Consistency::Bitmap | Consistency::None => self.logged.write_tables()?,
         }
         self.rows.salvage.report_unstored()
+    }
+
+    fn flush_since(&mut self, before: Duration) -> Result<()> {
+        while self.flush_due(Due::Since(before), BATCH_ROWS)? > 0 {}
+        Ok(())
+    }
+
+    /// Whether a sync puts the data into its record too: then one round of flushes makes them
+    /// durable, where the record and the data in place would each take one. More bytes are written
+    /// for it, so there must be few.
+    fn logs_data(&self) -> bool {
+        let array = &self.logged.array;
+        let most = DATA_LOG_BYTES.min(self.logged.log.area_bytes / 16);
+        let is_widened = self.rules.granule.is_some_and(|bytes| u64::from(bytes) > most / 4);
+        array.consistency() == Consistency::Log && !is_widened && array.dirty_bytes() <= most
     }
 
     /// Makes the members' tables as new as their data: the log up to here is not needed any more.

@@ -24,6 +24,8 @@ pub(super) struct Job {
     pub map: RowMap,
     /// The bytes of the row's chunks that it covers.
     pub window: Range<u32>,
+    /// Whether its record holds the new data, so that the record alone makes them durable.
+    pub logs_data: bool,
     pub(super) dirty: Arc<Dirty>,
     pub(super) memory: Memory,
 }
@@ -41,7 +43,15 @@ impl Job {
     /// Plans it by the members and marks known now.
     pub fn plan(&mut self, array: &Array, planner: &mut Planner, rules: Rules) -> Result<()> {
         let Memory { marks, plan, .. } = &mut self.memory;
-        planner.plan_write(&self.map, array.absent_at(&self.map), marks, rules, plan)
+        planner.plan_write(&self.map, array.absent_at(&self.map), marks, rules, plan)?;
+        let parity = self.map.parity_shards();
+        for piece in plan.pieces.iter_mut().filter(|_| self.logs_data) {
+            piece.log.own = true;
+            if !parity.is_empty() {
+                piece.log.data = piece.log.data.or(piece.writes.minus(parity));
+            }
+        }
+        Ok(())
     }
 
     /// The columns in which it writes data blocks for the first time. A full row counts as all new,
@@ -98,7 +108,11 @@ impl Job {
     pub fn each_payload(&self, mut take: impl FnMut(usize, u64)) {
         let data = self.map.data();
         for piece in &self.memory.plan.pieces {
-            for shard in piece.writes.and(self.map.parity_shards()).iter() {
+            let parity = self.map.parity_shards();
+            for shard in piece.writes.minus(parity).iter().filter(|_| piece.log.own) {
+                take(self.map.member(shard), piece.column.len() as u64);
+            }
+            for shard in piece.writes.and(parity).iter() {
                 let is_sum = [piece.log.p, piece.log.q][shard - data];
                 let parts = piece.log.data.len() + usize::from(is_sum);
                 take(self.map.member(shard), (parts * piece.column.len()) as u64);
@@ -136,7 +150,8 @@ impl RowWriter {
             let sums = &mut self.batch.sums;
             array.mark_unwritten(&map, &touched, sums, &mut memory.marks);
         }
-        let mut job = Job { map, window, dirty: Arc::clone(dirty), memory };
+        let logs_data = self.logs_data;
+        let mut job = Job { map, window, logs_data, dirty: Arc::clone(dirty), memory };
         job.plan(array, &mut self.planner, rules)?;
         Ok(Some(job))
     }

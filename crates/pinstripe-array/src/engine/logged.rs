@@ -16,13 +16,16 @@ pub(super) struct LoggedArray {
     pub array: Arc<Array>,
     pub log: Log,
     pub executor: Arc<dyn Executor>,
+    /// All that was written in place is durable, or stands in a durable record with its data: a
+    /// record makes everything durable that was written before it.
+    pub is_covered: bool,
 }
 
 impl LoggedArray {
     /// An array whose log continues where its superblock says.
     pub fn new(array: Arc<Array>) -> Self {
         let log = Log::from_superblock(&array.superblock());
-        LoggedArray { array, log, executor: Arc::new(SerialExecutor) }
+        LoggedArray { array, log, executor: Arc::new(SerialExecutor), is_covered: false }
     }
 
     /// Sets the executor for independent tasks.
@@ -39,8 +42,9 @@ impl LoggedArray {
     }
 
     /// Makes durable what was written to the members.
-    pub fn sync_members(&self) -> Result<()> {
+    pub fn sync_members(&mut self) -> Result<()> {
         self.each_member(TaskKind::Tables, &|_, member| member.sync())?;
+        self.is_covered = true;
         self.array.drop_failed_replacement()
     }
 

@@ -5,10 +5,14 @@
 //! before it if the newest was never begun, since a batch begins only when all before it is
 //! durable. Everything older is in place, so older records only bring checksums.
 //!
-//! Parity of a block's column is computed again from the data as it stands. Where an unchanged data
-//! shard is absent, the logged part of parity stands in for it: that of the newest record that was
-//! begun. A shard that was being written and is absent now is worth what parity gives, if parity
-//! and the other shards are all of one state; if not, it is lost rather than made up.
+//! What a record holds the data of is written again (`redo`). Then a column is taken for what its
+//! checksums show: after the newest record, after the one before, or before both, with no more
+//! blocks that do not match than parity replaces; those are rebuilt, whatever damaged them
+//! (`take_state`). A column that is a mix of states gets its parity computed again from the data as
+//! it stands. Where an unchanged data shard is absent, the logged part of parity stands in for it:
+//! that of the newest record that was begun. A shard that was being written and is absent now is
+//! worth what parity gives, if parity and the other shards are all of one state; if not, it is lost
+//! rather than made up. So is a block that matches no checksum it ever had.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +30,8 @@ use crate::member::ArrayMember;
 use crate::set::ShardSet;
 use pinstripe_base::error::Result;
 
+mod state;
+
 const BLOCK: usize = BLOCK_BYTES as usize;
 
 /// One record's statement about one column of blocks of a row.
@@ -35,8 +41,8 @@ struct Write {
     written: Vec<(usize, Sum)>,
     /// P and Q of the data that stayed; `None` where it was not logged or is lost.
     unchanged: [Option<Vec<u8>>; 2],
-    /// Logged data of shards that were absent then.
-    away: Vec<(usize, Option<Vec<u8>>)>,
+    /// Logged data of shards: of those that were absent then, or of all that were written.
+    logged: Vec<(usize, Option<Vec<u8>>)>,
     /// Every data shard was written.
     is_full: bool,
 }
@@ -49,7 +55,24 @@ impl Write {
     /// Data shards that it changed, present or absent.
     fn changed(&self, map: &RowMap) -> ShardSet {
         let written: ShardSet = self.written.iter().map(|(shard, _)| *shard).collect();
-        written.or(self.away.iter().map(|(shard, _)| *shard).collect()).and(map.data_shards())
+        written.or(self.logged.iter().map(|(shard, _)| *shard).collect()).and(map.data_shards())
+    }
+
+    /// The logged new bytes of a shard.
+    fn bytes(&self, shard: usize) -> Option<&Vec<u8>> {
+        let logged = self.logged.iter().find(|(logged, _)| *logged == shard);
+        logged.and_then(|(_, bytes)| bytes.as_ref())
+    }
+
+    /// Whether all data that it wrote are logged and whole, and parity can be had: from the logged
+    /// part of it, or from all data where `is_complete`.
+    fn is_redoable(&self, map: &RowMap, is_complete: bool) -> bool {
+        let written = |shard: &usize| self.written.iter().any(|(it, _)| it == shard);
+        let has_parity = |shard: usize| self.unchanged[shard - map.data()].is_some();
+        self.changed(map).iter().all(|shard| self.bytes(shard).is_some())
+            && (is_complete
+                || self.is_full
+                || map.parity_shards().iter().filter(written).all(has_parity))
     }
 }
 
@@ -77,12 +100,11 @@ pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
         }
         last = [newest, Some(head)];
     }
-    // A record that is not whole on all members was never durable, so its writes were not
-    // begun.
-    if last[1].as_ref().is_some_and(|head| !log.is_whole(head, &members)) {
-        last[1] = None;
-    }
+    let is_whole = last[1].as_ref().is_none_or(|head| log.is_whole(head, &members));
     let [before, newest] = last.map(|head| head.map(|head| replay.writes(&head, &members)));
+    // A record that is not whole on all members was never durable, so its writes were not begun;
+    // or one member's part of it is damaged, and the data stand in the others' parts.
+    let newest = newest.filter(|writes| is_whole || replay.are_redoable(writes));
     let (before, newest) = (before.unwrap_or_default(), newest.unwrap_or_default());
     let all: std::collections::BTreeSet<_> = before.keys().chain(newest.keys()).collect();
     for key in all {
@@ -99,6 +121,13 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
+    /// Whether a record's data are logged and whole, all of them.
+    fn are_redoable(&self, writes: &Writes) -> bool {
+        let is_complete = self.array.absent().is_empty();
+        let map = |row: u64| self.array.shape().map(row);
+        writes.iter().all(|((row, _), write)| write.is_redoable(&map(*row), is_complete))
+    }
+
     /// The statements of a record, by column of blocks.
     fn writes(&self, head: &Head, members: &[Option<Arc<ArrayMember>>]) -> Writes {
         let mut payloads = Payloads::read(head, members);
@@ -122,6 +151,13 @@ impl Replay<'_> {
                     *kept = payloads.take(slot, len).or(kept.take());
                 }
             }
+            if piece.has.own {
+                for shard in written.and(map.data_shards()).iter() {
+                    let own = payloads.take(map.member(shard), len);
+                    let kept = data.entry(shard).or_default();
+                    *kept = own.or(kept.take());
+                }
+            }
             for block in 0..blocks {
                 let part = |bytes: &Option<Vec<u8>>| {
                     bytes.as_ref().map(|bytes| bytes[block * BLOCK..(block + 1) * BLOCK].to_vec())
@@ -130,7 +166,7 @@ impl Replay<'_> {
                 let write = Write {
                     written: sums.map(|(n, it)| (it, piece.sums[n * blocks + block])).collect(),
                     unchanged: [part(&unchanged[0]), part(&unchanged[1])],
-                    away: data.iter().map(|(shard, bytes)| (*shard, part(bytes))).collect(),
+                    logged: data.iter().map(|(shard, bytes)| (*shard, part(bytes))).collect(),
                     is_full: !piece.has.p && !piece.has.q,
                 };
                 let column = u64::from(piece.column.start) / BLOCK_BYTES + block as u64;
@@ -150,18 +186,32 @@ impl Replay<'_> {
         let map = self.array.shape().map(row);
         let mut on_disk: Vec<Option<Vec<u8>>> =
             (0..map.shards()).map(|shard| self.on_disk(&map, shard, column)).collect();
-        // First, since it may turn torn blocks into zeros, and all below is computed from
-        // `on_disk`.
+        self.redo(&map, column, [before, newest], &mut on_disk)?;
+        let records: Vec<&Write> = [newest, before].into_iter().flatten().collect();
+        for newer in 0..=records.len() {
+            if self.take_state(&map, column, &records, newer, &on_disk)? {
+                return Ok(());
+            }
+        }
+        // No state explains the column. First, since it may turn torn blocks into zeros, and all
+        // below is computed from `on_disk`.
+        let strangers = self.strangers(&map, column, [before, newest], &on_disk);
         self.clear_torn(&map, column, before, newest, &mut on_disk)?;
         let is_begun = |newest: &Write| {
             // The newest batch began only when the one before it was durable: a block that only the
-            // earlier record wrote and that is not in place proves that the newest was not begun.
-            before.is_none_or(|before| {
-                before.written.iter().all(|(shard, sum)| {
-                    let is_rewritten = newest.sum(*shard).is_some();
-                    is_rewritten || on_disk[*shard].as_ref().is_none_or(|it| sum.suits(it))
+            // earlier record wrote and that is not in place shows that the newest was not begun,
+            // unless something of the newest is in place, and that block was damaged.
+            let is_seen = newest.written.iter().any(|(shard, sum)| {
+                let is_new = before.and_then(|it| it.sum(*shard)) != Some(*sum);
+                is_new && on_disk[*shard].as_ref().is_some_and(|it| sum.suits(it))
+            });
+            is_seen
+                || before.is_none_or(|before| {
+                    before.written.iter().all(|(shard, sum)| {
+                        let is_rewritten = newest.sum(*shard).is_some();
+                        is_rewritten || on_disk[*shard].as_ref().is_none_or(|it| sum.suits(it))
+                    })
                 })
-            })
         };
         let Some(write) = newest.filter(|it| is_begun(it)).or(before).or(newest) else {
             return Ok(());
@@ -174,7 +224,7 @@ impl Replay<'_> {
             .collect();
         // No parity to compute: whichever state the first copy is in, the others follow it.
         if map.mirrors() {
-            return self.same_copies(&map, column, written, &on_disk);
+            return self.same_copies(&map, column, written, strangers, &on_disk);
         }
         // With a changed shard gone since, its new content is unknown, and so is the parity over
         // it.
@@ -182,18 +232,23 @@ impl Replay<'_> {
         if changed.iter().any(|shard| is_away(shard) && write.sum(shard).is_some()) {
             return self.leave(&map, column, &[newest, before], written, &on_disk);
         }
-        // A mix of old and new sectors is as good as either, since no sync has confirmed the write:
-        // the checksum follows the bytes. Data come before parity, because `parity` trusts a shard
+        // Where a shard is absent, a mix of old and new sectors is kept: its parity is needed for
+        // that shard, and no sync has confirmed the mixed write. Else the block is lost.
+        let is_degraded = on_disk.iter().any(Option::is_none);
+        let lost = if is_degraded { ShardSet::EMPTY } else { strangers };
+        // The checksum follows the bytes. Data come before parity, because `parity` trusts a shard
         // that this record did not change only if it matches the table, and the record before may
         // have changed it.
         for shard in written.and(map.data_shards()).iter() {
             if let Some(bytes) = &on_disk[shard] {
-                self.set(&map, shard, column, Sum::of(bytes))?;
+                let sum = if lost.has(shard) { Sum::LOST } else { Sum::of(bytes) };
+                self.set(&map, shard, column, sum)?;
             }
         }
         for shard in written.and(map.parity_shards()).iter() {
             let n = shard - map.data();
             let parity = self.parity(&map, column, n, write, changed, &on_disk);
+            let parity = parity.filter(|_| lost.is_empty());
             let place = map.place(shard);
             let Some(member) = self.array.holder(&map, shard) else { continue };
             // Without a base for it, parity must not be used to rebuild anything.
@@ -269,10 +324,9 @@ impl Replay<'_> {
         };
         let mut parity = from_data().or_else(logged)?;
         for shard in changed.iter() {
-            let logged = write.away.iter().find(|(away, _)| *away == shard);
             let bytes = match &on_disk[shard] {
                 Some(bytes) => bytes,
-                None => logged?.1.as_ref()?,
+                None => write.bytes(shard)?,
             };
             update(&[(map.coefficient(shard), bytes)], &mut [(n, &mut parity)]);
         }
@@ -333,16 +387,18 @@ impl Replay<'_> {
         }
     }
 
-    /// Makes all copies equal to the first one.
+    /// Makes all copies equal to the first one. If all are strangers, the block is lost.
     fn same_copies(
         &self,
         map: &RowMap,
         column: u64,
         written: ShardSet,
+        strangers: ShardSet,
         on_disk: &[Option<Vec<u8>>],
     ) -> Result<()> {
-        let Some(first) = written.iter().find_map(|shard| on_disk[shard].as_ref()) else {
-            return Ok(());
+        let known = written.minus(strangers);
+        let Some(first) = known.iter().find_map(|shard| on_disk[shard].as_ref()) else {
+            return written.iter().try_for_each(|shard| self.set(map, shard, column, Sum::LOST));
         };
         for shard in written.iter() {
             let place = map.place(shard);

@@ -22,6 +22,8 @@ pub(super) struct RowWriter {
     pub(super) batch: Batch,
     /// Columns in which the last batch wrote blocks for the first time.
     fresh: Fresh,
+    /// Whether records hold the new data (see [`LoggedArray::is_covered`]).
+    pub(super) logs_data: bool,
     pub tally: Arc<Tally>,
     pub salvage: Salvage,
 }
@@ -114,6 +116,7 @@ impl RowWriter {
         let members = logged.array.members();
         let failed = self.batch.write(&members, &*logged.executor);
         failed.iter().try_for_each(|slot| logged.array.fail(slot))?;
+        logged.is_covered = self.batch.jobs.iter().all(|job| job.logs_data);
         pieces.iter().try_for_each(|piece| logged.array.install_checksums(piece))?;
         for job in &self.batch.jobs {
             long.note(&job.map);
@@ -171,7 +174,7 @@ impl RowWriter {
             logged.checkpoint()?;
             head = logged.log.next(head.kept, head.pieces).0;
         }
-        let LoggedArray { array, log, executor } = logged;
+        let LoggedArray { array, log, executor, .. } = logged;
         for slot in log.append(array, &head, &mut self.batch.records, &**executor)?.iter() {
             array.fail(slot)?;
         }

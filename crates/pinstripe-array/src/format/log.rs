@@ -6,12 +6,14 @@
 //!   | span 8 | zero 4 | CRC-32C 4, of all else
 //!   per member: payload bytes 4, CRC-32C of the payload 4
 //!   per piece:  row 8, first byte of the column 4, bytes 4, written shards 8, logged data shards 8,
-//!               sums 1 (bit 0 of P, bit 1 of Q), zero 7
+//!               kinds 1 (bit 0: the sum for P; 1: for Q; 2: own bytes), zero 7
 //!               then for each written shard, lowest first, and each 4 KiB: the new checksum 4
 //! payload, each member's own, right behind the head: for each piece, in order, what of this the
-//!   member keeps of it: the sum of the unmodified data (on P), their syndrome (on Q), and on both of
-//!   these the data of absent members
+//!   member keeps of it: the sum of the unmodified data (on P), their syndrome (on Q), on both of
+//!   these the logged data shards, and with bit 2 on each written data shard's member its new bytes
 //! ```
+//! Version 2 is a record in which some piece has bit 2, which version 1 does not know.
+//!
 //! Records stand one behind the other; one that does not fit before the end of the log begins at
 //! its beginning again. `span` is what a record takes on every member, the longest payload
 //! included.
@@ -27,7 +29,9 @@ use pinstripe_base::id::ArrayId;
 use pinstripe_base::wire::{Reader, Writer};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"PSal");
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// The version of records without own bytes.
+const VERSION_WITHOUT_OWN: u16 = 1;
 const HEAD_BYTES: usize = 64;
 /// The place of the checksum in a head.
 const CHECK: Range<usize> = 60..64;
@@ -60,8 +64,11 @@ pub struct PayloadKinds {
     pub p: bool,
     /// Their syndrome.
     pub q: bool,
-    /// The new bytes of these data shards, as bits, whose members are absent.
+    /// The new bytes of these data shards, as bits, on parity's members: of those whose members
+    /// are absent, and with `own` of all.
     pub data: u64,
+    /// The new bytes of each written data shard, on its own member.
+    pub own: bool,
 }
 
 /// The bytes that a member keeps beside the head.
@@ -140,7 +147,9 @@ impl Head {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (start, bytes) = (out.len(), self.head_bytes());
         let mut w = Writer::new(out);
-        w.u32(MAGIC).u16(VERSION).u16(self.kept.len() as u16).raw(&self.array.0);
+        let has_own = self.pieces.iter().any(|piece| piece.has.own);
+        let version = if has_own { VERSION } else { VERSION_WITHOUT_OWN };
+        w.u32(MAGIC).u16(version).u16(self.kept.len() as u16).raw(&self.array.0);
         w.u64(self.sequence).u64(self.position).u32(bytes as u32).u32(self.pieces.len() as u32);
         w.u64(self.span()).zeros(8);
         for kept in &self.kept {
@@ -152,9 +161,10 @@ impl Head {
                 piece.written.count_ones() as usize * piece.blocks(),
                 "a sum for each written block"
             );
-            let PayloadKinds { p, q, data } = piece.has;
+            let PayloadKinds { p, q, data, own } = piece.has;
+            let kinds = u8::from(p) | u8::from(q) << 1 | u8::from(own) << 2;
             w.u64(piece.row).u32(piece.column.start).u32(piece.column.len() as u32);
-            w.u64(piece.written).u64(data).u8(u8::from(p) | u8::from(q) << 1).zeros(7);
+            w.u64(piece.written).u64(data).u8(kinds).zeros(7);
             piece.sums.iter().for_each(|sum| _ = w.u32(sum.to_bits()));
         }
         out.resize(start + bytes as usize, 0);
@@ -188,7 +198,7 @@ impl Head {
         if crc32c_of(&[&bytes[..CHECK.start]], &bytes[CHECK.end..]) != stored {
             return Err(r.corrupt("its checksum does not match"));
         }
-        if version != VERSION {
+        if !(VERSION_WITHOUT_OWN..=VERSION).contains(&version) {
             return Err(Error::new(Kind::Unsupported, "a log of another version")
                 .expected(VERSION, version)
                 .advice("assemble the array with the version of pinstripe that wrote it"));
@@ -232,7 +242,7 @@ fn piece(r: &mut Reader<'_>) -> Result<LogPiece> {
     let has = r.u8()?;
     let is_padded = r.array::<7>()? == [0; 7];
     let end = start.checked_add(len);
-    let (Some(end), true) = (end, has < 4 && is_padded) else {
+    let (Some(end), true) = (end, has < 8 && is_padded) else {
         return Err(r.corrupt("an impossible piece"));
     };
     let is_cut = |at: u32| at.is_multiple_of(BLOCK_BYTES as u32);
@@ -244,7 +254,7 @@ fn piece(r: &mut Reader<'_>) -> Result<LogPiece> {
         return Err(r.corrupt("more checksums than it has room for"));
     }
     let sums = (0..blocks).map(|_| r.u32().map(Sum::from_bits)).collect::<Result<Vec<_>>>()?;
-    let has = PayloadKinds { p: has & 1 > 0, q: has & 2 > 0, data };
+    let has = PayloadKinds { p: has & 1 > 0, q: has & 2 > 0, data, own: has & 4 > 0 };
     Ok(LogPiece { row, column: start..end, written, has, sums })
 }
 
@@ -262,7 +272,12 @@ mod tests {
                 row: row as u64,
                 column: start..start + 4096 * blocks as u32,
                 written: 0b1001,
-                has: PayloadKinds { p: row.is_multiple_of(2), q: false, data: row as u64 % 3 },
+                has: PayloadKinds {
+                    p: row.is_multiple_of(2),
+                    q: false,
+                    data: row as u64 % 3,
+                    own: row % 5 == 4,
+                },
                 sums: (0..2 * blocks).map(|n| Sum::of(&[n as u8, row as u8])).collect(),
             }
         };

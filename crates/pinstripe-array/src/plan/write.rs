@@ -160,6 +160,7 @@ impl<'a> Task<'a> {
             fill: self.fill,
             writes: changed.minus(self.view.gone).or(parity),
             log: Payload {
+                own: false,
                 p: partial && parity.has(p),
                 q: partial && parity.has(p + 1),
                 data: changed.and(self.view.gone),

@@ -138,6 +138,22 @@ impl Disk {
         state.newest.clone_from(&state.durable);
     }
 
+    /// Damages some runs of bytes of an area, durably. Returns them.
+    pub fn damage(&self, area: Range<u64>, runs: u64, seed: u64) -> Vec<Range<u64>> {
+        let mut dice = Dice::new(seed);
+        let mut state = self.state();
+        let mut run = |_| {
+            let bytes = 1 + dice.below(4096);
+            let start = area.start + dice.below(area.end - area.start - bytes);
+            for at in start as usize..(start + bytes) as usize {
+                state.newest[at] ^= 1 + dice.below(255) as u8;
+                state.durable[at] = state.newest[at];
+            }
+            start..start + bytes
+        };
+        (0..runs).map(&mut run).collect()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }

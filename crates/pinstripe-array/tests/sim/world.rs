@@ -5,13 +5,13 @@
 //!   elsewhere, tear them, flip bits, grow sectors that cannot be read, refuse writes. Every read is right, and
 //!   none fails.
 //! - **a power cut**: any step may be the last one; what was synced is there, every sector of the rest is old or
-//!   new, and nothing is made up. Where members are away as well, a block that was being written may be lost;
-//!   that is said.
+//!   new, and nothing is made up. A block that was being written may be lost; that is said.
 //!
 //! Meanwhile members fail, come back, are replaced, and the array grows by one.
 //!
-//! Disks do not lie and lose power at once: two faults of that kind are more than an array promises
-//! to bear.
+//! Where the array can do without a member and all are there, bytes of one are damaged as the power goes: a
+//! block of a row that was being written may be lost then, and is never wrong. Disks do not tell other lies and
+//! lose power at once: two faults of that kind are more than an array promises to bear.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -552,7 +552,8 @@ impl World {
         let slot = self.dice.below(self.members as u64) as usize;
         let may_go = spare > 0 && self.has_log;
         let lost = self.disk_of(&flusher, slot).filter(|_| may_go && self.dice.below(3) == 0);
-        self.model.widens(flusher.array().geometry().row_bytes(), self.has_granule);
+        let row_bytes = flusher.array().geometry().row_bytes();
+        self.model.widens(row_bytes, self.has_granule);
         drop(flusher);
         self.power.set(u64::MAX);
         for disk in 0..self.disks.len() {
@@ -560,8 +561,19 @@ impl World {
             self.disks[disk].cut(seed);
         }
         self.tell(format!("the power is back, without {lost:?}"));
+        let is_whole = !away && lost.is_none();
+        if is_whole && self.redundancy > 0 && self.has_log && self.dice.below(3) == 0 {
+            let (disk, seed) = (self.dice.below(self.members as u64) as usize, self.seed());
+            if let Some(disk) = self.at_hand.iter().nth(disk).copied() {
+                // Where the model writes.
+                let data = self.areas.data_at..self.areas.data_at + SPACE as u64;
+                let runs = self.disks[disk].damage(data, 12, seed);
+                self.tell(format!("damaged disk{disk}: {runs:?}"));
+                self.model.widens(row_bytes, true);
+            }
+        }
         let mut flusher = self.assemble(lost);
-        let found = self.judge(&flusher, away || lost.is_some());
+        let found = self.judge(&flusher);
         self.model.adopt(&found);
         // What is lost is lost until it is written again.
         flusher.array().write(0, &found, self.now).unwrap();
@@ -577,12 +589,11 @@ impl World {
     }
 
     /// The content of the array after a power cut; nothing of it is made up.
-    fn judge(&self, flusher: &Flusher, may_lose: bool) -> Vec<u8> {
+    fn judge(&self, flusher: &Flusher) -> Vec<u8> {
         let mut found = vec![0; SPACE];
         for (number, block) in found.chunks_mut(BLOCK).enumerate() {
             if let Err(error) = flusher.array().read((number * BLOCK) as u64, block) {
-                let may_be = may_lose && self.model.is_in_flux(number);
-                assert!(may_be, "block {number} is lost: {error}");
+                assert!(self.model.is_in_flux(number), "block {number} is lost: {error}");
                 block.copy_from_slice(self.model.synced_block(number));
             }
         }

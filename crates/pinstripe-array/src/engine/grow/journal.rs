@@ -90,7 +90,7 @@ pub fn finish_moving(logged: &mut LoggedArray) -> Result<()> {
 }
 
 /// Ends a column: what was moved is made durable before its journal is declared invalid.
-fn settle_column(logged: &LoggedArray, shape: &Shape, column: &Range<u32>) -> Result<()> {
+fn settle_column(logged: &mut LoggedArray, shape: &Shape, column: &Range<u32>) -> Result<()> {
     logged.sync_members()?;
     logged.write_tables()?;
     record_moved(logged, shape, column.end, 0)

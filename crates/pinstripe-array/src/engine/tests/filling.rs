@@ -209,7 +209,7 @@ fn filling_goes_on_after_a_power_cut() {
                     assemble(again).unwrap()
                 }
             };
-            cut.compare(&flusher, false);
+            cut.compare(&flusher);
             let status = flusher.array().status();
             let is_waiting = status.work.is_some() || !status.spares.is_empty();
             if !is_waiting && flusher.array().absent().has(1) {
@@ -217,7 +217,8 @@ fn filling_goes_on_after_a_power_cut() {
             }
             while flusher.step(64 << 10).unwrap() != Step::Idle {}
             assert!(flusher.array().absent().is_empty(), "{}", cut.what);
-            let found = cut.compare(&flusher, false);
+            let found = cut.compare(&flusher);
+            flusher.sync().unwrap();
             drop(flusher);
             check_without_each(&cut.disks, &found, &cut.what);
         }

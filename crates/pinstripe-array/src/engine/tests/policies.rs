@@ -24,7 +24,7 @@ fn a_power_cut_without_a_log_costs_only_a_resync() {
             flusher.stop().unwrap();
             let cut = PowerCut::amid(level, disks, model, seed, PowerCut::run);
             let mut flusher = cut.open(None);
-            cut.compare(&flusher, false);
+            cut.compare(&flusher);
             // Some rows are written before it is their turn.
             let mut model = vec![0; BYTES];
             flusher.array().read(0, &mut model).unwrap();

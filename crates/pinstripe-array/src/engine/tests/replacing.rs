@@ -123,13 +123,11 @@ fn replacing_goes_on_after_a_power_cut() {
                 assemble(left)
             });
             let flusher = flusher.as_mut().unwrap_or_else(|error| panic!("{}: {error}", cut.what));
-            // With the member, what was being written on it may be lost.
-            let may_lose = seed % 3 == 0;
-            cut.compare(flusher, may_lose);
+            cut.compare(flusher);
             while flusher.step(64 << 10).unwrap() != Step::Idle {}
-            let found = cut.compare(flusher, may_lose);
-            flusher.checkpoint().unwrap();
-            if flusher.array().absent().is_empty() && !may_lose {
+            let found = cut.compare(flusher);
+            flusher.sync().unwrap();
+            if flusher.array().absent().is_empty() {
                 let there = flusher.array().status().slots;
                 let is_there = |disk: &&Arc<MemoryDevice>| {
                     let place = pinstripe_io::device::Device::place(&***disk);

@@ -1,0 +1,229 @@
+//! The state that a column of blocks is in after a power cut, told by its checksums.
+//!
+//! A state is what the column holds after a number of its last records. Every shard has a checksum
+//! in it: that of the newest of these records that wrote the shard, else that of the table. Sectors
+//! that a power cut left half written and bytes that a disk damaged look alike, and are rebuilt
+//! alike.
+
+use super::{BLOCK, Replay, Write};
+use crate::compute::rebuilt;
+use crate::format::BLOCK_BYTES;
+use crate::format::sums::Sum;
+use crate::geometry::RowMap;
+use crate::member::ArrayMember;
+use crate::set::ShardSet;
+use pinstripe_base::error::Result;
+use pinstripe_kernel::parity::update;
+
+/// A shard's block in a state.
+struct Expected {
+    /// `None` where it is unknown, because the member with the table is absent.
+    sum: Option<Sum>,
+    /// Bytes that have this sum; `None` where they are damaged or absent.
+    bytes: Option<Vec<u8>>,
+}
+
+impl Replay<'_> {
+    /// Writes in place what the last two records hold of their data, each shard's newest.
+    pub(super) fn redo(
+        &self,
+        map: &RowMap,
+        column: u64,
+        [before, newest]: [Option<&Write>; 2],
+        on_disk: &mut [Option<Vec<u8>>],
+    ) -> Result<()> {
+        let is_rewritten = |shard: usize| newest.is_some_and(|it| it.sum(shard).is_some());
+        if let Some(before) = before {
+            self.redo_data(map, column, before, |shard| !is_rewritten(shard), on_disk)?;
+        }
+        let is_in_place = |before: &Write| {
+            before.written.iter().all(|(shard, sum)| {
+                is_rewritten(*shard) || on_disk[*shard].as_ref().is_none_or(|it| sum.suits(it))
+            })
+        };
+        // A record that was durable had all before it in place. What is not may be damaged since:
+        // then parity of the newest replaces it, where nothing else is missing.
+        let is_complete = on_disk.iter().all(Option::is_some);
+        let is_begun = is_complete || before.is_none_or(is_in_place);
+        let Some(last) = newest.filter(|_| is_begun).or(before) else { return Ok(()) };
+        self.redo_data(map, column, last, |_| true, on_disk)?;
+        self.redo_parity(map, column, last, on_disk)
+    }
+
+    fn redo_data(
+        &self,
+        map: &RowMap,
+        column: u64,
+        write: &Write,
+        is_meant: impl Fn(usize) -> bool,
+        on_disk: &mut [Option<Vec<u8>>],
+    ) -> Result<()> {
+        for shard in map.data_shards().iter().filter(|shard| is_meant(*shard)) {
+            let Some(bytes) = write.bytes(shard).filter(|_| write.sum(shard).is_some()) else {
+                continue;
+            };
+            self.redo_block(map, column, shard, bytes, on_disk)?;
+        }
+        Ok(())
+    }
+
+    /// Parity as a record makes it, if it holds all that this takes.
+    fn redo_parity(
+        &self,
+        map: &RowMap,
+        column: u64,
+        write: &Write,
+        on_disk: &mut [Option<Vec<u8>>],
+    ) -> Result<()> {
+        for shard in map.parity_shards().iter() {
+            let n = shard - map.data();
+            let stayed =
+                if write.is_full { Some(vec![0; BLOCK]) } else { write.unchanged[n].clone() };
+            let (Some(mut parity), Some(sum)) = (stayed, write.sum(shard)) else { continue };
+            let changed = write.changed(map);
+            let bytes =
+                changed.iter().map(|data| Some((map.coefficient(data), write.bytes(data)?)));
+            let Some(bytes) = bytes.collect::<Option<Vec<_>>>() else { continue };
+            let sources: Vec<_> = bytes.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+            update(&sources, &mut [(n, &mut parity)]);
+            if sum.suits(&parity) {
+                self.redo_block(map, column, shard, &parity, on_disk)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn redo_block(
+        &self,
+        map: &RowMap,
+        column: u64,
+        shard: usize,
+        bytes: &Vec<u8>,
+        on_disk: &mut [Option<Vec<u8>>],
+    ) -> Result<()> {
+        let Some(member) = self.array.holder(map, shard) else { return Ok(()) };
+        // A block that cannot be read may be readable once it was written.
+        if on_disk[shard].as_ref() != Some(bytes) {
+            self.put(map, shard, column, &member, bytes)?;
+            on_disk[shard] = Some(bytes.clone());
+        }
+        Ok(())
+    }
+
+    /// Writes a block in place, or marks the member failed that does not take it.
+    fn put(
+        &self,
+        map: &RowMap,
+        shard: usize,
+        column: u64,
+        member: &ArrayMember,
+        bytes: &[u8],
+    ) -> Result<()> {
+        match member.write(map.place(shard).start + column * BLOCK_BYTES, bytes) {
+            Ok(()) => Ok(()),
+            Err(_) => self.array.fail(map.member(shard)),
+        }
+    }
+
+    /// Makes the column what it is after `records[newer..]`, newest first, if no more blocks
+    /// contradict that than the others replace. Returns whether it did.
+    pub(super) fn take_state(
+        &self,
+        map: &RowMap,
+        column: u64,
+        records: &[&Write],
+        newer: usize,
+        on_disk: &[Option<Vec<u8>>],
+    ) -> Result<bool> {
+        let expected =
+            |shard: usize| self.expected(map, column, shard, records.split_at(newer), on_disk);
+        let Some(mut state) = (0..map.shards()).map(expected).collect::<Option<Vec<_>>>() else {
+            return Ok(false);
+        };
+        if !replace_damaged(map, &mut state) {
+            return Ok(false);
+        }
+        let written: ShardSet =
+            records.iter().flat_map(|it| it.written.iter().map(|(shard, _)| *shard)).collect();
+        for (shard, block) in state.iter().enumerate() {
+            let (Some(sum), Some(member)) = (block.sum, self.array.holder(map, shard)) else {
+                continue;
+            };
+            let bytes = block.bytes.as_ref().expect("every block was replaced");
+            if sum.is_written() && on_disk[shard].as_ref() != Some(bytes) {
+                self.put(map, shard, column, &member, bytes)?;
+            }
+            if written.has(shard) {
+                self.set(map, shard, column, sum)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// A shard's block in a state; `None` where no bytes can be right.
+    fn expected(
+        &self,
+        map: &RowMap,
+        column: u64,
+        shard: usize,
+        (later, records): (&[&Write], &[&Write]),
+        on_disk: &[Option<Vec<u8>>],
+    ) -> Option<Expected> {
+        let is_written_later = later.iter().any(|write| write.sum(shard).is_some());
+        let write = records.iter().find(|it| it.sum(shard).is_some() || it.bytes(shard).is_some());
+        let recorded = write.and_then(|write| write.sum(shard));
+        let sum = recorded.or_else(|| match write {
+            // Written while its member was absent: only the record has it.
+            Some(_) => None,
+            None => self.sum(map, shard, column),
+        });
+        if sum == Some(Sum::LOST) {
+            return None;
+        }
+        let bytes = match sum {
+            None => write.and_then(|write| write.bytes(shard)).cloned(),
+            // Whatever stands there suits it, so it proves nothing: see `clear_torn`.
+            Some(Sum::UNWRITTEN) if is_written_later => return None,
+            Some(Sum::UNWRITTEN) => Some(vec![0; BLOCK]),
+            Some(sum) => {
+                let there = [on_disk[shard].as_ref(), write.and_then(|write| write.bytes(shard))];
+                there.into_iter().flatten().find(|bytes| sum.suits(bytes)).cloned()
+            }
+        };
+        Some(Expected { sum, bytes })
+    }
+
+    /// Data shards whose blocks match no checksum that they ever had.
+    pub(super) fn strangers(
+        &self,
+        map: &RowMap,
+        column: u64,
+        records: [Option<&Write>; 2],
+        on_disk: &[Option<Vec<u8>>],
+    ) -> ShardSet {
+        let is_stranger = |shard: &usize| {
+            let Some(bytes) = &on_disk[*shard] else { return false };
+            let recorded = records.iter().flatten().filter_map(|write| write.sum(*shard));
+            let recorded: Vec<Sum> = recorded.collect();
+            let table = self.sum(map, *shard, column);
+            // What stood there before the first write is no stranger: it reads as zeros.
+            let is_fresh = table == Some(Sum::UNWRITTEN) && recorded.len() < 2;
+            !is_fresh && !recorded.into_iter().chain(table).any(|sum| sum.suits(bytes))
+        };
+        map.data_shards().iter().filter(is_stranger).collect()
+    }
+}
+
+/// Rebuilds the blocks that are damaged or absent from the others. Returns whether the others
+/// suffice, and all that has a checksum matches it.
+fn replace_damaged(map: &RowMap, state: &mut [Expected]) -> bool {
+    let there: Vec<_> = state.iter().map(|block| block.bytes.clone()).collect();
+    for (shard, block) in state.iter_mut().enumerate().filter(|(_, block)| block.bytes.is_none()) {
+        let Ok(bytes) = rebuilt(map, &there, shard, BLOCK) else { return false };
+        if block.sum.is_some_and(|sum| sum.is_written() && !sum.suits(&bytes)) {
+            return false;
+        }
+        block.bytes = Some(bytes);
+    }
+    true
+}
