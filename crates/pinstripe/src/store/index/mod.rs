@@ -37,7 +37,7 @@ mod write;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 pub use ask::{is_beyond_reading, read_pack_index};
 pub use cut::{geometry_of, has_enough, is_leftover};
@@ -55,6 +55,7 @@ use crate::member::Room;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::{lock, read, write};
 
 use super::Store;
 use super::objects::Quorum;
@@ -153,7 +154,7 @@ impl<'a> Index<'a> {
     /// When too few members can be listed.
     pub fn follow_deletion(&self) -> Result<bool> {
         let now = self.store.names(Room::Gc, Quorum::Backup)?;
-        let is_news = *self.deletions.lock().unwrap_or_else(PoisonError::into_inner) != now;
+        let is_news = *lock(&self.deletions) != now;
         if is_news {
             self.gather(true)?;
         }
@@ -161,12 +162,12 @@ impl<'a> Index<'a> {
     }
 
     fn view(&self) -> Arc<View> {
-        Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&read(&self.view))
     }
 
     /// Puts a view in the place of the one it was made from; `false` when that is another by now.
     fn replace(&self, old: &Arc<View>, new: View) -> bool {
-        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let mut view = write(&self.view);
         let is_current = Arc::ptr_eq(&view, old);
         if is_current {
             *view = Arc::new(new);
@@ -175,7 +176,7 @@ impl<'a> Index<'a> {
     }
 
     fn marks<T>(&self, ask: impl FnOnce(&mut Marks) -> T) -> T {
-        ask(&mut self.marks.lock().unwrap_or_else(PoisonError::into_inner))
+        ask(&mut lock(&self.marks))
     }
 
     /// The packs known now. The marks in them are shared with the index.
