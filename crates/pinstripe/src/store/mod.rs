@@ -23,6 +23,7 @@ pub mod sessions;
 pub mod snapshots;
 mod table;
 pub mod tree;
+mod votes;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

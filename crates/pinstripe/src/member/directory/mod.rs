@@ -10,6 +10,7 @@
 
 mod handles;
 mod listing;
+mod open_shelf;
 mod reserve;
 mod shelf;
 mod tree;
@@ -23,18 +24,20 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use self::handles::Handles;
+use self::open_shelf::{OpenShelf, is_regular};
 use self::shelf::{Shelf, leaf, parse_leaf};
-use self::tree::{OpenShelf, Tree, is_regular};
+use self::tree::Tree;
 use self::writer::DirectoryWriter;
 use crate::member::watched::goes_on;
 use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, Steps, expect_short};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 
 /// The entry that a fresh file system has in its top directory.
 const FILE_SYSTEM_OWN: &[u8] = b"lost+found";
@@ -225,7 +228,7 @@ impl DirectoryMember {
     }
 
     fn unsynced(&self) -> MutexGuard<'_, Unsynced> {
-        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unsynced)
     }
 }
 

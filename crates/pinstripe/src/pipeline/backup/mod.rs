@@ -14,6 +14,7 @@ mod entry;
 mod ingest;
 mod join;
 mod large;
+mod other_copies;
 mod previous;
 mod record;
 mod repack;
