@@ -31,13 +31,13 @@ use pinstripe_base::wire::{Reader, Writer};
 /// Bytes of a row.
 pub const ROW_BYTES: usize = 52;
 /// Rows of every page but the last of a segment: a page has just under 16 KiB.
-pub const PAGE_ROWS: usize = 315;
+pub(crate) const PAGE_ROWS: usize = 315;
 /// Pages of a segment at most: its filter is built of at most 2^18 keys.
-pub const SEGMENT_PAGES: usize = 832;
+pub(crate) const SEGMENT_PAGES: usize = 832;
 /// Packs in one table at most.
-pub const TABLE_PACKS: usize = 4096;
+pub(crate) const TABLE_PACKS: usize = 4096;
 /// Packs in a run at most; more are a second run.
-pub const RUN_MAX_PACKS: usize = 1 << 24;
+pub(crate) const RUN_MAX_PACKS: usize = 1 << 24;
 
 const PAGE_HEAD_BYTES: usize = 5;
 const PACK_ROW_BYTES: usize = 32;
@@ -99,7 +99,7 @@ pub fn bind(set: SetId, number: u32, body: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when it is of another run, or another part.
-pub fn unbind(set: SetId, number: u32, bound: &[u8]) -> Result<&[u8]> {
+pub(crate) fn unbind(set: SetId, number: u32, bound: &[u8]) -> Result<&[u8]> {
     let mut reader = Reader::new(bound, "part of an index run");
     if reader.u8()? != b'b' {
         return Err(reader.corrupt("a part that does not say of which run it is"));
@@ -121,7 +121,7 @@ pub fn fence(id: &ChunkId) -> u64 {
 }
 
 /// The key of a chunk in a filter: bytes that its fence does not have.
-pub fn filter_key(id: &ChunkId) -> u64 {
+pub(crate) fn filter_key(id: &ChunkId) -> u64 {
     u64::from_le_bytes(*id.0[8..].first_chunk().expect("an id has 32 bytes"))
 }
 

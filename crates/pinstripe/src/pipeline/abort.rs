@@ -31,7 +31,7 @@ impl Default for Abort {
 
 impl Abort {
     /// Ends the run with `error`, unless an earlier one has.
-    pub fn raise(&self, error: Error) {
+    pub(crate) fn raise(&self, error: Error) {
         let mut state = lock(&self.state);
         if state.is_ok() {
             // The flag first, so that a thread that is woken finds it set.
@@ -55,7 +55,7 @@ impl Abort {
     }
 
     /// Whether the run is over.
-    pub fn is_raised(&self) -> bool {
+    pub(crate) fn is_raised(&self) -> bool {
         self.raised.load(Ordering::Acquire)
     }
 

@@ -38,7 +38,7 @@ pub enum Target<'t> {
 }
 
 /// The wanted part of a split.
-pub struct JoinJob<'j> {
+pub(crate) struct JoinJob<'j> {
     /// The split.
     pub reader: &'j Reader,
     /// Which part of the source.

@@ -59,7 +59,7 @@ pub struct RoomObjects<T> {
 
 impl Store {
     /// Least members that must take part.
-    pub fn least_members(&self, quorum: Quorum) -> usize {
+    pub(crate) fn least_members(&self, quorum: Quorum) -> usize {
         let all = self.present().count() + self.absent().count();
         let parity = usize::from(self.config.parity);
         match quorum {
@@ -155,7 +155,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`delete_all`](Self::delete_all).
-    pub fn drop_all(&self, name: ExtentName) -> Result<()> {
+    pub(crate) fn drop_all(&self, name: ExtentName) -> Result<()> {
         let deleted = self.present().map(|(_, member)| member.delete(name));
         deleted.fold(Ok(()), Result::and)
     }
@@ -174,7 +174,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::list`].
-    pub fn lasting_objects(&self) -> Result<BTreeSet<ExtentName>> {
+    pub(crate) fn lasting_objects(&self) -> Result<BTreeSet<ExtentName>> {
         let mut names: BTreeSet<_> = self.key_names()?.into_iter().collect();
         let votes = self.votes();
         for (id, holders) in self.list(Room::Snapshots)? {
@@ -308,7 +308,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::NotFound`] when no member has it; what is wrong with a copy when none is sound.
-    pub fn read_agreed<T>(
+    pub(crate) fn read_agreed<T>(
         &self,
         name: ExtentName,
         decode: impl Fn(&[u8]) -> Result<T>,

@@ -197,7 +197,7 @@ impl Walker {
     ///
     /// # Panics
     /// When a thread panicked in this walk: its part of the tree is lost.
-    pub fn next_batch(&self) -> Option<EntryBatch> {
+    pub(crate) fn next_batch(&self) -> Option<EntryBatch> {
         let mut scanner = lock(&self.consumer);
         let mut batch = EntryBatch::default();
         let mut state = self.lock();

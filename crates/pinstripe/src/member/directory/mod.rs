@@ -70,19 +70,11 @@ impl DirectoryMember {
 
     /// Makes an empty directory into a member: makes it if it is missing (not its parent), and
     /// its rooms. Rooms that are there and empty are left from an attempt that did not get far.
+    /// Every change passes `steps`, but for the making of the directory itself.
     ///
     /// # Errors
     /// [`Kind::Refused`] when something is in it, with the first strange name.
-    pub fn create_in(path: impl AsRef<Path>) -> Result<Self> {
-        Self::create_in_with(path.as_ref(), None)
-    }
-
-    /// [`create_in`](Self::create_in) with every change passing `steps`, but for the making of
-    /// the directory itself.
-    ///
-    /// # Errors
-    /// As [`create_in`](Self::create_in).
-    pub fn create_in_with(path: &Path, steps: Option<Arc<dyn Steps>>) -> Result<Self> {
+    pub(crate) fn create_in_with(path: &Path, steps: Option<Arc<dyn Steps>>) -> Result<Self> {
         match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => {
@@ -104,9 +96,14 @@ impl DirectoryMember {
         Self::open_with(path, steps)
     }
 
+    #[cfg(test)]
+    pub(crate) fn create_in(path: impl AsRef<Path>) -> Result<Self> {
+        Self::create_in_with(path.as_ref(), None)
+    }
+
     /// The same member with every change of the disk passing `steps`.
     #[must_use]
-    pub fn with_steps(self, steps: Arc<dyn Steps>) -> Self {
+    pub(crate) fn with_steps(self, steps: Arc<dyn Steps>) -> Self {
         DirectoryMember { tree: self.tree.with_steps(steps), ..self }
     }
 
@@ -115,7 +112,7 @@ impl DirectoryMember {
     ///
     /// # Errors
     /// [`Kind::Io`] when `tmp/` cannot be read or a leftover cannot be removed.
-    pub fn sweep_tmp(&self) -> Result<u64> {
+    pub(crate) fn sweep_tmp(&self) -> Result<u64> {
         self.tree.sweep().map_err(|error| {
             Error::io("cannot remove leftovers", self.tree.path_of(Shelf::Tmp), error)
         })

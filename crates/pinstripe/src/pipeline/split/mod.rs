@@ -67,7 +67,7 @@ pub struct OutputJob {
 }
 
 /// A split to be carried out.
-pub struct SplitJob<'a> {
+pub(crate) struct SplitJob<'a> {
     /// The source; with ranges once for each output, else once.
     pub units: &'a [Units],
     /// In the order of their numbers; there is at least one.
