@@ -9,7 +9,8 @@ pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;
 pub const PACK_BYTES: u64 = 64 * MIB;
 /// Chunks in packs that no index run speaks of yet; then one is written, and their claims end.
 pub(crate) const PUBLISH_CHUNKS: usize = 256 << 10;
-/// The interval at which a backup looks at other writers.
+/// The interval at which a backup looks at other writers: the file systems of the members wake
+/// nobody when another process, perhaps on another host, changes something.
 pub(crate) const WATCH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 /// The time that a computing thread asks to run for before another takes the processor.
 pub(crate) const TURN: std::time::Duration = std::time::Duration::from_millis(50);

@@ -17,7 +17,8 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{self, lock};
 
-/// The interval at which a waiting caller checks for more than the answer.
+/// The interval at which a waiting caller checks for more than the answer: a call that hangs in the
+/// kernel wakes nobody.
 const LOOK: Duration = Duration::from_millis(50);
 /// The number of read buffers that are kept, and their largest size.
 const BUFFERS_KEPT: usize = 4;

@@ -129,24 +129,49 @@ pub struct Partial {
 /// The assembler's side.
 pub struct Checkpoints<'a> {
     /// Whether it is time; asked after each job while none is under way.
-    pub due: &'a (dyn Fn() -> bool + Sync),
+    due: &'a (dyn Fn() -> bool + Sync),
     /// The assembler's part in the rounds of the packer that the workers feed.
-    pub data_feeder: Feeder<'a>,
+    data_feeder: Feeder<'a>,
     /// Its part in the rounds of the packer that it alone feeds.
-    pub tree_feeder: Feeder<'a>,
+    tree_feeder: Feeder<'a>,
     /// One is under way, as far as the assembler has noticed.
-    pub is_under_way: bool,
+    is_under_way: bool,
     /// To the thread that completes them.
-    pub partials: Sender<Partial>,
+    partials: Sender<Partial>,
     /// From that thread: the one under way is durable.
-    pub completed: Receiver<()>,
+    completed: Receiver<()>,
     /// To the packer that the workers feed.
-    pub data: Sender<ToPacker>,
+    data: Sender<ToPacker>,
     /// The assembler waits until each is durable: slow, and the same in every run.
-    pub waits: bool,
+    waits: bool,
 }
 
-impl Checkpoints<'_> {
+impl<'a> Checkpoints<'a> {
+    /// Sets checkpoints when they are `due`. The feeders are the assembler's: of the packer that
+    /// the workers feed through `data`, and of the one that it alone feeds. `partials` leads to the
+    /// thread that completes checkpoints, and `completed` comes from there. With `waits`, the
+    /// assembler goes on only when a checkpoint is durable.
+    pub fn new(
+        due: &'a (dyn Fn() -> bool + Sync),
+        [data_feeder, tree_feeder]: [Feeder<'a>; 2],
+        partials: Sender<Partial>,
+        completed: Receiver<()>,
+        data: Sender<ToPacker>,
+        waits: bool,
+    ) -> Self {
+        let is_under_way = false;
+        Checkpoints {
+            due,
+            data_feeder,
+            tree_feeder,
+            is_under_way,
+            partials,
+            completed,
+            data,
+            waits,
+        }
+    }
+
     /// Whether a checkpoint should be set now.
     pub fn is_due(&mut self) -> bool {
         if self.is_under_way && self.completed.try_recv().is_ok() {
@@ -176,8 +201,8 @@ impl Checkpoints<'_> {
 }
 
 /// Completes checkpoints until no more can come, and tells `completed` of each. `object` names and
-/// frames one; `last` is the one that stands now, if any. An error of `object` ends the run; when the members fail, it ends by
-/// itself.
+/// frames one; `last` is the one that stands now, if any. An error of `object` ends the run; when
+/// the members fail, it ends by itself.
 pub fn complete(
     partials: &Receiver<Partial>,
     writers: &MemberWriters<'_>,
@@ -275,16 +300,8 @@ mod tests {
         let (data_rounds, tree_rounds) = (SealRounds::default(), SealRounds::default());
         let ((partials, partial_queue), (data, _data)) = (bounded(2), bounded(2));
         let (completes, completed) = bounded(1);
-        let mut checkpoints = Checkpoints {
-            due: &|| true,
-            data_feeder: data_rounds.feeder(),
-            tree_feeder: tree_rounds.feeder(),
-            is_under_way: false,
-            partials,
-            completed,
-            data,
-            waits: true,
-        };
+        let feeders = [data_rounds.feeder(), tree_rounds.feeder()];
+        let mut checkpoints = Checkpoints::new(&|| true, feeders, partials, completed, data, true);
         let root = TreeRoot { id: pinstripe_base::id::ChunkId([0; 32]), height: 0, entries: 0 };
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -245,19 +245,8 @@ fn ingest<'scope, 'env>(
         drop(job_queue);
         let (object, last) = (&object, &mut checkpoint);
         let checkpoints = checkpoint_due.map(|due| {
-            let data_feeder = data_rounds.feeder();
-            let tree_feeder = tree_rounds.feeder();
-            let is_under_way = false;
-            Checkpoints {
-                due,
-                data_feeder,
-                tree_feeder,
-                is_under_way,
-                partials,
-                completed,
-                data,
-                waits,
-            }
+            let feeders = [data_rounds.feeder(), tree_rounds.feeder()];
+            Checkpoints::new(due, feeders, partials, completed, data, waits)
         });
         let assembler = Assembler::new(writing, tree, checkpoints)?;
         let completer = stage(stages, abort, move || {

@@ -1,4 +1,5 @@
-//! Counts the sound copies of a chunk in packs that stay, for what may only go where another stands.
+//! Counts the sound copies of a chunk in packs that stay, for what may only go where another
+//! stands.
 //!
 //! Invariant: a copy counts only after it was read and verified.
 

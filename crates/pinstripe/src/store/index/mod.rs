@@ -274,8 +274,7 @@ impl<'a> Index<'a> {
     }
 
     /// Chunks that stand in more than one place, as far as merging has brought them together.
-    #[cfg(test)]
-    fn duplicates(&self) -> u64 {
+    pub fn duplicates(&self) -> u64 {
         self.view().runs.iter().map(|run| run.duplicates).sum()
     }
 

@@ -50,7 +50,6 @@ pub struct Run {
     /// Rows in all pages.
     pub rows: u64,
     /// Rows whose chunk has another row in this run.
-    #[cfg(test)]
     pub duplicates: u64,
     reader: SetReader,
     /// Whether its parts say that they are its.
@@ -126,7 +125,6 @@ pub(super) fn open(reader: SetReader, set: SetId, opener: &Opener) -> Result<Ope
     let run = Run {
         set,
         rows,
-        #[cfg(test)]
         duplicates: head.duplicates,
         reader,
         is_bound: head.is_bound,
