@@ -1,7 +1,6 @@
 //! Runs independent tasks, possibly in parallel: above all reads and writes of several members.
 
-use pinstripe_base::sync::lock;
-use std::sync::{Mutex, PoisonError};
+use pinstripe_base::each;
 
 /// Kinds of tasks, by which an executor learns how long they take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +36,7 @@ pub fn each_of<T: Send>(
     count: usize,
     task: impl Fn(usize) -> T + Sync,
 ) -> Vec<T> {
-    let done: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
-    executor.each(load, count, &|number| {
-        let result = task(number);
-        *lock(&done[number]) = Some(result);
-    });
-    let done = done.into_iter().map(|it| it.into_inner().unwrap_or_else(PoisonError::into_inner));
-    done.map(|it| it.expect("an executor carries out every task")).collect()
+    each::each_of(count, |task| executor.each(load, count, task), task)
 }
 
 /// One after the other, in order, in the thread that asks.

@@ -4,12 +4,10 @@
 //!
 //! Poisoning is ignored: a change that was made before a panic stays made.
 
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::{
-    Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 /// The locks of a running array, outermost first. A thread may skip some, but never takes one while
@@ -119,14 +117,13 @@ impl<T> Ranked<MutexGuard<'_, T>> {
     /// Releases the lock until the condvar is notified, and takes it again.
     pub fn wait(self, condvar: &Condvar) -> Self {
         let Ranked { guard, held } = self;
-        Ranked { guard: condvar.wait(guard).unwrap_or_else(PoisonError::into_inner), held }
+        Ranked { guard: sync::wait(condvar, guard), held }
     }
 
     /// The same, for so long at most.
     pub fn wait_timeout(self, condvar: &Condvar, most: Duration) -> Self {
         let Ranked { guard, held } = self;
-        let waited = condvar.wait_timeout(guard, most).unwrap_or_else(PoisonError::into_inner);
-        Ranked { guard: waited.0, held }
+        Ranked { guard: sync::wait_timeout(condvar, guard, most), held }
     }
 }
 
@@ -143,7 +140,7 @@ impl<T> RankedMutex<T> {
 
     pub fn lock(&self) -> Ranked<MutexGuard<'_, T>> {
         let held = RankGuard::take(self.rank);
-        Ranked { guard: lock(&self.inner), held }
+        Ranked { guard: sync::lock(&self.inner), held }
     }
 }
 
@@ -160,12 +157,12 @@ impl<T> RankedRwLock<T> {
 
     pub fn read(&self) -> Ranked<RwLockReadGuard<'_, T>> {
         let held = RankGuard::take(self.rank);
-        Ranked { guard: self.inner.read().unwrap_or_else(PoisonError::into_inner), held }
+        Ranked { guard: sync::read(&self.inner), held }
     }
 
     pub fn write(&self) -> Ranked<RwLockWriteGuard<'_, T>> {
         let held = RankGuard::take(self.rank);
-        Ranked { guard: self.inner.write().unwrap_or_else(PoisonError::into_inner), held }
+        Ranked { guard: sync::write(&self.inner), held }
     }
 }
 

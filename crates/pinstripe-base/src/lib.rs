@@ -1,9 +1,9 @@
 //! What every crate of pinstripe shares.
 //!
 //! Small modules that may know each other: [`units`] of size and time, the one [`error`], [`id`]s
-//! and random bytes, the [`monitor`] that is told what happens, the [`clock`], locks and the stop that
-//! threads wait for ([`sync`]), and the reading and writing of little-endian numbers ([`wire`]) with
-//! their [`checksum`].
+//! and random bytes, the [`monitor`] that is told what happens, the [`clock`], locks and the stop
+//! that threads wait for ([`sync`]), the results of many tasks ([`each`]), and the reading and
+//! writing of little-endian numbers ([`wire`]) with their [`checksum`].
 //!
 //! Never here: files, sockets, the start of threads, or anything that one product alone needs.
 
@@ -11,6 +11,7 @@
 
 pub mod checksum;
 pub mod clock;
+pub mod each;
 pub mod error;
 pub mod id;
 pub mod monitor;

@@ -8,7 +8,9 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -28,6 +30,21 @@ const REFUSED_POLL: Duration = Duration::from_millis(50);
 /// behind others.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The value of a mutex that no thread shares any more; ignores poisoning as [`lock`].
+pub fn into_inner<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for reading, beside other readers; ignores poisoning as [`lock`].
+pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for writing; ignores poisoning as [`lock`].
+pub fn write<T: ?Sized>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until a condition variable is notified, or for no reason; ignores poisoning as [`lock`].
@@ -165,8 +182,24 @@ mod tests {
         });
         assert!(panicked && mutex.is_poisoned());
         assert_eq!(*lock(&mutex), 2);
-        let guard = wait_timeout(&Condvar::new(), lock(&mutex), SHORT);
+        let condvar = Condvar::new();
+        let guard = wait_timeout(&condvar, lock(&mutex), SHORT);
         assert_eq!(*guard, 2);
+        drop(guard);
+        assert_eq!(into_inner(mutex), 2);
+        let lock = RwLock::new(1);
+        let panicked = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                *write(&lock) = 2;
+                let _guard = write(&lock);
+                std::panic::resume_unwind(Box::new("on purpose"));
+            });
+            thread.join().is_err()
+        });
+        assert!(panicked && lock.is_poisoned());
+        assert_eq!(*read(&lock), 2);
+        *write(&lock) = 3;
+        assert_eq!(*read(&lock), 3);
     }
 
     #[test]

@@ -10,7 +10,7 @@
 use crate::error::{Error, Kind, Result};
 
 /// Longest varint of a `u64` in bytes.
-pub const VARINT_MAX_BYTES: usize = 10;
+pub(crate) const VARINT_MAX_BYTES: usize = 10;
 
 /// Takes values off the front of a byte run.
 #[derive(Debug, Clone)]

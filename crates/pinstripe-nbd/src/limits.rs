@@ -3,12 +3,12 @@
 use pinstripe_base::units::MIB;
 
 /// Connections of a network block device at a time.
-pub const CONNECTIONS: usize = 64;
+pub(crate) const CONNECTIONS: usize = 64;
 /// Requests of each of them that are carried out at once.
-pub const WORKERS: usize = 16;
+pub(crate) const WORKERS: usize = 16;
 /// Memory for requests of all clients of a network block device.
 pub const MEMORY_BYTES: u64 = 256 * MIB;
 /// The time a client has to choose an export.
-pub const HANDSHAKE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+pub(crate) const HANDSHAKE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 /// The time a client may leave a message unfinished, or a reply untaken.
-pub const STALL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+pub(crate) const STALL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);

@@ -55,7 +55,7 @@ pub fn is_gone(other: &Process, own: &Process) -> bool {
 
 /// Whether `other` ran before this machine was last started. Machine ids are copied now and then,
 /// so this allows ending its session, which does no harm to a writer that lives; not more.
-pub fn is_of_an_earlier_boot(other: &Process, own: &Process) -> bool {
+pub(crate) fn is_of_an_earlier_boot(other: &Process, own: &Process) -> bool {
     let is_known = own.machine != [0; 16] && own.boot != [0; 16] && other.boot != [0; 16];
     is_known && other.machine == own.machine && other.boot != own.boot
 }

@@ -74,7 +74,11 @@ pub const LIBRARY: &str = "crates/pinstripe/src";
 pub const ROOMS: &[Rooms] = &[
     Rooms {
         folder: "crates/pinstripe-base/src",
-        floors: &[&["id", "monitor", "units", "wire"], &["sync"], &["checksum", "clock", "error"]],
+        floors: &[
+            &["each", "id", "monitor", "units", "wire"],
+            &["sync"],
+            &["checksum", "clock", "error"],
+        ],
         neighbours: &[],
         narrow: &[],
     },

@@ -3,10 +3,11 @@
 //! Invariant: after its first failure it receives nothing more, and reports that it failed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use super::ArrayMember;
 use pinstripe_base::error::Result;
+use pinstripe_base::sync::{read, write};
 
 /// The place of a replacement.
 #[derive(Default)]
@@ -18,12 +19,12 @@ pub struct ReplacementMember {
 impl ReplacementMember {
     /// The replacement, if there is one.
     pub fn member(&self) -> Option<Arc<ArrayMember>> {
-        self.member.read().unwrap_or_else(PoisonError::into_inner).clone()
+        read(&self.member).clone()
     }
 
     /// Sets or removes the replacement. Returns the former one if it did not fail.
     pub fn set(&self, replacement: Option<Arc<ArrayMember>>) -> Option<Arc<ArrayMember>> {
-        let mut member = self.member.write().unwrap_or_else(PoisonError::into_inner);
+        let mut member = write(&self.member);
         let has_failed = self.has_failed.swap(false, Ordering::AcqRel);
         std::mem::replace(&mut *member, replacement).filter(|_| !has_failed)
     }
@@ -35,7 +36,7 @@ impl ReplacementMember {
 
     /// Applies an operation on the member to its replacement as well.
     pub(crate) fn with(&self, act: impl FnOnce(&ArrayMember) -> Result<()>) {
-        let member = self.member.read().unwrap_or_else(PoisonError::into_inner);
+        let member = read(&self.member);
         if let Some(member) = &*member
             && !self.has_failed()
             && act(member).is_err()

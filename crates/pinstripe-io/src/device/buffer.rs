@@ -80,14 +80,6 @@ impl AlignedBuf {
         self.set_len(len);
         self[kept..].fill(0);
     }
-
-    /// Adds zeros up to a multiple of `align`.
-    ///
-    /// # Panics
-    /// Beyond the capacity, or when `align` is zero.
-    pub fn pad_to(&mut self, align: usize) {
-        self.resize(self.len.next_multiple_of(align));
-    }
 }
 
 impl Deref for AlignedBuf {
@@ -260,10 +252,10 @@ mod tests {
         buf.clear();
         buf.extend_from_slice(b"one");
         buf.extend_from_slice(b" two");
-        buf.pad_to(512);
+        buf.resize(512);
         assert_eq!(&buf[..7], b"one two");
         assert_eq!((buf.len(), &buf[7..]), (512, &[0; 505][..]));
-        buf.pad_to(512);
+        buf.resize(512);
         assert_eq!(buf.len(), 512);
     }
 

@@ -26,7 +26,7 @@ pub fn run(fresh: Fresh<'_>) {
 }
 
 /// Runs the checks that need no bytes kept.
-pub fn run_bounds(fresh: Fresh<'_>) {
+pub(crate) fn run_bounds(fresh: Fresh<'_>) {
     for check in [
         reads_are_whole_or_fail,
         nothing_is_moved_anywhere,

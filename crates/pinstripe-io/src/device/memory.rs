@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{ALIGN_BYTES, Caps, Device, end_within, no_room, too_short};
 use pinstripe_base::error::Result;
+use pinstripe_base::sync;
 use pinstripe_base::units::GIB;
 
 /// Bytes in memory that grow up to a limit.
@@ -32,11 +33,11 @@ impl MemoryDevice {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Vec<u8>> {
-        self.bytes.read().unwrap_or_else(PoisonError::into_inner)
+        sync::read(&self.bytes)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Vec<u8>> {
-        self.bytes.write().unwrap_or_else(PoisonError::into_inner)
+        sync::write(&self.bytes)
     }
 }
 

@@ -27,7 +27,7 @@ mod queue;
 use queue::{Job, Patience, Queue, Write};
 
 /// Writes in flight on one device, and as many more that wait (decision 0019).
-pub const LANE_DEPTH: usize = 4;
+pub(crate) const LANE_DEPTH: usize = 4;
 
 /// The device that a lane writes to.
 #[derive(Clone)]

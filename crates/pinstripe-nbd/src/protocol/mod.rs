@@ -28,12 +28,12 @@ pub const OPTION_HEAD_BYTES: usize = 16;
 /// Bytes of a request without what is to be written.
 pub const REQUEST_BYTES: usize = 28;
 /// Longest data of an option: two names and some numbers.
-pub const OPTION_BYTES_MAX: u32 = 64 << 10;
+pub(crate) const OPTION_BYTES_MAX: u32 = 64 << 10;
 /// Longest name, as the protocol has it.
 pub const NAME_BYTES_MAX: usize = 4096;
 /// Most bytes of one read or write. Clients are told; those that do not ask keep below it, since
 /// it is what servers have always taken.
-pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
+pub(crate) const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
 /// Errors as the protocol numbers them; the numbers are those of Linux.
 pub mod error {
@@ -48,7 +48,7 @@ pub mod error {
     /// There is no fast way to do this.
     pub const ENOTSUP: u32 = 95;
     /// The server ends.
-    pub const ESHUTDOWN: u32 = 108;
+    pub(crate) const ESHUTDOWN: u32 = 108;
 }
 
 /// The flags that a client may set on a command.
@@ -67,15 +67,15 @@ pub mod flag {
 
 /// The capabilities that the server announces once an export is chosen.
 mod can {
-    pub const HAS_FLAGS: u16 = 1 << 0;
+    pub(crate) const HAS_FLAGS: u16 = 1 << 0;
     pub const READ_ONLY: u16 = 1 << 1;
     pub const FLUSH: u16 = 1 << 2;
     pub const FUA: u16 = 1 << 3;
-    pub const ROTATIONAL: u16 = 1 << 4;
+    pub(crate) const ROTATIONAL: u16 = 1 << 4;
     pub const TRIM: u16 = 1 << 5;
     pub const WRITE_ZEROES: u16 = 1 << 6;
     pub const DF: u16 = 1 << 7;
-    pub const MULTI_CONN: u16 = 1 << 8;
+    pub(crate) const MULTI_CONN: u16 = 1 << 8;
     pub const FAST_ZERO: u16 = 1 << 11;
 }
 

@@ -165,7 +165,7 @@ impl Catalog {
     }
 
     /// Takes back the changes since [`begin`](Self::begin).
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         // Where it fails, SQLite has taken them back by itself.
         let _ = self.db.execute_batch("ROLLBACK");
     }
@@ -182,7 +182,7 @@ impl Catalog {
     ///
     /// # Errors
     /// As there.
-    pub fn keep_since_mark(&self) -> Result<()> {
+    pub(crate) fn keep_since_mark(&self) -> Result<()> {
         self.run("RELEASE mark")
     }
 
@@ -190,7 +190,7 @@ impl Catalog {
     ///
     /// # Errors
     /// As there.
-    pub fn undo_to_mark(&self) -> Result<()> {
+    pub(crate) fn undo_to_mark(&self) -> Result<()> {
         self.run("ROLLBACK TO mark; RELEASE mark")
     }
 

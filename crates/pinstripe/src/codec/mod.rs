@@ -28,7 +28,7 @@ pub use governor::{EncoderSet, Governor, STEPS};
 pub use incompressible::{Look, looks_incompressible};
 
 /// The zstd level of a bare `zstd`, and of the backup store (doc/decisions/0004-codec.md).
-pub const DEFAULT_ZSTD_LEVEL: i32 = 3;
+pub(crate) const DEFAULT_ZSTD_LEVEL: i32 = 3;
 
 /// The zstd levels that can be asked for; 0 is not one of them.
 const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = -5..=19;

@@ -86,17 +86,17 @@ pub struct Entry {
 
 impl Entry {
     /// Whether it shares its inode with another name: such entries are joined at restore.
-    pub fn is_hard_linked(&self) -> bool {
+    pub(crate) fn is_hard_linked(&self) -> bool {
         self.links > 1 && self.meta.kind != FileKind::Directory
     }
 
     /// Whether a restore would give the same: all but inode, device, links and ctime.
-    pub fn restores_alike(&self, other: &Entry) -> bool {
+    pub(crate) fn restores_alike(&self, other: &Entry) -> bool {
         self.meta == other.meta && self.holds_alike(other)
     }
 
     /// Whether it holds or points to the same, whatever its owner, mode and times.
-    pub fn holds_alike(&self, other: &Entry) -> bool {
+    pub(crate) fn holds_alike(&self, other: &Entry) -> bool {
         self.meta.kind == other.meta.kind
             && self.meta.rdev == other.meta.rdev
             && self.size == other.size

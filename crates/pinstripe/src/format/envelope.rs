@@ -31,10 +31,10 @@ const FEATURES_AT: usize = 12;
 const VOUCHER_BYTES: usize = 4 + MAC_BYTES;
 
 /// Length of a MAC.
-pub const MAC_BYTES: usize = blake3::OUT_LEN;
+pub(crate) const MAC_BYTES: usize = blake3::OUT_LEN;
 
 /// Small objects are read whole; a longer one is not ours.
-pub const OBJECT_MAX_BYTES: u64 = 16 << 20;
+pub(crate) const OBJECT_MAX_BYTES: u64 = 16 << 20;
 
 /// The kinds of small objects, with the newest version of each that this code reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +147,7 @@ pub fn vouch(framed: &[u8], generation: u32, mac: impl Fn(&[u8]) -> [u8; MAC_BYT
 ///
 /// # Panics
 /// As [`vouch`].
-pub fn without_voucher(framed: &[u8]) -> Vec<u8> {
+pub(crate) fn without_voucher(framed: &[u8]) -> Vec<u8> {
     let body_bytes = u32::from_le_bytes(framed[16..20].try_into().expect("four bytes"));
     let mut out = framed[..HEAD_BYTES + body_bytes as usize].to_vec();
     out[FEATURES_AT..FEATURES_AT + 4].fill(0);
@@ -186,7 +186,7 @@ pub fn open(object: Object, bytes: &[u8]) -> Result<&[u8]> {
 ///
 /// # Errors
 /// [`Kind::Corrupt`] when it is not.
-pub fn open_any(bytes: &[u8]) -> Result<()> {
+pub(crate) fn open_any(bytes: &[u8]) -> Result<()> {
     let body = Reader::new(bytes, "small object");
     let head: [u8; HEAD_BYTES] =
         bytes.first_chunk().copied().ok_or_else(|| body.corrupt("the bytes end too early"))?;
@@ -205,7 +205,7 @@ pub fn open_any(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// [`Kind::Corrupt`] for damage or another kind of object, [`Kind::Unsupported`] for a newer
 /// version or an unknown feature.
-pub fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])> {
+pub(crate) fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])> {
     let mut reader = Reader::new(bytes, object.name());
     if reader.take(MAGIC.len())? != MAGIC {
         return Err(reader.corrupt("this is not a pinstripe object"));

@@ -10,9 +10,9 @@ use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId, StoreId};
 use pinstripe_base::wire::{Reader, Writer};
 
 /// Most packs in one condemnation, so that its objects stay small: 16 bytes for each.
-pub const PACKS_MAX: usize = 512 << 10;
+pub(crate) const PACKS_MAX: usize = 512 << 10;
 /// Most snapshots in one condemnation: 20 bytes for each.
-pub const SNAPSHOTS_MAX: usize = 128 << 10;
+pub(crate) const SNAPSHOTS_MAX: usize = 128 << 10;
 
 /// The subject of a condemnation. Lists ascend and name nothing twice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -75,7 +75,7 @@ pub struct GcObject {
 }
 
 /// The name of the reaping step of a condemnation: the point of no return.
-pub fn reaping_name(condemnation: CondemnationId) -> [u8; 16] {
+pub(crate) fn reaping_name(condemnation: CondemnationId) -> [u8; 16] {
     hashed(3, condemnation, None)
 }
 

@@ -19,6 +19,10 @@
 //! in the record's raw bytes 4, its length 4. Fences are the first eight bytes of each page's
 //! first id: what a reader keeps in memory, with the filter, to read one page per chunk.
 
+mod head;
+
+pub use head::{RunHead, SegmentPlace};
+
 use super::record::{RECORD_HEAD_BYTES, RECORD_MAX_RAW_BYTES};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{ChunkId, SetId};
@@ -27,13 +31,13 @@ use pinstripe_base::wire::{Reader, Writer};
 /// Bytes of a row.
 pub const ROW_BYTES: usize = 52;
 /// Rows of every page but the last of a segment: a page has just under 16 KiB.
-pub const PAGE_ROWS: usize = 315;
+pub(crate) const PAGE_ROWS: usize = 315;
 /// Pages of a segment at most: its filter is built of at most 2^18 keys.
-pub const SEGMENT_PAGES: usize = 832;
+pub(crate) const SEGMENT_PAGES: usize = 832;
 /// Packs in one table at most.
-pub const TABLE_PACKS: usize = 4096;
+pub(crate) const TABLE_PACKS: usize = 4096;
 /// Packs in a run at most; more are a second run.
-pub const RUN_MAX_PACKS: usize = 1 << 24;
+pub(crate) const RUN_MAX_PACKS: usize = 1 << 24;
 
 const PAGE_HEAD_BYTES: usize = 5;
 const PACK_ROW_BYTES: usize = 32;
@@ -95,7 +99,7 @@ pub fn bind(set: SetId, number: u32, body: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when it is of another run, or another part.
-pub fn unbind(set: SetId, number: u32, bound: &[u8]) -> Result<&[u8]> {
+pub(crate) fn unbind(set: SetId, number: u32, bound: &[u8]) -> Result<&[u8]> {
     let mut reader = Reader::new(bound, "part of an index run");
     if reader.u8()? != b'b' {
         return Err(reader.corrupt("a part that does not say of which run it is"));
@@ -117,7 +121,7 @@ pub fn fence(id: &ChunkId) -> u64 {
 }
 
 /// The key of a chunk in a filter: bytes that its fence does not have.
-pub fn filter_key(id: &ChunkId) -> u64 {
+pub(crate) fn filter_key(id: &ChunkId) -> u64 {
     u64::from_le_bytes(*id.0[8..].first_chunk().expect("an id has 32 bytes"))
 }
 
@@ -318,109 +322,6 @@ pub fn decode_packs(body: &[u8]) -> Result<Vec<RunPack>> {
     }
     reader.finish()?;
     Ok(packs)
-}
-
-/// The place of a segment in the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SegmentPlace {
-    /// The start of its first page.
-    pub offset: u64,
-    /// The start of its fences: behind its last page.
-    pub fences_offset: u64,
-    /// Length of the fences' record.
-    pub fences_bytes: u32,
-    /// Number of its pages.
-    pub pages: u32,
-}
-
-/// The places of all parts of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunHead {
-    /// The run itself.
-    pub set: SetId,
-    /// Whether its other parts are [bound](bind) to it: all that are written now are.
-    pub is_bound: bool,
-    /// Rows in all pages.
-    pub rows: u64,
-    /// Rows whose chunk has another row: chunks that were stored more than once.
-    pub duplicates: u64,
-    /// Length of the record of a page, but for the last of a segment.
-    pub page_bytes: u32,
-    /// Segments, in the order of their ids.
-    pub segments: Vec<SegmentPlace>,
-    /// Tables of packs: where each begins, and the length of its record.
-    pub tables: Vec<(u64, u32)>,
-}
-
-impl RunHead {
-    /// Writes the body.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        let mut writer = Writer::new(&mut out);
-        writer.u8(if self.is_bound { b'H' } else { b'h' });
-        writer.raw(&self.set.0).u64(self.rows).u64(self.duplicates);
-        writer.u32(self.page_bytes).u32(self.segments.len() as u32).u32(self.tables.len() as u32);
-        for segment in &self.segments {
-            writer.u64(segment.offset).u64(segment.fences_offset);
-            writer.u32(segment.fences_bytes).u32(segment.pages);
-        }
-        for (offset, bytes) in &self.tables {
-            writer.u64(*offset).u32(*bytes);
-        }
-        out
-    }
-
-    /// Reads a body back.
-    ///
-    /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when the parts are not where they can be.
-    pub fn decode(body: &[u8]) -> Result<Self> {
-        let mut reader = Reader::new(body, "head of an index run");
-        let is_bound = match reader.u8()? {
-            b'H' => true,
-            b'h' => false,
-            _ => return Err(reader.corrupt("another part where the head should be")),
-        };
-        let set = SetId(reader.array()?);
-        let (rows, duplicates, page_bytes) = (reader.u64()?, reader.u64()?, reader.u32()?);
-        let (segment_count, table_count) = (reader.u32()? as usize, reader.u32()? as usize);
-        let wanted = segment_count.checked_mul(24).zip(table_count.checked_mul(12));
-        if wanted.and_then(|(a, b)| a.checked_add(b)) != Some(reader.remaining()) {
-            return Err(reader.corrupt("lists of a wrong length"));
-        }
-        let mut segments = Vec::with_capacity(segment_count);
-        let (mut end, mut pages_in_all) = (0_u64, 0_u64);
-        for _ in 0..segment_count {
-            let (offset, fences_offset) = (reader.u64()?, reader.u64()?);
-            let (fences_bytes, pages) = (reader.u32()?, reader.u32()?);
-            let full = u64::from(pages.saturating_sub(1)) * u64::from(page_bytes);
-            let is_possible = offset == end
-                && (1..=SEGMENT_PAGES as u32).contains(&pages)
-                && fences_offset > offset.saturating_add(full)
-                && fences_offset <= offset.saturating_add(full).saturating_add(page_bytes.into());
-            let next = fences_offset.checked_add(u64::from(fences_bytes));
-            let (true, Some(next)) = (is_possible, next) else {
-                return Err(reader.corrupt("a segment lies where it cannot"));
-            };
-            pages_in_all += u64::from(pages);
-            end = next;
-            segments.push(SegmentPlace { offset, fences_offset, fences_bytes, pages });
-        }
-        let mut tables = Vec::with_capacity(table_count);
-        for _ in 0..table_count {
-            let (offset, bytes) = (reader.u64()?, reader.u32()?);
-            let (true, Some(next)) = (offset == end, end.checked_add(u64::from(bytes))) else {
-                return Err(reader.corrupt("a table of packs lies where it cannot"));
-            };
-            end = next;
-            tables.push((offset, bytes));
-        }
-        let rows_fit = rows <= pages_in_all * PAGE_ROWS as u64 && rows >= pages_in_all;
-        if !rows_fit || duplicates > rows || table_count > RUN_MAX_PACKS.div_ceil(TABLE_PACKS) {
-            return Err(reader.corrupt("impossible numbers"));
-        }
-        Ok(RunHead { set, is_bound, rows, duplicates, page_bytes, segments, tables })
-    }
 }
 
 #[cfg(test)]

@@ -34,9 +34,9 @@ use pinstripe_base::id::StoreId;
 use pinstripe_base::wire::{Reader, Writer};
 
 /// Bytes of a wrapped root key with its tag.
-pub const WRAPPED_BYTES: usize = 48;
+pub(crate) const WRAPPED_BYTES: usize = 48;
 /// Longest label of a slot, in bytes.
-pub const SLOT_LABEL_MAX_BYTES: usize = 256;
+pub(crate) const SLOT_LABEL_MAX_BYTES: usize = 256;
 /// The name of a generation's ring.
 const NAME_CONTEXT: &str = "pinstripe 2026 name of a key ring";
 
@@ -55,7 +55,7 @@ impl KdfCosts {
     /// The second choice of RFC 9106: 64 MiB, three passes, four lanes.
     pub const DEFAULT: KdfCosts = KdfCosts { memory_kib: 64 << 10, passes: 3, lanes: 4 };
     /// The least and the most memory, in KiB: what a hostile slot can make us allocate.
-    pub const MEMORY_KIB_RANGE: std::ops::RangeInclusive<u32> = 64..=4 << 20;
+    pub(crate) const MEMORY_KIB_RANGE: std::ops::RangeInclusive<u32> = 64..=4 << 20;
 
     /// Refuses costs that Argon2 cannot have, or that are too high to wait for.
     ///

@@ -17,7 +17,7 @@ use pinstripe_base::id::{ChunkId, StoreId, random};
 use pinstripe_base::wire::{Reader, Writer};
 
 /// Most generations of seal keys that a ring may have.
-pub const GENERATIONS_MAX: usize = 4096;
+pub(crate) const GENERATIONS_MAX: usize = 4096;
 
 const GEAR_CONTEXT: &str = "pinstripe 2026 gear table of a store";
 
@@ -119,7 +119,7 @@ impl Keys {
 
     /// What stands inside the seal of a ring: the keys, and the settings of the label that an
     /// attacker could turn against them.
-    pub fn encode_ring(&self, config: &StoreConfig) -> zeroize::Zeroizing<Vec<u8>> {
+    pub(crate) fn encode_ring(&self, config: &StoreConfig) -> zeroize::Zeroizing<Vec<u8>> {
         let gear = match &self.gear {
             GearKey::Table(key) => key,
             GearKey::Seed(_) => unreachable!("a ring has a gear key"),

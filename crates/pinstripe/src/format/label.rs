@@ -12,7 +12,7 @@ use pinstripe_base::wire::{Reader, Writer};
 /// Most members a store can have: rows and checksums are counted in one byte.
 pub const MEMBERS_MAX: usize = 255;
 /// Most parity strips per row that the format has room for.
-pub const PARITY_MAX: u8 = 4;
+pub(crate) const PARITY_MAX: u8 = 4;
 
 /// The settings that all members of a store agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ macro_rules! setting {
 
         impl $name {
             /// The setting that a byte stands for.
-            pub fn from_byte(byte: u8) -> Option<Self> {
+            pub(crate) fn from_byte(byte: u8) -> Option<Self> {
                 match byte { $($byte => Some($name::$value),)+ _ => None }
             }
         }
@@ -214,7 +214,7 @@ pub enum Format {
 
 impl Format {
     /// The version that a number stands for.
-    pub fn from_byte(byte: u8) -> Option<Self> {
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         [Format::V1, Format::V2].into_iter().find(|format| *format as u8 == byte)
     }
 }

@@ -104,7 +104,7 @@ pub fn be_told_by(teller: fn(Stat) -> Stat) {
 impl Stat {
     /// This, or what a test says in its place.
     #[must_use]
-    pub fn as_told(self) -> Stat {
+    pub(crate) fn as_told(self) -> Stat {
         TELLER.get().map_or(self, |teller| teller(self))
     }
 

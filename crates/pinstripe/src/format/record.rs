@@ -47,17 +47,17 @@ use pinstripe_base::wire::{Reader, Writer};
 /// Bytes of the fixed head.
 pub const RECORD_HEAD_BYTES: usize = 64;
 /// Bytes at the beginning of the head that a seal vouches for: all that is not a checksum.
-pub const RECORD_SEALED_HEAD_BYTES: usize = 24;
+pub(crate) const RECORD_SEALED_HEAD_BYTES: usize = 24;
 /// Bytes of the fixed head inside the seal.
-pub const INNER_HEAD_BYTES: usize = 16;
+pub(crate) const INNER_HEAD_BYTES: usize = 16;
 /// Bytes per chunk in the table.
 pub const CHUNK_ROW_BYTES: usize = ChunkId::LEN + 4;
 /// Most raw bytes a record may claim: bounds what a damaged or hostile head can make us allocate.
 pub const RECORD_MAX_RAW_BYTES: u32 = 64 << 20;
 /// Most chunks a record may claim.
-pub const RECORD_MAX_CHUNKS: u32 = 1 << 16;
+pub(crate) const RECORD_MAX_CHUNKS: u32 = 1 << 16;
 /// Most bytes that a seal adds to a record beside padding: blob head, inner head, tag.
-pub const SEAL_MAX_BYTES: u64 = 64;
+pub(crate) const SEAL_MAX_BYTES: u64 = 64;
 
 const MAGIC: &[u8; 4] = b"psRC";
 const VERSION: u8 = 1;
@@ -86,7 +86,7 @@ impl RecordKind {
     }
 
     /// Whether its stored bytes are chunks, which stand in the table; else they are an index.
-    pub fn has_chunks(self) -> bool {
+    pub(crate) fn has_chunks(self) -> bool {
         matches!(self, RecordKind::Data | RecordKind::Tree)
     }
 }
@@ -134,7 +134,7 @@ pub fn longest(raw_bytes: u64, chunk_count: u64) -> u64 {
 }
 
 /// Appends a chunk table.
-pub fn write_table(out: &mut Vec<u8>, chunks: &[ChunkRow]) {
+pub(crate) fn write_table(out: &mut Vec<u8>, chunks: &[ChunkRow]) {
     for chunk in chunks {
         Writer::new(out).raw(&chunk.id.0).u32(chunk.raw_bytes);
     }
@@ -194,7 +194,7 @@ pub fn fill_sums(head: &mut [u8], stored: Checksum) {
 }
 
 /// The fixed head inside a seal.
-pub fn inner_head(head: &RecordHead) -> [u8; INNER_HEAD_BYTES] {
+pub(crate) fn inner_head(head: &RecordHead) -> [u8; INNER_HEAD_BYTES] {
     let mut out = Vec::with_capacity(INNER_HEAD_BYTES);
     Writer::new(&mut out)
         .u8(head.codec)
@@ -213,7 +213,7 @@ fn head_sum(head: &[u8]) -> Checksum {
 ///
 /// # Errors
 /// [`Kind::Corrupt`] when no record begins here.
-pub fn whole_bytes(head: &[u8]) -> Result<u64> {
+pub(crate) fn whole_bytes(head: &[u8]) -> Result<u64> {
     let mut reader = Reader::new(head, "record");
     if reader.take(4)? != MAGIC {
         return Err(reader.corrupt("no record begins here"));

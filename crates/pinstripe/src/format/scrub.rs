@@ -11,7 +11,7 @@ use pinstripe_base::id::{SetId, StoreId};
 use pinstripe_base::wire::{Reader, Writer};
 
 /// Shares of a store: one for each first byte of a set id.
-pub const SHARES: usize = 256;
+pub(crate) const SHARES: usize = 256;
 
 /// One share, as its last whole verification found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

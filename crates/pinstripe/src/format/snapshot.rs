@@ -73,17 +73,17 @@ pub enum SnapshotContent<'a> {
 }
 
 /// The bytes that a seal of a snapshot authenticates beside its content.
-pub fn seal_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
+pub(crate) fn seal_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
     [b"snapshot".as_slice(), &store.0, &id.0].concat()
 }
 
 /// The bytes that a seal of a checkpoint authenticates beside its content.
-pub fn checkpoint_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
+pub(crate) fn checkpoint_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
     [b"checkpoint".as_slice(), &store.0, &id.0].concat()
 }
 
 /// The framed object of a checkpoint: its fields, sealed or in the clear.
-pub fn frame_checkpoint(
+pub(crate) fn frame_checkpoint(
     store: StoreId,
     id: SnapshotId,
     seal: Encryption,
@@ -99,7 +99,7 @@ pub fn frame_checkpoint(
 ///
 /// # Errors
 /// Those of [`envelope::open_version`].
-pub fn parse_checkpoint(bytes: &[u8]) -> Result<Parsed<'_>> {
+pub(crate) fn parse_checkpoint(bytes: &[u8]) -> Result<Parsed<'_>> {
     if envelope::is_of(Object::Snapshot, bytes) {
         return parse(bytes);
     }
@@ -197,7 +197,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Kind::Corrupt`] for anything else.
-    pub fn decode_fields(store: StoreId, id: SnapshotId, fields: &[u8]) -> Result<Self> {
+    pub(crate) fn decode_fields(store: StoreId, id: SnapshotId, fields: &[u8]) -> Result<Self> {
         Self::read_fields(store, id, CLEAR_VERSION, Reader::new(fields, "snapshot object"))
     }
 

@@ -26,19 +26,19 @@ pub const HEADER_BYTES: usize = 4096;
 /// Length of the footer in bytes.
 pub const FOOTER_BYTES: usize = 64;
 /// Length of the trailer in front of its checksum list, in bytes.
-pub const TRAILER_FIXED_BYTES: usize = 96;
+pub(crate) const TRAILER_FIXED_BYTES: usize = 96;
 /// Most members of one set: what one byte can number and P+Q over GF(2^8) can protect.
 pub const MEMBERS_MAX: usize = 255;
 /// Most parity strips per row that the format has room for.
-pub const PARITY_MAX: u8 = 4;
+pub(crate) const PARITY_MAX: u8 = 4;
 /// Most parity strips per row that this program computes.
-pub const PARITY_SUPPORTED: u8 = 2;
+pub(crate) const PARITY_SUPPORTED: u8 = 2;
 /// Smallest strip in bytes.
-pub const STRIP_BYTES_MIN: u32 = 4 << 10;
+pub(crate) const STRIP_BYTES_MIN: u32 = 4 << 10;
 /// Largest strip in bytes.
-pub const STRIP_BYTES_MAX: u32 = 16 << 20;
+pub(crate) const STRIP_BYTES_MAX: u32 = 16 << 20;
 /// Longest logical run in bytes; far below where offsets could overflow.
-pub const LOGICAL_BYTES_MAX: u64 = 1 << 56;
+pub(crate) const LOGICAL_BYTES_MAX: u64 = 1 << 56;
 
 const HEADER_MAGIC: [u8; 8] = *b"pstrSETh";
 const TRAILER_MAGIC: [u8; 8] = *b"pstrSETt";

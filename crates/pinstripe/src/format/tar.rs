@@ -21,7 +21,7 @@ pub const BLOCK_BYTES: usize = 512;
 const ARCHIVE_BLOCK_BYTES: u64 = 20 * BLOCK_BYTES as u64;
 
 /// One entry as the archive names it.
-pub struct TarEntry<'e> {
+pub(crate) struct TarEntry<'e> {
     /// Its name there; a directory's ends with a slash.
     pub path: &'e [u8],
     /// Its kind and attributes.

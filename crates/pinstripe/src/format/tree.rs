@@ -2,7 +2,7 @@
 //!
 //! A page holds entries; a node holds the first path and the id of each child. Both are chunks,
 //! so an unchanged stretch of a tree is the same page as last time and costs nothing. Where a
-//! page ends depends on the paths alone ([`ends_page`]): one new file moves no other boundary.
+//! page ends depends on the paths alone ([`PageEnds`]): one new file moves no other boundary.
 //!
 //! Path order is component by component, byte by byte: a directory, all below it, then its next
 //! sibling. That is byte order with `/` below every other byte ([`compare_paths`]).
@@ -16,17 +16,15 @@ use pinstripe_base::wire::{Reader, Writer};
 /// A page is closed at the first entry that ends it, on average after this many.
 const PAGE_MEAN_ENTRIES: u64 = 256;
 /// A page is closed when it has this many bytes, whatever its paths.
-pub const PAGE_MAX_BYTES: usize = 128 << 10;
+pub(crate) const PAGE_MAX_BYTES: usize = 128 << 10;
 /// A node is closed at this many children or at a child whose id ends it.
-pub const NODE_MAX_CHILDREN: usize = 1024;
+pub(crate) const NODE_MAX_CHILDREN: usize = 1024;
 const NODE_MEAN_CHILDREN: u16 = 256;
 /// Rows of one content list; a file with more chunks than this has a long content.
-pub const LIST_MAX_ROWS: usize = 4096;
+pub(crate) const LIST_MAX_ROWS: usize = 4096;
 const LIST_MEAN_ROWS: u16 = 2048;
-/// Longest page or node that is read. One entry with long xattrs can exceed `PAGE_MAX_BYTES`.
-pub const NODE_MAX_BYTES: usize = 64 << 20;
 /// Nodes above pages; 256^8 pages are beyond any tree.
-pub const HEIGHT_MAX: u8 = 8;
+pub(crate) const HEIGHT_MAX: u8 = 8;
 
 const _: () = assert!(PAGE_MEAN_ENTRIES.is_power_of_two());
 const _: () = assert!(NODE_MEAN_CHILDREN.is_power_of_two() && LIST_MEAN_ROWS.is_power_of_two());
@@ -43,13 +41,13 @@ pub fn compare_paths(left: &[u8], right: &[u8]) -> Ordering {
 }
 
 /// Whether `path` is `ancestor` or below it; everything is below the empty path.
-pub fn is_at_or_below(path: &[u8], ancestor: &[u8]) -> bool {
+pub(crate) fn is_at_or_below(path: &[u8], ancestor: &[u8]) -> bool {
     ancestor.is_empty()
         || path.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 /// The number of bytes that two paths share from their beginning.
-pub fn shared_len(left: &[u8], right: &[u8]) -> usize {
+pub(crate) fn shared_len(left: &[u8], right: &[u8]) -> usize {
     let (left_words, right_words) = (left.as_chunks::<8>().0, right.as_chunks::<8>().0);
     for (at, (l, r)) in left_words.iter().zip(right_words).enumerate() {
         let differing = u64::from_le_bytes(*l) ^ u64::from_le_bytes(*r);
@@ -71,13 +69,15 @@ fn ends_at(hash: u64) -> bool {
     (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40 & (PAGE_MEAN_ENTRIES - 1) == 0
 }
 
-/// Whether the page ends after the entry with this path (FNV-1a, its bits mixed).
-pub fn ends_page(path: &[u8]) -> bool {
+/// Whether the page ends after the entry with this path, by the definition.
+#[cfg(test)]
+fn ends_page(path: &[u8]) -> bool {
     ends_at(path.iter().fold(FNV_BEGIN, |hash, &byte| fnv_step(hash, byte)))
 }
 
-/// Says the same of one path after the other. Neighbours share most of their bytes, and the hash
-/// up to each byte of the last path is kept: each byte of FNV waits for the one before.
+/// Says where pages end, of one path after the other, by FNV-1a of the path, its bits mixed.
+/// Neighbours share most of their bytes, and the hash up to each byte of the last path is kept:
+/// each byte of FNV waits for the one before.
 #[derive(Debug, Clone, Default)]
 pub struct PageEnds {
     path: Vec<u8>,
@@ -102,13 +102,13 @@ impl PageEnds {
 }
 
 /// Whether the node ends after the child with this id.
-pub fn ends_node(id: &ChunkId) -> bool {
+pub(crate) fn ends_node(id: &ChunkId) -> bool {
     u16::from_le_bytes([id.0[0], id.0[1]]) & (NODE_MEAN_CHILDREN - 1) == 0
 }
 
 /// Whether a content list may end after the chunk with this id: an edit then moves no other
 /// list's boundary.
-pub fn ends_list(id: &ChunkId) -> bool {
+pub(crate) fn ends_list(id: &ChunkId) -> bool {
     u16::from_le_bytes([id.0[0], id.0[1]]) & (LIST_MEAN_ROWS - 1) == 0
 }
 

@@ -33,7 +33,7 @@ pub const CHUNKING_DEFAULT: &str = "256K";
 /// Default for `--encryption` (decision 0008).
 pub const ENCRYPTION_DEFAULT: Encryption = Encryption::Aes256Gcm;
 /// Most parity strips that `init` offers; the format has room for more.
-pub const PARITY_OFFERED: u8 = 2;
+pub(crate) const PARITY_OFFERED: u8 = 2;
 
 /// Options of a new store.
 pub struct InitOptions {

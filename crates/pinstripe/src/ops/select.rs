@@ -37,7 +37,7 @@ pub fn clean(path: &[u8]) -> Vec<u8> {
 /// # Errors
 /// [`Kind::NotFound`] when the snapshot does not have the path, [`Kind::TooManyLosses`] when pages
 /// that could have held it are lost and nothing of it was found.
-pub fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Entry> {
+pub(crate) fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Entry> {
     let mut lost = None;
     loop {
         match tree.next_entry() {
@@ -60,7 +60,7 @@ pub fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Entry> {
 }
 
 /// The error for a path that a snapshot does not have.
-pub fn no_such_path(path: &[u8]) -> Error {
+pub(crate) fn no_such_path(path: &[u8]) -> Error {
     Error::new(Kind::NotFound, "the snapshot has nothing at this path")
         .at(shown_from_root(path))
         .advice("list its paths with: pinstripe ls SNAPSHOT; they begin at the root")

@@ -1,10 +1,9 @@
 //! The same work for each item of a list, by several threads.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use pinstripe_base::each::each_of;
 use pinstripe_base::error::Result;
-use pinstripe_base::sync::lock;
 
 /// Does `work` for every item on `threads` threads; results come in the order of the items.
 /// Every item is worked on, also after one has failed.
@@ -17,23 +16,22 @@ pub fn each<T: Sync, R: Send>(
     work: impl Fn(&T) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
     let next = AtomicUsize::new(0);
-    let results: Vec<_> = items.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(items.len()) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(item) = items.get(at) else { break };
-                    let result = work(item);
-                    *lock(&results[at]) = Some(result);
-                }
-            });
-        }
-    });
-    let done = |slot: Mutex<Option<Result<R>>>| {
-        slot.into_inner().expect("no thread panicked").expect("every item was worked on")
+    let run = |task: &(dyn Fn(usize) + Sync)| {
+        std::thread::scope(|scope| {
+            for _ in 0..threads.min(items.len()) {
+                scope.spawn(|| {
+                    loop {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        if at >= items.len() {
+                            break;
+                        }
+                        task(at);
+                    }
+                });
+            }
+        });
     };
-    results.into_iter().map(done).collect()
+    each_of(items.len(), run, |at| work(&items[at])).into_iter().collect()
 }
 
 #[cfg(test)]

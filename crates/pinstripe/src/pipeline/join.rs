@@ -10,14 +10,14 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 
 use super::abort::Abort;
 use crate::split::unit::UnitReader;
 use crate::split::{Located, Reader, TreeHash, UnitHash};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{into_inner, lock, wait};
 use pinstripe_base::units::merged;
 use pinstripe_io::device::{AlignedBuf, BufferPool, Device};
 use pinstripe_io::lane::{Lane, LaneDevice, LaneSettings};
@@ -38,7 +38,7 @@ pub enum Target<'t> {
 }
 
 /// The wanted part of a split.
-pub struct JoinJob<'j> {
+pub(crate) struct JoinJob<'j> {
     /// The split.
     pub reader: &'j Reader,
     /// Which part of the source.
@@ -128,7 +128,7 @@ impl JoinJob<'_> {
         };
         shared.carry_out(self.workers)?;
         shared.fill(&absent)?;
-        let found = shared.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let found = into_inner(shared.found);
         let mut outcome = found.outcome;
         outcome.lost.extend(absent);
         outcome.lost = merged(outcome.lost);
@@ -323,7 +323,7 @@ impl Shared<'_, '_> {
             if self.abort.is_raised() {
                 return Ok(());
             }
-            turn = self.turned.wait(turn).unwrap_or_else(PoisonError::into_inner);
+            turn = wait(&self.turned, turn);
         }
         let before = match number.checked_sub(1).map(|it| self.batches[it].place) {
             Some(place) => (place.offset + place.raw_bytes).max(self.job.range.start),

@@ -8,35 +8,36 @@ pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;
 /// A pack is sealed when its logical run has reached this length.
 pub const PACK_BYTES: u64 = 64 * MIB;
 /// Chunks in packs that no index run speaks of yet; then one is written, and their claims end.
-pub const PUBLISH_CHUNKS: usize = 256 << 10;
-/// The interval at which a backup looks at other writers.
-pub const WATCH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+pub(crate) const PUBLISH_CHUNKS: usize = 256 << 10;
+/// The interval at which a backup looks at other writers: the file systems of the members wake
+/// nobody when another process, perhaps on another host, changes something.
+pub(crate) const WATCH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 /// The time that a computing thread asks to run for before another takes the processor.
-pub const TURN: std::time::Duration = std::time::Duration::from_millis(50);
+pub(crate) const TURN: std::time::Duration = std::time::Duration::from_millis(50);
 /// Merges of index runs with at most so many rows are finished also when the backup is.
-pub const MERGE_ROWS: u64 = 1 << 20;
+pub(crate) const MERGE_ROWS: u64 = 1 << 20;
 /// Data records are closed at this many raw bytes (decision 0005).
-pub const RECORD_RAW_BYTES: usize = 512 << 10;
+pub(crate) const RECORD_RAW_BYTES: usize = 512 << 10;
 /// Tree records are closed at this many raw bytes: pages are read singly more often.
-pub const TREE_RECORD_RAW_BYTES: usize = 256 << 10;
+pub(crate) const TREE_RECORD_RAW_BYTES: usize = 256 << 10;
 /// Entries in one job at most.
-pub const JOB_ENTRIES: usize = 128;
+pub(crate) const JOB_ENTRIES: usize = 128;
 /// Content bytes in one job, after which it is handed over.
-pub const JOB_BYTES: u64 = 1 << 20;
+pub(crate) const JOB_BYTES: u64 = 1 << 20;
 /// Jobs between the join and the assembler at most: what a slow file may leave waiting behind it.
-pub const WINDOW_JOBS: usize = 512;
+pub(crate) const WINDOW_JOBS: usize = 512;
 /// Files from this length on are cut by all workers together.
 pub const LARGE_BYTES: u64 = 32 * MIB;
 /// Bytes of a large file that one worker reads and scans at a time.
-pub const SEGMENT_BYTES: usize = 4 << 20;
+pub(crate) const SEGMENT_BYTES: usize = 4 << 20;
 /// Chunk references planned at a time by restore.
-pub const PLAN_CHUNKS: usize = 32 << 10;
+pub(crate) const PLAN_CHUNKS: usize = 32 << 10;
 /// Files with several chunks planned at a time by restore: bounds the number of open files.
-pub const PLAN_OPEN_FILES: usize = 256;
+pub(crate) const PLAN_OPEN_FILES: usize = 256;
 /// Changes handed to the catalog's writer at a time: sorted by key, so more touch fewer pages.
-pub const CATALOG_BATCH_CHANGES: usize = 32 << 10;
+pub(crate) const CATALOG_BATCH_CHANGES: usize = 32 << 10;
 /// Batches that wait for the catalog's writer.
-pub const CATALOG_BATCHES: usize = 2;
+pub(crate) const CATALOG_BATCHES: usize = 2;
 
 /// Thread counts and queue depths of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,21 +70,21 @@ impl Limits {
     }
 
     /// Strips of this length that may wait for one member's writer.
-    pub fn strips_queued(&self, strip_bytes: u32) -> usize {
+    pub(crate) fn strips_queued(&self, strip_bytes: u32) -> usize {
         (self.strip_queue_bytes / strip_bytes as usize).clamp(2, 1024)
     }
 
     /// The same with as many workers as long chunks leave memory for, but at least one: a worker
     /// holds a record of one chunk, a stream of two, and what they compress to.
     #[must_use]
-    pub fn for_chunks(self, max_chunk_bytes: usize) -> Self {
+    pub(crate) fn for_chunks(self, max_chunk_bytes: usize) -> Self {
         let worker_bytes = 4 * max_chunk_bytes as u64 + 2 * MIB;
         let affordable = (self.memory_bytes / 2 / worker_bytes).max(1) as usize;
         Limits { workers: self.workers.min(affordable), ..self }
     }
 
     /// Decoded records that may wait for the consumer of ordered content: a quarter of the budget.
-    pub fn ahead_bytes(&self) -> u64 {
+    pub(crate) fn ahead_bytes(&self) -> u64 {
         self.memory_bytes / 4
     }
 

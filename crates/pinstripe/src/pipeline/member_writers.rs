@@ -139,7 +139,7 @@ impl<'a> MemberWriters<'a> {
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
-    pub fn begin_on_one(&self, name: ExtentName, turn: usize) -> Result<SetMembers> {
+    pub(crate) fn begin_on_one(&self, name: ExtentName, turn: usize) -> Result<SetMembers> {
         let (_, members) = self.fit()?;
         let geometry = Geometry::new(1, 0, self.config.strip_bytes)?;
         Ok(self.set_members(name, geometry, vec![members[turn % members.len()]]))

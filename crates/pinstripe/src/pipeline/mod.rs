@@ -27,7 +27,7 @@ pub mod member_writers;
 pub mod pack;
 pub mod publish;
 pub mod restore;
-pub mod sched_slice;
+pub(crate) mod sched_slice;
 pub mod scratch_pool;
 pub mod split;
 pub mod stream;

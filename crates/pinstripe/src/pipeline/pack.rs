@@ -42,7 +42,7 @@ pub enum Laying {
 
 impl Laying {
     /// For pages of trees and content lists, in a store with so much parity.
-    pub fn of_pages(parity: u8) -> Laying {
+    pub(crate) fn of_pages(parity: u8) -> Laying {
         match page_copies(parity) {
             1 => Laying::Striped,
             copies => Laying::Whole { copies },

@@ -36,7 +36,7 @@ fn attributes() -> Option<Attributes> {
 
 /// Asks for long turns of the calling thread. Only a wish: a system that refuses it serves as it
 /// did.
-pub fn request_long_slices() {
+pub(crate) fn request_long_slices() {
     let Some(found) = attributes() else { return };
     if !matches!(found.policy as i32, libc::SCHED_OTHER | libc::SCHED_BATCH) {
         return;

@@ -21,7 +21,7 @@ pub struct Periods {
 const DAY_SECONDS: i64 = 86_400;
 
 /// The periods of a moment, seen `offset_seconds` east of UTC.
-pub fn periods(seconds: i64, offset_seconds: i32) -> Periods {
+pub(crate) fn periods(seconds: i64, offset_seconds: i32) -> Periods {
     let local = seconds.saturating_add(i64::from(offset_seconds));
     let day = local.div_euclid(DAY_SECONDS);
     let (year, month) = year_and_month(day);

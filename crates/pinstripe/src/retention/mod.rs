@@ -6,7 +6,7 @@
 //! and counts for no rule, so that a wrong clock cannot push real ones out; and `within` is
 //! measured from the newest snapshot that is not from the future, never from now.
 
-pub mod calendar;
+pub(crate) mod calendar;
 
 use std::collections::BTreeMap;
 

@@ -38,9 +38,9 @@ pub use voucher::Voucher;
 use pinstripe_base::error::{Error, Kind};
 
 /// Bytes of a blob before the ciphertext.
-pub const BLOB_HEAD_BYTES: usize = 28;
+pub(crate) const BLOB_HEAD_BYTES: usize = 28;
 /// Bytes of a blob behind the ciphertext.
-pub const TAG_BYTES: usize = 16;
+pub(crate) const TAG_BYTES: usize = 16;
 
 /// The error for what needs the store's keys when they were not given.
 pub fn locked() -> Error {

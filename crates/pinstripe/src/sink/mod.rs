@@ -122,7 +122,7 @@ impl TreeSink {
 
     /// Whether this process may give files to other owners, as only root may.
     #[must_use]
-    pub fn may_give_away(&self) -> bool {
+    pub(crate) fn may_give_away(&self) -> bool {
         self.root.owner.0 == 0
     }
 
@@ -258,7 +258,7 @@ impl TreeSink {
     }
 
     /// Whether both paths are names of one and the same thing that is there.
-    pub fn are_linked(&self, one: &[u8], other: &[u8]) -> bool {
+    pub(crate) fn are_linked(&self, one: &[u8], other: &[u8]) -> bool {
         let identity = |path: &[u8]| {
             let parent = self.root.parent(path).ok()?;
             let stat = parent.stat().ok()?;
@@ -280,7 +280,7 @@ impl TreeSink {
 
     /// Whether the symlink, special file or directory at `path` is already what `metadata` and,
     /// for symlinks, `target` say.
-    pub fn is_as_wanted(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> bool {
+    pub(crate) fn is_as_wanted(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> bool {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         if check_relative(path).is_err() {
             return false;

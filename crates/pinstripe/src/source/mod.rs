@@ -34,7 +34,7 @@ pub use xattr::{Xattrs, xattrs_at, xattrs_of};
 ///
 /// # Errors
 /// As the system says.
-pub fn open_root() -> Result<OwnedFd> {
+pub(crate) fn open_root() -> Result<OwnedFd> {
     open_directory(Path::new("/"))
 }
 
@@ -52,7 +52,7 @@ pub fn open_directory(path: &Path) -> Result<OwnedFd> {
 ///
 /// # Errors
 /// As [`read_link`].
-pub fn stat_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
+pub(crate) fn stat_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
     check_relative(path)?;
     file::stat_of(open_entry(root, path)?.as_fd(), path)
 }

@@ -11,7 +11,7 @@ use crate::format::split::{
 use pinstripe_io::device::AlignedBuf;
 
 /// Bytes that a batch takes at most: all blocks raw, each with a head.
-pub const fn batch_bytes_max(block_bytes: u32) -> usize {
+pub(crate) const fn batch_bytes_max(block_bytes: u32) -> usize {
     let unit = unit_bytes(block_bytes);
     let frames = (unit / block_bytes) as usize + 2;
     let bytes = unit as usize + frames * FRAME_BYTES + BatchExtent::BYTES + ALIGN_BYTES as usize;
@@ -29,7 +29,7 @@ pub enum StoredBlock<'a> {
 }
 
 /// A batch being laid.
-pub struct BatchWriter<'b> {
+pub(crate) struct BatchWriter<'b> {
     out: &'b mut AlignedBuf,
     tag: Tag,
     start: u64,

@@ -110,7 +110,7 @@ impl Sets {
     }
 
     /// Bytes of a full set's extent.
-    pub fn extent_bytes(&self) -> u64 {
+    pub(crate) fn extent_bytes(&self) -> u64 {
         let layout = SetLayout::new(self.geometry, self.id(0), self.log_bytes());
         layout.map_or(0, |layout| layout.extent_bytes(0))
     }
@@ -197,7 +197,7 @@ impl StripedLog {
     ///
     /// # Errors
     /// As [`SetReader::open`].
-    pub fn finished_set(&self, set: u64) -> Result<SetReader> {
+    pub(crate) fn finished_set(&self, set: u64) -> Result<SetReader> {
         let (members, _) = self.windows(set)?;
         let id = self.sets.id(set);
         let opened = SetReader::open(&members, ExtentName::pack(id), self.sets.store(), id)?;

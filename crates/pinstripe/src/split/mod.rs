@@ -15,7 +15,7 @@ mod output;
 mod reader;
 pub mod resume;
 mod scan;
-pub mod tree_hash;
+pub(crate) mod tree_hash;
 pub mod unit;
 mod window;
 

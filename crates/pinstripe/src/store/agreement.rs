@@ -2,14 +2,14 @@
 //!
 //! A label lists the members of the store, and a member can write any list into its own label. So
 //! a newer table replaces an older one only when as many members *of the older one* say so as any
-//! writer must have reached (`objects::votes_needed`). The walk starts at the table of the label
+//! writer must have reached (`votes::votes_needed`). The walk starts at the table of the label
 //! that the caller named. When that many of its own members say another table, the other is true:
 //! a change was cut off, or the named label was made up.
 //!
 //! Pure: labels in, a table out. In a store whose labels carry MACs the newest verified table is
 //! true, and this module is not used.
 
-use super::objects::votes_needed;
+use super::votes::votes_needed;
 use crate::format::label::{Label, MemberState, MemberTable, StoreConfig};
 
 /// The table that the labels found agree on; `named` is the label of the member at hand.

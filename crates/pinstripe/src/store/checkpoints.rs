@@ -40,7 +40,7 @@ pub fn refuse(snapshot: &Snapshot) -> Result<()> {
 ///
 /// # Errors
 /// When the system has no randomness.
-pub fn new_name(store: &Store) -> Result<ExtentName> {
+pub(crate) fn new_name(store: &Store) -> Result<ExtentName> {
     Ok(ExtentName::In(Room::Checkpoints, store.new_name()?))
 }
 

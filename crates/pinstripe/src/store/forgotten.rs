@@ -76,7 +76,7 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
 ///
 /// # Errors
 /// As [`Store::objects`].
-pub fn load_careful(store: &Store, quorum: Quorum) -> Result<Marks> {
+pub(crate) fn load_careful(store: &Store, quorum: Quorum) -> Result<Marks> {
     let (mut marks, few) = load_marks(store, quorum)?;
     for mark in few.into_iter().filter(|mark| !mark.is_forgotten()) {
         marks.add(mark.snapshot, mark.generation);
@@ -123,7 +123,7 @@ fn load_marks(store: &Store, quorum: Quorum) -> Result<(Marks, Vec<Mark>)> {
 ///
 /// # Errors
 /// [`Kind::Corrupt`] for anything else.
-pub fn read_mark(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<Option<Mark>> {
+pub(crate) fn read_mark(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<Option<Mark>> {
     store.verify(ExtentName::In(Room::Forgotten, name), bytes)?;
     match Mark::decode(bytes) {
         Ok(mark) if mark.name() == name && mark.store == store.config.store => Ok(Some(mark)),
@@ -140,7 +140,7 @@ pub fn read_mark(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<Option<M
 }
 
 /// The mark that says the contrary of the one that holds.
-pub fn next_mark(store: &Store, marks: &Marks, snapshot: SnapshotId) -> Mark {
+pub(crate) fn next_mark(store: &Store, marks: &Marks, snapshot: SnapshotId) -> Mark {
     let generation = marks.generation(snapshot) + 1;
     Mark { store: store.config.store, snapshot, generation }
 }

@@ -23,6 +23,7 @@ pub mod sessions;
 pub mod snapshots;
 mod table;
 pub mod tree;
+mod votes;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -82,12 +83,12 @@ pub struct Store {
 }
 
 /// The name of the keys of a store that is not encrypted.
-pub fn keys_name(config: &StoreConfig) -> ExtentName {
+pub(crate) fn keys_name(config: &StoreConfig) -> ExtentName {
     ExtentName::In(Room::Keys, config.store.0)
 }
 
 /// The advice about a member that is absent or has failed.
-pub fn attach_or_replace(number: usize) -> String {
+pub(crate) fn attach_or_replace(number: usize) -> String {
     format!(
         "is the disk mounted? attach it again, then run 'pinstripe repair'; if it is lost, replace \
          it: pinstripe member replace {number} --to DIR"
@@ -98,7 +99,7 @@ pub fn attach_or_replace(number: usize) -> String {
 ///
 /// # Errors
 /// [`Kind::TooManyLosses`] when they are too few for any data beside the parity.
-pub fn geometry_over(config: &StoreConfig, members: usize) -> Result<Geometry> {
+pub(crate) fn geometry_over(config: &StoreConfig, members: usize) -> Result<Geometry> {
     let data = members.saturating_sub(config.parity.into()).min(MEMBERS_MAX);
     if data == 0 {
         return Err(Error::new(
@@ -114,7 +115,7 @@ pub fn geometry_over(config: &StoreConfig, members: usize) -> Result<Geometry> {
 /// In how many packs each page of a tree stands, in a store with so much parity. Without any, one
 /// flipped byte would cost the names of all entries below it.
 #[must_use]
-pub fn page_copies(parity: u8) -> usize {
+pub(crate) fn page_copies(parity: u8) -> usize {
     if parity == 0 { 2 } else { 1 }
 }
 
@@ -128,7 +129,7 @@ impl Store {
     }
 
     /// The opener of sealed records and snapshots; without keys it opens none.
-    pub fn opener(&self) -> &Opener {
+    pub(crate) fn opener(&self) -> &Opener {
         &self.opener
     }
 
@@ -152,7 +153,7 @@ impl Store {
     ///
     /// # Errors
     /// When the system has no randomness to give.
-    pub fn new_name<const N: usize>(&self) -> Result<[u8; N]> {
+    pub(crate) fn new_name<const N: usize>(&self) -> Result<[u8; N]> {
         let Some(names) = &self.options.names else { return pinstripe_base::id::random() };
         let mut name = [0; N];
         names.fill(&mut name)?;
@@ -267,7 +268,7 @@ impl Store {
     ///
     /// # Errors
     /// The last member's error when none has it.
-    pub fn read_object<T>(
+    pub(crate) fn read_object<T>(
         &self,
         name: ExtentName,
         decode: impl Fn(&[u8]) -> Result<T>,
@@ -298,7 +299,7 @@ pub fn read_small(member: &dyn Member, name: ExtentName) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// Those of the member.
-pub fn replace_small(member: &dyn Member, name: ExtentName, bytes: &[u8]) -> Result<()> {
+pub(crate) fn replace_small(member: &dyn Member, name: ExtentName, bytes: &[u8]) -> Result<()> {
     let mut writer = member.create(name, Replace::Allowed)?;
     writer.append(bytes)?;
     writer.seal()

@@ -17,6 +17,7 @@ use crate::member::{ExtentName, Room};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 
+use super::votes::{Votes, votes_needed};
 use super::{Store, deletion, forgotten, read_small, snapshots};
 
 /// Objects that a member is asked for at once, and how long each may be then: longer ones are read on
@@ -56,18 +57,9 @@ pub struct RoomObjects<T> {
     pub strays: Vec<(ExtentName, Error)>,
 }
 
-/// The number of `members` that have to agree: as many as a writer of a store with this parity must
-/// have reached, less those that are absent now, but always more than parity replaces, so that the
-/// members that may be lost cannot decide alone. A store of which a writer needs to reach only one
-/// member believes that one.
-pub fn votes_needed(members: usize, parity: usize, absent: usize) -> usize {
-    let reached = members.saturating_sub(parity);
-    reached.saturating_sub(absent).max(parity + 1).min(reached).max(1)
-}
-
 impl Store {
     /// Least members that must take part.
-    pub fn least_members(&self, quorum: Quorum) -> usize {
+    pub(crate) fn least_members(&self, quorum: Quorum) -> usize {
         let all = self.present().count() + self.absent().count();
         let parity = usize::from(self.config.parity);
         match quorum {
@@ -163,7 +155,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`delete_all`](Self::delete_all).
-    pub fn drop_all(&self, name: ExtentName) -> Result<()> {
+    pub(crate) fn drop_all(&self, name: ExtentName) -> Result<()> {
         let deleted = self.present().map(|(_, member)| member.delete(name));
         deleted.fold(Ok(()), Result::and)
     }
@@ -182,7 +174,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::list`].
-    pub fn lasting_objects(&self) -> Result<BTreeSet<ExtentName>> {
+    pub(crate) fn lasting_objects(&self) -> Result<BTreeSet<ExtentName>> {
         let mut names: BTreeSet<_> = self.key_names()?.into_iter().collect();
         let votes = self.votes();
         for (id, holders) in self.list(Room::Snapshots)? {
@@ -316,7 +308,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::NotFound`] when no member has it; what is wrong with a copy when none is sound.
-    pub fn read_agreed<T>(
+    pub(crate) fn read_agreed<T>(
         &self,
         name: ExtentName,
         decode: impl Fn(&[u8]) -> Result<T>,
@@ -374,29 +366,6 @@ impl Store {
     }
 }
 
-/// Counts how many copies of one object say the same, by their content without a MAC.
-struct Votes<T>(BTreeMap<Vec<u8>, (T, usize)>);
-
-impl<T> Default for Votes<T> {
-    fn default() -> Self {
-        Votes(BTreeMap::new())
-    }
-}
-
-impl<T> Votes<T> {
-    /// Counts a copy; returns how many say what it says by now. The first of them is kept.
-    fn count(&mut self, content: Vec<u8>, copy: T) -> usize {
-        let (_, votes) = self.0.entry(content).or_insert((copy, 0));
-        *votes += 1;
-        *votes
-    }
-
-    /// A copy of those that most agree on, and how many they are.
-    fn most(self) -> Option<(T, usize)> {
-        self.0.into_values().max_by_key(|(_, votes)| *votes)
-    }
-}
-
 /// The copies that the members have under one name.
 struct Copies<T> {
     /// The content that most sound copies agree on, and how many they are.
@@ -407,26 +376,4 @@ struct Copies<T> {
     holders: usize,
     /// Every copy that is not sound is whole, and was not made with the keys of this store.
     is_forged: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_more_members_than_parity_replaces_decide_alone() {
-        for members in 1..=12 {
-            for parity in 0..members.min(5) {
-                for absent in 0..=parity {
-                    let needed = votes_needed(members, parity, absent);
-                    let reached = members - parity;
-                    assert!((1..=reached).contains(&needed), "{members} {parity} {absent}");
-                    assert!(needed > parity || needed == reached, "{members} {parity} {absent}");
-                }
-            }
-        }
-        assert_eq!([4, 3, 2, 1].map(|members| votes_needed(members, 1, 0)), [3, 2, 1, 1]);
-        assert_eq!(votes_needed(4, 1, 1), 2);
-        assert_eq!(votes_needed(6, 2, 1), 3);
-    }
 }

@@ -134,7 +134,11 @@ impl<'a> PackReader<'a> {
     ///
     /// # Errors
     /// As [`fetch`](Self::fetch).
-    pub fn fetch_place(&self, index: &Index<'_>, place: RecordPlace) -> Result<FetchedRecord> {
+    pub(crate) fn fetch_place(
+        &self,
+        index: &Index<'_>,
+        place: RecordPlace,
+    ) -> Result<FetchedRecord> {
         let set = index.set_of(place.pack).ok_or_else(|| {
             Error::new(Kind::NotFound, format!("the index knows no pack {}", place.pack))
         })?;
@@ -176,7 +180,7 @@ impl<'a> ChunkReader<'a> {
 
     /// Reads a chunk from any other record than the one that was tried, also from one that it was
     /// moved to since.
-    pub fn read_elsewhere(&mut self, id: &ChunkId, tried: RecordPlace) -> Option<Vec<u8>> {
+    pub(crate) fn read_elsewhere(&mut self, id: &ChunkId, tried: RecordPlace) -> Option<Vec<u8>> {
         loop {
             let places = self.index.places(id).ok()?;
             let mut others = places.iter().filter(|place| place.record != tried);
@@ -223,13 +227,13 @@ impl<'a> ChunkReader<'a> {
 }
 
 /// The error for a chunk that is in no pack.
-pub fn missing_chunk(id: &ChunkId) -> Error {
+pub(crate) fn missing_chunk(id: &ChunkId) -> Error {
     Error::new(Kind::NotFound, format!("chunk {id} is in no pack"))
         .advice("run 'pinstripe check' to see what else is affected")
 }
 
 /// The error for a chunk that is not where the index says.
-pub fn wrong_place(id: &ChunkId) -> Error {
+pub(crate) fn wrong_place(id: &ChunkId) -> Error {
     Error::new(Kind::Corrupt, format!("chunk {id} does not match its id"))
         .advice("run 'pinstripe check --read-data'")
 }

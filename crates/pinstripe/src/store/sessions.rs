@@ -103,7 +103,11 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn at_work(store: &Store, own: Option<SessionId>, quorum: Quorum) -> Result<Vec<Session>> {
+pub(crate) fn at_work(
+    store: &Store,
+    own: Option<SessionId>,
+    quorum: Quorum,
+) -> Result<Vec<Session>> {
     let process = store.process();
     let runs = |it: &Session| Some(it.id) != own && !is_dead(it, &process);
     Ok(load(store, quorum)?.into_iter().filter(runs).collect())
@@ -146,7 +150,7 @@ pub fn read(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<Session> {
 }
 
 /// Whether a session's process surely runs no more.
-pub fn is_dead(session: &Session, own: &Process) -> bool {
+pub(crate) fn is_dead(session: &Session, own: &Process) -> bool {
     process::is_gone(&session.process, own)
 }
 

@@ -100,7 +100,7 @@ pub fn is_void(store: &Store, id: SnapshotId) -> bool {
 
 /// Whether that void stands on one member. Anything else under the name of a snapshot to come is
 /// damage or made up, and keeps no backup from ending.
-pub fn is_void_on(store: &Store, member: &SharedMember, name: ExtentName) -> bool {
+pub(crate) fn is_void_on(store: &Store, member: &SharedMember, name: ExtentName) -> bool {
     let ExtentName::In(Room::Snapshots, id) = name else { return false };
     read_small(&**member, name).and_then(|bytes| read_void(store, id, &bytes)).is_ok()
 }
@@ -109,7 +109,7 @@ pub fn is_void_on(store: &Store, member: &SharedMember, name: ExtentName) -> boo
 ///
 /// # Errors
 /// [`Kind::Corrupt`] for anything else.
-pub fn read_void(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<()> {
+pub(crate) fn read_void(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<()> {
     store.verify(ExtentName::In(Room::Snapshots, name), bytes)?;
     match GcObject::decode(bytes)? {
         GcObject { step: DeletionStep::Void { .. }, condemnation, .. }

@@ -272,7 +272,7 @@ impl<'a> TreeReader<'a> {
 }
 
 /// The error for a page or node that cannot be read: which entries are lost with it.
-pub fn lost_page(child: &Child, error: Error) -> Error {
+pub(crate) fn lost_page(child: &Child, error: Error) -> Error {
     if !matches!(error.kind(), Kind::NotFound | Kind::Corrupt | Kind::TooManyLosses) {
         return error;
     }
@@ -286,4 +286,4 @@ pub fn lost_page(child: &Child, error: Error) -> Error {
 }
 
 /// The reaction to a page that is lost.
-pub const SEE_WHAT_IS_LOST: &str = "see what else is lost with: pinstripe check --read-data";
+pub(crate) const SEE_WHAT_IS_LOST: &str = "see what else is lost with: pinstripe check --read-data";

@@ -33,7 +33,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use rustix::fs::CWD;
 
@@ -45,6 +45,7 @@ pub use exclude::Exclude;
 use frontier::{Frontier, Head, Key};
 pub use glob::Glob;
 use pinstripe_base::error::{self, Error, Result};
+use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::descriptors;
 use scan::{Plan, Scanner, Step, Task};
 
@@ -196,8 +197,8 @@ impl Walker {
     ///
     /// # Panics
     /// When a thread panicked in this walk: its part of the tree is lost.
-    pub fn next_batch(&self) -> Option<EntryBatch> {
-        let mut scanner = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn next_batch(&self) -> Option<EntryBatch> {
+        let mut scanner = lock(&self.consumer);
         let mut batch = EntryBatch::default();
         let mut state = self.lock();
         loop {
@@ -254,7 +255,7 @@ impl Walker {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Does a claimed task without the lock and puts its results in its place.
@@ -324,10 +325,6 @@ impl State {
         self.ahead_bytes -= run.bytes();
         Some(run)
     }
-}
-
-fn wait<'a>(condvar: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-    condvar.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Stops the walk when the thread that holds it panics: its task would never be finished.

@@ -8,8 +8,8 @@ use std::io;
 use rustix::fs::FileType;
 
 use super::DirectoryMember;
+use super::open_shelf::{OpenShelf, is_regular};
 use super::shelf::{Shelf, parse_first_byte, parse_leaf};
-use super::tree::{OpenShelf, is_regular};
 use crate::member::Room;
 use crate::member::watched::goes_on;
 use pinstripe_base::error::{Error, Result};

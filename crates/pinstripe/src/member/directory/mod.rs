@@ -10,6 +10,7 @@
 
 mod handles;
 mod listing;
+mod open_shelf;
 mod reserve;
 mod shelf;
 mod tree;
@@ -23,18 +24,20 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use self::handles::Handles;
+use self::open_shelf::{OpenShelf, is_regular};
 use self::shelf::{Shelf, leaf, parse_leaf};
-use self::tree::{OpenShelf, Tree, is_regular};
+use self::tree::Tree;
 use self::writer::DirectoryWriter;
 use crate::member::watched::goes_on;
 use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, Steps, expect_short};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 
 /// The entry that a fresh file system has in its top directory.
 const FILE_SYSTEM_OWN: &[u8] = b"lost+found";
@@ -67,19 +70,11 @@ impl DirectoryMember {
 
     /// Makes an empty directory into a member: makes it if it is missing (not its parent), and
     /// its rooms. Rooms that are there and empty are left from an attempt that did not get far.
+    /// Every change passes `steps`, but for the making of the directory itself.
     ///
     /// # Errors
     /// [`Kind::Refused`] when something is in it, with the first strange name.
-    pub fn create_in(path: impl AsRef<Path>) -> Result<Self> {
-        Self::create_in_with(path.as_ref(), None)
-    }
-
-    /// [`create_in`](Self::create_in) with every change passing `steps`, but for the making of
-    /// the directory itself.
-    ///
-    /// # Errors
-    /// As [`create_in`](Self::create_in).
-    pub fn create_in_with(path: &Path, steps: Option<Arc<dyn Steps>>) -> Result<Self> {
+    pub(crate) fn create_in_with(path: &Path, steps: Option<Arc<dyn Steps>>) -> Result<Self> {
         match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => {
@@ -101,9 +96,14 @@ impl DirectoryMember {
         Self::open_with(path, steps)
     }
 
+    #[cfg(test)]
+    pub(crate) fn create_in(path: impl AsRef<Path>) -> Result<Self> {
+        Self::create_in_with(path.as_ref(), None)
+    }
+
     /// The same member with every change of the disk passing `steps`.
     #[must_use]
-    pub fn with_steps(self, steps: Arc<dyn Steps>) -> Self {
+    pub(crate) fn with_steps(self, steps: Arc<dyn Steps>) -> Self {
         DirectoryMember { tree: self.tree.with_steps(steps), ..self }
     }
 
@@ -112,7 +112,7 @@ impl DirectoryMember {
     ///
     /// # Errors
     /// [`Kind::Io`] when `tmp/` cannot be read or a leftover cannot be removed.
-    pub fn sweep_tmp(&self) -> Result<u64> {
+    pub(crate) fn sweep_tmp(&self) -> Result<u64> {
         self.tree.sweep().map_err(|error| {
             Error::io("cannot remove leftovers", self.tree.path_of(Shelf::Tmp), error)
         })
@@ -225,7 +225,7 @@ impl DirectoryMember {
     }
 
     fn unsynced(&self) -> MutexGuard<'_, Unsynced> {
-        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unsynced)
     }
 }
 

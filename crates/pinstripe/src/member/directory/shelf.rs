@@ -20,7 +20,8 @@ impl Shelf {
     /// The number of shelves.
     pub const COUNT: usize = 2 + Room::ALL.len() + 256;
 
-    /// The shelves that [`create_in`](super::DirectoryMember::create_in) makes: all but `packs/ab`.
+    /// The shelves that [`create_in_with`](super::DirectoryMember::create_in_with) makes: all but
+    /// `packs/ab`.
     pub const FIXED: [Shelf; 1 + Room::ALL.len()] = [
         Shelf::Tmp,
         Shelf::Room(Room::Packs),

@@ -6,18 +6,16 @@
 
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{
-    self, AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags, Stat,
-};
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::open_shelf::OpenShelf;
 use super::shelf::{Shelf, parse_leaf};
 use crate::member::{DiskStep, Replace, Steps};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -30,8 +28,6 @@ const FILE_MODE: u32 = 0o600;
 
 /// Fresh names tried for a temp file. One is enough unless a sweep runs at this very moment.
 const TEMP_ATTEMPTS: usize = 16;
-/// Bytes of names asked for at a time: on the stack.
-const LISTING_BYTES: usize = 8 * 1024;
 
 /// A member's directory. Cheap to clone; a writer keeps one.
 #[derive(Clone)]
@@ -45,12 +41,6 @@ struct Core {
     path: PathBuf,
     /// Shelves known to be durable in their parent.
     durable: [AtomicBool; Shelf::COUNT],
-}
-
-/// A directory below the root, opened.
-pub(super) struct OpenShelf {
-    shelf: Shelf,
-    fd: OwnedFd,
 }
 
 /// A file in `tmp/`, locked by its writer.
@@ -346,61 +336,4 @@ pub(super) fn link_into_place(temp: &Temp, shelf: &OpenShelf, leaf: &str) -> io:
         Err(Errno::EXIST) if shelf.holds(leaf, &temp.file)? => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-impl OpenShelf {
-    /// The names in it, sorted, in bytes.
-    pub fn names(&mut self) -> io::Result<Vec<Vec<u8>>> {
-        Ok(self.entries()?.into_iter().map(|(name, _)| name).collect())
-    }
-
-    /// The names in it, sorted, in bytes, each with its type as far as the directory knows it.
-    /// Moves the one place at which this directory is read.
-    pub fn entries(&mut self) -> io::Result<Vec<(Vec<u8>, FileType)>> {
-        let mut found = Vec::new();
-        fs::seek(&self.fd, fs::SeekFrom::Start(0))?;
-        let mut space = [MaybeUninit::uninit(); LISTING_BYTES];
-        let mut entries = RawDir::new(&self.fd, &mut space);
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                found.push((name.to_vec(), entry.file_type()));
-            }
-        }
-        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        Ok(found)
-    }
-
-    /// Facts about a name, itself if it is a symlink; `None` when there is none.
-    pub fn stat(&self, leaf: &str) -> io::Result<Option<Stat>> {
-        match fs::statat(&self.fd, leaf, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(stat)),
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Whether a name stands for this very file.
-    pub fn holds(&self, leaf: &str, file: &File) -> io::Result<bool> {
-        let ours = fs::fstat(file)?;
-        let there = self.stat(leaf)?;
-        Ok(there.is_some_and(|it| (it.st_dev, it.st_ino) == (ours.st_dev, ours.st_ino)))
-    }
-
-    /// Opens a regular file; `None` for any other thing and for nothing. Never blocks on a FIFO.
-    pub fn open_file(&self, leaf: &str, access: OFlags) -> io::Result<Option<File>> {
-        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let open = || retry_on_intr(|| fs::openat(&self.fd, leaf, flags, Mode::empty()));
-        match patiently(open) {
-            Ok(fd) => Ok(is_regular(&fs::fstat(&fd)?).then(|| File::from(fd))),
-            Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-/// Whether it is a regular file.
-pub(super) fn is_regular(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::handles::Handles;
+use super::open_shelf::OpenShelf;
 use super::shelf::{Shelf, leaf};
-use super::tree::{OpenShelf, Temp, Tree};
+use super::tree::{Temp, Tree};
 use crate::member::{ExtentName, ExtentWriter, Replace};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::MIB;

@@ -9,15 +9,16 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use super::Patience;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{self, lock};
 
-/// The interval at which a waiting caller checks for more than the answer.
+/// The interval at which a waiting caller checks for more than the answer: a call that hangs in the
+/// kernel wakes nobody.
 const LOOK: Duration = Duration::from_millis(50);
 /// The number of read buffers that are kept, and their largest size.
 const BUFFERS_KEPT: usize = 4;
@@ -120,8 +121,7 @@ impl Lane {
                 Some(Err(panic)) => resume_unwind(panic),
                 None => {}
             }
-            let waited = answer.arrived.wait_timeout(given, LOOK);
-            given = waited.unwrap_or_else(PoisonError::into_inner).0;
+            given = sync::wait_timeout(&answer.arrived, given, LOOK);
             if given.is_some() {
                 continue;
             }
@@ -214,7 +214,7 @@ impl Worker {
                     Mail::Job(job) => break job,
                     Mail::End => return,
                     Mail::Nothing => {
-                        mail = self.arrived.wait(mail).unwrap_or_else(PoisonError::into_inner);
+                        mail = sync::wait(&self.arrived, mail);
                     }
                 }
             };

@@ -314,7 +314,8 @@ impl Collector<'_> {
         })
     }
 
-    /// Asks at growing intervals until no session is left to wait for.
+    /// Asks at growing intervals until no session is left to wait for: the file systems of the
+    /// members wake nobody when another process removes one.
     fn wait(&self, mut left: impl FnMut() -> Result<Vec<Session>>) -> Result<()> {
         const PAUSES_MS: [u64; 5] = [10, 40, 100, 200, 400];
         let began = clock::monotonic();

@@ -78,7 +78,7 @@ pub fn empty(
 /// Moves extents from members with many bytes to members with few, until no single move brings
 /// two members closer together by more than half its length: of extents of one length, they
 /// differ by no more than one then. The sets in `stay` are not moved.
-pub fn even_out(
+pub(crate) fn even_out(
     spreads: &[SetPlacement],
     takers: &[usize],
     stay: &BTreeSet<ExtentName>,

@@ -122,9 +122,10 @@ impl<'a> Assembler<'a> {
     /// Begins a checkpoint if one is due: closes a copy of the present tree, and asks all stages
     /// that hold chunks back to hand them over. Does not wait for any of them.
     fn checkpoint(&mut self) -> Result<()> {
-        let Some(checkpoints) = self.checkpoints.as_mut().filter(|it| it.is_due()) else {
+        let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
+        if !checkpoints.is_due() {
             return Ok(());
-        };
+        }
         let record = &mut self.record;
         let root = self.tree.clone().finish(&mut |bytes| Ok(record.add(&bytes)?.id))?;
         record.seal(checkpoints.begin(root))?;

@@ -14,11 +14,10 @@
 //! so to the packer, and the assembler feeds both packers tickets of its own, so that they notice
 //! when all workers have left.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::format::snapshot::TreeRoot;
 use crate::member::ExtentName;
@@ -34,35 +33,48 @@ use pinstripe_base::sync::lock;
 pub struct SealRounds {
     /// Counts the rounds, so that a feeder sees a new one without taking the lock.
     begun: AtomicU64,
-    /// The number of feeders that were made.
-    feeders: AtomicUsize,
-    durable: Mutex<Option<Sender<Barrier>>>,
+    state: Mutex<RoundState>,
+}
+
+#[derive(Default)]
+struct RoundState {
+    /// Gets the barrier of the round that is open.
+    durable: Option<Sender<Barrier>>,
+    /// By feeder: wakes it when a round begins.
+    calls: Vec<Sender<()>>,
 }
 
 impl SealRounds {
     /// One more feeder of the packer.
     pub fn feeder(&self) -> Feeder<'_> {
-        self.feeders.fetch_add(1, Ordering::Relaxed);
-        Feeder { rounds: self, answered: 0 }
+        let (call, calls) = bounded(1);
+        self.lock().calls.push(call);
+        Feeder { rounds: self, calls, answered: 0 }
     }
 
     /// Ends the round that is open: no feeder is left to answer it.
     pub fn close(&self) {
-        *self.lock() = None;
+        self.lock().durable = None;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Sender<Barrier>>> {
-        lock(&self.durable)
+    fn lock(&self) -> MutexGuard<'_, RoundState> {
+        lock(&self.state)
     }
+}
 
-    fn ticket(&self, round: u64, durable: Sender<Barrier>) -> SealTicket {
-        SealTicket { round, feeders: self.feeders.load(Ordering::Relaxed), durable }
+impl RoundState {
+    /// A ticket for the round that is open, unless it was closed.
+    fn ticket(&self, round: u64) -> Option<SealTicket> {
+        let durable = self.durable.clone()?;
+        Some(SealTicket { round, feeders: self.calls.len(), durable })
     }
 }
 
 /// One thread's part in the rounds of the packer that it feeds.
 pub struct Feeder<'a> {
     rounds: &'a SealRounds,
+    /// Has a token once a round has begun, perhaps one that was answered since.
+    calls: Receiver<()>,
     /// The last round that it answered; 0 is none.
     answered: u64,
 }
@@ -75,17 +87,30 @@ impl Feeder<'_> {
             return None;
         }
         self.answered = begun;
-        let durable = self.rounds.lock().clone()?;
-        Some(self.rounds.ticket(begun, durable))
+        self.rounds.lock().ticket(begun)
+    }
+
+    /// The queue that wakes this feeder when a round begins, for waiting. The [`ticket`] says
+    /// whether there is one to answer.
+    ///
+    /// [`ticket`]: Self::ticket
+    pub fn calls(&self) -> &Receiver<()> {
+        &self.calls
     }
 
     /// Begins the next round. Returns this feeder's own ticket, and what gets the barrier behind
     /// which all is durable.
     fn begin_round(&mut self) -> (SealTicket, Receiver<Barrier>) {
         let (durable, received) = bounded(1);
-        *self.rounds.lock() = Some(durable.clone());
+        let mut state = self.rounds.lock();
+        state.durable = Some(durable.clone());
+        // Before the calls, so that a feeder that is woken finds the round.
         self.answered = self.rounds.begun.fetch_add(1, Ordering::Release) + 1;
-        (self.rounds.ticket(self.answered, durable), received)
+        for call in &state.calls {
+            // A feeder that has a token already is awake or will be; one that has left needs none.
+            let _ = call.try_send(());
+        }
+        (SealTicket { round: self.answered, feeders: state.calls.len(), durable }, received)
     }
 
     /// Leaves; returns the last round that it answered, for the packer.
@@ -104,38 +129,68 @@ pub struct Partial {
 /// The assembler's side.
 pub struct Checkpoints<'a> {
     /// Whether it is time; asked after each job while none is under way.
-    pub due: &'a (dyn Fn() -> bool + Sync),
+    due: &'a (dyn Fn() -> bool + Sync),
     /// The assembler's part in the rounds of the packer that the workers feed.
-    pub data_feeder: Feeder<'a>,
+    data_feeder: Feeder<'a>,
     /// Its part in the rounds of the packer that it alone feeds.
-    pub tree_feeder: Feeder<'a>,
-    /// One is under way.
-    pub busy: &'a AtomicBool,
+    tree_feeder: Feeder<'a>,
+    /// One is under way, as far as the assembler has noticed.
+    is_under_way: bool,
     /// To the thread that completes them.
-    pub partials: Sender<Partial>,
+    partials: Sender<Partial>,
+    /// From that thread: the one under way is durable.
+    completed: Receiver<()>,
     /// To the packer that the workers feed.
-    pub data: Sender<ToPacker>,
+    data: Sender<ToPacker>,
     /// The assembler waits until each is durable: slow, and the same in every run.
-    pub waits: bool,
+    waits: bool,
 }
 
-impl Checkpoints<'_> {
+impl<'a> Checkpoints<'a> {
+    /// Sets checkpoints when they are `due`. The feeders are the assembler's: of the packer that
+    /// the workers feed through `data`, and of the one that it alone feeds. `partials` leads to the
+    /// thread that completes checkpoints, and `completed` comes from there. With `waits`, the
+    /// assembler goes on only when a checkpoint is durable.
+    pub fn new(
+        due: &'a (dyn Fn() -> bool + Sync),
+        [data_feeder, tree_feeder]: [Feeder<'a>; 2],
+        partials: Sender<Partial>,
+        completed: Receiver<()>,
+        data: Sender<ToPacker>,
+        waits: bool,
+    ) -> Self {
+        let is_under_way = false;
+        Checkpoints {
+            due,
+            data_feeder,
+            tree_feeder,
+            is_under_way,
+            partials,
+            completed,
+            data,
+            waits,
+        }
+    }
+
     /// Whether a checkpoint should be set now.
-    pub fn is_due(&self) -> bool {
-        !self.busy.load(Ordering::Acquire) && (self.due)()
+    pub fn is_due(&mut self) -> bool {
+        if self.is_under_way && self.completed.try_recv().is_ok() {
+            self.is_under_way = false;
+        }
+        !self.is_under_way && (self.due)()
     }
 
     /// Waits for the checkpoint under way, where that was asked for.
-    pub fn settle(&self, abort: &Abort) {
-        while self.waits && self.busy.load(Ordering::Acquire) && !abort.is_raised() {
-            std::thread::sleep(Duration::from_millis(1));
+    pub fn settle(&mut self, abort: &Abort) {
+        if self.waits && self.is_under_way && abort.recv(&self.completed).is_ok() {
+            self.is_under_way = false;
         }
     }
 
     /// Calls for all that the tree below `root` may need; returns the ticket for the packer that
     /// only the assembler feeds.
     pub fn begin(&mut self, root: TreeRoot) -> SealTicket {
-        self.busy.store(true, Ordering::Release);
+        self.is_under_way = true;
         let (for_data, data_durable) = self.data_feeder.begin_round();
         let (for_trees, trees_durable) = self.tree_feeder.begin_round();
         // The packers and the thread that completes checkpoints outlive the assembler.
@@ -145,14 +200,14 @@ impl Checkpoints<'_> {
     }
 }
 
-/// Completes checkpoints until no more can come. `object` names and frames one; `last` is the one
-/// that stands now, if any. An error of `object` ends the run; when the members fail, it ends by
-/// itself.
+/// Completes checkpoints until no more can come, and tells `completed` of each. `object` names and
+/// frames one; `last` is the one that stands now, if any. An error of `object` ends the run; when
+/// the members fail, it ends by itself.
 pub fn complete(
     partials: &Receiver<Partial>,
     writers: &MemberWriters<'_>,
     abort: &Abort,
-    busy: &AtomicBool,
+    completed: &Sender<()>,
     object: &(dyn Fn(TreeRoot) -> Result<(ExtentName, Vec<u8>)> + Sync),
     last: &mut Option<ExtentName>,
 ) {
@@ -174,7 +229,8 @@ pub fn complete(
         if let Some(old) = last.replace(name) {
             writers.delete(old);
         }
-        busy.store(false, Ordering::Release);
+        // It has room for one, and one is under way at a time.
+        let _ = completed.try_send(());
     }
 }
 
@@ -182,14 +238,85 @@ pub fn complete(
 fn wait(durable: &[Receiver<Barrier>], abort: &Abort) -> bool {
     let mut barriers = Vec::with_capacity(durable.len());
     for durable in durable {
-        loop {
-            match durable.recv_timeout(Duration::from_millis(100)) {
-                Ok(barrier) => break barriers.push(barrier),
-                Err(RecvTimeoutError::Timeout) if !abort.is_raised() => {}
-                Err(_) => return false,
-            }
-        }
+        let Ok(barrier) = abort.recv(durable) else { return false };
+        barriers.push(barrier);
     }
     barriers.into_iter().for_each(Barrier::wait);
     !abort.is_raised()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pinstripe_base::error::{Error, Kind};
+
+    fn broken() -> Error {
+        Error::new(Kind::Corrupt, "broken on purpose")
+    }
+
+    /// As in the other tests here, the wait has no timeout: a feeder that is not woken would hang
+    /// the test.
+    #[test]
+    fn a_round_wakes_each_feeder_that_waits() {
+        let rounds = SealRounds::default();
+        let mut own = rounds.feeder();
+        let feeders = [rounds.feeder(), rounds.feeder()];
+        std::thread::scope(|scope| {
+            let answer = |mut feeder: Feeder<'_>| {
+                assert!(feeder.ticket().is_none_or(|it| it.round == 1));
+                feeder.calls().recv().unwrap();
+                // Each round is answered once, whether it was seen before the call or after.
+                feeder.ticket();
+                assert!(feeder.ticket().is_none());
+                feeder.leave()
+            };
+            let waiting = feeders.map(|feeder| scope.spawn(move || answer(feeder)));
+            let (ticket, _durable) = own.begin_round();
+            assert_eq!((ticket.round, ticket.feeders), (1, 3));
+            assert_eq!(waiting.map(|it| it.join().unwrap()), [1, 1]);
+        });
+        // A feeder that has left needs no call, and a round that is closed gives no ticket.
+        own.begin_round();
+        let mut late = Feeder { rounds: &rounds, calls: bounded(1).1, answered: 1 };
+        rounds.close();
+        assert!(late.ticket().is_none());
+    }
+
+    #[test]
+    fn a_raised_abort_wakes_what_waits_for_durable_packs() {
+        let abort = Abort::default();
+        let (senders, durable): (Vec<_>, Vec<_>) = [bounded(1), bounded(1)].into_iter().unzip();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| wait(&durable, &abort));
+            abort.raise(broken());
+            assert!(!waiting.join().unwrap());
+        });
+        drop(senders);
+    }
+
+    #[test]
+    fn a_completed_checkpoint_or_a_raised_abort_wakes_the_assembler_that_waits_for_it() {
+        let abort = Abort::default();
+        let (data_rounds, tree_rounds) = (SealRounds::default(), SealRounds::default());
+        let ((partials, partial_queue), (data, _data)) = (bounded(2), bounded(2));
+        let (completes, completed) = bounded(1);
+        let feeders = [data_rounds.feeder(), tree_rounds.feeder()];
+        let mut checkpoints = Checkpoints::new(&|| true, feeders, partials, completed, data, true);
+        let root = TreeRoot { id: pinstripe_base::id::ChunkId([0; 32]), height: 0, entries: 0 };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                partial_queue.recv().unwrap();
+                completes.send(()).unwrap();
+                partial_queue.recv().unwrap();
+                abort.raise(broken());
+            });
+            assert!(checkpoints.is_due());
+            checkpoints.begin(root);
+            checkpoints.settle(&abort);
+            assert!(checkpoints.is_due(), "it was completed");
+            checkpoints.begin(root);
+            checkpoints.settle(&abort);
+            assert!(!checkpoints.is_due(), "it was not");
+        });
+    }
 }

@@ -2,7 +2,6 @@
 //! assembler when there is nothing to read.
 
 use std::io::Read;
-use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
@@ -104,12 +103,7 @@ impl<'a> JobDispatcher<'a> {
 
     fn next_seq(&mut self) -> Result<u64> {
         // The window opens only as jobs get done, so a plain wait could outlast a fatal error.
-        while let Err(error) = self.window.send_timeout((), Duration::from_millis(100)) {
-            self.shared.abort.check()?;
-            if error.is_disconnected() {
-                return Err(gone());
-            }
-        }
+        self.shared.abort.send(&self.window, ())?;
         self.seq += 1;
         Ok(self.seq - 1)
     }
@@ -141,4 +135,36 @@ impl<'a> JobDispatcher<'a> {
 
 fn gone() -> Error {
     Error::new(Kind::Io, "a thread of the backup ended early")
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+
+    use super::super::shared::with_reading;
+    use super::*;
+    use crate::pipeline::abort::Abort;
+
+    /// The wait has no timeout: a dispatcher that is not woken would hang the test.
+    #[test]
+    fn a_raised_abort_wakes_a_dispatcher_that_waits_for_the_window() {
+        let abort = Abort::default();
+        let ((jobs, _jobs), (outcomes, _outcomes)) = (bounded(1), bounded(1));
+        let (window, tokens) = bounded(1);
+        with_reading(&abort, |shared| {
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| {
+                    let mut dispatcher = JobDispatcher::new(shared, jobs, outcomes, window, 1);
+                    assert_eq!(dispatcher.next_seq().unwrap(), 0);
+                    dispatcher.next_seq()
+                });
+                // Once the window is full, nothing but the abort ends the second wait.
+                while tokens.is_empty() {
+                    std::thread::yield_now();
+                }
+                abort.raise(Error::new(Kind::Corrupt, "broken on purpose"));
+                assert_eq!(waiting.join().unwrap().unwrap_err().kind(), Kind::Corrupt);
+            });
+        });
+    }
 }

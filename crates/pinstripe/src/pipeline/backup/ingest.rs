@@ -5,9 +5,8 @@
 //! else. Every worker fills records of its own; neighbours in path order land in one record.
 
 use std::ops::Range;
-use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, Sender, select};
 
 use super::checkpoint::Feeder;
 use super::entry::{OpenedFile, plain_entry, shorten};
@@ -54,9 +53,6 @@ pub enum Assembled {
     SameInode(Entry),
 }
 
-/// The time that a worker without a job waits before it looks whether a checkpoint needs it.
-const IDLE: Duration = Duration::from_millis(10);
-
 /// One worker.
 pub struct Worker<'a> {
     shared: &'a Reading<'a>,
@@ -89,11 +85,11 @@ impl<'a> Worker<'a> {
         loop {
             // Before each job, since a checkpoint waits for the chunks of all earlier ones.
             self.answer_seal_call();
-            let job = match jobs.recv_timeout(IDLE) {
-                Ok(job) => job,
-                Err(RecvTimeoutError::Timeout) => continue,
-                Err(RecvTimeoutError::Disconnected) => break,
+            let job = select! {
+                recv(jobs) -> job => job,
+                recv(self.feeder.calls()) -> _ => continue,
             };
+            let Ok(job) = job else { break };
             if self.shared.abort.is_raised() {
                 continue;
             }

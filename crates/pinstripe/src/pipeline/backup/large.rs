@@ -303,9 +303,9 @@ impl Cut<'_> {
             let scanned = match early.remove(&next) {
                 Some(scanned) => scanned,
                 None => {
-                    shared.abort.check()?;
-                    let scanned = replies.recv_timeout(std::time::Duration::from_millis(100));
-                    let Ok(scanned) = scanned else { continue };
+                    // A worker answers each scan unless the run is over. A scan whose read hangs
+                    // delays a stop, but the worker would delay the end of the run as well.
+                    let scanned = shared.abort.recv(&replies)?;
                     early.insert(scanned.number, scanned);
                     continue;
                 }
@@ -379,4 +379,36 @@ struct Run {
     chunk_start: u64,
     /// Segments that this chunk may reach into.
     held: Vec<Arc<Segment>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::super::shared::with_reading;
+    use super::*;
+    use crate::pipeline::abort::Abort;
+
+    /// The wait has no timeout: a thread that is not woken would hang the test.
+    #[test]
+    fn a_raised_abort_wakes_a_thread_that_waits_for_scans() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("large");
+        std::fs::write(&path, [1; 10_000]).unwrap();
+        let below_root = &path.as_os_str().as_bytes()[1..];
+        let abort = Abort::default();
+        let ((jobs, asked), (outcomes, _outcomes)) = (bounded(1), bounded(1));
+        with_reading(&abort, |shared| {
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| {
+                    let queues = Queues { jobs: &jobs, outcomes: &outcomes, segments: 1 };
+                    ingest(shared, &queues, 0, below_root)
+                });
+                // The scan is asked for, and kept: it is never answered, nor given up.
+                let _scan = asked.recv().unwrap();
+                abort.raise(Error::new(Kind::Corrupt, "broken on purpose"));
+                assert_eq!(waiting.join().unwrap().unwrap_err().kind(), Kind::Corrupt);
+            });
+        });
+    }
 }

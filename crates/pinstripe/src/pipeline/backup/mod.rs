@@ -14,6 +14,7 @@ mod entry;
 mod ingest;
 mod join;
 mod large;
+mod other_copies;
 mod previous;
 mod record;
 mod repack;
@@ -221,7 +222,7 @@ fn ingest<'scope, 'env>(
     let BackupPlan { input, limits, checkpoint_due, checkpoint_waits: waits, .. } = plan;
     let abort = writing.abort;
     let (data_rounds, tree_rounds) = (SealRounds::default(), SealRounds::default());
-    let (busy, mut checkpoint) = (AtomicBool::new(false), None);
+    let mut checkpoint = None;
     let object = |root| {
         let checkpoint = describe(root, Completeness::Part);
         let object = checkpoints::encode(plan.store, writing.sealer, &checkpoint)?;
@@ -232,6 +233,7 @@ fn ingest<'scope, 'env>(
         let (outcomes, outcome_queue) = unbounded();
         let (window, window_queue) = bounded(WINDOW_JOBS);
         let (partials, partial_queue) = unbounded();
+        let (completes, completed) = bounded(1);
         let packer = |laying| packer(stages, writing, publisher, limits.records_queued, laying);
         let (data, data_packer) = packer(Laying::Striped);
         let (tree, tree_packer) = packer(Laying::of_pages(publisher.store.config.parity));
@@ -241,15 +243,21 @@ fn ingest<'scope, 'env>(
             stage(stages, abort, move || worker.run(&job_queue, &outcomes));
         }
         drop(job_queue);
-        let (busy, object, last) = (&busy, &object, &mut checkpoint);
+        let (object, last) = (&object, &mut checkpoint);
         let checkpoints = checkpoint_due.map(|due| {
-            let data_feeder = data_rounds.feeder();
-            let tree_feeder = tree_rounds.feeder();
-            Checkpoints { due, data_feeder, tree_feeder, busy, partials, data, waits }
+            let feeders = [data_rounds.feeder(), tree_rounds.feeder()];
+            Checkpoints::new(due, feeders, partials, completed, data, waits)
         });
         let assembler = Assembler::new(writing, tree, checkpoints)?;
         let completer = stage(stages, abort, move || {
-            checkpoint::complete(&partial_queue, publisher.writers, abort, busy, object, last);
+            checkpoint::complete(
+                &partial_queue,
+                publisher.writers,
+                abort,
+                &completes,
+                object,
+                last,
+            );
         });
         let assembler = stage(stages, abort, move || assembler.run(&outcome_queue, &window_queue));
         let dispatcher = JobDispatcher::new(reading, jobs, outcomes, window, limits.segments);

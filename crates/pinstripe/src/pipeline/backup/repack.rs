@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_channel::Sender;
 
+use super::other_copies::OtherCopies;
 use super::record::RecordBuilder;
 use super::shared::Writing;
 use super::write_session::write_session;
@@ -22,13 +23,13 @@ use crate::member::ExtentName;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::{Laying, ToPacker};
 use crate::store::index::{Index, Place, pack_from_records, read_pack_index};
-use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::packs::PackReader;
 use crate::store::{Store, deletion, page_copies};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{into_inner, lock};
 
 /// A pack that is to go, and the needed part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +97,7 @@ pub fn repack(
         // Only now: the copy that a pack counts on may be one that was moved above.
         confirm_copies(store, shared, plan, &spared)?;
         store.confirm_takers()?;
-        Ok(spared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+        Ok(into_inner(spared))
     })
 }
 
@@ -351,40 +352,6 @@ impl Mover<'_> {
             raw.clear();
         }
         raw
-    }
-}
-
-/// Counts copies of chunks in packs that stay.
-struct OtherCopies<'w> {
-    index: &'w Index<'w>,
-    reader: ChunkReader<'w>,
-    /// Packs that are to go.
-    excluded: &'w HashSet<SetId>,
-}
-
-impl<'w> OtherCopies<'w> {
-    fn new(packs: &'w PackReader<'w>, index: &'w Index<'w>, excluded: &'w HashSet<SetId>) -> Self {
-        OtherCopies { index, reader: ChunkReader::new(packs, index), excluded }
-    }
-
-    /// The number of packs with a sound copy that stay and that a writer may rely on; stops at
-    /// `enough`.
-    fn count(&mut self, id: &ChunkId, enough: usize) -> Result<usize> {
-        let list = self.index.packs();
-        let stays = |number| {
-            list.get(number).is_some_and(|it| !self.excluded.contains(&it.set) && it.is_reliable())
-        };
-        let mut found: Vec<u32> = Vec::new();
-        for place in self.index.places(id)? {
-            let pack = place.record.pack;
-            if found.len() == enough {
-                break;
-            }
-            if stays(pack) && !found.contains(&pack) && self.reader.read_at(id, &place).is_ok() {
-                found.push(pack);
-            }
-        }
-        Ok(found.len())
     }
 }
 

@@ -90,3 +90,22 @@ impl Writing<'_> {
         }
     }
 }
+
+/// What reads sources, without a store, for tests.
+#[cfg(test)]
+pub(super) fn with_reading<T>(abort: &Abort, test: impl FnOnce(&Reading<'_>) -> T) -> T {
+    use std::os::fd::AsFd;
+
+    let root = crate::source::open_root().unwrap();
+    let cutter = Cutter::new(Chunking::fixed(4096).unwrap(), 0).unwrap();
+    let (monitor, stop) = (Monitor::default(), AtomicBool::new(false));
+    let segments = Arc::new(ScratchPool::new(4));
+    test(&Reading {
+        root: root.as_fd(),
+        cutter: &cutter,
+        monitor: &monitor,
+        abort,
+        stop: &stop,
+        segments: &segments,
+    })
+}

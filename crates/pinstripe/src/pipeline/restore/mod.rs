@@ -114,7 +114,7 @@ impl RestorePlan<'_> {
     }
 
     /// The same for all but directories: a single file becomes an entry of the target.
-    pub fn target_path<'e>(&self, entry: &'e Entry) -> &'e [u8] {
+    pub(crate) fn target_path<'e>(&self, entry: &'e Entry) -> &'e [u8] {
         match self.below(&entry.path) {
             [] => entry.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&entry.path),
             path => path,

@@ -17,7 +17,7 @@ mod tally;
 mod tests;
 mod worker;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
@@ -39,6 +39,7 @@ use crate::split::{TreeHash, UnitHash};
 use crate::stripe::Geometry;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Along, Counter, Flow, Monitor};
+use pinstripe_base::sync::into_inner;
 use pinstripe_io::device::{AlignedBuf, BufferPool, Engine};
 use pinstripe_io::lane::{Lane, LaneDevice, LaneSettings, Returned};
 
@@ -66,7 +67,7 @@ pub struct OutputJob {
 }
 
 /// A split to be carried out.
-pub struct SplitJob<'a> {
+pub(crate) struct SplitJob<'a> {
     /// The source; with ranges once for each output, else once.
     pub units: &'a [Units],
     /// In the order of their numbers; there is at least one.
@@ -225,8 +226,8 @@ impl Running<'_> {
     fn run(self, shared: Shared<'_>) -> Result<WrittenOutputs> {
         let logs = self.carry_out(&shared)?;
         let spent = shared.stages.spent();
-        let tally = shared.tally.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let hash = shared.hash.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let tally = into_inner(shared.tally);
+        let hash = into_inner(shared.hash);
         let blake3 = hash
             .finish()
             .ok_or_else(|| Error::new(Kind::Io, "a part of the source was not read"))?;

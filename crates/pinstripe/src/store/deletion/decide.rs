@@ -22,7 +22,7 @@ pub fn is_over(session: &Session, snapshots: &BTreeSet<SnapshotId>) -> bool {
 /// order: sessions, marks, sessions once more, snapshots; `sessions` are those of both times. A
 /// backup puts its session and then reads marks, so it is seen the second time; an undelete puts a
 /// mark and then ends its session, so it is seen the first time.
-pub fn roots(
+pub(crate) fn roots(
     marks: &Marks,
     sessions: &[Session],
     snapshots: &BTreeSet<SnapshotId>,
@@ -120,7 +120,7 @@ pub enum Go {
 
 /// The last look before anything is deleted, and before every resumption. Read in this order,
 /// after the reaping object is on the members: sessions, marks, the condemned object.
-pub fn last_look(reaping: &Lists, sessions: &[Session], marks: &Marks, stands: bool) -> Go {
+pub(crate) fn last_look(reaping: &Lists, sessions: &[Session], marks: &Marks, stands: bool) -> Go {
     let changed = |(id, at): &(SnapshotId, u32)| marks.generation(*id) != *at;
     // A changed generation means that an undelete took the mark back and reported success.
     if !stands || reaping.snapshots.iter().any(changed) {
@@ -133,7 +133,7 @@ pub fn last_look(reaping: &Lists, sessions: &[Session], marks: &Marks, stands: b
 
 /// Whether an undelete came too late: a collector may be deleting. Asked after the session of the
 /// undelete was put, so that one of the two sees the other.
-pub fn is_too_late<'a>(
+pub(crate) fn is_too_late<'a>(
     snapshot: SnapshotId,
     reaping: impl IntoIterator<Item = &'a Lists>,
     tombstones: impl IntoIterator<Item = &'a Lists>,

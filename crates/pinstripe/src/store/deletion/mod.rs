@@ -88,14 +88,14 @@ impl Cases {
 
     /// Packs that no writer may begin to rely on: condemned and not yet deleted, but for those of
     /// `except`. One member that says so is enough: a chunk not relied on is only stored again.
-    pub fn condemned(&self, except: Option<CondemnationId>) -> HashSet<SetId> {
+    pub(crate) fn condemned(&self, except: Option<CondemnationId>) -> HashSet<SetId> {
         let open = self.0.iter().chain(&self.1).filter(|(id, _)| Some(**id) != except);
         let lists = open.flat_map(|(_, case)| case.condemned.iter().chain(&case.reaping));
         lists.flat_map(|lists| lists.packs.iter().copied()).collect()
     }
 
     /// Every condemnation that any member has: a writer answers all of them, which is harmless.
-    pub fn said_by_any(self) -> BTreeMap<CondemnationId, Case> {
+    pub(crate) fn said_by_any(self) -> BTreeMap<CondemnationId, Case> {
         let mut all = self.1;
         all.extend(self.0);
         all
@@ -103,14 +103,14 @@ impl Cases {
 
     /// Packs to count on no more: what others have condemned, and what is deleted. A pack may have
     /// become the only one with some chunk by that.
-    pub fn lost_to_others(&self, own: Option<CondemnationId>) -> HashSet<SetId> {
+    pub(crate) fn lost_to_others(&self, own: Option<CondemnationId>) -> HashSet<SetId> {
         let mut packs = self.condemned(own);
         packs.extend(self.dead_packs());
         packs
     }
 
     /// The lists of all tombstones: a copy that turns up again belongs to no writer.
-    pub fn tombstones(&self) -> impl Iterator<Item = &Lists> {
+    pub(crate) fn tombstones(&self) -> impl Iterator<Item = &Lists> {
         self.0.values().filter_map(|case| case.tombstone.as_ref())
     }
 
@@ -120,23 +120,23 @@ impl Cases {
     }
 
     /// The lists that any member says are being deleted: too late to be taken back.
-    pub fn reaping_by_any(&self) -> impl Iterator<Item = &Lists> {
+    pub(crate) fn reaping_by_any(&self) -> impl Iterator<Item = &Lists> {
         self.0.values().chain(self.1.values()).filter_map(|case| case.reaping.as_ref())
     }
 
     /// Packs that are deleted.
-    pub fn dead_packs(&self) -> HashSet<SetId> {
+    pub(crate) fn dead_packs(&self) -> HashSet<SetId> {
         self.tombstones().flat_map(|lists| lists.packs.iter().copied()).collect()
     }
 
     /// Packs that are deleted or about to be: repair brings none of them back.
-    pub fn going_packs(&self) -> HashSet<SetId> {
+    pub(crate) fn going_packs(&self) -> HashSet<SetId> {
         let lists = self.tombstones().chain(self.reaping());
         lists.flat_map(|lists| lists.packs.iter().copied()).collect()
     }
 
     /// Snapshots that are deleted, or that their writers never finished.
-    pub fn dead_snapshots(&self) -> BTreeSet<SnapshotId> {
+    pub(crate) fn dead_snapshots(&self) -> BTreeSet<SnapshotId> {
         let dead = |lists: &Lists| {
             let marked: Vec<_> = lists.snapshots.iter().map(|(id, _)| *id).collect();
             marked.into_iter().chain(lists.abandoned.clone())
@@ -192,7 +192,7 @@ pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
 ///
 /// # Errors
 /// As [`Store::objects`].
-pub fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
+pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
     Ok(readable(store)?.going_packs())
 }
 
@@ -201,7 +201,7 @@ pub fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
 ///
 /// # Errors
 /// As [`Store::objects`].
-pub fn is_going(store: &Store, name: ExtentName) -> Result<bool> {
+pub(crate) fn is_going(store: &Store, name: ExtentName) -> Result<bool> {
     let ExtentName::In(Room::Packs, id) = name else { return Ok(false) };
     Ok(going_packs(store)?.contains(&SetId(id)))
 }
@@ -238,7 +238,7 @@ pub fn put(
 ///
 /// # Errors
 /// As [`Store::objects`].
-pub fn tombstone_names(store: &Store) -> Result<Vec<ExtentName>> {
+pub(crate) fn tombstone_names(store: &Store) -> Result<Vec<ExtentName>> {
     let cases = readable(store)?.0.into_iter();
     let dead = cases.filter(|(_, case)| case.tombstone.is_some());
     Ok(dead.map(|(id, _)| step_name(id, DeletionStep::Tombstone)).collect())
@@ -271,7 +271,7 @@ pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
 ///
 /// # Errors
 /// Those of the members.
-pub fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
+pub(crate) fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
     store.delete_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
     store.delete_all(step_name(condemnation, DeletionStep::Condemned))?;
     remove_acks(store, condemnation, case)
@@ -293,7 +293,7 @@ pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result
 ///
 /// # Errors
 /// Those of the members.
-pub fn remove_tombstone(store: &Store, condemnation: CondemnationId) -> Result<()> {
+pub(crate) fn remove_tombstone(store: &Store, condemnation: CondemnationId) -> Result<()> {
     store.delete_all(step_name(condemnation, DeletionStep::Tombstone))
 }
 

@@ -37,7 +37,7 @@ mod write;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 pub use ask::{is_beyond_reading, read_pack_index};
 pub use cut::{geometry_of, has_enough, is_leftover};
@@ -55,6 +55,7 @@ use crate::member::Room;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::{lock, read, write};
 
 use super::Store;
 use super::objects::Quorum;
@@ -131,7 +132,7 @@ impl<'a> Index<'a> {
     ///
     /// # Errors
     /// When a member that is present cannot be listed.
-    pub fn refresh(&self) -> Result<()> {
+    pub(crate) fn refresh(&self) -> Result<()> {
         /// Packs that may be listed at every call.
         const LISTED: usize = 4096;
         let turn = self.refreshes.fetch_add(1, Ordering::Relaxed) as usize;
@@ -142,7 +143,7 @@ impl<'a> Index<'a> {
     ///
     /// # Errors
     /// When a member that is present cannot be listed.
-    pub fn refresh_packs(&self) -> Result<()> {
+    pub(crate) fn refresh_packs(&self) -> Result<()> {
         self.gather(true)
     }
 
@@ -151,9 +152,9 @@ impl<'a> Index<'a> {
     ///
     /// # Errors
     /// When too few members can be listed.
-    pub fn follow_deletion(&self) -> Result<bool> {
+    pub(crate) fn follow_deletion(&self) -> Result<bool> {
         let now = self.store.names(Room::Gc, Quorum::Backup)?;
-        let is_news = *self.deletions.lock().unwrap_or_else(PoisonError::into_inner) != now;
+        let is_news = *lock(&self.deletions) != now;
         if is_news {
             self.gather(true)?;
         }
@@ -161,12 +162,12 @@ impl<'a> Index<'a> {
     }
 
     fn view(&self) -> Arc<View> {
-        Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&read(&self.view))
     }
 
     /// Puts a view in the place of the one it was made from; `false` when that is another by now.
     fn replace(&self, old: &Arc<View>, new: View) -> bool {
-        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let mut view = write(&self.view);
         let is_current = Arc::ptr_eq(&view, old);
         if is_current {
             *view = Arc::new(new);
@@ -175,7 +176,7 @@ impl<'a> Index<'a> {
     }
 
     fn marks<T>(&self, ask: impl FnOnce(&mut Marks) -> T) -> T {
-        ask(&mut self.marks.lock().unwrap_or_else(PoisonError::into_inner))
+        ask(&mut lock(&self.marks))
     }
 
     /// The packs known now. The marks in them are shared with the index.
@@ -184,19 +185,19 @@ impl<'a> Index<'a> {
     }
 
     /// The name of the pack with this number.
-    pub fn set_of(&self, pack: u32) -> Option<SetId> {
+    pub(crate) fn set_of(&self, pack: u32) -> Option<SetId> {
         self.view().packs.get(pack).map(|pack| pack.set)
     }
 
     /// Says that this process writes a pack: [`refresh`](Self::refresh) passes it over until a
     /// run lists it.
-    pub fn expect_own(&self, set: SetId) {
+    pub(crate) fn expect_own(&self, set: SetId) {
         self.marks(|marks| marks.own.insert(set));
     }
 
     /// Condemns packs, or takes that back. A condemned pack's chunks are unknown to
     /// [`rely_on`](Self::rely_on). Packs that the index meets later are condemned as well.
-    pub fn set_condemned(&self, sets: &[SetId], condemned: bool) {
+    pub(crate) fn set_condemned(&self, sets: &[SetId], condemned: bool) {
         self.marks(|marks| {
             for set in sets {
                 let _ = if condemned {
@@ -217,7 +218,7 @@ impl<'a> Index<'a> {
     /// Of some packs, those that this process needs: it has relied on them for a chunk that it did
     /// not store itself, or writes them. What was condemned before this is asked is not relied upon
     /// afterwards.
-    pub fn relied_on(&self, sets: &[SetId]) -> Vec<SetId> {
+    pub(crate) fn relied_on(&self, sets: &[SetId]) -> Vec<SetId> {
         let view = self.view();
         let is_used = |set: &SetId| {
             let pack = view.packs.find(set).and_then(|number| view.packs.get(number));
@@ -236,7 +237,7 @@ impl<'a> Index<'a> {
 
     /// Packs that were stored and are gone, have too few extents, or are in no run and lack one, so
     /// that no writer relies on them; those that deletion removed are not among them.
-    pub fn lost_packs(&self) -> Vec<SetId> {
+    pub(crate) fn lost_packs(&self) -> Vec<SetId> {
         let view = self.view();
         let is_in_doubt = |pack: &Pack| !pack.is_readable() || !pack.is_reliable();
         let in_doubt =
@@ -253,7 +254,7 @@ impl<'a> Index<'a> {
 
     /// A number that changes with what is lost: while it is the one that a snapshot was made
     /// under, what that snapshot refers to is there as it was then. 0 when nothing is lost.
-    pub fn losses_mark(&self) -> u64 {
+    pub(crate) fn losses_mark(&self) -> u64 {
         let first = |set: &SetId| u64::from_le_bytes(*set.0.first_chunk().expect("16 bytes"));
         self.lost_packs().iter().fold(0, |sum, set| sum ^ first(set))
     }
@@ -261,7 +262,7 @@ impl<'a> Index<'a> {
     /// Whether there were whole packs at loading that no run listed: leavings of a backup that
     /// was cut off, packs of one that is running, or of a run that was lost. Those that lack an
     /// extent are in [`losses_mark`](Self::losses_mark).
-    pub fn has_loose(&self) -> bool {
+    pub(crate) fn has_loose(&self) -> bool {
         self.view().loose.iter().any(|loose| loose.partial.is_none())
     }
 
@@ -278,7 +279,7 @@ impl<'a> Index<'a> {
     }
 
     /// Whether the index has a run and asks it.
-    pub fn has_run(&self, set: SetId) -> bool {
+    pub(crate) fn has_run(&self, set: SetId) -> bool {
         self.view().runs.iter().any(|run| run.set == set)
     }
 

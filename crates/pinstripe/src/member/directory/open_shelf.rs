@@ -1,0 +1,80 @@
+//! One opened directory of a member: its names, and the files in it, for reading.
+//!
+//! Invariant: no call follows a symlink.
+
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, Stat};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::shelf::Shelf;
+use pinstripe_io::descriptors::patiently;
+
+/// Bytes of names asked for at a time: on the stack.
+const LISTING_BYTES: usize = 8 * 1024;
+
+/// A directory below the root, opened.
+pub(super) struct OpenShelf {
+    pub(super) shelf: Shelf,
+    pub(super) fd: OwnedFd,
+}
+
+impl OpenShelf {
+    /// The names in it, sorted, in bytes.
+    pub fn names(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        Ok(self.entries()?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// The names in it, sorted, in bytes, each with its type as far as the directory knows it.
+    /// Moves the one place at which this directory is read.
+    pub fn entries(&mut self) -> io::Result<Vec<(Vec<u8>, FileType)>> {
+        let mut found = Vec::new();
+        fs::seek(&self.fd, fs::SeekFrom::Start(0))?;
+        let mut space = [MaybeUninit::uninit(); LISTING_BYTES];
+        let mut entries = RawDir::new(&self.fd, &mut space);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                found.push((name.to_vec(), entry.file_type()));
+            }
+        }
+        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        Ok(found)
+    }
+
+    /// Facts about a name, itself if it is a symlink; `None` when there is none.
+    pub fn stat(&self, leaf: &str) -> io::Result<Option<Stat>> {
+        match fs::statat(&self.fd, leaf, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether a name stands for this very file.
+    pub fn holds(&self, leaf: &str, file: &File) -> io::Result<bool> {
+        let ours = fs::fstat(file)?;
+        let there = self.stat(leaf)?;
+        Ok(there.is_some_and(|it| (it.st_dev, it.st_ino) == (ours.st_dev, ours.st_ino)))
+    }
+
+    /// Opens a regular file; `None` for any other thing and for nothing. Never blocks on a FIFO.
+    pub fn open_file(&self, leaf: &str, access: OFlags) -> io::Result<Option<File>> {
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open = || retry_on_intr(|| fs::openat(&self.fd, leaf, flags, Mode::empty()));
+        match patiently(open) {
+            Ok(fd) => Ok(is_regular(&fs::fstat(&fd)?).then(|| File::from(fd))),
+            Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Whether it is a regular file.
+pub(super) fn is_regular(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}

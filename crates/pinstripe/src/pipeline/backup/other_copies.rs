@@ -1,0 +1,49 @@
+//! Counts the sound copies of a chunk in packs that stay, for what may only go where another
+//! stands.
+//!
+//! Invariant: a copy counts only after it was read and verified.
+
+use std::collections::HashSet;
+
+use crate::store::index::Index;
+use crate::store::packs::{ChunkReader, PackReader};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{ChunkId, SetId};
+
+/// Counts copies of chunks in packs that stay.
+pub(super) struct OtherCopies<'w> {
+    index: &'w Index<'w>,
+    pub(super) reader: ChunkReader<'w>,
+    /// Packs that are to go.
+    excluded: &'w HashSet<SetId>,
+}
+
+impl<'w> OtherCopies<'w> {
+    pub(super) fn new(
+        packs: &'w PackReader<'w>,
+        index: &'w Index<'w>,
+        excluded: &'w HashSet<SetId>,
+    ) -> Self {
+        OtherCopies { index, reader: ChunkReader::new(packs, index), excluded }
+    }
+
+    /// The number of packs with a sound copy that stay and that a writer may rely on; stops at
+    /// `enough`.
+    pub(super) fn count(&mut self, id: &ChunkId, enough: usize) -> Result<usize> {
+        let list = self.index.packs();
+        let stays = |number| {
+            list.get(number).is_some_and(|it| !self.excluded.contains(&it.set) && it.is_reliable())
+        };
+        let mut found: Vec<u32> = Vec::new();
+        for place in self.index.places(id)? {
+            let pack = place.record.pack;
+            if found.len() == enough {
+                break;
+            }
+            if stays(pack) && !found.contains(&pack) && self.reader.read_at(id, &place).is_ok() {
+                found.push(pack);
+            }
+        }
+        Ok(found.len())
+    }
+}

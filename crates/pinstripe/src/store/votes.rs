@@ -1,0 +1,57 @@
+//! Votes of members on the content of an object, where no MAC says which copy is sound.
+
+use std::collections::BTreeMap;
+
+/// The number of `members` that have to agree: as many as a writer of a store with this parity must
+/// have reached, less those that are absent now, but always more than parity replaces, so that the
+/// members that may be lost cannot decide alone. A store of which a writer needs to reach only one
+/// member believes that one.
+pub(super) fn votes_needed(members: usize, parity: usize, absent: usize) -> usize {
+    let reached = members.saturating_sub(parity);
+    reached.saturating_sub(absent).max(parity + 1).min(reached).max(1)
+}
+
+/// Counts how many copies of one object say the same, by their content without a MAC.
+pub(super) struct Votes<T>(BTreeMap<Vec<u8>, (T, usize)>);
+
+impl<T> Default for Votes<T> {
+    fn default() -> Self {
+        Votes(BTreeMap::new())
+    }
+}
+
+impl<T> Votes<T> {
+    /// Counts a copy; returns how many say what it says by now. The first of them is kept.
+    pub fn count(&mut self, content: Vec<u8>, copy: T) -> usize {
+        let (_, votes) = self.0.entry(content).or_insert((copy, 0));
+        *votes += 1;
+        *votes
+    }
+
+    /// A copy of those that most agree on, and how many they are.
+    pub fn most(self) -> Option<(T, usize)> {
+        self.0.into_values().max_by_key(|(_, votes)| *votes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_members_than_parity_replaces_decide_alone() {
+        for members in 1..=12 {
+            for parity in 0..members.min(5) {
+                for absent in 0..=parity {
+                    let needed = votes_needed(members, parity, absent);
+                    let reached = members - parity;
+                    assert!((1..=reached).contains(&needed), "{members} {parity} {absent}");
+                    assert!(needed > parity || needed == reached, "{members} {parity} {absent}");
+                }
+            }
+        }
+        assert_eq!([4, 3, 2, 1].map(|members| votes_needed(members, 1, 0)), [3, 2, 1, 1]);
+        assert_eq!(votes_needed(4, 1, 1), 2);
+        assert_eq!(votes_needed(6, 2, 1), 3);
+    }
+}
