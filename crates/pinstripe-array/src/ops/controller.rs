@@ -248,6 +248,7 @@ impl ControlHandler for ArrayController {
             .collect();
         Detail {
             name: self.name.clone(),
+            metadata: "pinstripe".to_owned(),
             array: status.array.to_string(),
             level: status.level.to_string(),
             layout: status.layout.to_string(),

@@ -63,7 +63,12 @@ pub fn look(entry: &Entry) -> Result<Detail> {
         return Err(Error::new(
             Kind::TooManyLosses,
             format!("no device of '{}' is present", entry.name),
-        ));
+        )
+        .advice(format!(
+            "attach them, or assemble the array from where they are now; if it is gone for good: \
+             'pinstripe array forget {}'",
+            entry.name
+        )));
     }
     let found = assemble(opened, MdAssembleOptions { write: None, force: true })?;
     Ok(detail(&entry.name, &found.array, None))
@@ -83,6 +88,7 @@ fn detail(name: &str, array: &MdArray, served: Option<Served>) -> Detail {
     let made_seconds = (superblock.array.created & ((1 << 40) - 1)) as i64;
     Detail {
         name: name.to_owned(),
+        metadata: "1.2".to_owned(),
         array: hex(&superblock.array.set_uuid),
         level: geometry.level().to_string(),
         layout: geometry.layout().to_string(),

@@ -14,13 +14,16 @@ pub mod detail;
 pub mod devices;
 pub mod events;
 pub mod examine;
+pub mod forget;
 pub mod knobs;
 mod manage;
 pub mod md;
+pub mod monitor;
 pub mod open;
 pub mod probe;
 pub mod register;
 pub mod request;
+pub mod scan;
 pub mod zero;
 
 pub use register::{Entry, Register};

@@ -106,7 +106,16 @@ pub fn check_name(name: &str) -> Result<()> {
     if is_sound {
         return Ok(());
     }
-    Err(Error::new(Kind::Usage, format!("'{name}' is not a valid array name")).advice(format!(
+    let error = Error::new(Kind::Usage, format!("'{name}' is not a valid array name"));
+    // mdadm names an array by the device node that the kernel makes for it.
+    let node = name.strip_prefix("/dev/md/").or_else(|| name.strip_prefix("/dev/"));
+    if let Some(node) = node.filter(|node| check_name(node).is_ok()) {
+        return Err(error.advice(format!(
+            "an array has a name here and no device node: use '{node}'; programs reach it by the \
+             NBD address or the file that 'pinstripe array serve' is given"
+        )));
+    }
+    Err(error.advice(format!(
         "use letters, digits, '.', '_' and '-', at most {NAME_BYTES_MAX}, with a letter or digit \
             first"
     )))

@@ -6,7 +6,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
 
 use super::register::register;
-use super::{show, status};
+use super::{scan, show, status};
 use crate::args::Size;
 use crate::escape;
 use crate::event::Event;
@@ -20,11 +20,16 @@ use crate::time;
 #[command(after_long_help = "\
 Examples:
   pinstripe array detail pool
-  pinstripe array detail pool --json")]
+  pinstripe array detail pool --json
+  pinstripe array detail --scan --verbose")]
 pub struct ArrayDetailArgs {
     /// Name of the array
-    #[arg(value_name = "NAME")]
-    name: String,
+    #[arg(value_name = "NAME", required_unless_present = "scan")]
+    name: Option<String>,
+
+    /// Print an ARRAY line for each registered array, as mdadm --detail --scan does
+    #[arg(long, short)]
+    scan: bool,
 }
 
 impl ArrayDetailArgs {
@@ -32,8 +37,23 @@ impl ArrayDetailArgs {
     ///
     /// # Errors
     /// Those of [`look`].
-    pub fn run(&self, run: &Run) -> Result<Ending> {
-        let found = look(&self.name, &register()?)?;
+    pub fn run(&self, run: &Run, is_verbose: bool) -> Result<Ending> {
+        let register = register()?;
+        let name = match &self.name {
+            Some(name) if !self.scan => name,
+            name => {
+                let names = scan::names(name.as_ref(), &register)?;
+                return scan::each(run, &names, |name| {
+                    let found = look(name, &register)?;
+                    run.screen.event(&show::event(Event::new("array"), &found))?;
+                    for line in scan::of_detail(&found, is_verbose) {
+                        run.screen.row(&line)?;
+                    }
+                    Ok(true)
+                });
+            }
+        };
+        let found = look(name, &register)?;
         for line in lines(&found) {
             run.screen.row(&line)?;
         }

@@ -8,10 +8,12 @@ use pinstripe_array::format::superblock::{SPARE, Slot, Superblock};
 use pinstripe_array::geometry::{Layout, Level};
 use pinstripe_array::ops::detail::consistency;
 use pinstripe_array::ops::examine::{Examined, FoundSuperblock, examine};
+use pinstripe_array::ops::scan::{registered_devices, scan as devices_scan};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::hex;
 
-use super::show;
+use super::register::register;
+use super::{scan, show};
 use crate::args::Size;
 use crate::escape;
 use crate::event::Event;
@@ -25,11 +27,18 @@ use crate::time;
 #[command(after_long_help = "\
 Examples:
   pinstripe array examine /dev/sdb /dev/sdc
-  pinstripe array examine a.img --json")]
+  pinstripe array examine a.img --json
+  pinstripe array examine --scan /dev/sd?")]
 pub struct ArrayExamineArgs {
     /// Files or disks
-    #[arg(value_name = "DEVICE", required = true, value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "DEVICE", required_unless_present = "scan",
+          value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
+
+    /// Print an ARRAY line for each array that is found on the devices, as mdadm --examine --scan
+    /// does [default: the devices of the registered arrays]
+    #[arg(long, short)]
+    scan: bool,
 }
 
 type Fields = Vec<(&'static str, String)>;
@@ -39,7 +48,10 @@ impl ArrayExamineArgs {
     ///
     /// # Errors
     /// The first of those of [`examine`], when all were shown.
-    pub fn run(&self, run: &Run) -> Result<Ending> {
+    pub fn run(&self, run: &Run, is_verbose: bool) -> Result<Ending> {
+        if self.scan {
+            return self.run_scan(run, is_verbose);
+        }
         let mut failed = None;
         for device in &self.devices {
             let examined = match examine(device) {
@@ -63,6 +75,26 @@ impl ArrayExamineArgs {
         }
         let facts = Event::default().with("devices", self.devices.len());
         failed.map_or(Ok(Ending::done(facts)), Err)
+    }
+
+    /// Shows the arrays that the devices carry, each once.
+    fn run_scan(&self, run: &Run, is_verbose: bool) -> Result<Ending> {
+        let devices = match self.devices.is_empty() {
+            true => registered_devices(&register()?)?,
+            false => self.devices.clone(),
+        };
+        let found = devices_scan(&devices);
+        for array in &found.arrays {
+            run.screen.event(&scan::event(array))?;
+            for line in scan::of_devices(array, is_verbose) {
+                run.screen.row(&line)?;
+            }
+        }
+        let mut failures = scan::Failures::default();
+        for (device, error) in found.failed {
+            failures.tell(run, device, error);
+        }
+        Ok(failures.ending(found.arrays.len() as u64))
     }
 }
 

@@ -3,4 +3,6 @@
 mod living;
 mod making;
 mod md;
+mod monitoring;
+mod scanning;
 mod serving;

@@ -20,13 +20,23 @@ pub struct Served {
 impl Served {
     /// Runs it and waits until the array can be reached.
     pub fn start(stand: &Stand, options: &str) -> Self {
-        let mut command = stand.command(&format!("array serve pool --json {options}"));
+        Self::start_line(stand, &format!("array serve pool --json {options}"))
+    }
+
+    /// The same with the whole line.
+    pub fn start_line(stand: &Stand, line: &str) -> Self {
+        let mut command = stand.command(line);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let mut served = Served { child, out };
         // Members that are left out are told first.
-        while served.event()["event"] != "serving" {}
+        served.until("serving");
         served
+    }
+
+    /// Passes over events until one is of this name.
+    pub fn until(&mut self, event: &str) {
+        while self.event()["event"] != event {}
     }
 
     /// The same at a socket in the stand.
