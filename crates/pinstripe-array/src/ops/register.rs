@@ -42,6 +42,9 @@ pub struct Entry {
     /// The kind of superblock on its devices.
     #[serde(default)]
     pub metadata: Metadata,
+    /// An array of md's that was assembled by force, and is read so.
+    #[serde(default)]
+    pub force: bool,
     /// Its devices, spares included, in no order that means anything.
     pub devices: Vec<PathBuf>,
     /// Knobs that its members do not keep, by md's names.
@@ -56,7 +59,7 @@ pub enum Metadata {
     /// Ours.
     #[default]
     Pinstripe,
-    /// Linux md's, 1.2.
+    /// Linux md's, of any version.
     Md,
 }
 
@@ -72,6 +75,7 @@ impl Entry {
             name: name.to_owned(),
             array: array.to_string(),
             metadata: Metadata::Pinstripe,
+            force: false,
             devices: absolute,
             settings: BTreeMap::new(),
         })

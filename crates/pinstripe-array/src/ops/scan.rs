@@ -123,7 +123,7 @@ fn described(path: &Path, found: &FoundSuperblock) -> ScannedArray {
         },
         FoundSuperblock::Md(it) => ScannedArray {
             name: it.name(),
-            metadata: "1.2".to_owned(),
+            metadata: it.device.place.version.to_string(),
             array: hex(&it.array.set_uuid),
             level: level_name(it.array.level),
             raid_devices: it.array.members as usize,

@@ -15,7 +15,7 @@ use crate::run::{Ending, Run};
 
 /// Assemble an array from its devices, and register it under a name
 ///
-/// Devices may be named in any order; they may belong to an array made by md (metadata 1.2). After
+/// Devices may be named in any order; they may belong to an array made by md (metadata 0.90, 1.0, 1.1 or 1.2). After
 /// a power cut, the log is replayed. Without devices, those registered under the name are used.
 /// With --scan and no name, all registered arrays that nobody serves are assembled; with --scan and
 /// --device, also the arrays found on those devices, each under the name in its superblock.
@@ -45,7 +45,8 @@ pub struct ArrayAssembleArgs {
     searched: Vec<PathBuf>,
 
     /// Leave out unusable devices, and trust parity that may be stale: data that was being written
-    /// during a power cut may be wrong
+    /// during a power cut may be wrong. An array made by md is read although it is dirty and
+    /// degraded or has a journal, also by a later 'serve'
     #[arg(long)]
     force: bool,
 }
@@ -70,7 +71,7 @@ impl ArrayAssembleArgs {
         devices: &[PathBuf],
         register: &Register,
     ) -> Result<()> {
-        if assemble_md(name, devices, register)? {
+        if assemble_md(name, devices, self.force, register, &run.monitor)? {
             return Ok(());
         }
         let plan = run.common.fault_plan();

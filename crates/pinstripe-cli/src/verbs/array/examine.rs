@@ -65,7 +65,7 @@ impl ArrayExamineArgs {
             };
             let fields = match &examined.found {
                 FoundSuperblock::Ours(superblock, readable) => ours(superblock, *readable)?,
-                FoundSuperblock::Md(superblock) => of_md(superblock)?,
+                FoundSuperblock::Md(superblock) => of_md(superblock),
             };
             run.screen.event(&event(&examined))?;
             run.screen.row(&format!("{}:", escape::path(device)))?;
@@ -116,7 +116,7 @@ fn event(examined: &Examined) -> Event {
             .with("is_clean", it.is_clean)
             .with("copies", *readable),
         FoundSuperblock::Md(it) => event
-            .with("metadata", "md 1.2")
+            .with("metadata", format!("md {}", it.device.place.version))
             .with("array", hex(&it.array.set_uuid))
             .with("name", it.name())
             .with("member", hex(&it.device.uuid))
@@ -171,21 +171,28 @@ fn picture<T>(all: &[T], letter: impl Fn(&T) -> char) -> String {
     all.iter().map(letter).collect()
 }
 
-fn of_md(it: &md::MdSuperblock) -> Result<Fields> {
-    let level = Level::from_number(it.array.level)?;
+fn of_md(it: &md::MdSuperblock) -> Fields {
+    // Levels and layouts that are not served are shown by their numbers.
+    let level = Level::from_number(it.array.level);
+    let layout = level.as_ref().map(|level| Layout::from_number(*level, it.array.layout));
+    let layout = match layout {
+        Ok(Ok(layout)) => layout.to_string(),
+        _ => it.array.layout.to_string(),
+    };
+    let level = level.map_or_else(|_| it.array.level.to_string(), |level| level.to_string());
     let sectors = |count: u64| show::blocks(count * md::SECTOR_BYTES);
     // Seconds are the low 40 bits.
     let seconds = |time: u64| (time & ((1 << 40) - 1)) as i64;
     let members: Vec<u16> = (0..it.array.members as u16).collect();
     let is_there = |slot: &u16| it.roles.contains(slot);
-    Ok(vec![
+    vec![
         ("Magic", "a92b4efc".to_owned()),
-        ("Version", "1.2".to_owned()),
+        ("Version", it.device.place.version.to_string()),
         ("Feature Map", format!("{:#x}", it.array.features)),
         ("Array UUID", md_uuid(&it.array.set_uuid)),
         ("Name", escape::text(&it.name())),
         ("Creation Time", time::date(seconds(it.array.created))),
-        ("Raid Level", level.to_string()),
+        ("Raid Level", level),
         ("Raid Devices", it.array.members.to_string()),
         ("Avail Dev Size", sectors(it.device.data_sectors)),
         ("Used Dev Size", sectors(it.array.size_sectors)),
@@ -194,7 +201,7 @@ fn of_md(it: &md::MdSuperblock) -> Result<Fields> {
         ("Device UUID", md_uuid(&it.device.uuid)),
         ("Update Time", time::date(seconds(it.state.updated))),
         ("Events", it.state.events.to_string()),
-        ("Layout", Layout::from_number(level, it.array.layout)?.to_string()),
+        ("Layout", layout),
         ("Chunk Size", Size(u64::from(it.array.chunk_sectors) * md::SECTOR_BYTES).to_string()),
         ("Device Role", role(it).0),
         (
@@ -204,7 +211,7 @@ fn of_md(it: &md::MdSuperblock) -> Result<Fields> {
                 picture(&members, |slot| if is_there(slot) { 'A' } else { '.' })
             ),
         ),
-    ])
+    ]
 }
 
 fn role(it: &md::MdSuperblock) -> (String, Option<u16>) {

@@ -74,7 +74,7 @@ pub fn serve(
             (Arc::clone(&desk.volume) as _, Box::new(desk))
         }
         Metadata::Md => {
-            let desk = md::open(&entry, serving.writes_md, false, context.faults, context.monitor)?;
+            let desk = md::open(&entry, serving.writes_md, context.faults, context.monitor)?;
             (Arc::clone(&desk.array) as _, Box::new(desk))
         }
     };

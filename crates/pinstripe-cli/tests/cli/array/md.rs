@@ -35,6 +35,7 @@ fn mirror(stand: &Stand, content: &[u8]) {
             device: md::MdDeviceInfo {
                 data_offset_sectors: DATA_AT / md::SECTOR_BYTES,
                 data_sectors: sectors,
+                place: md::MdPlace::V1_2,
                 recovery_sectors: 0,
                 number,
                 corrected_reads: 0,
