@@ -7,6 +7,7 @@
 //! closed.
 
 pub mod assemble;
+mod check;
 pub mod controller;
 mod counted;
 pub mod create;

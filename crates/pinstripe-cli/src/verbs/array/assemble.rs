@@ -74,7 +74,7 @@ impl ArrayAssembleArgs {
         if assemble_md(name, devices, self.force, register, &run.monitor)? {
             return Ok(());
         }
-        let plan = run.common.fault_plan();
+        let plan = run.common.device_faults()?;
         assemble(name, devices, self.force, register, &plan, &run.monitor)?.stop()
     }
 

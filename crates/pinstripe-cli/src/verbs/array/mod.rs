@@ -9,6 +9,7 @@ mod forget;
 mod grow;
 mod manage;
 mod monitor;
+mod newcomers;
 mod notify;
 mod probe;
 mod register;

@@ -80,7 +80,7 @@ impl ArrayServeArgs {
         };
         let context = ServeContext {
             register: &register,
-            faults: &run.common.fault_plan(),
+            faults: &run.common.device_faults()?,
             monitor: &run.monitor,
             stop,
         };

@@ -81,7 +81,7 @@ fn serve_one(
         fs::create_dir_all(mountpoint)
             .map_err(|error| Error::io("cannot create the directory", mountpoint, error))?;
     }
-    let faults = run.common.fault_plan();
+    let faults = run.common.device_faults()?;
     let context = ServeContext { register, faults: &faults, monitor: &run.monitor, stop };
     serve(&serving, &context, &mut |served, bytes| announce(run, name, served, bytes))
 }
