@@ -77,7 +77,12 @@ impl ArrayController {
         if ahead.failed.iter().any(is_it) {
             return Ok(());
         }
-        let opened = self.open(device, force)?;
+        let opened = self.open(device, force).map_err(|error| match error.kind() {
+            Kind::NotFound => {
+                error.advice("name a device that exists; a file is made for it with --size SIZE")
+            }
+            _ => error,
+        })?;
         if only_again {
             self.refuse_stranger(&opened)?;
         }

@@ -144,7 +144,7 @@ fn ours(it: &Superblock, readable: usize) -> Result<Fields> {
     Ok(vec![
         ("Magic", "PSarray".to_owned()),
         ("Version", "pinstripe 1".to_owned()),
-        ("Array UUID", it.array.to_string()),
+        ("Array UUID", scan::uuid(&it.array.to_string())),
         ("Name", it.name.clone()),
         ("Creation Time", time::date(it.made_seconds)),
         ("Raid Level", level.to_string()),
@@ -156,7 +156,7 @@ fn ours(it: &Superblock, readable: usize) -> Result<Fields> {
         ("Chunk Size", Size(it.chunk_bytes.into()).to_string()),
         ("Consistency Policy", consistency(it.consistency).to_owned()),
         ("State", if it.is_clean { "clean" } else { "active" }.to_owned()),
-        ("Device UUID", it.member.to_string()),
+        ("Device UUID", scan::uuid(&it.member.to_string())),
         ("Events", it.generation.to_string()),
         ("Superblocks", format!("{readable} of 2 can be read")),
         ("Device Role", role),

@@ -72,7 +72,7 @@ pub fn names(given: Option<&String>, register: &Register) -> Result<Vec<String>>
 
 /// The `ARRAY` lines of mdadm for an array of the register.
 pub fn of_detail(array: &Detail, is_verbose: bool) -> Vec<String> {
-    let uuid = uuid(&array.array);
+    let id = uuid(&array.array);
     let devices = array.slots.iter().filter(|it| it.state != SlotStateDetail::Missing);
     let devices = devices.filter_map(|it| it.device.as_deref());
     let devices = devices.chain(array.spares.iter().map(AsRef::as_ref)).map(escape::path);
@@ -80,7 +80,7 @@ pub fn of_detail(array: &Detail, is_verbose: bool) -> Vec<String> {
     let word = if array.is_usable { "ARRAY" } else { "INACTIVE-ARRAY" };
     let name = &array.name;
     let shape = (&*array.level, array.slots.len());
-    lines([word, name, &array.metadata, name, &uuid], shape, spares, is_verbose, devices.collect())
+    lines([word, name, &array.metadata, name, &id], shape, spares, is_verbose, devices.collect())
 }
 
 /// The `ARRAY` lines of mdadm for an array that devices carry.
@@ -125,7 +125,7 @@ fn lines(
 }
 
 /// Four words, as mdadm writes them.
-fn uuid(id: &str) -> String {
+pub fn uuid(id: &str) -> String {
     let words = id.as_bytes().chunks(8).map(String::from_utf8_lossy);
     words.collect::<Vec<_>>().join(":")
 }
