@@ -55,7 +55,7 @@ pub fn serve_all(
             };
             let started = std::thread::Builder::new().name(format!("array {name}"));
             if let Err(error) = started.spawn_scoped(scope, work) {
-                lock(&failures).tell(run, name, Error::io("cannot start a thread", "/", error));
+                lock(failures).tell(run, name, Error::io("cannot start a thread", "/", error));
                 *lock(left) -= 1;
             }
         }
