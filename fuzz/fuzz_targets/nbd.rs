@@ -40,6 +40,8 @@ fn haggle(mut said: &[u8]) {
         bytes: BYTES,
         is_read_only: false,
         is_rotational: false,
+        can_trim: true,
+        can_fast_zero: true,
         preferred_bytes: 4096,
     };
     let exports = [export];

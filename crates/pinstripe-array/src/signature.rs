@@ -6,9 +6,9 @@
 
 use std::fmt;
 
-use crate::format::md;
+use crate::format::md::{self, MdPlace, MdSuperblock, MdVersion};
 use crate::format::superblock::{MAGIC, PLACES, SUPERBLOCK_BYTES, Superblock};
-use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ArrayId;
 use pinstripe_io::device::Device;
 
@@ -22,10 +22,12 @@ pub enum Signature {
         /// Its name for people.
         name: String,
     },
-    /// A member of a Linux md array, metadata 1.2.
+    /// A member of a Linux md array.
     Md {
-        /// Its name for people.
+        /// Its name for people; metadata 0.90 has none.
         name: String,
+        /// Its metadata.
+        version: MdVersion,
     },
     /// Something else that is well known, as in "an ext4 file system".
     Other(&'static str),
@@ -37,7 +39,10 @@ impl fmt::Display for Signature {
             Signature::Array { array, name } => {
                 write!(f, "a member of the array '{name}' ({})", array.short())
             }
-            Signature::Md { name } => write!(f, "a member of the md array '{name}'"),
+            Signature::Md { name, version } if name.is_empty() => {
+                write!(f, "a member of an md array (metadata {version})")
+            }
+            Signature::Md { name, .. } => write!(f, "a member of the md array '{name}'"),
             Signature::Other(what) => f.write_str(what),
         }
     }
@@ -81,11 +86,9 @@ const KNOWN: &[(usize, &[u8], &str)] = &[
     (32769, b"CD001", "an ISO 9660 file system"),
     (32769, b"BEA01", "a UDF file system"),
     (0, b"hsqs", "a squashfs file system"),
-    (0, &MD_MAGIC, "a member of an md array (metadata 1.1)"),
     (512, b"EFI PART", "a partition table (GPT)"),
     (4096, b"EFI PART", "a partition table (GPT)"),
 ];
-const MD_MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
 /// Magic bytes at so many sectors from the end.
 const AT_THE_END: &[(u64, &[u8], &str)] = &[
     (1, b"EFI PART", "the copy of a partition table (GPT)"),
@@ -106,6 +109,17 @@ pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
     if let Some(found) = of_arrays(&head) {
         return Ok(Some(found));
     }
+    match md_superblock(device) {
+        Ok(found) => {
+            let (name, version) = (found.name(), found.device.place.version);
+            return Ok(Some(Signature::Md { name, version }));
+        }
+        Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => {
+            return Ok(Some(Signature::Other("a member of an md array that cannot be read")));
+        }
+        Err(error) if error.kind() != Kind::NotFound => return Err(error),
+        Err(_) => {}
+    }
     let known = |(at, magic, what): &(usize, &[u8], &'static str)| {
         (head.get(*at..at + magic.len()) == Some(*magic)).then_some(*what)
     };
@@ -118,7 +132,43 @@ pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
     Ok(found.map(Signature::Other))
 }
 
-/// Members of arrays, ours and md's.
+/// The superblock of md that a device carries. Of several that can be read it is that of the array
+/// made last: a device that was given to another array may keep the superblock of another version.
+///
+/// # Errors
+/// [`Kind::NotFound`] where there is none; those of [`MdPlace::decode`] when none can be read; those
+/// of the device.
+pub fn md_superblock(device: &dyn Device) -> Result<MdSuperblock> {
+    let mut newest: Option<MdSuperblock> = None;
+    let mut failed = None;
+    for place in MdPlace::all(device.len()?) {
+        let mut bytes = vec![0; md::SUPERBLOCK_BYTES];
+        device.read_at(place.offset(), &mut bytes)?;
+        match place.decode(&bytes) {
+            Ok(found) => {
+                if newest.as_ref().is_none_or(|it| made_seconds(it) < made_seconds(&found)) {
+                    newest = Some(found);
+                }
+            }
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) => _ = failed.get_or_insert(error.at(device.place())),
+        }
+    }
+    match (newest, failed) {
+        (Some(newest), _) => Ok(newest),
+        (None, Some(error)) => Err(error),
+        (None, None) => {
+            Err(Error::new(Kind::NotFound, "carries no superblock of md").at(device.place()))
+        }
+    }
+}
+
+/// Seconds are the low 40 bits.
+fn made_seconds(superblock: &MdSuperblock) -> u64 {
+    superblock.array.created & ((1 << 40) - 1)
+}
+
+/// Members of arrays of ours.
 fn of_arrays(head: &[u8]) -> Option<Signature> {
     let ours = PLACES.iter().filter_map(|place| {
         let at = *place as usize;
@@ -142,15 +192,7 @@ fn of_arrays(head: &[u8]) -> Option<Signature> {
     if let Some(superblock) = newest {
         return Some(Signature::Array { array: superblock.array, name: superblock.name });
     }
-    let at = md::SUPERBLOCK_OFFSET as usize;
-    let of_md = head.get(at..at + md::SUPERBLOCK_BYTES).and_then(|bytes| {
-        match md::MdSuperblock::decode(bytes) {
-            Ok(found) => Some(Signature::Md { name: found.name() }),
-            Err(error) if error.kind() == Kind::NotFound => None,
-            Err(_) => Some(Signature::Other("a member of an md array that cannot be read")),
-        }
-    });
-    of_md.or(damaged)
+    damaged
 }
 
 /// ext2, ext3 and ext4 share a magic number; what they can do tells them apart.
@@ -192,19 +234,10 @@ fn of_mbr(head: &[u8]) -> Option<&'static str> {
     has_partition.then_some("a partition table (MBR)")
 }
 
-/// md's metadata 0.90 and 1.0 stand at the end of a device, and so do those of RAID by firmware,
-/// and the copy of a partition table.
+/// The metadata of RAID by firmware stands at the end of a device, and so does the copy of a
+/// partition table.
 fn at_the_end(device: &dyn Device, len: u64) -> Result<Option<&'static str>> {
     let sectors = len / md::SECTOR_BYTES;
-    let old = (sectors & !127).checked_sub(128).map(|it| it * md::SECTOR_BYTES);
-    let new = sectors.checked_sub(16).map(|it| (it & !7) * md::SECTOR_BYTES);
-    for place in [old, new].into_iter().flatten() {
-        let mut magic = [0; 4];
-        device.read_at(place, &mut magic)?;
-        if magic == MD_MAGIC {
-            return Ok(Some("a member of an md array (metadata at its end)"));
-        }
-    }
     for (sectors_before, magic, what) in AT_THE_END {
         let Some(place) = sectors.checked_sub(*sectors_before) else { continue };
         let mut found = vec![0; magic.len()];
@@ -220,6 +253,8 @@ fn at_the_end(device: &dyn Device, len: u64) -> Result<Option<&'static str>> {
 mod tests {
     use super::*;
     use pinstripe_io::device::MemoryDevice;
+
+    const MD_MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
 
     /// Bytes at a place.
     type Piece<'a> = (u64, &'a [u8]);
@@ -251,10 +286,14 @@ mod tests {
             (&[(1080, &[0x53, 0xef]), (1116, &[4])], "an ext3 file system"),
             (&[(1080, &[0x53, 0xef]), (1116, &[4]), (1120, &[0x40])], "an ext4 file system"),
             (&[(132 << 10, &[0x0c, 0xb1, 0xba])], "a ZFS device"),
-            (&[(0, &MD_MAGIC)], "a member of an md array (metadata 1.1)"),
+            (&[(0, &MD_MAGIC)], "a member of an md array that cannot be read"),
             (&[(4096, &MD_MAGIC)], "a member of an md array that cannot be read"),
-            (&[((1 << 20) - 8192, &MD_MAGIC)], "a member of an md array (metadata at its end)"),
-            (&[((1 << 20) - 65536, &MD_MAGIC)], "a member of an md array (metadata at its end)"),
+            (&[((1 << 20) - 8192, &MD_MAGIC)], "a member of an md array that cannot be read"),
+            (&[((1 << 20) - 65536, &MD_MAGIC)], "a member of an md array that cannot be read"),
+            (
+                &[((1 << 20) - 512, &[0xde, 0x11, 0xde, 0x11])],
+                "a member of a RAID by firmware (DDF)",
+            ),
             (&[(0, MAGIC)], "a member of an array of pinstripe that cannot be read"),
             (&[(1024, &[2, 0, 0, 0, 0, 0, 0x34, 0x34])], "a NILFS2 file system"),
             (&[(32768, b"JFS1")], "a JFS file system"),

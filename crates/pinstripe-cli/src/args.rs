@@ -9,7 +9,7 @@ use std::time::Duration;
 use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::units::{GIB, KIB, MIB, parse_size};
-use pinstripe_io::fault::Plan;
+use pinstripe_io::fault::{Fault, Plan};
 
 use crate::credential::CredentialArgs;
 
@@ -107,7 +107,8 @@ pub struct Common {
     /// Make members fail on purpose, to test a set-up
     ///
     /// PLAN is a list of key=value separated by commas: op (create, append, seal, put, read, len,
-    /// list, delete, sync, any), member, room (packs, index, snapshots, keys, label), after,
+    /// list, delete, sync, any; of devices, as in split, join and array: read, write, len,
+    /// set_len, sync, discard, any), member, room (packs, index, snapshots, keys, label), after,
     /// times, chance, seed, and one effect: error=EIO, delay=5ms, rate=50M, torn=SIZE, lost=yes,
     /// flip=BITS, short=SIZE or hang=yes. Separate several faults in one PLAN by ';', or give
     /// --fault several times. Example: --fault op=append,member=1,after=10,error=EIO
@@ -120,6 +121,25 @@ impl Common {
     /// All planned faults as one plan.
     pub fn fault_plan(&self) -> Plan {
         Plan { faults: self.faults.iter().flat_map(|plan| plan.faults.clone()).collect() }
+    }
+
+    /// All planned faults as one plan, for a verb that uses devices and no members of a store.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for an operation or a room that devices do not have: such a fault would
+    /// never strike.
+    pub fn device_faults(&self) -> Result<Plan, Error> {
+        let plan = self.fault_plan();
+        let is_foreign = |fault: &&Fault| {
+            fault.target.is_some() || fault.operation.is_some_and(|it| !it.is_of_devices())
+        };
+        let Some(foreign) = plan.faults.iter().find(is_foreign).cloned() else { return Ok(plan) };
+        let foreign = Plan { faults: vec![foreign] };
+        let what = format!("the fault '{foreign}' would never strike: this verb uses devices");
+        Err(Error::new(Kind::Usage, what).advice(
+            "devices have the operations read, write, len, set_len, sync, discard and any, and no \
+             rooms",
+        ))
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Export {
     description: String,
     is_read_only: bool,
     is_rotational: bool,
+    trims: bool,
+    zeros_fast: bool,
     counters: Counters,
 }
 
@@ -94,6 +96,8 @@ impl Export {
 
     fn of(name: String, device: Target) -> Self {
         Export {
+            trims: true,
+            zeros_fast: matches!(device, Target::Sparse(_)),
             device,
             name,
             description: String::new(),
@@ -113,6 +117,19 @@ impl Export {
     #[must_use]
     pub fn rotational(self) -> Self {
         Export { is_rotational: true, ..self }
+    }
+
+    /// Does not offer TRIM, for a device that frees nothing by it. A client that trims all the same
+    /// is answered, and nothing happens.
+    #[must_use]
+    pub fn without_trim(self) -> Self {
+        Export { trims: false, ..self }
+    }
+
+    /// Does not offer zeros that are faster than writing them.
+    #[must_use]
+    pub fn without_fast_zero(self) -> Self {
+        Export { zeros_fast: false, ..self }
     }
 
     /// Sets the description for people.
@@ -168,6 +185,8 @@ impl Export {
             bytes: self.device().len()?,
             is_read_only: self.is_read_only,
             is_rotational: self.is_rotational,
+            can_trim: self.trims && !self.is_read_only,
+            can_fast_zero: self.zeros_fast && !self.is_read_only,
             preferred_bytes: self.device().caps().align_bytes.max(PREFERRED_BYTES),
         })
     }

@@ -3,6 +3,7 @@
 use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::line::{read_line, write_line};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -36,6 +37,17 @@ impl Client {
                 Err(Error::io("cannot reach the process that serves the array", place, error))
             }
         }
+    }
+
+    /// Sets how long the process may take for each line of an answer; without it, any time.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn set_patience(&self, patience: Duration) -> Result<()> {
+        let stream = self.reader.get_ref();
+        let set = stream.set_read_timeout(Some(patience));
+        set.and_then(|()| stream.set_write_timeout(Some(patience)))
+            .map_err(|error| Error::io("cannot limit the wait", &self.place, error))
     }
 
     /// Asks.

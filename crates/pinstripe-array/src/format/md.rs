@@ -1,9 +1,9 @@
-//! The superblock of a member of a Linux md array, metadata 1.2: what it says, and its 4 KiB again.
+//! The superblock of a member of a Linux md array: what it says, and its 4 KiB again. Metadata 1.0,
+//! 1.1 and 1.2 differ in its place only ([`MdPlace`]); 0.90 is read by `old`.
 //!
 //! From `include/uapi/linux/raid/md_p.h` and `super_1_load`, `super_1_validate` and
-//! `calc_sb_1_csum` in `drivers/md/md.c` of Linux 6.1, whose checks are made here too. The
-//! superblock lies [`SUPERBLOCK_OFFSET`] bytes from the start of a device. Numbers named `_sectors`
-//! are in units of 512 bytes, as md has them.
+//! `calc_sb_1_csum` in `drivers/md/md.c` of Linux 6.1, whose checks are made here too. Numbers named
+//! `_sectors` are in units of 512 bytes, as md has them.
 //!
 //! Invariants: a decoded superblock encodes to the same bytes, as far as md counts them as the
 //! superblock's; an unknown feature is refused, since it may change where data lies.
@@ -11,10 +11,12 @@
 //! Never here: the decision which members belong together and whether they may be used: of several
 //! superblocks the one with the most events is the array's.
 
+pub use place::{MdPlace, MdVersion};
+
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::wire::{Reader, Writer};
 
-/// The offset of the superblock on a device, in bytes.
+/// The offset of a superblock of version 1.2 on a device, in bytes.
 pub const SUPERBLOCK_OFFSET: u64 = 4096;
 /// The longest superblock, in bytes.
 pub const SUPERBLOCK_BYTES: usize = 4096;
@@ -25,7 +27,8 @@ pub const DEVICES_MAX: usize = (SUPERBLOCK_BYTES - HEAD_BYTES) / 2;
 /// The most bytes that a list of bad blocks can have.
 pub const BAD_BLOCKS_BYTES_MAX: usize = 4096;
 
-const MAGIC: u32 = 0xa92b_4efc;
+/// The first word of every superblock; 0.90 has it in the byte order of the machine.
+pub const MAGIC: u32 = 0xa92b_4efc;
 const HEAD_BYTES: usize = 256;
 const CHECKSUM_AT: usize = 216;
 
@@ -123,6 +126,8 @@ pub struct MdDeviceInfo {
     pub data_offset_sectors: u64,
     /// The most that can be data.
     pub data_sectors: u64,
+    /// Where this superblock lies, and so of which version it is.
+    pub place: MdPlace,
     /// The part recovered, counted from the start of the data; of a journal, its tail.
     pub recovery_sectors: u64,
     /// Its number in the array, not its role.
@@ -190,12 +195,13 @@ fn checksum(bytes: &[u8]) -> u32 {
 }
 
 impl MdSuperblock {
-    /// Reads a superblock from the [`SUPERBLOCK_BYTES`] at [`SUPERBLOCK_OFFSET`].
+    /// Reads a superblock of version 1 from its [`SUPERBLOCK_BYTES`]. It names its own place:
+    /// [`MdPlace::decode`] compares that with where the bytes were read.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] where there is none, [`Kind::Unsupported`] for another version, another
-    /// place (metadata 1.0 and 1.1) or features that are not known, [`Kind::Corrupt`] for a wrong
-    /// checksum and for fields that cannot be.
+    /// [`Kind::NotFound`] where there is none, [`Kind::Unsupported`] for another version or
+    /// features that are not known, [`Kind::Corrupt`] for a wrong checksum and for fields that
+    /// cannot be.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "md superblock");
         if bytes.len() < SUPERBLOCK_BYTES {
@@ -203,7 +209,7 @@ impl MdSuperblock {
         }
         let magic = reader.u32()?;
         if magic != MAGIC {
-            return Err(Error::new(Kind::NotFound, "no md superblock of version 1.2")
+            return Err(Error::new(Kind::NotFound, "no md superblock of version 1")
                 .expected(format!("{MAGIC:08x}"), format!("{magic:08x}")));
         }
         let version = reader.u32()?;
@@ -222,15 +228,7 @@ impl MdSuperblock {
             return Err(unsupported("an md superblock whose padding is in use"));
         }
         let array = MdArrayInfo::read(features, &mut reader)?;
-        let (device, place) = MdDeviceInfo::read(&mut reader)?;
-        if place != SUPERBLOCK_OFFSET / SECTOR_BYTES {
-            return Err(unsupported("an md superblock that belongs elsewhere")
-                .expected(SUPERBLOCK_OFFSET / SECTOR_BYTES, place)
-                .advice(
-                    "only metadata 1.2 is supported; 1.0 and 1.1 keep the superblock in \
-                    another place",
-                ));
-        }
+        let device = MdDeviceInfo::read(&mut reader)?;
         let state = MdState::read(&mut reader)?;
         let count = (len - HEAD_BYTES) / 2;
         let roles = (0..count).map(|_| reader.u16()).collect::<Result<Vec<_>>>()?;
@@ -243,14 +241,19 @@ impl MdSuperblock {
         let features = self.array.features;
         let has = |feature: u32| features & feature != 0;
         let ppl = FEATURE_PPL | FEATURE_MULTIPLE_PPLS;
-        let data_min = SUPERBLOCK_OFFSET + len as u64;
         let device = &self.device;
+        let place = device.place.offset();
         let (offset, sectors) = (device.data_offset_sectors, device.data_sectors);
         let bytes = offset.checked_add(sectors).and_then(|end| end.checked_mul(SECTOR_BYTES));
         let wrong = match () {
             () if bytes.is_none() => "its data ends beyond what is possible",
             () if sectors < 10 => "it has no room for data",
-            () if offset * SECTOR_BYTES < data_min => "its data would lie on itself",
+            // Metadata 1.0 lies behind the data, the others before it.
+            () if bytes.is_some_and(|end| end > place)
+                && offset * SECTOR_BYTES < place.saturating_add(len as u64) =>
+            {
+                "its data would lie on itself"
+            }
             () if has(FEATURE_RAID0_LAYOUT) && self.array.level != 0 => {
                 "a layout of level 0 elsewhere"
             }
@@ -278,8 +281,9 @@ impl MdSuperblock {
     /// The superblock's bytes, zeros behind it.
     ///
     /// # Panics
-    /// With more than [`DEVICES_MAX`] roles.
+    /// With more than [`DEVICES_MAX`] roles, and for metadata 0.90, which is never written.
     pub fn encode(&self) -> Vec<u8> {
+        assert!(self.device.place.version != MdVersion::V0_90, "metadata 0.90 is only read");
         assert!(self.roles.len() <= DEVICES_MAX, "a superblock has room for {DEVICES_MAX} roles");
         let mut bytes = Vec::with_capacity(SUPERBLOCK_BYTES);
         let mut writer = Writer::new(&mut bytes);
@@ -350,6 +354,8 @@ pub fn bad_blocks(list: &[u8], shift: u8) -> impl Iterator<Item = std::ops::Rang
 }
 
 mod fields;
+mod old;
+mod place;
 #[cfg(test)]
 mod tests;
 

@@ -49,7 +49,14 @@ impl Level {
     pub fn from_number(number: i32) -> Result<Self> {
         let found = LEVELS.iter().find(|(_, theirs, _)| *theirs == number);
         found.map(|(level, ..)| *level).ok_or_else(|| {
-            Error::new(Kind::Unsupported, format!("level {number} is not supported"))
+            let name = match number {
+                -1 => "linear (-1)".to_owned(),
+                -4 => "multipath (-4)".to_owned(),
+                -5 => "faulty (-5)".to_owned(),
+                -10 => "container of a RAID by firmware (-10)".to_owned(),
+                number => number.to_string(),
+            };
+            Error::new(Kind::Unsupported, format!("level {name} is not supported"))
                 .expected("0, 1, 4, 5, 6 or 10", number)
         })
     }

@@ -8,10 +8,11 @@ use super::{MdArray, MdMember};
 use crate::format::md::{
     BAD_BLOCKS_BYTES_MAX, FEATURE_BAD_BLOCKS, FEATURE_CLUSTERED, FEATURE_JOURNAL,
     FEATURE_MULTIPLE_PPLS, FEATURE_PPL, FEATURE_RECOVERY, FEATURE_REPLACEMENT, FEATURE_RESHAPE,
-    MdSuperblock, Role, SECTOR_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, bad_blocks,
+    MdSuperblock, MdVersion, Role, SECTOR_BYTES, bad_blocks,
 };
 use crate::geometry::{ArrayGeometry, Layout, Level};
 use crate::set::SET_MAX;
+use crate::signature::md_superblock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::KIB;
 use pinstripe_io::device::SharedDevice;
@@ -19,13 +20,14 @@ use pinstripe_io::device::SharedDevice;
 /// The unit of reads from md's mirrors, which have no chunks.
 const MIRROR_CHUNK_BYTES: u64 = 64 * KIB;
 
-/// MdAssembleOptions for opening.
+/// Options for opening.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MdAssembleOptions {
     /// Opens for writing as well, which only a complete and clean set allows. The time, in seconds
     /// since 1970, dates the superblocks.
     pub write: Option<u64>,
     /// Read what md would not start: dirty and degraded, or with a journal that is not looked at.
+    /// Devices that are no members of it are left out.
     pub force: bool,
 }
 
@@ -46,15 +48,9 @@ pub struct MdAssembly {
     pub left_out: Vec<MdLeftOut>,
 }
 
-/// Whether a device holds a superblock of md's, metadata 1.2.
-///
-/// # Errors
-/// Those of the device; those of [`MdSuperblock::decode`].
-fn read_superblock(device: &SharedDevice) -> Result<MdSuperblock> {
-    let mut bytes = vec![0; SUPERBLOCK_BYTES];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-    MdSuperblock::decode(&bytes).map_err(|error| error.at(device.place()))
-}
+/// What to do about a device that does not belong to the others.
+const LEAVE_OUT: &str =
+    "leave this one out, or have it left out: 'pinstripe array assemble NAME DEVICE... --force'";
 
 /// Finds an array of md's on devices in any order.
 ///
@@ -67,15 +63,23 @@ fn read_superblock(device: &SharedDevice) -> Result<MdSuperblock> {
 /// devices.
 pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Result<MdAssembly> {
     let mut found = Vec::with_capacity(devices.len());
+    let mut strangers = Vec::new();
     for device in devices {
-        let superblock = read_superblock(&device)?;
-        found.push((device, superblock));
+        match md_superblock(&*device) {
+            Ok(superblock) => found.push((device, superblock)),
+            Err(error) if error.kind() == Kind::NotFound && options.force => {
+                let why = "it carries no superblock of md".to_owned();
+                strangers.push(MdLeftOut { place: device.place().to_path_buf(), why });
+            }
+            Err(error) if error.kind() == Kind::NotFound => return Err(error.advice(LEAVE_OUT)),
+            Err(error) => return Err(error),
+        }
     }
     let newest = found.iter().map(|(_, it)| it).max_by_key(|it| it.state.events).cloned();
     let newest = newest.ok_or_else(|| Error::new(Kind::Usage, "no member is named"))?;
     let place = found[0].0.place().to_path_buf();
     check_features(&newest, options).map_err(|error| error.at(&place))?;
-    let mut set = Set::new(&newest)?;
+    let mut set = Set::new(&newest, strangers, options.force)?;
     for (device, superblock) in found {
         set.take(device, superblock)?;
     }
@@ -119,7 +123,7 @@ fn check_features(newest: &MdSuperblock, options: MdAssembleOptions) -> Result<(
             Kind::Refused,
             "the array has a journal, which may hold what its members do not have yet",
         )
-        .advice("--force reads what the members have"));
+        .advice("'pinstripe array assemble NAME DEVICE... --force' reads what the members have"));
     }
     Ok(())
 }
@@ -129,10 +133,12 @@ struct Set<'s> {
     newest: &'s MdSuperblock,
     members: Vec<Option<MdMember>>,
     left_out: Vec<MdLeftOut>,
+    /// Members of other arrays are left out.
+    force: bool,
 }
 
 impl<'s> Set<'s> {
-    fn new(newest: &'s MdSuperblock) -> Result<Self> {
+    fn new(newest: &'s MdSuperblock, left_out: Vec<MdLeftOut>, force: bool) -> Result<Self> {
         let count = newest.array.members as usize;
         if count > SET_MAX {
             return Err(Error::new(
@@ -142,24 +148,29 @@ impl<'s> Set<'s> {
             .expected(format!("at most {SET_MAX}"), count));
         }
         let members = (0..count).map(|_| None).collect();
-        Ok(Set { newest, members, left_out: Vec::new() })
+        Ok(Set { newest, members, left_out, force })
     }
 
     fn take(&mut self, device: SharedDevice, superblock: MdSuperblock) -> Result<()> {
         let newest = self.newest;
         let wrong = |what: String| Error::new(Kind::WrongMember, what).at(device.place());
-        if superblock.array.set_uuid != newest.array.set_uuid {
+        let is_stranger = superblock.array.set_uuid != newest.array.set_uuid;
+        if is_stranger && !self.force {
             return Err(wrong(format!(
                 "this is a member of '{}', the newest is of '{}'",
                 superblock.name(),
                 newest.name()
-            )));
+            ))
+            .advice(LEAVE_OUT));
         }
         let mut leave = |why: String| {
             let place = device.place().to_path_buf();
             self.left_out.push(MdLeftOut { place, why });
             Ok(())
         };
+        if is_stranger {
+            return leave(format!("it is a member of another array: '{}'", superblock.name()));
+        }
         let events = superblock.state.events;
         // md itself may have stopped between one member's superblock and the next one's.
         if events + 1 < newest.state.events {
@@ -232,7 +243,9 @@ fn read_bad_blocks(device: &SharedDevice, superblock: &MdSuperblock) -> Result<V
     if !superblock.has(FEATURE_BAD_BLOCKS) {
         return Ok(Vec::new());
     }
-    let sector = (SUPERBLOCK_OFFSET / SECTOR_BYTES)
+    let sector = own
+        .place
+        .sector
         .checked_add_signed(own.bad_blocks_offset_sectors.into())
         .ok_or_else(|| Error::corrupt("an impossible list of bad blocks", device.place()))?;
     let bytes =
@@ -303,9 +316,10 @@ impl MdArray {
         let is_dirty = !self.superblock.is_clean();
         if is_dirty && !absent.is_empty() && self.geometry.level().parity() > 0 && !options.force {
             let what = "the array is dirty and degraded: missing data may be computed wrongly";
-            return Err(Error::new(Kind::Refused, what)
-                .at(&self.place)
-                .advice("attach all members, or read it anyway with --force"));
+            return Err(Error::new(Kind::Refused, what).at(&self.place).advice(
+                "attach all members; 'pinstripe array assemble NAME DEVICE... --force' reads it \
+                     anyway",
+            ));
         }
         Ok(())
     }
@@ -319,6 +333,9 @@ impl MdArray {
             () if !self.superblock.is_clean() => "it is not clean",
             () if members().any(|it| !it.unreadable.is_empty()) => {
                 "a member has bad blocks or is being recovered"
+            }
+            () if self.superblock.device.place.version == MdVersion::V0_90 => {
+                "it has metadata 0.90"
             }
             () if has(FEATURE_JOURNAL) => "it has a journal",
             () if has(FEATURE_PPL | FEATURE_MULTIPLE_PPLS) => "it logs partial parity",

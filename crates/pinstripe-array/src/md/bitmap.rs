@@ -3,7 +3,7 @@
 //! Source: `struct bitmap_super_s` in `drivers/md/md-bitmap.h`. A bitmap with fewer events than the
 //! array's superblock is stale to md, which then syncs everything.
 
-use crate::format::md::{MdSuperblock, SECTOR_BYTES, SUPERBLOCK_OFFSET};
+use crate::format::md::{MdSuperblock, SECTOR_BYTES};
 use pinstripe_base::error::Result;
 use pinstripe_io::device::Device;
 
@@ -22,7 +22,7 @@ pub(super) fn date(
     before: u64,
     now: u64,
 ) -> Result<()> {
-    let from = (SUPERBLOCK_OFFSET / SECTOR_BYTES) as i64;
+    let from = superblock.device.place.sector as i64;
     let sector = superblock.bitmap_sectors().map(|it| from + i64::from(it));
     let Some(at) = sector.filter(|it| *it > 0).map(|it| it as u64 * SECTOR_BYTES) else {
         return Ok(());

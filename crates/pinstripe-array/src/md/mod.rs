@@ -1,4 +1,5 @@
-//! An array that Linux md made, read by us: metadata 1.2, levels 0, 1, 4, 5, 6 and 10.
+//! An array that Linux md made, read by us: metadata 0.90, 1.0, 1.1 and 1.2, levels 0, 1, 4, 5, 6 and
+//! 10.
 //!
 //! ```text
 //! superblocks --> members, geometry --> read: from the member, else from the rest of the row
@@ -130,9 +131,10 @@ impl MdArray {
             return Ok(());
         }
         let what = "part of the array can only be rebuilt from parity that was never synced";
-        Err(Error::new(Kind::TooManyLosses, what)
-            .at(&self.place)
-            .advice("let md resync it with all members, or read it with --force: it may be wrong"))
+        Err(Error::new(Kind::TooManyLosses, what).at(&self.place).advice(
+            "let md resync it with all members; 'pinstripe array assemble NAME DEVICE... \
+                 --force' reads it as it is: it may be wrong",
+        ))
     }
 
     /// Marks the parts of a column that cannot be read, as far as that is known beforehand.
@@ -226,7 +228,9 @@ impl Device for MdArray {
             Some(writing) => self.write(writing, offset, bytes),
             None => Err(Error::new(Kind::Refused, "the array was opened read-only")
                 .at(&self.place)
-                .advice("assemble it with --write; it must be complete and clean")),
+                .advice(
+                    "serve it with 'pinstripe array serve --write'; it must be complete and clean",
+                )),
         }
     }
 

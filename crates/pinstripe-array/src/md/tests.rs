@@ -36,6 +36,7 @@ fn superblock(level: Level, layout: Layout, members: u32, number: u32) -> MdSupe
         device: md::MdDeviceInfo {
             data_offset_sectors: DATA_AT / 512,
             data_sectors: sectors,
+            place: md::MdPlace::V1_2,
             recovery_sectors: 0,
             number,
             corrected_reads: 0,

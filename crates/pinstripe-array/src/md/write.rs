@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{MdArray, bitmap};
 use crate::cache::{Cache, Dirty, Due};
 use crate::compute::{ComputedBytes, Operation};
-use crate::format::md::{SECTOR_BYTES, SUPERBLOCK_OFFSET};
+use crate::format::md::SECTOR_BYTES;
 use crate::geometry::Shape;
 use crate::plan::{Planner, RowPlan, Rules};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -157,7 +157,7 @@ impl MdArray {
             superblock.state.events = self.superblock.state.events + events;
             superblock.state.updated = writing.now_seconds;
             superblock.state.resync_sectors = resync_sectors;
-            member.device.write_at(SUPERBLOCK_OFFSET, &superblock.encode())?;
+            member.device.write_at(superblock.device.place.offset(), &superblock.encode())?;
             member.device.sync()?;
         }
         Ok(())

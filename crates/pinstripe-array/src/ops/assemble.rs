@@ -29,23 +29,45 @@ pub fn open_all(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<V
     Ok(opened)
 }
 
-/// Registers an array of md's under a name, if the first device that is there is a member of one;
-/// nothing is written to it. Returns whether it did.
+/// Registers an array of md's under a name, if the first device that carries any array is a member
+/// of one; without devices, if an array of md's is registered under the name. Nothing is written to
+/// the devices. With `force`, it is read although md would not start it, and strange devices are
+/// left out. Returns whether it was one of md's.
 ///
 /// # Errors
-/// Those of [`md::look`].
-pub fn assemble_md(name: &str, paths: &[PathBuf], register: &Register) -> Result<bool> {
+/// Those of [`md::check`].
+pub fn assemble_md(
+    name: &str,
+    paths: &[PathBuf],
+    force: bool,
+    register: &Register,
+    monitor: &Monitor,
+) -> Result<bool> {
     super::register::check_name(name)?;
-    let first = paths.iter().find(|path| paths::exists(path));
-    let Some(FoundSuperblock::Md(superblock)) =
-        first.map(|path| examine(path)).transpose()?.map(|it| it.found)
-    else {
+    let known = register.read(name).ok().filter(|it| it.metadata == Metadata::Md);
+    let paths = match &known {
+        Some(entry) if paths.is_empty() => &entry.devices,
+        _ => paths,
+    };
+    let there: Vec<_> = paths.iter().filter(|path| paths::exists(path)).cloned().collect();
+    let mut examined = Vec::with_capacity(there.len());
+    for path in &there {
+        match examine(path) {
+            Ok(found) => examined.push(found.found),
+            // A blank device among them is told apart when the others are known.
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) if examined.is_empty() => return Err(error),
+            Err(_) => {}
+        }
+    }
+    let Some(FoundSuperblock::Md(superblock)) = examined.first() else {
         return Ok(false);
     };
-    devices::refuse_twice(paths)?;
+    devices::refuse_twice(&there)?;
     let mut entry = Entry::new(name, ArrayId(superblock.array.set_uuid), paths)?;
     entry.metadata = Metadata::Md;
-    md::look(&entry)?;
+    entry.force = force;
+    md::check(&entry, monitor)?;
     register.write(&entry).map(|()| true)
 }
 

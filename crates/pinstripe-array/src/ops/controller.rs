@@ -189,6 +189,9 @@ impl ControlHandler for ArrayController {
         match request {
             Request::Detail => Ok(Reply::Detail(Box::new(self.detail()))),
             Request::Set { name, value } => self.set(name, value),
+            Request::Check { acts } => {
+                self.check(acts).map(|()| done("the devices can be used".to_owned()))
+            }
             Request::Manage { act } => self.manage(act).map(done),
             Request::Scrub { repair } => {
                 self.turn(Knob::Scrub(*repair))?;
@@ -218,6 +221,7 @@ impl ControlHandler for ArrayController {
             .collect();
         Detail {
             name: self.name.clone(),
+            metadata: "pinstripe".to_owned(),
             array: status.array.to_string(),
             level: status.level.to_string(),
             layout: status.layout.to_string(),

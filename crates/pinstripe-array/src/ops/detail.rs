@@ -21,6 +21,9 @@ use pinstripe_base::id::MemberId;
 pub struct Detail {
     /// Its name.
     pub name: String,
+    /// The kind of its superblocks: `pinstripe`, or md's version.
+    #[serde(default)]
+    pub metadata: String,
     /// Its id.
     pub array: String,
     /// `raid5` and so on.
@@ -247,7 +250,8 @@ pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
                 Error::new(Kind::TooManyLosses, format!("no device of '{name}' is present"));
             let why = first_error.map(|it| it.to_string()).unwrap_or_default();
             Err(error.advice(format!(
-                "attach them, or assemble the array from where they are now ({why})"
+                "attach them, or assemble the array from where they are now ({why}); if it is \
+                 gone for good: 'pinstripe array forget {name}'"
             )))
         }
     }
@@ -276,6 +280,7 @@ fn of_superblocks(
     let spare = |(path, own): &(PathBuf, Superblock)| (own.slot == SPARE).then(|| path.clone());
     Ok(Detail {
         name: entry.name.clone(),
+        metadata: "pinstripe".to_owned(),
         array: newest.array.to_string(),
         level: level.to_string(),
         layout: layout.to_string(),
@@ -365,6 +370,7 @@ pub(super) mod testing {
         };
         Detail {
             name: "pool".into(),
+            metadata: "pinstripe".into(),
             array: "0".repeat(32),
             level: "raid5".into(),
             layout: "left-symmetric".into(),

@@ -21,7 +21,8 @@ pub struct ArrayEvent {
 }
 
 impl ArrayEvent {
-    fn new(what: impl Into<String>) -> Self {
+    /// One that is about the array as a whole.
+    pub(super) fn new(what: impl Into<String>) -> Self {
         ArrayEvent { what: what.into(), device: None, slot: None, count: None }
     }
 
@@ -30,7 +31,8 @@ impl ArrayEvent {
         ArrayEvent { device, slot: Some(slot.slot), ..Self::new(what) }
     }
 
-    fn counting(what: impl Into<String>, count: u64) -> Self {
+    /// One with a number.
+    pub(super) fn counting(what: impl Into<String>, count: u64) -> Self {
         ArrayEvent { count: Some(count), ..Self::new(what) }
     }
 }
@@ -45,6 +47,11 @@ pub fn between(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
             (SlotStateDetail::InSync, SlotStateDetail::Failed | SlotStateDetail::Missing) => "Fail",
             (SlotStateDetail::Rebuilding, SlotStateDetail::Failed | SlotStateDetail::Missing) => {
                 "FailSpare"
+            }
+            // It failed, and was added again or replaced before this look.
+            (SlotStateDetail::InSync, SlotStateDetail::Rebuilding) => {
+                events.push(ArrayEvent::of("Fail", old));
+                continue;
             }
             (_, SlotStateDetail::InSync) if old.state != SlotStateDetail::InSync => "SpareActive",
             _ => continue,
@@ -128,6 +135,9 @@ mod tests {
         let event = &between(&whole, &failed)[0];
         assert_eq!((event.slot, event.device.clone()), (Some(1), whole.slots[1].device.clone()));
         assert_eq!(told(&failed, &whole), ["SpareActive"]);
+        let mut added = detail();
+        added.slots[1].state = SlotStateDetail::Rebuilding;
+        assert_eq!(told(&whole, &added), ["Fail", "DegradedArray"]);
         failed.slots[2].state = SlotStateDetail::Failed;
         failed.is_usable = false;
         assert_eq!(told(&whole, &failed), ["Fail", "Fail", "DegradedArray", "FailedArray"]);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::format::md;
 use crate::format::superblock::{MAGIC, PLACES, SUPERBLOCK_BYTES, Superblock};
-use crate::signature::signature;
+use crate::signature::{md_superblock, signature};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 
@@ -54,9 +54,9 @@ pub fn find(device: &dyn Device) -> Result<FoundSuperblock> {
     if let Some(error) = ours.into_iter().find_map(Result::err) {
         return Err(error.at(device.place()));
     }
-    match md_superblock(device)? {
+    match md_superblock(device) {
         Ok(superblock) => Ok(FoundSuperblock::Md(Box::new(superblock))),
-        Err(error) if error.kind() != Kind::NotFound => Err(error.at(device.place())),
+        Err(error) if error.kind() != Kind::NotFound => Err(error),
         Err(_) => {
             let carries = signature(device)?.map(|it| format!(": it carries {it}"));
             let what = format!("is not a member of an array{}", carries.unwrap_or_default());
@@ -77,13 +77,4 @@ fn superblocks(device: &dyn Device) -> Result<Vec<Result<Superblock>>> {
         }
     }
     Ok(found)
-}
-
-fn md_superblock(device: &dyn Device) -> Result<Result<md::MdSuperblock>> {
-    let mut bytes = vec![0; md::SUPERBLOCK_BYTES];
-    if device.len()? < md::SUPERBLOCK_OFFSET + bytes.len() as u64 {
-        return Ok(Err(Error::new(Kind::NotFound, "too short")));
-    }
-    device.read_at(md::SUPERBLOCK_OFFSET, &mut bytes)?;
-    Ok(md::MdSuperblock::decode(&bytes))
 }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use super::controller::ArrayController;
 use super::request::ManageAction;
 use super::{devices, register};
-use crate::engine::{self, Added};
+use crate::engine::{self, Added, SlotState, SlotStatus};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
 
 /// Which part of an array a device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DeviceRole {
+pub(super) enum DeviceRole {
     Slot(usize),
     Spare,
     /// Known to the register, and not used: its data is old.
@@ -54,10 +54,8 @@ impl ArrayController {
 
     fn add(&self, device: &Path, force: bool, only_again: bool) -> Result<String> {
         let opened = self.open(device, force)?;
-        if only_again && !self.was_member(&opened)? {
-            return Err(Error::new(Kind::Refused, "is not a member of this array that was away")
-                .at(device)
-                .advice("add it as a new member with --add"));
+        if only_again {
+            self.refuse_stranger(&opened)?;
         }
         let added = self.volume.with(|it| it.add(opened))?;
         self.note(None, Some(device))?;
@@ -98,13 +96,50 @@ impl ArrayController {
     }
 
     /// Opens a device that is to join: blank, or of this array.
-    fn open(&self, device: &Path, force: bool) -> Result<SharedDevice> {
+    ///
+    /// # Errors
+    /// [`Kind::Exists`] for one that is a member or a spare; those of [`devices::open`] and
+    /// [`devices::refuse_carrying`].
+    pub(super) fn open(&self, device: &Path, force: bool) -> Result<SharedDevice> {
+        self.refuse_own(device)?;
         let opened =
             devices::open(device, self.volume.array().geometry().members(), self.faults())?;
         if !self.is_ours(&opened)? {
             devices::refuse_carrying(&opened, force)?;
         }
         Ok(opened)
+    }
+
+    /// Refuses a device that this array uses. It would be found locked, by this process itself.
+    fn refuse_own(&self, device: &Path) -> Result<()> {
+        let status = self.volume.array().status();
+        let is_it = |known: &PathBuf| register::is_same(known, device);
+        let is_used = |slot: &SlotStatus| {
+            matches!(slot.state, SlotState::Present | SlotState::Rebuilding)
+                && slot.path.as_ref().is_some_and(is_it)
+        };
+        let is_spare = status.spares.iter().any(is_it);
+        let role = match status.slots.iter().any(is_used) {
+            true => "member",
+            false if is_spare => "spare",
+            false => return Ok(()),
+        };
+        Err(Error::new(Kind::Exists, format!("is a {role} of this array already"))
+            .at(device)
+            .advice("name a device that is not in use"))
+    }
+
+    /// Refuses a device that was no member of this array.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`].
+    pub(super) fn refuse_stranger(&self, opened: &SharedDevice) -> Result<()> {
+        match self.was_member(opened)? {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Refused, "is not a member of this array that was away")
+                .at(opened.place())
+                .advice("add it as a new member with --add")),
+        }
     }
 
     fn is_ours(&self, device: &SharedDevice) -> Result<bool> {
@@ -116,12 +151,17 @@ impl ArrayController {
         let Some(own) = engine::probe(device) else { return Ok(false) };
         let status = self.volume.array().status();
         Ok(own.array == status.array
-            && status.slots.iter().any(|slot| {
-                slot.state == engine::SlotState::Failed && slot.member == Some(own.member)
-            }))
+            && status
+                .slots
+                .iter()
+                .any(|slot| slot.state == SlotState::Failed && slot.member == Some(own.member)))
     }
 
-    fn slot(&self, device: &Path) -> Result<usize> {
+    /// The slot of a member's device.
+    ///
+    /// # Errors
+    /// As [`part`](Self::part); [`Kind::Usage`] for a device in no slot.
+    pub(super) fn slot(&self, device: &Path) -> Result<usize> {
         match self.part(device)? {
             DeviceRole::Slot(slot) => Ok(slot),
             DeviceRole::Spare => {
@@ -132,7 +172,10 @@ impl ArrayController {
     }
 
     /// The part of the array behind a path. A device that is gone is found by its former path.
-    fn part(&self, device: &Path) -> Result<DeviceRole> {
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] for a device that is none of the array's.
+    pub(super) fn part(&self, device: &Path) -> Result<DeviceRole> {
         let status = self.volume.array().status();
         let is_it = |known: &PathBuf| register::is_same(known, device);
         let slot = status.slots.iter().position(|slot| slot.path.as_ref().is_some_and(is_it));

@@ -8,7 +8,7 @@ use super::Entry;
 use super::controller::ControlHandler;
 use super::detail::{Counted, Detail, ErrorCounts, Served, SlotDetail, SlotStateDetail};
 use super::request::{Reply, Request};
-use crate::md::{MdArray, MdAssembleOptions, MdAssembly, assemble};
+use crate::md::{MdArray, MdAssembleOptions, MdAssembly, MdLeftOut, assemble};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
@@ -25,26 +25,37 @@ pub struct MdController {
     served: OnceLock<Served>,
 }
 
-/// Opens an array of md's for this process alone; `write` allows to write to it, `force` to read
-/// what md would not start.
+/// Opens an array of md's for this process alone; `write` allows to write to it. What md would not
+/// start is read only if it was assembled by force.
 ///
 /// # Errors
 /// Those of [`open_all`](super::assemble::open_all) and of [`assemble`].
-pub fn open(
-    entry: &Entry,
-    write: bool,
-    force: bool,
-    faults: &Plan,
-    monitor: &Monitor,
-) -> Result<MdController> {
+pub fn open(entry: &Entry, write: bool, faults: &Plan, monitor: &Monitor) -> Result<MdController> {
     let opened = super::assemble::open_all(&entry.devices, faults, monitor)?;
     let write = write.then(|| clock::now().0 as u64);
-    let MdAssembly { array, left_out } = assemble(opened, MdAssembleOptions { write, force })?;
+    let options = MdAssembleOptions { write, force: entry.force };
+    let MdAssembly { array, left_out } = assemble(opened, options)?;
+    tell_left_out(left_out, monitor);
+    Ok(MdController { array: Arc::new(array), name: entry.name.clone(), served: OnceLock::new() })
+}
+
+fn tell_left_out(left_out: Vec<MdLeftOut>, monitor: &Monitor) {
     for it in left_out {
         monitor
             .warning(&it.place, Error::new(Kind::WrongMember, format!("is left out: {}", it.why)));
     }
-    Ok(MdController { array: Arc::new(array), name: entry.name.clone(), served: OnceLock::new() })
+}
+
+/// Refuses an md array that could not be served, and tells which devices would be left out.
+///
+/// # Errors
+/// As [`open`].
+pub fn check(entry: &Entry, monitor: &Monitor) -> Result<()> {
+    let options = MdAssembleOptions { write: None, force: entry.force };
+    let MdAssembly { array, left_out } = assemble(opened_to_read(entry)?, options)?;
+    tell_left_out(left_out, monitor);
+    drop(array);
+    Ok(())
 }
 
 /// The description of an md array by its devices, which are only read and may be in use.
@@ -52,6 +63,13 @@ pub fn open(
 /// # Errors
 /// Those of [`assemble`]; [`Kind::TooManyLosses`] when no device is there.
 pub fn look(entry: &Entry) -> Result<Detail> {
+    let options = MdAssembleOptions { write: None, force: true };
+    let found = assemble(opened_to_read(entry)?, options)?;
+    Ok(detail(&entry.name, &found.array, None))
+}
+
+/// The devices that are there.
+fn opened_to_read(entry: &Entry) -> Result<Vec<SharedDevice>> {
     let there = entry.devices.iter().filter(|path| paths::exists(path));
     let opened = there
         .map(|path| {
@@ -63,10 +81,14 @@ pub fn look(entry: &Entry) -> Result<Detail> {
         return Err(Error::new(
             Kind::TooManyLosses,
             format!("no device of '{}' is present", entry.name),
-        ));
+        )
+        .advice(format!(
+            "attach them, or assemble the array from where they are now; if it is gone for good: \
+             'pinstripe array forget {}'",
+            entry.name
+        )));
     }
-    let found = assemble(opened, MdAssembleOptions { write: None, force: true })?;
-    Ok(detail(&entry.name, &found.array, None))
+    Ok(opened)
 }
 
 fn detail(name: &str, array: &MdArray, served: Option<Served>) -> Detail {
@@ -83,6 +105,7 @@ fn detail(name: &str, array: &MdArray, served: Option<Served>) -> Detail {
     let made_seconds = (superblock.array.created & ((1 << 40) - 1)) as i64;
     Detail {
         name: name.to_owned(),
+        metadata: superblock.device.place.version.to_string(),
         array: hex(&superblock.array.set_uuid),
         level: geometry.level().to_string(),
         layout: geometry.layout().to_string(),

@@ -7,6 +7,7 @@
 //! closed.
 
 pub mod assemble;
+mod check;
 pub mod controller;
 mod counted;
 pub mod create;
@@ -14,13 +15,16 @@ pub mod detail;
 pub mod devices;
 pub mod events;
 pub mod examine;
+pub mod forget;
 pub mod knobs;
 mod manage;
 pub mod md;
+pub mod monitor;
 pub mod open;
 pub mod probe;
 pub mod register;
 pub mod request;
+pub mod scan;
 pub mod zero;
 
 pub use register::{Entry, Register};

@@ -114,7 +114,7 @@ pub fn reach(name: &str, register: &Register, faults: &Plan, monitor: &Monitor) 
     }
     let controller: Box<dyn ControlHandler> = match register.read(name)? {
         entry if entry.metadata == Metadata::Md => {
-            Box::new(md::open(&entry, false, false, faults, monitor)?)
+            Box::new(md::open(&entry, false, faults, monitor)?)
         }
         _ => Box::new(start(name, register, faults, monitor)?),
     };

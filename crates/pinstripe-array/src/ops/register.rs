@@ -42,6 +42,9 @@ pub struct Entry {
     /// The kind of superblock on its devices.
     #[serde(default)]
     pub metadata: Metadata,
+    /// An array of md's that was assembled by force, and is read so.
+    #[serde(default)]
+    pub force: bool,
     /// Its devices, spares included, in no order that means anything.
     pub devices: Vec<PathBuf>,
     /// Knobs that its members do not keep, by md's names.
@@ -56,7 +59,7 @@ pub enum Metadata {
     /// Ours.
     #[default]
     Pinstripe,
-    /// Linux md's, 1.2.
+    /// Linux md's, of any version.
     Md,
 }
 
@@ -72,6 +75,7 @@ impl Entry {
             name: name.to_owned(),
             array: array.to_string(),
             metadata: Metadata::Pinstripe,
+            force: false,
             devices: absolute,
             settings: BTreeMap::new(),
         })
@@ -106,7 +110,16 @@ pub fn check_name(name: &str) -> Result<()> {
     if is_sound {
         return Ok(());
     }
-    Err(Error::new(Kind::Usage, format!("'{name}' is not a valid array name")).advice(format!(
+    let error = Error::new(Kind::Usage, format!("'{name}' is not a valid array name"));
+    // mdadm names an array by the device node that the kernel makes for it.
+    let node = name.strip_prefix("/dev/md/").or_else(|| name.strip_prefix("/dev/"));
+    if let Some(node) = node.filter(|node| check_name(node).is_ok()) {
+        return Err(error.advice(format!(
+            "an array has a name here and no device node: use '{node}'; programs reach it by the \
+             NBD address or the file that 'pinstripe array serve' is given"
+        )));
+    }
+    Err(error.advice(format!(
         "use letters, digits, '.', '_' and '-', at most {NAME_BYTES_MAX}, with a letter or digit \
             first"
     )))

@@ -15,6 +15,11 @@ use pinstripe_base::error::{Error, Kind};
 pub enum Request {
     /// Ask for its state: [`Reply::Detail`].
     Detail,
+    /// Ask whether several changes could be made one after the other, by what their devices are.
+    Check {
+        /// The changes.
+        acts: Vec<ManageAction>,
+    },
     /// To change its members.
     Manage {
         /// The change.
@@ -154,6 +159,7 @@ mod tests {
             Request::Stop,
             Request::Set { name: "stripe_size".into(), value: "auto".into() },
             Request::Manage { act: ManageAction::Fail { device: device.clone() } },
+            Request::Check { acts: vec![ManageAction::Remove { device: device.clone() }] },
             Request::Grow { raid_devices: Some(5), add: Some(device.clone()), force: true },
             Request::Manage { act: ManageAction::Add { device, force: false, only_again: true } },
         ] {

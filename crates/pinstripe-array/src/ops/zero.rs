@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::devices;
 use super::examine::{FoundSuperblock, find};
-use crate::format::md;
+use crate::format::md::{self, MdPlace};
 use crate::format::superblock::{PLACES, SUPERBLOCK_BYTES};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_io::device::Device;
@@ -26,12 +26,16 @@ pub fn zero_superblock(path: &Path, force: bool) -> Result<Option<FoundSuperbloc
         Err(error) => return Err(error),
     };
     let len = device.len()?;
-    let of_md = (md::SUPERBLOCK_OFFSET, md::SUPERBLOCK_BYTES);
+    // A superblock of another version that an older array left would be found afterwards.
+    let of_md: Vec<_> = MdPlace::all(len)
+        .map(|it| (it.offset(), md::SUPERBLOCK_BYTES))
+        .filter(|(place, _)| carries_md(&*device, *place))
+        .collect();
     let ours = PLACES.map(|place| (place, SUPERBLOCK_BYTES));
     let places = match &found {
         Some(FoundSuperblock::Ours(..)) => ours.to_vec(),
-        Some(FoundSuperblock::Md(_)) => vec![of_md],
-        None => [&ours[..], &[of_md]].concat(),
+        Some(FoundSuperblock::Md(_)) => of_md,
+        None => [&ours[..], &of_md].concat(),
     };
     for (place, bytes) in places {
         if place + bytes as u64 <= len {
@@ -40,4 +44,11 @@ pub fn zero_superblock(path: &Path, force: bool) -> Result<Option<FoundSuperbloc
     }
     device.sync()?;
     Ok(found)
+}
+
+/// Whether a superblock of md begins at a place, in either byte order.
+fn carries_md(device: &dyn Device, place: u64) -> bool {
+    let mut magic = [0; 4];
+    let read = device.read_at(place, &mut magic);
+    read.is_ok() && [u32::from_le_bytes(magic), u32::from_be_bytes(magic)].contains(&md::MAGIC)
 }

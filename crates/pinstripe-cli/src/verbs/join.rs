@@ -68,7 +68,7 @@ impl JoinArgs {
     /// Those of [`join::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
-        let reader = join::open(&self.outputs, &run.common.fault_plan(), &run.monitor)?;
+        let reader = join::open(&self.outputs, &run.common.device_faults()?, &run.monitor)?;
         let range = self.range.map(|it| it.of(reader.source_bytes()));
         let options = join::JoinOptions {
             range,

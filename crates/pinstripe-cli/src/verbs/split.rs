@@ -131,7 +131,7 @@ impl SplitArgs {
     /// Those of [`split::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "split writes files of its own")?;
-        let faults = run.common.fault_plan();
+        let faults = run.common.device_faults()?;
         let options = split::SplitOptions {
             outputs: self.outputs.clone(),
             spread: self.layout.map(|layout| match layout {

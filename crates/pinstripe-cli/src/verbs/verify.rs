@@ -34,7 +34,7 @@ impl VerifyArgs {
     /// Those of [`join::verify`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
-        let reader = join::open(&self.outputs, &run.common.fault_plan(), &run.monitor)?;
+        let reader = join::open(&self.outputs, &run.common.device_faults()?, &run.monitor)?;
         join::require_complete(&reader, false)?;
         let workers = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
         let ticker = run.ticker(GAUGE);

@@ -168,3 +168,20 @@ fn more_damage_than_parity_replaces_is_told_with_what_it_hurts() {
     assert!(checked.err.contains("pinstripe: error: snapshot "), "{}", checked.err);
     assert_eq!(stand.run("repair --store m0").code, 3);
 }
+
+#[test]
+fn a_fault_that_can_never_strike_is_refused() {
+    let stand = Stand::in_memory();
+    std::fs::write(stand.path("source"), [1; 10_000]).unwrap();
+    for (line, code) in [
+        ("split source out --fault op=append,member=0,rate=20M", 2),
+        ("split source out --fault op=read,room=packs,error=EIO", 2),
+        ("array status --fault op=append,error=EIO", 0),
+        ("array create pool -l 1 -n 2 --size 16M a b --fault op=seal,error=EIO", 2),
+        ("split source out --fault op=any,delay=1us", 0),
+    ] {
+        let ran = stand.run(line);
+        assert_eq!(ran.code, code, "{line}: {}", ran.err);
+        assert_eq!(code == 2, ran.err.contains("would never strike"), "{line}: {}", ran.err);
+    }
+}

@@ -144,6 +144,7 @@ impl Stand {
 const VOLATILE: &[(&str, &str)] = &[
     (r"(packs/)[0-9a-f]{2}/[0-9a-f]{32}", "$1[ID]"),
     (r"\b[0-9a-f]{32}\b", "[ID]"),
+    (r"\b[0-9a-f]{8}(?::[0-9a-f]{8}){3}\b", "[ID]"),
     (r"\b(snapshot|store|slot) [0-9a-f]{8}\b", "$1 [SHORT]"),
     (r"(?m)^[0-9a-f]{8}  ", "[SHORT]   "),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "[TIME]"),

@@ -149,6 +149,12 @@ impl Operation {
         matches!(self, Operation::Append | Operation::Put | Operation::Write)
     }
 
+    /// Whether devices have it: all others are operations of a store's members.
+    pub fn is_of_devices(self) -> bool {
+        use Operation::{Discard, Len, Read, SetLen, Sync, Write};
+        matches!(self, Read | Write | Len | SetLen | Sync | Discard)
+    }
+
     /// Whether it may be about an extent, which is in a room.
     fn has_room(self) -> bool {
         use Operation::{Discard, SetLen, Sync, Write};

@@ -50,6 +50,10 @@ pub struct ExportInfo {
     pub is_read_only: bool,
     /// Its disks turn.
     pub is_rotational: bool,
+    /// TRIM frees something; never of one that is read only.
+    pub can_trim: bool,
+    /// There are zeros that are faster than writing them; never of one that is read only.
+    pub can_fast_zero: bool,
     /// Bytes that requests should be multiples of, a power of two.
     pub preferred_bytes: u32,
 }
@@ -233,8 +237,14 @@ impl<'a> Handshake<'a> {
         let mut flags = can::HAS_FLAGS | can::FLUSH | can::FUA | can::MULTI_CONN;
         flags |= match export.is_read_only {
             true => can::READ_ONLY,
-            false => can::TRIM | can::WRITE_ZEROES | can::FAST_ZERO,
+            false => can::WRITE_ZEROES,
         };
+        if export.can_trim {
+            flags |= can::TRIM;
+        }
+        if export.can_fast_zero {
+            flags |= can::FAST_ZERO;
+        }
         if export.is_rotational {
             flags |= can::ROTATIONAL;
         }

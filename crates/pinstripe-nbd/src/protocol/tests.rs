@@ -10,6 +10,8 @@ fn exports() -> Vec<ExportInfo> {
         bytes: 1 << 20,
         is_read_only,
         is_rotational: false,
+        can_trim: !is_read_only,
+        can_fast_zero: !is_read_only,
         preferred_bytes: 4096,
     };
     vec![export("", false), export("second", true)]

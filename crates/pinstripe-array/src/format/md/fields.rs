@@ -1,8 +1,6 @@
 //! The parts of a superblock field by field, in md's order.
 
-use super::{
-    MdArrayInfo, MdDeviceInfo, MdReshape, MdState, SECTOR_BYTES, SUPERBLOCK_OFFSET, unsupported,
-};
+use super::{MdArrayInfo, MdDeviceInfo, MdPlace, MdReshape, MdState, unsupported};
 use pinstripe_base::error::Result;
 use pinstripe_base::wire::{Reader, Writer};
 
@@ -43,13 +41,14 @@ impl MdArrayInfo {
 }
 
 impl MdDeviceInfo {
-    /// Bytes 128 to 192; also where the superblock says it lies, in sectors.
-    pub(super) fn read(reader: &mut Reader<'_>) -> Result<(Self, u64)> {
+    /// Bytes 128 to 192.
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self> {
         let (data_offset_sectors, data_sectors) = (reader.u64()?, reader.u64()?);
-        let place = reader.u64()?;
-        let device = MdDeviceInfo {
+        let place = MdPlace::of_version_1(reader.u64()?);
+        Ok(MdDeviceInfo {
             data_offset_sectors,
             data_sectors,
+            place,
             recovery_sectors: reader.u64()?,
             number: reader.u32()?,
             corrected_reads: reader.u32()?,
@@ -58,13 +57,12 @@ impl MdDeviceInfo {
             bad_blocks_shift: reader.u8()?,
             bad_blocks_sectors: reader.u16()?,
             bad_blocks_offset_sectors: reader.u32()? as i32,
-        };
-        Ok((device, place))
+        })
     }
 
     pub(super) fn write(&self, writer: &mut Writer<'_>) {
         writer.u64(self.data_offset_sectors).u64(self.data_sectors);
-        writer.u64(SUPERBLOCK_OFFSET / SECTOR_BYTES).u64(self.recovery_sectors);
+        writer.u64(self.place.sector).u64(self.recovery_sectors);
         writer.u32(self.number).u32(self.corrected_reads).raw(&self.uuid);
         writer.u8(self.flags).u8(self.bad_blocks_shift);
         writer.u16(self.bad_blocks_sectors).u32(self.bad_blocks_offset_sectors as u32);

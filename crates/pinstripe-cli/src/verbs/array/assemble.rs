@@ -4,54 +4,144 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe_array::ops::assemble::{assemble, assemble_md};
+use pinstripe_array::ops::open::server;
+use pinstripe_array::ops::scan::scan as devices_scan;
 use pinstripe_array::ops::{Register, detail};
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 
 use super::register::register;
-use super::status;
+use super::{scan, status};
 use crate::run::{Ending, Run};
 
 /// Assemble an array from its devices, and register it under a name
 ///
-/// Devices may be named in any order; they may belong to an array made by md (metadata 1.2). After
+/// Devices may be named in any order; they may belong to an array made by md (metadata 0.90, 1.0, 1.1 or 1.2). After
 /// a power cut, the log is replayed. Without devices, those registered under the name are used.
+/// With --scan and no name, all registered arrays that nobody serves are assembled; with --scan and
+/// --device, also the arrays found on those devices, each under the name in its superblock.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe array assemble pool /dev/sdb /dev/sdc /dev/sdd
-  pinstripe array assemble pool")]
+  pinstripe array assemble pool
+  pinstripe array assemble --scan
+  pinstripe array assemble --scan --device /dev/sdb --device /dev/sdc")]
 pub struct ArrayAssembleArgs {
     /// Name of the array
-    #[arg(value_name = "NAME")]
-    name: String,
+    #[arg(value_name = "NAME", required_unless_present = "scan")]
+    name: Option<String>,
 
     /// Files or disks of the array
     #[arg(value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
 
+    /// Assemble all registered arrays
+    #[arg(long, short, conflicts_with = "name")]
+    scan: bool,
+
+    /// With --scan, look for arrays on this file or disk too; may be given several times
+    #[arg(long = "device", value_name = "DEVICE", conflicts_with = "name",
+          value_hint = ValueHint::FilePath)]
+    searched: Vec<PathBuf>,
+
     /// Leave out unusable devices, and trust parity that may be stale: data that was being written
-    /// during a power cut may be wrong
+    /// during a power cut may be wrong. An array made by md is read although it is dirty and
+    /// degraded or has a journal, also by a later 'serve'
     #[arg(long)]
     force: bool,
 }
 
 impl ArrayAssembleArgs {
-    /// Assembles it, and closes it again.
+    /// Assembles it, or all, and closes it again.
     ///
     /// # Errors
     /// Those of [`assemble`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
-        if !assemble_md(&self.name, &self.devices, &register)? {
-            self.open_once(run, &register)?;
-        }
-        let found = detail::of_devices(&self.name, &register)?;
+        let Some(name) = &self.name else { return self.assemble_all(run, &register) };
+        self.assemble_one(run, name, &self.devices, &register)?;
+        let found = detail::of_devices(name, &register)?;
         Ok(status::ending(run, &found))
     }
 
-    /// Replays the log of an array of ours, and closes it in order.
-    fn open_once(&self, run: &Run, register: &Register) -> Result<()> {
-        let plan = run.common.fault_plan();
-        assemble(&self.name, &self.devices, self.force, register, &plan, &run.monitor)?.stop()
+    fn assemble_one(
+        &self,
+        run: &Run,
+        name: &str,
+        devices: &[PathBuf],
+        register: &Register,
+    ) -> Result<()> {
+        if assemble_md(name, devices, self.force, register, &run.monitor)? {
+            return Ok(());
+        }
+        let plan = run.common.device_faults()?;
+        assemble(name, devices, self.force, register, &plan, &run.monitor)?.stop()
+    }
+
+    /// Arrays that nobody serves: the registered ones, and those found on devices.
+    fn assemble_all(&self, run: &Run, register: &Register) -> Result<Ending> {
+        let found = devices_scan(&self.searched);
+        let mut failures = scan::Failures::default();
+        for (device, error) in found.failed {
+            failures.tell(run, device, error);
+        }
+        let mut arrays: Vec<(String, Vec<PathBuf>)> = Vec::new();
+        for array in &found.arrays {
+            match array.register_name().and_then(|name| own_name(name, &array.array, register)) {
+                Ok(name) => arrays.push((name, array.devices.clone())),
+                Err(error) => failures.tell(run, &array.devices[0], error),
+            }
+        }
+        for name in register.names()? {
+            if !arrays.iter().any(|(found, _)| *found == name) {
+                arrays.push((name, Vec::new()));
+            }
+        }
+        let mut done = 0;
+        for (name, devices) in &arrays {
+            match self.assemble_unserved(run, name, devices, register) {
+                Ok(assembled) => done += u64::from(assembled),
+                Err(error) => failures.tell(run, name, error),
+            }
+        }
+        if arrays.is_empty() {
+            run.screen.say("no array is registered, and none was found");
+        }
+        Ok(failures.ending(done))
+    }
+
+    /// Returns whether it was assembled: not if a process serves it.
+    fn assemble_unserved(
+        &self,
+        run: &Run,
+        name: &str,
+        devices: &[PathBuf],
+        register: &Register,
+    ) -> Result<bool> {
+        if register.has(name) && server(name, register)?.is_some() {
+            run.screen.say(&format!("{name} is served already"));
+            return Ok(false);
+        }
+        self.assemble_one(run, name, devices, register)?;
+        let found = detail::of_devices(name, register)?;
+        run.screen.event(&super::show::event(crate::event::Event::new("array"), &found))?;
+        for line in status::lines(&found) {
+            run.screen.row(&line)?;
+        }
+        Ok(true)
+    }
+}
+
+/// The name under which an array that was found is registered or can be.
+fn own_name(name: &str, array: &str, register: &Register) -> Result<String> {
+    for known in register.names()? {
+        if register.read(&known).is_ok_and(|it| it.array == array) {
+            return Ok(known);
+        }
+    }
+    match register.has(name) {
+        false => Ok(name.to_owned()),
+        true => Err(Error::new(Kind::Exists, format!("another array is registered as '{name}'"))
+            .advice("choose another name: 'pinstripe array assemble NAME DEVICE...'")),
     }
 }

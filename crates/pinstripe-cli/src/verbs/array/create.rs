@@ -140,7 +140,7 @@ impl ArrayCreateArgs {
             file_bytes: self.size.map(|size| size.0),
             force: self.force,
         };
-        let plan = run.common.fault_plan();
+        let plan = run.common.device_faults()?;
         let made = create(&wish, &register()?, &plan, &run.monitor)?;
         run.screen.say(&format!(
             "created array {}: {} of {}, {} for data",

@@ -1,12 +1,12 @@
 //! `pinstripe array detail`: all about one array, as `mdadm --detail` shows it.
 
-use pinstripe_array::ops::detail::{Detail, SlotDetail, SlotStateDetail};
+use pinstripe_array::ops::detail::{Detail, SlotDetail, SlotStateDetail, WorkDetail};
 use pinstripe_array::ops::open::look;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
 
 use super::register::register;
-use super::{show, status};
+use super::{scan, show, status};
 use crate::args::Size;
 use crate::escape;
 use crate::event::Event;
@@ -20,11 +20,16 @@ use crate::time;
 #[command(after_long_help = "\
 Examples:
   pinstripe array detail pool
-  pinstripe array detail pool --json")]
+  pinstripe array detail pool --json
+  pinstripe array detail --scan --verbose")]
 pub struct ArrayDetailArgs {
     /// Name of the array
-    #[arg(value_name = "NAME")]
-    name: String,
+    #[arg(value_name = "NAME", required_unless_present = "scan")]
+    name: Option<String>,
+
+    /// Print an ARRAY line for each registered array, as mdadm --detail --scan does
+    #[arg(long, short)]
+    scan: bool,
 }
 
 impl ArrayDetailArgs {
@@ -32,8 +37,23 @@ impl ArrayDetailArgs {
     ///
     /// # Errors
     /// Those of [`look`].
-    pub fn run(&self, run: &Run) -> Result<Ending> {
-        let found = look(&self.name, &register()?)?;
+    pub fn run(&self, run: &Run, is_verbose: bool) -> Result<Ending> {
+        let register = register()?;
+        let name = match &self.name {
+            Some(name) if !self.scan => name,
+            name => {
+                let names = scan::names(name.as_ref(), &register)?;
+                return scan::each(run, &names, |name| {
+                    let found = look(name, &register)?;
+                    run.screen.event(&show::event(Event::new("array"), &found))?;
+                    for line in scan::of_detail(&found, is_verbose) {
+                        run.screen.row(&line)?;
+                    }
+                    Ok(true)
+                });
+            }
+        };
+        let found = look(name, &register)?;
         for line in lines(&found) {
             run.screen.row(&line)?;
         }
@@ -48,6 +68,7 @@ fn lines(array: &Detail) -> Vec<String> {
         (count(SlotStateDetail::InSync), array.slots.iter().filter(is_faulty).count());
     let working = active + count(SlotStateDetail::Rebuilding) + array.spares.len();
     let mut fields = vec![
+        ("Version", array.metadata.clone()),
         ("Creation Time", time::date(array.made_seconds)),
         ("Raid Level", array.level.clone()),
         ("Array Size", show::blocks(array.capacity_bytes)),
@@ -67,14 +88,15 @@ fn lines(array: &Detail) -> Vec<String> {
     fields.extend(process);
     let exports = array.served.iter().flat_map(|it| &it.exports);
     fields.extend(exports.map(|export| ("Export", escape::text(export))));
-    fields.extend(array.work.as_ref().map(|work| ("Work", status::progress(work))));
+    fields.extend(array.work.as_ref().map(|work| (status_word(work), status::progress(work))));
     if array.served.is_some() {
         fields.push(("Not Yet Written", format_size(array.dirty_bytes)));
     }
     if array.mismatches > 0 {
         fields.push(("Mismatches", format!("{} of 4 KiB", counted(array.mismatches, "block"))));
     }
-    fields.push(("UUID", array.array.clone()));
+    fields.push(("Name", array.name.clone()));
+    fields.push(("UUID", scan::uuid(&array.array)));
     fields.push(("Events", array.generation.to_string()));
     let settings = array.settings.iter();
     fields.extend(settings.map(|(name, value)| (&**name, escape::text(value))));
@@ -89,14 +111,28 @@ fn lines(array: &Detail) -> Vec<String> {
     lines
 }
 
-const HEAD: [(&str, Side); 4] =
-    [("slot", Side::Right), ("state", Side::Left), ("errors", Side::Right), ("device", Side::Left)];
+/// mdadm's name for the progress of work.
+fn status_word(work: &WorkDetail) -> &'static str {
+    match &*work.kind {
+        "recover" => "Rebuild Status",
+        "resync" => "Resync Status",
+        "reshape" => "Reshape Status",
+        _ => "Check Status",
+    }
+}
+
+const HEAD: [(&str, Side); 4] = [
+    ("RaidDevice", Side::Right),
+    ("State", Side::Left),
+    ("Errors", Side::Right),
+    ("Device", Side::Left),
+];
 
 fn slots(array: &Detail) -> Vec<String> {
     let row = |slot: &SlotDetail| {
         let state = match slot.state {
             SlotStateDetail::InSync => "active sync",
-            SlotStateDetail::Rebuilding => "rebuilding",
+            SlotStateDetail::Rebuilding => "spare rebuilding",
             SlotStateDetail::Failed if slot.device.is_some() => "faulty",
             SlotStateDetail::Failed | SlotStateDetail::Missing => "removed",
         };

@@ -16,7 +16,7 @@ use crate::time;
 ///
 /// One line per event, named as by mdadm --monitor: Fail, DegradedArray, RebuildStarted, Rebuild20,
 /// RebuildFinished, SpareActive, NewSpare, MismatchFound, BlocksHealed, FailedArray. Ends when the
-/// serving process ends.
+/// serving process ends; 'pinstripe array monitor' does not.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -60,21 +60,30 @@ impl ArrayEventsArgs {
 
     fn tell(&self, run: &Run, event: &ArrayEvent) -> Result<()> {
         let (seconds, nanos) = clock::now();
-        let shown = Event::new("array_event")
-            .with_some("time", time::utc(seconds, nanos))
-            .with("name", &*self.name)
-            .with_fields(event);
-        run.screen.event(&shown)?;
-        let mut line = format!("{} {} {}", time::date(seconds), event.what, self.name);
-        if let Some(slot) = event.slot {
-            line += &format!(" slot {slot}");
-        }
-        if let Some(device) = &event.device {
-            line += &format!(" {}", escape::path(device));
-        }
-        if let Some(count) = event.count {
-            line += &format!(" {count}");
-        }
-        run.screen.row(&line)
+        run.screen.event(&shown(&self.name, event, (seconds, nanos)))?;
+        run.screen.row(&line(&self.name, event, seconds))
     }
+}
+
+/// An event of an array as JSON.
+pub fn shown(name: &str, event: &ArrayEvent, (seconds, nanos): (i64, u32)) -> Event {
+    Event::new("array_event")
+        .with_some("time", time::utc(seconds, nanos))
+        .with("name", name)
+        .with_fields(event)
+}
+
+/// An event of an array for people.
+pub fn line(name: &str, event: &ArrayEvent, seconds: i64) -> String {
+    let mut line = format!("{} {} {name}", time::date(seconds), event.what);
+    if let Some(slot) = event.slot {
+        line += &format!(" slot {slot}");
+    }
+    if let Some(device) = &event.device {
+        line += &format!(" {}", escape::path(device));
+    }
+    if let Some(count) = event.count {
+        line += &format!(" {count}");
+    }
+    line
 }

@@ -8,10 +8,12 @@ use pinstripe_array::format::superblock::{SPARE, Slot, Superblock};
 use pinstripe_array::geometry::{Layout, Level};
 use pinstripe_array::ops::detail::consistency;
 use pinstripe_array::ops::examine::{Examined, FoundSuperblock, examine};
+use pinstripe_array::ops::scan::{registered_devices, scan as devices_scan};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::hex;
 
-use super::show;
+use super::register::register;
+use super::{scan, show};
 use crate::args::Size;
 use crate::escape;
 use crate::event::Event;
@@ -25,11 +27,18 @@ use crate::time;
 #[command(after_long_help = "\
 Examples:
   pinstripe array examine /dev/sdb /dev/sdc
-  pinstripe array examine a.img --json")]
+  pinstripe array examine a.img --json
+  pinstripe array examine --scan /dev/sd?")]
 pub struct ArrayExamineArgs {
     /// Files or disks
-    #[arg(value_name = "DEVICE", required = true, value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "DEVICE", required_unless_present = "scan",
+          value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
+
+    /// Print an ARRAY line for each array that is found on the devices, as mdadm --examine --scan
+    /// does [default: the devices of the registered arrays]
+    #[arg(long, short)]
+    scan: bool,
 }
 
 type Fields = Vec<(&'static str, String)>;
@@ -39,7 +48,10 @@ impl ArrayExamineArgs {
     ///
     /// # Errors
     /// The first of those of [`examine`], when all were shown.
-    pub fn run(&self, run: &Run) -> Result<Ending> {
+    pub fn run(&self, run: &Run, is_verbose: bool) -> Result<Ending> {
+        if self.scan {
+            return self.run_scan(run, is_verbose);
+        }
         let mut failed = None;
         for device in &self.devices {
             let examined = match examine(device) {
@@ -53,7 +65,7 @@ impl ArrayExamineArgs {
             };
             let fields = match &examined.found {
                 FoundSuperblock::Ours(superblock, readable) => ours(superblock, *readable)?,
-                FoundSuperblock::Md(superblock) => of_md(superblock)?,
+                FoundSuperblock::Md(superblock) => of_md(superblock),
             };
             run.screen.event(&event(&examined))?;
             run.screen.row(&format!("{}:", escape::path(device)))?;
@@ -63,6 +75,26 @@ impl ArrayExamineArgs {
         }
         let facts = Event::default().with("devices", self.devices.len());
         failed.map_or(Ok(Ending::done(facts)), Err)
+    }
+
+    /// Shows the arrays that the devices carry, each once.
+    fn run_scan(&self, run: &Run, is_verbose: bool) -> Result<Ending> {
+        let devices = match self.devices.is_empty() {
+            true => registered_devices(&register()?)?,
+            false => self.devices.clone(),
+        };
+        let found = devices_scan(&devices);
+        for array in &found.arrays {
+            run.screen.event(&scan::event(array))?;
+            for line in scan::of_devices(array, is_verbose) {
+                run.screen.row(&line)?;
+            }
+        }
+        let mut failures = scan::Failures::default();
+        for (device, error) in found.failed {
+            failures.tell(run, device, error);
+        }
+        Ok(failures.ending(found.arrays.len() as u64))
     }
 }
 
@@ -84,7 +116,7 @@ fn event(examined: &Examined) -> Event {
             .with("is_clean", it.is_clean)
             .with("copies", *readable),
         FoundSuperblock::Md(it) => event
-            .with("metadata", "md 1.2")
+            .with("metadata", format!("md {}", it.device.place.version))
             .with("array", hex(&it.array.set_uuid))
             .with("name", it.name())
             .with("member", hex(&it.device.uuid))
@@ -112,7 +144,7 @@ fn ours(it: &Superblock, readable: usize) -> Result<Fields> {
     Ok(vec![
         ("Magic", "PSarray".to_owned()),
         ("Version", "pinstripe 1".to_owned()),
-        ("Array UUID", it.array.to_string()),
+        ("Array UUID", scan::uuid(&it.array.to_string())),
         ("Name", it.name.clone()),
         ("Creation Time", time::date(it.made_seconds)),
         ("Raid Level", level.to_string()),
@@ -124,7 +156,7 @@ fn ours(it: &Superblock, readable: usize) -> Result<Fields> {
         ("Chunk Size", Size(it.chunk_bytes.into()).to_string()),
         ("Consistency Policy", consistency(it.consistency).to_owned()),
         ("State", if it.is_clean { "clean" } else { "active" }.to_owned()),
-        ("Device UUID", it.member.to_string()),
+        ("Device UUID", scan::uuid(&it.member.to_string())),
         ("Events", it.generation.to_string()),
         ("Superblocks", format!("{readable} of 2 can be read")),
         ("Device Role", role),
@@ -139,21 +171,28 @@ fn picture<T>(all: &[T], letter: impl Fn(&T) -> char) -> String {
     all.iter().map(letter).collect()
 }
 
-fn of_md(it: &md::MdSuperblock) -> Result<Fields> {
-    let level = Level::from_number(it.array.level)?;
+fn of_md(it: &md::MdSuperblock) -> Fields {
+    // Levels and layouts that are not served are shown by their numbers.
+    let level = Level::from_number(it.array.level);
+    let layout = level.as_ref().map(|level| Layout::from_number(*level, it.array.layout));
+    let layout = match layout {
+        Ok(Ok(layout)) => layout.to_string(),
+        _ => it.array.layout.to_string(),
+    };
+    let level = level.map_or_else(|_| it.array.level.to_string(), |level| level.to_string());
     let sectors = |count: u64| show::blocks(count * md::SECTOR_BYTES);
     // Seconds are the low 40 bits.
     let seconds = |time: u64| (time & ((1 << 40) - 1)) as i64;
     let members: Vec<u16> = (0..it.array.members as u16).collect();
     let is_there = |slot: &u16| it.roles.contains(slot);
-    Ok(vec![
+    vec![
         ("Magic", "a92b4efc".to_owned()),
-        ("Version", "1.2".to_owned()),
+        ("Version", it.device.place.version.to_string()),
         ("Feature Map", format!("{:#x}", it.array.features)),
         ("Array UUID", md_uuid(&it.array.set_uuid)),
         ("Name", escape::text(&it.name())),
         ("Creation Time", time::date(seconds(it.array.created))),
-        ("Raid Level", level.to_string()),
+        ("Raid Level", level),
         ("Raid Devices", it.array.members.to_string()),
         ("Avail Dev Size", sectors(it.device.data_sectors)),
         ("Used Dev Size", sectors(it.array.size_sectors)),
@@ -162,7 +201,7 @@ fn of_md(it: &md::MdSuperblock) -> Result<Fields> {
         ("Device UUID", md_uuid(&it.device.uuid)),
         ("Update Time", time::date(seconds(it.state.updated))),
         ("Events", it.state.events.to_string()),
-        ("Layout", Layout::from_number(level, it.array.layout)?.to_string()),
+        ("Layout", layout),
         ("Chunk Size", Size(u64::from(it.array.chunk_sectors) * md::SECTOR_BYTES).to_string()),
         ("Device Role", role(it).0),
         (
@@ -172,7 +211,7 @@ fn of_md(it: &md::MdSuperblock) -> Result<Fields> {
                 picture(&members, |slot| if is_there(slot) { 'A' } else { '.' })
             ),
         ),
-    ])
+    ]
 }
 
 fn role(it: &md::MdSuperblock) -> (String, Option<u16>) {

@@ -1,36 +1,47 @@
 //! `pinstripe array manage`: members fail, go and come.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::ValueHint;
+use pinstripe_array::ops::detail::{SlotDetail, SlotStateDetail};
+use pinstripe_array::ops::open::look;
 use pinstripe_array::ops::register::absolute;
 use pinstripe_array::ops::request::{ManageAction, Request};
 use pinstripe_base::error::{Error, Kind, Result};
 
+use super::newcomers::Newcomers;
+use super::register::register;
+use super::status;
 use super::work::{self, FollowArgs};
+use crate::args::{Size, size};
 use crate::run::{Ending, Run};
 
 /// Remove members from an array, and add others
 ///
 /// A served array is changed by the serving process while it stays in use. Any other array is
 /// opened here, and members are rebuilt with progress shown. Several options are applied in this
-/// order: fail, remove, re-add, add, replace.
+/// order: fail, remove, re-add, add, replace. All devices are looked at first: if one cannot be used,
+/// nothing is changed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe array manage pool --fail /dev/sdc --remove /dev/sdc --add /dev/sdf
   pinstripe array manage pool --re-add /dev/sdc
+  pinstripe array manage pool --fail detached --remove detached --add /dev/sdf
+  pinstripe array manage pool --add /mnt/e/pool.img --size 10G
   pinstripe array manage pool --replace /dev/sdc --with /dev/sdf")]
 pub struct ArrayManageArgs {
     /// Name of the array
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Mark a member as failed: it does not receive later writes
+    /// Mark a member as failed: it does not receive later writes; 'detached' means all whose
+    /// device is gone
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     fail: Vec<PathBuf>,
 
-    /// Remove a failed member, or a spare
+    /// Remove a failed member, or a spare; 'failed' means all members that have failed, 'detached'
+    /// all whose device is gone
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     remove: Vec<PathBuf>,
 
@@ -51,6 +62,10 @@ pub struct ArrayManageArgs {
     #[arg(long, value_name = "DEVICE", requires = "replace", value_hint = ValueHint::FilePath)]
     with: Option<PathBuf>,
 
+    /// Create devices that are added and do not exist as files of this size
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    size: Option<Size>,
+
     /// Overwrite whatever an added device carries
     #[arg(long)]
     force: bool,
@@ -63,29 +78,43 @@ impl ArrayManageArgs {
     /// Does it.
     ///
     /// # Errors
-    /// Why the first thing that could not be done could not be; what was named before is done.
+    /// Why a device cannot be used; nothing is done then. Why the first thing that could not be
+    /// done could not be; what was named before is done.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let acts = self.acts()?;
         if acts.is_empty() {
+            return self.nothing(run);
+        }
+        let newcomers = self.add.iter().chain(&self.with).map(|it| absolute(it));
+        let newcomers = newcomers.collect::<Result<Vec<_>>>()?;
+        let newcomers = Newcomers::make(&newcomers, self.size)?;
+        let requests = acts.clone().into_iter().map(|act| Request::Manage { act });
+        work::do_all(run, &self.name, &self.patience, newcomers, acts, requests)
+    }
+
+    /// Without any act: a mistake, unless words like 'detached' were given and mean no device.
+    fn nothing(&self, run: &Run) -> Result<Ending> {
+        if self.fail.is_empty() && self.remove.is_empty() {
             return Err(Error::new(Kind::Usage, "no change was named")
                 .advice("see 'pinstripe array manage --help'"));
         }
-        let requests = acts.into_iter().map(|act| Request::Manage { act });
-        work::do_all(run, &self.name, &self.patience, requests)
+        run.screen.say("no member is meant by that: nothing is changed");
+        Ok(status::ending(run, &look(&self.name, &register()?)?))
     }
 
     /// In the order in which they make sense together.
     fn acts(&self) -> Result<Vec<ManageAction>> {
         let force = self.force;
         let mut acts = Vec::new();
-        for device in absolutes(&self.fail)? {
+        for device in self.expanded(&self.fail)? {
             acts.push(ManageAction::Fail { device });
         }
-        for device in absolutes(&self.remove)? {
+        for device in self.expanded(&self.remove)? {
             acts.push(ManageAction::Remove { device });
         }
         for (list, only_again) in [(&self.re_add, true), (&self.add, false)] {
-            for device in absolutes(list)? {
+            for device in list {
+                let device = absolute(device)?;
                 acts.push(ManageAction::Add { device, force, only_again });
             }
         }
@@ -95,8 +124,29 @@ impl ArrayManageArgs {
         }
         Ok(acts)
     }
+
+    /// The devices of a list, in which mdadm's words stand for members.
+    fn expanded(&self, list: &[PathBuf]) -> Result<Vec<PathBuf>> {
+        let mut devices = Vec::with_capacity(list.len());
+        for device in list {
+            match device.to_str() {
+                Some(word @ ("detached" | "failed" | "faulty")) => {
+                    let array = look(&self.name, &register()?)?;
+                    devices.extend(array.slots.iter().filter_map(|slot| meant(word, slot)));
+                }
+                _ => devices.push(absolute(device)?),
+            }
+        }
+        Ok(devices)
+    }
 }
 
-fn absolutes(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    paths.iter().map(|path: &PathBuf| absolute(Path::new(path))).collect()
+/// The device of a member, if a word of mdadm's means it.
+fn meant(word: &str, slot: &SlotDetail) -> Option<PathBuf> {
+    let device = slot.device.clone()?;
+    let is_meant = match word {
+        "detached" => !device.exists(),
+        _ => slot.state == SlotStateDetail::Failed,
+    };
+    is_meant.then_some(device)
 }

@@ -5,12 +5,18 @@ mod create;
 mod detail;
 mod events;
 mod examine;
+mod forget;
 mod grow;
 mod manage;
+mod monitor;
+mod newcomers;
+mod notify;
 mod probe;
 mod register;
+mod scan;
 mod scrub;
 mod serve;
+mod serve_all;
 mod serving;
 mod set;
 mod show;
@@ -44,6 +50,11 @@ Examples:
 pub struct ArrayArgs {
     #[command(subcommand)]
     act: ArrayVerb,
+
+    /// Accepted as mdadm does: with --scan, ARRAY lines also have level and devices; other verbs
+    /// of arrays have no more to say
+    #[arg(long, short, global = true, hide_short_help = true)]
+    verbose: bool,
 }
 
 #[derive(clap::Subcommand)]
@@ -55,12 +66,14 @@ enum ArrayVerb {
     Status(status::ArrayStatusArgs),
     Detail(detail::ArrayDetailArgs),
     Examine(examine::ArrayExamineArgs),
+    Forget(forget::ArrayForgetArgs),
     Manage(manage::ArrayManageArgs),
     Set(set::ArraySetArgs),
     Scrub(scrub::ArrayScrubArgs),
     Grow(grow::ArrayGrowArgs),
     Wait(wait::ArrayWaitArgs),
     Events(events::ArrayEventsArgs),
+    Monitor(monitor::ArrayMonitorArgs),
     Probe(probe::ArrayProbeArgs),
     ZeroSuperblock(zero::ArrayZeroSuperblockArgs),
 }
@@ -77,14 +90,16 @@ impl ArrayArgs {
             ArrayVerb::Serve(args) => args.run(run),
             ArrayVerb::Stop(args) => args.run(run),
             ArrayVerb::Status(args) => args.run(run),
-            ArrayVerb::Detail(args) => args.run(run),
-            ArrayVerb::Examine(args) => args.run(run),
+            ArrayVerb::Detail(args) => args.run(run, self.verbose),
+            ArrayVerb::Examine(args) => args.run(run, self.verbose),
+            ArrayVerb::Forget(args) => args.run(run),
             ArrayVerb::Manage(args) => args.run(run),
             ArrayVerb::Set(args) => args.run(run),
             ArrayVerb::Scrub(args) => args.run(run),
             ArrayVerb::Grow(args) => args.run(run),
             ArrayVerb::Wait(args) => args.run(run),
             ArrayVerb::Events(args) => args.run(run),
+            ArrayVerb::Monitor(args) => args.run(run),
             ArrayVerb::Probe(args) => args.run(run),
             ArrayVerb::ZeroSuperblock(args) => args.run(run),
         }

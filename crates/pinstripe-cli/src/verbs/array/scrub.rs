@@ -38,7 +38,7 @@ impl ArrayScrubArgs {
     /// Those of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
-        let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
+        let mut reached = reach(&self.name, &register, &run.common.device_faults()?, &run.monitor)?;
         let before = work::ended(&mut reached)?;
         reached.ask(&Request::Scrub { repair: self.repair })?;
         work::conclude(run, reached, &self.patience, before)

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
+use pinstripe_array::ops::detail::Served;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_nbd::{Address, Settings};
 
 use super::register::register;
+use super::serve_all::{mountpoint, serve_all, with_name};
 use super::serving::{ServeContext, Serving, serve};
 use crate::args::parsed;
 use crate::escape;
@@ -21,19 +23,25 @@ use crate::system;
 /// Runs until an interrupt, SIGTERM, or 'pinstripe array stop', then writes everything and closes
 /// the array. An array made by md is served read-only. Data that clients have flushed stays
 /// durable, however the process ends. Other verbs reach a served array through its control socket
-/// while it stays in use.
+/// while it stays in use. With --all, one process serves every registered array that nobody serves
+/// yet; the word {name} in addresses and mountpoints stands for the name of each.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe array serve pool --nbd unix:/run/user/1000/pool
   pinstripe array serve pool --nbd tcp:127.0.0.1:10809 --read-only
   pinstripe array serve pool --fuse /mnt/pool
+  pinstripe array serve --all --nbd unix:/run/user/1000/{name}
   nbdinfo nbd+unix:///?socket=/run/user/1000/pool
   losetup --find --show /mnt/pool/pool")]
 pub struct ArrayServeArgs {
     /// Name of the array
-    #[arg(value_name = "NAME")]
-    name: String,
+    #[arg(value_name = "NAME", required_unless_present = "all")]
+    name: Option<String>,
+
+    /// Serve all registered arrays; directories of mountpoints are created where they are missing
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
 
     /// Address of the NBD export: unix:PATH, tcp:HOST or tcp:HOST:PORT; may be given several times
     #[arg(long, value_name = "ADDRESS", value_parser = parsed::<Address>)]
@@ -63,34 +71,55 @@ impl ArrayServeArgs {
             return Err(Error::new(Kind::Usage, "no export of the array was named")
                 .advice("name one with --nbd ADDRESS or --fuse MOUNTPOINT"));
         }
+        let stop = signals::catch()?;
+        let register = register()?;
+        let Some(name) = &self.name else {
+            // A pattern without the name is refused before anything is served.
+            self.serving_by_pattern(run, "name")?;
+            return serve_all(run, &register, stop, &|name| self.serving_by_pattern(run, name));
+        };
+        let context = ServeContext {
+            register: &register,
+            faults: &run.common.device_faults()?,
+            monitor: &run.monitor,
+            stop,
+        };
+        let serving = self.serving(run, name, self.nbd.clone(), self.fuse.clone());
+        serve(&serving, &context, &mut |served, bytes| announce(run, name, served, bytes))?;
+        Ok(Ending::done(Event::default().with("name", &**name)))
+    }
+
+    fn serving(&self, run: &Run, name: &str, nbd: Vec<Address>, fuse: Option<PathBuf>) -> Serving {
         let threads = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
-        let serving = Serving {
-            name: self.name.clone(),
-            nbd: self.nbd.clone(),
-            fuse: self.fuse.clone(),
+        Serving {
+            name: name.to_owned(),
+            nbd,
+            fuse,
             is_read_only: self.read_only,
             writes_md: self.write,
             settings: Settings { memory_bytes: run.common.memory.0, ..Settings::default() },
             threads,
-        };
-        let stop = signals::catch()?;
-        let context = ServeContext {
-            register: &register()?,
-            faults: &run.common.fault_plan(),
-            monitor: &run.monitor,
-            stop,
-        };
-        serve(&serving, &context, &mut |served, bytes| {
-            let event = Event::new("serving").with("name", &*self.name).with("bytes", bytes);
-            // A failure is remembered and told at the end.
-            let _ = run.screen.event(&event.with("exports", served.exports.clone()));
-            run.screen.say(&format!("array {} of {} is served at", self.name, format_size(bytes)));
-            for export in &served.exports {
-                run.screen.say(&format!("  {}", escape::text(export)));
-            }
-            run.screen.say(&format!("until an interrupt, or 'pinstripe array stop {}'", self.name));
-            run.screen.flush();
-        })?;
-        Ok(Ending::done(Event::default().with("name", &*self.name)))
+        }
     }
+
+    /// The way in which `--all` serves the array of a name.
+    fn serving_by_pattern(&self, run: &Run, name: &str) -> Result<Serving> {
+        let address = |it: &Address| with_name(&it.to_string(), name)?.parse();
+        let nbd = self.nbd.iter().map(address).collect::<Result<Vec<_>>>()?;
+        let fuse = self.fuse.as_deref().map(|it| mountpoint(it, name)).transpose()?;
+        Ok(self.serving(run, name, nbd, fuse))
+    }
+}
+
+/// Tells that clients can connect, and where.
+pub fn announce(run: &Run, name: &str, served: &Served, bytes: u64) {
+    let event = Event::new("serving").with("name", name).with("bytes", bytes);
+    // A failure is remembered and told at the end.
+    let _ = run.screen.event(&event.with("exports", served.exports.clone()));
+    run.screen.say(&format!("array {name} of {} is served at", format_size(bytes)));
+    for export in &served.exports {
+        run.screen.say(&format!("  {}", escape::text(export)));
+    }
+    run.screen.say(&format!("until an interrupt, or 'pinstripe array stop {name}'"));
+    run.screen.flush();
 }

@@ -74,7 +74,7 @@ pub fn serve(
             (Arc::clone(&desk.volume) as _, Box::new(desk))
         }
         Metadata::Md => {
-            let desk = md::open(&entry, serving.writes_md, false, context.faults, context.monitor)?;
+            let desk = md::open(&entry, serving.writes_md, context.faults, context.monitor)?;
             (Arc::clone(&desk.array) as _, Box::new(desk))
         }
     };
@@ -111,7 +111,10 @@ impl Exports {
             false => Some(Server::bind(&serving.nbd)?),
         };
         let devices = ["", &serving.name].map(|name| {
+            // An array frees nothing by TRIM, and zeros are faster than data only where nothing was
+            // written.
             let export = nbd::Export::sparse(name, Arc::clone(&device));
+            let export = export.without_trim().without_fast_zero();
             if is_read_only { export.read_only() } else { export }
         });
         let bytes = device.len()?;

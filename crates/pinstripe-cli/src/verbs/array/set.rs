@@ -54,7 +54,8 @@ impl ArraySetArgs {
             }
         }
         if !set.is_empty() {
-            let mut reached = reach(&self.name, &register, &run.common.fault_plan(), &run.monitor)?;
+            let mut reached =
+                reach(&self.name, &register, &run.common.device_faults()?, &run.monitor)?;
             let requests = set.iter().map(|(name, value)| {
                 let (name, value) = ((*name).to_owned(), (*value).to_owned());
                 Request::Set { name, value }

@@ -74,7 +74,7 @@ pub fn ending(run: &Run, array: &Detail) -> Ending {
 }
 
 /// The lines of `/proc/mdstat` about one array.
-fn lines(array: &Detail) -> Vec<String> {
+pub fn lines(array: &Detail) -> Vec<String> {
     let served = if array.served.is_some() { "active" } else { "inactive" };
     let members = array.slots.iter().filter_map(member);
     let spares = array.spares.iter().map(|path| format!("{}(S)", escape::path(path)));

@@ -1,10 +1,12 @@
 //! `pinstripe array stop`.
 
+use pinstripe_array::ops::Register;
 use pinstripe_array::ops::open::{next, send, server};
 use pinstripe_array::ops::request::{Reply, Request};
 use pinstripe_base::error::Result;
 
 use super::register::register;
+use super::scan;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
@@ -15,11 +17,16 @@ use crate::run::{Ending, Run};
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  pinstripe array stop pool")]
+  pinstripe array stop pool
+  pinstripe array stop --scan")]
 pub struct ArrayStopArgs {
     /// Name of the array
-    #[arg(value_name = "NAME")]
-    name: String,
+    #[arg(value_name = "NAME", required_unless_present = "scan")]
+    name: Option<String>,
+
+    /// Stop all arrays that are served
+    #[arg(long, short, conflicts_with = "name")]
+    scan: bool,
 }
 
 impl ArrayStopArgs {
@@ -29,19 +36,23 @@ impl ArrayStopArgs {
     /// Why it could not be closed in order.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
-        let was_served = match server(&self.name, &register)? {
-            None => {
-                run.screen.say("the array is not served: there is nothing to stop");
-                false
-            }
-            Some(mut client) => {
-                send(&mut client, &Request::Stop)?;
-                if let Reply::Done { said } = next(&mut client)? {
-                    run.screen.say(&said);
-                }
-                true
-            }
+        let Some(name) = &self.name else {
+            return scan::each(run, &register.names()?, |name| stop(run, name, &register));
         };
+        let was_served = stop(run, name, &register)?;
+        if !was_served {
+            run.screen.say("the array is not served: there is nothing to stop");
+        }
         Ok(Ending::done(Event::default().with("was_served", was_served)))
     }
+}
+
+/// Stops one array; returns whether it was served.
+fn stop(run: &Run, name: &str, register: &Register) -> Result<bool> {
+    let Some(mut client) = server(name, register)? else { return Ok(false) };
+    send(&mut client, &Request::Stop)?;
+    if let Reply::Done { said } = next(&mut client)? {
+        run.screen.say(&said);
+    }
+    Ok(true)
 }

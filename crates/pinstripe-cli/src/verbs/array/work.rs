@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use pinstripe_array::ops::detail::{Detail, ReportDetail};
 use pinstripe_array::ops::open::{Reached, reach};
-use pinstripe_array::ops::request::{Reply, Request};
+use pinstripe_array::ops::request::{ManageAction, Reply, Request};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
+use super::newcomers::Newcomers;
 use super::register::register;
 use super::status;
 use crate::escape;
@@ -43,20 +44,29 @@ pub fn ended(reached: &mut Reached) -> Result<u64> {
     Ok(reached.detail()?.reports.last().map_or(0, |last| last.number + 1))
 }
 
-/// Asks an array for one thing after the other, says what was done, and follows what that began.
+/// Looks at the devices that changes of members name, then asks an array for one thing after the
+/// other, says what was done, and follows what that began.
 ///
 /// # Errors
-/// Why the first thing that could not be done could not be; what came before it is done. Those of
-/// [`conclude`].
+/// Why a device cannot be used: nothing was changed, and files that were made for devices are gone
+/// again. Why the first thing that could not be done could not be; what came before it is done.
+/// Those of [`conclude`].
 pub fn do_all(
     run: &Run,
     name: &str,
     patience: &FollowArgs,
+    newcomers: Newcomers,
+    acts: Vec<ManageAction>,
     requests: impl IntoIterator<Item = Request>,
 ) -> Result<Ending> {
-    let mut reached = reach(name, &register()?, &run.common.fault_plan(), &run.monitor)?;
+    let mut reached = reach(name, &register()?, &run.common.device_faults()?, &run.monitor)?;
     let before = ended(&mut reached)?;
-    if let Err(error) = ask_all(run, &mut reached, requests) {
+    let checked = reached.ask(&Request::Check { acts }).map(drop);
+    let asked = checked.and_then(|()| {
+        newcomers.keep();
+        ask_all(run, &mut reached, requests)
+    });
+    if let Err(error) = asked {
         // What was done before stays; the array is closed in order all the same.
         reached.close()?;
         return Err(error);

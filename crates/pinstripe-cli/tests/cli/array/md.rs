@@ -13,14 +13,14 @@ const DATA_AT: u64 = 1 << 20;
 const BYTES: u64 = 4 << 20;
 
 /// A mirror of two files, `a` and `b`, as md makes them.
-fn mirror(stand: &Stand, content: &[u8]) {
+fn mirror(stand: &Stand, content: &[u8], features: u32) {
     let sectors = BYTES / md::SECTOR_BYTES;
     for (number, name) in [(0, "a"), (1, "b")] {
         let mut set_name = [0; 32];
         set_name[..9].copy_from_slice(b"host:pool");
         let superblock = MdSuperblock {
             array: md::MdArrayInfo {
-                features: 0,
+                features,
                 set_uuid: [7; 16],
                 set_name,
                 created: 1_700_000_000,
@@ -35,6 +35,7 @@ fn mirror(stand: &Stand, content: &[u8]) {
             device: md::MdDeviceInfo {
                 data_offset_sectors: DATA_AT / md::SECTOR_BYTES,
                 data_sectors: sectors,
+                place: md::MdPlace::V1_2,
                 recovery_sectors: 0,
                 number,
                 corrected_reads: 0,
@@ -63,7 +64,7 @@ fn an_array_of_md_is_shown_and_served() {
     const TEST: &str = "an_array_of_md_is_shown_and_served";
     let stand = Stand::in_memory();
     let content = noise(3, BYTES as usize);
-    mirror(&stand, &content);
+    mirror(&stand, &content, 0);
     for line in ["array examine a", "array assemble pool b a", "array detail pool"] {
         assert_eq!(stand.tell(line).code, 0, "{line}");
     }
@@ -97,4 +98,35 @@ fn an_array_of_md_is_shown_and_served() {
         let superblock = MdSuperblock::decode(&member[md::SUPERBLOCK_OFFSET as usize..]).unwrap();
         assert!(superblock.is_clean() && superblock.state.events > 20, "{name}");
     }
+}
+
+#[test]
+fn what_serve_would_refuse_is_refused_by_assemble() {
+    let stand = Stand::in_memory();
+    mirror(&stand, &noise(3, BYTES as usize), md::FEATURE_JOURNAL);
+    let ran = stand.run("array assemble pool a b");
+    assert_eq!(ran.code, 14, "{}", ran.err);
+    assert!(ran.err.contains("has a journal"), "{}", ran.err);
+    assert!(ran.err.contains("'pinstripe array assemble NAME DEVICE... --force'"), "{}", ran.err);
+    assert_eq!(stand.run("array status pool").code, 11, "it is not registered");
+    // A blank device beside them is left out by force, and not otherwise.
+    fs::write(stand.path("blank"), vec![0; 1 << 20]).unwrap();
+    let forced = stand.run("array assemble pool blank a b --force");
+    assert_eq!(forced.code, 0, "{}", forced.err);
+    assert!(forced.err.contains("blank: is left out: it carries no superblock"), "{}", forced.err);
+    let served = Served::by_nbd(&stand);
+    assert_eq!(stand.run("array stop pool").code, 0);
+    assert_eq!(served.ended(), 0);
+    let scanned = stand.run("array detail --scan").out;
+    assert!(scanned.starts_with("ARRAY pool metadata=1.2 name=pool UUID=07070707:"), "{scanned}");
+
+    mirror(&stand, &noise(3, BYTES as usize), 0);
+    let ran = stand.run("array assemble pool a blank b");
+    assert_eq!(ran.code, 11, "{}", ran.err);
+    assert!(ran.err.contains("leave this one out"), "{}", ran.err);
+    mirror(&stand, &noise(3, BYTES as usize), md::FEATURE_RESHAPE);
+    let ran = stand.run("array assemble pool a b --force");
+    assert!(ran.code == 13 && ran.err.contains("in the middle of a reshape"), "{}", ran.err);
+    assert_eq!(stand.run("array zero-superblock a").code, 0);
+    assert_eq!(stand.run("array examine a").code, 11);
 }

@@ -2,5 +2,9 @@
 
 mod living;
 mod making;
+mod managing;
 mod md;
+mod monitoring;
+mod printed;
+mod scanning;
 mod serving;

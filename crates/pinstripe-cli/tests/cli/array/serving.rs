@@ -20,13 +20,23 @@ pub struct Served {
 impl Served {
     /// Runs it and waits until the array can be reached.
     pub fn start(stand: &Stand, options: &str) -> Self {
-        let mut command = stand.command(&format!("array serve pool --json {options}"));
+        Self::start_line(stand, &format!("array serve pool --json {options}"))
+    }
+
+    /// The same with the whole line.
+    pub fn start_line(stand: &Stand, line: &str) -> Self {
+        let mut command = stand.command(line);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let mut served = Served { child, out };
         // Members that are left out are told first.
-        while served.event()["event"] != "serving" {}
+        served.until("serving");
         served
+    }
+
+    /// Passes over events until one is of this name.
+    pub fn until(&mut self, event: &str) {
+        while self.event()["event"] != event {}
     }
 
     /// The same at a socket in the stand.
@@ -133,7 +143,7 @@ fn one_process_has_an_array_at_a_time() {
         ("array create new -l 1 -n 2 a d --force", 18),
         ("array manage pool --fail d", 11),
         ("array manage pool", 2),
-        ("array manage pool --add a", 18),
+        ("array manage pool --add a", 1),
         ("array set pool frobnicate=1", 2),
         ("array set pool stripe_size=5000", 2),
     ] {
@@ -173,6 +183,21 @@ fn knobs_are_turned_while_it_runs_and_kept() {
     assert_eq!(knob("stripe_size"), "auto");
     good(&stand, "array stop pool");
     assert_eq!(served.ended(), 0);
+}
+
+#[test]
+fn an_array_offers_only_what_it_serves() {
+    const TEST: &str = "an_array_offers_only_what_it_serves";
+    if !has("nbdinfo") {
+        return skipped(TEST, "nbdinfo is missing");
+    }
+    let stand = with_pool(16 << 20);
+    let _served = Served::by_nbd(&stand);
+    let can = |what: &str| {
+        Command::new("nbdinfo").args(["--can", what, &nbd(&stand)]).status().unwrap().success()
+    };
+    assert!(can("zero") && can("flush") && can("fua"));
+    assert!(!can("trim") && !can("fast-zero"));
 }
 
 /// A loop device that goes when this is dropped.

@@ -59,7 +59,8 @@ fn nbdinfo_is_told_all_that_there_is() {
     memory.set_len(12345).unwrap();
     let exports = [
         Export::sparse("", memory.clone()).described("a test"),
-        Export::new("fixed", memory).read_only(),
+        Export::new("fixed", memory.clone()).read_only(),
+        Export::sparse("bare", memory).without_trim().without_fast_zero(),
     ];
     served(&exports, Settings::default(), |path| {
         let said = told("nbdinfo", &["--list", "--json", &uri(path)]);
@@ -85,6 +86,14 @@ fn nbdinfo_is_told_all_that_there_is() {
         }
         let text = told("nbdinfo", &[&uri(path)]);
         assert!(text.contains("description: a test"), "{text}");
+        for operation in ["trim", "fast-zero"] {
+            let can = |name: &str| {
+                let uri = uri(path).replace(":///", &format!(":///{name}"));
+                let mut nbdinfo = std::process::Command::new("nbdinfo");
+                nbdinfo.args(["--can", operation, &uri]).status().unwrap().success()
+            };
+            assert!(can("") && !can("bare") && !can("fixed"), "{operation}");
+        }
     });
 }
 

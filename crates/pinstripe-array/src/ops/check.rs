@@ -1,0 +1,104 @@
+//! Whether several changes of members can be made one after the other, found out before the first
+//! one is: a second device that cannot be used must not leave the array degraded by the first act.
+
+use std::path::Path;
+
+use super::controller::ArrayController;
+use super::manage::DeviceRole;
+use super::register;
+use super::request::ManageAction;
+use crate::engine::SlotState;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{Device, SharedDevice};
+
+/// The effect of the acts before the one that is looked at.
+#[derive(Default)]
+struct Ahead<'a> {
+    /// Devices that will have failed.
+    failed: Vec<&'a Path>,
+    /// Devices that will have been taken in.
+    taken: Vec<&'a Path>,
+}
+
+impl ArrayController {
+    /// Looks at all devices that the acts name. Nothing is changed.
+    ///
+    /// # Errors
+    /// Those that the acts would end with, as far as devices can tell; [`Kind::Usage`] for a device
+    /// that is to be added twice.
+    pub(super) fn check(&self, acts: &[ManageAction]) -> Result<()> {
+        let mut ahead = Ahead::default();
+        for act in acts {
+            match act {
+                ManageAction::Fail { device } => {
+                    self.slot(device)?;
+                    ahead.failed.push(device);
+                }
+                ManageAction::Remove { device } => self.check_removal(device, &ahead)?,
+                ManageAction::Add { device, force, only_again } => {
+                    self.check_newcomer(device, *force, *only_again, &mut ahead)?;
+                }
+                ManageAction::Replace { device, with, force } => {
+                    self.slot(device)?;
+                    self.check_newcomer(with, *force, false, &mut ahead)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_removal(&self, device: &Path, ahead: &Ahead<'_>) -> Result<()> {
+        let DeviceRole::Slot(slot) = self.part(device)? else { return Ok(()) };
+        let state = self.volume.array().status().slots[slot].state;
+        let is_used = matches!(state, SlotState::Present | SlotState::Rebuilding);
+        match is_used && !ahead.failed.iter().any(|it| register::is_same(it, device)) {
+            false => Ok(()),
+            true => {
+                let what = format!("the member of slot {slot} is in use");
+                Err(Error::new(Kind::Refused, what).at(device).advice("fail it first"))
+            }
+        }
+    }
+
+    fn check_newcomer<'a>(
+        &self,
+        device: &'a Path,
+        force: bool,
+        only_again: bool,
+        ahead: &mut Ahead<'a>,
+    ) -> Result<()> {
+        let is_it = |it: &&Path| register::is_same(it, device);
+        if ahead.taken.iter().any(is_it) {
+            let error = Error::new(Kind::Usage, "is to be added twice").at(device);
+            return Err(error.advice("name each device once"));
+        }
+        ahead.taken.push(device);
+        // One that is failed first is still open here, and was large enough.
+        if ahead.failed.iter().any(is_it) {
+            return Ok(());
+        }
+        let opened = self.open(device, force).map_err(|error| match error.kind() {
+            Kind::NotFound => {
+                error.advice("name a device that exists; a file is made for it with --size SIZE")
+            }
+            _ => error,
+        })?;
+        if only_again {
+            self.refuse_stranger(&opened)?;
+        }
+        self.check_room(&opened)
+    }
+
+    /// Refuses a device that is shorter than a member has to be.
+    fn check_room(&self, device: &SharedDevice) -> Result<()> {
+        let superblock = self.volume.array().superblock();
+        let needed = superblock.areas.data_at + superblock.data_bytes;
+        match device.len()? {
+            len if len >= needed => Ok(()),
+            len => Err(Error::new(Kind::Usage, "it is too small for this array")
+                .at(device.place())
+                .expected(format!("{needed} bytes or more"), len)
+                .advice("add a larger device")),
+        }
+    }
+}

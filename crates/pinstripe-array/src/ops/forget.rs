@@ -1,0 +1,39 @@
+//! Forgetting the name of an array: the register loses an entry, the devices stay as they are.
+
+use super::Register;
+use crate::control::Control;
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// What the register knew of an array that was forgotten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Its devices; none when the entry could not be read.
+    pub devices: Vec<std::path::PathBuf>,
+    /// The number of settings that only the register had.
+    pub settings: usize,
+}
+
+/// Removes the entry of an array, also one that cannot be read. No device is touched.
+///
+/// # Errors
+/// [`Kind::NotFound`] for an unknown name; [`Kind::Busy`] while a process serves the array.
+pub fn forget(name: &str, register: &Register) -> Result<Forgotten> {
+    super::register::check_name(name)?;
+    if !register.has(name) {
+        // Its message has what to do.
+        register.read(name)?;
+    }
+    // Held until the entry is gone, so that no process begins to serve the array meanwhile.
+    let held = Control::bind(&register.socket(name)?).map_err(|error| match error.kind() {
+        Kind::Busy => Error::new(Kind::Busy, format!("array '{name}' is being served"))
+            .advice(format!("stop it first: 'pinstripe array stop {name}'")),
+        _ => error,
+    })?;
+    let known = register.read(name).ok();
+    register.remove(name)?;
+    drop(held);
+    Ok(Forgotten {
+        settings: known.as_ref().map_or(0, |it| it.settings.len()),
+        devices: known.map(|it| it.devices).unwrap_or_default(),
+    })
+}

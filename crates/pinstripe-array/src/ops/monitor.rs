@@ -1,0 +1,218 @@
+//! What happens to several arrays between two looks at them, in the words of `mdadm --monitor`.
+//!
+//! The watcher needs no process that serves: an array that nobody serves is seen by its
+//! superblocks. It decides and does nothing else; who is told is the caller's business.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Register;
+use super::detail::{self, Detail};
+use super::events::{ArrayEvent, between};
+use super::open::{Reached, server};
+use pinstripe_base::error::{Kind, Result};
+
+/// An array as one look finds it.
+#[derive(Debug)]
+pub enum Sight {
+    /// It is there.
+    Seen(Box<Detail>),
+    /// No array has the name, or no device of it can be read.
+    Gone,
+    /// It could not be looked at this time.
+    Unknown,
+}
+
+/// Looks at an array without opening it; waits `patience` for each line of the process that serves
+/// it.
+///
+/// # Errors
+/// When it cannot be told: the process that serves it does not answer, for example because it is
+/// just starting.
+pub fn sight(name: &str, register: &Register, patience: Duration) -> Result<Sight> {
+    match look_within(name, register, patience) {
+        Ok(detail) => Ok(Sight::Seen(Box::new(detail))),
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::TooManyLosses) => {
+            Ok(Sight::Gone)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn look_within(name: &str, register: &Register, patience: Duration) -> Result<Detail> {
+    match server(name, register)? {
+        Some(client) => {
+            client.set_patience(patience)?;
+            Reached::There(client).detail()
+        }
+        None => detail::of_devices(name, register),
+    }
+}
+
+/// The arrays as they were seen last.
+#[derive(Debug, Default)]
+pub struct Watcher {
+    /// By name; none of one that is gone.
+    seen: BTreeMap<String, Option<Detail>>,
+    /// Whether arrays that are seen for the first time are told.
+    tells_new: bool,
+}
+
+impl Watcher {
+    /// Knows of no array yet. With `tells_new`, those of the first look count as new.
+    pub fn new(tells_new: bool) -> Self {
+        Watcher { seen: BTreeMap::new(), tells_new }
+    }
+
+    /// Takes one look at all arrays that are watched, and returns what happened since the last
+    /// one, each event with the name of its array. A name that is not among them any more is gone.
+    pub fn take(&mut self, sights: Vec<(String, Sight)>) -> Vec<(String, ArrayEvent)> {
+        let mut told = Vec::new();
+        let is_absent = |name: &String| !sights.iter().any(|(there, _)| there == name);
+        let absent: Vec<_> = self.seen.keys().filter(|name| is_absent(name)).cloned().collect();
+        for name in absent {
+            if self.seen.remove(&name).flatten().is_some() {
+                told.push((name, ArrayEvent::new("DeviceDisappeared")));
+            }
+        }
+        for (name, sight) in sights {
+            let events = self.of_array(&name, sight);
+            told.extend(events.into_iter().map(|event| (name.clone(), event)));
+        }
+        self.tells_new = true;
+        told
+    }
+
+    fn of_array(&mut self, name: &str, sight: Sight) -> Vec<ArrayEvent> {
+        let now = match sight {
+            Sight::Seen(now) => *now,
+            Sight::Unknown => return Vec::new(),
+            Sight::Gone => {
+                let before = self.seen.insert(name.to_owned(), None);
+                let was_gone = matches!(before, Some(None));
+                let told = if was_gone { None } else { Some(ArrayEvent::new("DeviceDisappeared")) };
+                return told.into_iter().collect();
+            }
+        };
+        let events = match self.seen.get(name) {
+            Some(Some(before)) if before.array == now.array => since(before, &now),
+            None if !self.tells_new => at_first(&now),
+            _ => [vec![ArrayEvent::new("NewArray")], at_first(&now)].concat(),
+        };
+        self.seen.insert(name.to_owned(), Some(now));
+        events
+    }
+}
+
+/// What is wrong with an array that is seen for the first time.
+fn at_first(now: &Detail) -> Vec<ArrayEvent> {
+    let mut events = Vec::new();
+    if !now.is_usable {
+        events.push(ArrayEvent::new("FailedArray"));
+    } else if now.degraded() > 0 {
+        events.push(ArrayEvent::counting("DegradedArray", now.degraded() as u64));
+    }
+    if now.served.is_none() {
+        events.push(ArrayEvent::new("NobodyServes"));
+    }
+    events
+}
+
+/// The changes between two looks at one array.
+fn since(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
+    let mut events = between(before, now);
+    match (&before.served, &now.served) {
+        (Some(_), None) => events.push(ArrayEvent::new("NobodyServes")),
+        (None, Some(_)) => events.push(ArrayEvent::new("ServedAgain")),
+        _ => {}
+    }
+    events
+}
+
+/// An event for every array, which only shows that whoever is to be told is.
+pub fn test_message() -> ArrayEvent {
+    ArrayEvent::new("TestMessage")
+}
+
+/// Whether an event is worth a mail: something is lost or about to be.
+pub fn is_grave(event: &ArrayEvent) -> bool {
+    const GRAVE: [&str; 7] = [
+        "Fail",
+        "FailSpare",
+        "DegradedArray",
+        "FailedArray",
+        "DeviceDisappeared",
+        "NobodyServes",
+        "TestMessage",
+    ];
+    GRAVE.contains(&&*event.what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::detail::{Served, SlotStateDetail, testing::detail};
+
+    fn look(watcher: &mut Watcher, sights: Vec<(&str, Sight)>) -> Vec<String> {
+        let sights = sights.into_iter().map(|(name, it)| (name.to_owned(), it)).collect();
+        let told = watcher.take(sights).into_iter();
+        told.map(|(name, event)| format!("{name} {}", event.what)).collect()
+    }
+
+    fn seen(detail: &Detail) -> Sight {
+        Sight::Seen(Box::new(detail.clone()))
+    }
+
+    fn served() -> Detail {
+        Detail { served: Some(Served { process: 1, exports: Vec::new() }), ..detail() }
+    }
+
+    #[test]
+    fn what_is_wrong_at_the_first_look_is_told_once() {
+        let mut degraded = detail();
+        degraded.slots[0].state = SlotStateDetail::Missing;
+        let mut watcher = Watcher::new(false);
+        let told = look(&mut watcher, vec![("a", seen(&served())), ("b", seen(&degraded))]);
+        assert_eq!(told, ["b DegradedArray", "b NobodyServes"]);
+        assert!(
+            look(&mut watcher, vec![("a", seen(&served())), ("b", seen(&degraded))]).is_empty()
+        );
+        let told = look(&mut Watcher::new(true), vec![("a", seen(&served()))]);
+        assert_eq!(told, ["a NewArray"]);
+    }
+
+    #[test]
+    fn arrays_come_and_go() {
+        let mut watcher = Watcher::new(false);
+        assert!(look(&mut watcher, vec![("a", seen(&served()))]).is_empty());
+        let both = || vec![("a", seen(&served())), ("b", seen(&served()))];
+        assert_eq!(look(&mut watcher, both()), ["b NewArray"]);
+        let gone = |sight| vec![("a", sight), ("b", seen(&served()))];
+        assert_eq!(look(&mut watcher, gone(Sight::Gone)), ["a DeviceDisappeared"]);
+        assert!(look(&mut watcher, gone(Sight::Gone)).is_empty());
+        assert_eq!(look(&mut watcher, both()), ["a NewArray"]);
+        // The register forgot it.
+        assert_eq!(look(&mut watcher, vec![("b", seen(&served()))]), ["a DeviceDisappeared"]);
+        // Another array has the name.
+        let other = Detail { array: "1".repeat(32), ..served() };
+        assert_eq!(look(&mut watcher, vec![("b", seen(&other))]), ["b NewArray"]);
+    }
+
+    #[test]
+    fn a_server_that_restarts_is_followed() {
+        let mut watcher = Watcher::new(false);
+        assert!(look(&mut watcher, vec![("a", seen(&served()))]).is_empty());
+        assert_eq!(look(&mut watcher, vec![("a", seen(&detail()))]), ["a NobodyServes"]);
+        assert!(look(&mut watcher, vec![("a", Sight::Unknown)]).is_empty());
+        assert_eq!(look(&mut watcher, vec![("a", seen(&served()))]), ["a ServedAgain"]);
+        let mut failed = served();
+        failed.slots[1].state = SlotStateDetail::Failed;
+        assert_eq!(look(&mut watcher, vec![("a", seen(&failed))]), ["a Fail", "a DegradedArray"]);
+    }
+
+    #[test]
+    fn what_is_lost_or_about_to_be_is_grave() {
+        assert!(is_grave(&ArrayEvent::new("Fail")) && is_grave(&test_message()));
+        assert!(!is_grave(&ArrayEvent::new("RebuildFinished")));
+    }
+}

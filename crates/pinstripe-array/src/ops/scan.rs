@@ -1,0 +1,141 @@
+//! Arrays by what a set of devices says of itself, as mdadm's `--scan` finds them.
+
+use std::path::{Path, PathBuf};
+
+use super::Register;
+use super::examine::{FoundSuperblock, examine};
+use super::register::check_name;
+use crate::format::superblock::{SPARE, Slot};
+use crate::geometry::Level;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::hex;
+
+/// An array of which at least one device was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScannedArray {
+    /// The name that its newest superblock has; of md's `host:name` all of it.
+    pub name: String,
+    /// `pinstripe`, or md's version.
+    pub metadata: String,
+    /// Its id, as 32 hex digits.
+    pub array: String,
+    /// `raid5` and so on, or md's number for a level that is not served here.
+    pub level: String,
+    /// The number of members that are no spares.
+    pub raid_devices: usize,
+    /// The devices found, in the order in which they were named.
+    pub devices: Vec<PathBuf>,
+    /// Those of them that are spares.
+    pub spares: usize,
+    /// The highest number of events among them.
+    events: u64,
+}
+
+/// The outcome of a scan.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// In the order in which they were found.
+    pub arrays: Vec<ScannedArray>,
+    /// Devices that could not be read, or carry a superblock that cannot be.
+    pub failed: Vec<(PathBuf, Error)>,
+}
+
+impl ScannedArray {
+    /// The name under which the array can be registered: md's without the host.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when the superblock has no such name.
+    pub fn register_name(&self) -> Result<&str> {
+        let name = self.name.rsplit(':').next().unwrap_or_default();
+        check_name(name).map(|()| name).map_err(|_| {
+            Error::new(Kind::Usage, "the array has no name that can be registered")
+                .at(&self.devices[0])
+                .advice("name it: 'pinstripe array assemble NAME DEVICE...'")
+        })
+    }
+
+    /// Four words, as mdadm writes them.
+    pub fn uuid(&self) -> String {
+        let words = self.array.as_bytes().chunks(8).map(String::from_utf8_lossy);
+        words.collect::<Vec<_>>().join(":")
+    }
+}
+
+/// Examines devices and groups those that carry a superblock by their array. A device without one
+/// is passed over.
+pub fn scan(paths: &[PathBuf]) -> Scan {
+    let mut scan = Scan::default();
+    for path in paths {
+        match examine(path) {
+            Ok(examined) => scan.take(described(path, &examined.found)),
+            Err(error) if error.kind() == Kind::NotFound && pinstripe_io::paths::exists(path) => {}
+            Err(error) => scan.failed.push((path.clone(), error)),
+        }
+    }
+    scan
+}
+
+/// The devices of all registered arrays, each once.
+///
+/// # Errors
+/// When the register cannot be read; an entry that cannot be is left out.
+pub fn registered_devices(register: &Register) -> Result<Vec<PathBuf>> {
+    let mut devices = Vec::new();
+    for name in register.names()? {
+        for device in register.read(&name).map(|it| it.devices).unwrap_or_default() {
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+        }
+    }
+    Ok(devices)
+}
+
+impl Scan {
+    fn take(&mut self, found: ScannedArray) {
+        let Some(known) = self.arrays.iter_mut().find(|it| it.array == found.array) else {
+            return self.arrays.push(found);
+        };
+        let devices = [std::mem::take(&mut known.devices), found.devices.clone()].concat();
+        let spares = known.spares + found.spares;
+        if found.events > known.events {
+            *known = found;
+        }
+        (known.devices, known.spares) = (devices, spares);
+    }
+}
+
+fn described(path: &Path, found: &FoundSuperblock) -> ScannedArray {
+    let level_name = |number: i32| {
+        Level::from_number(number).map_or_else(|_| number.to_string(), |level| level.to_string())
+    };
+    let devices = vec![path.to_path_buf()];
+    match found {
+        FoundSuperblock::Ours(it, _) => ScannedArray {
+            name: it.name.clone(),
+            metadata: "pinstripe".to_owned(),
+            array: it.array.to_string(),
+            level: level_name(it.level.into()),
+            raid_devices: it.slots.len(),
+            devices,
+            spares: usize::from(it.slot == SPARE && !is_in_a_slot(&it.slots, it.member)),
+            events: it.generation,
+        },
+        FoundSuperblock::Md(it) => ScannedArray {
+            name: it.name(),
+            metadata: it.device.place.version.to_string(),
+            array: hex(&it.array.set_uuid),
+            level: level_name(it.array.level),
+            raid_devices: it.array.members as usize,
+            devices,
+            spares: usize::from(it.role() == crate::format::md::Role::Spare),
+            events: it.state.events,
+        },
+    }
+}
+
+fn is_in_a_slot(slots: &[Slot], member: pinstripe_base::id::MemberId) -> bool {
+    slots.iter().any(|slot| {
+        matches!(slot, Slot::Present(it) | Slot::Failed(it) | Slot::Rebuilding(it) if *it == member)
+    })
+}

@@ -1,0 +1,53 @@
+//! `pinstripe array forget`: a name leaves the register.
+
+use pinstripe_array::ops::forget::forget;
+use pinstripe_base::error::Result;
+
+use super::register::register;
+use crate::escape;
+use crate::event::Event;
+use crate::message::counted;
+use crate::run::{Ending, Run};
+
+/// Forget the name of an array, and nothing else
+///
+/// Devices, superblocks and data are not touched: 'pinstripe array assemble' registers the array
+/// again. Settings that only the register keeps are lost. Refused while a process serves the array.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array forget pool
+  pinstripe array forget pool && pinstripe array assemble tank /dev/sdb /dev/sdc    another name")]
+pub struct ArrayForgetArgs {
+    /// Name of the array
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+impl ArrayForgetArgs {
+    /// Forgets it.
+    ///
+    /// # Errors
+    /// Those of [`forget`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let forgotten = forget(&self.name, &register()?)?;
+        let devices = forgotten.devices.iter().map(|it| escape::path(it)).collect::<Vec<_>>();
+        run.screen.say(&format!(
+            "the name {} is forgotten; devices, superblocks and data are not touched",
+            self.name
+        ));
+        if !devices.is_empty() {
+            run.screen.say(&format!(
+                "to register the array again: pinstripe array assemble {} {}",
+                self.name,
+                devices.join(" ")
+            ));
+        }
+        if forgotten.settings > 0 {
+            let settings = counted(forgotten.settings as u64, "setting");
+            run.screen.say(&format!("lost with it: {settings} of 'pinstripe array set'"));
+        }
+        let facts = Event::default().with("name", &*self.name);
+        Ok(Ending::done(facts.with("devices", forgotten.devices.len())))
+    }
+}

@@ -1,0 +1,188 @@
+//! `pinstripe array monitor`: watches arrays from outside, and tells of what happens to them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pinstripe_array::ops::Register;
+use pinstripe_array::ops::events::ArrayEvent;
+use pinstripe_array::ops::monitor::{Sight, Watcher, sight, test_message};
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Result};
+
+use super::events;
+use super::notify::{Message, Notifier};
+use super::register::register;
+use crate::args::{Time, duration};
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::signals;
+
+/// How long a process that serves may take to describe its array.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// No name of an array: those have no blanks.
+const REGISTER: &str = "the register";
+
+/// Watch arrays, and run a program, send mail or call a URL when something happens
+///
+/// Runs until an interrupt, beside the processes that serve: they may end and start again
+/// meanwhile. Events are named as by mdadm --monitor: Fail, FailSpare, DegradedArray, FailedArray,
+/// RebuildStarted, Rebuild20, RebuildFinished, SpareActive, NewSpare, NewArray, DeviceDisappeared,
+/// MismatchFound, BlocksHealed; and NobodyServes and ServedAgain, for an array that no process
+/// serves any more, and for one that is served again. Arrays that are degraded or not served when
+/// the monitor starts are reported at once.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe array monitor --mail root@localhost
+  pinstripe array monitor pool --program /usr/local/bin/on-event --delay 5s
+  pinstripe array monitor --webhook http://127.0.0.1:8080/arrays --test --oneshot")]
+pub struct ArrayMonitorArgs {
+    /// Names of arrays [default: all that are registered, also those registered later]
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+
+    /// Watch all registered arrays, as without a name
+    #[arg(long, short, conflicts_with = "names")]
+    scan: bool,
+
+    /// Run this program at every event, with the event, the array and, where there is one, the
+    /// device as arguments; no shell is used
+    #[arg(long, short, value_name = "PROGRAM", value_hint = clap::ValueHint::CommandName)]
+    program: Option<PathBuf>,
+
+    /// Send a mail to this address at Fail, FailSpare, DegradedArray, FailedArray,
+    /// DeviceDisappeared, NobodyServes and TestMessage
+    #[arg(long, short, value_name = "ADDRESS")]
+    mail: Option<String>,
+
+    /// The program that sends mail: it gets the whole mail on its standard input, and the
+    /// argument -t
+    #[arg(long, value_name = "PROGRAM", default_value = "sendmail",
+          value_hint = clap::ValueHint::CommandName)]
+    mail_command: PathBuf,
+
+    /// Send every event as JSON by a POST request to this URL; the program 'curl' does it
+    #[arg(long, value_name = "URL")]
+    webhook: Option<String>,
+
+    /// How long the program, the mail command and the webhook may take; they are killed then
+    #[arg(long, value_name = "TIME", value_parser = duration,
+          default_value_t = Time(Duration::from_secs(30)))]
+    deadline: Time,
+
+    /// The interval between looks. An array that nobody serves is looked at by its superblocks,
+    /// which wakes disks that sleep
+    #[arg(long, short, value_name = "TIME", value_parser = duration,
+          default_value_t = Time(Duration::from_secs(10)))]
+    delay: Time,
+
+    /// Look once, report NewArray for each array and what is wrong with it, and end
+    #[arg(long, short = '1')]
+    oneshot: bool,
+
+    /// Report a TestMessage for each array first
+    #[arg(long, short)]
+    test: bool,
+}
+
+impl ArrayMonitorArgs {
+    /// Watches until an interrupt.
+    ///
+    /// # Errors
+    /// When the register cannot be read at the beginning, for a name that nothing has, and when
+    /// standard output takes no more. Whatever happens to an array or a notification is reported.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let register = register()?;
+        self.names.iter().try_for_each(|name| register.read(name).map(drop))?;
+        let notifier = Notifier {
+            program: self.program.clone(),
+            mail: self.mail.clone().map(|to| (self.mail_command.clone(), to)),
+            webhook: self.webhook.clone(),
+            deadline: self.deadline.0,
+        };
+        let stop = signals::catch()?;
+        let mut watcher = Watcher::new(self.oneshot);
+        let names = self.watched(&register)?;
+        run.screen.event(&Event::new("monitoring").with("arrays", names.clone()))?;
+        let mut told = 0;
+        if self.test {
+            let messages = names.into_iter().map(|name| (name, test_message())).collect();
+            told += tell(run, &notifier, messages)?;
+        }
+        let mut troubles = Troubles::default();
+        while !stop.is_set() {
+            // A register that cannot be read now may be readable at the next look.
+            match self.watched(&register) {
+                Ok(names) => {
+                    let sights = troubles.looked(run, names, &register);
+                    told += tell(run, &notifier, watcher.take(sights))?;
+                }
+                Err(error) => troubles.tell(run, REGISTER, error),
+            }
+            run.screen.flush();
+            if self.oneshot || stop.wait(self.delay.0) {
+                break;
+            }
+        }
+        Ok(Ending::done(Event::default().with("events", told)))
+    }
+
+    fn watched(&self, register: &Register) -> Result<Vec<String>> {
+        if self.names.is_empty() { register.names() } else { Ok(self.names.clone()) }
+    }
+}
+
+/// What could not be looked at, each told once until it can be.
+#[derive(Default)]
+struct Troubles(Vec<String>);
+
+impl Troubles {
+    fn looked(
+        &mut self,
+        run: &Run,
+        names: Vec<String>,
+        register: &Register,
+    ) -> Vec<(String, Sight)> {
+        self.0.retain(|known| known != REGISTER);
+        let mut look = |name: String| match sight(&name, register, PATIENCE) {
+            Err(error) => {
+                self.tell(run, &name, error);
+                (name, Sight::Unknown)
+            }
+            Ok(sight) => {
+                self.0.retain(|known| *known != name);
+                (name, sight)
+            }
+        };
+        names.into_iter().map(&mut look).collect()
+    }
+
+    fn tell(&mut self, run: &Run, name: &str, error: Error) {
+        if !self.0.iter().any(|known| known == name) {
+            self.0.push(name.to_owned());
+            run.monitor.warning(name, error);
+        }
+    }
+}
+
+/// Reports events on the screen and to whoever is to be told; returns how many.
+fn tell(run: &Run, notifier: &Notifier, events: Vec<(String, ArrayEvent)>) -> Result<u64> {
+    let count = events.len() as u64;
+    for (name, event) in events {
+        let (seconds, nanos) = clock::now();
+        let shown = events::shown(&name, &event, (seconds, nanos));
+        run.screen.event(&shown)?;
+        run.screen.row(&events::line(&name, &event, seconds))?;
+        run.screen.flush();
+        let message = Message {
+            array: &name,
+            event: &event,
+            json: serde_json::to_string(&shown).expect("an event has only strings for keys"),
+        };
+        for (place, error) in notifier.send(&message) {
+            run.monitor.warning(place, error);
+        }
+    }
+    Ok(count)
+}

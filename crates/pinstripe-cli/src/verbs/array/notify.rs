@@ -1,0 +1,218 @@
+//! Telling others of events: a program, a mail, a webhook. Each is a foreign program with a
+//! deadline, so that one that hangs delays the monitor and does not stop it.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use pinstripe_array::ops::events::ArrayEvent;
+use pinstripe_array::ops::monitor::is_grave;
+use pinstripe_base::error::{Error, Kind, Result};
+use rustix::fs::MemfdFlags;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::escape;
+
+/// The interval of looks whether a program has ended.
+const POLL: Duration = Duration::from_millis(10);
+/// The part of a failed program's messages that is shown.
+const SHOWN_BYTES: usize = 400;
+
+/// Whom to tell, and how.
+pub struct Notifier {
+    /// Run with event, array and device.
+    pub program: Option<PathBuf>,
+    /// The command that sends mail, and the address.
+    pub mail: Option<(PathBuf, String)>,
+    /// The URL that gets the event.
+    pub webhook: Option<String>,
+    /// How long each may take.
+    pub deadline: Duration,
+}
+
+/// One event for all of them.
+pub struct Message<'a> {
+    /// The array.
+    pub array: &'a str,
+    /// What happened.
+    pub event: &'a ArrayEvent,
+    /// The event as `--json` prints it.
+    pub json: String,
+}
+
+impl Notifier {
+    /// Tells all at the same time, and returns what went wrong, with the program's name.
+    pub fn send(&self, message: &Message<'_>) -> Vec<(PathBuf, Error)> {
+        let commands = [self.by_program(message), self.by_mail(message), self.by_webhook(message)];
+        let deadline = self.deadline;
+        std::thread::scope(|scope| {
+            let started: Vec<_> = commands
+                .into_iter()
+                .flatten()
+                .map(|(mut command, input)| {
+                    let name = PathBuf::from(command.get_program());
+                    let ran = std::thread::Builder::new()
+                        .spawn_scoped(scope, move || run(&mut command, &input, deadline));
+                    (name, ran)
+                })
+                .collect();
+            let failed = started.into_iter().filter_map(|(name, ran)| {
+                let ran = match ran {
+                    Ok(ran) => ran.join().expect("it does not panic"),
+                    Err(error) => Err(Error::io("cannot start a thread", "/", error)),
+                };
+                ran.err().map(|error| (name, error))
+            });
+            failed.collect()
+        })
+    }
+
+    fn by_program(&self, message: &Message<'_>) -> Option<(Command, String)> {
+        let mut command = Command::new(self.program.as_ref()?);
+        command.arg(&message.event.what).arg(message.array);
+        if let Some(device) = &message.event.device {
+            command.arg(device);
+        }
+        Some((command, String::new()))
+    }
+
+    fn by_mail(&self, message: &Message<'_>) -> Option<(Command, String)> {
+        let (program, to) = self.mail.as_ref().filter(|_| is_grave(message.event))?;
+        let mut command = Command::new(program);
+        command.arg("-t");
+        Some((command, mail(to, message)))
+    }
+
+    fn by_webhook(&self, message: &Message<'_>) -> Option<(Command, String)> {
+        let url = self.webhook.as_ref()?;
+        let mut command = Command::new("curl");
+        command.args(["--silent", "--show-error", "--fail", "--output", "/dev/null"]);
+        command.args(["--header", "Content-Type: application/json", "--data-binary", "@-"]);
+        command.arg("--url").arg(url);
+        Some((command, message.json.clone()))
+    }
+}
+
+/// The whole mail, headers first. Names of arrays are plain; a path cannot begin a new line.
+fn mail(to: &str, message: &Message<'_>) -> String {
+    let (what, array) = (&message.event.what, message.array);
+    let device = message.event.device.as_deref().map(escape::path);
+    let device = device.map(|it| format!("Device: {it}\n")).unwrap_or_default();
+    format!(
+        "To: {to}\nSubject: {what} event on array {array}\n\nThis is a message of pinstripe array \
+         monitor.\n\nEvent: {what}\nArray: {array}\n{device}\nFor its present state: pinstripe \
+         array detail {array}\n\n{}\n",
+        message.json
+    )
+}
+
+/// Runs a program with `input` on its standard input; kills it with all that it started when it
+/// has not ended after `deadline`. Its standard output goes where its messages go: ours may be
+/// JSON.
+///
+/// # Errors
+/// [`Kind::NotFound`] when it is not there; [`Kind::Io`] when it failed or was killed.
+fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<()> {
+    let name = PathBuf::from(command.get_program());
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => Error::io("cannot run", &name, error)
+            .advice("install the program, or name it by its whole path"),
+        _ => Error::io("cannot run", &name, error),
+    };
+    // Files in memory: neither a program that reads nothing nor one that prints much can block.
+    let mut given = in_memory().map_err(failed)?;
+    given.write_all(input.as_bytes()).and_then(|()| given.rewind()).map_err(failed)?;
+    let mut said = in_memory().map_err(failed)?;
+    command.stdin(Stdio::from(given)).process_group(0);
+    command.stdout(said.try_clone().map_err(failed)?).stderr(said.try_clone().map_err(failed)?);
+    let child = command.spawn().map_err(failed)?;
+    match wait(child, deadline).map_err(failed)? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => {
+            Err(Error::new(Kind::Io, format!("failed ({status}){}", shown(&mut said))).at(&name))
+        }
+        None => {
+            let what = format!("did not end within {} s and was killed", deadline.as_secs_f64());
+            Err(Error::new(Kind::Io, what).at(&name).advice(
+                "see why it hangs, or give it more time with --deadline; the event is not sent \
+                 again",
+            ))
+        }
+    }
+}
+
+/// Waits for its end; none when it had to be killed.
+fn wait(mut child: Child, deadline: Duration) -> io::Result<Option<ExitStatus>> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if began.elapsed() >= deadline {
+            // The group is named by a child that was not waited for yet, so it is still its own.
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn in_memory() -> io::Result<File> {
+    Ok(File::from(rustix::fs::memfd_create("notification", MemfdFlags::CLOEXEC)?))
+}
+
+/// The end of what a program said.
+fn shown(said: &mut File) -> String {
+    let mut bytes = Vec::new();
+    // What it said only explains; that it failed is told anyway.
+    let _ = said.rewind().and_then(|()| said.read_to_end(&mut bytes));
+    let from = bytes.len().saturating_sub(SHOWN_BYTES);
+    match String::from_utf8_lossy(&bytes[from..]).trim() {
+        "" => String::new(),
+        text => format!(": {}", escape::text(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_with_its_children() {
+        let error =
+            run(&mut shell("sleep 1000 & wait"), "", Duration::from_millis(50)).unwrap_err();
+        assert!(error.what().contains("killed"), "{error}");
+        assert!(error.advice_text().is_some());
+    }
+
+    #[test]
+    fn a_program_that_fails_is_shown_with_what_it_said() {
+        let minute = Duration::from_secs(60);
+        run(&mut shell("read word; test $word = in"), "in\n", minute).unwrap();
+        let error = run(&mut shell("echo why >&2; exit 3"), "", minute).unwrap_err();
+        assert!(error.what().contains("3") && error.what().ends_with(": why"), "{error}");
+        let error = run(&mut Command::new("/no/such/program"), "", minute).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound);
+    }
+
+    #[test]
+    fn a_mail_has_headers_and_the_event() {
+        let device = PathBuf::from("/dev/b\nBcc: x");
+        let mut event: ArrayEvent =
+            serde_json::from_str(r#"{"what":"Fail","device":null,"slot":1,"count":null}"#).unwrap();
+        event.device = Some(device);
+        let text = mail("root", &Message { array: "pool", event: &event, json: "{}".into() });
+        assert!(text.starts_with("To: root\nSubject: Fail event on array pool\n\n"), "{text}");
+        assert!(!text.lines().any(|line| line.starts_with("Bcc")), "{text}");
+    }
+}

@@ -1,0 +1,71 @@
+//! Commands of several acts on members: all or nothing, as far as devices can tell beforehand.
+
+use std::fs;
+
+use super::serving::{Served, good, with_pool};
+
+#[test]
+fn a_device_that_cannot_be_used_leaves_the_array_as_it_is() {
+    let stand = with_pool(16 << 20);
+    fs::write(stand.path("xfs"), [b"XFSB".to_vec(), vec![0; 16 << 20]].concat()).unwrap();
+    fs::write(stand.path("tiny"), [0; 4096]).unwrap();
+    let check = || {
+        for (line, code) in [
+            ("array manage pool --fail b --remove b --add none", 11),
+            ("array manage pool --fail b --remove b --add xfs", 14),
+            ("array manage pool --fail b --remove b --add tiny", 2),
+            ("array manage pool --fail b --remove c --add d", 14),
+            ("array manage pool --fail b --remove b --add a", 1),
+            ("array manage pool --fail b --remove b --add d --add d", 2),
+            ("array manage pool --fail b --re-add d", 14),
+            ("array manage pool --fail b --remove b --add new --size 1M", 2),
+            ("array manage pool --fail none", 11),
+            ("array grow pool --add none", 11),
+            ("array grow pool --add new --size 1M", 2),
+        ] {
+            let ran = stand.run(line);
+            assert_eq!(ran.code, code, "{line}: {}", ran.err);
+            assert!(good(&stand, "array status").contains("[UUU]"), "{line}");
+        }
+        assert!(!stand.path("new").exists(), "a file that was of no use is gone again");
+        let own = stand.run("array grow pool --add b");
+        assert!(own.err.contains("is a member of this array already"), "{}", own.err);
+    };
+    check();
+    let served = Served::by_nbd(&stand);
+    check();
+    good(&stand, "array stop pool");
+    assert_eq!(served.ended(), 0);
+}
+
+#[test]
+fn files_are_made_for_devices() {
+    let stand = with_pool(16 << 20);
+    good(&stand, "array manage pool --fail b --remove b --add e --size 16M");
+    assert!(good(&stand, "array status").contains("/e[1]"));
+    let grown = good(&stand, "array grow pool --add f --size 16M");
+    assert!(grown.contains("[4/4] [UUUU]"), "{grown}");
+    good(&stand, "array manage pool --replace a --with g --size 16M");
+    assert!(good(&stand, "array status").contains("/g[0]"));
+    let ran = stand.run("array manage pool --add none");
+    assert!(ran.err.contains("--size"), "{}", ran.err);
+    good(&stand, "array scrub pool");
+}
+
+#[test]
+fn words_of_mdadm_mean_members() {
+    let stand = with_pool(16 << 20);
+    let served = Served::by_nbd(&stand);
+    let said = good(&stand, "array manage pool --fail detached");
+    assert!(said.contains("no member is meant") && said.contains("[UUU]"), "{said}");
+    fs::remove_file(stand.path("b")).unwrap();
+    let said =
+        good(&stand, "array manage pool --verbose --fail detached --remove detached --add d");
+    assert!(said.contains("/d[1]"), "{said}");
+    good(&stand, "array manage pool --fail a");
+    assert!(good(&stand, "array detail pool").contains("faulty"));
+    good(&stand, "array manage pool --remove failed --add a");
+    assert!(good(&stand, "array status").contains("[UUU]"));
+    good(&stand, "array stop pool");
+    assert_eq!(served.ended(), 0);
+}
