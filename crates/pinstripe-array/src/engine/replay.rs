@@ -32,6 +32,8 @@ use pinstripe_base::error::Result;
 
 mod state;
 
+use state::is_begun;
+
 const BLOCK: usize = BLOCK_BYTES as usize;
 
 /// One record's statement about one column of blocks of a row.
@@ -197,23 +199,8 @@ impl Replay<'_> {
         // below is computed from `on_disk`.
         let strangers = self.strangers(&map, column, [before, newest], &on_disk);
         self.clear_torn(&map, column, before, newest, &mut on_disk)?;
-        let is_begun = |newest: &Write| {
-            // The newest batch began only when the one before it was durable: a block that only the
-            // earlier record wrote and that is not in place shows that the newest was not begun,
-            // unless something of the newest is in place, and that block was damaged.
-            let is_seen = newest.written.iter().any(|(shard, sum)| {
-                let is_new = before.and_then(|it| it.sum(*shard)) != Some(*sum);
-                is_new && on_disk[*shard].as_ref().is_some_and(|it| sum.suits(it))
-            });
-            is_seen
-                || before.is_none_or(|before| {
-                    before.written.iter().all(|(shard, sum)| {
-                        let is_rewritten = newest.sum(*shard).is_some();
-                        is_rewritten || on_disk[*shard].as_ref().is_none_or(|it| sum.suits(it))
-                    })
-                })
-        };
-        let Some(write) = newest.filter(|it| is_begun(it)).or(before).or(newest) else {
+        let Some(write) = newest.filter(|it| is_begun(it, before, &on_disk)).or(before).or(newest)
+        else {
             return Ok(());
         };
         let changed = write.changed(&map);
@@ -232,68 +219,11 @@ impl Replay<'_> {
         if changed.iter().any(|shard| is_away(shard) && write.sum(shard).is_some()) {
             return self.leave(&map, column, &[newest, before], written, &on_disk);
         }
-        // Where a shard is absent, a mix of old and new sectors is kept: its parity is needed for
-        // that shard, and no sync has confirmed the mixed write. Else the block is lost.
-        let is_degraded = on_disk.iter().any(Option::is_none);
-        let lost = if is_degraded { ShardSet::EMPTY } else { strangers };
-        // The checksum follows the bytes. Data come before parity, because `parity` trusts a shard
-        // that this record did not change only if it matches the table, and the record before may
-        // have changed it.
-        for shard in written.and(map.data_shards()).iter() {
-            if let Some(bytes) = &on_disk[shard] {
-                let sum = if lost.has(shard) { Sum::LOST } else { Sum::of(bytes) };
-                self.set(&map, shard, column, sum)?;
-            }
-        }
-        for shard in written.and(map.parity_shards()).iter() {
-            let n = shard - map.data();
-            let parity = self.parity(&map, column, n, write, changed, &on_disk);
-            let parity = parity.filter(|_| lost.is_empty());
-            let place = map.place(shard);
-            let Some(member) = self.array.holder(&map, shard) else { continue };
-            // Without a base for it, parity must not be used to rebuild anything.
-            let Some(parity) = parity else {
-                self.set(&map, shard, column, Sum::LOST)?;
-                continue;
-            };
-            if on_disk[shard].as_ref() != Some(&parity) {
-                member.write(place.start + column * BLOCK_BYTES, &parity)?;
-            }
-            self.set(&map, shard, column, Sum::of(&parity))?;
-        }
-        Ok(())
-    }
-
-    /// Zeroes blocks that one of these records wrote for the first time and that do not match it:
-    /// they are torn over what stood on the device before the array did, which no reader may see. A
-    /// block that both records wrote is mixed from their bytes only, since the newest was begun
-    /// when the earlier write was durable.
-    fn clear_torn(
-        &self,
-        map: &RowMap,
-        column: u64,
-        before: Option<&Write>,
-        newest: Option<&Write>,
-        on_disk: &mut [Option<Vec<u8>>],
-    ) -> Result<()> {
-        for (shard, on_disk) in on_disk.iter_mut().enumerate() {
-            let recorded = [before, newest].map(|write| write.and_then(|write| write.sum(shard)));
-            let ([None, Some(sum)] | [Some(sum), None]) = recorded else { continue };
-            let Some(bytes) = on_disk else { continue };
-            let is_fresh = self.sum(map, shard, column).is_some_and(|it| !it.is_written());
-            if is_fresh && !sum.suits(bytes) {
-                bytes.fill(0);
-                if let Some(member) = self.array.holder(map, shard) {
-                    let at = map.place(shard).start + column * BLOCK_BYTES;
-                    member.write(at, bytes)?;
-                }
-            }
-        }
-        Ok(())
+        self.follow(&map, column, write, written, strangers, &on_disk)
     }
 
     /// Parity of a column: over all data if it is present and sound, else from what was logged.
-    fn parity(
+    pub(super) fn parity(
         &self,
         map: &RowMap,
         column: u64,

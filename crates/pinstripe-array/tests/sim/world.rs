@@ -290,7 +290,7 @@ impl World {
                 world.model.sync();
             }
             // Twice the least rate, for slices that end early because a row is being written.
-            let promised = Duration::from_secs(2 * DISK_BYTES >> 20);
+            let promised = Duration::from_secs((2 * DISK_BYTES) >> 20);
             assert!(world.now - began < promised, "not whole after {promised:?}");
         }
         world.check(&flusher);
