@@ -79,7 +79,7 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
     let setting = common_setting(&variants)?;
     let usual = questions::usual(&results.case, group, &setting);
     let is_usual = |it: &&Variant| usual.is_none_or(|usual| it.parameters[0].value == usual);
-    let baseline = variants.iter().position(|it| is_usual(&it))?;
+    let baseline = variants.iter().position(is_usual)?;
     let standings = result::standings(&variants, counting, NEGLIGIBLE)?;
     let found = choose(&variants, &standings, baseline, counting);
     let found = found.filter(|(at, _)| !is_contradicted(&variants, *at, counting));

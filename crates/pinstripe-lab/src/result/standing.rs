@@ -335,9 +335,6 @@ mod tests {
             [(2, 0.05), (2, 0.15), (2, 0.30), (4, 0.15), (14, 0.05), (14, 0.15)]
         {
             let (dropped, closed) = wrong_races(variants, noise, 100, 500);
-            println!(
-                "{variants} variants, noise {noise}: {dropped} dropped, {closed} of 500 called as good"
-            );
             assert!(dropped <= 10 && closed <= 10, "{variants}, {noise}: {dropped}, {closed}");
         }
     }

@@ -67,7 +67,6 @@ fn it_still_is_when_measuring_stops_as_soon_as_it_is_narrow() {
     for kind in [Kind::Plain, Kind::Stalls] {
         for share in [0.03, 0.08, 0.10, 0.15] {
             let found = coverage(kind, share, Some(0.05), (8, 20));
-            println!("{kind:?}, noise {share}: {found}");
             assert!((0.925..=0.975).contains(&found), "{kind:?}, noise {share}: {found}");
         }
     }
@@ -105,7 +104,6 @@ fn of_equal_variants_a_group_of_any_size_sees_a_difference_in_at_most_five_of_a_
     for (variants, rounds) in [(2, 8), (2, 12), (4, 10), (14, 12), (14, 20)] {
         for (kind, share) in [(Kind::Plain, 0.05), (Kind::Stalls, 0.10)] {
             let found = false_groups(variants, rounds, kind, share, 1000);
-            println!("{variants} variants, {rounds} rounds, {kind:?}: {found} of 1000");
             assert!(found <= 60, "{variants} variants, {rounds} rounds, {kind:?}: {found} of 1000");
         }
     }
@@ -158,7 +156,6 @@ fn equal_executions_are_called_different_in_five_of_a_hundred_however_far_they_l
     for sides in [3, 5] {
         for between in [0.0, 0.02, 0.05, 0.10] {
             let found = false_comparisons(sides, between);
-            println!("{sides} a side, {between} between: {found} of 1000");
             assert!(found <= 65, "{sides} a side, {between} between: {found} of 1000");
         }
     }

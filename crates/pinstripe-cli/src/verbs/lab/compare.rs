@@ -35,6 +35,10 @@ pub struct LabCompareArgs {
     /// Later results
     #[arg(value_name = "B", last = true, value_hint = ValueHint::FilePath)]
     after: Vec<PathBuf>,
+
+    /// Let runs count that were disturbed by other load, with a label
+    #[arg(long)]
+    accept_noise: bool,
 }
 
 impl LabCompareArgs {
@@ -45,14 +49,17 @@ impl LabCompareArgs {
     /// results, and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (before, after) = self.sides()?;
-        let read = |files: &[PathBuf]| files.iter().map(|it| load(it)).collect::<Result<Vec<_>>>();
-        let (before, after) = (read(before)?, read(after)?);
+        let (before, after) = (self.read(before)?, self.read(after)?);
+        let is_noisy = before.iter().chain(&after).any(Results::accepts_noise);
         let (before, after): (Vec<&Results>, Vec<&Results>) =
             (before.iter().collect(), after.iter().collect());
         let found = compare_executions(&before, &after, &history::usual(run));
         for compared in &found.verdicts {
             run.screen.row(&escape::text(&sentence(compared)))?;
             run.screen.event(&tell::of_verdict(compared))?;
+        }
+        if is_noisy {
+            run.screen.row("runs count that were disturbed by other load")?;
         }
         for name in &found.unmatched {
             run.screen.row(&format!("{}: only one side has it", escape::text(name)))?;
@@ -68,6 +75,14 @@ impl LabCompareArgs {
             .with("unmatched", found.unmatched)
             .with("differences", found.differences);
         Ok(Ending::done(facts))
+    }
+
+    fn read(&self, files: &[PathBuf]) -> Result<Vec<Results>> {
+        let mut all = files.iter().map(|it| load(it)).collect::<Result<Vec<_>>>()?;
+        if self.accept_noise {
+            all.iter_mut().for_each(Results::accept_noise);
+        }
+        Ok(all)
     }
 
     /// The earlier results and the later ones.
