@@ -88,4 +88,25 @@ mod tests {
             assert!(help.contains("Examples:\n  pinstripe lab"), "{}", verb.get_name());
         }
     }
+
+    #[test]
+    fn the_lab_knows_what_each_verb_does_by_itself() {
+        for question in pinstripe_lab::questions::ALL {
+            let Some(usual) = question.usual else { continue };
+            let root = Cli::command();
+            let verb = question.verb.split(' ').fold(&root, |verb, name| {
+                verb.find_subcommand(name).unwrap_or_else(|| panic!("no verb {name}"))
+            });
+            let mut options = verb.get_arguments();
+            let option = options.find(|it| it.get_long() == Some(question.option)).unwrap();
+            let text = |it: &clap::builder::OsStr| it.to_string_lossy().into_owned();
+            let defaults: Vec<String> = option.get_default_values().iter().map(text).collect();
+            // What a policy is when none is given stands in the verb itself.
+            let is_own = question.option == "policy" && defaults.is_empty();
+            let size = |text: &str| pinstripe_base::units::parse_size(text).ok();
+            let is_same =
+                |it: &String| it == usual || size(it).is_some_and(|it| size(usual) == Some(it));
+            assert!(is_own || defaults.iter().any(is_same), "{question:?}: {defaults:?}");
+        }
+    }
 }

@@ -10,7 +10,8 @@
 //! Never here: the list of verbs and options, but for those [to come](TO_COME). The reader of the
 //! file checks it against its own list.
 
-use crate::advice::{ALL_LOADS, Advice, CODEC, RECORD};
+use crate::advice::Advice;
+use crate::questions::{self, Question, RECORDER};
 
 /// The version of the form.
 pub const VERSION: i64 = 1;
@@ -28,70 +29,33 @@ pub struct Knob {
     pub evidence: String,
 }
 
-/// Which verb's option a question about a setting answers.
-struct Answer {
-    /// Which case asks it.
-    case: &'static str,
-    question: &'static str,
-    setting: &'static str,
-    verb: &'static str,
-    option: &'static str,
-}
-
-const fn answer(
-    case: &'static str,
-    [question, setting]: [&'static str; 2],
-    [verb, option]: [&'static str; 2],
-) -> Answer {
-    Answer { case, question, setting, verb, option }
-}
-
-const STRIPS: [&str; 2] = ["write in order, direct, 4 at a time", "strip-size"];
-
-const ANSWERS: [Answer; 9] = [
-    answer("quick", ["write 1 MiB in order", "policy"], ["split", "policy"]),
-    answer("quick", ["write 1 MiB in order, direct", "depth"], ["split", "depth"]),
-    answer("quick", STRIPS, ["split", "strip-size"]),
-    answer("quick", STRIPS, ["init", "strip-size"]),
-    answer("quick", STRIPS, ["array create", "chunk"]),
-    answer("stripe", [ALL_LOADS, "granule"], ["array create", "stripe-size"]),
-    answer("split", [CODEC, "codec"], ["split", "codec"]),
-    answer("record-probe", [RECORD, "policy"], [RECORDER, "policy"]),
-    answer("record-probe", [RECORD, "ring"], [RECORDER, "ring"]),
-];
-
-/// The verb that records, which this version does not have.
-const RECORDER: &str = "record";
-
 /// Sections of verbs that are still to come, with their options: a reader of the file accepts them.
 pub const TO_COME: [(&str, &[&str]); 1] = [(RECORDER, &["policy", "ring"])];
 
-impl Answer {
-    fn is_given_by(&self, advice: &Advice) -> bool {
-        advice.question == self.question && advice.setting == self.setting
-    }
+fn answers(question: &Question, advice: &Advice) -> bool {
+    advice.is_decided && advice.question == question.text && advice.setting == question.setting
 }
 
-/// The knobs that follow from advice.
+/// The knobs that follow from advice: only from what was decided.
 pub fn knobs(advice: &[Advice]) -> Vec<Knob> {
-    let knob = |answer: &Answer| {
-        let advice = advice.iter().find(|it| answer.is_given_by(it))?;
+    let knob = |question: &Question| {
+        let advice = advice.iter().find(|it| answers(question, it))?;
         Some(Knob {
-            verb: answer.verb.to_owned(),
-            option: answer.option.to_owned(),
+            verb: question.verb.to_owned(),
+            option: question.option.to_owned(),
             value: advice.value.clone(),
             evidence: format!("{}: {}", advice.question, advice.evidence),
         })
     };
-    ANSWERS.iter().filter_map(knob).collect()
+    questions::ALL.iter().filter_map(knob).collect()
 }
 
 /// Verbs and options that these cases were to decide on, and did not.
 pub fn undecided(cases: &[&str], advice: &[Advice]) -> Vec<(&'static str, &'static str)> {
-    let is_open = |answer: &&Answer| {
-        cases.contains(&answer.case) && !advice.iter().any(|it| answer.is_given_by(it))
+    let is_open = |it: &&Question| {
+        cases.contains(&it.case) && !advice.iter().any(|advice| answers(it, advice))
     };
-    ANSWERS.iter().filter(is_open).map(|it| (it.verb, it.option)).collect()
+    questions::ALL.iter().filter(is_open).map(|it| (it.verb, it.option)).collect()
 }
 
 /// The file. `about` says, line by line, where and when they were measured.
@@ -132,32 +96,44 @@ mod tests {
     #[test]
     fn questions_of_quick_are_answered_by_options() {
         let groups: Vec<String> = crate::cases::quick_groups();
-        for answer in ANSWERS.iter().filter(|it| it.case == "quick") {
-            assert!(groups.iter().any(|it| it == answer.question), "{}", answer.question);
+        for question in questions::ALL.iter().filter(|it| it.case == "quick") {
+            assert!(groups.iter().any(|it| it == question.text), "{}", question.text);
         }
         let advice = Advice {
             question: "write 1 MiB in order".into(),
             setting: "policy".into(),
-            value: "direct".into(),
-            is_first: false,
+            value: "buffered".into(),
+            is_usual: false,
             is_decided: true,
-            evidence: "1850 MB/s of 5 runs; buffered 1420".into(),
+            evidence: "1850 MB/s of 9 rounds; direct 0.77".into(),
         };
         let advice = [advice];
         let knobs = knobs(&advice);
         assert_eq!(knobs.len(), 1);
-        assert_eq!((&*knobs[0].verb, &*knobs[0].value), ("split", "direct"));
+        assert_eq!((&*knobs[0].verb, &*knobs[0].value), ("split", "buffered"));
         let open = undecided(&["quick", "split"], &advice);
-        let wanted = [("split", "depth"), ("split", "strip-size"), ("init", "strip-size")];
-        assert_eq!(open[..3], wanted);
-        assert_eq!(open[3..], [("array create", "chunk"), ("split", "codec")]);
+        assert_eq!(open, [("split", "depth"), ("split", "strip-size"), ("split", "codec")]);
+    }
+
+    #[test]
+    fn what_was_not_decided_is_no_knob() {
+        let advice = Advice {
+            question: "write 1 MiB in order, direct".into(),
+            setting: "depth".into(),
+            value: "4".into(),
+            is_usual: true,
+            is_decided: false,
+            evidence: String::new(),
+        };
+        assert_eq!(knobs(std::slice::from_ref(&advice)), []);
+        assert!(undecided(&["quick"], &[advice]).contains(&("split", "depth")));
     }
 
     #[test]
     fn what_verbs_to_come_are_told_is_known_by_name() {
-        for answer in ANSWERS.iter().filter(|it| it.verb == RECORDER) {
-            let known = TO_COME.iter().find(|(verb, _)| *verb == answer.verb);
-            assert!(known.is_some_and(|(_, options)| options.contains(&answer.option)));
+        for question in questions::ALL.iter().filter(|it| it.verb == RECORDER) {
+            let known = TO_COME.iter().find(|(verb, _)| *verb == question.verb);
+            assert!(known.is_some_and(|(_, options)| options.contains(&question.option)));
         }
     }
 

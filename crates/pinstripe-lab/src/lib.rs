@@ -17,7 +17,7 @@
 //! | the engine | [run] |
 //! | what is kept | [result] |
 //! | what is observed | [fingerprint], [guard], [stats] |
-//! | ground | `display`, [histogram], [machine], [random], [table] |
+//! | ground | `display`, [histogram], [machine], [questions], [random], [table] |
 //!
 //! Never here: printing, reading the environment, and asking the user anything. Threads are started
 //! in `io/` and `run/` only.
@@ -40,6 +40,7 @@ pub mod io;
 pub mod knobs;
 pub mod machine;
 mod program;
+pub mod questions;
 pub mod random;
 pub mod report;
 pub mod result;

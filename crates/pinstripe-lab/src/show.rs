@@ -19,7 +19,10 @@ use crate::table::Table;
 
 pub use csv::csv;
 pub use spark::spark;
-pub(crate) use tables::{chance, disturbance_lines, disturbances, latency};
+pub(crate) use tables::{
+    basis_text, chance, disturbance_lines, disturbances, finding_text, hump_text, latency,
+    latency_of, marked, mood_text, quantile_text, shown_runs, why_estimate,
+};
 pub use tables::{change_lines, fingerprint_lines, sentence, table, verdict_lines};
 
 /// The form in which results are shown.
@@ -105,7 +108,8 @@ fn paragraphs(parts: &[Vec<String>], between: &str) -> String {
 
 /// Further information: disturbances, and whether it came to its end.
 fn note_lines(results: &Results) -> Vec<String> {
-    let mut lines = results.notes.clone();
+    let mut lines = [results.notes.clone(), tables::hump_lines(results)].concat();
+    lines.extend(mood_text(results));
     if !results.is_complete {
         lines.push("interrupted: these are the results until then".to_owned());
     }

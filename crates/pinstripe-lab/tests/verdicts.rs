@@ -47,7 +47,7 @@ fn compare(one: &Area, other: &Area, seed: u64) -> Verdict {
             _ => (second(), first()),
         };
     }
-    judge(&ones, &others, Better::Higher, seed)
+    judge(&ones, &others, Better::Higher)
 }
 
 #[test]

@@ -5,8 +5,13 @@ use crate::workspace::{Result, cargo, root_folder, succeeds};
 
 /// Runs the tests that take minutes; false when one failed.
 pub fn run() -> Result<bool> {
-    let mut test = cargo();
-    test.args(["test", "--release", "--package", "pinstripe-lab", "--test", "verdicts"]);
-    test.args(["--", "--ignored", "--nocapture", "--test-threads=1"]);
-    succeeds(test.current_dir(root_folder()?))
+    let root = root_folder()?;
+    let holds = |which: &[&str], filter: &[&str]| {
+        let mut test = cargo();
+        test.args(["test", "--release", "--package", "pinstripe-lab"]).args(which).args(filter);
+        test.args(["--", "--ignored", "--nocapture", "--test-threads=1"]);
+        succeeds(test.current_dir(&root))
+    };
+    // Simulated races first: they need no device.
+    Ok(holds(&["--lib"], &["races"])? && holds(&["--test", "verdicts"], &[])?)
 }

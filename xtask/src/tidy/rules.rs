@@ -142,7 +142,7 @@ pub const ROOMS: &[Rooms] = &[
             &["advice", "run"],
             &["result", "safety"],
             &["fingerprint", "stats"],
-            &["display", "guard", "histogram", "machine", "random", "table"],
+            &["display", "guard", "histogram", "machine", "questions", "random", "table"],
         ],
         neighbours: &[],
         narrow: &[],

@@ -1,66 +1,105 @@
 //! The codec of a split: the case `split`.
 //!
-//! Room is saved only where that costs no time: of the codecs that nothing shows to be slower than
-//! raw by more than [`NEGLIGIBLE`] - raw is one of them - that one is advised which writes least;
-//! of those that write as little but for [`NEGLIGIBLE`], the fastest.
+//! Room is saved only where that costs no time: of the codecs that are shown to keep up with what
+//! `split` does by itself, but for [`NEGLIGIBLE`], that one is advised which writes least, and of
+//! those that write as little the fastest. What `split` does by itself stays where every other codec
+//! is shown not to be better: not to write less in no more time, and not to be faster without
+//! writing more. Where neither is shown, nothing is decided.
 
 use super::{
-    Advice, NEGLIGIBLE, figure, figure_of, is_settled, is_slower, median, parameter, unrest,
+    Advice, NEGLIGIBLE, OPEN, figure, figure_of, is_settled, is_slower, keeps_up, median,
+    parameter, unrest,
 };
+use crate::questions::{self, CODEC};
 use crate::result::{Counting, Results, Variant};
 
-/// The question.
-pub const QUESTION: &str = "split by codec";
-/// By what others are judged.
-const RAW: &str = "raw";
 /// Bytes written for each byte of the source.
 const WRITTEN: &str = "written_of_each";
 
-/// The recommended setting, by the first group that compares codecs with raw.
+/// The recommended setting, by the first group that has what `split` does by itself and another
+/// codec.
 pub(super) fn advise(results: &Results) -> Option<Advice> {
     results.groups().into_iter().find_map(|group| of_group(results, group))
+}
+
+/// A codec, and the bytes that it writes for each.
+struct Measured<'a> {
+    variant: &'a Variant,
+    codec: &'a str,
+    written: f64,
 }
 
 fn of_group(results: &Results, group: &str) -> Option<Advice> {
     let all: Vec<&Variant> = results.variants.iter().filter(|it| it.group == group).collect();
     let counting = Counting::of(&all);
-    let rate = |variant: &Variant| median(variant, counting);
-    let known: Vec<(&Variant, f64)> = all
-        .into_iter()
-        .filter(|it| is_settled(it, counting))
-        .filter_map(|it| Some((it, figure_of(it, WRITTEN, counting)?)))
-        .collect();
-    let codec = |variant: &Variant| parameter(variant, "codec").unwrap_or_default().to_owned();
-    let (raw, _) = *known.iter().find(|(it, _)| codec(it) == RAW).filter(|_| known.len() > 1)?;
-    let keeps_up = |it: &&(&Variant, f64)| !is_slower(it.0, raw, counting, results.seed);
-    let least = known.iter().filter(keeps_up).map(|it| it.1).reduce(f64::min)?;
-    let (chosen, written) = known
+    let settled = all.into_iter().filter(|it| is_settled(it, counting));
+    let known = settled.filter_map(|variant| {
+        let written = figure_of(variant, WRITTEN, counting)?;
+        Some(Measured { variant, codec: parameter(variant, "codec")?, written })
+    });
+    let known: Vec<Measured<'_>> = known.collect();
+    let usual = questions::usual(&results.case, CODEC, "codec")?;
+    let baseline = known.iter().find(|it| it.codec == usual).filter(|_| known.len() > 1)?;
+    let rate = |it: &Measured<'_>| median(it.variant, counting);
+    let saves = |it: &&Measured<'_>| {
+        it.written < baseline.written * (1.0 - NEGLIGIBLE)
+            && keeps_up(it.variant, baseline.variant, counting)
+    };
+    let least = known.iter().filter(saves).map(|it| it.written).reduce(f64::min);
+    let better = known
         .iter()
-        .filter(keeps_up)
-        .filter(|it| it.1 <= least * (1.0 + NEGLIGIBLE))
-        .max_by(|a, b| rate(a.0).total_cmp(&rate(b.0)))?;
-    let others = known.iter().filter(|(it, _)| it.name != chosen.name);
+        .filter(saves)
+        .filter(|it| least.is_some_and(|least| it.written <= least * (1.0 + NEGLIGIBLE)))
+        .max_by(|a, b| rate(a).total_cmp(&rate(b)));
+    let chosen = better.unwrap_or(baseline);
+    let others = known.iter().filter(|it| it.codec != baseline.codec);
+    let is_decided =
+        better.is_some() || others.into_iter().all(|it| is_no_better(it, baseline, counting));
+    let rest = if is_decided { "" } else { OPEN };
+    Some(Advice {
+        question: CODEC.to_owned(),
+        setting: "codec".to_owned(),
+        value: chosen.codec.to_owned(),
+        is_usual: chosen.codec == usual,
+        is_decided,
+        evidence: evidence(results, chosen, &known, counting) + rest + unrest(counting),
+    })
+}
+
+/// Whether it is shown that a codec is no reason to leave the baseline.
+fn is_no_better(it: &Measured<'_>, baseline: &Measured<'_>, counting: Counting) -> bool {
+    let (less, more) = (1.0 - NEGLIGIBLE, 1.0 + NEGLIGIBLE);
+    let saves_room = it.written < baseline.written * less;
+    let writes_more = it.written > baseline.written * more;
+    match (saves_room, writes_more) {
+        (true, _) => is_slower(it.variant, baseline.variant, counting),
+        (false, true) => true,
+        (false, false) => keeps_up(baseline.variant, it.variant, counting),
+    }
+}
+
+fn evidence(
+    results: &Results,
+    chosen: &Measured<'_>,
+    known: &[Measured<'_>],
+    counting: Counting,
+) -> String {
+    let speed = |it: &Measured<'_>| counting.paired(it.variant, chosen.variant).map(|it| it.speed);
+    let others = known.iter().filter(|it| it.codec != chosen.codec);
     let others: Vec<String> = others
-        .map(|(it, written)| format!("{}: {}, {written:.2}", codec(it), figure(rate(it))))
+        .filter_map(|it| Some(format!("{} {:.2}, {:.2}", it.codec, speed(it)?, it.written)))
         .collect();
     let data = results.parameters.iter().filter(|it| matches!(&*it.name, "data" | "sample"));
     let mut data = data.filter(|it| it.value != "none");
     let data = data.next_back().map_or("?", |it| it.value.as_str());
-    Some(Advice {
-        question: QUESTION.to_owned(),
-        setting: "codec".to_owned(),
-        value: codec(chosen),
-        is_first: codec(chosen) == codec(known[0].0),
-        is_decided: true,
-        evidence: format!(
-            "{} {}, {written:.2} bytes written for each, of {} runs on '{data}'; {}{}",
-            figure(rate(chosen)),
-            chosen.metric.unit,
-            counting.runs(chosen).count(),
-            others.join("; "),
-            unrest(counting)
-        ),
-    })
+    format!(
+        "{} {}, {:.2} bytes written for each, of {} runs on '{data}'; times as fast in the same rounds, and bytes: {}",
+        figure(median(chosen.variant, counting)),
+        chosen.variant.metric.unit,
+        chosen.written,
+        counting.runs(chosen.variant).count(),
+        others.join("; "),
+    )
 }
 
 #[cfg(test)]
@@ -82,37 +121,55 @@ mod tests {
         made
     }
 
-    fn advised(values: &[(&str, f64, f64)]) -> String {
+    fn advised(values: &[(&str, f64, f64)]) -> (String, bool) {
         let [advice] = &advise(&results(values))[..] else { panic!("one question") };
-        assert!(advice.evidence.contains("of 6 runs on 'dump'; "), "{}", advice.evidence);
-        advice.value.clone()
+        assert!(advice.evidence.contains("of 16 runs on 'dump'; "), "{}", advice.evidence);
+        assert_eq!(advice.is_usual, advice.value == "auto");
+        (advice.value.clone(), advice.is_decided)
     }
 
     #[test]
     fn room_is_saved_as_long_as_it_costs_no_time() {
-        let raw = ("raw", 100.0, 1.0);
-        assert_eq!(advised(&[raw, ("lz4", 120.0, 0.6), ("zstd:1", 99.0, 0.4)]), "zstd:1");
-        assert_eq!(advised(&[raw, ("lz4", 120.0, 0.6), ("zstd:1", 80.0, 0.4)]), "lz4");
-        assert_eq!(advised(&[raw, ("lz4", 90.0, 0.6), ("zstd:1", 80.0, 0.4)]), "raw");
+        let auto = ("auto", 100.0, 1.0);
+        let is = |value: &str| (value.to_owned(), true);
+        assert_eq!(advised(&[auto, ("lz4", 120.0, 0.6), ("zstd:1", 99.0, 0.4)]), is("zstd:1"));
+        assert_eq!(advised(&[auto, ("lz4", 120.0, 0.6), ("zstd:1", 80.0, 0.4)]), is("lz4"));
+        assert_eq!(advised(&[auto, ("lz4", 90.0, 0.6), ("zstd:1", 80.0, 0.4)]), is("auto"));
         // As small but for next to nothing: the faster one.
-        assert_eq!(advised(&[raw, ("lz4", 120.0, 0.41), ("zstd:1", 105.0, 0.4)]), "lz4");
+        assert_eq!(advised(&[auto, ("lz4", 120.0, 0.41), ("zstd:1", 105.0, 0.4)]), is("lz4"));
+        // Faster without saving anything: what is there is not shown to be the best.
+        assert_eq!(advised(&[auto, ("raw", 120.0, 1.0)]), ("auto".to_owned(), false));
+        assert_eq!(advised(&[auto, ("raw", 120.0, 1.5)]), is("auto"));
+    }
+
+    #[test]
+    fn what_is_not_shown_to_keep_up_or_not_to_is_left_open() {
+        let mut made = results(&[("auto", 100.0, 1.0), ("lz4", 98.0, 0.5)]);
+        for (at, run) in made.variants[1].runs.iter_mut().enumerate() {
+            run.measured.value *= if at % 2 == 0 { 0.9 } else { 1.1 };
+        }
+        let advice = &advise(&made)[0];
+        assert_eq!((&*advice.value, advice.is_decided), ("auto", false));
+        assert!(advice.evidence.ends_with("too close to decide in that time"), "{advice:?}");
+        made.variants.iter_mut().for_each(|it| it.runs.truncate(7));
+        assert!(advise(&made).is_empty(), "seven rounds show nothing");
     }
 
     #[test]
     fn a_machine_that_is_never_quiet_is_advised_with_that_word() {
-        let mut made = results(&[("raw", 100.0, 1.0), ("lz4", 120.0, 0.6)]);
+        let mut made = results(&[("auto", 100.0, 1.0), ("lz4", 120.0, 0.6)]);
         disturb(&mut made);
         let advice = &advise(&made)[0];
         assert_eq!(advice.value, "lz4");
         assert!(
-            advice.evidence.ends_with("raw: 100, 1.00; the machine was not quiet"),
+            advice.evidence.ends_with("auto 0.83, 1.00; the machine was not quiet"),
             "{advice:?}"
         );
     }
 
     #[test]
-    fn without_raw_there_is_nothing_to_judge_by() {
+    fn without_what_split_does_by_itself_there_is_nothing_to_judge_by() {
         assert!(advise(&results(&[("lz4", 1.0, 0.5), ("zstd:1", 2.0, 0.4)])).is_empty());
-        assert!(advise(&results(&[("raw", 1.0, 1.0)])).is_empty());
+        assert!(advise(&results(&[("auto", 1.0, 1.0)])).is_empty());
     }
 }

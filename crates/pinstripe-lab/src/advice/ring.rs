@@ -2,16 +2,20 @@
 //!
 //! Beside a storm, of the policies by which no stream lost a byte in any run, that one is advised
 //! whose largest need of all runs is the smallest, and a ring of that size. Of equal ones the first
-//! is taken. Not the median: a recording is spoilt by its worst moment.
+//! is taken. Not the median: a recording is spoilt by its worst moment. It is decided where every
+//! other policy lost bytes, or needed as much or more in each round. Runs that were disturbed count
+//! for nothing here: it is others' writes that a ring is for.
 
-use super::{Advice, figures_of, is_settled, parameter, unrest};
-use crate::result::{Counting, Results, Variant};
+use super::{Advice, OPEN, figures_of, is_settled, parameter};
+use crate::questions::RECORD;
+use crate::result::{Counting, PAIRS_TO_JUDGE, Results, Run, Variant};
 
-/// The question.
-pub const QUESTION: &str = "record beside a storm";
+/// The ring that a run needed.
+const NEEDED: &str = "ring_needed_kib";
 
 /// A way of writing, and what its streams needed at most.
 struct Need<'a> {
+    variant: &'a Variant,
     policy: &'a str,
     ring_kib: f64,
     longest_ms: f64,
@@ -26,13 +30,13 @@ pub(super) fn advise(results: &Results) -> Vec<Advice> {
         parameter(it, "under") == Some("storm") && class == "normal"
     };
     let asked: Vec<&Variant> = results.variants.iter().filter(is_asked).collect();
-    let counting = Counting::of(&asked);
-    let settled = asked.into_iter().filter(|it| is_settled(it, counting));
-    let needs: Vec<Need<'_>> = settled.filter_map(|it| need(it, counting)).collect();
+    let settled = asked.into_iter().filter(|it| is_settled(it, Counting::Quiet));
+    let needs: Vec<Need<'_>> = settled.filter_map(need).collect();
     let sound = needs.iter().filter(|it| it.overruns == 0.0);
     let Some(chosen) = sound.min_by(|a, b| a.ring_kib.total_cmp(&b.ring_kib)) else {
         return Vec::new();
     };
+    let is_decided = needs.iter().all(|it| it.overruns > 0.0 || needs_no_more(chosen, it));
     let others = needs.iter().filter(|it| it.policy != chosen.policy);
     let others: Vec<String> = others.map(of_other).collect();
     let option = |name: &str| {
@@ -53,31 +57,40 @@ pub(super) fn advise(results: &Results) -> Vec<Advice> {
             true => "nothing else was measured".to_owned(),
             false => others.join(", "),
         },
-        unrest(counting),
+        if is_decided { "" } else { OPEN },
     );
-    let advice = |setting: &str, value: String, is_first: bool| Advice {
-        question: QUESTION.to_owned(),
+    let is_usual = chosen.policy == needs[0].policy;
+    let advice = |setting: &str, value: String| Advice {
+        question: RECORD.to_owned(),
         setting: setting.to_owned(),
         value,
-        is_first,
-        is_decided: true,
+        is_usual,
+        is_decided,
         evidence: evidence.clone(),
     };
-    let is_first = chosen.policy == needs[0].policy;
     vec![
-        advice("policy", chosen.policy.to_owned(), is_first),
-        advice("ring", format!("{}K", chosen.ring_kib), is_first),
+        advice("policy", chosen.policy.to_owned()),
+        advice("ring", format!("{}K", chosen.ring_kib)),
     ]
 }
 
-fn need(variant: &Variant, counting: Counting) -> Option<Need<'_>> {
-    let worst = |name: &str| figures_of(variant, name, counting).reduce(f64::max);
+/// Whether a policy needed no larger ring than another one in any round.
+fn needs_no_more(one: &Need<'_>, other: &Need<'_>) -> bool {
+    let needed = |run: &Run| run.measured.figures.get(NEEDED).copied();
+    let both = |a, b| Some((needed(a)?, needed(b)?));
+    let rounds = Counting::Quiet.in_rounds(one.variant, other.variant, both);
+    rounds.len() >= PAIRS_TO_JUDGE && rounds.iter().all(|(own, theirs)| own <= theirs)
+}
+
+fn need(variant: &Variant) -> Option<Need<'_>> {
+    let worst = |name: &str| figures_of(variant, name, Counting::Quiet).reduce(f64::max);
     Some(Need {
+        variant,
         policy: parameter(variant, "policy")?,
-        ring_kib: worst("ring_needed_kib")?,
+        ring_kib: worst(NEEDED)?,
         longest_ms: worst("longest_write_ms")?,
         overruns: worst("overruns")?,
-        runs: counting.runs(variant).count(),
+        runs: Counting::Quiet.runs(variant).count(),
     })
 }
 
@@ -94,37 +107,46 @@ mod tests {
     use super::super::tests::made;
     use super::*;
 
-    /// Policies with the ring that each run needed, and overruns of the last run.
-    fn results(values: &[(&str, [f64; 6], f64)]) -> Results {
+    /// Policies with the ring that each of sixteen runs needed, and overruns of the last run.
+    fn results(values: &[(&str, [f64; 16], f64)]) -> Results {
         let named: Vec<(&str, f64)> = values.iter().map(|it| (it.0, 1.0)).collect();
         let mut made = made("record-probe", &["policy", "under"], &named);
         for (variant, (_, rings, overruns)) in made.variants.iter_mut().zip(values) {
             for (run, ring) in variant.runs.iter_mut().zip(rings) {
-                run.measured.figures.insert("ring_needed_kib".to_owned(), *ring);
+                run.measured.figures.insert(NEEDED.to_owned(), *ring);
                 run.measured.figures.insert("longest_write_ms".to_owned(), 12.5);
                 run.measured.figures.insert("overruns".to_owned(), 0.0);
             }
-            variant.runs[5].measured.figures.insert("overruns".to_owned(), *overruns);
+            variant.runs[15].measured.figures.insert("overruns".to_owned(), *overruns);
         }
         made
     }
 
-    fn advised(values: &[(&str, [f64; 6], f64)]) -> Vec<(String, String)> {
+    fn advised(values: &[(&str, [f64; 16], f64)]) -> Vec<(String, bool)> {
         let advice = advise(&results(values));
-        advice.into_iter().map(|it| (it.setting, it.value)).collect()
+        advice.into_iter().map(|it| (it.value, it.is_decided)).collect()
+    }
+
+    fn is(values: [&str; 2], is_decided: bool) -> Vec<(String, bool)> {
+        values.map(|it| (it.to_owned(), is_decided)).to_vec()
     }
 
     #[test]
     fn the_worst_run_decides_and_no_stream_may_lose_a_byte() {
-        let steady = [128.0; 6];
-        let mut once = [64.0; 6];
+        let steady = [128.0; 16];
+        let mut once = [64.0; 16];
         once[3] = 1024.0;
         let found = advised(&[("direct, storm", once, 0.0), ("buffered, storm", steady, 0.0)]);
-        let wanted = [("policy", "buffered"), ("ring", "128K")];
-        assert_eq!(found, wanted.map(|(a, b)| (a.to_owned(), b.to_owned())));
+        assert_eq!(found, is(["buffered", "128K"], false), "in most rounds it needed more");
+        let found =
+            advised(&[("direct, storm", [256.0; 16], 0.0), ("buffered, storm", steady, 0.0)]);
+        assert_eq!(found, is(["buffered", "128K"], true));
         let found = advised(&[("direct, storm", once, 0.0), ("buffered, storm", steady, 2.0)]);
-        assert_eq!(found[1].1, "1024K");
+        assert_eq!(found, is(["direct", "1024K"], true));
         assert!(advised(&[("buffered, storm", steady, 2.0)]).is_empty());
         assert!(advised(&[("buffered, idle", steady, 0.0)]).is_empty());
+        let mut few = results(&[("buffered, storm", steady, 0.0)]);
+        few.variants[0].runs.truncate(7);
+        assert!(advise(&few).is_empty(), "the worst of seven runs is not the worst there is");
     }
 }

@@ -263,7 +263,8 @@ fn tables(results: &Results) -> Vec<Table> {
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for variant in &results.variants {
         let figure = grid::figure(variant, grid::value);
-        let whole = figure.map(|it| format!("{:.1}", catalog::ROWS as f64 / it.value / 60.0));
+        let minutes = |rate: f64| format!("{:.1}", catalog::ROWS as f64 / rate / 60.0);
+        let whole = figure.map(|it| it.derive(minutes));
         rows.push(vec![
             variant.name.clone(),
             variant.runs.first().map_or("-".to_owned(), |it| it.measured.operations.to_string()),

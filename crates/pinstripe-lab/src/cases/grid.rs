@@ -12,6 +12,24 @@ pub struct Figure {
     pub is_disturbed: bool,
 }
 
+impl Figure {
+    /// What follows from it: of disturbed runs nothing follows that is not marked as that.
+    pub fn derive(self, text: impl FnOnce(f64) -> String) -> String {
+        marked(text(self.value), self.is_disturbed)
+    }
+
+    /// The ratio of it to another one.
+    pub fn over(self, other: Figure) -> Figure {
+        let is_disturbed = self.is_disturbed || other.is_disturbed;
+        Figure { value: self.value / other.value, is_disturbed }
+    }
+}
+
+/// In brackets where it is of disturbed runs.
+pub fn marked(text: String, is_disturbed: bool) -> String {
+    if is_disturbed { format!("({text})") } else { text }
+}
+
 /// The median of something over the runs that count, or else over all.
 pub fn figure(variant: &Variant, of: impl Fn(&Run) -> Option<f64>) -> Option<Figure> {
     let counted: Vec<f64> =
@@ -21,6 +39,15 @@ pub fn figure(variant: &Variant, of: impl Fn(&Run) -> Option<f64>) -> Option<Fig
     }
     let all: Vec<f64> = variant.runs.iter().filter_map(of).collect();
     median(&all).map(|value| Figure { value, is_disturbed: true })
+}
+
+/// The largest of something in the runs that count, or else in all: what a recording has to be
+/// ready for.
+pub fn largest(variant: &Variant, of: impl Fn(&Run) -> Option<f64>) -> Option<Figure> {
+    let counted = variant.runs.iter().filter(|it| it.is_valid()).filter_map(&of);
+    let quiet = counted.reduce(f64::max).map(|value| Figure { value, is_disturbed: false });
+    let all = || variant.runs.iter().filter_map(&of).reduce(f64::max);
+    quiet.or_else(|| all().map(|value| Figure { value, is_disturbed: true }))
 }
 
 /// The value of each run.
@@ -37,8 +64,7 @@ pub fn named(name: &str) -> impl Fn(&Run) -> Option<f64> + '_ {
 pub fn cell(figure: Option<Figure>) -> String {
     match figure {
         None => "-".to_owned(),
-        Some(Figure { value, is_disturbed: true }) => format!("({})", display::figure(value)),
-        Some(Figure { value, .. }) => display::figure(value),
+        Some(figure) => figure.derive(display::figure),
     }
 }
 
@@ -89,4 +115,19 @@ pub fn different<'a>(results: &'a Results, name: &str) -> Vec<&'a str> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_from_disturbed_figures_is_in_brackets() {
+        let figure = |value: f64, is_disturbed: bool| Figure { value, is_disturbed };
+        let ratio = |a: Figure, b: Figure| a.over(b).derive(|it| format!("{it:.2}"));
+        assert_eq!(ratio(figure(3.0, false), figure(2.0, false)), "1.50");
+        assert_eq!(ratio(figure(3.0, true), figure(2.0, false)), "(1.50)");
+        assert_eq!(ratio(figure(3.0, false), figure(2.0, true)), "(1.50)");
+        assert_eq!(cell(Some(figure(3.0, true))), format!("({})", display::figure(3.0)));
+    }
 }

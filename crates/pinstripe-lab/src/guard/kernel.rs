@@ -1,4 +1,4 @@
-//! The work of the kernel's own threads.
+//! Work that is counted by task: that of the kernel's own threads, and that of the idle class.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,6 +38,40 @@ impl KernelThreads {
     }
 }
 
+/// Processor time, in ticks, of each task of the idle class (SCHED_IDLE) at one moment. The kernel
+/// counts it with that of all others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct IdleTasks(BTreeMap<u32, u64>);
+
+/// The number of the idle class (sched(7)).
+const SCHED_IDLE: &str = "5";
+/// Where proc(5) has times and policy in `stat`, counted from behind the name.
+const USER: usize = 11;
+const SYSTEM: usize = 12;
+const POLICY: usize = 38;
+
+impl IdleTasks {
+    /// Reads them below `root`; those of processes that are over are not seen.
+    pub fn read(root: &Path) -> Self {
+        let found = fs::read_dir(root.join("proc")).into_iter().flatten().flatten();
+        let ticks = |process: fs::DirEntry| {
+            let number: u32 = process.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(process.path().join("stat")).ok()?;
+            let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+            let time = |at: usize| fields.get(at)?.parse::<u64>().ok();
+            let is_idle = fields.get(POLICY).is_some_and(|it| *it == SCHED_IDLE);
+            is_idle.then(|| Some((number, time(USER)? + time(SYSTEM)?)))?
+        };
+        IdleTasks(found.filter_map(ticks).collect())
+    }
+
+    /// Ticks that they worked since then; of those that are new, since they began.
+    pub fn ticks_since(&self, before: &IdleTasks) -> u64 {
+        let then = |number: &u32| before.0.get(number).copied().unwrap_or(0);
+        self.0.iter().map(|(number, ticks)| ticks.saturating_sub(then(number))).sum()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +99,26 @@ mod tests {
         let after = KernelThreads::read(root.path());
         assert!((after.seconds_since(&before) - 3.0).abs() < 1e-9);
         assert_eq!(KernelThreads::read(&root.path().join("nowhere")), KernelThreads::default());
+    }
+
+    #[test]
+    fn the_time_of_tasks_of_the_idle_class_is_told_apart() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |number: u32, user: u64, policy: u32| {
+            let dir = root.path().join(format!("proc/{number}"));
+            fs::create_dir_all(&dir).unwrap();
+            let before = ["0"; 8].join(" ");
+            let between = ["0"; 25].join(" ");
+            let stat = format!("{number} (a) b) S 1 {before} 0 {user} 3 {between} {policy} 0 0\n");
+            fs::write(dir.join("stat"), stat).unwrap();
+        };
+        put(10, 100, 5);
+        put(11, 100, 0);
+        let before = IdleTasks::read(root.path());
+        assert_eq!(before, IdleTasks(BTreeMap::from([(10, 103)])));
+        put(10, 150, 5);
+        put(11, 900, 0);
+        put(12, 7, 5);
+        assert_eq!(IdleTasks::read(root.path()).ticks_since(&before), 60);
     }
 }

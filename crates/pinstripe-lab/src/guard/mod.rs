@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use pinstripe_base::units::format_size;
 use serde::{Deserialize, Serialize};
 
-pub use kernel::KernelThreads;
+pub use kernel::{IdleTasks, KernelThreads};
 pub use reading::{Pressure, Reading, Transfer};
 
 /// Beyond which of these a run is disturbed.
@@ -23,7 +23,8 @@ pub use reading::{Pressure, Reading, Transfer};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// Processor time of others, of all processors' time. A fifth of the time moves results by some
-    /// percent on few processors, and less on many.
+    /// percent on few processors, and less on many. What is niced or of the idle class counts for a
+    /// quarter.
     pub others_cpu: f64,
     /// Processor time that the hypervisor gave to other machines.
     pub steal: f64,
@@ -105,6 +106,11 @@ impl Guard {
     /// The counters now.
     pub fn read(&self) -> Reading {
         Reading::take(&self.root, self.device)
+    }
+
+    /// The counters now, without looking at every task.
+    pub fn glance(&self) -> Reading {
+        Reading::glance(&self.root, self.device)
     }
 
     /// Waits until the machine is quiet, as long as `patience`, and says what still was not.

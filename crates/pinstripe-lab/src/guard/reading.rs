@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use super::kernel::IdleTasks;
+
 /// Time in which processes waited, in microseconds since the machine was started
 /// (Documentation/accounting/psi.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,7 +32,8 @@ pub struct Reading {
     pub at: Instant,
     /// Processes that run or want to, over the last minute.
     pub load: Option<f64>,
-    /// Processor time of all processors, of that busy, and of that stolen; in ticks of 10 ms.
+    /// Processor time of all processors, of that busy - niced tasks count less - and of that
+    /// stolen; in ticks of 10 ms.
     pub ticks: Option<(u64, u64, u64)>,
     /// Waiting for a processor.
     pub cpu_pressure: Option<Pressure>,
@@ -46,7 +49,13 @@ pub struct Reading {
     pub writeback_bytes: Option<u64>,
     /// The number of times that processors were slowed down since they were too hot.
     pub throttles: Option<u64>,
+    /// Processor time of tasks of the idle class; of none in a mere [glance](Reading::glance).
+    pub idle_class: IdleTasks,
 }
+
+/// The part of their processor time for which niced tasks and those of the idle class count: they
+/// give way to a run, and take from it what caches and memory they use.
+const NICED: f64 = 0.25;
 
 /// Ticks of a second in `/proc/stat` (USER_HZ, which is 100 on every system that has Rust).
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -56,6 +65,11 @@ const SECTOR_BYTES: u64 = 512;
 impl Reading {
     /// Reads the counters below `root`, with those of the device with these numbers.
     pub fn take(root: &Path, device: Option<(u32, u32)>) -> Self {
+        Reading { idle_class: IdleTasks::read(root), ..Reading::glance(root, device) }
+    }
+
+    /// The same without looking at every task, which takes some milliseconds.
+    pub fn glance(root: &Path, device: Option<(u32, u32)>) -> Self {
         let text = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_default();
         let memory = text("proc/meminfo");
         Reading {
@@ -69,6 +83,7 @@ impl Reading {
             dirty_bytes: kibibytes(&memory, "Dirty:"),
             writeback_bytes: kibibytes(&memory, "Writeback:"),
             throttles: throttles(root),
+            idle_class: IdleTasks::default(),
         }
     }
 
@@ -84,9 +99,12 @@ impl Reading {
         Some(ticks as f64 / TICKS_PER_SECOND)
     }
 
-    /// The share of all processors' time that was busy, with whatever.
+    /// The share of all processors' time that was busy, with whatever; what gives way counts less.
     pub fn busy_since(&self, before: &Reading) -> Option<f64> {
-        self.share_of_ticks(before, |it| it.1)
+        let busy = self.share_of_ticks(before, |it| it.1)?;
+        let all = self.ticks?.0.checked_sub(before.ticks?.0).filter(|ticks| *ticks > 0)?;
+        let idle_class = self.idle_class.ticks_since(&before.idle_class) as f64 / all as f64;
+        Some((busy - idle_class * (1.0 - NICED)).max(0.0))
     }
 
     /// The share that was stolen by a hypervisor.
@@ -142,7 +160,8 @@ fn ticks(stat: &str) -> Option<(u64, u64, u64)> {
         return None;
     };
     let busy = user + nice + system + irq + softirq;
-    Some((busy + idle + iowait + steal, busy, steal))
+    let weighed = busy - nice + (nice as f64 * NICED) as u64;
+    Some((busy + idle + iowait + steal, weighed, steal))
 }
 
 fn pressure(text: &str) -> Option<Pressure> {

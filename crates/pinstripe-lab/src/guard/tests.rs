@@ -127,3 +127,12 @@ fn a_busy_machine_is_seen_before_the_run() {
     let kinds: Vec<_> = guard.judge_idle(&before, &after).into_iter().map(|it| it.kind).collect();
     assert_eq!(kinds, ["busy", "cpu_busy", "disk_busy"]);
 }
+
+#[test]
+fn niced_work_counts_for_a_quarter() {
+    let root = tempfile::tempdir().unwrap();
+    record(root.path(), 0, 0, 0, 0, 0, 0);
+    let line = "cpu  100 400 0 500 0 0 0 0 0 0\n";
+    fs::write(root.path().join("proc/stat"), line).unwrap();
+    assert_eq!(guard(root.path()).read().ticks, Some((1000, 200, 0)));
+}

@@ -1,11 +1,15 @@
 //! Several results side by side: each is held against the first one before it is shown by itself.
+//!
+//! Two executions are two draws, however many runs they have: what is said of them is an estimate,
+//! and never a verdict. `lab compare` judges several executions of each.
 
 use maud::{Markup, html};
 
 use super::about::utc;
 use super::panel::{self, level, number, range};
 use super::verdict::{Status, doubt, listed, times};
-use crate::result::{Compared, Comparison, Results, Variant, compare};
+use crate::result::{Compared, Comparison, Counting, Entry, Results, Variant, compare};
+use crate::show::{finding_text, marked, shown_runs, why_estimate};
 use crate::stats::Finding;
 
 /// Rows and columns of the table, and rows of it that paper has room for.
@@ -31,7 +35,7 @@ pub(super) fn letter(at: usize) -> String {
 }
 
 /// Verdicts, what else is other, and all that two or more measured in one table.
-pub(super) fn show(all: &[Results]) -> Markup {
+pub(super) fn show(all: &[Results], history: &[Entry]) -> Markup {
     let Some((first, others)) = all.split_first() else { return html! {} };
     let others: Vec<Against> = others
         .iter()
@@ -39,7 +43,7 @@ pub(super) fn show(all: &[Results]) -> Markup {
         .map(|(at, results)| Against {
             name: letter(at + 1),
             results,
-            found: compare(first, results),
+            found: compare(first, results, history),
         })
         .collect();
     // Where nothing was measured by both, all is other.
@@ -68,37 +72,23 @@ fn sentence(first: &Results, other: &Against) -> Markup {
         found
     };
     let told = |it: &Compared| format!("{} {} {}", it.candidate, times(it), doubt(it));
-    let (faster, slower) = (of(Finding::Faster), of(Finding::Slower));
-    let (equal, few) = (of(Finding::NoDifference), of(Finding::TooFewRuns));
+    let (estimates, few) = (of(Finding::Estimate), of(Finding::TooFewRuns));
     let all = verdicts.len();
-    let part = |what: &str, some: &[&Compared], has_names: bool| {
-        (!some.is_empty()).then(|| {
-            let names = listed(" (", some, told).filter(|_| has_names || all == 1);
-            html! {
-                b { (what) " in " (some.len()) " of " (all) }
-                @if let Some(names) = names { (names) ")" }
-            }
-        })
-    };
+    let why = estimates.first().map(|it| why_estimate(&it.verdict));
     let parts: Vec<Markup> = [
-        part("faster", &faster, true),
-        part("slower", &slower, true),
-        part("no difference", &equal, false),
-        part("too few runs that count", &few, false),
+        listed("estimates only: ", &estimates, told),
+        (!few.is_empty())
+            .then(|| html! { b { "too few runs that count" } " in " (few.len()) " of " (all) }),
     ]
     .into_iter()
     .flatten()
     .collect();
-    let caveat = faster.iter().chain(&slower).find_map(|it| {
+    let caveat = estimates.iter().find_map(|it| {
         let (now, before) = (other.results.variant(&it.candidate)?, first.variant(&it.candidate)?);
         let why = panel::caveat(now, before).or_else(|| panel::caveat(before, now))?;
         Some(format!("{}: in one of both {why}", it.candidate))
     });
-    let status = match () {
-        () if verdicts.len() == few.len() => Status::Grey,
-        () if faster.is_empty() && slower.is_empty() || caveat.is_some() => Status::Amber,
-        () => Status::Green,
-    };
+    let status = if estimates.is_empty() { Status::Grey } else { Status::Amber };
     html! {
         li {
             (status.show()) " "
@@ -106,6 +96,7 @@ fn sentence(first: &Results, other: &Against) -> Markup {
                 b { (other.name) } " against " b { "A" } ": "
                 @if parts.is_empty() { "nothing that both measured" }
                 @for (at, part) in parts.iter().enumerate() { @if at > 0 { "; " } (part) }
+                @if let Some(why) = why { "; " (why) }
                 @if let Some(caveat) = &caveat { "; but " (caveat) }
                 "."
             }
@@ -157,7 +148,9 @@ fn table(first: &Results, others: &[&Against]) -> Markup {
                 }
             }
             p class="quiet" {
-                "Medians of runs that count; times as fast as A, with their " (level()) " CI, and what can be said of it."
+                "Medians of runs that count, in brackets where none does; times as fast as A, with their " (level())
+                " CI where earlier executions say how far executions of the same lie apart. One execution each is no "
+                "verdict: " code { "lab compare A... -- B..." } " judges three of each or more."
                 @if rows.len() > MOST_ROWS { " " (rows.len() - MOST_ROWS) " more variants are in the data." }
                 @if others.len() > MOST_COLUMNS { " " (others.len() - MOST_COLUMNS) " more results have no column." }
             }
@@ -167,8 +160,9 @@ fn table(first: &Results, others: &[&Against]) -> Markup {
 
 fn cells(variant: &Variant, others: &[&Against]) -> Markup {
     let median = |it: Option<&Variant>| {
-        let value = it.and_then(Variant::summary);
-        value.map_or("–".to_owned(), |it| number(it.median))
+        let counting = it.map(shown_runs).unwrap_or(Counting::Quiet);
+        let value = it.and_then(|it| crate::stats::median(&counting.values(it)));
+        value.map_or("–".to_owned(), |it| marked(number(it), counting))
     };
     html! {
         td class="left" { (variant.name) " " span class="quiet" { (variant.metric.unit) } }
@@ -183,12 +177,12 @@ fn cells(variant: &Variant, others: &[&Against]) -> Markup {
 
 /// `1.31× (1.22–1.40) faster`.
 fn ratio(found: &Compared) -> Markup {
-    let (class, word) = match found.verdict.finding {
-        Finding::Faster => ("green", "faster"),
-        Finding::Slower => ("bad", "slower"),
-        Finding::NoDifference => ("quiet", "no difference"),
-        Finding::TooFewRuns => ("quiet", "too few runs"),
+    let class = match found.verdict.finding {
+        Finding::Faster => "green",
+        Finding::Slower => "bad",
+        _ => "quiet",
     };
+    let word = finding_text(found.verdict.finding);
     html! {
         @if found.verdict.speed.is_some() { b { (times(found)) } }
         @if let Some(interval) = found.verdict.interval { " " span class="quiet" { "(" (range(interval)) ")" } }

@@ -2,11 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::panel::{self, Member, Panel, level, number, range};
+use super::panel::{self, Member, Panel, range};
+use super::verdict::{as_good, times};
 use crate::advice::{Advice, advise};
 use crate::knobs::{Knob, knobs};
 use crate::result::{Compared, Results, Variant};
-use crate::show::chance;
+use crate::show::{basis_text, chance};
 use crate::stats::Finding;
 
 /// Settings that paper has room for.
@@ -55,19 +56,25 @@ fn of_few(few: &[&Panel], is_all: bool) -> Markup {
 
 /// The advice that holds everywhere, where the variants differ in one setting only.
 fn of_setting(advice: &Advice) -> Markup {
-    let act = if advice.is_first { "Keep" } else { "Use" };
+    let act = if advice.is_usual { "Keep" } else { "Use" };
     let typed = |it: Knob| format!("pinstripe {} --{}={}", it.verb, it.option, it.value);
     let typed: Vec<String> = knobs(std::slice::from_ref(advice)).into_iter().map(typed).collect();
     html! {
-        (act) " " code { (advice.setting) " " (advice.value) } ". "
+        @if advice.is_decided {
+            (act) " " code { (advice.setting) " " (advice.value) } ". "
+        } @else {
+            "Not decided: nothing is shown to be better than " code { (advice.setting) " " (advice.value) } ", and that is not shown to be as good as all others. "
+        }
         @if !typed.is_empty() { "Here: " @for (at, line) in typed.iter().enumerate() { @if at > 0 { ", " } code class="typed" { (line) } } ". " }
         span class="quiet" { "Evidence: " (advice.evidence) "." }
     }
 }
 
 fn of_panel(results: &Results, panel: &Panel) -> Markup {
-    let baseline = &panel.members[0];
     let verdicts = panel.verdicts(results);
+    let is_baseline =
+        |it: &&Member| verdicts.iter().any(|compared| compared.baseline == it.variant.name);
+    let baseline = panel.members.iter().find(is_baseline).unwrap_or(&panel.members[0]);
     let speed = |it: &Compared| it.verdict.speed.unwrap_or(0.0);
     let mut faster: Vec<(&Compared, &Member)> = verdicts
         .iter()
@@ -80,60 +87,60 @@ fn of_panel(results: &Results, panel: &Panel) -> Markup {
     let caveat = |member: &Member| panel::caveat(member.variant, baseline.variant);
     let sound = faster.iter().find(|(_, member)| caveat(member).is_none());
     let is = |finding: Finding| verdicts.iter().any(|it| it.verdict.finding == finding);
+    let other = panel.members.iter().find(|it| !std::ptr::eq(*it, baseline)).unwrap_or(baseline);
     match (sound, faster.first()) {
-        (Some((compared, winner)), _) => use_it(results, panel, compared, winner),
+        (Some((compared, winner)), _) => use_it(panel, compared, winner, baseline),
         (None, Some((compared, winner))) => html! {
             "Keep " (setting(baseline.variant, winner.variant)) ". " b { (winner.label) } " is faster ("
             (compared.verdict.speed.map_or(String::new(), |it| format!("{it:.2}×"))) ") because "
             (caveat(winner).unwrap_or_default()) ": it is not the same thing."
         },
-        _ if is(Finding::NoDifference) => html! {
-            "No difference: keep what you have. " span class="quiet" { (not_seen(&verdicts)) }
+        _ if is(Finding::CannotTell) => html! {
+            "Nothing is shown: keep what you have. " span class="quiet" { (not_seen(&verdicts)) }
+        },
+        _ if is(Finding::AsGood) => html! {
+            "Keep what you have: what was measured is as good within " (as_good()) @if is(Finding::Slower) { ", or slower" } "."
         },
         _ if is(Finding::Slower) => html! {
-            "Keep " (setting(baseline.variant, panel.members[1].variant)) ": nothing else that was measured is as fast."
+            "Keep " (setting(baseline.variant, other.variant)) ": nothing else that was measured is as fast."
         },
         _ => html! { "Too few runs that count." },
     }
 }
 
-fn use_it(results: &Results, panel: &Panel, compared: &Compared, winner: &Member) -> Markup {
-    let baseline = &panel.members[0];
-    let unit = &winner.variant.metric.unit;
-    let value = |member: &Member| member.value.map_or("-".to_owned(), number);
+fn use_it(panel: &Panel, compared: &Compared, winner: &Member, baseline: &Member) -> Markup {
     let verdict = &compared.verdict;
-    let (these, those) = verdict.runs;
     let chance = verdict.p.map(|p| format!(", {}", chance(p)));
-    let interval = verdict.interval.map(|it| format!(", {} CI {}", level(), range(it)));
+    let interval = verdict.interval.map(|it| format!(" ({} CI {})", it.level_text(), range(it)));
     let as_good: Vec<&str> = panel
         .members
         .iter()
         .filter(|it| !std::ptr::eq(*it, winner) && !std::ptr::eq(*it, baseline))
-        .filter(|it| is_as_good(it, winner, results.seed))
+        .filter(|it| is_as_good(it, winner))
         .map(|it| it.label)
         .collect();
     html! {
         "Use " (setting(winner.variant, baseline.variant)) ". "
         span class="quiet" {
-            "Evidence: " (value(winner)) " " (unit) " in " (these) " runs against " (value(baseline)) " in "
-            (those) (interval.unwrap_or_default()) (chance.unwrap_or_default()) "."
-            @if !as_good.is_empty() { " As good, as far as these runs tell: " (as_good.join(", ")) "." }
+            "Evidence: " (times(compared)) (interval.unwrap_or_default()) " by " (basis_text(verdict)) (chance.unwrap_or_default())
+            "."
+            @if !as_good.is_empty() { " As good within " (super::verdict::as_good()) ": " (as_good.join(", ")) "." }
         }
     }
 }
 
-/// Whether no difference to the winner was seen, and none is hidden behind a caveat.
-fn is_as_good(member: &Member, winner: &Member, seed: u64) -> bool {
-    let verdict = member.variant.against(winner.variant, seed);
-    verdict.finding == Finding::NoDifference
-        && panel::caveat(member.variant, winner.variant).is_none()
+/// Whether it is shown to be as good as the winner, and nothing is hidden behind a caveat.
+fn is_as_good(member: &Member, winner: &Member) -> bool {
+    let verdict = member.variant.against(winner.variant);
+    verdict.finding == Finding::AsGood && panel::caveat(member.variant, winner.variant).is_none()
 }
 
-/// A difference smaller than what the widest interval allows would not have been seen.
+/// How large a difference may be there that was not seen.
 fn not_seen(verdicts: &[&Compared]) -> String {
-    let intervals = verdicts.iter().filter_map(|it| it.verdict.interval);
+    let open = verdicts.iter().filter(|it| it.verdict.finding == Finding::CannotTell);
+    let intervals = open.filter_map(|it| it.verdict.interval);
     let far = intervals.map(|it| (it.high - 1.0).max(1.0 - it.low)).fold(0.0, f64::max);
-    format!("A difference below {:.0} % would not have been seen.", (far * 100.0).ceil())
+    format!("A difference of up to {:.0} % may be there.", (far * 100.0).ceil())
 }
 
 /// The settings in which a variant differs from another; its name where it differs in none.

@@ -4,7 +4,7 @@
 use maud::{Markup, html};
 
 use super::about::utc;
-use super::panel::{level, number, range};
+use super::panel::{number, range};
 use super::plot::{Anchor, Scale, drawing, line, points, px, text};
 use crate::result::{Change, Entry, Series};
 
@@ -95,14 +95,14 @@ fn drawn(series: &Series) -> Markup {
 fn told(series: &Series, change: &Change) -> Markup {
     let verdict = &change.verdict;
     let when = utc(series.entries[change.at].started_seconds);
-    let interval = verdict.interval.map(|it| format!(", {} CI {}", level(), range(it)));
+    let interval = verdict.interval.map(|it| format!(", {} CI {}", it.level_text(), range(it)));
     let (after, before) = verdict.runs;
     let more = change.differences.len().saturating_sub(MOST_DIFFERENCES);
     let known: Vec<&str> =
         change.differences.iter().take(MOST_DIFFERENCES).map(String::as_str).collect();
     html! {
         "since " (when) ": " b { (verdict.speed.map_or("?".to_owned(), |it| format!("{it:.2}×"))) } " of before ("
-        (before) " and " (after) " times" (interval.unwrap_or_default()) "). "
+        (before) " and " (after) " executions" (interval.unwrap_or_default()) "). "
         @if known.is_empty() { "Nothing else that is known changed with it." }
         @else { "Changed with it: " (known.join("; ")) @if more > 0 { " and " (more) " more" } "." }
     }

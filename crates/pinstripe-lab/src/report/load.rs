@@ -10,7 +10,7 @@ use super::panel::{Member, Panel, number};
 use super::plot::{self, Anchor, Scale, decades, drawing, line, marker, px, round, text, ticks};
 use crate::display::duration;
 use crate::show::latency;
-use crate::stats::{Better, Finding, knee};
+use crate::stats::{Better, knee};
 
 /// Settings that say how much is asked for at once.
 const LOADS: [&str; 4] = ["depth", "rate", "workers", "clients"];
@@ -42,7 +42,7 @@ struct Curve<'a> {
 }
 
 /// A figure for each group of that sort.
-pub(super) fn show(panels: &[Panel], seed: u64) -> Markup {
+pub(super) fn show(panels: &[Panel]) -> Markup {
     let all: Vec<Curve> = panels.iter().filter_map(curve).collect();
     html! {
         @if !all.is_empty() {
@@ -54,7 +54,7 @@ pub(super) fn show(panels: &[Panel], seed: u64) -> Markup {
                     "others, 2011). Beyond it more load buys little and costs much."
                     @if all.len() > MOST { " Only the first groups are shown." }
                 }
-                div class="figures" { @for curve in all.iter().take(MOST) { (figure(curve, seed)) } }
+                div class="figures" { @for curve in all.iter().take(MOST) { (figure(curve)) } }
             }
         }
     }
@@ -88,7 +88,7 @@ fn load<'a>(member: &Member<'a>, setting: &str) -> Option<(f64, &'a str)> {
     Some((found.value.parse().ok()?, &found.value))
 }
 
-fn figure(curve: &Curve, seed: u64) -> Markup {
+fn figure(curve: &Curve) -> Markup {
     let Curve { panel, setting, points } = curve;
     let nanos = |time: Duration| (time.as_nanos() as f64).max(1.0);
     let bargain: Vec<(f64, f64)> = points.iter().map(|it| (it.rate, nanos(it.half))).collect();
@@ -122,7 +122,7 @@ fn figure(curve: &Curve, seed: u64) -> Markup {
                 span class="legend" {
                     span { (super::latency::key(0)) "p50" } span { (super::latency::key(1)) "p99" } span { "numbers: " (setting) }
                 }
-                @if let Some(knee) = knee { br; span class="quiet" { (bought(curve, knee, seed)) } }
+                @if let Some(knee) = knee { br; span class="quiet" { (bought(curve, knee)) } }
             }
             (drawing(SIZE.0, SIZE.1, &name, &content))
         }
@@ -130,16 +130,16 @@ fn figure(curve: &Curve, seed: u64) -> Markup {
 }
 
 /// The smallest load whose throughput cannot be told from that at the knee.
-fn not_told_apart<'a>(points: &[Point<'a>], knee: usize, seed: u64) -> Option<&'a str> {
+fn not_told_apart<'a>(points: &[Point<'a>], knee: usize) -> Option<&'a str> {
     let is_same = |it: &&Point| {
-        let verdict = points[knee].member.variant.against(it.member.variant, seed);
-        matches!(verdict.finding, Finding::NoDifference | Finding::TooFewRuns)
+        let verdict = points[knee].member.variant.against(it.member.variant);
+        !verdict.is_different()
     };
     points[..knee].iter().find(is_same).map(|it| it.load)
 }
 
 /// The variant at the knee, against the load with the most throughput.
-fn bought(curve: &Curve, knee: usize, seed: u64) -> String {
+fn bought(curve: &Curve, knee: usize) -> String {
     let Curve { points, setting, panel } = curve;
     let unit = &panel.members[0].variant.metric.unit;
     let at = &points[knee];
@@ -150,7 +150,7 @@ fn bought(curve: &Curve, knee: usize, seed: u64) -> String {
         number(at.rate),
         duration(at.most)
     );
-    let same = not_told_apart(points, knee, seed);
+    let same = not_told_apart(points, knee);
     let here =
         same.map_or(here.clone(), |load| format!("{here}, not told apart from {setting} {load}"));
     match most.rate > at.rate {

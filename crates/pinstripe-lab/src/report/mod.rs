@@ -105,7 +105,7 @@ fn fitting(all: &[Results], title: &str, history: &[Entry]) -> (Markup, Detail) 
         html! {
             header { h1 { (title) } (byline(all)) }
             @if all.len() > 1 {
-                (across::show(all))
+                (across::show(all, history))
             }
             @if detail != Detail::Across {
                 @for (at, results) in all.iter().enumerate() {
@@ -173,7 +173,7 @@ fn part(results: &Results, at: Option<usize>, history: &[Entry], detail: Detail)
                 (own::show(results))
                 (timeline::show(&panels))
                 (latency::show(&panels))
-                (load::show(&panels, results.seed))
+                (load::show(&panels))
                 (repeats::show(&panels))
                 (history::show(&earlier))
             }

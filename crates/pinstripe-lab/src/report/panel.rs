@@ -49,23 +49,23 @@ pub(super) fn panels(results: &Results) -> Vec<Panel<'_>> {
     let (alone, together): (Vec<&str>, Vec<&str>) =
         results.groups().into_iter().partition(|group| of(group).len() == 1);
     let mut all: Vec<Panel> =
-        together.into_iter().map(|group| panel(group, true, &of(group), results.seed)).collect();
+        together.into_iter().map(|group| panel(group, true, &of(group))).collect();
     if !alone.is_empty() {
         let variants: Vec<&Variant> = alone.into_iter().flat_map(of).collect();
-        all.push(panel("each by itself", false, &variants, results.seed));
+        all.push(panel("each by itself", false, &variants));
     }
     all
 }
 
-fn panel<'a>(title: &'a str, is_compared: bool, variants: &[&'a Variant], seed: u64) -> Panel<'a> {
+fn panel<'a>(title: &'a str, is_compared: bool, variants: &[&'a Variant]) -> Panel<'a> {
     let best = if is_compared { result::best(variants, Counting::Quiet) } else { None };
     let member = |(kind, variant): (usize, &&'a Variant)| Member {
         variant,
         label: if is_compared { label(variant) } else { &variant.name },
         kind,
         value: variant.summary().map(|it| it.median),
-        interval: variant.interval(seed),
-        factor: best.and_then(|best| factor(variant, variants[best], seed)),
+        interval: variant.interval(),
+        factor: best.and_then(|best| factor(variant, variants[best])),
         is_best: best == Some(kind),
     };
     Panel { title, is_compared, members: variants.iter().enumerate().map(member).collect() }
@@ -88,8 +88,8 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-fn factor(variant: &Variant, best: &Variant, seed: u64) -> Option<(f64, Option<Interval>)> {
-    let verdict = variant.against(best, seed);
+fn factor(variant: &Variant, best: &Variant) -> Option<(f64, Option<Interval>)> {
+    let verdict = variant.against(best);
     let is_itself = std::ptr::eq(variant, best);
     verdict.speed.map(|speed| (speed, verdict.interval.filter(|_| !is_itself)))
 }
@@ -124,13 +124,13 @@ impl<'a> Member<'a> {
         self.variant.runs.iter().filter(|run| run.is_valid())
     }
 
-    /// Reads and writes that took longer than [`STALL`], of all runs that count; where there is a
-    /// rate, since they were due.
+    /// Reads and writes that themselves took longer than [`STALL`], in all runs that count. How long
+    /// one waited before it was begun is no part of it: that a rate was missed is told by
+    /// `response`.
     pub(super) fn stalls(&self) -> u64 {
         let most = STALL.as_nanos() as u64;
-        let paced = self.variant.latency("response");
-        let unpaced = ["read", "write"].iter().filter_map(|kind| self.variant.latency(kind));
-        let kinds: Vec<Histogram> = paced.map_or_else(|| unpaced.collect(), |it| vec![it]);
+        let kinds = ["read", "write"].iter().filter_map(|kind| self.variant.latency(kind));
+        let kinds: Vec<Histogram> = kinds.collect();
         let long = kinds.iter().flat_map(Histogram::buckets).filter(|(nanos, _)| *nanos > most);
         long.map(|(_, count)| count).sum()
     }
@@ -156,9 +156,10 @@ impl<'a> Member<'a> {
 }
 
 /// Notes that make a figure something else than it seems, and why.
-const SEEMS: [(Note, &str); 2] = [
+const SEEMS: [(Note, &str); 3] = [
     (Note::AcceptedNotDurable, "nothing waited until its bytes were on the disk"),
     (Note::PageCache, "it read from the page cache, not from the disk"),
+    (Note::BesideOthers, "others disturbed it, and it counts because that was asked for"),
 ];
 
 /// The same where another variant was measured by us.

@@ -1,13 +1,12 @@
 //! The table: a row for each variant, with a bar, its interval, and what it cost.
 
-use std::time::Duration;
-
 use maud::{Markup, html};
+use pinstripe_base::units::format_count;
 
 use super::panel::{Member, Panel, STALL, number, range};
 use super::plot::{Scale, px};
-use crate::display::duration;
-use crate::show::latency;
+use crate::histogram::Histogram;
+use crate::show::{hump_text, latency_of, marked, quantile_text, shown_runs};
 use crate::stats::{self, Better};
 
 /// Rows of a page; of more, the rest is told by its number. Fewer have room on paper.
@@ -39,20 +38,27 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             @if all > PAPER_ROWS { p class="quiet paper" { (all - PAPER_ROWS) " more variants are on the screen." } }
             @if all > MOST_ROWS { p class="quiet" { (all - MOST_ROWS) " more variants are in the data of this page." } }
             p class="quiet" {
-                "Medians of runs that count. A bar begins at zero and is as long as its share of the largest of its "
-                "group; the whisker is where the median lies to 95 %. MB is 10⁶ bytes. Stalls are reads and writes over "
-                (STALL.as_millis()) " ms in all runs that count. Disk is what the disk moved for each byte asked for."
+                "Medians of runs that count; in brackets where none does. A bar begins at zero and is as long as its "
+                "share of the largest of its group; the whisker is where the median lies to 95 %, and of fewer than six "
+                "runs from the smallest to the largest. 'of best' compares round by round, as the verdicts do, and is "
+                "not the ratio of the medians. 'few': less than two requests lie beyond. MB is 10⁶ bytes. Stalls are "
+                "reads and writes that took over " (STALL.as_millis()) " ms themselves, in all runs that count. Disk is "
+                "what the disk moved for each byte asked for."
             }
         }
     }
 }
 
 /// The heading of each column but the first, and its meaning.
-const COLUMNS: [(&str, &str); 11] = [
+const COLUMNS: [(&str, &str); 12] = [
     ("median", "the median of runs that count"),
     ("", "the median as a bar from zero, its interval as a whisker"),
-    ("95 % CI", "where the median lies, to 95 %"),
-    ("of best", "how many times as fast as the best of the group"),
+    (
+        "95 % CI",
+        "where the median lies, to 95 %; of fewer than six runs from the smallest to the largest",
+    ),
+    ("of best", "how many times as fast as the best of the group, round by round"),
+    ("requests", "requests whose times are known, in runs that count"),
     ("p50", "half of all requests took no longer"),
     ("p99", "99 of 100 requests took no longer"),
     ("p99.9", "999 of 1000 requests took no longer"),
@@ -85,22 +91,26 @@ fn on_paper(at: usize) -> &'static str {
 }
 
 fn row(panel: &Panel, member: &Member, at: usize) -> Markup {
-    let times = latency(member.variant);
-    let quantile = |q: f64| -> String {
-        let times = times.as_ref();
-        let time: Option<Duration> =
-            times.and_then(|it| if q < 1.0 { it.quantile(q) } else { it.max() });
-        time.map_or("–".to_owned(), duration)
+    let counting = shown_runs(member.variant);
+    let marked = |text: String| marked(text, counting);
+    let times = latency_of(member.variant, counting);
+    let of_times = |text: &dyn Fn(&Histogram) -> String| {
+        times.as_ref().map_or("–".to_owned(), |it| marked(text(it)))
     };
-    let interval = member.interval.map(|it| format!("{}–{}", number(it.low), number(it.high)));
+    let interval = stats::median_interval(&counting.values(member.variant));
+    let interval = interval.map(|it| {
+        let range = format!("{}–{}", number(it.low), number(it.high));
+        marked(if it.is_full() { range } else { format!("{range} ({})", it.level_text()) })
+    });
     let two = |value: Option<f64>| value.map_or("–".to_owned(), |it| format!("{it:.2}"));
     let cells = [
-        quantile(0.5),
-        quantile(0.99),
-        quantile(0.999),
-        quantile(1.0),
+        of_times(&|it| format_count(it.count())),
+        of_times(&|it| quantile_text(it, 0.5)),
+        of_times(&|it| quantile_text(it, 0.99)),
+        of_times(&|it| quantile_text(it, 0.999)),
+        of_times(&|it| quantile_text(it, 1.0)),
         two(member.cpu_s_per_gb()),
-        times.as_ref().map_or("–".to_owned(), |_| member.stalls().to_string()),
+        times.as_ref().map_or("–".to_owned(), |_| marked(member.stalls().to_string())),
         two(member.device_share()),
     ];
     html! {
@@ -136,6 +146,7 @@ fn name(member: &Member) -> Markup {
         span class="tags" {
             @if valid < all { span class="tag bad" { (valid) " of " (all) " runs count" } }
             @for note in variant.notes() { span class="tag" { (note.text()) } }
+            @if let Some(text) = hump_text(variant) { span class="tag bad" title=(text) { "two humps" } }
         }
     }
 }
@@ -144,7 +155,7 @@ fn factor(member: &Member) -> Markup {
     match (member.is_best, member.factor) {
         (true, _) => html! { b { "best" } },
         (false, Some((factor, interval))) => {
-            html! { span title=[interval.map(|it| format!("95 % CI {}", range(it)))] { (format!("{factor:.2}×")) } }
+            html! { span title=[interval.map(|it| format!("{} CI {}", it.level_text(), range(it)))] { (format!("{factor:.2}×")) } }
         }
         (false, None) => html! { "–" },
     }

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::panel::{self, Member, Panel, level, number, range};
 use crate::result::{Compared, Results, Run};
-use crate::show::disturbances;
-use crate::stats::{Finding, Interval};
+use crate::show::{basis_text, disturbances, mood_text};
+use crate::stats::{AS_GOOD, Basis, Finding, Interval};
 
 /// More sentences than these are shown smaller.
 const MANY: usize = 4;
@@ -54,13 +54,20 @@ pub(super) fn sentences(results: &Results, panels: &[Panel]) -> Vec<Sentence> {
         })
         .collect();
     let alone = panels.iter().filter(|it| !it.is_compared);
-    all.extend(alone.flat_map(|it| &it.members).map(of_one));
+    let is_moody = results.disk_mood().is_some();
+    let calm = |it: Sentence| match it.status {
+        Status::Green if is_moody => Sentence { status: Status::Amber, ..it },
+        _ => it,
+    };
+    all.extend(alone.flat_map(|it| &it.members).map(of_one).map(calm));
     all
 }
 
 /// The block at the top of the page.
 pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
-    let all = match results.variants.iter().any(|it| it.runs.iter().any(Run::is_valid)) {
+    let counts = results.variants.iter().any(|it| it.runs.iter().any(Run::is_valid));
+    let is_judged = || results.verdicts.iter().any(|it| it.verdict.finding != Finding::TooFewRuns);
+    let all = match counts || is_judged() {
         true => sentences(results, panels),
         false => vec![of_nothing(results)],
     };
@@ -117,13 +124,15 @@ fn basis(results: &Results) -> String {
             if disturbed == 1 { "was" } else { "were" }
         ),
     });
+    // Rounds cancel it out; a figure by itself does not.
+    parts.extend(mood_text(results).map(|it| format!("But {it}.")));
     if !results.is_complete {
         parts.push("Interrupted: this is what was measured until then.".to_owned());
     }
     parts.join(" ")
 }
 
-/// `812 MB/s (95 % CI 790–830, n = 5)`.
+/// `812 MB/s (95 % CI 790–830, n = 8)`; of few runs `812 MB/s (min to max of 4, 88 %, 790–830, n = 4)`.
 fn of_one(member: &Member) -> Sentence {
     /// An interval narrower than this, either way, is clear: as narrow as the lab tries to get.
     const NARROW: f64 = 0.05;
@@ -136,12 +145,12 @@ fn of_one(member: &Member) -> Sentence {
             html! { b { (number(value)) " " (unit) } " in one run: no more can be said" },
         ),
         (Some(value), Some(interval)) => {
-            let is_narrow = interval.half_width(value) <= NARROW;
+            let is_narrow = interval.is_full() && interval.half_width(value) <= NARROW;
             let (low, high) = (number(interval.low), number(interval.high));
             let seems = panel::seems(member.variant);
             let status = if is_narrow && seems.is_none() { Status::Green } else { Status::Amber };
             let text = html! {
-                b { (number(value)) " " (unit) } " (" (level()) " CI " (low) "–" (high) ", n = " (count) ")"
+                b { (number(value)) " " (unit) } " (" (interval_name(&interval, count)) " " (low) "–" (high) ", n = " (count) ")"
                 @if let Some(seems) = seems { "; but " (seems) } "."
             };
             (status, text)
@@ -150,18 +159,80 @@ fn of_one(member: &Member) -> Sentence {
     Sentence { status, about: Some(member.label.to_owned()), text }
 }
 
-fn of_panel(results: &Results, panel: &Panel) -> (Status, Markup) {
+/// What was found of the variants of a panel, by sort.
+struct Found<'a> {
+    baseline: &'a Member<'a>,
+    faster: Vec<&'a Compared>,
+    slower: Vec<&'a Compared>,
+    good: Vec<&'a Compared>,
+    open: Vec<&'a Compared>,
+    few: Vec<&'a Compared>,
+}
+
+fn found<'a>(results: &'a Results, panel: &'a Panel<'a>) -> Option<Found<'a>> {
     let verdicts = panel.verdicts(results);
     let of = |finding: Finding| -> Vec<&Compared> {
         verdicts.iter().filter(|it| it.verdict.finding == finding).copied().collect()
     };
-    let Some(baseline) = panel.members.first() else { return (Status::Grey, html! {}) };
-    let (faster, slower) = (by_speed(of(Finding::Faster)), by_speed(of(Finding::Slower)));
-    let (equal, few) = (of(Finding::NoDifference), of(Finding::TooFewRuns));
+    let is_baseline =
+        |it: &&Member| verdicts.iter().any(|compared| compared.baseline == it.variant.name);
+    Some(Found {
+        baseline: panel.members.iter().find(is_baseline).or(panel.members.first())?,
+        faster: by_speed(of(Finding::Faster)),
+        slower: by_speed(of(Finding::Slower)),
+        good: of(Finding::AsGood),
+        open: of(Finding::CannotTell),
+        few: of(Finding::TooFewRuns),
+    })
+}
+
+fn of_panel(results: &Results, panel: &Panel) -> (Status, Markup) {
+    let Some(found) = found(results, panel) else { return (Status::Grey, html! {}) };
+    let Found { baseline, faster, slower, good, open, few } = &found;
     let name = |it: &Compared| label(panel, &it.candidate).to_owned();
+    let told = |it: &Compared| format!("{} {}", name(it), times(it));
+    let (mut status, mut parts) = first_parts(panel, &found);
+    parts.extend(listed("also faster: ", faster.get(1..).unwrap_or_default(), told));
+    let rest = if faster.is_empty() { slower.get(1..).unwrap_or_default() } else { slower };
+    parts.extend(listed("slower: ", rest, told));
+    let with_doubt = |it: &Compared| format!("{} {}", name(it), interval_only(it.verdict.interval));
+    parts.extend(match good.as_slice() {
+        [one] => Some(html! { b { (name(one)) } " is as good as " b { (baseline.label) } " within " (as_good()) " " (doubt_of_none(one)) }),
+        many => listed(&format!("as good as {} within {}: ", baseline.label, as_good()), many, with_doubt),
+    });
+    let is_nothing_shown = parts.is_empty();
+    parts.extend(match open.as_slice() {
+        [one] if is_nothing_shown => {
+            Some(html! { "cannot tell which of " b { (name(one)) } " and " b { (baseline.label) } " is faster: " (doubt_of_none(one)) })
+        }
+        many => listed("cannot tell: ", many, with_doubt),
+    });
+    let is_noisy = |it: &&&Compared| it.verdict.basis == Basis::DisturbedRounds;
+    let has_noise = [faster, slower, good].into_iter().flatten().any(|it| is_noisy(&it));
+    let is_accepted = panel.members.iter().any(|it| it.variant.accepts_noise());
+    if is_nothing_shown {
+        status = if open.is_empty() { Status::Grey } else { Status::Amber };
+    } else if has_noise {
+        status = Status::Amber;
+        parts.push(html! { "in rounds of which some disturbed both alike" });
+    } else if is_accepted {
+        status = Status::Amber;
+        parts.push(html! { "beside other load, which was accepted" });
+    }
+    parts.extend(listed("too few runs that count: ", few, name));
+    (
+        status,
+        html! { @for (at, part) in parts.iter().enumerate() { @if at > 0 { "; " } (part) } "." },
+    )
+}
+
+/// The winner, with what has to be said of it, or that there is none.
+fn first_parts(panel: &Panel, found: &Found) -> (Status, Vec<Markup>) {
+    let name = |it: &Compared| label(panel, &it.candidate).to_owned();
+    let baseline = found.baseline;
     let mut parts = Vec::new();
     let mut status = Status::Green;
-    if let Some(first) = faster.first() {
+    if let Some(first) = found.faster.first() {
         let winner = panel.members.iter().find(|it| it.variant.name == first.candidate);
         let caveat = winner.and_then(|it| panel::caveat(it.variant, baseline.variant));
         parts.push(html! { b { (name(first)) } " is " b { (times(first)) } " of " b { (baseline.label) } " " (doubt(first)) });
@@ -169,35 +240,27 @@ fn of_panel(results: &Results, panel: &Panel) -> (Status, Markup) {
             status = Status::Amber;
             parts.push(html! { "but " (caveat) });
         }
-        parts.extend(listed("also faster: ", &faster[1..], |it| {
-            format!("{} {}", name(it), times(it))
-        }));
-    }
-    if let ([], Some(nearest)) = (faster.as_slice(), slower.first()) {
-        parts.push(html! { "nothing is faster than " b { (baseline.label) } ": " b { (name(nearest)) } " is " b { (times(nearest)) } " of it " (doubt(nearest)) });
-    }
-    let rest = if faster.is_empty() { slower.get(1..).unwrap_or_default() } else { &slower[..] };
-    parts.extend(listed("slower: ", rest, |it| format!("{} {}", name(it), times(it))));
-    let with_doubt = |it: &Compared| format!("{} {}", name(it), interval_only(it.verdict.interval));
-    if faster.is_empty() && slower.is_empty() && !equal.is_empty() {
-        status = Status::Amber;
-        parts.push(match equal.as_slice() {
-            [one] => html! { "no difference between " b { (name(one)) } " and " b { (baseline.label) } " " (doubt_of_none(one)) },
-            _ => html! { "no difference from " b { (baseline.label) } @if let Some(rest) = listed(": ", &equal, with_doubt) { (rest) } },
+    } else if let Some(nearest) = found.slower.first() {
+        let is_all = found.good.is_empty() && found.open.is_empty() && found.few.is_empty();
+        parts.push(html! {
+            @if is_all { "nothing is faster than " b { (baseline.label) } ": " }
+            b { (name(nearest)) } " is " b { (times(nearest)) } " of " b { (baseline.label) } " " (doubt(nearest))
         });
-    } else {
-        parts.extend(listed("no difference: ", &equal, |it| {
-            format!("{} {}", name(it), interval_only(it.verdict.interval))
-        }));
     }
-    if parts.is_empty() {
-        status = Status::Grey;
+    (status, parts)
+}
+
+/// `3 %`.
+pub(super) fn as_good() -> String {
+    format!("{:.0} %", AS_GOOD * 100.0)
+}
+
+/// `95 % CI`; of few runs `min to max, 88 %,`.
+fn interval_name(interval: &Interval, count: usize) -> String {
+    match interval.is_full() {
+        true => format!("{} CI", level()),
+        false => format!("min to max of {count}, {},", interval.level_text()),
     }
-    parts.extend(listed("too few runs that count: ", &few, name));
-    (
-        status,
-        html! { @for (at, part) in parts.iter().enumerate() { @if at > 0 { "; " } (part) } "." },
-    )
 }
 
 /// Names after a word, or nothing of none; many are counted.
@@ -229,17 +292,14 @@ pub(super) fn times(compared: &Compared) -> String {
     compared.verdict.speed.map_or("?".to_owned(), |speed| format!("{speed:.2}×"))
 }
 
-/// `(95 % CI 1.22–1.40, n = 7)`.
+/// `(95 % CI 1.22–1.40, 9 rounds)`.
 pub(super) fn doubt(compared: &Compared) -> String {
-    let runs = match compared.verdict.runs {
-        (these, those) if these == those => format!("n = {these}"),
-        (these, those) => format!("n = {these} and {those}"),
-    };
-    let interval = compared.verdict.interval.map(|it| format!("{} CI {}, ", level(), range(it)));
-    format!("({}{runs})", interval.unwrap_or_default())
+    let level = |it: Interval| format!("{} CI {}, ", it.level_text(), range(it));
+    let interval = compared.verdict.interval.map(level);
+    format!("({}{})", interval.unwrap_or_default(), basis_text(&compared.verdict))
 }
 
-/// The same with the ratio itself: where there is no difference, it did not come before.
+/// The same with the ratio itself: where none is faster, it did not come before.
 fn doubt_of_none(compared: &Compared) -> String {
     format!("{} {}", times(compared), doubt(compared))
 }

@@ -104,6 +104,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
         Some(1) => {
             let mut results: Results = serde_json::from_slice(bytes).map_err(damaged)?;
             results.command = super::without_serial(&results.command);
+            // The rules of older versions were others; the runs are the same.
+            results.judge();
             Ok(results)
         }
         _ => Err(Error::new(Kind::Corrupt, "results of no version")),

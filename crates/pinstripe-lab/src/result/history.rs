@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Metric, Parameter, Results, VERSION};
 use crate::fingerprint::{self, Facts};
-use crate::stats::{self, Verdict};
+use crate::stats::{self, Interval, LEVEL, Spread, Verdict};
 
 /// One variant of one execution of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,6 +37,9 @@ pub struct Entry {
     pub low: Option<f64>,
     /// Upper end of the interval.
     pub high: Option<f64>,
+    /// The level of the interval; nothing of an entry of older form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<f64>,
     /// Runs that count.
     pub runs: usize,
     /// On what it was measured, see [`Fingerprint::facts`](crate::fingerprint::Fingerprint::facts);
@@ -67,6 +70,12 @@ pub struct Change {
 }
 
 impl Entry {
+    /// Where its value lies.
+    pub fn interval(&self) -> Option<Interval> {
+        let (low, high) = self.low.zip(self.high)?;
+        Some(Interval { low, high, level: self.level.unwrap_or(LEVEL) })
+    }
+
     /// Whether another one measured the same on the same machine, in the same place.
     pub fn is_like(&self, other: &Entry) -> bool {
         let places = |entry: &Entry| -> Facts {
@@ -81,6 +90,15 @@ impl Entry {
 }
 
 impl Series {
+    /// The values between two changes for good, stretch by stretch.
+    pub fn stretches(&self) -> Vec<Vec<f64>> {
+        let values: Vec<f64> = self.entries.iter().map(|entry| entry.value).collect();
+        let places = self.changes.iter().map(|it| it.at);
+        let ends: Vec<usize> = places.chain([values.len()]).collect();
+        let begins = [0].into_iter().chain(ends.iter().copied());
+        begins.zip(&ends).map(|(begin, end)| values[begin..*end].to_vec()).collect()
+    }
+
     /// The change whose first entry this is.
     pub fn change_at(&self, at: usize) -> Option<&Change> {
         self.changes.iter().find(|it| it.at == at)
@@ -102,7 +120,8 @@ impl Series {
             if !before.facts.is_empty() && !now.facts.is_empty() {
                 differences.extend(fingerprint::differences(&before.facts, &now.facts));
             }
-            let verdict = stats::judge(&values[at..end], &values[begin..at], better, seed);
+            let (after, before) = (&values[at..end], &values[begin..at]);
+            let verdict = stats::judge_executions(after, before, better, Spread::default());
             Change { at, verdict, differences }
         };
         self.changes = begins.zip(places.iter().copied()).zip(ends).map(change).collect();
@@ -113,7 +132,7 @@ impl Series {
 pub fn entries(results: &Results) -> Vec<Entry> {
     let entry = |variant: &super::Variant| {
         let summary = variant.summary()?;
-        let interval = variant.interval(results.seed);
+        let interval = variant.interval();
         Some(Entry {
             version: VERSION,
             started_seconds: results.started_seconds,
@@ -126,6 +145,7 @@ pub fn entries(results: &Results) -> Vec<Entry> {
             value: summary.median,
             low: interval.map(|it| it.low),
             high: interval.map(|it| it.high),
+            level: interval.map(|it| it.level),
             runs: variant.values().len(),
             facts: results.fingerprint.facts(),
         })

@@ -7,6 +7,7 @@
 mod compare;
 mod file;
 mod history;
+mod mood;
 mod page;
 mod run;
 mod standing;
@@ -15,14 +16,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
 use crate::histogram::Histogram;
-use crate::stats::{self, Better, Interval, Summary, Verdict};
+use crate::questions;
+use crate::stats::{self, Better, Humps, Interval, Summary, Verdict};
 
-pub use compare::{Comparison, compare};
+pub use compare::{Comparison, compare, compare_executions};
 pub use file::{load, load_all, put, save};
 pub use history::{Change, Entry, Series, append, changes, entries, history_of, read_history};
 pub use page::{Thinned, embed};
 pub use run::{Measured, Note, Run, Sample};
-pub use standing::{Counting, Standing, Standings, standings};
+pub use standing::{Counting, PAIRS_TO_JUDGE, Standing, Standings, standings};
 
 /// The version of the form that this program writes.
 pub const VERSION: u32 = 1;
@@ -56,7 +58,7 @@ pub struct Results {
     pub fingerprint: Fingerprint,
     /// The variants, in the order in which they are shown.
     pub variants: Vec<Variant>,
-    /// Variants of one group against the first of it.
+    /// Variants of one group against the baseline of it.
     pub verdicts: Vec<Compared>,
     /// Further notes, for people.
     pub notes: Vec<String>,
@@ -123,7 +125,7 @@ pub struct Variant {
     pub runs: Vec<Run>,
 }
 
-/// A variant against the first one of its group.
+/// A variant against the baseline of its group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
     /// The group.
@@ -147,20 +149,35 @@ impl Variant {
         Summary::of(&self.values())
     }
 
-    /// The interval of the median, to 95 %.
-    pub fn interval(&self, seed: u64) -> Option<Interval> {
-        stats::median_interval(&self.values(), seed)
+    /// The interval of the median, to 95 %; of fewer than six runs from the smallest to the
+    /// largest, to the level that it says.
+    pub fn interval(&self) -> Option<Interval> {
+        stats::median_interval(&self.values())
+    }
+
+    /// The two heaps into which the values of runs that count fall, if they do.
+    pub fn humps(&self) -> Option<Humps> {
+        stats::humps(&self.values())
     }
 
     /// Times of requests of one kind, of all runs that count together.
     pub fn latency(&self, kind: &str) -> Option<Histogram> {
-        let runs = self.runs.iter().filter(|run| run.is_valid());
-        let found = runs.filter_map(|run| run.measured.latency.get(kind));
+        self.latency_of(kind, Counting::Quiet)
+    }
+
+    /// The same of the runs that are counted here.
+    pub fn latency_of(&self, kind: &str, counting: Counting) -> Option<Histogram> {
+        let found = counting.runs(self).filter_map(|run| run.measured.latency.get(kind));
         found.fold(None, |all: Option<Histogram>, one| {
             let mut all = all.unwrap_or_default();
             all.merge(one);
             Some(all)
         })
+    }
+
+    /// Whether one of its runs counts although others disturbed it.
+    pub fn accepts_noise(&self) -> bool {
+        self.runs.iter().any(|run| run.notes.contains(&Note::BesideOthers))
     }
 
     /// Notes of all runs, each once.
@@ -214,19 +231,47 @@ impl Results {
         self.variants.iter().find(|variant| variant.name == name)
     }
 
-    /// Judges all variants anew by the first one of their group.
+    /// The variant that others of its group are judged by: the one with the value that a verb takes
+    /// by itself, where a verb's option is what the group is about, and otherwise the first.
+    pub fn baseline(&self, group: &str) -> Option<usize> {
+        let of_group = |at: &usize| self.variants[*at].group == group;
+        let all: Vec<usize> = (0..self.variants.len()).filter(of_group).collect();
+        let is_usual = |at: &&usize| match &self.variants[**at].parameters[..] {
+            [only] => questions::usual(&self.case, group, &only.name) == Some(&only.value),
+            _ => false,
+        };
+        all.iter().find(is_usual).or(all.first()).copied()
+    }
+
+    /// Lets all runs count, with a note on those that were disturbed, and judges anew.
+    pub fn accept_noise(&mut self) {
+        let runs = self.variants.iter_mut().flat_map(|it| &mut it.runs);
+        runs.for_each(Run::accept_noise);
+        self.judge();
+    }
+
+    /// Whether a run counts although others disturbed it.
+    pub fn accepts_noise(&self) -> bool {
+        self.variants.iter().any(Variant::accepts_noise)
+    }
+
+    /// Judges all variants anew by the baseline of their group; of several in one group each is
+    /// corrected for how many they are.
     pub fn judge(&mut self) {
         let mut verdicts = Vec::new();
         for (at, candidate) in self.variants.iter().enumerate() {
-            let first = self.variants.iter().position(|it| it.group == candidate.group);
-            let Some(first) = first.filter(|first| *first != at) else { continue };
-            let baseline = &self.variants[first];
+            let baseline = self.baseline(&candidate.group).filter(|baseline| *baseline != at);
+            let Some(baseline) = baseline.map(|it| &self.variants[it]) else { continue };
             verdicts.push(Compared {
                 group: candidate.group.clone(),
                 candidate: candidate.name.clone(),
                 baseline: baseline.name.clone(),
-                verdict: candidate.against(baseline, self.seed),
+                verdict: candidate.against(baseline),
             });
+        }
+        for group in self.groups() {
+            let of_group = verdicts.iter_mut().filter(|it| it.group == group);
+            stats::correct(&mut of_group.map(|it| &mut it.verdict).collect::<Vec<_>>());
         }
         self.verdicts = verdicts;
     }

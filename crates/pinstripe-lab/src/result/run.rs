@@ -32,7 +32,8 @@ pub struct Run {
     pub samples: Vec<Sample>,
     /// Notes needed to read the value.
     pub notes: Vec<Note>,
-    /// The disturbances; with any of these it counts for nothing.
+    /// The disturbances; with any of these it counts for nothing, unless they were
+    /// [accepted](Note::BesideOthers).
     pub disturbances: Vec<Disturbance>,
 }
 
@@ -51,14 +52,22 @@ pub struct Measured {
     /// due.
     pub latency: BTreeMap<String, Histogram>,
     /// Further figures by name, with the unit at its end: `sync_s`, `accepted_mb_per_s`;
-    /// `load_before` is how many processes ran or wanted to.
+    /// `load_before` is how many processes ran or wanted to, `disk_probe_us` and
+    /// `disk_probe_after_us` how long a short read took before and after the run.
     pub figures: BTreeMap<String, f64>,
 }
 
 impl Run {
     /// Whether it counts.
     pub fn is_valid(&self) -> bool {
-        self.disturbances.is_empty()
+        self.disturbances.is_empty() || self.notes.contains(&Note::BesideOthers)
+    }
+
+    /// Lets it count although it was disturbed, with a note that says so.
+    pub fn accept_noise(&mut self) {
+        if !self.is_valid() {
+            self.notes.push(Note::BesideOthers);
+        }
     }
 
     /// Processor seconds per 10^9 bytes moved; none of no bytes.
@@ -82,6 +91,8 @@ pub enum Note {
     Wrapped,
     /// It was measured by another program.
     OtherProgram,
+    /// Others disturbed it, and it counts because the user said so.
+    BesideOthers,
 }
 
 impl Note {
@@ -93,6 +104,7 @@ impl Note {
             Note::NotDirect => "not direct: refused there",
             Note::Wrapped => "wrapped around",
             Note::OtherProgram => "by another program",
+            Note::BesideOthers => "beside other load",
         }
     }
 }

@@ -5,15 +5,20 @@
 use std::cmp::Ordering;
 
 use super::{Run, Variant};
-use crate::stats::{self, LEVEL, Paired, Verdict};
+use crate::stats::{self, Basis, Interval, Paired, Verdict};
 
-/// The confidence needed to call a variant of a race slower, or as good. The race is judged again
-/// and again, and each time chance may deceive: so it is higher than that of a single judgement.
-const RACE_LEVEL: f64 = 0.99;
+/// The confidence needed to call a variant as good as another one. The race is judged again and
+/// again, and each time chance may deceive: so it is higher than that of a single judgement.
+const GOOD_LEVEL: f64 = 0.99;
+
+/// The chance that a race of equal variants calls any of them slower in a look at it. The leader is
+/// the luckiest of all, so that every pair of variants is one that may be compared: each of these
+/// has its part of this chance. Over all looks together it stays below 1 %, as the tests show.
+const DROP_ALPHA: f64 = 0.005;
 
 /// With so many pairs, it is they that are judged; fewer would have to be won by one side nearly
 /// all.
-const PAIRS_TO_JUDGE: usize = 8;
+pub const PAIRS_TO_JUDGE: usize = 8;
 
 /// The standing of a variant in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,14 +41,25 @@ pub struct Standings {
     pub each: Vec<Standing>,
 }
 
+impl Standings {
+    /// The variant that decides whether the race goes on: the baseline, or where that is shown to
+    /// be slower the first that is not. While it is open, so is the race.
+    pub fn decides(&self, baseline: usize) -> usize {
+        let in_race = |at: &usize| self.each[*at] != Standing::Slower;
+        let first = || (0..self.each.len()).find(in_race);
+        Some(baseline).filter(in_race).or_else(first).unwrap_or(self.best)
+    }
+}
+
 /// Which runs count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counting {
     /// Those that nothing disturbed.
     Quiet,
-    /// All of them. On a machine that is never quiet neighbours in time are disturbed alike, so
-    /// that one can still be held against the other.
-    All,
+    /// All of them by themselves, and of pairs also those of which the same disturbed both: on a
+    /// machine that is never quiet neighbours in time are disturbed alike, so that one can still be
+    /// held against the other.
+    Alike,
 }
 
 impl Counting {
@@ -51,11 +67,23 @@ impl Counting {
     /// than not.
     pub fn of(variants: &[&Variant]) -> Counting {
         let is_quiet = |it: &&Variant| 2 * it.values().len() >= it.runs.len();
-        if variants.iter().all(is_quiet) { Counting::Quiet } else { Counting::All }
+        if variants.iter().all(is_quiet) { Counting::Quiet } else { Counting::Alike }
     }
 
     fn counts(self, run: &Run) -> bool {
-        self == Counting::All || run.is_valid()
+        self == Counting::Alike || run.is_valid()
+    }
+
+    /// Whether two runs of one round may be held against each other.
+    fn are_alike(self, one: &Run, other: &Run) -> bool {
+        let is_shared = |kind: &str| other.disturbances.iter().any(|it| it.kind == kind);
+        match (one.is_valid(), other.is_valid()) {
+            (true, true) => true,
+            (false, false) => {
+                self == Counting::Alike && one.disturbances.iter().any(|it| is_shared(&it.kind))
+            }
+            _ => false,
+        }
     }
 
     /// The runs that count.
@@ -68,69 +96,100 @@ impl Counting {
         self.runs(variant).map(|run| run.measured.value).collect()
     }
 
-    /// Values of two variants, round by round.
-    fn pairs(self, one: &Variant, other: &Variant) -> Vec<(f64, f64)> {
-        let in_round = |run: &Run| {
+    /// What `of` finds of two runs of the same round, of all rounds that both ran in.
+    pub fn in_rounds<'a, T>(
+        self,
+        one: &'a Variant,
+        other: &'a Variant,
+        of: impl Fn(&'a Run, &'a Run) -> Option<T>,
+    ) -> Vec<T> {
+        let partner = |run: &Run| {
             let round = run.round?;
-            other.runs.iter().find(|it| it.round == Some(round) && self.counts(it))
+            other.runs.iter().find(|it| it.round == Some(round) && self.are_alike(run, it))
         };
-        self.runs(one)
-            .filter_map(|run| Some((run.measured.value, in_round(run)?.measured.value)))
-            .collect()
+        one.runs.iter().filter_map(|run| of(run, partner(run)?)).collect()
     }
 
-    /// One variant against another, round by round.
+    /// Values of two variants, round by round.
+    pub fn pairs(self, one: &Variant, other: &Variant) -> Vec<(f64, f64)> {
+        self.in_rounds(one, other, |a, b| Some((a.measured.value, b.measured.value)))
+    }
+
+    /// One variant against another, round by round; none of too few rounds.
     pub fn paired(self, one: &Variant, other: &Variant) -> Option<Paired> {
-        stats::paired(&self.pairs(one, other), one.metric.better, LEVEL)
+        let pairs = self.pairs(one, other);
+        let has_enough = pairs.len() >= PAIRS_TO_JUDGE;
+        has_enough.then(|| stats::paired(&pairs, one.metric.better)).flatten()
     }
 
-    /// The same as surely as a race wants it.
-    fn raced(self, one: &Variant, other: &Variant) -> Option<Paired> {
-        stats::paired(&self.pairs(one, other), one.metric.better, RACE_LEVEL)
+    /// The ratios of speed that remain possible as surely as a race wants it.
+    pub fn raced(self, one: &Variant, other: &Variant) -> Option<Interval> {
+        stats::bounds(&self.pairs(one, other), one.metric.better, GOOD_LEVEL)
     }
 }
 
 impl Variant {
     /// Judges it by another one that was measured in the same execution: round by round where there
-    /// are enough rounds, and lot against lot otherwise.
-    pub fn against(&self, baseline: &Variant, seed: u64) -> Verdict {
-        let pairs = Counting::Quiet.pairs(self, baseline);
-        let by_pairs = (pairs.len() >= PAIRS_TO_JUDGE)
-            .then(|| stats::judge_pairs(&pairs, self.metric.better))
-            .flatten();
-        let by_lots = || stats::judge(&self.values(), &baseline.values(), self.metric.better, seed);
-        by_pairs.unwrap_or_else(by_lots)
+    /// are enough rounds - those that nothing disturbed, or else also those that were disturbed
+    /// alike - and lot against lot otherwise.
+    pub fn against(&self, baseline: &Variant) -> Verdict {
+        let by_rounds = |counting: Counting, basis: Basis| {
+            let pairs = counting.pairs(self, baseline);
+            let has_enough = pairs.len() >= PAIRS_TO_JUDGE;
+            let found = has_enough.then(|| stats::judge_pairs(&pairs, self.metric.better))?;
+            Some(Verdict { basis, ..found? })
+        };
+        by_rounds(Counting::Quiet, Basis::Rounds)
+            .or_else(|| by_rounds(Counting::Alike, Basis::DisturbedRounds))
+            .unwrap_or_else(|| stats::judge(&self.values(), &baseline.values(), self.metric.better))
     }
 }
 
 /// The standing of a group, when a share of `negligible` is nothing to be slower by. None before
 /// there are rounds enough.
 pub fn standings(variants: &[&Variant], counting: Counting, negligible: f64) -> Option<Standings> {
-    let best = leader(variants, counting)?;
+    let count = variants.len();
+    // Of each two, in both directions, once: pairs and their means take a while in a long race.
+    let pairs: Vec<Vec<Vec<(f64, f64)>>> = variants
+        .iter()
+        .map(|one| variants.iter().map(|other| counting.pairs(one, other)).collect())
+        .collect();
+    let better = variants.first()?.metric.better;
+    let best = leader(variants, &pairs)?;
     let edge = 1.0 - negligible;
-    let against =
-        |one: usize, other: usize| Some(counting.raced(variants[one], variants[other])?.interval);
-    let is_slower = |at: usize| Some(at != best && against(at, best)?.high < edge);
-    let is_slower: Vec<bool> = (0..variants.len()).map(is_slower).collect::<Option<_>>()?;
-    let is_shown = |one: usize, other: usize| against(one, other).is_some_and(|it| it.low > edge);
+    let compared = (count * count.saturating_sub(1) / 2).max(1);
+    let sure = 1.0 - DROP_ALPHA / compared as f64;
+    let is_slower = |at: &usize| {
+        let bounds = stats::bounds(&pairs[*at][best], better, sure);
+        *at != best && bounds.is_some_and(|it| it.high < edge)
+    };
+    let slower: Vec<bool> = (0..count).map(|at| is_slower(&at)).collect();
+    let is_shown = |one: usize, other: usize| {
+        stats::bounds(&pairs[one][other], better, GOOD_LEVEL).is_some_and(|it| it.low > edge)
+    };
     let stands = |at: usize| {
-        let mut rivals = (0..variants.len()).filter(|other| *other != at && !is_slower[*other]);
-        match is_slower[at] {
+        let mut rivals = (0..count).filter(|other| *other != at && !slower[*other]);
+        match slower[at] {
             true => Standing::Slower,
             false if rivals.all(|other| is_shown(at, other)) => Standing::AsGood,
             false => Standing::Open,
         }
     };
-    Some(Standings { best, each: (0..variants.len()).map(stands).collect() })
+    Some(Standings { best, each: (0..count).map(stands).collect() })
 }
 
 /// The fastest by the rounds that each shares with the one that was run most often; of equal ones
 /// the first. None while these are too few for a pair to say anything.
-fn leader(variants: &[&Variant], counting: Counting) -> Option<usize> {
-    let most = variants.iter().map(|it| counting.values(it).len()).max()?;
-    let measure = variants.iter().find(|it| counting.values(it).len() == most)?;
-    let speeds: Option<Vec<f64>> =
-        variants.iter().map(|it| Some(counting.raced(it, measure)?.speed)).collect();
+fn leader(variants: &[&Variant], pairs: &[Vec<Vec<(f64, f64)>>]) -> Option<usize> {
+    let runs = |at: usize| pairs[at][at].len();
+    let most = (0..variants.len()).map(runs).max()?;
+    let measure = (0..variants.len()).find(|at| runs(*at) == most)?;
+    let speed = |at: usize| {
+        let pairs = &pairs[at][measure];
+        let has_enough = pairs.len() >= PAIRS_TO_JUDGE;
+        has_enough.then(|| stats::paired(pairs, variants[at].metric.better)).flatten()
+    };
+    let speeds: Option<Vec<f64>> = (0..variants.len()).map(|at| Some(speed(at)?.speed)).collect();
     let faster = |a: &(usize, f64), b: &(usize, f64)| match a.1.total_cmp(&b.1) {
         Ordering::Equal => b.0.cmp(&a.0),
         other => other,
@@ -144,6 +203,7 @@ mod tests {
     use super::super::tests::results;
     use super::*;
     use crate::guard::Disturbance;
+    use crate::stats::Finding;
 
     /// Runs of each level in so many rounds, on a disk that is slow by half in every third of them.
     fn raced(levels: &[f64], rounds: usize) -> Results {
@@ -167,11 +227,11 @@ mod tests {
     fn rounds_tell_apart_what_a_swinging_disk_hides_from_lots() {
         let made = raced(&[95.0, 100.0], 9);
         let [one, other] = &made.variants[..] else { panic!() };
-        let by_lots = stats::judge(&one.values(), &other.values(), one.metric.better, 1);
-        assert_eq!(by_lots.finding, stats::Finding::NoDifference);
-        assert_eq!(one.against(other, 1).finding, stats::Finding::Slower);
+        let by_lots = stats::judge(&one.values(), &other.values(), one.metric.better);
+        assert_eq!(by_lots.finding, Finding::CannotTell);
+        assert_eq!(one.against(other).finding, Finding::Slower);
         let few = raced(&[95.0, 100.0], 7);
-        assert_eq!(few.variants[0].against(&few.variants[1], 1).runs, (7, 7));
+        assert_eq!(few.variants[0].against(&few.variants[1]).runs, (7, 7));
     }
 
     #[test]
@@ -179,7 +239,7 @@ mod tests {
         use Standing::{AsGood, Open, Slower};
         let made = raced(&[80.0, 99.7, 97.0, 100.0], 12);
         assert_eq!(stands(&made), Some(vec![Slower, AsGood, Open, AsGood]));
-        let far = raced(&[60.0, 80.0, 100.0], 8);
+        let far = raced(&[60.0, 80.0, 100.0], 12);
         assert_eq!(stands(&far), Some(vec![Slower, Slower, AsGood]));
         assert_eq!(stands(&raced(&[80.0, 100.0], 7)), None, "seven rounds show nothing");
     }
@@ -194,34 +254,88 @@ mod tests {
 
     #[test]
     fn who_left_the_race_is_held_against_others_by_the_rounds_it_ran_in() {
-        let mut made = raced(&[80.0, 95.0, 100.0], 12);
+        let mut made = raced(&[80.0, 95.0, 100.0], 18);
         // It ran while the disk was fast, and would look as good by its median.
         made.variants[0].runs.retain(|run| run.measured.value > 70.0);
-        assert_eq!(made.variants[0].runs.len(), 8);
+        assert_eq!(made.variants[0].runs.len(), 12);
         assert_eq!(stands(&made), Some(vec![Standing::Slower, Standing::Slower, Standing::AsGood]));
     }
 
     #[test]
     fn what_is_disturbed_now_and_then_does_not_count_and_what_always_is_does() {
-        let mut made = raced(&[80.0, 100.0], 16);
-        let disturb = |made: &mut Results, every: usize| {
-            let runs = made.variants[1].runs.iter_mut().step_by(every);
+        let mut made = raced(&[80.0, 100.0], 20);
+        let disturb = |made: &mut Results, variant: usize, every: usize| {
+            let runs = made.variants[variant].runs.iter_mut().step_by(every);
             runs.for_each(|run| {
                 let kind = "steal".to_owned();
                 run.disturbances.push(Disturbance { kind, what: "stolen".to_owned() });
             });
         };
-        disturb(&mut made, 4);
+        disturb(&mut made, 1, 4);
         made.variants[1].runs[0].measured.value = 1.0;
-        assert_eq!(Counting::of(&made.variants.iter().collect::<Vec<_>>()), Counting::Quiet);
-        assert_eq!(Counting::Quiet.values(&made.variants[1]).len(), 12);
+        let counting = |made: &Results| Counting::of(&made.variants.iter().collect::<Vec<_>>());
+        assert_eq!(counting(&made), Counting::Quiet);
+        assert_eq!(Counting::Quiet.values(&made.variants[1]).len(), 15);
         assert_eq!(stands(&made), Some(vec![Standing::Slower, Standing::AsGood]));
-        disturb(&mut made, 1);
-        assert_eq!(Counting::of(&made.variants.iter().collect::<Vec<_>>()), Counting::All);
+        disturb(&mut made, 1, 1);
+        assert_eq!(counting(&made), Counting::Alike);
+        assert_eq!(stands(&made), None, "one of each round was disturbed, and the other not");
+        assert_eq!(made.variants[0].against(&made.variants[1]).finding, Finding::TooFewRuns);
+        disturb(&mut made, 0, 1);
         assert_eq!(stands(&made), Some(vec![Standing::Slower, Standing::AsGood]));
-        assert_eq!(
-            made.variants[0].against(&made.variants[1], 1).finding,
-            stats::Finding::TooFewRuns
-        );
+        let alike = made.variants[0].against(&made.variants[1]);
+        assert_eq!((alike.finding, alike.basis), (Finding::Slower, Basis::DisturbedRounds));
+    }
+
+    /// Of so many races of equal variants with this noise, those in which one was called slower at
+    /// any look, and those in which a first one that is slower by 5 % was called as good.
+    fn wrong_races(variants: usize, noise: f64, rounds: usize, races: u64) -> (usize, usize) {
+        use crate::random::Noise;
+        use crate::stats::coverage::{Kind, speed};
+        let race = |seed: u64, first: f64| {
+            let mut chance = Noise(seed);
+            let mut run = |at: usize| {
+                let level = if at == 0 { first } else { 1.0 };
+                level * speed(Kind::Plain, noise, &mut chance)
+            };
+            let values: Vec<Vec<f64>> =
+                (0..variants).map(|at| (0..rounds).map(|_| run(at)).collect()).collect();
+            let names: Vec<String> = (0..variants).map(|at| format!("v{at}")).collect();
+            let named: Vec<(&str, &[f64])> =
+                names.iter().zip(&values).map(|(name, runs)| (&**name, &runs[..])).collect();
+            let whole = results(&named);
+            let mut found = (false, false);
+            let mut look = PAIRS_TO_JUDGE;
+            while look <= rounds {
+                let mut so_far = whole.clone();
+                so_far.variants.iter_mut().for_each(|it| it.runs.truncate(look));
+                let each = stands(&so_far).unwrap();
+                found.0 |= each.contains(&Standing::Slower);
+                found.1 |= each[0] == Standing::AsGood;
+                look += (look / 4).max(1);
+            }
+            found
+        };
+        let dropped = (0..races).filter(|seed| race(seed * 2 + 1, 1.0).0).count();
+        let closed = (0..races).filter(|seed| race(seed * 2 + 2, 0.95).1).count();
+        (dropped, closed)
+    }
+
+    #[test]
+    fn a_race_of_equal_variants_seldom_drops_one() {
+        let found = wrong_races(14, 0.15, 26, 30);
+        assert_eq!(found, (0, 0), "dropped, called as good");
+        assert!(wrong_races(2, 0.15, 50, 60).0 <= 1);
+    }
+
+    #[test]
+    #[ignore = "takes minutes: cargo xtask soak lab"]
+    fn of_many_races_of_equal_variants_one_in_a_hundred_drops_one() {
+        for (variants, noise) in
+            [(2, 0.05), (2, 0.15), (2, 0.30), (4, 0.15), (14, 0.05), (14, 0.15)]
+        {
+            let (dropped, closed) = wrong_races(variants, noise, 100, 500);
+            assert!(dropped <= 10 && closed <= 10, "{variants}, {noise}: {dropped}, {closed}");
+        }
     }
 }

@@ -199,11 +199,78 @@ fn results_are_compared_variant_by_variant_with_what_else_is_different() {
     let mut after = results(&[("a", &FAST), ("b", &SLOW), ("new", &SLOW)]);
     after.parameters[0].value = "8K".to_owned();
     after.fingerprint.machine.kernel = "9.9".to_owned();
-    let found = compare(&before, &after);
+    let found = compare(&before, &after, &[]);
     let findings: Vec<Finding> = found.verdicts.iter().map(|it| it.verdict.finding).collect();
-    assert_eq!(findings, [Finding::Faster, Finding::NoDifference]);
+    assert_eq!(findings, [Finding::Estimate; 2], "two executions are two draws");
+    let speed = found.verdicts[0].verdict.speed.unwrap();
+    assert!((speed - 111.7 / 99.8).abs() < 1e-9, "{speed}");
     assert_eq!(found.unmatched, ["new", "gone"]);
     assert_eq!(found.differences.len(), 2, "{:?}", found.differences);
     assert_eq!(found.differences[1], "block-size: 4K before, 8K now");
-    assert_eq!(compare(&before, &before).differences, [] as [&str; 0]);
+    assert_eq!(compare(&before, &before, &[]).differences, [] as [&str; 0]);
+}
+
+/// Executions whose one variant is at each of these levels, an hour apart.
+fn executions(levels: &[f64], first_hour: i64) -> Vec<Results> {
+    let at = |(hour, level): (usize, &f64)| {
+        let mut made = results(&[("a", &SLOW.map(|it| it * level))]);
+        made.started_seconds += (first_hour + hour as i64) * 3600;
+        made
+    };
+    levels.iter().enumerate().map(at).collect()
+}
+
+#[test]
+fn three_executions_a_side_are_judged_and_fewer_only_by_what_the_history_knows() {
+    let finding = |before: &[Results], after: &[Results], history: &[Entry]| {
+        let (before, after): (Vec<&Results>, Vec<&Results>) =
+            (before.iter().collect(), after.iter().collect());
+        let found = compare_executions(&before, &after, history);
+        found.verdicts[0].verdict
+    };
+    let before = executions(&[1.0, 1.04, 0.97], 100);
+    let after = executions(&[1.3, 1.35, 1.26], 200);
+    let judged = finding(&before, &after, &[]);
+    assert_eq!((judged.finding, judged.runs), (Finding::Faster, (3, 3)));
+    // The same runs, but executions that lie as far apart as both sides.
+    let wild = executions(&[1.0, 1.4, 0.8], 100);
+    assert_eq!(finding(&wild, &after, &[]).finding, Finding::CannotTell);
+    assert_eq!(finding(&before[..2], &after[..2], &[]).finding, Finding::Estimate);
+    let known = executions(&[1.0, 1.02, 0.99, 1.01, 0.98, 1.0, 1.01], 0);
+    let history: Vec<Entry> = known.iter().flat_map(entries).collect();
+    assert_eq!(finding(&before[..2], &after[..2], &history).finding, Finding::Faster);
+    let one = finding(&before[..1], &after[..1], &history);
+    assert_eq!((one.finding, one.p), (Finding::Estimate, None));
+    assert!(one.interval.unwrap().low > 1.2, "{one:?}");
+    // An execution that is compared is no earlier one.
+    let own: Vec<Entry> = before.iter().chain(&after).flat_map(entries).collect();
+    assert_eq!(finding(&before[..2], &after[..2], &own[..2]).finding, Finding::Estimate);
+}
+
+#[test]
+fn results_of_older_versions_are_read_and_judged_anew() {
+    let new = results(&[("a", &SLOW), ("b", &FAST)]);
+    let mut old = serde_json::to_value(&new).unwrap();
+    let verdict = &mut old["verdicts"][0]["verdict"];
+    verdict["finding"] = "no_difference".into();
+    verdict.as_object_mut().unwrap().remove("basis");
+    verdict["interval"].as_object_mut().unwrap().remove("level");
+    let read = file::parse(old.to_string().as_bytes()).unwrap();
+    assert_eq!(read, new);
+}
+
+#[test]
+fn a_verb_s_default_is_what_others_are_held_against() {
+    let runs: Vec<f64> = (0..9).map(|it| 100.0 + f64::from(it)).collect();
+    let mut made = results(&[("1", &runs), ("4", &runs), ("8", &runs)]);
+    made.case = "quick".to_owned();
+    for variant in &mut made.variants {
+        variant.group = "write 1 MiB in order, direct".to_owned();
+        variant.parameters = vec![Parameter::new("depth", &variant.name)];
+    }
+    made.judge();
+    let compared: Vec<(&str, &str)> =
+        made.verdicts.iter().map(|it| (&*it.candidate, &*it.baseline)).collect();
+    assert_eq!(compared, [("1", "4"), ("8", "4")]);
+    assert!(made.verdicts.iter().all(|it| it.verdict.finding == Finding::AsGood));
 }

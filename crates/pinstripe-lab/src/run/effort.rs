@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::VariantNo;
 use crate::guard::Limits;
 use crate::result::{self, Counting, Results, Standing, Variant};
+use crate::stats;
 
 /// The condition for enough runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,8 +13,9 @@ pub enum Until {
     /// The interval of the median of every variant of a group is within this share of it, either
     /// way.
     Narrow(f64),
-    /// It is known which variant of a group is the first that is not slower than the best by more
-    /// than this share. A variant that is shown to be slower is not run any more.
+    /// It is known whether the baseline of a group is slower than the best by more than this share,
+    /// and if it is which is the first that is not. A variant that is shown to be slower is not run
+    /// any more.
     Settled(f64),
 }
 
@@ -34,18 +36,21 @@ pub struct Effort {
     pub patience: Duration,
     /// The limits beyond which a run counts as disturbed.
     pub limits: Limits,
+    /// Whether runs that were disturbed count all the same, with a note.
+    pub accepts_noise: bool,
 }
 
 impl Default for Effort {
     fn default() -> Self {
         Effort {
-            min_runs: 5,
+            min_runs: 8,
             max_runs: 20,
             until: Until::Narrow(0.05),
             budget: Duration::from_secs(300),
             warm_up: 1,
             patience: Duration::from_secs(2),
             limits: Limits::default(),
+            accepts_noise: false,
         }
     }
 }
@@ -87,15 +92,23 @@ impl Effort {
         variant.values().len() < self.max_runs && variant.runs.len() < 2 * self.max_runs
     }
 
+    /// The runs that a group of so many variants needs at least: where several comparisons belong
+    /// together, each has to be surer, and fewer rounds could show nothing whatever they are.
+    fn least(&self, variants: usize) -> usize {
+        let to_tell_apart = stats::rounds_to_tell_apart(variants.saturating_sub(1));
+        self.min_runs.max(if variants > 1 { to_tell_apart } else { 0 }).min(self.max_runs)
+    }
+
     /// The whole group, if one in it is not known well enough and may be run again.
     fn not_narrow(&self, results: &Results, group: Vec<VariantNo>, share: f64) -> Vec<VariantNo> {
         let is_narrow = |variant: &Variant| {
-            let found = variant.summary().zip(variant.interval(results.seed));
+            let found = variant.summary().zip(variant.interval());
             found.is_some_and(|(it, interval)| interval.half_width(it.median) <= share)
         };
+        let least = self.least(group.len());
         let is_open = |at: &VariantNo| {
             let variant = &results.variants[at.0];
-            let is_short = variant.values().len() < self.min_runs || !is_narrow(variant);
+            let is_short = variant.values().len() < least || !is_narrow(variant);
             is_short && self.can_run(variant)
         };
         if group.iter().any(is_open) { group } else { Vec::new() }
@@ -108,11 +121,13 @@ impl Effort {
         let counting = Counting::of(&variants);
         let standings = result::standings(&variants, counting, share);
         let Some(standings) = standings else { return group };
-        let in_race =
-            group.into_iter().zip(standings.each).filter(|(_, it)| *it != Standing::Slower);
-        let (in_race, standings): (Vec<VariantNo>, Vec<Standing>) = in_race.unzip();
-        let is_open = standings.first() == Some(&Standing::Open)
-            && in_race.iter().all(|at| self.can_run(&results.variants[at.0]));
-        if is_open { in_race } else { Vec::new() }
+        let baseline = variants.first().and_then(|it| results.baseline(&it.group));
+        let baseline = group.iter().position(|it| Some(it.0) == baseline).unwrap_or(0);
+        let is_open = standings.each[standings.decides(baseline)] == Standing::Open;
+        let in_race = group.into_iter().zip(standings.each);
+        let in_race = in_race.filter(|(_, it)| *it != Standing::Slower).map(|(at, _)| at);
+        let in_race: Vec<VariantNo> = in_race.collect();
+        let may_run = in_race.iter().all(|at| self.can_run(&results.variants[at.0]));
+        if is_open && may_run { in_race } else { Vec::new() }
     }
 }

@@ -8,6 +8,7 @@
 
 mod effort;
 mod live;
+mod mood;
 mod plan;
 mod sampler;
 
@@ -22,6 +23,7 @@ use crate::result::{self, FORMAT, Note, Results, Run, VERSION, Variant};
 
 pub use effort::{Effort, Until};
 pub use live::{Live, Remaining, Stage, Tally};
+use mood::MoodProbe;
 pub use plan::{Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use sampler::Sampler;
 
@@ -83,6 +85,8 @@ fn measure_telling(
         effort,
         live,
         guards: specs.iter().map(guard).collect(),
+        on: specs.iter().map(|spec| spec.place.0).collect(),
+        moods: Vec::new(),
         began: Instant::now(),
         prepared: Instant::now(),
         warmed: 0,
@@ -95,6 +99,9 @@ fn measure_telling(
     live.enter(Stage { label: "preparing".to_owned(), ..Stage::default() });
     let measured = plan.prepare(live).and_then(|()| {
         execution.results.notes = plan.notes();
+        if !plan.is_exact() {
+            execution.moods = places.iter().map(|place| MoodProbe::make(place)).collect();
+        }
         execution.rounds(plan, each)
     });
     // Cleaned up after an error too; the first error is the one that is returned.
@@ -134,6 +141,10 @@ struct Execution<'a> {
     live: &'a Arc<Live>,
     /// By variant.
     guards: Vec<Guard>,
+    /// The number of its place, by variant.
+    on: Vec<usize>,
+    /// By place; none where nothing is measured by the clock.
+    moods: Vec<Option<MoodProbe>>,
     began: Instant,
     /// When the first run could begin.
     prepared: Instant,
@@ -199,6 +210,7 @@ impl Execution<'_> {
         plan.ready(variant, self.live)?;
         let is_exact = plan.is_exact();
         let mut disturbances = if is_exact { Vec::new() } else { self.look(variant) };
+        let mood_before = self.mood(variant);
         let guard = &self.guards[variant.0];
         let at_s = self.began.elapsed().as_secs_f64();
         let (before, cpu_before_s) = (guard.read(), cpu_seconds());
@@ -211,11 +223,14 @@ impl Execution<'_> {
         if !is_exact {
             disturbances.extend(guard.judge(&before, &after, own(&outcome, cpu_s)));
         }
+        let mood_after = self.mood(variant);
         let moved = after.transfer_since(&before);
         let notes = notes(&outcome, moved.map(|it| it.read_bytes));
         let mut measured = outcome.measured;
         measured.figures.extend(before.load.map(|load| ("load_before".to_owned(), load)));
-        let run = Run {
+        measured.figures.extend(mood_before.map(|it| (Results::PROBED_BEFORE.to_owned(), it)));
+        measured.figures.extend(mood_after.map(|it| (Results::PROBED_AFTER.to_owned(), it)));
+        let mut run = Run {
             order: self.order,
             round: None,
             at_s,
@@ -228,6 +243,9 @@ impl Execution<'_> {
             notes,
             disturbances,
         };
+        if self.effort.accepts_noise {
+            run.accept_noise();
+        }
         self.order += 1;
         plan.check(variant, self.live)?;
         Ok(run)
@@ -268,6 +286,11 @@ impl Execution<'_> {
         let is_open = self.effort.max_runs > self.effort.min_runs;
         let at_most = known(by_budget).filter(|most| is_open && *most > least);
         Remaining { at_least: known(least), at_most }
+    }
+
+    /// The time of the probe of a variant's disk, if there is one.
+    fn mood(&mut self, variant: VariantNo) -> Option<f64> {
+        self.moods.get_mut(self.on[variant.0])?.as_mut()?.time()
     }
 
     /// The disturbances left after waiting for quiet; many short runs do not each check it.

@@ -25,7 +25,7 @@ impl PlaceNo {
 pub struct VariantSpec {
     /// Its name, the only one in its case.
     pub name: String,
-    /// Variants of one group are compared with the first of it, and end together.
+    /// Variants of one group are compared with its baseline, and end together.
     pub group: String,
     /// Its purpose, for people.
     pub about: String,

@@ -29,10 +29,10 @@ impl Sampler {
         let thread = thread::spawn(move || {
             let mut samples = Vec::new();
             let mut period = PERIOD;
-            let first = (guard.read(), live.bytes());
+            let first = (guard.glance(), live.bytes());
             let mut before = first.clone();
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                let now = (guard.read(), live.bytes());
+                let now = (guard.glance(), live.bytes());
                 samples.push(sample(&first.0, &before, &now));
                 before = now;
                 if samples.len() >= MOST {

@@ -173,22 +173,23 @@ fn raced(groups: &[&'static str], values: impl FnMut(usize, usize) -> f64 + 'sta
 #[test]
 fn a_race_ends_when_it_is_known_what_to_choose() {
     assert_eq!(raced(&["g", "g"], |variant, _| [99.5, 100.0][variant]), [8, 8]);
-    assert_eq!(raced(&["g", "g"], |variant, _| [50.0, 100.0][variant]), [8, 8]);
+    // To leave what the baseline is takes more rounds than to keep it.
+    assert_eq!(raced(&["g", "g"], |variant, _| [50.0, 100.0][variant]), [10, 10]);
     assert_eq!(raced(&["g"], |_, run| run as f64), [8], "nothing to choose from");
 }
 
 #[test]
 fn whoever_is_shown_to_be_slower_leaves_the_race_and_other_groups_end_by_themselves() {
-    // The second is 6 % slower than the third, but in every tenth round.
+    // The second is 7 % slower than the third, but in every twentieth round.
     let values = |variant: usize, run: usize| match variant {
         0 => 50.0,
-        1 if run % 10 == 5 => 103.0,
-        1 => 94.0,
+        1 if run % 20 == 5 => 103.0,
+        1 => 93.0,
         _ => 100.0,
     };
     let runs = raced(&["g", "g", "g", "h", "h"], values);
-    assert_eq!((runs[0], runs[3], runs[4]), (8, 8, 8), "{runs:?}");
-    assert!(runs[1] > 8 && runs[1] < 30 && runs[1] == runs[2], "{runs:?}");
+    assert_eq!((runs[0], runs[3], runs[4]), (12, 8, 8), "{runs:?}");
+    assert!(runs[1] > 12 && runs[1] < 30 && runs[1] == runs[2], "{runs:?}");
 }
 
 #[test]

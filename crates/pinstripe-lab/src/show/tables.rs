@@ -3,8 +3,9 @@
 use pinstripe_base::units::format_size;
 
 use crate::display::{duration, figure};
-use crate::result::{Change, Compared, Results, Variant};
-use crate::stats::{Better, Finding};
+use crate::histogram::Histogram;
+use crate::result::{Change, Compared, Counting, Results, Variant};
+use crate::stats::{self, AS_GOOD, Basis, Better, Finding, Interval, Verdict};
 use crate::table::{Align, Cell, Table};
 
 /// One row for each variant.
@@ -14,6 +15,8 @@ pub fn table(results: &Results) -> Table {
         ("variant", Align::Left),
         (unit, Align::Right),
         ("95 % interval", Align::Right),
+        ("of base", Align::Right),
+        ("requests", Align::Right),
         ("p50", Align::Right),
         ("p99", Align::Right),
         ("max", Align::Right),
@@ -25,8 +28,11 @@ pub fn table(results: &Results) -> Table {
         results.parameters.iter().map(|it| format!("{} {}", it.name, it.value)).collect();
     let settings = [parameters.join(", "), format!("seed {}", results.seed)];
     let settings: Vec<String> = settings.into_iter().filter(|it| !it.is_empty()).collect();
-    let note =
-        format!("Medians of runs that count; 'runs' are those of all. {}.", settings.join("; "),);
+    let note = format!(
+        "Medians of runs that count; 'runs' are those of all. 'of base' is how many times as fast as the baseline of \
+         its group, as in the verdicts. In brackets: no run counts. 'few': too few requests. {}.",
+        settings.join("; "),
+    );
     let mut table = Table::new(&format!("lab {}", results.case), note, &columns);
     for variant in &results.variants {
         table.row(row(results, variant));
@@ -41,22 +47,18 @@ fn unit(results: &Results) -> Option<&str> {
     units.all(|it| it == first).then_some(first)
 }
 
-fn row(results: &Results, variant: &Variant) -> [Cell; 9] {
-    let times = latency(variant);
+fn row(results: &Results, variant: &Variant) -> [Cell; 11] {
+    let counting = shown_runs(variant);
+    let marked = |text: String| marked(text, counting);
+    let times = latency_of(variant, counting);
     let quantile = |q: f64| -> Cell {
-        let found = times.as_ref().and_then(|it| if q < 1.0 { it.quantile(q) } else { it.max() });
-        found.map_or("-".to_owned(), duration).into()
+        times.as_ref().map_or("-".to_owned(), |it| marked(quantile_text(it, q))).into()
     };
-    let interval = variant.interval(results.seed);
-    let interval =
-        interval.map_or("-".to_owned(), |it| format!("{} - {}", figure(it.low), figure(it.high)));
-    let costs: Vec<f64> = variant
-        .runs
-        .iter()
-        .filter(|run| run.is_valid())
-        .filter_map(crate::result::Run::cpu_s_per_gb)
-        .collect();
-    let cost = crate::stats::median(&costs).map_or("-".to_owned(), |it| format!("{it:.2}"));
+    let interval = stats::median_interval(&counting.values(variant));
+    let requests = times.as_ref().map_or("-".to_owned(), |it| marked(it.count().to_string()));
+    let costs: Vec<f64> =
+        counting.runs(variant).filter_map(crate::result::Run::cpu_s_per_gb).collect();
+    let cost = stats::median(&costs).map_or("-".to_owned(), |it| marked(format!("{it:.2}")));
     let notes: Vec<&str> = variant.notes().into_iter().map(|note| note.text()).collect();
     [
         variant.name.clone().into(),
@@ -64,7 +66,9 @@ fn row(results: &Results, variant: &Variant) -> [Cell; 9] {
             Some(_) => value(variant).into(),
             None => format!("{} {}", value(variant), variant.metric.unit).into(),
         },
-        interval.into(),
+        interval.map_or("-".to_owned(), |it| marked(interval_text(&it))).into(),
+        of_base(results, variant).into(),
+        requests.into(),
         quantile(0.5),
         quantile(0.99),
         quantile(1.0),
@@ -74,21 +78,104 @@ fn row(results: &Results, variant: &Variant) -> [Cell; 9] {
     ]
 }
 
+/// The runs whose figures are shown: those that count, or where there are none all of them, in
+/// brackets.
+pub(crate) fn shown_runs(variant: &Variant) -> Counting {
+    match variant.runs.iter().any(crate::result::Run::is_valid) {
+        true => Counting::Quiet,
+        false => Counting::Alike,
+    }
+}
+
+/// In brackets where no run counts.
+pub(crate) fn marked(text: String, counting: Counting) -> String {
+    match counting {
+        Counting::Quiet => text,
+        Counting::Alike => format!("({text})"),
+    }
+}
+
+/// `97.1 - 103`; of a few runs `97.1 - 103 (min to max of 4, 88 %)`.
+fn interval_text(interval: &Interval) -> String {
+    let range = format!("{} - {}", figure(interval.low), figure(interval.high));
+    match interval.is_full() {
+        true => range,
+        false => format!("{range} (min to max, {})", interval.level_text()),
+    }
+}
+
+/// How many times as fast as the baseline: the same figure as in the verdict.
+fn of_base(results: &Results, variant: &Variant) -> String {
+    let is_base = results.verdicts.iter().any(|it| it.baseline == variant.name);
+    let found = results.verdicts.iter().find(|it| it.candidate == variant.name);
+    match found.map(|it| (it.verdict.speed, it.verdict.basis)) {
+        Some((Some(speed), Basis::DisturbedRounds)) => format!("({speed:.2})"),
+        Some((Some(speed), _)) => format!("{speed:.2}"),
+        None if is_base => "base".to_owned(),
+        _ => "-".to_owned(),
+    }
+}
+
+/// Requests that have to lie beyond a quantile: of fewer it is the longest one by another name.
+const BEYOND: f64 = 2.0;
+
+/// A quantile of times, or that too few were measured to say.
+pub(crate) fn quantile_text(times: &Histogram, q: f64) -> String {
+    let is_known = q >= 1.0 || times.count() as f64 * (1.0 - q) >= BEYOND - 1e-9;
+    let found = if q < 1.0 { times.quantile(q) } else { times.max() };
+    match found {
+        None => "-".to_owned(),
+        Some(_) if !is_known => "few".to_owned(),
+        Some(found) => duration(found),
+    }
+}
+
 /// The median; where no run counts, that of the disturbed ones, said to be that.
 fn value(variant: &Variant) -> String {
     match variant.summary() {
         Some(summary) => figure(summary.median),
         None => {
             let all: Vec<f64> = variant.runs.iter().map(|run| run.measured.value).collect();
-            crate::stats::median(&all)
-                .map_or("-".to_owned(), |it| format!("(disturbed: {})", figure(it)))
+            stats::median(&all).map_or("-".to_owned(), |it| format!("(disturbed: {})", figure(it)))
         }
     }
 }
 
 /// Times of whatever the variant does most, by its nature: reads, or else writes.
-pub(crate) fn latency(variant: &Variant) -> Option<crate::histogram::Histogram> {
-    ["response", "read", "write"].iter().find_map(|kind| variant.latency(kind))
+pub(crate) fn latency(variant: &Variant) -> Option<Histogram> {
+    latency_of(variant, Counting::Quiet)
+}
+
+/// The same of the runs that are counted here.
+pub(crate) fn latency_of(variant: &Variant, counting: Counting) -> Option<Histogram> {
+    ["response", "read", "write"].iter().find_map(|kind| variant.latency_of(kind, counting))
+}
+
+/// A line for each variant whose runs fall into two heaps.
+pub(super) fn hump_lines(results: &Results) -> Vec<String> {
+    let line = |variant: &Variant| Some(format!("{}: {}", variant.name, hump_text(variant)?));
+    results.variants.iter().filter_map(line).collect()
+}
+
+/// `the disk changed by 24 % while it was measured: a short read took 82 to 102 us`; nothing of a
+/// quiet one.
+pub(crate) fn mood_text(results: &Results) -> Option<String> {
+    let (low, high) = results.disk_mood()?;
+    let by = (high / low - 1.0) * 100.0;
+    Some(format!(
+        "the disk changed by {by:.0} % while it was measured: from round to round a short read took {low:.0} to {high:.0} us"
+    ))
+}
+
+/// `runs have two humps: about 4.08 (6 runs) and 5.24 (3 runs), which no median shows`.
+pub(crate) fn hump_text(variant: &Variant) -> Option<String> {
+    let found = variant.humps()?;
+    let (below, above) = found.counts;
+    let (low, high) = (figure(found.low), figure(found.high));
+    let unit = &variant.metric.unit;
+    Some(format!(
+        "runs have two humps: about {low} {unit} ({below} runs) and {high} {unit} ({above} runs), which no median shows"
+    ))
 }
 
 /// A sentence for each comparison; where several have too few runs, one for all of those.
@@ -109,26 +196,74 @@ pub fn verdict_lines(results: &Results) -> Vec<String> {
     }
 }
 
-/// `rndrd /b is 12 % faster than rndrd /a (95 %: 8 to 15 %, p = 0.008, 5 and 5 runs)`.
+/// `rndrd /b is 12 % faster than rndrd /a (95 %: +8.0 to +15.0 %, p = 0.008, 5 and 5 runs)`.
 pub fn sentence(compared: &Compared) -> String {
     let Compared { candidate, baseline, verdict, .. } = compared;
-    let percent = |speed: f64| format!("{:.1}", (speed - 1.0) * 100.0);
-    let doubt = verdict.interval.zip(verdict.p).map(|(interval, p)| {
-        let (low, high) = (percent(interval.low), percent(interval.high));
-        format!("95 %: {low} to {high} %, {}, ", chance(p))
-    });
-    let (these, those) = verdict.runs;
-    let basis = format!("({}{these} and {those} runs)", doubt.unwrap_or_default());
+    let percent = |speed: f64| format!("{:+.1}", (speed - 1.0) * 100.0);
+    let doubt = verdict
+        .interval
+        .map(|it| format!("{}: {} to {} %, ", it.level_text(), percent(it.low), percent(it.high)));
+    let chance = verdict.p.map(|p| format!("{}, ", chance(p)));
+    let doubt = doubt.unwrap_or_default() + &chance.unwrap_or_default();
+    let basis = format!("({doubt}{})", basis_text(verdict));
     let by = verdict.speed.map_or(0.0, |speed| (speed - 1.0).abs() * 100.0);
     match verdict.finding {
         Finding::Faster => format!("{candidate} is {by:.1} % faster than {baseline} {basis}"),
         Finding::Slower => format!("{candidate} is {by:.1} % slower than {baseline} {basis}"),
-        Finding::NoDifference => {
-            format!("no difference between {candidate} and {baseline} {basis}")
+        Finding::AsGood => {
+            format!("{candidate} is as good as {baseline} within {AS_GOOD_PERCENT:.0} % {basis}")
+        }
+        Finding::CannotTell => {
+            format!("cannot tell which of {candidate} and {baseline} is faster {basis}")
         }
         Finding::TooFewRuns => {
             format!("too few runs that count to compare {candidate} with {baseline} {basis}")
         }
+        Finding::Estimate => {
+            let by = verdict.speed.map_or("?".to_owned(), percent);
+            format!(
+                "{candidate} against {baseline}: {by} %, as an estimate {basis}; {}",
+                why_estimate(verdict)
+            )
+        }
+    }
+}
+
+/// The share within which one is as good as another, in percent.
+const AS_GOOD_PERCENT: f64 = AS_GOOD * 100.0;
+
+/// Why executions give an estimate only, and what to do about it.
+pub(crate) fn why_estimate(verdict: &Verdict) -> &'static str {
+    match verdict.interval {
+        Some(_) => {
+            "no verdict of so few executions: the interval is how far executions of the same lie apart by themselves"
+        }
+        None => {
+            "no verdict: how far executions of the same lie apart is not known; compare three of each or more"
+        }
+    }
+}
+
+/// `5 and 5 runs`, `12 rounds`, `3 and 4 executions`.
+pub(crate) fn basis_text(verdict: &Verdict) -> String {
+    let (these, those) = verdict.runs;
+    match verdict.basis {
+        Basis::Runs => format!("{these} and {those} runs"),
+        Basis::Rounds => format!("{these} rounds"),
+        Basis::DisturbedRounds => format!("{these} rounds, of which some disturbed both alike"),
+        Basis::Executions => format!("{these} and {those} executions"),
+    }
+}
+
+/// A finding in a word or two.
+pub(crate) fn finding_text(finding: Finding) -> &'static str {
+    match finding {
+        Finding::Faster => "faster",
+        Finding::Slower => "slower",
+        Finding::AsGood => "as good",
+        Finding::CannotTell => "cannot tell",
+        Finding::TooFewRuns => "too few runs",
+        Finding::Estimate => "estimate",
     }
 }
 
@@ -173,12 +308,18 @@ pub(crate) fn disturbances(results: &Results) -> Vec<(&str, usize)> {
 /// The same as lines, after one that says how many runs it was.
 pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     let runs = || results.variants.iter().flat_map(|variant| &variant.runs);
-    let disturbed = runs().filter(|run| !run.is_valid()).count();
+    let disturbed = runs().filter(|run| !run.disturbances.is_empty()).count();
     if disturbed == 0 {
         return Vec::new();
     }
+    let counted = runs().filter(|run| !run.disturbances.is_empty() && run.is_valid()).count();
+    let what = match counted {
+        0 => "do not count".to_owned(),
+        counted if counted == disturbed => "count all the same, as it was asked for".to_owned(),
+        counted => format!("{counted} of them count all the same, as it was asked for"),
+    };
     let mut lines =
-        vec![format!("{disturbed} of {} runs were disturbed and do not count:", runs().count())];
+        vec![format!("{disturbed} of {} runs were disturbed and {what}:", runs().count())];
     let kinds = disturbances(results).into_iter();
     lines.extend(kinds.map(|(what, count)| format!("  {count} x such as: {what}")));
     lines

@@ -1,21 +1,30 @@
 //! The conclusions from repeated measurements, and their confidence: pure functions on numbers.
 //!
 //! Every function that draws random numbers takes a seed, and gives the same answer for the same
-//! seed. Never here: clocks and files, or a forced answer: "no difference" and "too few runs" are
+//! seed. Never here: clocks and files, or a forced answer: "cannot tell" and "too few runs" are
 //! answers.
 
-mod bootstrap;
 mod change;
+mod executions;
+mod humps;
 mod knee;
+mod order;
 mod pairs;
 mod rank;
 mod summary;
 mod verdict;
 
-pub use bootstrap::{Interval, LEVEL, median_interval, ratio_interval};
 pub use change::{MIN_SIDE, change_points, divergence};
+pub use executions::{Spread, judge_executions};
+pub use humps::{Humps, humps};
 pub use knee::knee;
-pub use pairs::{PAIRS_ALPHA, Paired, judge_pairs, paired};
+pub use order::{Interval, LEVEL, median_interval, ratio_interval};
+pub use pairs::{Paired, bounds, judge_pairs, paired};
 pub use rank::{RankTest, mann_whitney};
 pub use summary::{Summary, median, quantile};
-pub use verdict::{ALPHA, Better, Finding, Verdict, judge};
+pub use verdict::{
+    ALPHA, AS_GOOD, Basis, Better, Finding, Verdict, correct, judge, rounds_to_tell_apart,
+};
+
+#[cfg(test)]
+pub(crate) mod coverage;

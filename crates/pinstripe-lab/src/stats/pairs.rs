@@ -1,26 +1,26 @@
 //! The comparison of two variants that took turns: a disturbance that both meet at the same time,
 //! such as a slow minute of the disk, cancels out.
 //!
-//! The test is that of signed ranks (Wilcoxon 1945) on the logarithms of ratios; the estimate is
-//! the median of all their means by two (Hodges and Lehmann 1963), and its interval the one that
-//! belongs to the test (Tukey): it leaves out what the test would reject.
+//! What is shown is the median of the ratios in each round, with its interval; whether it is chance
+//! says the test of signed ranks (Wilcoxon 1945) on their logarithms. A race is decided by the
+//! interval that belongs to that test (Tukey), which can be had for any level: it leaves out what
+//! the test would reject.
 
+use super::order::median_of_ratios;
 use super::rank::{doubled_ranks, upper_tail};
-use super::{Better, Finding, Interval, LEVEL, Verdict};
-
-/// The probability of seeing a difference between pairs where there is none. It is smaller than
-/// that of two lots, which two tests have to agree on.
-pub const PAIRS_ALPHA: f64 = 0.02;
+use super::{Basis, Better, Finding, Interval, Verdict};
 
 /// More pairs are not counted out.
 const MOST_EXACT: usize = 60;
+/// Of fewer pairs chance could have made it even if one side won all of them.
+const FEWEST: usize = 6;
 
 /// The comparison of the first sides of pairs with the second ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Paired {
-    /// The ratio of speeds, first over second.
+    /// The ratio of speeds, first over second: the median of all pairs.
     pub speed: f64,
-    /// The interval of the ratio, with the confidence asked for.
+    /// Its interval.
     pub interval: Interval,
     /// The chance of pairs so one-sided where there is no difference.
     pub p: f64,
@@ -28,40 +28,45 @@ pub struct Paired {
     pub count: usize,
 }
 
-/// Compares the sides of pairs, with an interval of this `level`. None where a value is not above
-/// zero, and none of so few pairs that chance could have made it even if one side won all of them:
-/// of fewer than 6 at a level of 95 %, of fewer than 8 at 99 %.
-pub fn paired(pairs: &[(f64, f64)], better: Better, level: f64) -> Option<Paired> {
+/// Compares the sides of pairs. None where a value is not above zero, and none of fewer than six
+/// pairs.
+pub fn paired(pairs: &[(f64, f64)], better: Better) -> Option<Paired> {
+    let logs = logs(pairs, better).filter(|it| it.len() >= FEWEST)?;
+    let (speed, interval) = (super::median(&logs)?.exp(), median_of_ratios(&logs)?);
+    Some(Paired { speed, interval, p: signed_ranks(&logs), count: pairs.len() })
+}
+
+/// The ratios of speeds that the test of signed ranks leaves possible at this level. None where a
+/// value is not above zero, and none of too few pairs for that level: of fewer than 6 for 95 %, of
+/// fewer than 8 for 99 %.
+pub fn bounds(pairs: &[(f64, f64)], better: Better, level: f64) -> Option<Interval> {
     let cut = means_outside(pairs.len(), level)?;
-    if pairs.iter().any(|(of, to)| *of <= 0.0 || *to <= 0.0) {
-        return None;
-    }
+    let means = walsh_means(&logs(pairs, better)?);
+    Some(Interval { low: means[cut].exp(), high: means[means.len() - 1 - cut].exp(), level })
+}
+
+/// The logarithms of the ratios; none where a value is not above zero.
+fn logs(pairs: &[(f64, f64)], better: Better) -> Option<Vec<f64>> {
     let log = |(of, to): &(f64, f64)| match better {
         Better::Higher => (of / to).ln(),
         Better::Lower => (to / of).ln(),
     };
-    let logs: Vec<f64> = pairs.iter().map(log).collect();
-    let means = walsh_means(&logs);
-    let interval = Interval { low: means[cut].exp(), high: means[means.len() - 1 - cut].exp() };
-    let middle = super::median(&means)?;
-    Some(Paired { speed: middle.exp(), interval, p: signed_ranks(&logs), count: pairs.len() })
+    let is_sound = pairs.iter().all(|(of, to)| *of > 0.0 && *to > 0.0);
+    is_sound.then(|| pairs.iter().map(log).collect())
 }
 
 /// The same as a verdict.
 pub fn judge_pairs(pairs: &[(f64, f64)], better: Better) -> Option<Verdict> {
-    let found = paired(pairs, better, LEVEL)?;
-    let finding = match found.p <= PAIRS_ALPHA {
-        false => Finding::NoDifference,
-        true if found.speed > 1.0 => Finding::Faster,
-        true => Finding::Slower,
-    };
-    Some(Verdict {
-        finding,
+    let found = paired(pairs, better)?;
+    let verdict = Verdict {
+        finding: Finding::TooFewRuns,
         speed: Some(found.speed),
         interval: Some(found.interval),
         p: Some(found.p),
         runs: (found.count, found.count),
-    })
+        basis: Basis::Rounds,
+    };
+    Some(verdict.concluded())
 }
 
 /// The means of all two of some numbers, each with itself too, in order.
@@ -142,6 +147,7 @@ fn approximate(doubled_ranks: &[u64], smaller: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::random::Noise;
+    use crate::stats::LEVEL;
 
     fn of_logs(logs: &[f64]) -> Vec<(f64, f64)> {
         logs.iter().map(|it| (it.exp(), 1.0)).collect()
@@ -153,14 +159,13 @@ mod tests {
 
     #[test]
     fn signs_are_counted_out_as_scipy_does() {
-        // scipy.stats.wilcoxon(logs, method='exact').pvalue, and the median of the Walsh means by
-        // numpy.
+        // scipy.stats.wilcoxon(logs, method='exact').pvalue, and numpy.median(logs).
         let logs = [0.021, -0.013, 0.052, 0.034, 0.047, -0.008, 0.061, 0.029];
-        let found = paired(&of_logs(&logs), Better::Higher, LEVEL).unwrap();
+        let found = paired(&of_logs(&logs), Better::Higher).unwrap();
         is_near(found.p, 0.039_062_5);
-        is_near(found.speed.ln(), 0.028_25);
+        is_near(found.speed.ln(), 0.0315);
         is_near(signed_ranks(&[0.01, 0.02, 0.03, 0.04, 0.05, 0.06]), 0.031_25);
-        let turned = paired(&of_logs(&logs), Better::Lower, LEVEL).unwrap();
+        let turned = paired(&of_logs(&logs), Better::Lower).unwrap();
         is_near(turned.speed, 1.0 / found.speed);
         is_near(turned.interval.low, 1.0 / found.interval.high);
     }
@@ -170,17 +175,17 @@ mod tests {
         // Of eight, four means are outside on either side (Conover, table A12: the quantile at
         // 0.025 is 4).
         let logs = [0.021, -0.013, 0.052, 0.034, 0.047, -0.008, 0.061, 0.029];
-        let found = paired(&of_logs(&logs), Better::Higher, LEVEL).unwrap();
+        let found = bounds(&of_logs(&logs), Better::Higher, LEVEL).unwrap();
         let means = walsh_means(&logs);
-        is_near(found.interval.low.ln(), means[3]);
-        is_near(found.interval.high.ln(), means[means.len() - 4]);
+        is_near(found.low.ln(), means[3]);
+        is_near(found.high.ln(), means[means.len() - 4]);
         let at = |shift: f64| signed_ranks(&logs.map(|it| it - shift));
-        assert!(at(found.interval.low.ln() - 1e-6) < 0.05);
-        assert!(at(found.interval.low.ln() + 1e-6) > 0.05);
-        assert!(at(found.interval.high.ln() + 1e-6) < 0.05);
-        assert!(at(found.interval.high.ln() - 1e-6) > 0.05);
+        assert!(at(found.low.ln() - 1e-6) < 0.05);
+        assert!(at(found.low.ln() + 1e-6) > 0.05);
+        assert!(at(found.high.ln() + 1e-6) < 0.05);
+        assert!(at(found.high.ln() - 1e-6) > 0.05);
         // Of six all are needed.
-        let six = paired(&of_logs(&logs[..6]), Better::Higher, LEVEL).unwrap().interval;
+        let six = bounds(&of_logs(&logs[..6]), Better::Higher, LEVEL).unwrap();
         is_near(six.low.ln(), -0.013);
         is_near(six.high.ln(), 0.052);
     }
@@ -198,9 +203,8 @@ mod tests {
         assert!((exact - nearly).abs() < 0.003, "{exact} {nearly}");
         let doubled: Vec<f64> = logs.iter().chain(&logs).copied().collect();
         let (wide, narrow) = (of_logs(&logs), of_logs(&doubled));
-        let (wide, narrow) =
-            (paired(&wide, Better::Higher, LEVEL), paired(&narrow, Better::Higher, LEVEL));
-        let (wide, narrow) = (wide.unwrap().interval, narrow.unwrap().interval);
+        let of = |pairs: &[(f64, f64)]| bounds(pairs, Better::Higher, LEVEL).unwrap();
+        let (wide, narrow) = (of(&wide), of(&narrow));
         assert!(wide.low < narrow.low && narrow.high < wide.high, "{wide:?} {narrow:?}");
     }
 
@@ -208,17 +212,17 @@ mod tests {
     fn surer_intervals_are_wider_and_take_more_pairs() {
         let logs = [0.021, -0.013, 0.052, 0.034, 0.047, -0.008, 0.061, 0.029];
         let (sure, surer) = (0.95, 0.99);
-        assert_eq!(paired(&of_logs(&logs[..5]), Better::Higher, sure), None);
-        assert_eq!(paired(&of_logs(&logs[..7]), Better::Higher, surer), None);
+        assert_eq!(bounds(&of_logs(&logs[..5]), Better::Higher, sure), None);
+        assert_eq!(bounds(&of_logs(&logs[..7]), Better::Higher, surer), None);
         // Of eight all are needed: 2 / 2^8 is below 0.01, 4 / 2^8 is not.
-        let all = paired(&of_logs(&logs), Better::Higher, surer).unwrap();
-        is_near(all.interval.low.ln(), -0.013);
-        is_near(all.interval.high.ln(), 0.061);
+        let all = bounds(&of_logs(&logs), Better::Higher, surer).unwrap();
+        is_near(all.low.ln(), -0.013);
+        is_near(all.high.ln(), 0.061);
         // scipy.stats.norm.isf
         assert!((normal_beyond(0.025) - 1.959_964).abs() < 1e-5);
         assert!((normal_beyond(0.005) - 2.575_829).abs() < 1e-5);
         let many = of_logs(&logs.repeat(10));
-        let of_many = |level: f64| paired(&many, Better::Higher, level).unwrap().interval;
+        let of_many = |level: f64| bounds(&many, Better::Higher, level).unwrap();
         assert!(of_many(surer).low < of_many(sure).low);
         assert!(of_many(surer).high > of_many(sure).high);
     }
@@ -228,7 +232,7 @@ mod tests {
         assert_eq!(judge_pairs(&[(1.0, 9.0); 5], Better::Higher), None);
         assert_eq!(judge_pairs(&[(1.0, 0.0); 9], Better::Higher), None);
         let equal = judge_pairs(&[(5.0, 5.0); 9], Better::Higher).unwrap();
-        assert_eq!((equal.finding, equal.speed), (Finding::NoDifference, Some(1.0)));
+        assert_eq!((equal.finding, equal.speed), (Finding::AsGood, Some(1.0)));
     }
 
     /// Pairs on a disk that is slow by a third at times, with a noise of 4 % beside; the first side
@@ -247,7 +251,7 @@ mod tests {
         let mut count = |level: f64| {
             let differs = |_: &u64| {
                 let verdict = judge_pairs(&turns(level, 10, &mut noise), Better::Higher);
-                matches!(verdict.unwrap().finding, Finding::Faster | Finding::Slower)
+                verdict.unwrap().is_different()
             };
             (0..100).filter(differs).count()
         };

@@ -1,11 +1,20 @@
-//! The verdict which of two is faster, and by how much: given only where two different tests agree.
+//! The verdict which of two is faster, and by how much. There are three answers: one differs from
+//! the other, which two different methods have to agree on; one is as good as the other within
+//! [`AS_GOOD`], which the whole interval has to show; or it cannot be told.
+//!
+//! Of several comparisons that belong together, such as all variants of a group, [`correct`] holds
+//! the chance of one false difference among all of them below [`ALPHA`] (Holm 1979).
 
 use serde::{Deserialize, Serialize};
 
 use super::{Interval, Summary, mann_whitney, ratio_interval};
 
-/// The probability of seeing a difference where there is none.
+/// The probability of seeing a difference, anywhere in a family of comparisons, where there is
+/// none.
 pub const ALPHA: f64 = 0.05;
+
+/// A share by which one may be slower and still be as good.
+pub const AS_GOOD: f64 = 0.03;
 
 /// Which values are the better ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,10 +34,31 @@ pub enum Finding {
     Faster,
     /// The candidate is slower.
     Slower,
-    /// None that is larger than the noise: smaller than the interval says.
-    NoDifference,
+    /// No difference is seen, and none of more than [`AS_GOOD`] is left possible.
+    AsGood,
+    /// No difference is seen, but one as large as the interval says may be there. Older versions
+    /// did not tell this from [`Finding::AsGood`].
+    #[serde(alias = "no_difference")]
+    CannotTell,
     /// No result of so few runs could be told from chance.
     TooFewRuns,
+    /// Too few executions to judge by: a ratio with its doubt, and no verdict.
+    Estimate,
+}
+
+/// The repetitions that a verdict rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// Runs, lot against lot.
+    #[default]
+    Runs,
+    /// Rounds in which both ran undisturbed.
+    Rounds,
+    /// Rounds of which some disturbed both alike.
+    DisturbedRounds,
+    /// Whole executions.
+    Executions,
 }
 
 /// A candidate against a baseline.
@@ -36,100 +66,171 @@ pub enum Finding {
 pub struct Verdict {
     /// The conclusion.
     pub finding: Finding,
-    /// The ratio of the candidate's median to the other one; none where a median is zero or
-    /// missing.
+    /// How many times as fast as the baseline the candidate is: of rounds the median of the ratios
+    /// in each, of runs the ratio of the medians. None where a value is zero or missing.
     pub speed: Option<f64>,
-    /// The interval of the ratio, to 95 %.
+    /// The interval of the ratio.
     pub interval: Option<Interval>,
-    /// The chance of runs so different where there is no difference (Mann and Whitney, two-sided).
+    /// The chance of runs so different where there is no difference, two-sided; corrected for the
+    /// number of comparisons.
     pub p: Option<f64>,
-    /// Runs of the candidate and of the baseline.
+    /// Runs, rounds or executions of the candidate and of the baseline.
     pub runs: (usize, usize),
+    /// What was counted.
+    #[serde(default)]
+    pub basis: Basis,
 }
 
-/// Judges valid runs of a candidate against those of a baseline.
-pub fn judge(candidate: &[f64], baseline: &[f64], better: Better, seed: u64) -> Verdict {
+impl Verdict {
+    /// Concludes from its ratio, interval and probability, in a family of so many comparisons.
+    fn conclude(&mut self, family: usize) {
+        let can_differ = self.least_p() * family as f64 <= ALPHA;
+        self.finding = match (self.interval, self.p) {
+            (Some(interval), Some(p)) if can_differ => {
+                let is_seen = p <= ALPHA && !interval.contains(1.0);
+                let is_good =
+                    interval.low >= 1.0 - AS_GOOD && interval.high <= 1.0 / (1.0 - AS_GOOD);
+                match (is_seen, is_good) {
+                    (true, _) if interval.low > 1.0 => Finding::Faster,
+                    (true, _) => Finding::Slower,
+                    (false, true) => Finding::AsGood,
+                    (false, false) => Finding::CannotTell,
+                }
+            }
+            _ => Finding::TooFewRuns,
+        };
+    }
+
+    /// The smallest probability that so many repetitions can have: that of lots which do not
+    /// overlap, and of rounds that one side won all of.
+    fn least_p(&self) -> f64 {
+        let (n, m) = self.runs;
+        match self.basis {
+            Basis::Rounds | Basis::DisturbedRounds => 2_f64.powi(1 - n as i32),
+            // 2 / (n + m over n)
+            Basis::Runs => (1..=n).fold(2.0, |p, at| p * at as f64 / (m + at) as f64),
+            Basis::Executions => 0.0,
+        }
+    }
+
+    pub(super) fn concluded(mut self) -> Self {
+        self.conclude(1);
+        self
+    }
+
+    /// Whether a difference was seen.
+    pub fn is_different(&self) -> bool {
+        matches!(self.finding, Finding::Faster | Finding::Slower)
+    }
+}
+
+/// Corrects the verdicts of one family for how many they are, and concludes again: their
+/// probabilities become those of Holm, with which the chance that any of them sees a difference that
+/// is not there is at most [`ALPHA`]. Verdicts without a probability, and mere estimates, do not
+/// belong to the family.
+pub fn correct(verdicts: &mut [&mut Verdict]) {
+    let is_of_it = |it: &&mut &mut Verdict| it.p.is_some() && it.finding != Finding::Estimate;
+    let mut family: Vec<&mut &mut Verdict> = verdicts.iter_mut().filter(is_of_it).collect();
+    family.sort_by(|a, b| a.p.unwrap_or(1.0).total_cmp(&b.p.unwrap_or(1.0)));
+    let (all, mut least) = (family.len(), 0.0_f64);
+    for (at, verdict) in family.into_iter().enumerate() {
+        least = least.max(verdict.p.unwrap_or(1.0) * (all - at) as f64).min(1.0);
+        verdict.p = Some(least);
+        verdict.conclude(all);
+    }
+}
+
+/// The rounds that a family of so many comparisons needs until one that wins all of them is told
+/// from chance.
+pub fn rounds_to_tell_apart(family: usize) -> usize {
+    1 + (family.max(1) as f64 / ALPHA).log2().ceil() as usize
+}
+
+/// Judges valid runs of a candidate against those of a baseline, lot against lot: by the rank sum
+/// test whether they differ, and by their medians by how much.
+pub fn judge(candidate: &[f64], baseline: &[f64], better: Better) -> Verdict {
     let (of, to) = match better {
         Better::Higher => (candidate, baseline),
         Better::Lower => (baseline, candidate),
     };
     let middle = |samples| Summary::of(samples).map(|it| it.median);
     let speed = middle(of).zip(middle(to)).map(|(of, to)| of / to).filter(|it| it.is_finite());
-    let interval = ratio_interval(of, to, seed);
-    let test = mann_whitney(of, to);
-    let finding = match (interval, test) {
-        (Some(interval), Some(test)) if can_differ(of.len(), to.len()) => {
-            let is_seen = test.p <= ALPHA && !interval.contains(1.0);
-            match (is_seen, interval.low > 1.0) {
-                (false, _) => Finding::NoDifference,
-                (true, true) => Finding::Faster,
-                (true, false) => Finding::Slower,
-            }
-        }
-        _ => Finding::TooFewRuns,
+    let verdict = Verdict {
+        finding: Finding::TooFewRuns,
+        speed,
+        interval: ratio_interval(of, to),
+        p: mann_whitney(of, to).map(|test| test.p),
+        runs: (candidate.len(), baseline.len()),
+        basis: Basis::Runs,
     };
-    let runs = (candidate.len(), baseline.len());
-    Verdict { finding, speed, interval, p: test.map(|test| test.p), runs }
-}
-
-/// Whether lots of this size that do not overlap at all would be told apart.
-fn can_differ(n: usize, m: usize) -> bool {
-    let (one, other): (Vec<f64>, Vec<f64>) =
-        ((0..n).map(|it| it as f64).collect(), (n..n + m).map(|it| it as f64).collect());
-    mann_whitney(&one, &other).is_some_and(|test| test.p <= ALPHA)
+    verdict.concluded()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Noise;
 
     #[test]
     fn a_clear_difference_is_seen_from_both_sides() {
         let slow = [97.1, 99.8, 100.3, 101.9, 98.4];
         let fast = [110.2, 112.8, 109.1, 111.7, 113.9];
-        let verdict = judge(&fast, &slow, Better::Higher, 1);
+        let verdict = judge(&fast, &slow, Better::Higher);
         assert_eq!(verdict.finding, Finding::Faster);
         assert!(verdict.interval.unwrap().contains(verdict.speed.unwrap()));
-        assert_eq!(judge(&slow, &fast, Better::Higher, 1).finding, Finding::Slower);
+        assert_eq!(judge(&slow, &fast, Better::Higher).finding, Finding::Slower);
         // As times, the larger ones are the slower ones.
-        assert_eq!(judge(&fast, &slow, Better::Lower, 1).finding, Finding::Slower);
+        assert_eq!(judge(&fast, &slow, Better::Lower).finding, Finding::Slower);
     }
 
     #[test]
     fn three_runs_each_are_too_few() {
-        let verdict = judge(&[1.0, 1.1, 1.2], &[9.0, 9.1, 9.2], Better::Higher, 1);
+        let verdict = judge(&[1.0, 1.1, 1.2], &[9.0, 9.1, 9.2], Better::Higher);
         assert_eq!(verdict.finding, Finding::TooFewRuns);
-        assert_eq!(judge(&[], &[1.0], Better::Higher, 1).finding, Finding::TooFewRuns);
+        assert_eq!(judge(&[], &[1.0], Better::Higher).finding, Finding::TooFewRuns);
     }
 
     #[test]
     fn no_speed_can_be_given_against_zero() {
-        let verdict = judge(&[1.0; 5], &[0.0; 5], Better::Higher, 1);
+        let verdict = judge(&[1.0; 5], &[0.0; 5], Better::Higher);
         assert_eq!((verdict.speed, verdict.interval), (None, None));
     }
 
-    /// Runs about `level` with a noise of 4 %: the sum of four even draws is nearly normal.
-    fn runs(level: f64, count: usize, noise: &mut Noise) -> Vec<f64> {
-        let mut draw = || noise.below(1 << 20) as f64 / (1 << 20) as f64 - 0.5;
-        (0..count)
-            .map(|_| level * (1.0 + 0.04 * (draw() + draw() + draw() + draw()) * 3_f64.sqrt()))
-            .collect()
+    #[test]
+    fn as_good_and_cannot_tell_are_two_answers() {
+        let steady = [100.0, 100.2, 99.9, 100.4, 99.8, 100.1];
+        let verdict = judge(&steady, &steady.map(|it| it * 1.001), Better::Higher);
+        assert_eq!(verdict.finding, Finding::AsGood, "{verdict:?}");
+        // Five of 62 to 143 against five of 100: anything from far slower to far faster.
+        let wild = judge(&[62.0, 143.0, 90.0, 75.0, 120.0], &steady[..5], Better::Higher);
+        assert_eq!(wild.finding, Finding::CannotTell, "{wild:?}");
+        let old: Finding = serde_json::from_str("\"no_difference\"").unwrap();
+        assert_eq!(old, Finding::CannotTell);
     }
 
     #[test]
-    fn what_is_equal_is_seldom_called_different_and_a_tenth_is_found() {
-        let mut noise = Noise(11);
-        let mut count = |level: f64| {
-            let differs = |_: &u64| {
-                let (one, other) = (runs(level, 7, &mut noise), runs(100.0, 7, &mut noise));
-                let finding = judge(&one, &other, Better::Higher, 1).finding;
-                matches!(finding, Finding::Faster | Finding::Slower)
-            };
-            (0..100).filter(differs).count()
+    fn of_many_comparisons_each_has_to_be_surer() {
+        let verdict = |p: f64, count: usize| Verdict {
+            finding: Finding::Faster,
+            speed: Some(1.1),
+            interval: Some(Interval::new(1.05, 1.15)),
+            p: Some(p),
+            runs: (count, count),
+            basis: Basis::Rounds,
         };
-        let (equal, slower) = (count(100.0), count(90.0));
-        assert!(equal <= 5, "{equal} of 100 equal ones");
-        assert!(slower >= 90, "{slower} of 100 that are a tenth slower");
+        let mut all = [verdict(0.04, 12), verdict(0.001, 12), verdict(0.02, 12)];
+        let mut nothing = Verdict { p: None, finding: Finding::TooFewRuns, ..verdict(1.0, 2) };
+        let [a, b, c] = &mut all;
+        correct(&mut [a, &mut nothing, b, c]);
+        // statsmodels.stats.multitest.multipletests([0.04, 0.001, 0.02], method='holm')
+        let found: Vec<f64> = all.iter().map(|it| it.p.unwrap()).collect();
+        let wanted = [0.04, 0.003, 0.04];
+        assert!(found.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-12), "{found:?}");
+        assert!(all.iter().all(Verdict::is_different));
+        assert_eq!(nothing.p, None);
+        // Twenty comparisons of eight rounds each could never tell anything apart.
+        let mut many = [verdict(0.0078, 8); 20];
+        correct(&mut many.iter_mut().collect::<Vec<_>>());
+        assert!(many.iter().all(|it| it.finding == Finding::TooFewRuns));
+        assert_eq!([1, 6, 13].map(rounds_to_tell_apart), [6, 8, 10]);
     }
 }

@@ -20,8 +20,9 @@ use crate::time;
 ///
 /// Each completed case adds a line for each variant. Results with the same parameters on the same
 /// machine in the same place form one table, with a line of all values from the lowest to the
-/// highest. A change needs three points on either side, and eight in all; its size is shown, and
-/// what else changed with it: kernel, scheduler, mount options, firmware and others.
+/// highest. A change needs three executions on either side, and eight in all; its size is shown with
+/// an interval by how far executions lie apart, and what else changed with it: kernel, scheduler,
+/// mount options, firmware and others.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -107,6 +108,7 @@ impl LabHistoryArgs {
                 .with("value", entry.value)
                 .with("low", entry.low)
                 .with("high", entry.high)
+                .with("level", entry.interval().map(|it| it.level))
                 .with("unit", entry.metric.unit.as_str())
                 .with("is_change", is_change(at))
                 .with_some("speed", change.and_then(|it| it.verdict.speed))
@@ -136,11 +138,14 @@ pub fn usual(run: &Run) -> Vec<Entry> {
 }
 
 fn row(entry: &Entry, is_change: bool) -> Vec<String> {
-    let interval = entry.low.zip(entry.high);
     vec![
         time::date(entry.started_seconds),
         format!("{:.1}", entry.value),
-        interval.map_or("-".to_owned(), |(low, high)| format!("{low:.1} - {high:.1}")),
+        entry.interval().map_or("-".to_owned(), |it| {
+            let level =
+                if it.is_full() { String::new() } else { format!(" ({})", it.level_text()) };
+            format!("{:.1} - {:.1}{level}", it.low, it.high)
+        }),
         entry.runs.to_string(),
         escape::text(&entry.program),
         if is_change { "changed".to_owned() } else { String::new() },

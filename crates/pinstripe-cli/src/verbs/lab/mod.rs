@@ -28,8 +28,8 @@ use crate::xdg;
 /// Measure disks, file systems and settings, with statistical verdicts
 ///
 /// A case is run several times, with its variants interleaved, until the result is known to 5 % or
-/// the time is over. Runs disturbed by other load are marked and do not count; a difference that
-/// may be due to chance is reported as none. Results are saved with everything needed to repeat the
+/// the time is over. Runs disturbed by other load are marked and do not count. A verdict says that one
+/// differs, that it is as good within 3 %, or that it cannot be told. Results are saved with everything needed to repeat the
 /// measurement.
 #[derive(clap::Args)]
 #[command(after_long_help = "\

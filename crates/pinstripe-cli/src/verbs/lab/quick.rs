@@ -95,15 +95,20 @@ pub fn effort(seconds: u64) -> Effort {
     }
 }
 
-/// Says what to set, with what speaks for it.
+/// Says what to set, with what speaks for it, and what was not decided.
 pub fn say(run: &Run, advice: &[Advice]) {
     if advice.is_empty() {
-        run.screen.say("\ntoo few runs count to give advice");
+        run.screen.say("\ntoo few rounds count to give advice");
         return;
     }
-    run.screen.say("\nwhat to set:");
-    for it in advice {
-        let line = format!("  {} {}  for '{}': {}", it.setting, it.value, it.question, it.evidence);
-        run.screen.say(&escape::text(&line));
+    let (decided, open): (Vec<&Advice>, Vec<&Advice>) = advice.iter().partition(|it| it.is_decided);
+    let parts = [("\nwhat to set:", decided), ("\nnot decided, nothing to set:", open)];
+    for (title, all) in parts.into_iter().filter(|(_, all)| !all.is_empty()) {
+        run.screen.say(title);
+        for it in all {
+            let (setting, value) = (&it.setting, &it.value);
+            let line = format!("  {setting} {value}  for '{}': {}", it.question, it.evidence);
+            run.screen.say(&escape::text(&line));
+        }
     }
 }

@@ -18,7 +18,8 @@ use crate::run::{Ending, Run};
 /// The page is one HTML file of less than 300 KB that needs no network: the verdicts and their
 /// confidence, what to set, every variant with its interval, stalls over time with what the kernel
 /// did then, latency, every run, earlier results, the machine, and the command that repeats the
-/// measurement. Several results are compared with the first of them before each is shown. The page
+/// measurement. Several results are held against the first of them before each is shown: an estimate,
+/// as one execution of each is no verdict ('lab compare A... -- B...' judges several). The page
 /// contains its results: it can be given wherever a file of results is read. It prints on two
 /// sheets, and says what does not fit.
 #[derive(clap::Args)]
@@ -46,6 +47,10 @@ pub struct LabReportArgs {
     /// the points where they changed for good.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     history: Option<PathBuf>,
+
+    /// Let runs count that were disturbed by other load, with a label
+    #[arg(long)]
+    accept_noise: bool,
 }
 
 impl LabReportArgs {
@@ -62,6 +67,9 @@ impl LabReportArgs {
         let mut all: Vec<Results> = Vec::new();
         for file in &files {
             all.extend(load_all(file)?);
+        }
+        if self.accept_noise {
+            all.iter_mut().for_each(Results::accept_noise);
         }
         let out = self.place(&files)?;
         let history = match &self.history {

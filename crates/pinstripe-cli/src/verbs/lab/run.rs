@@ -70,6 +70,13 @@ struct Shared {
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     patience: Duration,
 
+    /// Let runs count that were disturbed by other load, with a label
+    ///
+    /// For machines that are never quiet. Such runs are not repeated, and every figure and verdict
+    /// that rests on them says so.
+    #[arg(long)]
+    accept_noise: bool,
+
     /// Seed of all random choices [default: a new one]
     ///
     /// The same seed makes the same requests in the same order.
@@ -249,6 +256,7 @@ impl LabRunArgs {
         let effort = Effort {
             warm_up: self.shared.warm_up as usize,
             patience: self.shared.patience,
+            accepts_noise: self.shared.accept_noise,
             ..Effort::default()
         };
         let budget = match (self.shared.time, self.shared.runs) {

@@ -27,6 +27,10 @@ pub struct LabShowArgs {
     /// Output format: text, markdown, csv, table-csv, json or fio
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
     form: Form,
+
+    /// Let runs count that were disturbed by other load, with a label
+    #[arg(long)]
+    accept_noise: bool,
 }
 
 impl LabShowArgs {
@@ -37,7 +41,10 @@ impl LabShowArgs {
     /// nothing was measured yet.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let file = self.file.as_ref().map_or_else(last, |file| Ok(file.clone()))?;
-        let results = result::load(&file)?;
+        let mut results = result::load(&file)?;
+        if self.accept_noise {
+            results.accept_noise();
+        }
         tell::results(run, &results, self.form)?;
         if self.form == Form::Text {
             tell_again(run, &results)?;

@@ -40,7 +40,7 @@ pub fn of_run(variant: &Variant, run: &LabRun) -> Event {
 }
 
 fn of_variant(results: &Results, variant: &Variant) -> Event {
-    let interval = variant.interval(results.seed);
+    let interval = variant.interval();
     let notes: Vec<&str> = variant.notes().into_iter().map(|note| note.text()).collect();
     Event::new("lab_variant")
         .with("variant", variant.name.as_str())
@@ -48,6 +48,8 @@ fn of_variant(results: &Results, variant: &Variant) -> Event {
         .with("value", variant.summary().map(|it| it.median))
         .with("low", interval.map(|it| it.low))
         .with("high", interval.map(|it| it.high))
+        .with("level", interval.map(|it| it.level))
+        .with_some("humps", variant.humps().map(|it| vec![it.low, it.high]))
         .with("unit", variant.metric.unit.as_str())
         .with("runs", variant.runs.len())
         .with("valid_runs", variant.values().len())
@@ -61,9 +63,11 @@ pub fn of_verdict(compared: &Compared) -> Event {
     Event::new("lab_verdict")
         .with("candidate", compared.candidate.as_str())
         .with("baseline", compared.baseline.as_str())
-        .with_fields(&serde_json::json!({"finding": verdict.finding, "speed": verdict.speed}))
+        .with_fields(&serde_json::json!({"finding": verdict.finding, "speed": verdict.speed, "basis": verdict.basis}))
         .with("low", verdict.interval.map(|it| it.low))
         .with("high", verdict.interval.map(|it| it.high))
+        .with("level", verdict.interval.map(|it| it.level))
+        .with("counted", vec![verdict.runs.0, verdict.runs.1])
         .with("p", verdict.p)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cases::grid;
 use crate::display;
-use crate::result::{Results, Variant};
+use crate::result::{Results, Run, Variant};
 use crate::stats::median;
 use crate::table::Table;
 
@@ -33,21 +33,36 @@ fn by_modes(results: &Results) -> Table {
     let names = grid::different(results, FILE_SYSTEM);
     let ratio = |mode: &&str| {
         let values = names.iter().filter_map(|name| value(results, name, mode));
-        let values: Vec<f64> = values.map(|it| it.value).filter(|it| *it > 0.0).collect();
-        let best = values.iter().copied().fold(f64::MIN, f64::max);
-        let worst = values.iter().copied().fold(f64::MAX, f64::min);
-        if values.len() < 2 { "-".to_owned() } else { format!("{:.1}", best / worst) }
+        let values: Vec<grid::Figure> = values.filter(|it| it.value > 0.0).collect();
+        let by_value = |a: &&grid::Figure, b: &&grid::Figure| a.value.total_cmp(&b.value);
+        let ends = values.iter().max_by(by_value).zip(values.iter().min_by(by_value));
+        match ends.filter(|_| values.len() > 1) {
+            None => "-".to_owned(),
+            // Any of them might be the best or the worst if it had not been disturbed.
+            Some((best, worst)) => {
+                let is_disturbed = values.iter().any(|it| it.is_disturbed);
+                grid::marked(format!("{:.1}", best.value / worst.value), is_disturbed)
+            }
+        }
     };
     let ratios = modes.iter().map(ratio);
     table.words(std::iter::once("best by worst".to_owned()).chain(ratios).collect());
     table
 }
 
-/// The median of a figure over all runs on a file system, whatever the mode.
-fn over_all(results: &Results, name: &str, key: &str) -> Option<f64> {
+/// The median of a figure over all runs on a file system that count, whatever the mode; of all runs
+/// where none counts.
+fn over_all(results: &Results, name: &str, key: &str) -> Option<grid::Figure> {
     let of = results.variants.iter().filter(|it| grid::parameter(it, FILE_SYSTEM) == name);
-    let found = of.flat_map(|it| &it.runs).filter_map(|run| run.measured.figures.get(key).copied());
-    median(&found.collect::<Vec<_>>())
+    let runs: Vec<&Run> = of.flat_map(|it| &it.runs).collect();
+    let over = |counts: &dyn Fn(&Run) -> bool| {
+        let counted = runs.iter().filter(|run| counts(run));
+        median(
+            &counted.filter_map(|run| run.measured.figures.get(key).copied()).collect::<Vec<_>>(),
+        )
+    };
+    let quiet = over(&Run::is_valid).map(|value| grid::Figure { value, is_disturbed: false });
+    quiet.or_else(|| over(&|_| true).map(|value| grid::Figure { value, is_disturbed: true }))
 }
 
 fn costs(results: &Results) -> Table {
@@ -56,12 +71,13 @@ fn costs(results: &Results) -> Table {
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for name in grid::different(results, FILE_SYSTEM) {
         let cell = |(key, factor): &(&str, f64)| {
-            over_all(results, name, key).map_or("-".to_owned(), |it| display::figure(it * factor))
+            let found = over_all(results, name, key);
+            found.map_or("-".to_owned(), |it| it.derive(|it| display::figure(it * factor)))
         };
         let cells = keys.iter().map(cell);
         rows.push(std::iter::once(name.to_owned()).chain(cells).collect());
     }
-    let note = "Medians of all runs. Each file is synced when it has been filled. 'stored' is what files take of the file system once they are full, by \
+    let note = "Medians of runs that count, in brackets where none does. Each file is synced when it has been filled. 'stored' is what files take of the file system once they are full, by \
                 their length: less than 1 where they were compressed.";
     Table::from_rows("What it takes until a file system can be used", note, rows)
 }

@@ -25,7 +25,8 @@ pub static CASE: Case = Case {
     help: "\
 Asks how fast new files get to the disk and by which policy, how many requests it wants at once and how \
 large they should be, how fast it reads, and what it takes until a single block is durable. In each group \
-variants differ in one setting; the first is what the others are judged by.\n\n'pinstripe lab quick DIR' \
+variants differ in one setting; what 'split' does by itself is what the others are judged by, or else the \
+first.\n\n'pinstripe lab quick DIR' \
 does the same and writes a page about it.",
     examples: "  pinstripe lab run quick --dir /srv\n  pinstripe lab quick /srv",
     options: OPTIONS,

@@ -1,5 +1,6 @@
-//! The questions of `quick` to a disk: each a group of variants that differ in one setting. The
-//! first variant of a group is the baseline of the others; cheaper ones come before dearer ones.
+//! The questions of `quick` to a disk: each a group of variants that differ in one setting. What a
+//! verb does by itself is the baseline of the others ([`questions`](crate::questions)), or else the
+//! first; cheaper ones come before dearer ones.
 
 use pinstripe_io::device::Policy;
 

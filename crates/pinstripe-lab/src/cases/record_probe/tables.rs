@@ -78,7 +78,7 @@ fn rings(results: &Results) -> Table {
         "ring full %",
         "overruns",
         "longest write ms",
-        "stalls",
+        "stalls in a run",
         "durable lag s",
         "ring needed KiB",
         "memory MiB",
@@ -90,11 +90,14 @@ fn rings(results: &Results) -> Table {
         let mut row = way(variant);
         row.extend(["backlog_kib", "fill_percent", "overruns", "longest_write_ms"].map(of));
         row.extend(["stalls", "durable_lag_s"].map(of));
-        row.extend(["ring_needed_kib", "memory_needed_mib", "storm_mb_per_s"].map(of));
+        let worst = |name: &str| grid::cell(grid::largest(variant, grid::named(name)));
+        row.extend(["ring_needed_kib", "memory_needed_mib"].map(worst));
+        row.push(of("storm_mb_per_s"));
         rows.push(row);
     }
-    let note = "Memory is that of all streams with the ring that each needs. Medians of runs; in brackets \
-                where all were disturbed.";
+    let note = "Memory is that of all streams with the ring that each needs. Ring and memory are those of \
+                the run that needed most, all others medians of runs; in brackets where all were disturbed. A stall \
+                is a write that took more than 100 ms itself.";
     Table::from_rows("Rings, overruns and stalls", note, rows)
 }
 

@@ -15,7 +15,7 @@ pub(super) fn tables(results: &Results) -> Vec<Table> {
         };
         let (one, two) = (of("one"), of("two"));
         if let Some((one, two)) = one.zip(two) {
-            let ratio = format!("{:.2}", two.value / one.value);
+            let ratio = two.over(one).derive(|it| format!("{it:.2}"));
             rows.push(vec![
                 (*test).to_owned(),
                 grid::cell(Some(one)),

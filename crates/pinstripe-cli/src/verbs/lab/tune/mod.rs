@@ -25,13 +25,14 @@ use crate::time;
 /// Measure the disks, and write the best settings to a file
 ///
 /// Runs the cases that answer what to set, in the directories or on the members of a store
-/// (--store): quick in each (policy, depth, strip size, chunk), stripe over all (the granule of an
-/// array), split over all (the codec), record-probe in the first (how streams are recorded, and
-/// their ring). This takes 6 minutes for one place, and 2 1/2 more for each further one. If several
+/// (--store): quick in each (policy, depth and strip size of split), stripe over all (the granule of
+/// an array), split over all (the codec), record-probe in the first (how streams are recorded, and
+/// their ring). This takes 7 minutes for one place, and 2 1/2 more for each further one. If several
 /// places give different answers, the most frequent one is written; if there is a tie, the first.
 /// The file gives the evidence for each setting; other verbs read it with --knobs FILE, or by the
-/// key 'knobs' in the config file. Options on the command line take precedence. Settings with too
-/// few runs are reported, and not written.
+/// key 'knobs' in the config file. Options on the command line take precedence. Only what is shown to
+/// be better than what a verb does by itself, or as good as anything else, is written; all else is
+/// reported as undecided.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -60,7 +61,7 @@ pub struct LabTuneArgs {
     cases: Vec<Case>,
 
     /// Seconds for all of it, after which no further run is started [default: 150 for quick in each
-    /// place, 75 for stripe, 45 for split, 80 for record-probe]
+    /// place, 90 for stripe, 70 for split, 110 for record-probe]
     ///
     /// Each case gets its share of what is left. A slow disk needs more.
     #[arg(long, value_name = "S")]
@@ -159,9 +160,11 @@ impl LabTuneArgs {
         if knobs.is_empty() {
             let error = Error::new(
                 Kind::Changed,
-                "too few runs count, or no variant kept up: no setting can be chosen",
+                "too few rounds count, or nothing was decided: no setting can be chosen",
             );
-            return Err(error.advice("measure again when the machine is quiet, or with --time"));
+            return Err(
+                error.advice("measure again when the machine is quiet, or with a larger --time")
+            );
         }
         self.write(dirs, knobs)?;
         let open: Vec<String> =
@@ -209,8 +212,13 @@ fn members_of_store(run: &Run) -> Result<Vec<PathBuf>> {
     Ok(states.into_iter().filter(|it| it.present).map(|it| it.place).collect())
 }
 
-/// Of each setting that a question is about the advice that most places have; of as many, that of the first.
+/// Of each setting that a question is about the advice that most places have, of those where it was decided; of
+/// as many, that of the first.
 fn agree(found: &[Vec<Advice>]) -> Vec<Advice> {
+    let decided = |all: &Vec<Advice>| -> Vec<Advice> {
+        all.iter().filter(|it| it.is_decided).cloned().collect()
+    };
+    let found: Vec<Vec<Advice>> = found.iter().map(decided).collect();
     let is_same = |a: &Advice, b: &Advice| (&a.question, &a.setting) == (&b.question, &b.setting);
     let mut agreed: Vec<Advice> = Vec::new();
     for advice in found.iter().flatten() {
@@ -238,12 +246,13 @@ mod tests {
             question: question.into(),
             setting: "depth".into(),
             value: value.into(),
-            is_first: false,
+            is_usual: false,
             is_decided: true,
             evidence: String::new(),
         };
+        let open = Advice { is_decided: false, ..advice("c", "9") };
         let found = [
-            vec![advice("a", "1"), advice("b", "8")],
+            vec![advice("a", "1"), advice("b", "8"), open],
             vec![advice("a", "4"), advice("b", "2")],
             vec![advice("a", "4")],
         ];

@@ -1,0 +1,62 @@
+//! The questions whose answers are options of verbs, with what each verb does when it is told
+//! nothing: that is what every answer is held against.
+//!
+//! Never here: answers, and questions that no option depends on.
+
+/// The question of `stripe`.
+pub const ALL_LOADS: &str = "an array under all loads";
+/// The question of `split`.
+pub const CODEC: &str = "split by codec";
+/// The question of `record-probe`.
+pub const RECORD: &str = "record beside a storm";
+/// The verb that records, which this version does not have.
+pub const RECORDER: &str = "record";
+
+/// Which verb's option a question about a setting answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    /// Which case asks it.
+    pub case: &'static str,
+    /// Its group, or what several groups are about.
+    pub text: &'static str,
+    /// The setting in which its variants differ.
+    pub setting: &'static str,
+    /// The verb.
+    pub verb: &'static str,
+    /// The verb's option without dashes.
+    pub option: &'static str,
+    /// The value that the verb takes by itself; none of a verb to come.
+    pub usual: Option<&'static str>,
+}
+
+const fn question(
+    case: &'static str,
+    [text, setting]: [&'static str; 2],
+    [verb, option]: [&'static str; 2],
+    usual: Option<&'static str>,
+) -> Question {
+    Question { case, text, setting, verb, option, usual }
+}
+
+/// All of them. What is measured of one file says nothing of the strips of a store or the chunks
+/// of an array: no question is about these.
+pub const ALL: [Question; 7] = [
+    question("quick", ["write 1 MiB in order", "policy"], ["split", "policy"], Some("direct")),
+    question("quick", ["write 1 MiB in order, direct", "depth"], ["split", "depth"], Some("4")),
+    question(
+        "quick",
+        ["write in order, direct, 4 at a time", "strip-size"],
+        ["split", "strip-size"],
+        Some("256K"),
+    ),
+    question("stripe", [ALL_LOADS, "granule"], ["array create", "stripe-size"], Some("auto")),
+    question("split", [CODEC, "codec"], ["split", "codec"], Some("auto")),
+    question("record-probe", [RECORD, "policy"], [RECORDER, "policy"], None),
+    question("record-probe", [RECORD, "ring"], [RECORDER, "ring"], None),
+];
+
+/// The value that a verb takes by itself of the setting that a question of a case is about.
+pub fn usual(case: &str, text: &str, setting: &str) -> Option<&'static str> {
+    let is_asked = |it: &&Question| (it.case, it.text, it.setting) == (case, text, setting);
+    ALL.iter().find(is_asked).and_then(|it| it.usual)
+}

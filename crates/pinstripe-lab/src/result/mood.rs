@@ -1,0 +1,68 @@
+//! The mood of the disk over an execution: how long a short read took that was always the same.
+
+use std::collections::BTreeMap;
+
+use super::Results;
+use crate::stats::{median, quantile};
+
+/// Of fewer rounds nothing is said.
+const KNOWN: usize = 5;
+/// A disk that is slower by this share at times than at others is not quiet.
+const MOVED: f64 = 0.2;
+
+impl Results {
+    /// The figure of a run that says how long a short read of the disk took before it.
+    pub const PROBED_BEFORE: &str = "disk_probe_us";
+    /// The same after it.
+    pub const PROBED_AFTER: &str = "disk_probe_after_us";
+
+    /// From what to what the time of a short read moved from round to round, in microseconds, where
+    /// that is more than a disk may do that is called quiet.
+    pub fn disk_mood(&self) -> Option<(f64, f64)> {
+        let mut rounds: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        for run in self.variants.iter().flat_map(|it| &it.runs) {
+            let Some(round) = run.round else { continue };
+            let times = [Self::PROBED_BEFORE, Self::PROBED_AFTER];
+            let times = times.iter().filter_map(|name| run.measured.figures.get(*name));
+            rounds.entry(round).or_default().extend(times);
+        }
+        let medians: Vec<f64> = rounds.values().filter_map(|it| median(it)).collect();
+        range(&medians).filter(|(low, high)| *high > low * (1.0 + MOVED))
+    }
+}
+
+/// The tenth and the ninetieth part of the medians of rounds: one bad moment is no mood. A probe
+/// that stands behind a write is slower than one behind a read; each round has both.
+fn range(rounds: &[f64]) -> Option<(f64, f64)> {
+    let (low, high) = (quantile(rounds, 0.1)?, quantile(rounds, 0.9)?);
+    (rounds.len() >= KNOWN).then_some((low, high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::tests::results;
+
+    /// What is said where the probe of each run takes so long.
+    fn found(times: &[f64]) -> Option<(f64, f64)> {
+        let levels = vec![100.0; times.len()];
+        let mut made = results(&[("a", &levels), ("b", &levels)]);
+        for variant in &mut made.variants {
+            for (run, time) in variant.runs.iter_mut().zip(times) {
+                run.measured.figures.insert(Results::PROBED_BEFORE.to_owned(), *time);
+            }
+        }
+        made.disk_mood()
+    }
+
+    #[test]
+    fn a_disk_whose_mood_moved_by_a_quarter_is_not_quiet() {
+        let steady = [100.0, 101.0, 99.0, 103.0, 100.0, 250.0, 98.0, 102.0, 100.0, 101.0, 99.0];
+        assert_eq!(found(&steady), None, "one bad moment is no mood");
+        let moved = steady.map(|it| if it > 100.0 { it * 1.24 } else { it });
+        let (low, high) = found(&moved).unwrap();
+        assert!(low < 101.0 && high > 123.0, "{low} {high}");
+        assert_eq!(found(&moved[..4]), None);
+        assert_eq!(found(&[]), None);
+    }
+}
