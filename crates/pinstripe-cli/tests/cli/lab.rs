@@ -208,6 +208,9 @@ fn a_device_is_touched_only_with_its_serial_number() {
     let untouched = fs::read(&image).unwrap().iter().all(|it| *it == 0);
     let allowed = stand.run(&format!("{line} --serial {}", image.display()));
     let touched = fs::read(&image).unwrap().iter().any(|it| *it != 0);
+    let again = stand.run(&format!("{line} --serial {}", image.display()));
+    let dry_again = stand.run(&format!("{line} --dry-run"));
+    let meant = stand.run(&format!("{line} --overwrite-unknown --serial {}", image.display()));
     fs::write(&image, [&[0; 1024 + 0x38][..], &[0x53, 0xef], &[0; 8 << 20]].concat()).unwrap();
     let carries = stand.run(&format!("{line} --serial {}", image.display()));
     losetup(&["--detach", &device]).unwrap();
@@ -217,7 +220,39 @@ fn a_device_is_touched_only_with_its_serial_number() {
     assert!(untouched);
     assert_eq!(allowed.code, 0, "{}", allowed.err);
     assert!(touched);
+    for ran in [again, dry_again] {
+        assert!(ran.code == 14 && ran.err.contains("is not blank"), "{}", ran.err);
+        assert!(ran.err.contains("--overwrite-unknown"), "{}", ran.err);
+    }
+    assert_eq!(meant.code, 0, "{}", meant.err);
     assert!(carries.code == 14 && carries.err.contains("carries an ext"), "{}", carries.err);
+}
+
+#[test]
+fn an_output_of_split_on_a_device_is_not_overwritten() {
+    let test = "an_output_of_split_on_a_device_is_not_overwritten";
+    let stand = Stand::new();
+    fs::File::create(stand.path("image")).unwrap().set_len(8 << 20).unwrap();
+    fs::write(stand.path("source"), [5; 100_000]).unwrap();
+    let losetup = |words: &[&str]| {
+        let ran = std::process::Command::new("losetup").args(words).output().ok()?;
+        ran.status.success().then(|| String::from_utf8(ran.stdout).unwrap().trim().to_owned())
+    };
+    let image = fs::canonicalize(stand.path("image")).unwrap();
+    let Some(device) = losetup(&["--find", "--show", image.to_str().unwrap()]) else {
+        return skipped(test, "no loop device can be made: not root, or none left");
+    };
+    let split = stand.run(&format!("split source {device} --force"));
+    let line = format!("lab run fileio --modes rndwr {QUICK} --runs 1 --device {device} --out r");
+    let line = format!("{line} --overwrite-unknown --serial {}", image.display());
+    let refused = stand.run(&line);
+    let joined = stand.run(&format!("join {device} -o back"));
+    losetup(&["--detach", &device]).unwrap();
+    assert_eq!(split.code, 0, "{}", split.err);
+    assert!(refused.code == 14, "{}", refused.err);
+    assert!(refused.err.contains("carries an output of 'pinstripe split'"), "{}", refused.err);
+    assert_eq!(joined.code, 0, "{}", joined.err);
+    assert_eq!(fs::read(stand.path("back")).unwrap(), [5; 100_000]);
 }
 
 #[test]
@@ -241,6 +276,7 @@ fn what_makes_no_sense_is_refused() {
         ("lab run fileio --device /dev/null", 14, "not a block device"),
         ("lab run fileio --device /dev/null --dir .", 2, "--dir"),
         ("lab run fileio --serial 1", 2, "--device"),
+        ("lab run fileio --overwrite-unknown", 2, "--device"),
         ("lab run fileio --store x", 2, "does not apply"),
         ("lab run fileio --cross-check fio --workers 2", 2, "fio"),
         ("lab compare newer.json newer.json", 13, "newer"),

@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, Value
 use pinstripe_base::error::Result;
 use pinstripe_lab::cases::{self, Case, CaseOption, Setting, ValueForm, Values};
 use pinstripe_lab::run::{Effort, Plan};
+use pinstripe_lab::safety::Consent;
 use pinstripe_lab::show::Form;
 
 use super::{carry, consent, form, tell};
@@ -36,15 +37,22 @@ struct Shared {
 
     /// Measure a device, whose content is lost
     ///
-    /// It must be free and empty: not mounted, not swap, no data on it, and not part of another
-    /// device. Its serial number must be given with --serial, or typed when asked for; for a loop
-    /// device, it is the path of its file.
+    /// It must be free and blank: not mounted, not swap, held open by no other process, no data on
+    /// it, and not part of another device. Its serial number must be given with --serial, or typed
+    /// when asked for; for a loop device, it is the path of its file.
     #[arg(long, value_name = "DEV", value_hint = ValueHint::FilePath, conflicts_with = "dir")]
     device: Option<PathBuf>,
 
     /// The serial number of the device that may be overwritten
     #[arg(long, value_name = "TEXT", requires = "device")]
     serial: Option<String>,
+
+    /// Overwrite the device although it is not blank
+    ///
+    /// Only for data of no known format, as an earlier measurement leaves it. A file system, a
+    /// partition table, a member of an array and anything else that is known is never overwritten.
+    #[arg(long, requires = "device")]
+    overwrite_unknown: bool,
 
     /// Only show what would be done
     #[arg(long)]
@@ -200,7 +208,7 @@ impl LabRunArgs {
             return self.rehearse(run, plan.as_ref(), device.as_deref());
         }
         if let Some(device) = &device {
-            consent::ask(device, self.shared.serial.as_deref())?;
+            consent::ask(device, self.consent())?;
         }
         let place = match &self.shared.out {
             Some(out) => out.clone(),
@@ -216,7 +224,7 @@ impl LabRunArgs {
     /// Says what would be done.
     fn rehearse(&self, run: &Run, plan: &dyn Plan, device: Option<&Path>) -> Result<Ending> {
         if let Some(device) = device {
-            consent::look(device)?;
+            consent::look(device, self.consent())?;
         }
         let intents = plan.intents();
         for intent in &intents {
@@ -235,6 +243,13 @@ impl LabRunArgs {
         }
         let facts = Event::default().with("case", self.case.name).with("dry_run", true);
         Ok(Ending::done(facts.with("intents", intents)))
+    }
+
+    fn consent(&self) -> Consent<'_> {
+        Consent {
+            serial: self.shared.serial.as_deref(),
+            overwrite_unknown: self.shared.overwrite_unknown,
+        }
     }
 
     fn dirs(&self) -> Result<Vec<PathBuf>> {
