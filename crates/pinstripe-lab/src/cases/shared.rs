@@ -204,10 +204,15 @@ pub fn job(setting: &Setting, values: &Values, pattern: Pattern, syncing: Syncin
     })
 }
 
-/// Every option with its value as it was given; what is not set says so.
+/// Every option with its value as it was given, once for each where there may be several; what is
+/// not set says so.
 pub fn parameters(options: &[CaseOption], values: &Values) -> Vec<Parameter> {
-    let value = |option: &CaseOption| values.text(option.name).unwrap_or("none").to_owned();
-    options.iter().map(|option| Parameter::new(option.name, value(option))).collect()
+    let of = |option: &CaseOption| {
+        let given = values.texts(option.name);
+        let shown = if given.is_empty() { vec!["none"] } else { given };
+        shown.into_iter().map(|value| Parameter::new(option.name, value)).collect::<Vec<_>>()
+    };
+    options.iter().flat_map(of).collect()
 }
 
 /// The one directory of a case that measures in one, and on no device.

@@ -138,7 +138,7 @@ fn of_case(case: &'static Case) -> Command {
 fn of_option(option: &'static CaseOption) -> Arg {
     let arg = Arg::new(option.name).long(option.name).help(option.about);
     let arg = match option.form {
-        ValueForm::Path => arg.value_hint(ValueHint::AnyPath),
+        ValueForm::Path | ValueForm::Paths => arg.value_hint(ValueHint::AnyPath),
         _ => arg,
     };
     let arg = match option.more {
@@ -155,6 +155,10 @@ fn of_option(option: &'static CaseOption) -> Arg {
         }),
     };
     let arg = arg.value_name(option.value).hide_possible_values(true).value_parser(parser);
+    let arg = match option.form {
+        ValueForm::Paths => arg.action(ArgAction::Append),
+        _ => arg,
+    };
     match option.default {
         Some(default) => arg.default_value(default),
         None => arg,
@@ -168,11 +172,13 @@ impl FromArgMatches for LabRunArgs {
         let case = cases::find(name).map_err(|_| missing())?;
         let mut given = Vec::new();
         for option in case.options {
-            let value = match option.form {
-                ValueForm::Flag => matches.get_flag(option.name).then(String::new),
-                _ => matches.get_one::<String>(option.name).cloned(),
+            let values: Vec<String> = match option.form {
+                ValueForm::Flag => {
+                    matches.get_flag(option.name).then(String::new).into_iter().collect()
+                }
+                _ => matches.get_many(option.name).into_iter().flatten().cloned().collect(),
             };
-            given.extend(value.map(|value| (option.name, value)));
+            given.extend(values.into_iter().map(|value| (option.name, value)));
         }
         Ok(LabRunArgs { case, shared: Shared::from_arg_matches(matches)?, given })
     }
