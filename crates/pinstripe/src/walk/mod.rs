@@ -19,7 +19,6 @@
 
 mod batch;
 mod cache;
-mod crew;
 mod directory;
 mod exclude;
 mod frontier;
@@ -28,7 +27,6 @@ mod scan;
 mod stat;
 #[cfg(test)]
 mod tests;
-mod waits;
 
 use std::ffi::CString;
 use std::os::fd::AsFd;
@@ -42,7 +40,6 @@ use rustix::fs::CWD;
 use crate::format::meta::FileKind;
 use batch::{Entries, Run};
 pub use batch::{EntryBatch, FoundEntry, Trouble, WalkItem};
-use crew::Crew;
 use directory::{Directory, FdBudget, look, open_directory};
 pub use exclude::Exclude;
 use frontier::{Frontier, Head, Key};
@@ -66,9 +63,6 @@ pub struct WalkOptions {
     pub look_ahead_bytes: usize,
     /// Directory descriptors kept open for what is below; each thread uses up to three more.
     pub kept_directories: usize,
-    /// Threads that are of use while nothing waits for a disk, with the consumer: workers beyond
-    /// these sleep until a task has waited.
-    pub processors: usize,
 }
 
 impl Default for WalkOptions {
@@ -78,7 +72,6 @@ impl Default for WalkOptions {
             exclude: Exclude::default(),
             look_ahead_bytes: 16 << 20,
             kept_directories: descriptors::share(256, 4),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
 }
@@ -106,7 +99,9 @@ struct State {
     frontier: Frontier<Run, Task>,
     /// Bytes of finished runs in the list.
     ahead_bytes: usize,
-    crew: Crew,
+    /// Workers that wait and were not notified since; too many after a spurious wake-up, which
+    /// costs a notification without effect.
+    idle_workers: usize,
     consumer_waits: bool,
     stop: Option<Stop>,
 }
@@ -163,7 +158,7 @@ impl Walker {
             state: Mutex::new(State {
                 frontier,
                 ahead_bytes,
-                crew: Crew::new(options.processors),
+                idle_workers: 0,
                 consumer_waits: false,
                 stop: None,
             }),
@@ -178,37 +173,21 @@ impl Walker {
         !self.lock().frontier.is_exhausted()
     }
 
-    /// Does tasks until none is left or the walk is stopped. Any number of threads may run it: those
-    /// that would be of no use sleep.
+    /// Does tasks until none is left or the walk is stopped. Any number of threads may run it.
     pub fn work(&self) {
         let mut scanner = Scanner::new(self.plan.clone());
         let mut state = self.lock();
-        state.crew.joins();
-        while !state.is_over() {
-            let claimed = match state.crew.may_work() {
-                true => state.claim(self.look_ahead_bytes),
-                false => None,
-            };
-            state = match claimed {
-                Some((key, task)) => self.perform(state, key, task, &mut scanner),
-                None => self.sleep(state),
-            };
-        }
-        state.crew.leaves();
-    }
-
-    /// Lets a worker sleep until it is called, or the walk is over.
-    fn sleep<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        state.crew.sleeps();
         loop {
-            state = wait(&self.tasks, state);
-            if state.is_over() {
-                state.crew.joins();
-                return state;
+            if state.stop.is_some() || state.frontier.is_exhausted() {
+                return;
             }
-            if state.crew.was_called() {
-                return state;
-            }
+            state = match state.claim(self.look_ahead_bytes) {
+                Some((key, task)) => self.perform(state, key, task, &mut scanner),
+                None => {
+                    state.idle_workers += 1;
+                    wait(&self.tasks, state)
+                }
+            };
         }
     }
 
@@ -290,11 +269,8 @@ impl Walker {
         self.wake_workers(&mut state);
         drop(state);
         let alarm = Alarm(self);
-        let waits = waits::of_this_thread();
         let steps = scanner.perform(task);
-        let has_waited = waits::of_this_thread() != waits;
         let mut state = self.lock();
-        state.crew.has_done(has_waited);
         if state.stop.is_none() {
             for step in steps {
                 if let Step::Ready(run) = &step {
@@ -313,27 +289,23 @@ impl Walker {
         state
     }
 
-    /// Wakes one worker that sleeps if there is a task for it, which wakes the next; all if the work
-    /// is over. One at a time, for waking costs as much as a small task.
+    /// Wakes one idle worker if there is a task for it, which wakes the next; all if the work is
+    /// over. One at a time, for waking costs as much as a small task.
     fn wake_workers(&self, state: &mut State) {
+        if state.idle_workers == 0 {
+            return;
+        }
         if state.frontier.is_exhausted() {
-            if state.crew.calls_all() {
-                self.tasks.notify_all();
-            }
-        } else if state.frontier.unclaimed() > 0
-            && state.ahead_bytes <= self.look_ahead_bytes / 2
-            && state.crew.calls_one()
-        {
+            state.idle_workers = 0;
+            self.tasks.notify_all();
+        } else if state.frontier.unclaimed() > 0 && state.ahead_bytes <= self.look_ahead_bytes / 2 {
+            state.idle_workers -= 1;
             self.tasks.notify_one();
         }
     }
 }
 
 impl State {
-    fn is_over(&self) -> bool {
-        self.stop.is_some() || self.frontier.is_exhausted()
-    }
-
     /// Takes the most urgent task. Looking too far ahead is refused, but never the task that
     /// everything waits for.
     fn claim(&mut self, look_ahead_bytes: usize) -> Option<(Key, Task)> {
