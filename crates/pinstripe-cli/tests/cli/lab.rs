@@ -99,6 +99,48 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn an_interrupt_before_the_first_run_ends_saves_nothing() {
+    let stand = Stand::new();
+    let line = format!("lab run fileio {QUICK} --modes rndrd --run-time 600 --runs 1 --out r.json");
+    let mut child = stand.command(&line).spawn().unwrap();
+    let has_begun = || {
+        let mut all = fs::read_dir(stand.path("")).unwrap().flatten();
+        all.any(|it| it.file_name().to_string_lossy().starts_with("pinstripe-lab-fileio-"))
+    };
+    while !has_begun() {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(!stand.path("r.json").exists(), "there is nothing to keep");
+    assert!(!has_begun(), "and nothing is left");
+}
+
+#[test]
+fn what_killed_runs_left_is_removed_by_lab_clean_and_nothing_else() {
+    let stand = Stand::new();
+    let (left, kept) = (format!("pinstripe-lab-split-{}", i32::MAX), "pinstripe-lab-split-1");
+    for name in [left.as_str(), kept] {
+        fs::create_dir(stand.path(name)).unwrap();
+        fs::write(stand.path(name).join("out.0"), [7; 4096]).unwrap();
+    }
+    let dry = stand.run("lab clean --dry-run");
+    assert_eq!(dry.code, 0, "{}", dry.err);
+    assert!(dry.out.contains(&format!("{left}: 1 file, 4.0 KiB")), "{}", dry.out);
+    assert!(dry.out.starts_with("would remove "), "{}", dry.out);
+    assert!(stand.path(&left).exists());
+    let events = stand.run("lab clean --json .");
+    assert_eq!(events.code, 0, "{}", events.err);
+    assert!(events.out.contains("\"event\":\"lab_leftover\""), "{}", events.out);
+    assert!(!stand.path(&left).exists() && stand.path(kept).join("out.0").exists());
+    let again = stand.run("lab clean");
+    assert!(again.code == 0 && again.out.contains("nothing was left over"), "{}", again.out);
+    assert_eq!(stand.run("lab clean nowhere").code, 11);
+}
+
+#[test]
 fn what_a_run_that_was_killed_has_left_is_told() {
     let stand = Stand::new();
     // No process has this number; another has ours.
@@ -273,6 +315,9 @@ fn what_makes_no_sense_is_refused() {
         ("lab run fileio --dir nowhere", 11, "nowhere"),
         ("lab run fileio --dir cut.json", 2, "not a directory"),
         ("lab run fileio --total-size 4000T --out r", 1, "too little space"),
+        ("lab run fileio --total-size 4000T --dry-run", 1, "too little space"),
+        ("lab run slices --total-size 4000T --dry-run", 1, "too little space"),
+        ("lab run dedup --tree /usr --tree /usr/lib", 2, "is within"),
         ("lab run fileio --device /dev/null", 14, "not a block device"),
         ("lab run fileio --device /dev/null --dir .", 2, "--dir"),
         ("lab run fileio --serial 1", 2, "--device"),

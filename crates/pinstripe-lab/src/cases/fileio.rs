@@ -1,7 +1,6 @@
 //! The six modes of sysbench's fileio, with every parameter in sight.
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::units::format_count;
 
 use super::disk::{DiskPlan, InitialState, Layout, Mode, Work};
 use super::shared;
@@ -252,7 +251,7 @@ fn tables(results: &Results) -> Vec<Table> {
             grid::cell(grid::figure(variant, iops)),
             quantile(0.5),
             quantile(0.99),
-            format_count(times.count()),
+            times.count().to_string(),
         ]);
     }
     let note = "IOPS are requests a second, until all was durable; response times are those of all \

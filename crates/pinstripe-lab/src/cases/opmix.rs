@@ -169,6 +169,10 @@ impl Plan for OpMix {
         self.places.iter().map(intent).collect()
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        self.places.iter().map(|(dir, _)| (dir.clone(), self.bytes())).collect()
+    }
+
     fn is_exact(&self) -> bool {
         false
     }

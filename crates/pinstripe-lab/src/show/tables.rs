@@ -180,7 +180,7 @@ pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     let mut lines =
         vec![format!("{disturbed} of {} runs were disturbed and do not count:", runs().count())];
     let kinds = disturbances(results).into_iter();
-    lines.extend(kinds.map(|(what, count)| format!("  {count} x such as: {what}")));
+    lines.extend(kinds.map(|(what, count)| format!("  {count} times, for example: {what}")));
     lines
 }
 

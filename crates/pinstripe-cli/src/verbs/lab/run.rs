@@ -210,6 +210,7 @@ impl LabRunArgs {
         let device = self.shared.device.as_deref().map(carry::own_name);
         let setting = Setting { dirs, device: device.clone(), seed: origin.seed };
         let mut plan = (self.case.plan)(&setting, &values)?;
+        cases::refuse_plan_without_room(plan.as_ref())?;
         if self.shared.dry_run {
             return self.rehearse(run, plan.as_ref(), device.as_deref());
         }
@@ -221,8 +222,10 @@ impl LabRunArgs {
             None => carry::usual_place(self.case.name)?,
         };
         let results = carry::carry_out(run, plan.as_mut(), &self.effort(), &origin, &place)?;
-        tell::results(run, &results, self.shared.form)?;
-        run.screen.say(&format!("\nsaved in {}", escape::path(&place)));
+        if carry::has_runs(&results) {
+            tell::results(run, &results, self.shared.form)?;
+            run.screen.say(&format!("\nsaved in {}", escape::path(&place)));
+        }
         carry::check_complete(&results, &place)?;
         Ok(Ending::done(tell::facts(&results).with_path("path", &place)))
     }

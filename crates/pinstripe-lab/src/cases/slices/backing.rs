@@ -92,6 +92,13 @@ impl Backing {
         }
     }
 
+    /// The directories that need room, with the bytes of each.
+    pub fn room(&self, bytes: u64) -> Vec<(PathBuf, u64)> {
+        let Backing::Dirs { dirs, .. } = self else { return Vec::new() };
+        let needed = |(number, dir): (usize, &PathBuf)| (dir.clone(), bytes_in(number, bytes));
+        dirs.iter().enumerate().map(needed).collect()
+    }
+
     /// One area and two of each size, full: what was never written is read without the disk. Those of
     /// a smaller size are the beginning of those of the largest.
     ///

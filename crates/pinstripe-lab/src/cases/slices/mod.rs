@@ -305,6 +305,10 @@ impl Plan for Slices {
         self.backing.intents(self.most_bytes())
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        self.backing.room(self.most_bytes())
+    }
+
     fn is_exact(&self) -> bool {
         false
     }

@@ -175,6 +175,11 @@ impl Split {
         (0..count).map(|number| folder(number).path(&format!("out.{number}"))).collect()
     }
 
+    /// Bytes in each directory, with as much as a sixteenth for what stands beside those of the source.
+    fn bytes_of_dir(&self) -> u64 {
+        (self.bytes + self.bytes / 16) / self.dirs.len().max(1) as u64
+    }
+
     fn options(&self, way: &Way) -> split::SplitOptions {
         split::SplitOptions {
             outputs: self.outputs(way.outputs),
@@ -245,6 +250,10 @@ impl Plan for Split {
         self.dirs.iter().map(|dir| shared::intent(dir, CASE.name, of_each)).collect()
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        self.dirs.iter().map(|dir| (dir.clone(), self.bytes_of_dir())).collect()
+    }
+
     fn is_exact(&self) -> bool {
         false
     }
@@ -253,8 +262,7 @@ impl Plan for Split {
         if let Some(place) = &self.sample {
             self.source = Source::Own(SampleSource::take(place, self.bytes, live)?);
         }
-        // As much again for what stands beside the bytes.
-        let bytes = (self.bytes + self.bytes / 16) / self.dirs.len().max(1) as u64;
+        let bytes = self.bytes_of_dir();
         for dir in &self.dirs {
             self.folders.push(Folder::make(dir, CASE.name, bytes)?);
         }

@@ -233,6 +233,11 @@ impl Plan for Stripe {
         }
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        let of_each = self.bytes() / self.dirs.len().max(1) as u64;
+        self.dirs.iter().map(|dir| (dir.clone(), of_each)).collect()
+    }
+
     fn is_exact(&self) -> bool {
         false
     }
