@@ -101,7 +101,7 @@ mod tests {
         let link = dir.path().join("pinstripe-lab-walk-4294967295");
         std::os::unix::fs::symlink(&kept[3], &link).unwrap();
         fs::write(dir.path().join("pinstripe-lab-split-4294967295"), "a file").unwrap();
-        assert_eq!(leftovers(dir.path()), [gone.clone()]);
+        assert_eq!(leftovers(dir.path()), std::slice::from_ref(&gone));
         assert_eq!(extent_of(&gone), (1, 100));
         for path in kept.iter().chain([&link]) {
             assert_eq!(remove_leftover(path).unwrap_err().kind(), Kind::Refused);

@@ -9,7 +9,7 @@ use crate::table::{Align, Table};
 /// Rows of all tables of a page; of more, the rest is told by its number.
 const MOST_ROWS: usize = 160;
 /// Rows, with those of the table of all variants, that paper has room for.
-const PAPER_ROWS: usize = 12;
+const PAPER_ROWS: usize = 10;
 
 /// All tables, with their notes. On paper only where there are few rows.
 pub(super) fn show(results: &Results) -> Markup {
