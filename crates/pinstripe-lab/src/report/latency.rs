@@ -55,8 +55,8 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
                 p class="quiet" {
                     "How long requests took. At 99, for example, the curve shows the time that 99 % of all requests did "
                     "not exceed. Each step to the right leaves out nine of ten requests, so a curve that rises "
-                    "there shows stalls. It ends at the longest request: with fewer than 1,000 requests, p99.9 "
-                    "is that one."
+                    "there shows stalls."
+                    span class="screen" { " It ends at the longest request: with fewer than 1,000 requests, p99.9 is that one." }
                     @if all.len() > FEW { " Only the first groups are shown; the table has all." }
                 }
                 div class="figures" { @for (panel, curves) in all.iter().take(MOST) { (figure(panel, curves)) } }
@@ -188,7 +188,7 @@ fn legend(curves: &[Curve]) -> Markup {
     html! {
         span class="legend" {
             @for member in members {
-                span { (key(member.kind)) (member.label) span class="quiet" { " n = " (requests(member)) } }
+                span { (key(member.kind)) (member.label) span class="quiet screen" { " n = " (requests(member)) } }
             }
             @for (_, class, about) in lines {
                 span {
