@@ -1,13 +1,16 @@
-//! The content that a device already carries: an array of ours or of md, a file system, a volume, a
-//! partition table.
+//! The content that a device already carries: something of ours, a member of an array of md, a file
+//! system, a volume, a partition table, an image of a disk, an archive.
 //!
 //! Recognised by a few bytes at fixed places, as blkid(8) does it. Finding nothing is no proof that
 //! nothing is there: it only says that nothing well known would be overwritten.
+
+mod known;
 
 use std::fmt;
 
 use crate::format::md::{self, MdPlace, MdSuperblock, MdVersion};
 use crate::format::superblock::{MAGIC, PLACES, SUPERBLOCK_BYTES, Superblock};
+use known::{AT_THE_END, FAR, KNOWN};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ArrayId;
 use pinstripe_io::device::Device;
@@ -48,55 +51,8 @@ impl fmt::Display for Signature {
     }
 }
 
-/// Magic bytes with where they stand, from the beginning.
-const KNOWN: &[(usize, &[u8], &str)] = &[
-    (0, b"XFSB", "an XFS file system"),
-    (0x10040, b"_BHRfS_M", "a btrfs file system"),
-    (1024, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
-    (1024, &[2, 0, 0, 0, 0, 0, 0x34, 0x34], "a NILFS2 file system"),
-    (32768, b"JFS1", "a JFS file system"),
-    (8192 + 52, b"ReIsEr", "a Reiser file system"),
-    (65536 + 52, b"ReIsEr", "a Reiser file system"),
-    (65536, b"ReIsEr4", "a Reiser4 file system"),
-    (4096 + 24, &[0xc6, 0x85, 0x73, 0xf6], "a bcachefs file system, or a part of a bcache"),
-    (8192, b"OCFSV2", "an OCFS2 file system"),
-    (65536, &[0x01, 0x16, 0x19, 0x70], "a GFS2 file system"),
-    (1024, &[0xe2, 0xe1, 0xf5, 0xe0], "an EROFS file system"),
-    (1024, b"H+\0\x04", "an HFS+ file system"),
-    (1024, b"HX\0\x05", "an HFSX file system"),
-    (32, b"NXSB", "an APFS file system"),
-    (4096 - 10, b"SWAPSPACE2", "swap space"),
-    (4096 - 10, b"SWAP-SPACE", "swap space"),
-    (4096 - 10, b"S1SUSPEND", "swap space with a suspended system"),
-    // On systems with larger pages.
-    (8192 - 10, b"SWAPSPACE2", "swap space"),
-    (16384 - 10, b"SWAPSPACE2", "swap space"),
-    (65536 - 10, b"SWAPSPACE2", "swap space"),
-    (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
-    (0x4000, b"SKUL\xba\xbe", "an encrypted volume (LUKS)"),
-    (3, b"-FVE-FS-", "an encrypted volume (BitLocker)"),
-    (4096 + 4, b"!Stra0tis", "a member of a Stratis pool"),
-    (0, b"dmvdo001", "a VDO volume"),
-    (0, b"bluestore block device", "a Ceph device"),
-    (3, b"NTFS    ", "an NTFS file system"),
-    (3, b"EXFAT   ", "an exFAT file system"),
-    (0x52, b"FAT32   ", "a FAT file system"),
-    (0x36, b"FAT16   ", "a FAT file system"),
-    (0x36, b"FAT12   ", "a FAT file system"),
-    (32769, b"CD001", "an ISO 9660 file system"),
-    (32769, b"BEA01", "a UDF file system"),
-    (0, b"hsqs", "a squashfs file system"),
-    (512, b"EFI PART", "a partition table (GPT)"),
-    (4096, b"EFI PART", "a partition table (GPT)"),
-];
-/// Magic bytes at so many sectors from the end.
-const AT_THE_END: &[(u64, &[u8], &str)] = &[
-    (1, b"EFI PART", "the copy of a partition table (GPT)"),
-    (1, &[0xde, 0x11, 0xde, 0x11], "a member of a RAID by firmware (DDF)"),
-    (2, b"Intel Raid ISM Cfg Sig. ", "a member of a RAID by firmware (Intel)"),
-];
 /// The bytes examined at the beginning.
-const HEAD_BYTES: u64 = 256 << 10;
+const HEAD_BYTES: u64 = 260 << 10;
 
 /// The content of a device, if it is well known.
 ///
@@ -123,10 +79,16 @@ pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
     let known = |(at, magic, what): &(usize, &[u8], &'static str)| {
         (head.get(*at..at + magic.len()) == Some(*magic)).then_some(*what)
     };
-    let found = KNOWN.iter().find_map(known).or_else(|| of_ext(&head));
-    let found = found.or_else(|| of_lvm(&head)).or_else(|| of_zfs(&head));
+    let found = of_ours(&head).or_else(|| KNOWN.iter().find_map(known));
+    let found = found.or_else(|| of_ext(&head)).or_else(|| of_lvm(&head));
+    let found = found.or_else(|| of_zfs(&head)).or_else(|| of_ufs(&head));
+    let found = found.or_else(|| of_minix(&head)).or_else(|| of_hfs(&head));
     let found = match found {
-        None => at_the_end(device, len)?.or_else(|| of_mbr(&head)),
+        None => at_the_end(device, len)?,
+        some => some,
+    };
+    let found = match found {
+        None => far_away(device, len)?.or_else(|| of_labels(&head)).or_else(|| of_mbr(&head)),
         some => some,
     };
     Ok(found.map(Signature::Other))
@@ -166,6 +128,22 @@ pub fn md_superblock(device: &dyn Device) -> Result<MdSuperblock> {
 /// Seconds are the low 40 bits.
 fn made_seconds(superblock: &MdSuperblock) -> u64 {
     superblock.array.created & ((1 << 40) - 1)
+}
+
+/// Outputs of a split, and objects of a store that were written to a device.
+fn of_ours(head: &[u8]) -> Option<&'static str> {
+    const FRAMED: &[u8] = b"PINSTRIP";
+    const OUTPUT_PAGE_BYTES: usize = 4096;
+    const SPLIT_HEAD: u8 = 10;
+    const SPLIT_END: u8 = 11;
+    let kind_at =
+        |at: usize| head.get(at..at + 9).and_then(|it| it.starts_with(FRAMED).then_some(it[8]));
+    match (kind_at(0), kind_at(OUTPUT_PAGE_BYTES)) {
+        // One of the two pages is enough: the other may be damaged.
+        (Some(SPLIT_HEAD), _) | (_, Some(SPLIT_END)) => Some("an output of 'pinstripe split'"),
+        (Some(_), _) => Some("an object of a pinstripe store"),
+        _ => None,
+    }
 }
 
 /// Members of arrays of ours.
@@ -222,100 +200,105 @@ fn of_lvm(head: &[u8]) -> Option<&'static str> {
 /// A ring of uberblocks from 128 KiB on.
 fn of_zfs(head: &[u8]) -> Option<&'static str> {
     const MAGIC: u64 = 0x00ba_b10c;
-    let ring = head.get(128 << 10..)?;
+    let ring = head.get(128 << 10..head.len().min(256 << 10))?;
     let is_it = |it: &[u8]| it[..8] == MAGIC.to_le_bytes() || it[..8] == MAGIC.to_be_bytes();
     ring.chunks_exact(1024).any(is_it).then_some("a ZFS device")
 }
 
-/// A boot record that has at least one partition.
+/// The superblock is in one of four places, in either order of bytes.
+fn of_ufs(head: &[u8]) -> Option<&'static str> {
+    const MAGIC_AT: usize = 1372;
+    const MAGICS: [u32; 6] =
+        [0x0001_1954, 0x1954_0119, 0x0019_5612, 0x0009_5014, 0x0061_2195, 0x0523_1994];
+    let is_it = |place: usize| {
+        let bytes = head.get(place + MAGIC_AT..place + MAGIC_AT + 4)?.try_into().ok()?;
+        let found = [u32::from_le_bytes(bytes), u32::from_be_bytes(bytes)];
+        MAGICS.iter().any(|magic| found.contains(magic)).then_some("a UFS file system")
+    };
+    [0, 8 << 10, 64 << 10, 256 << 10].into_iter().find_map(is_it)
+}
+
+/// Minix's magic has two bytes, which chance writes too: the field of its zones, always zero, and
+/// the block counts beside it have to fit.
+fn of_minix(head: &[u8]) -> Option<&'static str> {
+    let word = |at: usize| -> Option<u16> {
+        Some(u16::from_le_bytes(head.get(1024 + at..1024 + at + 2)?.try_into().ok()?))
+    };
+    let is_old =
+        [0x137f, 0x138f, 0x2468, 0x2478].contains(&word(16)?) && word(10)? == 0 && word(4)? != 0;
+    let is_new = word(24)? == 0x4d5a && word(12)? == 0 && word(6)? != 0;
+    (is_old || is_new).then_some("a minix file system")
+}
+
+/// So has that of HFS: its allocation blocks have to be a multiple of a sector.
+fn of_hfs(head: &[u8]) -> Option<&'static str> {
+    let block = head.get(1024 + 20..1024 + 24)?;
+    let block_bytes = u32::from_be_bytes(block.try_into().ok()?);
+    let is_it = &head[1024..1026] == b"BD" && block_bytes != 0 && block_bytes % 512 == 0;
+    is_it.then_some("an HFS file system")
+}
+
+/// Labels of disks that are not those of a PC.
+fn of_labels(head: &[u8]) -> Option<&'static str> {
+    let sector = head.get(..512)?;
+    let is_sun = sector[508..510] == [0xda, 0xbe] && is_even(sector);
+    let is_mac = sector.starts_with(b"ER") && head.get(512..514) == Some(b"PM");
+    match () {
+        () if is_sun => Some("a partition table (Sun)"),
+        () if is_mac => Some("a partition table (Apple)"),
+        () => None,
+    }
+}
+
+/// Whether the exclusive or of all words is zero, as Sun's checksum makes it.
+fn is_even(sector: &[u8]) -> bool {
+    let words = sector.chunks_exact(2).map(|it| u16::from_be_bytes([it[0], it[1]]));
+    words.fold(0, |sum, it| sum ^ it) == 0
+}
+
+/// A boot record, with partitions or with an empty table of them.
 fn of_mbr(head: &[u8]) -> Option<&'static str> {
-    let is_boot_record = head.get(510..512) == Some(&[0x55, 0xaa]);
-    let has_partition = is_boot_record && (0..4).any(|number| head[446 + 16 * number + 4] != 0);
-    has_partition.then_some("a partition table (MBR)")
+    let table = head.get(446..512)?;
+    let is_boot_record = table[64..] == [0x55, 0xaa];
+    match (0..4).any(|number| table[16 * number + 4] != 0) {
+        true if is_boot_record => Some("a partition table (MBR)"),
+        false if is_boot_record && table[..64].iter().all(|it| *it == 0) => {
+            Some("a partition table (MBR) without partitions")
+        }
+        _ => None,
+    }
 }
 
 /// The metadata of RAID by firmware stands at the end of a device, and so does the copy of a
 /// partition table.
 fn at_the_end(device: &dyn Device, len: u64) -> Result<Option<&'static str>> {
     let sectors = len / md::SECTOR_BYTES;
-    for (sectors_before, magic, what) in AT_THE_END {
-        let Some(place) = sectors.checked_sub(*sectors_before) else { continue };
-        let mut found = vec![0; magic.len()];
-        device.read_at(place * md::SECTOR_BYTES, &mut found)?;
-        if found == *magic {
+    for (before_the_end, magic, what) in AT_THE_END {
+        let Some(place) = (sectors * md::SECTOR_BYTES).checked_sub(*before_the_end) else {
+            continue;
+        };
+        if is_at(device, place, magic)? {
             return Ok(Some(what));
         }
     }
     Ok(None)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use pinstripe_io::device::MemoryDevice;
-
-    const MD_MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
-
-    /// Bytes at a place.
-    type Piece<'a> = (u64, &'a [u8]);
-
-    fn with(pieces: &[Piece<'_>]) -> Option<String> {
-        let device = MemoryDevice::new("memory");
-        device.set_len(1 << 20).unwrap();
-        for (at, bytes) in pieces {
-            device.write_at(*at, bytes).unwrap();
-        }
-        signature(&device).unwrap().map(|it| it.to_string())
-    }
-
-    #[test]
-    fn what_is_well_known_is_named() {
-        assert_eq!(with(&[]), None);
-        assert_eq!(with(&[(512, b"EFI PARE")]), None);
-        let cases: &[(&[Piece<'_>], &str)] = &[
-            (&[(0, b"XFSB")], "an XFS file system"),
-            (&[(0x10040, b"_BHRfS_M")], "a btrfs file system"),
-            (&[(4086, b"SWAPSPACE2")], "swap space"),
-            (&[(512, b"LABELONE"), (536, b"LVM2 001")], "an LVM physical volume"),
-            (
-                &[(512, b"EFI PART"), (450, &[0xee]), (510, &[0x55, 0xaa])],
-                "a partition table (GPT)",
-            ),
-            (&[(450, &[0x83]), (510, &[0x55, 0xaa])], "a partition table (MBR)"),
-            (&[(1080, &[0x53, 0xef])], "an ext2 file system"),
-            (&[(1080, &[0x53, 0xef]), (1116, &[4])], "an ext3 file system"),
-            (&[(1080, &[0x53, 0xef]), (1116, &[4]), (1120, &[0x40])], "an ext4 file system"),
-            (&[(132 << 10, &[0x0c, 0xb1, 0xba])], "a ZFS device"),
-            (&[(0, &MD_MAGIC)], "a member of an md array that cannot be read"),
-            (&[(4096, &MD_MAGIC)], "a member of an md array that cannot be read"),
-            (&[((1 << 20) - 8192, &MD_MAGIC)], "a member of an md array that cannot be read"),
-            (&[((1 << 20) - 65536, &MD_MAGIC)], "a member of an md array that cannot be read"),
-            (
-                &[((1 << 20) - 512, &[0xde, 0x11, 0xde, 0x11])],
-                "a member of a RAID by firmware (DDF)",
-            ),
-            (&[(0, MAGIC)], "a member of an array of pinstripe that cannot be read"),
-            (&[(1024, &[2, 0, 0, 0, 0, 0, 0x34, 0x34])], "a NILFS2 file system"),
-            (&[(32768, b"JFS1")], "a JFS file system"),
-            (&[(65588, b"ReIsEr2Fs")], "a Reiser file system"),
-            (&[(16374, b"SWAPSPACE2")], "swap space"),
-            (&[((1 << 20) - 512, b"EFI PART")], "the copy of a partition table (GPT)"),
-            (
-                &[((1 << 20) - 1024, b"Intel Raid ISM Cfg Sig. ")],
-                "a member of a RAID by firmware (Intel)",
-            ),
-        ];
-        for (pieces, what) in cases {
-            assert_eq!(with(pieces).as_deref(), Some(*what));
+/// Magic bytes behind what is read of the beginning.
+fn far_away(device: &dyn Device, len: u64) -> Result<Option<&'static str>> {
+    for (place, magic, what) in FAR {
+        if place + magic.len() as u64 <= len && is_at(device, *place, magic)? {
+            return Ok(Some(what));
         }
     }
-
-    #[test]
-    fn short_devices_carry_nothing() {
-        for bytes in [0, 1, 511, 1025, 4097, 66_000] {
-            let device = MemoryDevice::new("memory");
-            device.set_len(bytes).unwrap();
-            assert_eq!(signature(&device).unwrap(), None, "{bytes}");
-        }
-    }
+    Ok(None)
 }
+
+fn is_at(device: &dyn Device, place: u64, magic: &[u8]) -> Result<bool> {
+    let mut found = vec![0; magic.len()];
+    device.read_at(place, &mut found)?;
+    Ok(found == magic)
+}
+
+#[cfg(test)]
+mod tests;

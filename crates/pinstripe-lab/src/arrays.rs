@@ -1,6 +1,7 @@
 //! Loads on an array of ours, and their cost: for the case `stripe`, and for other measurements of
 //! arrays.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pinstripe_array::engine::{CreateOptions, create};
@@ -14,7 +15,8 @@ use pinstripe_io::device::{Device, SharedDevice};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::histogram::Histogram;
-use crate::random::Noise;
+use crate::io::at_once;
+use crate::random::{self, Noise};
 use crate::run::Live;
 
 /// Bytes of a chunk.
@@ -49,6 +51,18 @@ pub const LOADS: [Load; 5] = [
     load("4 KiB random reads", 4 << 10, false, true),
     load("1 MiB reads", 1 << 20, false, false),
 ];
+
+/// The requests of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Requests {
+    /// All of them.
+    pub count: u64,
+    /// Those that are under way at a time, each by a thread of its own: a call of an array returns
+    /// when it is done.
+    pub at_once: usize,
+    /// The seed of their places and content: the same seed, the same requests.
+    pub seed: u64,
+}
 
 /// The cost of a run.
 #[derive(Debug, Clone, Default)]
@@ -122,21 +136,55 @@ pub fn start(devices: Vec<SharedDevice>, making: &CreateOptions, live: &Live) ->
     Ok(volume)
 }
 
-/// Does `count` reads or writes, by one thread; writes are durable at the end.
+/// Does reads or writes; writes are durable at the end.
 ///
 /// # Errors
 /// Those of the array; an interrupt.
-pub fn run(volume: &Volume, load: Load, count: u64, seed: u64, live: &Live) -> Result<Cost> {
-    let places = (volume.len()? / load.bytes as u64).max(1);
-    let mut dice = Noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut buf = noise(load.bytes);
-    let mut times = Histogram::default();
-    let before = volume.counters();
+pub fn run(volume: &Volume, load: Load, requests: Requests, live: &Live) -> Result<Cost> {
+    let (next, before) = (AtomicU64::new(0), volume.counters());
     let (start, cpu) = (Instant::now(), cpu());
-    let mut last = start;
-    for number in 0..count {
+    let parts = at_once(requests.at_once, |_| one_by_one(volume, load, requests, &next, live));
+    let mut times = Histogram::default();
+    for part in parts {
+        times.merge(&part?);
+    }
+    if load.is_write {
+        volume.sync()?;
+    }
+    let (wall, cpu) = (start.elapsed(), self::cpu() - cpu);
+    let after = volume.counters();
+    let diff = |of: fn(&MemberTraffic) -> u64| (sum(&after, of) - sum(&before, of)) as f64;
+    Ok(Cost {
+        count: requests.count as f64,
+        bytes: (requests.count * load.bytes as u64) as f64,
+        wall_s: wall.as_secs_f64(),
+        cpu_s: cpu.as_secs_f64(),
+        read: diff(|it| it.read_bytes[MemberArea::Data as usize]),
+        written: diff(|it| it.written_bytes[MemberArea::Data as usize]),
+        log: diff(|it| it.written_bytes[MemberArea::Log as usize]),
+        times,
+    })
+}
+
+/// The requests of one thread, until all are taken; answers their times.
+fn one_by_one(
+    volume: &Volume,
+    load: Load,
+    requests: Requests,
+    next: &AtomicU64,
+    live: &Live,
+) -> Result<Histogram> {
+    let places = (volume.len()? / load.bytes as u64).max(1);
+    let (mut buf, mut times) = (noise(load.bytes), Histogram::default());
+    let mut last = Instant::now();
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= requests.count {
+            return Ok(times);
+        }
         live.check()?;
-        let place = if load.is_random { dice.next() >> 11 } else { number } % places;
+        let mut dice = Noise(random::of_run(requests.seed, number + 1));
+        let place = if load.is_random { dice.below(places) } else { number % places };
         let at = place * load.bytes as u64;
         if load.is_write {
             buf[..8].copy_from_slice(&dice.next().to_le_bytes());
@@ -149,22 +197,6 @@ pub fn run(volume: &Volume, load: Load, count: u64, seed: u64, live: &Live) -> R
         last = now;
         live.moved(load.bytes as u64);
     }
-    if load.is_write {
-        volume.sync()?;
-    }
-    let (wall, cpu) = (start.elapsed(), self::cpu() - cpu);
-    let after = volume.counters();
-    let diff = |of: fn(&MemberTraffic) -> u64| (sum(&after, of) - sum(&before, of)) as f64;
-    Ok(Cost {
-        count: count as f64,
-        bytes: (count * load.bytes as u64) as f64,
-        wall_s: wall.as_secs_f64(),
-        cpu_s: cpu.as_secs_f64(),
-        read: diff(|it| it.read_bytes[MemberArea::Data as usize]),
-        written: diff(|it| it.written_bytes[MemberArea::Data as usize]),
-        log: diff(|it| it.written_bytes[MemberArea::Log as usize]),
-        times,
-    })
 }
 
 fn sum(counters: &Counters, of: fn(&MemberTraffic) -> u64) -> u64 {

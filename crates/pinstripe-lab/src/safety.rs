@@ -1,8 +1,15 @@
 //! The decision whether a device may be overwritten: only if it is not in use, carries no known
-//! format, and the user has typed its serial number.
+//! format, is blank, and the user has typed its serial number.
+//!
+//! A device that is not blank, though nothing on it is known, passes if the user says that it may be
+//! overwritten all the same; nothing else can be overridden.
 //!
 //! Invariant: anything that cannot be found out is a reason to refuse. Never here: writing, and
 //! prompting.
+
+mod blank;
+mod blkid;
+mod openers;
 
 use std::fmt;
 use std::fs;
@@ -12,6 +19,7 @@ use std::time::Duration;
 
 use pinstripe_array::signature::signature;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Device, FileDevice, Holder, Policy, holder, holder_besides};
 
 use crate::fingerprint;
@@ -27,6 +35,17 @@ pub struct Examined {
     pub bytes: u64,
     /// Why it must not be touched; none where nothing speaks against it.
     pub objections: Vec<Objection>,
+    /// Where it carries bytes that are none of a known format; none where it is blank.
+    pub written_at: Option<u64>,
+}
+
+/// What the user has said about a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Consent<'a> {
+    /// The serial number that was typed.
+    pub serial: Option<&'a str>,
+    /// Bytes of no known format may be overwritten.
+    pub overwrite_unknown: bool,
 }
 
 /// Why a device must not be touched.
@@ -89,8 +108,13 @@ const DELETED: &str = " (deleted)";
 /// objection.
 pub fn examine(path: &Path) -> Result<Examined> {
     let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
-    let mut examined =
-        Examined { path: path.to_path_buf(), serial: None, bytes: 0, objections: Vec::new() };
+    let mut examined = Examined {
+        path: path.to_path_buf(),
+        serial: None,
+        bytes: 0,
+        objections: Vec::new(),
+        written_at: None,
+    };
     if !found.file_type().is_block_device() {
         examined.objections.push(Objection::NoBlockDevice);
         return Ok(examined);
@@ -103,7 +127,8 @@ pub fn examine(path: &Path) -> Result<Examined> {
         Err(error) => examined.objections.push(Objection::Unknown(error.to_string())),
     }
     if examined.objections.is_empty() {
-        examined.objections.extend(taken(path));
+        examined.objections.extend(agreed(|| taken_now(path)));
+        examined.objections.extend(agreed(|| opened_now(major, minor)));
         examined.read();
     }
     if examined.serial.is_none() {
@@ -145,6 +170,11 @@ impl Examined {
     fn look_at_whole(&mut self, disk: &Path) {
         let name = disk.display().to_string();
         self.objections.extend(used(holder(disk)).map(|objection| objection.of(&name)));
+        let opened = fs::metadata(disk).ok().map(|it| it.rdev()).and_then(|number| {
+            let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+            agreed(|| opened_now(major, minor))
+        });
+        self.objections.extend(opened.map(|objection| objection.of(&name)));
         match carried(disk) {
             Ok((_, Some(what))) if !what.contains("partition table") => {
                 self.objections.push(Objection::WholeCarries(name, what));
@@ -156,44 +186,67 @@ impl Examined {
 
     /// Reads what it carries.
     fn read(&mut self) {
-        match carried(&self.path) {
-            Ok((bytes, what)) => {
-                self.bytes = bytes;
-                self.objections.extend(what.map(Objection::Carries));
+        let found = carried(&self.path).and_then(|(bytes, what)| {
+            self.bytes = bytes;
+            match what {
+                None => blkid::found(&self.path),
+                some => Ok(some),
             }
+        });
+        match found {
+            Ok(None) => match self.look_for_bytes() {
+                Ok(found) => self.written_at = found,
+                Err(error) => self.objections.push(Objection::Unknown(error.to_string())),
+            },
+            Ok(what) => self.objections.extend(what.map(Objection::Carries)),
             Err(error) => self.objections.push(Objection::Unknown(error.to_string())),
         }
     }
 
-    /// Lets it pass with its serial number, as it was typed.
+    fn look_for_bytes(&self) -> Result<Option<u64>> {
+        let device = FileDevice::open(&self.path, Access::Read, Policy::Buffered)?;
+        blank::written_at(&device, self.bytes)
+    }
+
+    /// Lets it pass with what the user has said about it.
     ///
     /// # Errors
-    /// [`Kind::Refused`] with every objection, or when another number was typed or none.
-    pub fn allow(&self, typed: Option<&str>) -> Result<()> {
-        let refused = |what: String| Err(Error::new(Kind::Refused, what).at(&self.path));
+    /// [`Kind::Refused`] with every objection; when it is not blank and may not be overwritten all
+    /// the same; when another number was typed or none.
+    pub fn allow(&self, consent: Consent<'_>) -> Result<()> {
         if !self.objections.is_empty() {
             let why: Vec<String> = self.objections.iter().map(ToString::to_string).collect();
-            let what = format!("would be overwritten, and must not be: {}", why.join("; "));
-            return refused(what).map_err(|error: Error| {
-                error.advice(
-                    "name a device that is free and empty, or measure a directory with --dir",
-                )
-            });
+            return self.refuse(
+                &format!("would be overwritten, and must not be: {}", why.join("; ")),
+                "name a device that is free and empty, or measure a directory with --dir",
+            );
         }
-        match (typed.map(str::trim), &self.serial) {
+        if let (Some(at), false) = (self.written_at, consent.overwrite_unknown) {
+            return self.refuse(
+                &format!(
+                    "would be overwritten, and is not blank: there is data of no known format at \
+                     {}",
+                    format_size(at)
+                ),
+                "if that data may be lost, add --overwrite-unknown to --serial; for a blank \
+                 device, see 'blkdiscard --zeroout' or 'dd if=/dev/zero'",
+            );
+        }
+        match (consent.serial.map(str::trim), &self.serial) {
             (Some(typed), Some(serial)) if typed == serial.trim() => Ok(()),
-            (Some(_), _) => refused("has another serial number than the one typed".to_owned())
-                .map_err(|error: Error| error.advice("is this the intended device?")),
-            (None, _) => refused(
-                "would be overwritten: its serial number must be typed".to_owned(),
-            )
-            .map_err(|error: Error| {
-                error.advice(
-                    "look it up, as with 'lsblk -o NAME,SIZE,SERIAL', then give it with \
-                                --serial",
-                )
-            }),
+            (Some(_), _) => self.refuse(
+                "has another serial number than the one typed",
+                "is this the intended device?",
+            ),
+            (None, _) => self.refuse(
+                "would be overwritten: its serial number must be typed",
+                "look it up, as with 'lsblk -o NAME,SIZE,SERIAL', then give it with --serial",
+            ),
         }
+    }
+
+    fn refuse(&self, what: &str, advice: &str) -> Result<()> {
+        Err(Error::new(Kind::Refused, what).at(&self.path).advice(advice))
     }
 }
 
@@ -205,23 +258,31 @@ fn used(found: Result<Option<Holder>>) -> Option<Objection> {
     }
 }
 
-/// Whether the device is open exclusively by a user that no table shows: a mount in another
-/// namespace, a file system of several devices, a program, another process of ours.
+/// An objection to a use of the device that several looks agree on.
 ///
 /// A program that looks for a free loop device, or at the content of a new one (udev), holds it for
-/// an instant: that does not count as use, so several looks have to agree.
-fn taken(path: &Path) -> Option<Objection> {
+/// an instant: that does not count as use.
+fn agreed(look: impl Fn() -> Option<Objection>) -> Option<Objection> {
     const LOOKS: usize = 5;
     const BETWEEN: Duration = Duration::from_millis(20);
     for _ in 1..LOOKS {
-        match taken_now(path) {
+        match look() {
             Some(Objection::InUse(_)) => std::thread::sleep(BETWEEN),
             other => return other,
         }
     }
-    taken_now(path)
+    look()
 }
 
+/// The processes that have the device open, if not exclusively.
+fn opened_now(major: u32, minor: u32) -> Option<Objection> {
+    let openers = openers::openers(major, minor);
+    let names: Vec<String> = openers.iter().map(ToString::to_string).collect();
+    (!names.is_empty()).then(|| Objection::InUse(format!("held open by {}", names.join(", "))))
+}
+
+/// Whether the device is open exclusively by a user that no table shows: a mount in another
+/// namespace, a file system of several devices, a program, another process of ours.
 fn taken_now(path: &Path) -> Option<Objection> {
     let mut options = fs::OpenOptions::new();
     let alone = options.read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);

@@ -55,7 +55,7 @@ impl AnalyzeArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let cores = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
         let options = analyze::AnalyzeOptions {
-            path: &self.path,
+            paths: std::slice::from_ref(&self.path),
             exclude: Exclude::new(self.exclude.iter().map(|pattern| pattern.as_bytes()))?,
             one_file_system: self.one_file_system,
             limits: Limits::new(cores, 1, run.common.memory.0),

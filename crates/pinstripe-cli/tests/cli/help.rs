@@ -49,6 +49,7 @@ fn help_says_what_there_is() {
         "lab history",
         "lab import",
         "lab report",
+        "lab clean",
     ] {
         stand.tell(&format!("{verb} -h"));
     }

@@ -36,7 +36,11 @@ fn a_case_is_run_saved_and_shown_again() {
     assert!(again.contains("--modes rndwr --files 2 --total-size 256K"), "{again}");
     assert!(stand.run("lab show r.json --form markdown").out.contains("| variant"));
     assert!(stand.run("lab show r.json --form csv").out.starts_with("case,variant,"));
-    let json: Value = serde_json::from_str(&stand.run("lab show r.json --form json").out).unwrap();
+    let json = stand.run("lab show r.json --form json").out;
+    let mut json: Value = serde_json::from_str(&json).unwrap();
+    // With the tables of the case beside what is saved.
+    let tables = json.as_object_mut().unwrap().remove("tables").unwrap();
+    assert_eq!(tables[0]["columns"][2], "IOPS");
     assert_eq!(json, saved);
 }
 
@@ -96,6 +100,49 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_nothing_behind() {
     assert!(shown.code == 0 && shown.out.contains("interrupted"), "{}", shown.out);
     let left: Vec<_> = fs::read_dir(stand.path("")).unwrap().flatten().collect();
     assert!(left.iter().all(|it| !it.file_name().to_string_lossy().starts_with("pinstripe-lab")));
+}
+
+#[test]
+fn an_interrupt_before_the_first_run_ends_saves_nothing() {
+    let stand = Stand::new();
+    let long = QUICK.replace("--run-time 0.02", "--run-time 600");
+    let line = format!("lab run fileio {long} --modes rndrd --runs 1 --out r.json");
+    let mut child = stand.command(&line).spawn().unwrap();
+    let has_begun = || {
+        let mut all = fs::read_dir(stand.path("")).unwrap().flatten();
+        all.any(|it| it.file_name().to_string_lossy().starts_with("pinstripe-lab-fileio-"))
+    };
+    while !has_begun() {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(!stand.path("r.json").exists(), "there is nothing to keep");
+    assert!(!has_begun(), "and nothing is left");
+}
+
+#[test]
+fn what_killed_runs_left_is_removed_by_lab_clean_and_nothing_else() {
+    let stand = Stand::new();
+    let (left, kept) = (format!("pinstripe-lab-split-{}", i32::MAX), "pinstripe-lab-split-1");
+    for name in [left.as_str(), kept] {
+        fs::create_dir(stand.path(name)).unwrap();
+        fs::write(stand.path(name).join("out.0"), [7; 4096]).unwrap();
+    }
+    let dry = stand.run("lab clean --dry-run");
+    assert_eq!(dry.code, 0, "{}", dry.err);
+    assert!(dry.out.contains(&format!("{left}: 1 file, 4.0 KiB")), "{}", dry.out);
+    assert!(dry.out.starts_with("would remove "), "{}", dry.out);
+    assert!(stand.path(&left).exists());
+    let events = stand.run("lab clean --json .");
+    assert_eq!(events.code, 0, "{}", events.err);
+    assert!(events.out.contains("\"event\":\"lab_leftover\""), "{}", events.out);
+    assert!(!stand.path(&left).exists() && stand.path(kept).join("out.0").exists());
+    let again = stand.run("lab clean");
+    assert!(again.code == 0 && again.out.contains("nothing was left over"), "{}", again.out);
+    assert_eq!(stand.run("lab clean nowhere").code, 11);
 }
 
 #[test]
@@ -213,6 +260,9 @@ fn a_device_is_touched_only_with_its_serial_number() {
     let untouched = fs::read(&image).unwrap().iter().all(|it| *it == 0);
     let allowed = stand.run(&format!("{line} --serial {}", image.display()));
     let touched = fs::read(&image).unwrap().iter().any(|it| *it != 0);
+    let again = stand.run(&format!("{line} --serial {}", image.display()));
+    let dry_again = stand.run(&format!("{line} --dry-run"));
+    let meant = stand.run(&format!("{line} --overwrite-unknown --serial {}", image.display()));
     fs::write(&image, [&[0; 1024 + 0x38][..], &[0x53, 0xef], &[0; 8 << 20]].concat()).unwrap();
     let carries = stand.run(&format!("{line} --serial {}", image.display()));
     losetup(&["--detach", &device]).unwrap();
@@ -222,7 +272,39 @@ fn a_device_is_touched_only_with_its_serial_number() {
     assert!(untouched);
     assert_eq!(allowed.code, 0, "{}", allowed.err);
     assert!(touched);
+    for ran in [again, dry_again] {
+        assert!(ran.code == 14 && ran.err.contains("is not blank"), "{}", ran.err);
+        assert!(ran.err.contains("--overwrite-unknown"), "{}", ran.err);
+    }
+    assert_eq!(meant.code, 0, "{}", meant.err);
     assert!(carries.code == 14 && carries.err.contains("carries an ext"), "{}", carries.err);
+}
+
+#[test]
+fn an_output_of_split_on_a_device_is_not_overwritten() {
+    let test = "an_output_of_split_on_a_device_is_not_overwritten";
+    let stand = Stand::new();
+    fs::File::create(stand.path("image")).unwrap().set_len(8 << 20).unwrap();
+    fs::write(stand.path("source"), [5; 100_000]).unwrap();
+    let losetup = |words: &[&str]| {
+        let ran = std::process::Command::new("losetup").args(words).output().ok()?;
+        ran.status.success().then(|| String::from_utf8(ran.stdout).unwrap().trim().to_owned())
+    };
+    let image = fs::canonicalize(stand.path("image")).unwrap();
+    let Some(device) = losetup(&["--find", "--show", image.to_str().unwrap()]) else {
+        return skipped(test, "no loop device can be made: not root, or none left");
+    };
+    let split = stand.run(&format!("split source {device} --force"));
+    let line = format!("lab run fileio --modes rndwr {QUICK} --runs 1 --device {device} --out r");
+    let line = format!("{line} --overwrite-unknown --serial {}", image.display());
+    let refused = stand.run(&line);
+    let joined = stand.run(&format!("join {device} -o back"));
+    losetup(&["--detach", &device]).unwrap();
+    assert_eq!(split.code, 0, "{}", split.err);
+    assert!(refused.code == 14, "{}", refused.err);
+    assert!(refused.err.contains("carries an output of 'pinstripe split'"), "{}", refused.err);
+    assert_eq!(joined.code, 0, "{}", joined.err);
+    assert_eq!(fs::read(stand.path("back")).unwrap(), [5; 100_000]);
 }
 
 #[test]
@@ -243,9 +325,13 @@ fn what_makes_no_sense_is_refused() {
         ("lab run fileio --dir nowhere", 11, "nowhere"),
         ("lab run fileio --dir cut.json", 2, "not a directory"),
         ("lab run fileio --total-size 4000T --out r", 1, "too little space"),
+        ("lab run fileio --total-size 4000T --dry-run", 1, "too little space"),
+        ("lab run slices --total-size 4000T --dry-run", 1, "too little space"),
+        ("lab run dedup --tree /usr --tree /usr/lib", 2, "is within"),
         ("lab run fileio --device /dev/null", 14, "not a block device"),
         ("lab run fileio --device /dev/null --dir .", 2, "--dir"),
         ("lab run fileio --serial 1", 2, "--device"),
+        ("lab run fileio --overwrite-unknown", 2, "--device"),
         ("lab run fileio --store x", 2, "does not apply"),
         ("lab run fileio --cross-check fio --workers 2", 2, "fio"),
         ("lab compare newer.json newer.json", 13, "newer"),

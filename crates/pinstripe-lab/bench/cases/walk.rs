@@ -149,7 +149,8 @@ fn walk_bare(tree: &Path) -> io::Result<u64> {
 }
 
 fn walk_ours(tree: &Path, threads: usize) -> io::Result<u64> {
-    walkers::by_walker(tree, threads, &Live::new(Default::default())).map_err(io::Error::other)
+    let walked = walkers::by_walker(tree, threads, &Live::new(Default::default()));
+    walked.map(|(entries, _)| entries).map_err(io::Error::other)
 }
 
 /// It prints to nowhere; that it misses nothing is its own affair.

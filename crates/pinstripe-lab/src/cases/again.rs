@@ -76,12 +76,19 @@ pub fn command_line(words: &[String]) -> String {
 fn line(results: &Results, case: &'static Case, own: &[Given]) -> Option<Vec<String>> {
     let mut given: Vec<Given> = Vec::new();
     for option in case.options {
-        let typed = own.iter().find(|(name, _)| *name == option.name).map(|(_, value)| value);
+        let typed = own.iter().filter(|(name, _)| *name == option.name);
+        let mut values: Vec<&String> = typed.map(|(_, value)| value).collect();
         // Of a variant that we measured, no check by others.
         let is_shared = own.is_empty() || option.name != shared::CROSS_CHECK.name;
-        let shared = || results.parameters.iter().find(|it| is_shared && it.name == option.name);
-        let value = typed.or_else(|| shared().map(|it| &it.value));
-        given.extend(value.filter(|it| is_needed(option, it)).map(|it| (option.name, it.clone())));
+        if values.is_empty() && is_shared {
+            let shared = results.parameters.iter().filter(|it| it.name == option.name);
+            values.extend(shared.map(|it| &it.value));
+        }
+        if option.form != ValueForm::Paths {
+            values.truncate(1);
+        }
+        let needed = values.into_iter().filter(|it| is_needed(option, it));
+        given.extend(needed.map(|it| (option.name, it.clone())));
     }
     let has = |name: &str| own.iter().chain(&given).any(|(it, _)| *it == name);
     let kinds = ["dir", "device"];

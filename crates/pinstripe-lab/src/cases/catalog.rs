@@ -217,6 +217,10 @@ impl Plan for Catalog {
         vec![shared::intent(&self.dir, CASE.name, self.rows * ROW_BYTES)]
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        vec![(self.dir.clone(), self.rows * ROW_BYTES)]
+    }
+
     fn is_exact(&self) -> bool {
         false
     }

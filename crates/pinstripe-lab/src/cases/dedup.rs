@@ -8,7 +8,7 @@ use pinstripe::ops::analyze;
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::pipeline::survey::{LENGTHS, Survey};
 use pinstripe::walk::Exclude;
-use pinstripe_base::error::{Error, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
@@ -29,10 +29,14 @@ size and content, or by content alone; blocks of a fixed length from 4 KiB to 1 
 chunks of such average lengths. Zeros that a sparse file does not store count as nothing, and a \
 file with several names counts once.
 
+Several --tree are read each alone and then all as one: files and chunks that are in several of them are \
+then found in all. What that saves more than each alone is what a common store would.
+
 These are counts, not times: a tree is read once, and other load cannot disturb that. Where distinct parts are \
 too many for the memory, a sample is taken, and the table says so.",
     examples: "\
   pinstripe lab run dedup --tree /home
+  pinstripe lab run dedup --tree /srv/server1 --tree /srv/server2 --tree /srv/server3
   pinstripe lab run dedup --dir /srv/a --dir /srv/b",
     options: OPTIONS,
     plan,
@@ -44,10 +48,10 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "tree",
         value: "DIR",
-        form: ValueForm::Path,
+        form: ValueForm::Paths,
         default: None,
-        about: "The tree [default: each --dir]",
-        more: "",
+        about: "A tree; several are read alone and as one [default: each --dir alone]",
+        more: "Give the option once for each.",
     },
     CaseOption {
         name: "one-file-system",
@@ -68,26 +72,54 @@ const OPTIONS: &[CaseOption] = &[
 ];
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
-    let trees = match values.text("tree") {
-        Some(tree) => vec![PathBuf::from(tree)],
-        None => setting.dirs.clone(),
+    let trees: Vec<PathBuf> = values.texts("tree").into_iter().map(PathBuf::from).collect();
+    refuse_nested(&trees)?;
+    let mut corpora: Vec<Vec<PathBuf>> = match trees.as_slice() {
+        [] => setting.dirs.iter().map(|dir| vec![dir.clone()]).collect(),
+        trees => trees.iter().map(|tree| vec![tree.clone()]).collect(),
     };
+    if trees.len() > 1 {
+        corpora.push(trees);
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Ok(Box::new(Dedup {
         parameters: shared::parameters(OPTIONS, values),
-        expected: vec![0; trees.len()],
-        trees,
+        expected: vec![0; corpora.len()],
+        corpora,
         one_file_system: values.has("one-file-system"),
         limits: Limits::new(cores, 1, values.size("seen-memory").max(MEMORY_DEFAULT_BYTES / 4)),
     }))
 }
 
+/// Refuses trees of which one is within another: what is in both would be counted as its own copy.
+fn refuse_nested(trees: &[PathBuf]) -> Result<()> {
+    let whole = |tree: &PathBuf| std::fs::canonicalize(tree).unwrap_or_else(|_| tree.clone());
+    let whole: Vec<PathBuf> = trees.iter().map(whole).collect();
+    for (number, tree) in whole.iter().enumerate() {
+        let others = whole.iter().enumerate().filter(|(other, _)| *other != number);
+        if let Some((_, outer)) = others.into_iter().find(|(_, other)| tree.starts_with(other)) {
+            let what = format!("is within {}, which is named, too", outer.display());
+            return Err(Error::new(Kind::Usage, what).at(&trees[number]));
+        }
+    }
+    Ok(())
+}
+
+/// The name of trees in tables.
+fn name_of(trees: &[PathBuf]) -> String {
+    match trees {
+        [tree] => tree.to_string_lossy().into_owned(),
+        trees => format!("all {} trees as one", trees.len()),
+    }
+}
+
 struct Dedup {
     parameters: Vec<Parameter>,
-    trees: Vec<PathBuf>,
+    /// What is read at a time: a tree, or several as one.
+    corpora: Vec<Vec<PathBuf>>,
     one_file_system: bool,
     limits: Limits,
-    /// Bytes of the files of each tree, about: some have several names, or holes.
+    /// Bytes of the files of each corpus, about: some have several names, or holes.
     expected: Vec<u64>,
 }
 
@@ -117,26 +149,28 @@ impl Plan for Dedup {
     }
 
     fn variants(&self) -> Vec<VariantSpec> {
-        let spec = |tree: &PathBuf| {
-            let name = tree.to_string_lossy().into_owned();
+        let spec = |trees: &Vec<PathBuf>| {
+            let name = name_of(trees);
+            let tree = |tree: &PathBuf| Parameter::new("tree", tree.to_string_lossy());
             VariantSpec {
                 group: name.clone(),
                 about: "bytes that content-defined chunks around 64 KiB save".to_owned(),
-                parameters: vec![Parameter::new("tree", &name)],
+                parameters: trees.iter().map(tree).collect(),
                 metric: Metric {
-                    name: "saved".to_owned(),
-                    unit: "% saved".to_owned(),
+                    name: "saved by chunks of 64 KiB".to_owned(),
+                    unit: "% saved by 64 KiB chunks".to_owned(),
                     better: Better::Higher,
                 },
                 name,
                 place: PlaceNo::FIRST,
             }
         };
-        self.trees.iter().map(spec).collect()
+        self.corpora.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
-        self.trees.clone()
+        let alone = self.corpora.iter().filter(|it| it.len() == 1);
+        alone.flatten().cloned().collect()
     }
 
     fn is_exact(&self) -> bool {
@@ -148,12 +182,16 @@ impl Plan for Dedup {
     }
 
     fn intents(&self) -> Vec<String> {
-        self.trees.iter().map(|tree| format!("read all of {}", tree.display())).collect()
+        let times = if self.corpora.iter().any(|it| it.len() > 1) { ", twice" } else { "" };
+        let intent = |tree: &PathBuf| format!("read all of {}{times}", tree.display());
+        self.places().iter().map(intent).collect()
     }
 
     fn prepare(&mut self, live: &Live) -> Result<()> {
-        for (tree, expected) in self.trees.iter().zip(&mut self.expected) {
-            *expected = walkers::bytes_of(tree, self.one_file_system, live)?;
+        for (trees, expected) in self.corpora.iter().zip(&mut self.expected) {
+            for tree in trees {
+                *expected += walkers::bytes_of(tree, self.one_file_system, live)?;
+            }
         }
         Ok(())
     }
@@ -164,7 +202,7 @@ impl Plan for Dedup {
 
     fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
         let options = analyze::AnalyzeOptions {
-            path: &self.trees[variant.0],
+            paths: &self.corpora[variant.0],
             exclude: Exclude::default(),
             one_file_system: self.one_file_system,
             limits: self.limits,
@@ -219,8 +257,39 @@ impl Plan for Dedup {
 }
 
 fn tables(results: &Results) -> Vec<Table> {
-    results.variants.iter().filter_map(|it| Some(of_tree(it, it.runs.first()?))).collect()
+    let measured: Vec<(&Variant, &Run)> =
+        results.variants.iter().filter_map(|it| Some((it, it.runs.first()?))).collect();
+    let summary = (measured.len() > 1).then(|| summary(&measured));
+    summary.into_iter().chain(measured.iter().map(|(it, run)| of_tree(it, run))).collect()
 }
+
+/// The trees side by side, by the methods that people ask for first.
+fn summary(measured: &[(&Variant, &Run)]) -> Table {
+    let ways = ["whole files by name, size and content", "whole files by content", DEFINED_64_KIB];
+    let mut head =
+        ["tree", "files", "distinct files", "% fewer", "bytes"].map(str::to_owned).to_vec();
+    head.extend(ways.map(|way| format!("% saved by {way}")));
+    let mut rows = vec![head];
+    for (variant, run) in measured {
+        let of = |way: &str, what: &str| grid::named(&format!("{way}: {what}"))(run).unwrap_or(0.0);
+        let (files, distinct) = (of(ways[0], "objects"), of(ways[0], "distinct"));
+        let mut row = vec![
+            variant.name.clone(),
+            format_count(files as u64),
+            format_count(distinct as u64),
+            format!("{:.2}", saved(files, distinct)),
+            format_size(of(ways[0], "bytes") as u64),
+        ];
+        let cell = |way: &str| format!("{:.2}", saved(of(way, "bytes"), of(way, "kept_bytes")));
+        row.extend(ways.map(cell));
+        rows.push(row);
+    }
+    let note = "Distinct files are those that differ in name, size or content.";
+    Table::from_rows("Trees side by side", note, rows)
+}
+
+/// The method that the figure of a tree is by.
+const DEFINED_64_KIB: &str = "content-defined chunks around 64 KiB";
 
 fn of_tree(variant: &Variant, run: &Run) -> Table {
     let head = ["dedup", "objects", "distinct", "% fewer", "bytes", "kept", "% saved"];
@@ -246,7 +315,7 @@ fn of_tree(variant: &Variant, run: &Run) -> Table {
     if of("losses") > 0.0 {
         note.push_str(&format!(" Entries that could not be read: {}.", of("losses")));
     }
-    Table::from_rows(grid::parameter(variant, "tree"), note, rows)
+    Table::from_rows(&variant.name, note, rows)
 }
 
 /// A survey of nothing, for the names of its parts.
@@ -282,6 +351,39 @@ mod tests {
         for row in 1..12 {
             assert_eq!(rows[row]["% saved"], 50.0, "{}", rows[row]);
         }
+    }
+
+    #[test]
+    fn several_trees_are_read_alone_and_as_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let trees = ["a", "b"].map(|name| dir.path().join(name));
+        let mut content = vec![0; 128 << 10];
+        std::io::Read::read_exact(&mut crate::random::Noise(5), &mut content).unwrap();
+        for tree in &trees {
+            std::fs::create_dir(tree).unwrap();
+            std::fs::write(tree.join("same"), &content).unwrap();
+        }
+        let given = trees.each_ref().map(|tree| ("tree", tree.to_str().unwrap()));
+        let results = measured(&CASE, dir.path(), &given);
+        let saved: Vec<f64> = results.variants.iter().map(|it| it.runs[0].measured.value).collect();
+        assert_eq!(saved, [0.0, 0.0, 50.0]);
+        assert_eq!(results.variants[2].name, "all 2 trees as one");
+        let tables = tables(&results);
+        assert_eq!(tables.len(), 4);
+        let row = tables[0].to_json()["rows"][2].clone();
+        assert_eq!((&row["files"], &row["% fewer"]), (&2.0.into(), &50.0.into()), "{row}");
+        // Each way to measure it again names both.
+        let words = crate::cases::again(&results).unwrap();
+        assert_eq!(words.iter().filter(|it| *it == "--tree").count(), 2, "{words:?}");
+        let of_one = crate::cases::alone(&results, &results.variants[1]).unwrap();
+        assert_eq!(of_one.iter().filter(|it| *it == "--tree").count(), 1, "{of_one:?}");
+        assert!(of_one.contains(&trees[1].to_str().unwrap().to_owned()));
+        let of_all = crate::cases::alone(&results, &results.variants[2]).unwrap();
+        assert_eq!(of_all.iter().filter(|it| *it == "--tree").count(), 2, "{of_all:?}");
+        // One within another would count twice.
+        let within = [("tree", dir.path().to_str().unwrap()), given[0]];
+        let values = Values::read(OPTIONS, &within).unwrap();
+        assert_eq!(plan(&Setting::default(), &values).err().unwrap().kind(), Kind::Usage);
     }
 
     #[test]

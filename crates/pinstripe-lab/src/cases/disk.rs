@@ -294,6 +294,12 @@ impl Plan for DiskPlan {
         places.iter().map(intent).collect()
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        let Layout { places, is_device, .. } = &self.layout;
+        let needed = |place: &PathBuf| (place.clone(), self.most_bytes());
+        places.iter().filter(|_| !is_device).map(needed).collect()
+    }
+
     fn is_exact(&self) -> bool {
         false
     }

@@ -4,10 +4,13 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use super::disk::{DiskPlan, InitialState, Layout, Mode, Work};
 use super::shared;
-use super::{Again, Case, CaseOption, Setting, ValueForm, Values};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
+use crate::display;
+use crate::histogram::Histogram;
 use crate::io::{Direction, Order, Pattern, Syncing};
-use crate::result::Parameter;
+use crate::result::{Parameter, Results, Run};
 use crate::run::Plan;
+use crate::table::Table;
 
 /// The case.
 pub static CASE: Case = Case {
@@ -35,7 +38,7 @@ modes are those of fsync more than those of writing.",
   pinstripe lab run fileio --compat sysbench --total-size 2G",
     options: OPTIONS,
     plan,
-    tables: super::no_tables,
+    tables,
     again: Again::BY_NAME,
 };
 
@@ -230,6 +233,42 @@ fn parameters(values: &Values, is_compat: bool, bytes: u64) -> Vec<Parameter> {
     OPTIONS.iter().map(|option| Parameter::new(option.name, value(option))).collect()
 }
 
+/// The figures that people know of such measurements: requests a second, and how long they take.
+fn tables(results: &Results) -> Vec<Table> {
+    let head = ["mode", "MB/s", "IOPS", "p50", "p99", "requests"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for variant in results.variants.iter().filter(|it| !it.runs.is_empty()) {
+        let mut times = Histogram::default();
+        let counted = !variant.values().is_empty();
+        for run in variant.runs.iter().filter(|run| run.is_valid() || !counted) {
+            let requests = run.measured.latency.iter().filter(|(kind, _)| is_request(kind));
+            requests.for_each(|(_, one)| times.merge(one));
+        }
+        let quantile = |q: f64| times.quantile(q).map_or("-".to_owned(), display::duration);
+        rows.push(vec![
+            variant.name.clone(),
+            grid::cell(grid::figure(variant, grid::value)),
+            grid::cell(grid::figure(variant, iops)),
+            quantile(0.5),
+            quantile(0.99),
+            times.count().to_string(),
+        ]);
+    }
+    let note = "IOPS are requests a second, until all was durable; response times are those of all \
+                these requests.";
+    vec![Table::from_rows("Requests", note, rows)]
+}
+
+/// Requests a second, in the same time as the figure's bytes.
+fn iops(run: &Run) -> Option<f64> {
+    let bytes = run.measured.read_bytes + run.measured.written_bytes;
+    (bytes > 0).then(|| run.measured.value * 1e6 * run.measured.operations as f64 / bytes as f64)
+}
+
+fn is_request(kind: &str) -> bool {
+    ["read", "write"].contains(&kind)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -282,6 +321,23 @@ mod tests {
         let results = measured(&CASE, dir.path(), &small);
         assert_eq!(results.variants[0].runs[0].measured.written_bytes, 384 << 10);
         assert_eq!(results.variants[1].runs[0].measured.read_bytes, 384 << 10);
+    }
+
+    #[test]
+    fn requests_a_second_stand_beside_bytes_a_second() {
+        let dir = tempfile::tempdir().unwrap();
+        let small = [&SMALL[..], &[("modes", "rndrd,rndwr")]].concat();
+        let results = measured(&CASE, dir.path(), &small);
+        for variant in &results.variants {
+            let run = &variant.runs[0];
+            let wanted = run.measured.value * 1e6 / 4096.0;
+            let found = iops(run).unwrap();
+            assert!((found / wanted - 1.0).abs() < 1e-9, "{found} {wanted}");
+        }
+        let table = tables(&results)[0].to_json();
+        assert_eq!(table["columns"][2], "IOPS");
+        let requests = table["rows"][0]["requests"].as_f64().unwrap();
+        assert_eq!(requests, results.variants[0].runs[0].measured.operations as f64);
     }
 
     #[test]

@@ -79,8 +79,43 @@ pub fn grid(
     results: &Results,
     title: &str,
     note: &str,
+    ways: [&str; 2],
+    of: impl Fn(&Run) -> Option<f64>,
+) -> Table {
+    laid_out(results, (title, note), ways, of, |row| row.to_vec())
+}
+
+/// A grid of how many times a figure each column has of the first one.
+pub fn times_the_first(
+    results: &Results,
+    title: &str,
+    note: &str,
+    ways: [&str; 2],
+    of: impl Fn(&Run) -> Option<f64>,
+) -> Table {
+    laid_out(results, (title, note), ways, of, |row| {
+        let first = row.first().copied().flatten();
+        row.iter().map(|it| it.zip(first).map(|(it, first)| it.over(first))).collect()
+    })
+}
+
+impl Figure {
+    /// Divided by another one: disturbed where either is.
+    pub fn over(self, other: Figure) -> Figure {
+        Figure {
+            value: self.value / other.value,
+            is_disturbed: self.is_disturbed || other.is_disturbed,
+        }
+    }
+}
+
+/// A grid whose rows of figures are changed before they are shown.
+fn laid_out(
+    results: &Results,
+    (title, note): (&str, &str),
     [down, across]: [&str; 2],
     of: impl Fn(&Run) -> Option<f64>,
+    change: impl Fn(&[Option<Figure>]) -> Vec<Option<Figure>>,
 ) -> Table {
     let columns = different(results, across);
     let head = columns.iter().map(|it| format!("{across} {it}"));
@@ -88,15 +123,14 @@ pub fn grid(
     let mut is_disturbed = false;
     for row in different(results, down) {
         let of_column = |column: &&str| {
-            let found = results
-                .variants
-                .iter()
-                .find(|it| parameter(it, down) == row && parameter(it, across) == *column);
-            let figure = found.and_then(|it| figure(it, &of));
-            is_disturbed |= figure.is_some_and(|it| it.is_disturbed);
-            cell(figure)
+            let is_it =
+                |it: &&Variant| parameter(it, down) == row && parameter(it, across) == *column;
+            results.variants.iter().find(is_it).and_then(|it| figure(it, &of))
         };
-        let cells = columns.iter().map(of_column).collect::<Vec<_>>();
+        let figures: Vec<Option<Figure>> = columns.iter().map(of_column).collect();
+        let shown = change(&figures);
+        is_disturbed |= shown.iter().flatten().any(|it| it.is_disturbed);
+        let cells = shown.into_iter().map(cell);
         rows.push(std::iter::once(row.to_owned()).chain(cells).collect());
     }
     let note = match is_disturbed {

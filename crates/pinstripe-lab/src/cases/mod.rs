@@ -12,6 +12,7 @@ mod fileio;
 mod fs;
 mod grid;
 mod iozone;
+mod leftovers;
 mod opmix;
 mod options;
 mod quick;
@@ -36,8 +37,9 @@ use crate::table::Table;
 
 pub use again::{Again, Elsewhere, Given, again, alone, command_line};
 pub use disk::{DiskPlan, InitialState, Layout, Mode, Work};
+pub use leftovers::{extent_of, leftovers, remove_leftover};
 pub use options::{CaseOption, ValueForm, Values};
-pub use shared::leftovers;
+pub use shared::refuse_plan_without_room;
 
 /// An experiment.
 #[derive(Debug)]

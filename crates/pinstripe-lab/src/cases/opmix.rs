@@ -28,10 +28,14 @@ stats, reads, writes, renames, locks, flushes. The table has the count of each k
 time and its longest, as dbench shows them, and percentiles beside them. An operation that is still going \
 on when the time is over is waited for and counts in full, so that the longest stall is not cut off.
 
+With several --dir they take turns, and the first is what the others are judged by: one before a change and \
+one after it (another file system, another setting of the array below), each operation side by side.
+
 A figure is bytes read and written per second; nothing waits for the disk but Flush. Load files are those \
 of dbench 3 and 4 (client.txt); without one a short load is made up, which is not comparable with it.",
     examples: "\
   pinstripe lab run opmix --dir /srv --clients 1,10
+  pinstripe lab run opmix --dir /mnt/before --dir /mnt/after --clients 10
   pinstripe lab run opmix --loadfile /usr/share/dbench/client.txt --run-time 60",
     options: OPTIONS,
     plan,
@@ -84,30 +88,46 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     };
     Ok(Box::new(OpMix {
         parameters: shared::parameters(OPTIONS, values),
-        dir: shared::one_directory(setting)?,
-        folder: None,
-        clients,
+        places: places(setting)?,
+        ways: ways(&clients, setting.dirs.len()),
         load,
         time: shared::seconds(values, "run-time")?,
     }))
 }
 
+/// The directories to work in.
+fn places(setting: &Setting) -> Result<Vec<(PathBuf, Option<Folder>)>> {
+    match &setting.device {
+        Some(device) => {
+            Err(Error::new(Kind::Usage, "this case works in directories, not on a device")
+                .at(device))
+        }
+        None => Ok(setting.dirs.iter().map(|dir| (dir.clone(), None)).collect()),
+    }
+}
+
+/// Clients, and the number of the directory, of each variant.
+fn ways(clients: &[u64], places: usize) -> Vec<(u64, usize)> {
+    clients.iter().flat_map(|&it| (0..places).map(move |place| (it, place))).collect()
+}
+
 struct OpMix {
     parameters: Vec<Parameter>,
-    dir: PathBuf,
-    folder: Option<Folder>,
-    clients: Vec<u64>,
+    /// Directories, each with the folder that was made there.
+    places: Vec<(PathBuf, Option<Folder>)>,
+    ways: Vec<(u64, usize)>,
     load: Vec<Operation>,
     time: Duration,
 }
 
 impl OpMix {
-    fn base(&self) -> PathBuf {
-        self.folder.as_ref().expect("the folder was made before the first run").path("clients")
+    fn base(&self, place: usize) -> PathBuf {
+        let folder = self.places[place].1.as_ref();
+        folder.expect("the folder was made before the first run").path("clients")
     }
 
     fn bytes(&self) -> u64 {
-        self.clients.iter().max().unwrap_or(&0) * CLIENT_BYTES
+        self.ways.iter().map(|(clients, _)| clients).max().unwrap_or(&0) * CLIENT_BYTES
     }
 }
 
@@ -117,23 +137,27 @@ impl Plan for OpMix {
     }
 
     fn variants(&self) -> Vec<VariantSpec> {
-        let spec = |clients: &u64| {
-            let name =
+        let spec = |(clients, place): &(u64, usize)| {
+            let group =
                 if *clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
+            let dir = self.places[*place].0.to_string_lossy();
             VariantSpec {
-                group: name.clone(),
+                name: match self.places.len() {
+                    1 => group.clone(),
+                    _ => format!("{group} {dir}"),
+                },
                 about: format!("a repeated load; operations: {}", self.load.len()),
-                parameters: vec![Parameter::new("clients", clients)],
+                parameters: vec![Parameter::new("clients", clients), Parameter::new("dir", &dir)],
                 metric: Metric::throughput(),
-                name,
-                place: PlaceNo::FIRST,
+                group,
+                place: PlaceNo(*place),
             }
         };
-        self.clients.iter().map(spec).collect()
+        self.ways.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
-        vec![self.dir.clone()]
+        self.places.iter().map(|(dir, _)| dir.clone()).collect()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -141,7 +165,12 @@ impl Plan for OpMix {
     }
 
     fn intents(&self) -> Vec<String> {
-        vec![shared::intent(&self.dir, CASE.name, self.bytes())]
+        let intent = |(dir, _): &(PathBuf, _)| shared::intent(dir, CASE.name, self.bytes());
+        self.places.iter().map(intent).collect()
+    }
+
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        self.places.iter().map(|(dir, _)| (dir.clone(), self.bytes())).collect()
     }
 
     fn is_exact(&self) -> bool {
@@ -149,12 +178,15 @@ impl Plan for OpMix {
     }
 
     fn prepare(&mut self, _: &Live) -> Result<()> {
-        self.folder = Some(Folder::make(&self.dir, CASE.name, self.bytes())?);
+        let bytes = self.bytes();
+        for (dir, folder) in &mut self.places {
+            *folder = Some(Folder::make(dir, CASE.name, bytes)?);
+        }
         Ok(())
     }
 
-    fn ready(&mut self, _: VariantNo, _: &Live) -> Result<()> {
-        let base = self.base();
+    fn ready(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
+        let base = self.base(self.ways[variant.0].1);
         match std::fs::remove_dir_all(&base) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(Error::io("cannot remove", &base, error))
@@ -164,8 +196,8 @@ impl Plan for OpMix {
     }
 
     fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
-        let clients = self.clients[variant.0] as usize;
-        let replayed = replay(&self.load, &self.base(), clients, self.time, live)?;
+        let (clients, place) = self.ways[variant.0];
+        let replayed = replay(&self.load, &self.base(place), clients as usize, self.time, live)?;
         let bytes = replayed.read_bytes + replayed.written_bytes;
         let count = |name: &str| {
             let times = KINDS.iter().zip(&replayed.times).find(|(kind, _)| **kind == name);
@@ -193,12 +225,53 @@ impl Plan for OpMix {
     }
 
     fn clean(&mut self) -> Result<()> {
-        self.folder.take().map_or(Ok(()), |folder| folder.remove())
+        let folders = self.places.iter_mut().filter_map(|(_, folder)| folder.take());
+        folders.map(|it| it.remove()).fold(Ok(()), Result::and)
     }
 }
 
 fn tables(results: &Results) -> Vec<Table> {
-    results.variants.iter().filter(|it| !it.runs.is_empty()).map(operations).collect()
+    let groups = grid::different(results, "clients").into_iter();
+    let of_group = |clients: &str| -> Vec<&Variant> {
+        let all = results.variants.iter().filter(|it| !it.runs.is_empty());
+        all.filter(|it| grid::parameter(it, "clients") == clients).collect()
+    };
+    let side_by_side = groups.filter_map(|it| before_and_after(&of_group(it)));
+    let alone = results.variants.iter().filter(|it| !it.runs.is_empty()).map(operations);
+    side_by_side.chain(alone).collect()
+}
+
+/// The mean and the longest time of each operation in the first directory and in each other one;
+/// none of one directory.
+fn before_and_after(variants: &[&Variant]) -> Option<Table> {
+    let [first, _, ..] = variants else { return None };
+    let mut head = vec!["Operation".to_owned()];
+    for variant in variants {
+        let dir = grid::parameter(variant, "dir");
+        head.extend([format!("AvgLat ms {dir}"), format!("MaxLat ms {dir}")]);
+    }
+    let mut rows = vec![head];
+    for kind in KINDS {
+        let times: Vec<Histogram> = variants.iter().map(|it| times_of(it, kind)).collect();
+        if times.iter().all(Histogram::is_empty) {
+            continue;
+        }
+        let cells = times.iter().flat_map(|it| match it.is_empty() {
+            true => ["-", "-"].map(str::to_owned),
+            false => [millis(it.mean()), millis(it.max())],
+        });
+        rows.push(std::iter::once(kind.to_owned()).chain(cells).collect());
+    }
+    let disturbed = variants.iter().any(|it| it.values().is_empty());
+    let note = match disturbed {
+        true => "Of one directory every run was disturbed: its times are of all of them.",
+        false => "Of all runs that count, made in turns.",
+    };
+    Some(Table::from_rows(&format!("{}, side by side", first.group), note, rows))
+}
+
+fn millis(time: Option<Duration>) -> String {
+    format!("{:.3}", time.unwrap_or_default().as_secs_f64() * 1e3)
 }
 
 /// As dbench shows it, with percentiles.
@@ -210,8 +283,6 @@ fn operations(variant: &Variant) -> Table {
         if times.is_empty() {
             continue;
         }
-        let millis =
-            |it: Option<Duration>| format!("{:.3}", it.unwrap_or_default().as_secs_f64() * 1e3);
         let of = |q: f64| times.quantile(q).map_or("-".to_owned(), display::duration);
         let count = times.count().to_string();
         let (mean, most) = (millis(times.mean()), millis(times.max()));
@@ -261,6 +332,27 @@ mod tests {
             assert_eq!(table["columns"][1], "Count");
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn several_directories_take_turns_and_stand_side_by_side() {
+        let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let places = dirs.each_ref().map(|dir| dir.path().to_path_buf());
+        let setting = Setting { dirs: places.to_vec(), ..Setting::default() };
+        let given = [("clients", "2"), ("run-time", "0.2")];
+        let results = crate::cases::tests::measured_in(&CASE, &setting, &given);
+        let name = |dir: &PathBuf| format!("2 clients {}", dir.display());
+        let names: Vec<&str> = results.variants.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, places.each_ref().map(name));
+        assert_eq!(results.verdicts.len(), 1, "the second is judged by the first");
+        let tables = tables(&results);
+        let table = tables[0].to_json();
+        assert_eq!(table["columns"].as_array().unwrap().len(), 5);
+        assert_eq!(table["columns"][1], format!("AvgLat ms {}", places[0].display()));
+        let operations = table["rows"].as_array().unwrap();
+        assert!(operations.iter().any(|it| it["Operation"] == "NTCreateX"));
+        assert_eq!(tables.len(), 3, "and each by itself, as dbench shows it");
+        assert!(dirs.iter().all(|it| std::fs::read_dir(it.path()).unwrap().count() == 0));
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub enum ValueForm {
     Sizes,
     /// A file or a directory, kept as an absolute path: a later run may be in another directory.
     Path,
+    /// The same several times: each time the option is given it adds one.
+    Paths,
     /// Whatever the case reads itself.
     Text,
 }
@@ -61,7 +63,7 @@ impl CaseOption {
             Err(error.advice(wanted))
         };
         match self.form {
-            ValueForm::Flag | ValueForm::Path | ValueForm::Text => Ok(()),
+            ValueForm::Flag | ValueForm::Path | ValueForm::Paths | ValueForm::Text => Ok(()),
             ValueForm::Size => parse_size(text).map(drop),
             ValueForm::Count => match text.parse::<u64>() {
                 Ok(1..) => Ok(()),
@@ -90,7 +92,7 @@ impl CaseOption {
 
 /// The options of a case with their values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Values(BTreeMap<&'static str, String>);
+pub struct Values(BTreeMap<&'static str, Vec<String>>);
 
 impl Values {
     /// Takes what was given, and defaults for the rest. A flag that was given has any value.
@@ -100,14 +102,25 @@ impl Values {
     pub fn read(options: &'static [CaseOption], given: &[(&str, &str)]) -> Result<Values> {
         let mut values = BTreeMap::new();
         for option in options {
-            let found = given.iter().rev().find(|(name, _)| *name == option.name);
-            let value = found.map(|(_, value)| *value).or(option.default);
-            if let Some(value) = value {
+            let found = given.iter().filter(|(name, _)| *name == option.name);
+            let mut found: Vec<&str> = found.map(|(_, value)| *value).collect();
+            if found.is_empty() {
+                found.extend(option.default);
+            }
+            // What was given last replaces the rest, unless each adds one.
+            let first = match option.form {
+                ValueForm::Paths => 0,
+                _ => found.len().saturating_sub(1),
+            };
+            let mut kept = Vec::new();
+            for value in &found[first..] {
                 option.check(value)?;
-                let kept = match option.form {
-                    ValueForm::Path => absolute(value)?,
-                    _ => value.to_owned(),
-                };
+                kept.push(match option.form {
+                    ValueForm::Path | ValueForm::Paths => absolute(value)?,
+                    _ => (*value).to_owned(),
+                });
+            }
+            if !kept.is_empty() {
                 values.insert(option.name, kept);
             }
         }
@@ -121,7 +134,12 @@ impl Values {
 
     /// The value as it was typed (a path absolute), where there is one.
     pub fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.0.get(name).and_then(|it| it.last()).map(String::as_str)
+    }
+
+    /// All values of an option that may be given several times.
+    pub fn texts(&self, name: &str) -> Vec<&str> {
+        self.0.get(name).into_iter().flatten().map(String::as_str).collect()
     }
 
     /// Whether a flag was given, or an option has any value.
@@ -199,6 +217,7 @@ mod tests {
         option("depths", ValueForm::Counts, Some("0,4")),
         option("steps", ValueForm::Sizes, Some("4K,1M")),
         option("tree", ValueForm::Path, None),
+        option("trees", ValueForm::Paths, None),
         option("fast", ValueForm::Flag, None),
     ];
 
@@ -210,6 +229,10 @@ mod tests {
             assert_eq!(values.text("tree"), kept.to_str(), "{typed}");
         }
         assert!(Values::read(OPTIONS, &[("tree", "")]).is_err());
+        let given = [("trees", "/a"), ("trees", "/b"), ("tree", "/c"), ("tree", "/d")];
+        let values = Values::read(OPTIONS, &given).unwrap();
+        assert_eq!(values.texts("trees"), ["/a", "/b"]);
+        assert_eq!(values.texts("tree"), ["/d"]);
     }
 
     #[test]

@@ -234,6 +234,11 @@ impl Plan for ReadAhead {
         intents
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        let clients = self.ways.iter().map(|(clients, _)| *clients).max().unwrap_or(0);
+        vec![(self.dir.clone(), clients * self.file_bytes)]
+    }
+
     fn is_exact(&self) -> bool {
         false
     }

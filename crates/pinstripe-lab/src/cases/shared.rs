@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,11 +10,11 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Policy};
 
-use super::{CaseOption, Setting, ValueForm, Values};
+use super::{CaseOption, Setting, ValueForm, Values, leftovers};
 use crate::histogram::Histogram;
 use crate::io::{Area, Content, Done, Engine, Job, Pattern, Syncing, Target};
 use crate::result::{Measured, Note, Parameter};
-use crate::run::{Live, Outcome};
+use crate::run::{Live, Outcome, Plan};
 
 /// The ways in which bytes go.
 pub const POLICY_NAMES: &[&str] =
@@ -204,10 +205,15 @@ pub fn job(setting: &Setting, values: &Values, pattern: Pattern, syncing: Syncin
     })
 }
 
-/// Every option with its value as it was given; what is not set says so.
+/// Every option with its value as it was given, once for each where there may be several; what is
+/// not set says so.
 pub fn parameters(options: &[CaseOption], values: &Values) -> Vec<Parameter> {
-    let value = |option: &CaseOption| values.text(option.name).unwrap_or("none").to_owned();
-    options.iter().map(|option| Parameter::new(option.name, value(option))).collect()
+    let of = |option: &CaseOption| {
+        let given = values.texts(option.name);
+        let shown = if given.is_empty() { vec!["none"] } else { given };
+        shown.into_iter().map(|value| Parameter::new(option.name, value)).collect::<Vec<_>>()
+    };
+    options.iter().flat_map(of).collect()
 }
 
 /// The one directory of a case that measures in one, and on no device.
@@ -275,21 +281,20 @@ pub fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<()> {
     Err(error.advice("name another directory, or measure less: see the sizes in --help"))
 }
 
-/// The prefix of the names of our directories. They end with the number of the process.
-const FOLDER: &str = "pinstripe-lab-";
-
-/// Directories in this one that were left by runs which were killed: their process is gone.
-pub fn leftovers(dir: &Path) -> Vec<PathBuf> {
-    let is_left = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let process = name.and_then(|name| name.strip_prefix(FOLDER)?.rsplit_once('-'));
-        let process = process.and_then(|(_, number)| number.parse::<u32>().ok());
-        process.is_some_and(|it| !Path::new("/proc").join(it.to_string()).exists())
-    };
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut left: Vec<PathBuf> = entries.map(|it| it.path()).filter(is_left).collect();
-    left.sort();
-    left
+/// Refuses a plan whose directories lack room for what is there at one time; those of one file system
+/// share its room.
+///
+/// # Errors
+/// [`Kind::NoSpace`]; otherwise as the system says.
+pub fn refuse_plan_without_room(plan: &dyn Plan) -> Result<()> {
+    let mut needed: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
+    for (dir, bytes) in plan.room() {
+        let found = fs::metadata(&dir);
+        let found = found.map_err(|error| Error::io("cannot be measured", &dir, error))?;
+        let (_, sum) = needed.entry(found.dev()).or_insert((dir, 0));
+        *sum = sum.saturating_add(bytes);
+    }
+    needed.values().try_for_each(|(dir, bytes)| refuse_without_room(dir, *bytes, "the files"))
 }
 
 /// A directory of our own below one that was named; removed with all that is in it by
@@ -304,7 +309,7 @@ impl Folder {
     /// [`Kind::NoSpace`] where there is not; otherwise as the system says.
     pub fn make(below: &Path, case: &str, bytes: u64) -> Result<Folder> {
         refuse_without_room(below, bytes, "the files")?;
-        let path = below.join(format!("{FOLDER}{case}-{}", std::process::id()));
+        let path = below.join(leftovers::name(case));
         fs::create_dir(&path).map_err(|error| Error::io("cannot create", &path, error))?;
         Ok(Folder(path))
     }

@@ -228,6 +228,10 @@ impl Plan for Streams {
         vec![shared::intent(&self.dir, CASE.name, self.files * self.file_bytes)]
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        vec![(self.dir.clone(), self.files * self.file_bytes)]
+    }
+
     fn is_exact(&self) -> bool {
         false
     }

@@ -203,6 +203,11 @@ impl Plan for Stride {
         }
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        let needed = (self.place.clone(), self.bytes);
+        if self.is_device { Vec::new() } else { vec![needed] }
+    }
+
     fn is_exact(&self) -> bool {
         false
     }

@@ -26,7 +26,8 @@ Without --tree one is made: --directories of them in tens, with ten empty files 
 the kernel has all of it in memory, so this measures processors, not the disk.
 
 'walker' is how pinstripe walks, with one thread and with as many as it takes by itself; 'nftw' is the C \
-library's, which the catalogues of old were filled by.",
+library's, which the catalogues of old were filled by. A walk ends with its last entry: threads that then \
+have nothing to do are not waited for, as no backup waits for them.",
     examples: "\
   pinstripe lab run walk --tree /usr
   pinstripe lab run walk --dir /srv --directories 20000
@@ -177,7 +178,7 @@ impl Plan for Walk {
             let folder = self.folder.insert(Folder::make(dir, CASE.name, 0)?);
             walkers::make_tree(&folder.path("tree"), self.directories, FILES_OF_EACH, live)?;
         }
-        self.entries = walkers::by_walker(&self.tree(), 1, live)?;
+        (self.entries, _) = walkers::by_walker(&self.tree(), 1, live)?;
         Ok(())
     }
 
@@ -188,13 +189,13 @@ impl Plan for Walk {
     fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
         let (walker, threads) = self.ways[variant.0];
         let (tree, children, began) = (self.tree(), children_cpu(), Instant::now());
-        let seen = match walker {
+        let (seen, time) = match walker {
             "walker" => walkers::by_walker(&tree, threads, live)?,
-            "nftw" => walkers::by_nftw(&tree)?,
+            "nftw" => (walkers::by_nftw(&tree)?, began.elapsed()),
             // It does not say how many it saw: that it sees all is its own affair.
-            _ => walkers::by_find(&tree).map(|()| self.entries)?,
+            _ => walkers::by_find(&tree).map(|()| (self.entries, began.elapsed()))?,
         };
-        let (seconds, other) = (began.elapsed().as_secs_f64(), children_cpu() - children);
+        let (seconds, other) = (time.as_secs_f64(), children_cpu() - children);
         if walker != "walker" {
             // The count of such a walk is known only at its end.
             live.counted(seen);

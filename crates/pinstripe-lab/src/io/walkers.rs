@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use pinstripe::format::meta::FileKind;
 use pinstripe::walk::{WalkItem, WalkOptions, Walker};
@@ -17,11 +18,17 @@ use pinstripe_base::sync::lock;
 use crate::run::Live;
 
 /// Walks by pinstripe's walker, with `threads` in all: who consumes is one of them, for it works
-/// while it has nothing to consume. Answers how many entries there are.
+/// while it has nothing to consume. Answers how many entries there are, and how long it took until
+/// the last one was there.
+///
+/// Threads that have nothing left to do are waited for, and are not part of that time: on a machine
+/// that has other work each of them first has to get a processor to end on, which is a matter of
+/// its scheduler and would make a walk by many threads look slower than by one.
 ///
 /// # Errors
 /// The first that an entry gives; an interrupt.
-pub fn by_walker(tree: &Path, threads: usize, live: &Live) -> Result<u64> {
+pub fn by_walker(tree: &Path, threads: usize, live: &Live) -> Result<(u64, Duration)> {
+    let began = Instant::now();
     let prefix = tree.as_os_str().as_bytes().to_vec();
     let walker = Walker::new(tree, prefix, WalkOptions::default())?;
     thread::scope(|scope| {
@@ -32,7 +39,7 @@ pub fn by_walker(tree: &Path, threads: usize, live: &Live) -> Result<u64> {
         if counted.is_err() {
             walker.cancel();
         }
-        counted
+        counted.map(|entries| (entries, began.elapsed()))
     })
 }
 

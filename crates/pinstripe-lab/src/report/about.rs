@@ -28,10 +28,12 @@ pub(super) fn fingerprint(results: &Results) -> Markup {
             ("memory".to_owned(), format_size(machine.memory_bytes)),
             ("kernel".to_owned(), format!("Linux {}", machine.kernel)),
         ],
-        false => vec![("machine".to_owned(), "nothing was told of it".to_owned())],
+        false => vec![("machine".to_owned(), "not described in these results".to_owned())],
     };
     lines.extend(print.governor.clone().map(|it| ("governor".to_owned(), it)));
-    lines.extend(print.host.clone().map(|it| ("host".to_owned(), it)));
+    lines.extend(print.host.as_ref().map(|it| {
+        ("host".to_owned(), format!("{it}: a number without a name, the same for the same machine"))
+    }));
     let cache: Vec<String> =
         print.page_cache.iter().map(|(name, value)| format!("{name} {value}")).collect();
     if !cache.is_empty() {
@@ -60,8 +62,8 @@ fn of_place(place: &Place) -> String {
     );
     if let Some(disk) = &place.disk {
         let kind = match disk.is_rotational {
-            Some(true) => Some("turning disk"),
-            Some(false) => Some("no turning disk"),
+            Some(true) => Some("says it turns"),
+            Some(false) => Some("says it does not turn"),
             None => None,
         };
         parts.push(format!("on {}", disk.name));
@@ -82,7 +84,7 @@ pub(super) fn reproduce(results: &Results) -> Markup {
     html! {
         section class="again" {
             h2 { "Measure it again" }
-            @if let Some(line) = line(results) { pre { code { (line) } } }
+            @if let Some(line) = line(results) { pre { code class="command" { (line) } } }
             (alone(results))
             p class="quiet" {
                 "Seed " (results.seed) ". "
@@ -110,11 +112,18 @@ fn alone(results: &Results) -> Markup {
         @if lines.len() > 1 {
             details class="screen" {
                 summary { "one variant alone" }
-                dl { @for (variant, line) in lines.iter().take(MOST) { dt { (variant.name) } dd { code { (line) } } } }
+                dl { @for (variant, line) in lines.iter().take(MOST) { dt { (variant.name) } dd { code class="command" { (line) } } } }
                 @if lines.len() > MOST { p class="quiet" { (lines.len() - MOST) " more are shown by " code { "pinstripe lab show" } "." } }
             }
         }
     }
+}
+
+/// `2026-11-22 16:43:07 UTC`: of two results of one minute, which is which.
+pub(super) fn utc_to_seconds(seconds: i64) -> String {
+    let text = utc(seconds);
+    let minute = text.trim_end_matches(" UTC");
+    format!("{minute}:{:02} UTC", seconds.rem_euclid(60))
 }
 
 /// `2026-11-22 16:43 UTC`, by the civil calendar: days counted from 0000-03-01, so that a leap day
@@ -146,5 +155,7 @@ mod tests {
         ] {
             assert_eq!(utc(seconds), text);
         }
+        assert_eq!(utc_to_seconds(1_700_000_000), "2023-11-14 22:13:20 UTC");
+        assert_eq!(utc_to_seconds(-1), "1969-12-31 23:59:59 UTC");
     }
 }

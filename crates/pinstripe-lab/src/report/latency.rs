@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
+use pinstripe_base::units::format_count;
 
 use super::panel::{Member, Panel};
 use super::plot::{self, Anchor, Scale, decades, drawing, line, marker, points, text};
@@ -52,8 +53,10 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             section class="detail" {
                 h2 { "Latency" }
                 p class="quiet" {
-                    "How long requests took, over the share of them that took no longer. Each step to the right is "
-                    "a tenth of the requests before it; a curve that rises there shows stalls."
+                    "How long requests took. At 99, for example, the curve shows the time that 99 % of all requests did "
+                    "not exceed. Each step to the right leaves out nine of ten requests, so a curve that rises "
+                    "there shows stalls."
+                    span class="screen" { " It ends at the longest request: with fewer than 1,000 requests, p99.9 is that one." }
                     @if all.len() > FEW { " Only the first groups are shown; the table has all." }
                 }
                 div class="figures" { @for (panel, curves) in all.iter().take(MOST) { (figure(panel, curves)) } }
@@ -106,7 +109,7 @@ fn figure(panel: &Panel, curves: &[Curve]) -> Markup {
     let name = format!("Latency of {}", panel.title);
     html! {
         figure {
-            figcaption { b { (panel.title) } " " (legend(curves)) }
+            figcaption { a class="back" href={"#" (panel.anchor)} { b { (panel.title) } } " " (legend(curves)) }
             (drawing(SIZE.0, SIZE.1, &name, &content))
         }
     }
@@ -176,11 +179,16 @@ fn legend(curves: &[Curve]) -> Markup {
     kinds.dedup();
     let mut members: Vec<&Member> = curves.iter().map(|it| it.member).collect();
     members.dedup_by_key(|it| it.kind);
+    let requests = |member: &Member| {
+        let own = curves.iter().filter(|it| it.member.kind == member.kind);
+        let counts = own.filter(|it| it.kind != "response").map(|it| it.times.count());
+        format_count(counts.sum())
+    };
     let lines = KINDS.iter().filter(|(kind, ..)| kinds.len() > 1 && kinds.contains(kind));
     html! {
         span class="legend" {
             @for member in members {
-                span { (key(member.kind)) (member.label) }
+                span { (key(member.kind)) (member.label) span class="quiet screen" { " n = " (requests(member)) } }
             }
             @for (_, class, about) in lines {
                 span {

@@ -49,9 +49,10 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             section class=(if all.len() > 1 { "screen" } else { "detail" }) {
                 h2 { "Throughput against latency" }
                 p class="quiet" {
-                    "Each point is a load, as its number says; more throughput is to the right, longer waiting is "
-                    "above; the bar is where the throughput lies to 95 %. The ring is the knee: where the curve of p50 bends most, by the rule of Kneedle (Satopää and "
-                    "others, 2011). Beyond it more load buys little and costs much."
+                    "Each point is a load, named by its number. Further right is more throughput, further up is longer "
+                    "waiting; the bar is the interval of the throughput. The ring marks the knee, where the curve of "
+                    "p50 bends most (Kneedle; Satopää and others, 2011): more load than that adds little throughput "
+                    "and much waiting."
                     @if all.len() > MOST { " Only the first groups are shown." }
                 }
                 div class="figures" { @for curve in all.iter().take(MOST) { (figure(curve)) } }
@@ -118,7 +119,7 @@ fn figure(curve: &Curve) -> Markup {
     html! {
         figure {
             figcaption {
-                b { (panel.title) } " "
+                a class="back" href={"#" (panel.anchor)} { b { (panel.title) } } " "
                 span class="legend" {
                     span { (super::latency::key(0)) "p50" } span { (super::latency::key(1)) "p99" } span { "numbers: " (setting) }
                 }
@@ -160,7 +161,7 @@ fn bought(curve: &Curve, knee: usize) -> String {
             most.load,
             duration(most.most)
         ),
-        false => format!("{here}; no other load gives more."),
+        false => format!("{here}; no other load has more throughput."),
     }
 }
 

@@ -4,8 +4,9 @@
 //! Shapes: [`page`] takes results and what was measured before, and gives the text of the file,
 //! under [`MOST_BYTES`] whatever is in them. The parts of the page, from its top: `across` where
 //! there are several, then for each `verdict`, `advice`, `table`, `own`, `timeline`, `latency`,
-//! `load`, `repeats`, `history`, `about`. Never here: a script, an address of anything outside, and
-//! a figure that the results do not hold.
+//! `load`, `repeats`, `history`, `about`. Never here: an address of anything outside, a figure that the
+//! results do not hold, and anything that needs a script: the one that is here adds buttons that copy
+//! commands.
 //!
 //! Paper: two sheets. What they have no room for is of the class `screen`, or `detail` where it
 //! depends on how many variants there are; then the paper says so.
@@ -13,6 +14,7 @@
 mod about;
 mod across;
 mod advice;
+mod axis;
 mod history;
 mod latency;
 mod load;
@@ -39,6 +41,7 @@ const FEW: usize = 8;
 const MANY: usize = 16;
 
 const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("copy.js");
 
 /// The seed of the search for changes in the history: the same seed shows the same changes.
 const SEED: u64 = 1;
@@ -56,9 +59,20 @@ enum Detail {
 /// A page of one or several results, with the history of what was measured before; without a title
 /// it has one that says what was measured where.
 pub fn page(all: &[Results], title: Option<&str>, history: &[Entry]) -> String {
+    page_of_files(all, &[], title, history)
+}
+
+/// The same of results that are known by the names of their files: one for each, or none.
+pub fn page_of_files(
+    all: &[Results],
+    files: &[String],
+    title: Option<&str>,
+    history: &[Entry],
+) -> String {
     let title = title.map_or_else(|| heading(all), str::to_owned);
-    let (content, detail) = fitting(all, &title, history);
-    let room = MOST_BYTES.saturating_sub(content.0.len() + STYLE.len() + title.len() + 1500);
+    let (content, detail) = fitting(all, files, &title, history);
+    let around = STYLE.len() + SCRIPT.len() + title.len() + 2000;
+    let room = MOST_BYTES.saturating_sub(content.0.len() + around);
     let (data, was_thinned) = embed(all, room);
     let page = html! {
         (DOCTYPE)
@@ -71,6 +85,7 @@ pub fn page(all: &[Results], title: Option<&str>, history: &[Entry]) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body class=[(all.len() > 1).then_some("several")] {
+                a class="skip" href="#results" { "To the results" }
                 (content)
                 footer class="quiet" {
                     span class="paper" { "The screen shows all of this page, paper what two sheets have room for. " }
@@ -78,6 +93,7 @@ pub fn page(all: &[Results], title: Option<&str>, history: &[Entry]) -> String {
                     (was_thinned.text())
                 }
                 (PreEscaped(data))
+                script { (PreEscaped(SCRIPT)) }
             }
         }
     };
@@ -100,16 +116,18 @@ impl Detail {
 }
 
 /// As much as fits.
-fn fitting(all: &[Results], title: &str, history: &[Entry]) -> (Markup, Detail) {
+fn fitting(all: &[Results], files: &[String], title: &str, history: &[Entry]) -> (Markup, Detail) {
     let content = |detail: Detail| {
         html! {
-            header { h1 { (title) } (byline(all)) }
-            @if all.len() > 1 {
-                (across::show(all, history))
-            }
-            @if detail != Detail::Across {
-                @for (at, results) in all.iter().enumerate() {
-                    (part(results, (all.len() > 1).then_some(at), history, detail))
+            header { h1 { (title) } (byline(all, files)) }
+            main id="results" {
+                @if all.len() > 1 {
+                    (across::show(all, history))
+                }
+                @if detail != Detail::Across {
+                    @for (at, results) in all.iter().enumerate() {
+                        (part(results, (all.len() > 1).then_some(at), history, detail))
+                    }
                 }
             }
         }
@@ -140,19 +158,37 @@ fn heading(all: &[Results]) -> String {
     names.join("; ")
 }
 
-fn byline(all: &[Results]) -> Markup {
-    let text = match all {
-        [one] => {
-            format!("pinstripe lab {}, {}", one.case, about::utc(one.started_seconds))
-        }
-        many => format!("pinstripe lab, {} results", many.len()),
-    };
-    html! { p class="quiet" { (text) } }
+/// Which results they are: of which file, measured when.
+fn byline(all: &[Results], files: &[String]) -> Markup {
+    /// More would hide the answer below them.
+    const MOST: usize = 12;
+    let file = |at: usize| files.get(at).filter(|it| !it.is_empty());
+    match all {
+        [one] => html! {
+            p class="quiet" {
+                "pinstripe lab " (one.case) ", " (about::utc_to_seconds(one.started_seconds))
+                @if let Some(file) = file(0) { ", from " (file) }
+            }
+        },
+        many => html! {
+            p class="quiet" { "pinstripe lab, " (many.len()) " results; each is compared with A" }
+            dl class="which" {
+                @for (at, results) in many.iter().take(MOST).enumerate() {
+                    dt { (across::letter(at)) }
+                    dd {
+                        @if let Some(file) = file(at) { b { (file) } ": " }
+                        (results.case) ", " (about::utc_to_seconds(results.started_seconds))
+                    }
+                }
+            }
+            @if many.len() > MOST { p class="quiet" { (many.len() - MOST) " more are shown below." } }
+        },
+    }
 }
 
 /// One of the results; with its number where there are several.
 fn part(results: &Results, at: Option<usize>, history: &[Entry], detail: Detail) -> Markup {
-    let panels = panel::panels(results);
+    let panels = panel::panels(results, at.map(across::letter).as_deref());
     let class = match results.variants.len() {
         few if few <= FEW => None,
         many if many <= MANY => Some("many"),
@@ -163,7 +199,7 @@ fn part(results: &Results, at: Option<usize>, history: &[Entry], detail: Detail)
         article class=[class] {
             @if let Some(at) = at {
                 h2 class="case" {
-                    (across::letter(at)) ": " (results.case) " " span class="quiet" { (about::utc(results.started_seconds)) }
+                    (across::letter(at)) ": " (results.case) " " span class="quiet" { (about::utc_to_seconds(results.started_seconds)) }
                 }
             }
             (verdict::show(results, &panels))

@@ -9,7 +9,7 @@ use crate::table::{Align, Table};
 /// Rows of all tables of a page; of more, the rest is told by its number.
 const MOST_ROWS: usize = 160;
 /// Rows, with those of the table of all variants, that paper has room for.
-const PAPER_ROWS: usize = 14;
+const PAPER_ROWS: usize = 10;
 
 /// All tables, with their notes. On paper only where there are few rows.
 pub(super) fn show(results: &Results) -> Markup {
@@ -61,8 +61,11 @@ fn of_table(table: &Table, most: usize) -> Markup {
         table.sides().enumerate().map(|it| is_left(it).then_some("left")).collect();
     html! {
         div class="wide" {
-            p { b { (table.title()) } @if !table.note().is_empty() { " " span class="quiet" { (table.note()) } } }
-            table class="own" aria-label=(table.title()) {
+            table class="own" {
+                caption {
+                    b { (table.title()) }
+                    @if !table.note().is_empty() { " " span class="quiet" { (table.note()) } }
+                }
                 @if let Some(head) = shown.first() {
                     thead { tr { @for (name, side) in head.iter().zip(&sides) { th class=[*side] scope="col" { (name) } } } }
                 }

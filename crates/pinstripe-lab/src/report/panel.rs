@@ -14,6 +14,8 @@ use crate::stats::{self, Finding, Interval, LEVEL};
 pub(super) struct Panel<'a> {
     /// The group.
     pub(super) title: &'a str,
+    /// Its place in the page, the only one of that name.
+    pub(super) anchor: String,
     /// Whether its variants are compared with the first one.
     pub(super) is_compared: bool,
     /// At least one.
@@ -41,18 +43,21 @@ pub(super) struct Member<'a> {
 /// A request that takes longer is a stall.
 pub(super) const STALL: Duration = Duration::from_millis(100);
 
-/// All panels of some results.
-pub(super) fn panels(results: &Results) -> Vec<Panel<'_>> {
-    let of = |group: &str| -> Vec<&Variant> {
+/// All panels of some results; of several results their letter tells them apart.
+pub(super) fn panels<'a>(results: &'a Results, letter: Option<&str>) -> Vec<Panel<'a>> {
+    let of = |group: &str| -> Vec<&'a Variant> {
         results.variants.iter().filter(|it| it.group == group).collect()
     };
-    let (alone, together): (Vec<&str>, Vec<&str>) =
+    let (alone, together): (Vec<&'a str>, Vec<&'a str>) =
         results.groups().into_iter().partition(|group| of(group).len() == 1);
-    let mut all: Vec<Panel> =
+    let mut all: Vec<Panel<'a>> =
         together.into_iter().map(|group| panel(group, true, &of(group))).collect();
     if !alone.is_empty() {
-        let variants: Vec<&Variant> = alone.into_iter().flat_map(of).collect();
+        let variants: Vec<&'a Variant> = alone.into_iter().flat_map(of).collect();
         all.push(panel("each by itself", false, &variants));
+    }
+    for (at, panel) in all.iter_mut().enumerate() {
+        panel.anchor = format!("{}group-{}", letter.unwrap_or_default(), at + 1).replace(' ', "");
     }
     all
 }
@@ -68,7 +73,8 @@ fn panel<'a>(title: &'a str, is_compared: bool, variants: &[&'a Variant]) -> Pan
         factor: best.and_then(|best| factor(variant, variants[best])),
         is_best: best == Some(kind),
     };
-    Panel { title, is_compared, members: variants.iter().enumerate().map(member).collect() }
+    let members = variants.iter().enumerate().map(member).collect();
+    Panel { title, anchor: String::new(), is_compared, members }
 }
 
 /// The name without the group before or behind it.
@@ -95,6 +101,12 @@ fn factor(variant: &Variant, best: &Variant) -> Option<(f64, Option<Interval>)> 
 }
 
 impl Panel<'_> {
+    /// The end of the axis of its bars: the largest median, or end of an interval.
+    pub(super) fn most(&self) -> f64 {
+        let ends = |it: &Member| it.interval.map(|it| it.high).into_iter().chain(it.value);
+        self.members.iter().flat_map(ends).fold(0.0, f64::max)
+    }
+
     /// The name of one of its members beside those of other panels.
     pub(super) fn name(&self, member: &Member) -> String {
         let is_whole = member.label == member.variant.name && member.label.contains(self.title);

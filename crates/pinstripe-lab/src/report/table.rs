@@ -29,6 +29,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
         section class="rows" {
             h2 { "Results" }
             table class="results" {
+                caption class="unseen" { "All variants with their medians, in groups" }
                 thead { tr {
                     th class="name" { "variant" }
                     @for (name, title) in COLUMNS { th title=(title) { (name) } }
@@ -76,11 +77,12 @@ fn of_panel(panel: &Panel, first: usize, rows: usize) -> Markup {
         Better::Lower => "less is better",
     };
     html! {
-        tbody {
+        tbody id=(panel.anchor) {
             tr class={"group" (on_paper(first))} { th colspan=(COLUMNS.len() + 1) scope="colgroup" {
                 b { (panel.title) } " " span class="quiet" { (metric.name) " in " (metric.unit) ", " (better) }
             } }
             @for (at, member) in panel.members[..rows].iter().enumerate() { (row(panel, member, first + at)) }
+            (super::axis::row(panel, COLUMNS.len() + 1, BAR.0))
         }
     }
 }
@@ -163,10 +165,7 @@ fn factor(member: &Member) -> Markup {
 
 /// From zero to the median, with the interval over it. Disturbed runs alone give no bar.
 fn bar(panel: &Panel, member: &Member) -> Markup {
-    let end =
-        |it: &Member| it.interval.map(|it| it.high).into_iter().chain(it.value).fold(0.0, f64::max);
-    let most = panel.members.iter().map(end).fold(0.0, f64::max);
-    let scale = Scale::linear(0.0, most, (0.0, BAR.0 - 2.0));
+    let scale = Scale::linear(0.0, panel.most(), (0.0, BAR.0 - 2.0));
     let middle = BAR.1 / 2.0;
     html! {
         svg viewBox={"0 0 " (px(BAR.0)) " " (px(BAR.1))} width=(px(BAR.0)) height=(px(BAR.1)) preserveAspectRatio="none" aria-hidden="true" {

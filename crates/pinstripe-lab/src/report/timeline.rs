@@ -37,8 +37,9 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             section class="detail" {
                 h2 { "Over time" }
                 p class="quiet" {
-                    "The run of each variant that stood still for longest. Below it what waited in memory for the "
-                    "disk, and how much of the time tasks waited for a disk."
+                    "Of each variant, the run with the longest stalls: bytes a second; below that, the bytes in memory "
+                    "that were still to be written; and at the bottom, the share of the time in which any program "
+                    "waited for a disk."
                     @if all.len() > FEW { " Only the worst are shown." }
                 }
                 div class="figures" {
@@ -83,8 +84,8 @@ fn figure(panel: &Panel, member: &Member, run: &Run) -> Markup {
     let samples = Sample::coarser(&run.samples, STEPS);
     let name = panel.name(member);
     let about = match still > 0.0 {
-        true => format!("stood still for {still:.1} s of {end:.1} s"),
-        false => "never stood still".to_owned(),
+        true => format!("stalled for {still:.1} s of {end:.1} s"),
+        false => "no stall".to_owned(),
     };
     let content = html! {
         (rate(&samples, member.kind, &seconds))
@@ -127,8 +128,7 @@ fn dirty(samples: &[Sample], seconds: &Scale) -> Markup {
     let waits = |it: &Sample| mb(it.dirty_bytes);
     let goes = |it: &Sample| mb(it.writeback_bytes);
     let most = samples.iter().flat_map(|it| [waits(it), goes(it)]).flatten().fold(0.0, f64::max);
-    let (frame, scale) =
-        lane("waiting in memory: dirty (area), writeback (line), MB", most, 2, DIRTY);
+    let (frame, scale) = lane("to be written: dirty (area), under way (line), MB", most, 2, DIRTY);
     html! {
         (frame)
         path class="dirty" d=(steps(samples, seconds, &scale, Some(scale.at(0.0)), waits)) {}
@@ -138,7 +138,7 @@ fn dirty(samples: &[Sample], seconds: &Scale) -> Markup {
 
 /// Pressure: the share of the time in which any process waited.
 fn waiting(samples: &[Sample], seconds: &Scale) -> Markup {
-    let (frame, scale) = lane("tasks waited for a disk, % of the time (PSI)", 100.0, 2, WAITING);
+    let (frame, scale) = lane("waiting for a disk, % of the time (PSI)", 100.0, 2, WAITING);
     let share = |it: &Sample| it.io_pressure.map(|it| it * 100.0);
     html! {
         (frame)

@@ -41,6 +41,8 @@ pub(super) struct Sentence {
     /// Of what it speaks; nothing where there is one group only.
     pub(super) about: Option<String>,
     pub(super) text: Markup,
+    /// The place of its bars in the page.
+    pub(super) anchor: Option<String>,
 }
 
 /// The sentences of some results.
@@ -50,7 +52,7 @@ pub(super) fn sentences(results: &Results, panels: &[Panel]) -> Vec<Sentence> {
         .map(|panel| {
             let about = (panels.len() > 1).then(|| panel.title.to_owned());
             let (status, text) = of_panel(results, panel);
-            Sentence { status, about, text }
+            Sentence { status, about, text, anchor: Some(panel.anchor.clone()) }
         })
         .collect();
     let alone = panels.iter().filter(|it| !it.is_compared);
@@ -59,7 +61,10 @@ pub(super) fn sentences(results: &Results, panels: &[Panel]) -> Vec<Sentence> {
         Status::Green if is_moody => Sentence { status: Status::Amber, ..it },
         _ => it,
     };
-    all.extend(alone.flat_map(|it| &it.members).map(of_one).map(calm));
+    all.extend(alone.flat_map(|panel| {
+        let anchor = Some(panel.anchor.clone());
+        panel.members.iter().map(move |it| Sentence { anchor: anchor.clone(), ..calm(of_one(it)) })
+    }));
     all
 }
 
@@ -79,6 +84,9 @@ pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
                     span {
                         @if let Some(about) = &sentence.about { b { (about) ": " } }
                         (sentence.text)
+                        @if let Some(anchor) = &sentence.anchor {
+                            " " a class="jump" href={"#" (anchor)} { "bars" }
+                        }
                     }
                 }
             }
@@ -99,10 +107,10 @@ fn of_nothing(results: &Results) -> Sentence {
     let text = html! {
         b { "Nothing can be said" } ": "
         @if all == 0 { "nothing was measured" } @else { "none of " (all) " runs counts" }
-        @if let Some((what, count)) = most { "; " (count) " times it was such as this: " (what) }
+        @if let Some((what, count)) = most { "; most often (" (count) " times) because of this: " (what) }
         ". Measure again when the machine is quiet."
     };
-    Sentence { status: Status::Grey, about: None, text }
+    Sentence { status: Status::Grey, about: None, text, anchor: None }
 }
 
 /// The degree to which the runs can be trusted at all.
@@ -114,7 +122,7 @@ fn basis(results: &Results) -> String {
         let noise = noise * 100.0;
         let digits = usize::from(noise < 1.0);
         parts.push(format!(
-            "Noise {noise:.digits$} %: so far a typical run lies from the median of its variant."
+            "Noise {noise:.digits$} %: a typical run differs by that much from the median of its variant."
         ));
     }
     parts.push(match all - valid {
@@ -156,7 +164,7 @@ fn of_one(member: &Member) -> Sentence {
             (status, text)
         }
     };
-    Sentence { status, about: Some(member.label.to_owned()), text }
+    Sentence { status, about: Some(member.label.to_owned()), text, anchor: None }
 }
 
 /// What was found of the variants of a panel, by sort.

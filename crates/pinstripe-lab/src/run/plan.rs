@@ -65,6 +65,12 @@ pub trait Plan {
     /// The files made and overwritten, for people: "make 128 files ...".
     fn intents(&self) -> Vec<String>;
 
+    /// The directories that need room, each with its bytes: all that is there at one time. Without
+    /// it nothing is begun.
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        Vec::new()
+    }
+
     /// Whether values are found by counting, not by the clock: then one run of each variant is
     /// enough, needs no warm-up, and cannot be disturbed.
     fn is_exact(&self) -> bool;

@@ -7,18 +7,39 @@ use super::*;
 use pinstripe_testing::skipped;
 
 fn examined(objections: Vec<Objection>) -> Examined {
-    Examined { path: "/dev/x".into(), serial: Some("S123 ".to_owned()), bytes: 9, objections }
+    let serial = Some("S123 ".to_owned());
+    Examined { path: "/dev/x".into(), serial, bytes: 9, objections, written_at: None }
+}
+
+fn typed(serial: Option<&str>) -> Consent<'_> {
+    Consent { serial, overwrite_unknown: false }
 }
 
 #[test]
 fn a_free_device_passes_with_its_number_and_no_other() {
     let free = examined(Vec::new());
-    free.allow(Some("S123")).unwrap();
-    for typed in [None, Some(""), Some("S12"), Some("s123"), Some("/dev/x")] {
-        assert_eq!(free.allow(typed).unwrap_err().kind(), Kind::Refused, "{typed:?}");
+    free.allow(typed(Some("S123"))).unwrap();
+    for serial in [None, Some(""), Some("S12"), Some("s123"), Some("/dev/x")] {
+        assert_eq!(free.allow(typed(serial)).unwrap_err().kind(), Kind::Refused, "{serial:?}");
     }
     let nameless = Examined { serial: None, ..free };
-    assert_eq!(nameless.allow(Some("")).unwrap_err().kind(), Kind::Refused);
+    assert_eq!(nameless.allow(typed(Some(""))).unwrap_err().kind(), Kind::Refused);
+}
+
+#[test]
+fn what_is_not_blank_passes_only_if_both_are_said() {
+    let written = Examined { written_at: Some(3 << 20), ..examined(Vec::new()) };
+    let error = written.allow(typed(Some("S123"))).unwrap_err();
+    assert!(error.to_string().contains("not blank: there is data of no known format at 3.0 MiB"));
+    assert!(error.advice_text().unwrap().contains("--overwrite-unknown"));
+    let all_the_same = |serial| Consent { serial, overwrite_unknown: true };
+    assert_eq!(written.allow(all_the_same(None)).unwrap_err().kind(), Kind::Refused);
+    assert_eq!(written.allow(all_the_same(Some("S12"))).unwrap_err().kind(), Kind::Refused);
+    written.allow(all_the_same(Some("S123"))).unwrap();
+    // It overrides nothing else.
+    let known = Objection::Carries("an XFS file system".to_owned());
+    let known = Examined { objections: vec![known], ..written };
+    assert_eq!(known.allow(all_the_same(Some("S123"))).unwrap_err().kind(), Kind::Refused);
 }
 
 #[test]
@@ -38,7 +59,7 @@ fn every_objection_is_final_and_told() {
         (Objection::NoSerial, "no serial number"),
         (Objection::Unknown("no permission".to_owned()), "no permission"),
     ] {
-        let error = examined(vec![objection]).allow(Some("S123")).unwrap_err();
+        let error = examined(vec![objection]).allow(typed(Some("S123"))).unwrap_err();
         assert_eq!(error.kind(), Kind::Refused);
         assert!(error.to_string().contains(said), "{error}");
     }
@@ -127,7 +148,9 @@ impl Loop {
     fn said(&self) -> String {
         let found = examine(&self.device).unwrap();
         let serial = found.serial.clone().unwrap_or_default();
-        found.allow(Some(&serial)).map_or_else(|error| error.to_string(), |()| "passes".to_owned())
+        found
+            .allow(typed(Some(&serial)))
+            .map_or_else(|error| error.to_string(), |()| "passes".to_owned())
     }
 }
 
@@ -146,6 +169,23 @@ type Held = Box<dyn std::any::Any>;
 
 fn nothing() -> Held {
     Box::new(())
+}
+
+/// A program that has a device as its standard output.
+struct Program(std::process::Child);
+
+impl Program {
+    fn with(device: &Path) -> Option<Program> {
+        let open = fs::OpenOptions::new().write(true).open(device).ok()?;
+        Command::new("sleep").arg("600").stdout(open).spawn().ok().map(Program)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A way to aim at a device that must not be touched.
@@ -210,6 +250,11 @@ const WAYS: &[Way] = &[
         },
         said: "locked by another process",
     },
+    Way {
+        name: "opened by a program, as a virtual machine does",
+        make: |it| Some(Box::new(Program::with(&it.device)?)),
+        said: "it is held open by process",
+    },
     Way { name: "read-only", make: |it| it.made("blockdev --setro {}"), said: "it is read-only" },
     Way { name: "swap", make: |it| it.made("mkswap {}"), said: "it carries swap space" },
     Way { name: "ext3", make: |it| it.made("mkfs.ext3 -q -F {}"), said: "an ext3 file system" },
@@ -269,6 +314,31 @@ const WAYS: &[Way] = &[
         make: |it| Some(it.put(&[(132 << 10, &0x00ba_b10c_u64.to_le_bytes())])),
         said: "a ZFS device",
     },
+    Way {
+        name: "an output of split",
+        make: |it| Some(it.put(&[(0, b"PINSTRIP\x0a")])),
+        said: "an output of 'pinstripe split'",
+    },
+    Way {
+        name: "a disk of Oracle ASM",
+        make: |it| Some(it.put(&[(32, b"ORCLDISK")])),
+        said: "a disk of Oracle ASM",
+    },
+    Way {
+        name: "text at its beginning",
+        make: |it| Some(it.put(&[(0, b"a list of things")])),
+        said: "is not blank: there is data of no known format at 0",
+    },
+    Way {
+        name: "data in its middle",
+        make: |it| Some(it.put(&[(END / 2, &[7; 1 << 20])])),
+        said: "is not blank",
+    },
+    Way {
+        name: "a byte at its end",
+        make: |it| Some(it.put(&[(END - 1, b"x")])),
+        said: "is not blank",
+    },
 ];
 
 #[test]
@@ -280,8 +350,8 @@ fn every_way_to_aim_at_a_used_device_is_refused() {
     assert_eq!(free.said(), "passes");
     assert_eq!(examine(&free.device).unwrap().bytes, END);
     // Two more: no number, and another one.
-    for typed in [None, Some("/no/such/image"), Some("")] {
-        let refused = examine(&free.device).unwrap().allow(typed).unwrap_err();
+    for serial in [None, Some("/no/such/image"), Some("")] {
+        let refused = examine(&free.device).unwrap().allow(typed(serial)).unwrap_err();
         assert_eq!(refused.kind(), Kind::Refused);
     }
     let mut refusals = 2;
@@ -331,5 +401,39 @@ fn parts_and_their_disks_are_refused() {
         assert!(objections.iter().any(shared), "{objections:?}");
     } else {
         skipped(test, "a file system cannot be mounted");
+    }
+}
+
+#[test]
+fn the_program_that_has_a_device_open_is_named_with_its_number() {
+    let test = "the_program_that_has_a_device_open_is_named_with_its_number";
+    let Some(device) = Loop::new(&[]) else {
+        return skipped(test, "no loop device can be made: not root, or none left");
+    };
+    let Some(program) = Program::with(&device.device) else {
+        return skipped(test, "there is no sleep");
+    };
+    let wanted = format!("it is held open by process {} (sleep)", program.0.id());
+    let said = device.said();
+    assert!(said.contains(&wanted), "{said}");
+    drop(program);
+    assert_eq!(device.said(), "passes");
+}
+
+#[test]
+fn what_only_blkid_knows_is_refused() {
+    let test = "what_only_blkid_knows_is_refused";
+    let Some(device) = Loop::new(&[]) else {
+        return skipped(test, "no loop device can be made: not root, or none left");
+    };
+    // The log of an XFS file system, which our table lacks: 0xfeedbabe, version 1, and its format.
+    let mut log = [0; 512];
+    for (at, word) in [(0, 0xfeed_babe_u32), (4, 1), (8, 1), (12, 512), (300, 1)] {
+        log[at..at + 4].copy_from_slice(&word.to_be_bytes());
+    }
+    device.put(&[(0, &log)]);
+    match blkid::found(&device.device).unwrap() {
+        None => skipped(test, "blkid is not installed, or does not know the log of XFS"),
+        Some(what) => assert!(device.said().contains(&what), "{}", device.said()),
     }
 }

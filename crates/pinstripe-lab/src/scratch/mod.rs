@@ -72,7 +72,9 @@ impl Scratch {
         let path = std::fs::canonicalize(path).map_err(failed)?;
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
         let examined = safety::examine(&path)?;
-        examined.allow(examined.serial.as_deref())?;
+        // The user was asked before: what counts now is what has changed since.
+        let serial = examined.serial.as_deref();
+        examined.allow(safety::Consent { serial, overwrite_unknown: true })?;
         let scratch = Scratch::Device(path, file);
         scratch.alone()?;
         Ok(scratch)

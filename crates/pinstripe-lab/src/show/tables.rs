@@ -1,6 +1,6 @@
 //! Results as a table and as sentences.
 
-use pinstripe_base::units::format_size;
+use pinstripe_base::units::{counted, format_size};
 
 use crate::display::{duration, figure};
 use crate::histogram::Histogram;
@@ -321,7 +321,9 @@ pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     let mut lines =
         vec![format!("{disturbed} of {} runs were disturbed and {what}:", runs().count())];
     let kinds = disturbances(results).into_iter();
-    lines.extend(kinds.map(|(what, count)| format!("  {count} x such as: {what}")));
+    lines.extend(kinds.map(|(what, count)| {
+        format!("  {}, for example: {what}", counted(count as u64, "time", "times"))
+    }));
     lines
 }
 

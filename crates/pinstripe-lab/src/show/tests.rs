@@ -28,7 +28,7 @@ fn text_has_values_intervals_verdict_and_disturbances() {
         "accepted, not durable",
         "c is 12.5 % faster than a, b (95 %:",
         "1 of 10 runs were disturbed",
-        "1 x such as: the hypervisor took 9 %",
+        "1 time, for example: the hypervisor took 9 %",
         "block-size 4K",
         "seed 1",
         "Measured on",

@@ -1,6 +1,6 @@
 //! `analyze`: the savings by deduplication and compression on a tree that is not backed up.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use crate::pipeline::limits::Limits;
@@ -11,8 +11,8 @@ use pinstripe_base::monitor::Monitor;
 
 /// Options of `analyze`.
 pub struct AnalyzeOptions<'a> {
-    /// A directory or file.
-    pub path: &'a Path,
+    /// Directories or files, as one: what is in several of them counts once as distinct.
+    pub paths: &'a [PathBuf],
     /// Paths to leave out.
     pub exclude: Exclude,
     /// Do not enter mounted file systems.
@@ -26,7 +26,7 @@ pub struct AnalyzeOptions<'a> {
 /// Reads everything once. A file that cannot be read is a loss in the ledger.
 ///
 /// # Errors
-/// When the path cannot be looked at; [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) when
+/// When a path cannot be looked at; [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) when
 /// it was stopped.
 pub fn run(options: AnalyzeOptions<'_>, monitor: &Monitor) -> Result<Survey> {
     let walk = walk::WalkOptions {
@@ -34,5 +34,5 @@ pub fn run(options: AnalyzeOptions<'_>, monitor: &Monitor) -> Result<Survey> {
         exclude: options.exclude,
         ..walk::WalkOptions::default()
     };
-    survey(options.path, walk, options.limits, options.stop, monitor)
+    survey(options.paths, walk, options.limits, options.stop, monitor)
 }

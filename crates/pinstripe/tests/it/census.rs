@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use pinstripe::dedup::distinct::Count;
@@ -35,7 +35,8 @@ fn survey(path: &Path, exclude: &[&str], limits: Limits) -> Survey {
     let ledger = Ledger::new();
     let exclude = Exclude::new(exclude).unwrap();
     let stop = &AtomicBool::new(false);
-    let options = analyze::AnalyzeOptions { path, exclude, one_file_system: false, limits, stop };
+    let paths = &[path.to_path_buf()];
+    let options = analyze::AnalyzeOptions { paths, exclude, one_file_system: false, limits, stop };
     let survey = analyze::run(options, &ledger.monitor).unwrap();
     ledger.assert_clean();
     survey
@@ -80,7 +81,7 @@ fn an_analysis_that_is_stopped_says_so_and_blames_no_file() {
     tree(site.path());
     let ledger = Ledger::new();
     let options = analyze::AnalyzeOptions {
-        path: site.path(),
+        paths: &[site.path().to_path_buf()],
         exclude: Exclude::default(),
         one_file_system: false,
         limits: limits(),
@@ -89,6 +90,34 @@ fn an_analysis_that_is_stopped_says_so_and_blames_no_file() {
     let error = analyze::run(options, &ledger.monitor).unwrap_err();
     assert_eq!(error.kind(), Kind::Interrupted);
     ledger.assert_clean();
+}
+
+#[test]
+fn several_trees_are_one_to_an_analysis() {
+    let site = tempfile::tempdir().unwrap();
+    let trees = ["a", "b"].map(|name| site.path().join(name));
+    for tree in &trees {
+        fs::create_dir(tree).unwrap();
+        fs::write(tree.join("same"), noise(1, 100_000)).unwrap();
+    }
+    fs::write(trees[1].join("own"), noise(2, 50_000)).unwrap();
+    // One inode below both: it counts once.
+    fs::hard_link(trees[1].join("own"), trees[0].join("own")).unwrap();
+    let of = |paths: &[PathBuf]| {
+        let ledger = Ledger::new();
+        let options = analyze::AnalyzeOptions {
+            paths,
+            exclude: Exclude::default(),
+            one_file_system: false,
+            limits: limits(),
+            stop: &AtomicBool::new(false),
+        };
+        let found = analyze::run(options, &ledger.monitor).unwrap().by_content;
+        ledger.assert_clean();
+        (found.items, found.distinct_items, found.bytes, found.distinct_bytes)
+    };
+    assert_eq!(of(&trees[..1]), (2, 2, 150_000, 150_000));
+    assert_eq!(of(&trees), (3, 2, 250_000, 150_000));
 }
 
 #[test]

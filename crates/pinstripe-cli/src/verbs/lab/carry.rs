@@ -30,22 +30,36 @@ pub fn carry_out(
 ) -> Result<Results> {
     for left in plan.places().iter().flat_map(|place| cases::leftovers(place)) {
         let left = escape::path(&left);
-        run.monitor.note(&format!("{left} is left over from a killed run: remove it"));
+        run.monitor.note(&format!(
+            "{left} is left over from a killed run; 'pinstripe lab clean' removes it"
+        ));
     }
     let live = Arc::new(Live::new(Arc::clone(signals::catch()?.as_flag())));
     let watch = Watch::start(run, &live);
     let mut told = 0;
     let mut each = |results: &Results| {
-        result::save(results, place)?;
+        if has_runs(results) {
+            result::save(results, place)?;
+        }
         told = tell_new(run, results, told)?;
         Ok(())
     };
-    let results = measure(plan, effort, origin, &live, &mut each)?;
+    let mut results = measure(plan, effort, origin, &live, &mut each)?;
     drop(watch);
     if results.is_complete {
         result::append(&results, &history::usual_place()?)?;
+    } else if has_runs(&results) {
+        // Of what was not come to there is nothing to show.
+        results.variants.retain(|it| !it.runs.is_empty());
+        results.judge();
+        result::save(&results, place)?;
     }
     Ok(results)
+}
+
+/// Whether anything was measured.
+pub fn has_runs(results: &Results) -> bool {
+    results.variants.iter().any(|it| !it.runs.is_empty())
 }
 
 /// Measures a case in directories by some of its options.
@@ -76,6 +90,10 @@ pub fn measured(
 pub fn check_complete(results: &Results, place: &Path) -> Result<()> {
     match results.is_complete {
         true => Ok(()),
+        false if !has_runs(results) => {
+            let what = "interrupted before the first run ended; nothing is saved";
+            Err(Error::new(Kind::Interrupted, what))
+        }
         false => Err(Error::new(Kind::Interrupted, "interrupted; what was measured is saved")
             .at(place)
             .advice("see it with 'pinstripe lab show FILE'")),

@@ -1,6 +1,7 @@
 //! `pinstripe lab`: experiments on the user's own disks.
 
 mod carry;
+mod clean;
 mod compare;
 mod consent;
 mod history;
@@ -42,7 +43,8 @@ Examples:
   pinstripe lab compare before.json after.json
   pinstripe lab history
   pinstripe lab import fio.json
-  pinstripe lab report")]
+  pinstripe lab report
+  pinstripe lab clean /srv")]
 pub struct LabArgs {
     #[command(subcommand)]
     act: Act,
@@ -59,6 +61,7 @@ enum Act {
     History(history::LabHistoryArgs),
     Import(import::LabImportArgs),
     Report(report::LabReportArgs),
+    Clean(clean::LabCleanArgs),
 }
 
 impl LabArgs {
@@ -77,6 +80,7 @@ impl LabArgs {
             Act::History(args) => args.run(run),
             Act::Import(args) => args.run(run),
             Act::Report(args) => args.run(run),
+            Act::Clean(args) => args.run(run),
         }
     }
 }

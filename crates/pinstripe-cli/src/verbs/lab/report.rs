@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_lab::report::page;
+use pinstripe_lab::report::page_of_files;
 use pinstripe_lab::result::{self, Results};
 
 use super::{history, last, load_all, tell};
@@ -64,9 +64,12 @@ impl LabReportArgs {
             [] => vec![last()?],
             files => files.to_vec(),
         };
-        let mut all: Vec<Results> = Vec::new();
+        let (mut all, mut names): (Vec<Results>, Vec<String>) = Default::default();
         for file in &files {
-            all.extend(load_all(file)?);
+            let found = load_all(file)?;
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            names.extend(found.iter().map(|_| name.clone().into_owned()));
+            all.extend(found);
         }
         if self.accept_noise {
             all.iter_mut().for_each(Results::accept_noise);
@@ -80,7 +83,8 @@ impl LabReportArgs {
             }
             None => history::usual(run),
         };
-        result::put(page(&all, self.title.as_deref(), &history).as_bytes(), &out)?;
+        let page = page_of_files(&all, &names, self.title.as_deref(), &history);
+        result::put(page.as_bytes(), &out)?;
         run.screen.say(&format!("the page is {}", escape::path(&out)));
         let facts = match all.as_slice() {
             [one] => tell::facts(one),

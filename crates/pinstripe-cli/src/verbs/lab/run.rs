@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, Value
 use pinstripe_base::error::Result;
 use pinstripe_lab::cases::{self, Case, CaseOption, Setting, ValueForm, Values};
 use pinstripe_lab::run::{Effort, Plan};
+use pinstripe_lab::safety::Consent;
 use pinstripe_lab::show::Form;
 
 use super::{carry, consent, form, tell};
@@ -36,15 +37,22 @@ struct Shared {
 
     /// Measure a device, whose content is lost
     ///
-    /// It must be free and empty: not mounted, not swap, no data on it, and not part of another
-    /// device. Its serial number must be given with --serial, or typed when asked for; for a loop
-    /// device, it is the path of its file.
+    /// It must be free and blank: not mounted, not swap, held open by no other process, no data on
+    /// it, and not part of another device. Its serial number must be given with --serial, or typed
+    /// when asked for; for a loop device, it is the path of its file.
     #[arg(long, value_name = "DEV", value_hint = ValueHint::FilePath, conflicts_with = "dir")]
     device: Option<PathBuf>,
 
     /// The serial number of the device that may be overwritten
     #[arg(long, value_name = "TEXT", requires = "device")]
     serial: Option<String>,
+
+    /// Overwrite the device although it is not blank
+    ///
+    /// Only for data of no known format, as an earlier measurement leaves it. A file system, a
+    /// partition table, a member of an array and anything else that is known is never overwritten.
+    #[arg(long, requires = "device")]
+    overwrite_unknown: bool,
 
     /// Only show what would be done
     #[arg(long)]
@@ -137,7 +145,7 @@ fn of_case(case: &'static Case) -> Command {
 fn of_option(option: &'static CaseOption) -> Arg {
     let arg = Arg::new(option.name).long(option.name).help(option.about);
     let arg = match option.form {
-        ValueForm::Path => arg.value_hint(ValueHint::AnyPath),
+        ValueForm::Path | ValueForm::Paths => arg.value_hint(ValueHint::AnyPath),
         _ => arg,
     };
     let arg = match option.more {
@@ -154,6 +162,10 @@ fn of_option(option: &'static CaseOption) -> Arg {
         }),
     };
     let arg = arg.value_name(option.value).hide_possible_values(true).value_parser(parser);
+    let arg = match option.form {
+        ValueForm::Paths => arg.action(ArgAction::Append),
+        _ => arg,
+    };
     match option.default {
         Some(default) => arg.default_value(default),
         None => arg,
@@ -167,11 +179,13 @@ impl FromArgMatches for LabRunArgs {
         let case = cases::find(name).map_err(|_| missing())?;
         let mut given = Vec::new();
         for option in case.options {
-            let value = match option.form {
-                ValueForm::Flag => matches.get_flag(option.name).then(String::new),
-                _ => matches.get_one::<String>(option.name).cloned(),
+            let values: Vec<String> = match option.form {
+                ValueForm::Flag => {
+                    matches.get_flag(option.name).then(String::new).into_iter().collect()
+                }
+                _ => matches.get_many(option.name).into_iter().flatten().cloned().collect(),
             };
-            given.extend(value.map(|value| (option.name, value)));
+            given.extend(values.into_iter().map(|value| (option.name, value)));
         }
         Ok(LabRunArgs { case, shared: Shared::from_arg_matches(matches)?, given })
     }
@@ -203,19 +217,22 @@ impl LabRunArgs {
         let device = self.shared.device.as_deref().map(carry::own_name);
         let setting = Setting { dirs, device: device.clone(), seed: origin.seed };
         let mut plan = (self.case.plan)(&setting, &values)?;
+        cases::refuse_plan_without_room(plan.as_ref())?;
         if self.shared.dry_run {
             return self.rehearse(run, plan.as_ref(), device.as_deref());
         }
         if let Some(device) = &device {
-            consent::ask(device, self.shared.serial.as_deref())?;
+            consent::ask(device, self.consent())?;
         }
         let place = match &self.shared.out {
             Some(out) => out.clone(),
             None => carry::usual_place(self.case.name)?,
         };
         let results = carry::carry_out(run, plan.as_mut(), &self.effort(), &origin, &place)?;
-        tell::results(run, &results, self.shared.form)?;
-        run.screen.say(&format!("\nsaved in {}", escape::path(&place)));
+        if carry::has_runs(&results) {
+            tell::results(run, &results, self.shared.form)?;
+            run.screen.say(&format!("\nsaved in {}", escape::path(&place)));
+        }
         carry::check_complete(&results, &place)?;
         Ok(Ending::done(tell::facts(&results).with_path("path", &place)))
     }
@@ -223,7 +240,7 @@ impl LabRunArgs {
     /// Says what would be done.
     fn rehearse(&self, run: &Run, plan: &dyn Plan, device: Option<&Path>) -> Result<Ending> {
         if let Some(device) = device {
-            consent::look(device)?;
+            consent::look(device, self.consent())?;
         }
         let intents = plan.intents();
         for intent in &intents {
@@ -242,6 +259,13 @@ impl LabRunArgs {
         }
         let facts = Event::default().with("case", self.case.name).with("dry_run", true);
         Ok(Ending::done(facts.with("intents", intents)))
+    }
+
+    fn consent(&self) -> Consent<'_> {
+        Consent {
+            serial: self.shared.serial.as_deref(),
+            overwrite_unknown: self.shared.overwrite_unknown,
+        }
     }
 
     fn dirs(&self) -> Result<Vec<PathBuf>> {

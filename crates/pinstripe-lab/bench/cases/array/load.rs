@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use pinstripe_array::volume::Volume;
+use pinstripe_lab::arrays::Requests;
 use pinstripe_lab::run::Live;
 
 use super::places::text;
@@ -17,7 +18,8 @@ pub const LONG_WRITE: usize = 2;
 /// Does `count` reads or writes; writes are durable at the end.
 pub fn run(volume: &Volume, load: Load, count: u64, seed: u64) -> Result<Run> {
     let live = Live::new(Default::default());
-    pinstripe_lab::arrays::run(volume, load, count, seed, &live).map_err(text)
+    let requests = Requests { count, at_once: 1, seed };
+    pinstripe_lab::arrays::run(volume, load, requests, &live).map_err(text)
 }
 
 /// Bytes per second that one thread copies from memory to memory, 64 MiB at a time.

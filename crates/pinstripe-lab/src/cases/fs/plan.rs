@@ -246,6 +246,13 @@ impl Plan for FsPlan {
         }
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        match &self.backing {
+            Backing::Image(dir, bytes) => vec![(dir.clone(), *bytes)],
+            Backing::Device(_) => Vec::new(),
+        }
+    }
+
     fn is_exact(&self) -> bool {
         false
     }

@@ -128,6 +128,10 @@ impl Plan for QuickPlan {
         )]
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        vec![(self.dir.clone(), 2 * self.bytes)]
+    }
+
     fn is_exact(&self) -> bool {
         false
     }

@@ -353,6 +353,10 @@ impl Plan for RecordProbe {
         vec![shared::intent(&self.dir, CASE.name, self.bytes())]
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        vec![(self.dir.clone(), self.bytes())]
+    }
+
     fn is_exact(&self) -> bool {
         false
     }

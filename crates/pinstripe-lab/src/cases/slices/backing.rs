@@ -92,26 +92,49 @@ impl Backing {
         }
     }
 
-    /// One area and two, full: what was never written is read without the disk.
+    /// The directories that need room, with the bytes of each.
+    pub fn room(&self, bytes: u64) -> Vec<(PathBuf, u64)> {
+        let Backing::Dirs { dirs, .. } = self else { return Vec::new() };
+        let needed = |(number, dir): (usize, &PathBuf)| (dir.clone(), bytes_in(number, bytes));
+        dirs.iter().enumerate().map(needed).collect()
+    }
+
+    /// One area and two of each size, full: what was never written is read without the disk. Those of
+    /// a smaller size are the beginning of those of the largest.
     ///
     /// # Errors
     /// Those of files and devices; an interrupt.
-    pub fn prepare(&mut self, bytes: u64, policy: Policy, live: &Live) -> Result<Vec<Area>> {
+    pub fn prepare(
+        &mut self,
+        sizes: &[u64],
+        policy: Policy,
+        live: &Live,
+    ) -> Result<Vec<[Area; 2]>> {
+        let bytes = sizes.iter().copied().max().unwrap_or(0);
         self.find_room(bytes)?;
         let Backing::Device { path, middle } = &*self else {
-            let area = |areas: usize| {
+            for areas in [1, 2] {
                 let (paths, bytes) = (self.paths("full", areas), bytes / areas as u64);
-                Ok(Area::make(&paths, bytes, Content::Noise, policy, live)?.striped())
+                Area::make(&paths, bytes, Content::Noise, policy, live)?;
+            }
+            let area = |size: u64, areas: usize| {
+                let paths = self.paths("full", areas);
+                let bytes = size / areas as u64;
+                Ok(Area::open(&paths, bytes, Access::Write, policy)?.striped())
             };
-            return [1, 2].into_iter().map(area).collect();
+            return sizes.iter().map(|&size| Ok([area(size, 1)?, area(size, 2)?])).collect();
         };
         let (starts, full) = ([0, *middle], Some((Content::Noise, live)));
         // The device is opened once: a writer opens it exclusively.
         let one = shared::device(path, &starts[..1], bytes, Policy::Buffered, full);
         one.map(drop)?;
         let two = shared::device(path, &starts, bytes / 2, policy, full)?.striped();
-        let one = Area::parts(&two.targets()[0], &starts[..1], bytes)?;
-        Ok(vec![one, two])
+        let of_size = |&size: &u64| {
+            let target = &two.targets()[0];
+            let one = Area::parts(target, &starts[..1], size)?;
+            Ok([one, Area::parts(target, &starts, size / 2)?.striped()])
+        };
+        sizes.iter().map(of_size).collect()
     }
 
     fn find_room(&mut self, bytes: u64) -> Result<()> {

@@ -32,13 +32,15 @@ pub static CASE: Case = Case {
 'one' is a file in the first --dir; 'two' are files of half the size, in the first --dir and the second, \
 records in turn on either. Name directories on two partitions of one disk to see what it costs when an arm \
 moves between them, on two disks to see what a second arm gives. With one --dir both files are in it. Of a \
---device, 'one' is its beginning; 'two' are half as much at its beginning and in its middle.
+--device, 'one' is its beginning; 'two' are half as much at its beginning and in its middle. Several \
+sizes are measured in turns: what fits a cache of the disk is another experiment than what does not.
 
 The tests are those of the case iozone, with a stride of 17, and one more:
   spindle    small reads at random places, of each area alone and of both at once: \
 what each keeps of its rate beside the other. Half is one arm, all is two.",
     examples: "\
   pinstripe lab run slices --dir /mnt/sda1 --dir /mnt/sda2
+  pinstripe lab run slices --dir /mnt/sda1 --dir /mnt/sda2 --total-size 8G,16G --run-time 600
   pinstripe lab run slices --dir /mnt/a --dir /mnt/b --tests spindle
   pinstripe lab run slices --device /dev/sdx --serial S3Z1NB0K --total-size 8G --policy direct",
     options: OPTIONS,
@@ -75,8 +77,8 @@ const OPTIONS: &[CaseOption] = &[
     },
     CaseOption {
         name: "total-size",
-        value: "SIZE",
-        form: ValueForm::Size,
+        value: "SIZE,...",
+        form: ValueForm::Sizes,
         default: Some("512M"),
         about: "Bytes of one area, and of two together",
         more: "",
@@ -116,8 +118,13 @@ const OPTIONS: &[CaseOption] = &[
     shared::POLICY,
 ];
 
-/// The tests, and the number of areas of each.
-type Way = (&'static str, usize);
+/// A test, the number of its areas, and the size by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Way {
+    test: &'static str,
+    areas: usize,
+    size: usize,
+}
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let backing = match (&setting.device, setting.dirs.as_slice()) {
@@ -130,12 +137,16 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         }
     };
     let record_bytes = values.size("record-size");
-    let bytes = values.size("total-size") / (2 * record_bytes.max(1)) * 2 * record_bytes;
-    if bytes == 0 {
+    let whole = |bytes: u64| bytes / (2 * record_bytes.max(1)) * 2 * record_bytes;
+    let sizes: Vec<u64> = values.sizes("total-size").into_iter().map(whole).collect();
+    if sizes.contains(&0) {
         return Err(Error::new(Kind::Usage, "each of two areas holds at least one record")
             .advice("more with --total-size, or less with --record-size"));
     }
-    let ways = ways(values, backing.is_device());
+    if (1..sizes.len()).any(|at| sizes[..at].contains(&sizes[at])) {
+        return Err(Error::new(Kind::Usage, "a size is named twice"));
+    }
+    let ways = ways(values, sizes.len(), backing.is_device());
     if ways.is_empty() {
         let error = Error::new(Kind::Usage, "areas of one device share its disk");
         return Err(error.advice("name two directories, or other --tests"));
@@ -144,7 +155,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         parameters: shared::parameters(OPTIONS, values),
         backing,
         ways,
-        bytes,
+        sizes,
         record_bytes: record_bytes as usize,
         time: shared::seconds(values, "run-time")?,
         effort: Effort {
@@ -159,15 +170,15 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     }))
 }
 
-/// Each test on one area and on two. The areas of one device share its spindle, so that test is
-/// left out.
-fn ways(values: &Values, is_device: bool) -> Vec<Way> {
+/// Each test on one area and on two, of each size. The areas of one device share its spindle, so that
+/// test is left out; elsewhere it is made once, for sizes do not matter to it.
+fn ways(values: &Values, sizes: usize, is_device: bool) -> Vec<Way> {
     let known = |name: &str| TESTS.iter().find(|it| **it == name).copied();
     let tests = values.words("tests").into_iter().filter_map(known);
     let on = |test: &'static str| match test {
         SPINDLE if is_device => vec![],
-        SPINDLE => vec![(test, 2)],
-        _ => vec![(test, 1), (test, 2)],
+        SPINDLE => vec![Way { test, areas: 2, size: 0 }],
+        _ => (0..sizes).flat_map(|size| [1, 2].map(|areas| Way { test, areas, size })).collect(),
     };
     tests.flat_map(on).collect()
 }
@@ -176,14 +187,15 @@ struct Slices {
     parameters: Vec<Parameter>,
     backing: Backing,
     ways: Vec<Way>,
-    bytes: u64,
+    /// Bytes of one area, and of two together.
+    sizes: Vec<u64>,
     record_bytes: usize,
     time: Duration,
     effort: Effort,
     policy: Policy,
     seed: u64,
-    /// One area, and two, that are there and full.
-    areas: Vec<Area>,
+    /// One area, and two, that are there and full; of each size.
+    areas: Vec<[Area; 2]>,
     /// The areas that the next run writes anew.
     fresh: Option<Area>,
 }
@@ -195,11 +207,16 @@ fn work(test: &str) -> (Work, InitialState) {
 }
 
 impl Slices {
-    fn job(&self, work: Work, number: u64) -> Job {
+    /// The most bytes of one area.
+    fn most_bytes(&self) -> u64 {
+        self.sizes.iter().copied().max().unwrap_or(0)
+    }
+
+    fn job(&self, work: Work, bytes: u64, number: u64) -> Job {
         let (order, direction) = work.course();
         let pattern = Pattern { order, direction, block_bytes: self.record_bytes };
         Job {
-            requests: Some(self.bytes / self.record_bytes as u64),
+            requests: Some(bytes / self.record_bytes as u64),
             time: Some(self.time),
             syncing: if work.writes() { Syncing::AT_END } else { Syncing::NEVER },
             seed: random::of_run(self.seed, number),
@@ -250,16 +267,25 @@ impl Plan for Slices {
     }
 
     fn variants(&self) -> Vec<VariantSpec> {
-        let spec = |(test, areas): &Way| {
+        let spec = |Way { test, areas, size }: &Way| {
+            let size = self.sizes[*size];
             let is_spindle = *test == SPINDLE;
             let area = if *areas == 1 { "one" } else { "two" };
             let kept =
                 Metric { name: "kept".to_owned(), unit: "kept".to_owned(), better: Better::Higher };
+            let group = match self.sizes.len() {
+                1 => (*test).to_owned(),
+                _ => format!("{test} {}", shared::typed(size)),
+            };
+            let mut parameters = vec![Parameter::new("test", test), Parameter::new("areas", area)];
+            if !is_spindle {
+                parameters.push(Parameter::new("total-size", shared::typed(size)));
+            }
             VariantSpec {
-                name: if is_spindle { SPINDLE.to_owned() } else { format!("{test} {area}") },
-                group: (*test).to_owned(),
+                name: if is_spindle { SPINDLE.to_owned() } else { format!("{group} {area}") },
+                group: if is_spindle { SPINDLE.to_owned() } else { group },
                 about: format!("{test} on {areas} of the areas"),
-                parameters: vec![Parameter::new("test", test), Parameter::new("areas", area)],
+                parameters,
                 metric: if is_spindle { kept } else { Metric::throughput() },
                 place: PlaceNo::FIRST,
             }
@@ -276,7 +302,11 @@ impl Plan for Slices {
     }
 
     fn intents(&self) -> Vec<String> {
-        self.backing.intents(self.bytes)
+        self.backing.intents(self.most_bytes())
+    }
+
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        self.backing.room(self.most_bytes())
     }
 
     fn is_exact(&self) -> bool {
@@ -284,12 +314,12 @@ impl Plan for Slices {
     }
 
     fn prepare(&mut self, live: &Live) -> Result<()> {
-        self.areas = self.backing.prepare(self.bytes, self.policy, live)?;
+        self.areas = self.backing.prepare(&self.sizes, self.policy, live)?;
         Ok(())
     }
 
     fn ready(&mut self, variant: VariantNo, live: &Live) -> Result<()> {
-        let (test, areas) = self.ways[variant.0];
+        let Way { test, areas, size } = self.ways[variant.0];
         self.fresh = None;
         let is_device = self.backing.is_device();
         if !is_device {
@@ -297,13 +327,13 @@ impl Plan for Slices {
                 shared::remove_files(&self.backing.paths("new", areas))?;
             }
         }
-        self.areas.iter().try_for_each(Area::drop_cache)?;
+        self.areas.iter().flatten().try_for_each(Area::drop_cache)?;
         if test == SPINDLE {
             return Ok(());
         }
         match work(test) {
             (Work::Requests(..), InitialState::Nothing) if !is_device => {
-                let bytes = self.bytes / areas as u64;
+                let bytes = self.sizes[size] / areas as u64;
                 let paths = self.backing.paths("new", areas);
                 let area = Area::open(&paths, bytes, Access::Create, self.policy)?;
                 self.fresh = Some(area.striped());
@@ -311,21 +341,23 @@ impl Plan for Slices {
             }
             // What is read is what was read just now.
             (work, InitialState::CachedFiles) => {
-                io::run(&self.job(work, 0), &self.areas[areas - 1], live).map(drop)
+                let job = self.job(work, self.sizes[size], 0);
+                io::run(&job, &self.areas[size][areas - 1], live).map(drop)
             }
             _ => Ok(()),
         }
     }
 
     fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
-        let (test, areas) = self.ways[variant.0];
+        let Way { test, areas, size } = self.ways[variant.0];
         if test == SPINDLE {
             return self.spindle(live);
         }
         let (work, initial) = work(test);
-        let (job, bytes) = (self.job(work, number), self.bytes / areas as u64);
+        let bytes = self.sizes[size];
+        let (job, bytes) = (self.job(work, bytes, number), bytes / areas as u64);
         let spans = self.backing.spans(Self::name_of(initial), areas);
-        let area = || self.fresh.as_ref().unwrap_or(&self.areas[areas - 1]);
+        let area = || self.fresh.as_ref().unwrap_or(&self.areas[size][areas - 1]);
         let (done, is_direct) = work.run(&job, (&spans, bytes), area, live)?;
         Ok(shared::outcome(&done, &job, self.policy, is_direct))
     }

@@ -5,16 +5,32 @@ use crate::cases::grid;
 use crate::result::{Results, Variant};
 use crate::table::Table;
 
-/// The panel, and whether they share a spindle.
+/// The panel of each size, and whether they share a spindle.
 pub(super) fn tables(results: &Results) -> Vec<Table> {
+    let mut sizes = grid::different(results, SIZE);
+    // Of a spindle alone, and of results from before there were several sizes.
+    if sizes.len() > 1 {
+        sizes.retain(|it| !it.is_empty());
+    }
+    let panels = sizes.iter().filter_map(|size| panel(results, size, sizes.len() > 1));
+    let spindle = results.variant(SPINDLE).filter(|it| !it.runs.is_empty()).map(spindle_table);
+    panels.chain(spindle).collect()
+}
+
+/// The parameter by which sizes are told apart.
+const SIZE: &str = "total-size";
+
+fn panel(results: &Results, size: &str, is_one_of_several: bool) -> Option<Table> {
     let mut rows = vec![["test", "one area", "two areas", "two / one"].map(str::to_owned).to_vec()];
     for test in TESTS.iter().filter(|it| **it != SPINDLE) {
         let of = |area: &str| {
-            let found = results.variant(&format!("{test} {area}"));
-            found.and_then(|it| grid::figure(it, grid::value))
+            let is_it = |it: &&Variant| {
+                let has = |name: &str, value: &str| grid::parameter(it, name) == value;
+                has("test", test) && has("areas", area) && has(SIZE, size)
+            };
+            results.variants.iter().find(is_it).and_then(|it| grid::figure(it, grid::value))
         };
-        let (one, two) = (of("one"), of("two"));
-        if let Some((one, two)) = one.zip(two) {
+        if let Some((one, two)) = of("one").zip(of("two")) {
             let ratio = two.over(one).derive(|it| format!("{it:.2}"));
             rows.push(vec![
                 (*test).to_owned(),
@@ -24,12 +40,9 @@ pub(super) fn tables(results: &Results) -> Vec<Table> {
             ]);
         }
     }
-    let mut tables = Vec::new();
-    if rows.len() > 1 {
-        tables.push(Table::from_rows("MB/s on one area and on two", "", rows));
-    }
-    tables.extend(results.variant(SPINDLE).filter(|it| !it.runs.is_empty()).map(spindle_table));
-    tables
+    let of_size = if is_one_of_several { format!(", {size}") } else { String::new() };
+    (rows.len() > 1)
+        .then(|| Table::from_rows(&format!("MB/s on one area and on two{of_size}"), "", rows))
 }
 
 fn spindle_table(variant: &Variant) -> Table {

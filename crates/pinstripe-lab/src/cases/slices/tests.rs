@@ -27,6 +27,31 @@ fn every_test_meets_as_many_bytes_on_one_area_as_on_two() {
 }
 
 #[test]
+fn several_sizes_are_measured_each_for_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = [("total-size", "1M,2M"), ("tests", "write,random-read,fread,spindle")];
+    let results = measured(&CASE, dir.path(), &[&SMALL[1..], &more].concat());
+    assert_eq!(results.variants.len(), 2 * 2 * 3 + 1, "the spindle is asked for once");
+    for variant in results.variants.iter().filter(|it| it.name != SPINDLE) {
+        let run = &variant.runs[0];
+        let wanted = if variant.name.contains(" 1M ") { 1 << 20 } else { 2 << 20 };
+        let bytes = run.measured.read_bytes + run.measured.written_bytes;
+        assert_eq!(bytes, wanted, "{}", variant.name);
+    }
+    assert_eq!(results.groups().len(), 7, "{:?}", results.groups());
+    let [small, large, _] = &tables::tables(&results)[..] else { panic!("three tables") };
+    assert!(
+        small.title().ends_with(", 1M") && large.title().ends_with(", 2M"),
+        "{}",
+        large.title()
+    );
+    assert_eq!(small.to_json()["rows"].as_array().unwrap().len(), 3);
+    let values = Values::read(OPTIONS, &[("total-size", "1M,1M")]).unwrap();
+    let setting = Setting { dirs: vec![dir.path().to_path_buf()], ..Setting::default() };
+    assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage);
+}
+
+#[test]
 fn two_directories_have_an_area_each_and_three_are_refused() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let paths: Vec<PathBuf> = dirs.iter().map(|it| it.path().to_path_buf()).collect();

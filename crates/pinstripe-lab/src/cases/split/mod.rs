@@ -23,7 +23,7 @@ use self::sample::SampleSource;
 use self::stopped::Stopped;
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
-use crate::result::{Measured, Metric, Note, Parameter, Results};
+use crate::result::{Measured, Metric, Note, Parameter, Results, Run};
 use crate::run::{Live, Outcome, PlaceNo, Plan, Tally, VariantNo, VariantSpec};
 use crate::table::Table;
 
@@ -175,6 +175,11 @@ impl Split {
         (0..count).map(|number| folder(number).path(&format!("out.{number}"))).collect()
     }
 
+    /// Bytes in each directory, with as much as a sixteenth for what stands beside those of the source.
+    fn bytes_of_dir(&self) -> u64 {
+        (self.bytes + self.bytes / 16) / self.dirs.len().max(1) as u64
+    }
+
     fn options(&self, way: &Way) -> split::SplitOptions {
         split::SplitOptions {
             outputs: self.outputs(way.outputs),
@@ -245,6 +250,10 @@ impl Plan for Split {
         self.dirs.iter().map(|dir| shared::intent(dir, CASE.name, of_each)).collect()
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        self.dirs.iter().map(|dir| (dir.clone(), self.bytes_of_dir())).collect()
+    }
+
     fn is_exact(&self) -> bool {
         false
     }
@@ -253,8 +262,7 @@ impl Plan for Split {
         if let Some(place) = &self.sample {
             self.source = Source::Own(SampleSource::take(place, self.bytes, live)?);
         }
-        // As much again for what stands beside the bytes.
-        let bytes = (self.bytes + self.bytes / 16) / self.dirs.len().max(1) as u64;
+        let bytes = self.bytes_of_dir();
         for dir in &self.dirs {
             self.folders.push(Folder::make(dir, CASE.name, bytes)?);
         }
@@ -323,11 +331,24 @@ impl Plan for Split {
 fn tables(results: &Results) -> Vec<Table> {
     let ways = ["way", "outputs"];
     let note = "Per byte of the source, with heads and indexes.";
+    let first = grid::different(results, "outputs").first().map_or("1", |it| *it).to_owned();
+    let outputs = if first == "1" { "output" } else { "outputs" };
+    let than = format!("Times as fast as with {first} {outputs}");
+    // A figure is MB/s, so that 10^12 bytes take 10^6 / MB/s seconds.
+    let terabyte = |run: &Run| Some(1e6 / 60.0 / run.measured.value);
     vec![
         grid::grid(results, "MB/s by codec and outputs", "", ways, grid::value),
+        grid::grid(results, "Seconds", "Until all outputs were durable.", ways, seconds),
+        grid::times_the_first(results, &than, "", ways, grid::value),
+        grid::grid(results, "Minutes for 1 TB", "At this rate.", ways, terabyte),
         grid::grid(results, "Bytes written", note, ways, grid::named("written_of_each")),
         grid::grid(results, "CPU s/GB", "", ways, |run| run.cpu_s_per_gb()),
     ]
+}
+
+/// The time of a run, by which its figure was made.
+fn seconds(run: &Run) -> Option<f64> {
+    Some(run.measured.written_bytes as f64 / 1e6 / run.measured.value)
 }
 
 #[cfg(test)]

@@ -16,6 +16,20 @@ fn every_codec_and_number_of_outputs_is_measured_and_verified() {
     assert!(of("lz4, buffered, 1") < 0.9 * of("raw, buffered, 1"));
     let table = tables(&results)[0].to_json();
     assert_eq!(table["columns"], serde_json::json!(["way", "outputs 1", "outputs 3"]));
+    let titles: Vec<String> = tables(&results).iter().map(|it| it.title().to_owned()).collect();
+    for wanted in ["Seconds", "Times as fast as with 1 output", "Minutes for 1 TB"] {
+        assert!(titles.iter().any(|it| it == wanted), "{titles:?}");
+    }
+    let run = &results.variants[0].runs[0];
+    let rate = run.measured.value;
+    assert!((seconds(run).unwrap() - 3.0 * 1.048_576 / rate).abs() < 1e-9);
+    // Of a run that counts and is the only one, the first column is 1.
+    let of = |run: &Run| Some(run.measured.value);
+    let times = grid::times_the_first(&results, "", "", ["way", "outputs"], of).to_json();
+    let first = times["rows"][0]["outputs 1"]
+        .as_str()
+        .map_or(1.0, |it| it.trim_matches(['(', ')']).parse().unwrap());
+    assert_eq!(first, 1.0, "{times}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 

@@ -18,9 +18,9 @@ use self::knob::KnobValue;
 use self::options::{NAMES, OPTIONS};
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
-use crate::arrays::{self, Cost, LOADS, Load, TABLE_BYTES};
+use crate::arrays::{self, Cost, LOADS, Load, Requests, TABLE_BYTES};
 use crate::random;
-use crate::result::{Measured, Metric, Parameter, Results};
+use crate::result::{Measured, Metric, Note, Parameter, Results};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::table::Table;
 
@@ -31,14 +31,15 @@ pub static CASE: Case = Case {
     help: "\
 An array is made of files in --dir, which take turns where there are several, or of memory, and all of it \
 is written. Then each granule has its turn on \
-the one running array, with each of these loads, by one thread:
+the one running array, with each of these loads:
   randwrite   4 KiB anywhere
   write64k    64 KiB in order
   write1m     1 MiB in order
   randread    4 KiB anywhere
   read1m      1 MiB in order
 The granule is the unit in which parity is computed and members are read and written. A figure is bytes \
-moved in the time until they were durable. Beside it stand the processor time of a request and what all \
+moved in the time until they were durable. There is one request at a time unless --workers and --depth say \
+otherwise: --workers 2 --depth 64 is what fio does with numjobs=2, iodepth=64. Beside it stand the processor time of a request and what all \
 members read and wrote for each byte: data with parity, and log.
 
 The first granule is what others are judged by: --granules 64K,4K says what changing it does. --knob does the \
@@ -46,6 +47,7 @@ same for another setting of an array, before and after: --knob chunk=64K,256K.",
     examples: "\
   pinstripe lab run stripe --members-in memory
   pinstripe lab run stripe --dir /srv --granules auto,4K,64K --loads randwrite,write1m
+  pinstripe lab run stripe --dir /srv --granules 64K,4K --workers 2 --depth 64
   pinstripe lab run stripe --dir /srv --knob chunk=64K,256K
   pinstripe lab run stripe --dir /srv --knob consistency-policy=log,bitmap,none --loads randwrite
   pinstripe lab run stripe --dir /srv --level raid6 --members 6 --policy direct",
@@ -62,6 +64,9 @@ const AGAIN: Again = Again {
     },
     ..Again::BY_NAME
 };
+
+/// The most requests in flight: each has a thread.
+const AT_ONCE_MAX: u64 = 1024;
 
 /// The parameter by which granules are told apart.
 const GRANULE: &str = "granule";
@@ -80,6 +85,12 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     if members <= level.parity() + 1 {
         return Err(Error::new(Kind::Usage, "there are too few members for this level")
             .expected(format!("{} at least", level.parity() + 2), members));
+    }
+    let at_once = values.count(shared::THREADS.name) * values.count(shared::DEPTH.name);
+    if at_once > AT_ONCE_MAX {
+        return Err(Error::new(Kind::Usage, "there are too many requests in flight")
+            .expected(format!("{AT_ONCE_MAX} at most"), at_once)
+            .advice("less of --workers, or of --depth"));
     }
     let dirs = match (values.text("members-in"), &setting.device) {
         (Some("memory"), _) => Vec::new(),
@@ -100,8 +111,10 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         members,
         member_bytes: values.size("member-size"),
         requests: values.count("requests"),
+        at_once: at_once as usize,
         policy: values.parsed("policy")?,
         seed: setting.seed,
+        is_refused: false,
         volumes: Vec::new(),
     }))
 }
@@ -119,8 +132,12 @@ struct Stripe {
     members: usize,
     member_bytes: u64,
     requests: u64,
+    /// Requests in flight, each with a thread.
+    at_once: usize,
     policy: Policy,
     seed: u64,
+    /// The file system of a member takes nothing past the page cache.
+    is_refused: bool,
     /// One for each value that is not turned, or one for all.
     volumes: Vec<Volume>,
 }
@@ -140,9 +157,10 @@ impl Stripe {
         self.members as u64 * self.arrays().map(|it| self.bytes_of_member(it)).sum::<u64>()
     }
 
-    fn devices(&self, array: usize) -> Result<Vec<SharedDevice>> {
+    fn devices(&mut self, array: usize) -> Result<Vec<SharedDevice>> {
         let bytes = self.bytes_of_member(array);
-        let device = |number: usize| -> Result<SharedDevice> {
+        let mut is_refused = false;
+        let mut device = |number: usize| -> Result<SharedDevice> {
             let name = format!("member{array}.{number}");
             if self.folders.is_empty() {
                 let device = MemoryDevice::with_limit(name, bytes);
@@ -152,9 +170,12 @@ impl Stripe {
             let path = self.folders[number % self.folders.len()].path(&name);
             let device = FileDevice::open(path, Access::CreateNew, self.policy)?;
             device.set_len(bytes)?;
+            is_refused |= self.policy.is_direct() && !device.policy().is_direct();
             Ok(Arc::new(device))
         };
-        (0..self.members).map(device).collect()
+        let devices: Result<Vec<_>> = (0..self.members).map(&mut device).collect();
+        self.is_refused |= is_refused;
+        devices
     }
 
     /// The array of a value.
@@ -212,6 +233,11 @@ impl Plan for Stripe {
         }
     }
 
+    fn room(&self) -> Vec<(PathBuf, u64)> {
+        let of_each = self.bytes() / self.dirs.len().max(1) as u64;
+        self.dirs.iter().map(|dir| (dir.clone(), of_each)).collect()
+    }
+
     fn is_exact(&self) -> bool {
         false
     }
@@ -237,9 +263,14 @@ impl Plan for Stripe {
         let (load, turn) = self.ways[variant.0];
         let load = LOADS[load];
         let volume = self.volume(turn);
-        let count = self.count(load, volume.len()?).max(1);
-        let seed = random::of_run(self.seed, number);
-        Ok(outcome(&arrays::run(volume, load, count, seed, live)?, load, count))
+        let requests = Requests {
+            count: self.count(load, volume.len()?).max(1),
+            at_once: self.at_once,
+            seed: random::of_run(self.seed, number),
+        };
+        let cost = arrays::run(volume, load, requests, live)?;
+        let notes = self.is_refused.then_some(Note::NotDirect).into_iter().collect();
+        Ok(Outcome { notes, ..outcome(&cost, load, requests.count) })
     }
 
     fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {

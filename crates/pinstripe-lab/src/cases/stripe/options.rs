@@ -75,5 +75,17 @@ turned on one running array.",
         about: "Requests of a run of randwrite and randread; the others go over the array once",
         more: "",
     },
-    shared::POLICY,
+    CaseOption { about: "Threads that issue requests, as fio's numjobs", ..shared::THREADS },
+    CaseOption {
+        about: "Requests in flight of each of them, as fio's iodepth",
+        more: "A call of an array returns when it is done, so each request in flight has a thread \
+               of its own.",
+        ..shared::DEPTH
+    },
+    CaseOption {
+        default: Some("direct"),
+        about: "Write policy of the members: buffered, dsync, sync, direct, direct+dsync or uncached",
+        more: "With buffered, reads may come from the page cache.",
+        ..shared::POLICY
+    },
 ];

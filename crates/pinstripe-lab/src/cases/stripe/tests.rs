@@ -23,6 +23,23 @@ fn every_load_is_made_with_every_granule_in_memory_and_on_files() {
 }
 
 #[test]
+fn many_requests_in_flight_are_made_once_each() {
+    let dir = tempfile::tempdir().unwrap();
+    for place in ["memory", "dir"] {
+        let more = [("members-in", place), ("workers", "2"), ("depth", "16"), ("requests", "999")];
+        let results = measured(&CASE, dir.path(), &[&SMALL[..], &more].concat());
+        for variant in &results.variants {
+            let run = &variant.runs[0];
+            let times: u64 = run.measured.latency.values().map(|it| it.count()).sum();
+            assert_eq!(times, run.measured.operations, "{}", variant.name);
+            if grid::parameter(variant, "load").starts_with("rand") {
+                assert_eq!(run.measured.operations, 999, "{}", variant.name);
+            }
+        }
+    }
+}
+
+#[test]
 fn parity_is_seen_in_what_members_write_and_nothing_in_what_reads_do() {
     let dir = tempfile::tempdir().unwrap();
     let small = [&SMALL[..], &[("members-in", "memory"), ("loads", "write1m,read1m")]].concat();
@@ -40,6 +57,7 @@ fn too_few_members_and_granules_that_are_none_are_refused() {
     let setting = Setting { dirs: vec![std::env::temp_dir()], ..Setting::default() };
     for bad in [
         ("members", "2"),
+        ("depth", "1025"),
         ("granules", "auto,wide"),
         ("granules", "6000"),
         ("knob", "colour=red,blue"),

@@ -140,7 +140,7 @@ fn nothing_that_counts_is_said_to_be_nothing() {
     results.judge();
     let text = words(&bare(&results));
     for part in [
-        "Nothing can be said: none of 42 runs counts; 42 times it was such as this: much.",
+        "Nothing can be said: none of 42 runs counts; most often (42 times) because of this: much.",
         "What to set Too few runs that count. Measure again",
         "buffered 0 of 7 runs count (41",
         "0 of 42 runs count",
@@ -186,9 +186,56 @@ fn pages_are_well_formed_whatever_names_are_in_them() {
     results.judge();
     let page = page(&[results.clone(), results], Some(nasty), &[]);
     let elements = markup::elements(&page);
-    assert_eq!(elements.iter().filter(|it| *it == "script").count(), 2, "those that hold the data");
+    let scripts = elements.iter().filter(|it| *it == "script").count();
+    assert_eq!(scripts, 3, "two that hold the data, one that copies commands");
     assert!(elements.iter().filter(|it| *it == "svg").count() > 20);
     assert!(!page.contains("http"), "nothing from outside");
+}
+
+#[test]
+fn a_page_names_the_files_of_its_results_and_links_lead_somewhere() {
+    let (first, mut second) = (results(), results());
+    second.started_seconds += 7;
+    let files = ["before.json", "after.json"].map(str::to_owned);
+    let page = page_of_files(&[first.clone(), second], &files, None, &[]);
+    let text = words(&page.replace("><", ">\n<"));
+    for part in [
+        "A before.json: fileio, 2023-11-14 22:13:20 UTC",
+        "B after.json: fileio, 2023-11-14 22:13:27 UTC",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let content = page.split_once("<script").unwrap().0;
+    let values = |name: &str| -> Vec<&str> {
+        let rest = content.split(name).skip(1);
+        rest.filter_map(|it| it.split_once('"').map(|(value, _)| value)).collect()
+    };
+    let places = values(" id=\"");
+    let mut sorted = places.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), places.len(), "no place has the name of another: {places:?}");
+    let links = values(" href=\"#");
+    assert!(links.len() > 8, "{links:?}");
+    for link in links {
+        assert!(places.contains(&link), "{link} leads nowhere: {places:?}");
+    }
+    for part in ["<main id=\"results\">", "<header>", "<footer", "class=\"skip\"", "<caption"] {
+        assert!(content.contains(part), "{part}");
+    }
+    // Of one alone its file stands in the line below the title.
+    let alone = page_of_files(&[first], &files[..1], None, &[]);
+    assert!(words(&alone).contains("22:13:20 UTC, from before.json"));
+}
+
+#[test]
+fn bars_stand_on_an_axis_with_its_unit() {
+    let page = bare(&results());
+    let rows = page.matches("class=\"scale\"").count();
+    assert!(rows >= 2, "one for each group: {rows}");
+    assert!(
+        page.contains("<td class=\"unit\" colspan=\"9\">MB/s</td>".replace("><", ">\n<").as_str())
+    );
 }
 
 #[test]
@@ -232,7 +279,10 @@ fn the_tables_of_a_case_are_on_its_page() {
     {
         assert!(text.contains(part), "{part}\n{text}");
     }
-    assert!(!words(&bare(&results())).contains("Tables of the case"));
+    // That of iozone has none of its own.
+    let mut plain = results();
+    plain.case = "iozone".to_owned();
+    assert!(!words(&bare(&plain)).contains("Tables of the case"));
 }
 
 #[test]
@@ -298,7 +348,7 @@ fn several_results_are_held_against_the_first_before_each_is_shown() {
         "and 2 more; no verdict: how far executions of the same lie apart is not known",
         "C against A: nothing that both measured.",
         "What else is other in B ('before' is A): kernel: 6.12.0 before, 6.18 now.",
-        "A: fileio 2023-11-14 22:13 UTC",
+        "A: fileio 2023-11-14 22:13:20 UTC",
         "C: quick",
     ] {
         assert!(text.contains(part), "{part}\n{text}");

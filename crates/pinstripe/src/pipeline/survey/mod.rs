@@ -11,12 +11,12 @@ mod slicer;
 mod stored;
 
 use std::collections::HashSet;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::io::Errno;
 
 pub use stored::{StoredFile, survey_stored};
@@ -51,67 +51,32 @@ pub struct Survey {
     pub compressed_bytes: u64,
 }
 
-/// Surveys everything at and below `path`. A file that cannot be read is a loss in the ledger.
+/// Surveys everything at and below these paths, as one. A file that cannot be read is a loss in the
+/// ledger.
 ///
 /// # Errors
-/// When `path` cannot be looked at; [`Kind::Interrupted`] once `stop` is set.
+/// When a path cannot be looked at; [`Kind::Interrupted`] once `stop` is set.
 pub fn survey(
-    path: &Path,
+    paths: &[PathBuf],
     options: WalkOptions,
     limits: Limits,
     stop: &AtomicBool,
     monitor: &Monitor,
 ) -> Result<Survey> {
-    let (root, name) = match (open_directory(path), path.parent(), path.file_name()) {
-        (Ok(root), ..) => (root, Vec::new()),
-        // A single file is read by its name from its parent, since readers open paths below a
-        // directory.
-        (Err(error), Some(parent), Some(name))
-            if error.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) =>
-        {
-            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            (open_directory(parent)?, name.as_bytes().to_vec())
-        }
-        (Err(error), ..) => return Err(error),
-    };
-    let walker = Walker::new(path, path.as_os_str().as_bytes().to_vec(), options)?;
+    let trees = paths.iter().map(|path| Tree::open(path, &options)).collect::<Result<Vec<_>>>()?;
     let counts = Counts::new(limits)?;
-    let tree = Tree { root: root.as_fd(), shown: path, stop, monitor };
+    let reading = Reading { trees: &trees, stop, monitor };
     std::thread::scope(|scope| {
-        let (files, queue) = bounded::<Vec<u8>>(1024);
+        let (files, queue) = bounded::<Found>(1024);
         for _ in 0..limits.workers {
-            let (queue, counts, tree) = (queue.clone(), &counts, &tree);
-            scope.spawn(move || read_all(&queue, tree, counts));
+            let (queue, counts, reading) = (queue.clone(), &counts, &reading);
+            scope.spawn(move || read_all(&queue, reading, counts));
         }
         // With a receiver kept here, a send would block for ever once all readers are gone.
         drop(queue);
         let mut linked = HashSet::new();
-        for batch in walker.batches() {
-            if stop.load(Ordering::Relaxed) {
-                walker.cancel();
-                break;
-            }
-            for item in batch.iter() {
-                match item {
-                    WalkItem::Trouble(trouble) => monitor.loss(path, trouble.error.duplicate()),
-                    WalkItem::Found(found) => {
-                        monitor.add(Counter::WalkedEntries, 1);
-                        let stat = found.stat;
-                        // By the first name that comes; the others hold the same content.
-                        let is_first = stat.links < 2 || linked.insert(stat.identity());
-                        if stat.kind == FileKind::File && is_first {
-                            let below = if found.path.is_empty() {
-                                name.clone()
-                            } else {
-                                found.path.to_vec()
-                            };
-                            // A send fails only when all readers panicked, which the scope passes
-                            // on.
-                            let _ = files.send(below);
-                        }
-                    }
-                }
-            }
+        for tree in &trees {
+            walk(tree, &reading, &mut linked, &files);
         }
     });
     match stop.load(Ordering::Relaxed) {
@@ -120,37 +85,116 @@ pub fn survey(
     }
 }
 
-fn stopped() -> Error {
-    Error::new(Kind::Interrupted, "stopped before all was read")
-}
-
-/// The values that the readers of one tree share.
-struct Tree<'a> {
-    root: BorrowedFd<'a>,
-    shown: &'a Path,
-    stop: &'a AtomicBool,
-    monitor: &'a Monitor,
-}
-
-fn read_all(queue: &Receiver<Vec<u8>>, tree: &Tree<'_>, counts: &Counts) {
-    let mut slicer = match Slicer::new(counts) {
-        Ok(slicer) => slicer,
-        Err(error) => return tree.monitor.loss(tree.shown, error),
-    };
-    for path in queue {
-        match read(&mut slicer, tree, &path) {
-            Ok(()) => {}
-            // The queue is drained all the same: the walk may wait for room in it.
-            Err(error) if error.kind() == Kind::Interrupted => {}
-            Err(error) => {
-                tree.monitor.loss(tree.shown.join(pinstripe_io::beneath::shown(&path)), error)
+/// Hands every file of a tree to the readers, each inode once.
+fn walk<'a>(
+    tree: &'a Tree<'_>,
+    reading: &Reading<'_>,
+    linked: &mut HashSet<(u64, u64)>,
+    files: &Sender<Found<'a>>,
+) {
+    for batch in tree.walker.batches() {
+        if reading.stop.load(Ordering::Relaxed) {
+            tree.walker.cancel();
+            break;
+        }
+        for item in batch.iter() {
+            match item {
+                WalkItem::Trouble(trouble) => {
+                    reading.monitor.loss(tree.shown, trouble.error.duplicate());
+                }
+                WalkItem::Found(found) => {
+                    reading.monitor.add(Counter::WalkedEntries, 1);
+                    let stat = found.stat;
+                    // By the first name that comes; the others hold the same content.
+                    let is_first = stat.links < 2 || linked.insert(stat.identity());
+                    if stat.kind == FileKind::File && is_first {
+                        let below = match found.path {
+                            [] => tree.name.clone(),
+                            path => path.to_vec(),
+                        };
+                        // A send fails only when all readers panicked, which the scope passes on.
+                        let _ = files.send(Found { tree, below });
+                    }
+                }
             }
         }
     }
 }
 
-fn read(slicer: &mut Slicer<'_>, tree: &Tree<'_>, path: &[u8]) -> Result<()> {
-    let file = SourceFile::open(tree.root, path)?;
+fn stopped() -> Error {
+    Error::new(Kind::Interrupted, "stopped before all was read")
+}
+
+/// One of the paths, opened.
+struct Tree<'a> {
+    shown: &'a Path,
+    /// What the paths of files are below.
+    root: OwnedFd,
+    /// Of a path that is a file, its name below `root`.
+    name: Vec<u8>,
+    walker: Walker,
+}
+
+impl<'a> Tree<'a> {
+    fn open(path: &'a Path, options: &WalkOptions) -> Result<Self> {
+        let (root, name) = match (open_directory(path), path.parent(), path.file_name()) {
+            (Ok(root), ..) => (root, Vec::new()),
+            // A single file is read by its name from its parent, since readers open paths below a
+            // directory.
+            (Err(error), Some(parent), Some(name))
+                if error.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) =>
+            {
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                (open_directory(parent)?, name.as_bytes().to_vec())
+            }
+            (Err(error), ..) => return Err(error),
+        };
+        let walker = Walker::new(path, path.as_os_str().as_bytes().to_vec(), options.clone())?;
+        Ok(Tree { shown: path, root, name, walker })
+    }
+}
+
+/// A file to be read.
+struct Found<'a> {
+    tree: &'a Tree<'a>,
+    below: Vec<u8>,
+}
+
+/// The values that all readers share.
+struct Reading<'a> {
+    trees: &'a [Tree<'a>],
+    stop: &'a AtomicBool,
+    monitor: &'a Monitor,
+}
+
+fn read_all(queue: &Receiver<Found<'_>>, reading: &Reading<'_>, counts: &Counts) {
+    let mut slicer = match Slicer::new(counts) {
+        Ok(slicer) => slicer,
+        Err(error) => {
+            let place = reading.trees.first().map_or(Path::new(""), |tree| tree.shown);
+            return reading.monitor.loss(place, error);
+        }
+    };
+    for Found { tree, below } in queue {
+        match read(&mut slicer, reading, tree.root.as_fd(), &below) {
+            Ok(()) => {}
+            // The queue is drained all the same: the walk may wait for room in it.
+            Err(error) if error.kind() == Kind::Interrupted => {}
+            Err(error) => {
+                let place = tree.shown.join(pinstripe_io::beneath::shown(&below));
+                reading.monitor.loss(place, error);
+            }
+        }
+    }
+}
+
+fn read(
+    slicer: &mut Slicer<'_>,
+    reading: &Reading<'_>,
+    root: BorrowedFd<'_>,
+    path: &[u8],
+) -> Result<()> {
+    let file = SourceFile::open(root, path)?;
     let mut hasher = blake3::Hasher::new();
     let mut data_bytes = 0;
     for run in file.data_extents()? {
@@ -160,7 +204,7 @@ fn read(slicer: &mut Slicer<'_>, tree: &Tree<'_>, path: &[u8]) -> Result<()> {
         let mut at = run.start;
         slicer.begin(run);
         while !slicer.is_done() {
-            if tree.stop.load(Ordering::Relaxed) {
+            if reading.stop.load(Ordering::Relaxed) {
                 return Err(stopped());
             }
             let room = slicer.room();
@@ -169,7 +213,7 @@ fn read(slicer: &mut Slicer<'_>, tree: &Tree<'_>, path: &[u8]) -> Result<()> {
                 let error = Error::new(Kind::Changed, "became shorter while it was read");
                 return Err(error.expected(at + room.len() as u64, at + read as u64));
             }
-            tree.monitor.add(Counter::ReadBytes, read as u64);
+            reading.monitor.add(Counter::ReadBytes, read as u64);
             hasher.update(room);
             at += read as u64;
             slicer.cut();

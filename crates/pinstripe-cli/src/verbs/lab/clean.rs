@@ -1,0 +1,69 @@
+//! `pinstripe lab clean`.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use pinstripe_base::error::Result;
+use pinstripe_base::units::{counted, format_size};
+use pinstripe_lab::cases::{extent_of, leftovers, remove_leftover};
+
+use super::carry;
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+
+/// Remove what runs of the lab left that were killed
+///
+/// These are directories pinstripe-lab-* of which the process that made them is gone. One whose
+/// process still runs, on this machine, is not touched: neither is a link, nor one in which
+/// something is mounted.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe lab clean --dry-run /srv
+  pinstripe lab clean /srv /mnt/ssd")]
+pub struct LabCleanArgs {
+    /// Directories that were measured [default: .]
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    dirs: Vec<PathBuf>,
+
+    /// Only show what would be removed
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl LabCleanArgs {
+    /// Removes them, and says which.
+    ///
+    /// # Errors
+    /// Those of [`remove_leftover`]: it stops there.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let dirs = match self.dirs.as_slice() {
+            [] => vec![PathBuf::from(".")],
+            dirs => dirs.to_vec(),
+        };
+        let dirs = dirs.iter().map(|dir| carry::whole_dir(dir)).collect::<Result<Vec<_>>>()?;
+        let mut left: Vec<PathBuf> = dirs.iter().flat_map(|dir| leftovers(dir)).collect();
+        left.sort();
+        left.dedup();
+        let mut all_bytes = 0;
+        for path in &left {
+            let (files, bytes) = extent_of(path);
+            if !self.dry_run {
+                remove_leftover(path)?;
+            }
+            all_bytes += bytes;
+            let did = if self.dry_run { "would remove" } else { "removed" };
+            let files = counted(files, "file", "files");
+            let line = format!("{did} {}: {files}, {}", escape::path(path), format_size(bytes));
+            run.screen.row(&line)?;
+            let event = Event::new("lab_leftover").with_path("path", path).with("bytes", bytes);
+            run.screen.event(&event)?;
+        }
+        if left.is_empty() {
+            run.screen.say("nothing was left over");
+        }
+        let facts = Event::default().with("leftovers", left.len()).with("bytes", all_bytes);
+        Ok(Ending::done(facts.with("dry_run", self.dry_run)))
+    }
+}

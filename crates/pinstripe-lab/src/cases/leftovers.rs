@@ -1,0 +1,120 @@
+//! Directories that runs left which were killed: found, measured, and removed.
+//!
+//! Invariant: a directory is removed only if its name is one of ours, the process that made it is
+//! gone, it is a directory and no link to one, and nothing is mounted in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// The prefix of the names of our directories. They end with the number of the process.
+const FOLDER: &str = "pinstripe-lab-";
+
+/// The name of a directory of this process.
+pub(super) fn name(case: &str) -> String {
+    format!("{FOLDER}{case}-{}", std::process::id())
+}
+
+/// Directories in this one that were left by runs which were killed: their process is gone.
+pub fn leftovers(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut left: Vec<PathBuf> = entries.map(|it| it.path()).filter(|it| is_left(it)).collect();
+    left.sort();
+    left
+}
+
+fn is_left(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let process = name.and_then(|name| name.strip_prefix(FOLDER)?.rsplit_once('-'));
+    let process = process.and_then(|(_, number)| number.parse::<u32>().ok());
+    let is_gone = process.is_some_and(|it| !Path::new("/proc").join(it.to_string()).exists());
+    is_gone && fs::symlink_metadata(path).is_ok_and(|it| it.is_dir())
+}
+
+/// Files and their bytes below a directory, links not followed. What cannot be read counts as
+/// nothing.
+pub fn extent_of(dir: &Path) -> (u64, u64) {
+    let (mut files, mut bytes) = (0, 0);
+    let mut dirs = vec![dir.to_path_buf()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(found) if found.is_dir() => dirs.push(entry.path()),
+                Ok(found) => {
+                    files += 1;
+                    bytes += found.len();
+                }
+                Err(_) => {}
+            }
+        }
+    }
+    (files, bytes)
+}
+
+/// Removes one of [`leftovers`], which is looked at once more.
+///
+/// # Errors
+/// [`Kind::Refused`] for what is none; [`Kind::Busy`] while something is mounted in it; as the
+/// system says.
+pub fn remove_leftover(dir: &Path) -> Result<()> {
+    if !is_left(dir) {
+        return Err(Error::new(Kind::Refused, "was not left by a run that was killed").at(dir));
+    }
+    let failed = |error| Error::io("cannot remove", dir, error);
+    let whole = fs::canonicalize(dir).map_err(failed)?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    if mounts_in(&mounts, &whole) {
+        let error = Error::new(Kind::Busy, "something is mounted in it").at(dir);
+        return Err(error.advice("unmount it first: see 'findmnt'"));
+    }
+    fs::remove_dir_all(dir).map_err(failed)
+}
+
+/// Whether a mount is at or below a directory (proc(5), the fifth field).
+fn mounts_in(mounts: &str, dir: &Path) -> bool {
+    let place = |line: &str| line.split(' ').nth(4).map(|it| it.replace("\\040", " "));
+    mounts.lines().filter_map(place).any(|it| Path::new(&it).starts_with(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_process_left_that_is_gone_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let path = dir.path().join(name);
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("file"), [1; 100]).unwrap();
+            path
+        };
+        // No process has that number: it is above the largest.
+        let gone = make("pinstripe-lab-fileio-4294967295");
+        let kept = [
+            make(&name("fileio")),
+            make("pinstripe-lab-fileio-1"),
+            make("pinstripe-lab-notes"),
+            make("other-4294967295"),
+        ];
+        let link = dir.path().join("pinstripe-lab-walk-4294967295");
+        std::os::unix::fs::symlink(&kept[3], &link).unwrap();
+        fs::write(dir.path().join("pinstripe-lab-split-4294967295"), "a file").unwrap();
+        assert_eq!(leftovers(dir.path()), std::slice::from_ref(&gone));
+        assert_eq!(extent_of(&gone), (1, 100));
+        for path in kept.iter().chain([&link]) {
+            assert_eq!(remove_leftover(path).unwrap_err().kind(), Kind::Refused);
+        }
+        remove_leftover(&gone).unwrap();
+        assert!(!gone.exists() && kept.iter().all(|it| it.join("file").exists()));
+    }
+
+    #[test]
+    fn nothing_is_removed_that_has_a_mount_in_it() {
+        let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                      23 22 7:0 / /srv/a\\040b/pinstripe-lab-fs-9/mnt rw - ext4 /dev/loop0 rw";
+        assert!(mounts_in(mounts, Path::new("/srv/a b/pinstripe-lab-fs-9")));
+        assert!(!mounts_in(mounts, Path::new("/srv/a b/pinstripe-lab-fs-99")));
+    }
+}
