@@ -105,8 +105,9 @@ pub fn md_superblock(device: &dyn Device) -> Result<MdSuperblock> {
     let mut failed = None;
     for place in MdPlace::all(device.len()?) {
         let mut bytes = vec![0; md::SUPERBLOCK_BYTES];
-        device.read_at(place.offset(), &mut bytes)?;
-        match place.decode(&bytes) {
+        // Where another version has its superblock may be a bad sector of data.
+        let read = device.read_at(place.offset(), &mut bytes);
+        match read.and_then(|()| place.decode(&bytes)) {
             Ok(found) => {
                 if newest.as_ref().is_none_or(|it| made_seconds(it) < made_seconds(&found)) {
                     newest = Some(found);

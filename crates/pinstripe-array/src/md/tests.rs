@@ -305,10 +305,20 @@ fn what_cannot_be_read_comes_from_the_others() {
     assert!(kind == Kind::Refused && what.contains("bad blocks"), "{what}");
     // What reads with an error as well.
     let mut devices = set.shared();
-    let plan: Plan = "op=read,after=2,error=EIO".parse().unwrap();
+    let plan: Plan = "op=read,after=5,error=EIO".parse().unwrap();
     devices[1] = Arc::new(FaultyDevice::new(Arc::clone(&devices[1]), plan));
     let array = assemble(devices, READ).unwrap().array;
     assert_eq!(content(&array).unwrap_err().kind(), Kind::TooManyLosses);
+}
+
+#[test]
+fn a_place_of_another_version_may_be_unreadable() {
+    let set = parity_set();
+    let mut devices = set.shared();
+    let plan: Plan = "op=read,after=1,times=3,error=EIO".parse().unwrap();
+    devices[1] = Arc::new(FaultyDevice::new(Arc::clone(&devices[1]), plan));
+    let array = assemble(devices, READ).unwrap().array;
+    assert!(array.absent().is_empty() && content(&array).unwrap() == set.model);
 }
 
 #[test]
@@ -317,7 +327,7 @@ fn parity_that_was_never_synced_is_not_believed() {
     set.superblocks.iter_mut().for_each(|it| it.state.resync_sectors = MEMBER_BYTES / 2 / 512);
     set.put_superblocks();
     let mut devices = set.shared();
-    let plan: Plan = "op=read,after=2,error=EIO".parse().unwrap();
+    let plan: Plan = "op=read,after=5,error=EIO".parse().unwrap();
     devices[1] = Arc::new(FaultyDevice::new(Arc::clone(&devices[1]), plan));
     let array = assemble(devices, READ).unwrap().array;
     let half = set.model.len() / 2;

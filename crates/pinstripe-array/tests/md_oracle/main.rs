@@ -46,7 +46,7 @@ const fn set(
 }
 
 #[rustfmt::skip]
-const SETS: [Set; 26] = [
+const SETS: [Set; 30] = [
     set("r0", 0, 3, 0, "--chunk=64"),
     set("r0-c4", 0, 5, 0, "--chunk=4"),
     set("r1", 1, 2, 1, "--bitmap=none"),
@@ -73,6 +73,10 @@ const SETS: [Set; 26] = [
     set("r10-n2", 10, 4, 1, "--chunk=64 --layout=n2"),
     set("r10-f2", 10, 4, 1, "--chunk=64 --layout=f2"),
     set("r10-o2", 10, 5, 1, "--chunk=16 --layout=o2"),
+    set("r1-1.0", 1, 2, 1, "--metadata=1.0 --bitmap=internal"),
+    set("r5-1.0", 5, 4, 1, "--metadata=1.0 --chunk=64"),
+    set("r5-1.1", 5, 3, 1, "--metadata=1.1 --chunk=16 --bitmap=internal"),
+    set("r10-1.1", 10, 4, 1, "--metadata=1.1 --chunk=64 --layout=f2"),
 ];
 
 /// Bytes that differ from place to place.
@@ -113,9 +117,11 @@ fn create_options() -> String {
     for (number, set) in SETS.iter().enumerate() {
         let Set { name, level, members, options, .. } = set;
         let devices = rams(*members);
+        let is_other = options.contains("--metadata");
+        let metadata = if is_other { "" } else { "--metadata=1.2" };
         script += &format!(
             "for d in{devices}; do dd if=/dev/zero of=$d bs=1M 2>/dev/null; done
-yes | mdadm --create /dev/md0 --run --force --metadata=1.2 --homehost=oracle --name={name} \
+yes | mdadm --create /dev/md0 --run --force {metadata} --homehost=oracle --name={name} \
 --level={level} --raid-devices={members} --assume-clean {options}{devices} 2>/tmp/out || cat /tmp/out
 n=$(($(cat /sys/block/md0/size) / 2))
 dd if=/dev/ubdb of=/dev/md0 bs=1k count=$n conv=fsync 2>/dev/null

@@ -146,12 +146,12 @@ fn bytes_that_are_no_superblock_are_refused() {
         if at != CHECKSUM_AT {
             bytes[CHECKSUM_AT..][..4].copy_from_slice(&sum.to_le_bytes());
         }
-        MdSuperblock::decode(&bytes).unwrap_err().kind()
+        MdPlace::V1_2.decode(&bytes).unwrap_err().kind()
     };
     assert_eq!(kind(0, 0), Kind::NotFound);
     assert_eq!(kind(4, 0), Kind::Unsupported, "version");
     assert_eq!(kind(12, 1), Kind::Unsupported, "padding");
-    assert_eq!(kind(144, 0), Kind::Unsupported, "metadata 1.1");
+    assert_eq!(kind(144, 0), Kind::Unsupported, "another place");
     assert_eq!(kind(CHECKSUM_AT, !sound[CHECKSUM_AT]), Kind::Corrupt);
     assert_eq!(kind(222, 1), Kind::Corrupt, "too many devices");
     assert_eq!(kind(230, 1), Kind::Unsupported, "padding");
