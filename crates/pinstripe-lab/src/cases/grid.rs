@@ -99,16 +99,6 @@ pub fn times_the_first(
     })
 }
 
-impl Figure {
-    /// Divided by another one: disturbed where either is.
-    pub fn over(self, other: Figure) -> Figure {
-        Figure {
-            value: self.value / other.value,
-            is_disturbed: self.is_disturbed || other.is_disturbed,
-        }
-    }
-}
-
 /// A grid whose rows of figures are changed before they are shown.
 fn laid_out(
     results: &Results,

@@ -312,11 +312,11 @@ pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     if disturbed == 0 {
         return Vec::new();
     }
-    let counted = runs().filter(|run| !run.disturbances.is_empty() && run.is_valid()).count();
-    let what = match counted {
+    let valid = runs().filter(|run| !run.disturbances.is_empty() && run.is_valid()).count();
+    let what = match valid {
         0 => "do not count".to_owned(),
-        counted if counted == disturbed => "count all the same, as it was asked for".to_owned(),
-        counted => format!("{counted} of them count all the same, as it was asked for"),
+        valid if valid == disturbed => "count all the same, as it was asked for".to_owned(),
+        valid => format!("{valid} of them count all the same, as it was asked for"),
     };
     let mut lines =
         vec![format!("{disturbed} of {} runs were disturbed and {what}:", runs().count())];

@@ -234,7 +234,7 @@ fn bars_stand_on_an_axis_with_its_unit() {
     let rows = page.matches("class=\"scale\"").count();
     assert!(rows >= 2, "one for each group: {rows}");
     assert!(
-        page.contains("<td class=\"unit\" colspan=\"9\">MB/s</td>".replace("><", ">\n<").as_str())
+        page.contains("<td class=\"unit\" colspan=\"10\">MB/s</td>".replace("><", ">\n<").as_str())
     );
 }
 
