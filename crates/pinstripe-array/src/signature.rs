@@ -65,6 +65,8 @@ pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
     if let Some(found) = of_arrays(&head) {
         return Ok(Some(found));
     }
+    // A device whose end cannot be read may carry something at its beginning all the same.
+    let mut unread = None;
     match md_superblock(device) {
         Ok(found) => {
             let (name, version) = (found.name(), found.device.place.version);
@@ -73,7 +75,7 @@ pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
         Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => {
             return Ok(Some(Signature::Other("a member of an md array that cannot be read")));
         }
-        Err(error) if error.kind() != Kind::NotFound => return Err(error),
+        Err(error) if error.kind() != Kind::NotFound => unread = Some(error),
         Err(_) => {}
     }
     let known = |(at, magic, what): &(usize, &[u8], &'static str)| {
@@ -84,6 +86,7 @@ pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
     let found = found.or_else(|| of_zfs(&head)).or_else(|| of_ufs(&head));
     let found = found.or_else(|| of_minix(&head)).or_else(|| of_hfs(&head));
     let found = match found {
+        None if unread.is_some() => return unread.map_or(Ok(None), Err),
         None => at_the_end(device, len)?,
         some => some,
     };

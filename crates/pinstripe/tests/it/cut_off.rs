@@ -6,8 +6,8 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pinstripe::format::record::RecordKind;
 use pinstripe::format::snapshot::Snapshot;
@@ -51,7 +51,7 @@ fn heads_on_the_first_member() -> Arc<Chosen> {
 }
 
 /// The process dies when so many extents of index runs have their names.
-struct DiesInSealing(AtomicI64);
+struct DiesInSealing(Mutex<i64>);
 
 impl Steps for DiesInSealing {
     fn take(
@@ -59,14 +59,16 @@ impl Steps for DiesInSealing {
         step: &DiskStep<'_>,
         act: &mut dyn FnMut() -> std::io::Result<()>,
     ) -> std::io::Result<()> {
-        if self.0.load(Ordering::SeqCst) <= 0 {
+        // One step at a time: of two at once the second would still be taken.
+        let mut left = self.0.lock().unwrap();
+        if *left <= 0 {
             return Err(std::io::Error::other("dead"));
         }
         NoWait.take(step, act)?;
         if let DiskStep::Rename { to, .. } = step
             && to.components().any(|part| part.as_os_str() == Room::Index.dir())
         {
-            self.0.fetch_sub(1, Ordering::SeqCst);
+            *left -= 1;
         }
         Ok(())
     }
@@ -115,7 +117,7 @@ impl Bench {
         let own = pinstripe::process::own();
         let started_ticks = own.started_ticks + 1;
         let options = OpenOptions {
-            steps: Some(Arc::new(DiesInSealing(AtomicI64::new(1)))),
+            steps: Some(Arc::new(DiesInSealing(Mutex::new(1)))),
             process: Some(pinstripe::format::session::Process { started_ticks, ..own }),
             ..OpenOptions::default()
         };
@@ -170,7 +172,7 @@ fn a_merge_that_dies_in_sealing_costs_no_run() {
     let own = pinstripe::process::own();
     let dead = pinstripe::format::session::Process { started_ticks: own.started_ticks + 1, ..own };
     let options = OpenOptions {
-        steps: Some(Arc::new(DiesInSealing(AtomicI64::new(1)))),
+        steps: Some(Arc::new(DiesInSealing(Mutex::new(1)))),
         process: Some(dead),
         names: Some(heads_on_the_first_member()),
         ..OpenOptions::default()

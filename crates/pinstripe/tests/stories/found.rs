@@ -1,7 +1,7 @@
 //! Stories that failed once, as they were shortened: each must hold from now on.
 
 use crate::driver;
-use crate::operation::{Cut, End, KeyWork, Operation, Story, Trouble};
+use crate::operation::{Cut, End, KeyWork, Operation, Partner, Story, Trouble};
 
 fn holds(seed: u64, members: usize, parity: u8, operations: Vec<Operation>) {
     let played = driver::play(&Story { seed, members, parity, operations }, false);
@@ -76,4 +76,25 @@ fn a_snapshot_that_can_only_be_given_up_is_given_up() {
     let damage = Operation::Damage { member: 4, seed: 6958730487056953871 };
     let operations = vec![Operation::Backup { source: 0, end: cut }, troubled, damage];
     holds(40672, 2, 1, operations);
+}
+
+/// A mark of a forgotten snapshot is damaged away: scrub leaves it to `repair`, as it may just have
+/// been removed.
+#[test]
+fn a_mark_that_a_member_lacks_is_left_by_scrub() {
+    let beside = |snapshot| Operation::CollectBeside {
+        partner: Partner::Backup,
+        snapshot,
+        waste: 10,
+        end: End::Whole,
+        of_partner: true,
+    };
+    let operations = vec![
+        beside(32),
+        Operation::Forget { snapshot: 13, end: End::Whole },
+        beside(8),
+        Operation::Damage { member: 6, seed: 17463424857714069629 },
+        Operation::Scrub { part: 100, end: End::Whole },
+    ];
+    holds(528336, 3, 1, operations);
 }

@@ -3,7 +3,7 @@
 use pinstripe_array::ops::detail::{Detail, SlotDetail, SlotStateDetail, WorkDetail};
 use pinstripe_array::ops::open::look;
 use pinstripe_base::error::Result;
-use pinstripe_base::units::KIB;
+use pinstripe_base::units::{KIB, counted};
 
 use super::register::register;
 use super::show;
@@ -113,8 +113,8 @@ fn redundancy(array: &Detail) -> Option<String> {
         (Some(_), true) => None,
         (None, true) => Some(format!("no process serves it: pinstripe array serve {}", array.name)),
         (_, false) => Some(format!(
-            "no device takes the place of the {degraded} that it lacks: \
-             pinstripe array manage {} --add DEVICE",
+            "no device takes the place of {}: pinstripe array manage {} --add DEVICE",
+            counted(degraded as u64, "missing member", "missing members"),
             array.name
         )),
     }
