@@ -32,7 +32,7 @@ use pinstripe_base::error::Result;
 
 mod state;
 
-use state::is_begun;
+use state::{completed, is_begun};
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -188,6 +188,8 @@ impl Replay<'_> {
         let map = self.array.shape().map(row);
         let mut on_disk: Vec<Option<Vec<u8>>> =
             (0..map.shards()).map(|shard| self.on_disk(&map, shard, column)).collect();
+        let completed = [before, newest].map(|it| Some(completed(&map, it?, &on_disk)));
+        let [before, newest] = [completed[0].as_ref(), completed[1].as_ref()];
         self.redo(&map, column, [before, newest], &mut on_disk)?;
         let records: Vec<&Write> = [newest, before].into_iter().flatten().collect();
         for newer in 0..=records.len() {

@@ -285,6 +285,40 @@ impl Replay<'_> {
     }
 }
 
+/// A record with the bytes of written shards whose members are absent now, as parity in place and
+/// the logged part of it give them: parity without what stayed is parity of what was written.
+pub(super) fn completed(map: &RowMap, write: &Write, on_disk: &[Option<Vec<u8>>]) -> Write {
+    let mut write = write.clone();
+    if map.mirrors() {
+        return write;
+    }
+    let (changed, parity) = (write.changed(map), map.parity_shards());
+    let of_written = |shard: usize| -> Option<Vec<u8>> {
+        let in_place =
+            on_disk[shard].as_ref().filter(|it| write.sum(shard).is_some_and(|sum| sum.suits(it)));
+        if !parity.has(shard) {
+            let stays = (!changed.has(shard)).then(|| vec![0; BLOCK]);
+            return stays.or_else(|| in_place.or(write.bytes(shard)).cloned());
+        }
+        let mut bytes = in_place?.clone();
+        if !write.is_full {
+            let stayed = write.unchanged[shard - map.data()].as_ref()?;
+            bytes.iter_mut().zip(stayed).for_each(|(byte, stayed)| *byte ^= stayed);
+        }
+        Some(bytes)
+    };
+    let there: Vec<_> = (0..map.shards()).map(of_written).collect();
+    for shard in changed.iter().filter(|shard| there[*shard].is_none()) {
+        let bytes = rebuilt(map, &there, shard, BLOCK);
+        let suits = |it: &Vec<u8>| write.sum(shard).is_some_and(|sum| sum.suits(it));
+        if let Some(bytes) = bytes.ok().filter(suits) {
+            write.logged.retain(|(logged, _)| *logged != shard);
+            write.logged.push((shard, Some(bytes)));
+        }
+    }
+    write
+}
+
 /// Whether the newest of two records was begun in this column.
 pub(super) fn is_begun(
     newest: &Write,
