@@ -60,6 +60,15 @@ impl Write {
         written.or(self.logged.iter().map(|(shard, _)| *shard).collect()).and(map.data_shards())
     }
 
+    /// Parity of the data that stayed: zeros where none did; `None` where it was not logged or is
+    /// lost.
+    fn stayed(&self, n: usize) -> Option<Vec<u8>> {
+        match self.is_full {
+            true => Some(vec![0; BLOCK]),
+            false => self.unchanged[n].clone(),
+        }
+    }
+
     /// The logged new bytes of a shard.
     fn bytes(&self, shard: usize) -> Option<&Vec<u8>> {
         let logged = self.logged.iter().find(|(logged, _)| *logged == shard);
@@ -205,7 +214,6 @@ impl Replay<'_> {
         else {
             return Ok(());
         };
-        let changed = write.changed(&map);
         let written: ShardSet = [before, newest]
             .into_iter()
             .flatten()
@@ -218,7 +226,7 @@ impl Replay<'_> {
         // With a changed shard gone since, its new content is unknown, and so is the parity over
         // it.
         let is_away = |shard: usize| on_disk[shard].is_none();
-        if changed.iter().any(|shard| is_away(shard) && write.sum(shard).is_some()) {
+        if write.changed(&map).iter().any(|shard| is_away(shard) && write.sum(shard).is_some()) {
             return self.leave(&map, column, &[newest, before], written, &on_disk);
         }
         self.follow(&map, column, write, written, strangers, &on_disk)
@@ -231,9 +239,9 @@ impl Replay<'_> {
         column: u64,
         n: usize,
         write: &Write,
-        changed: ShardSet,
         on_disk: &[Option<Vec<u8>>],
     ) -> Option<Vec<u8>> {
+        let changed = write.changed(map);
         let stayed = map.data_shards().minus(changed);
         let sound = |shard: usize| -> Option<Vec<u8>> {
             let bytes = on_disk[shard].as_ref()?;
@@ -250,11 +258,7 @@ impl Replay<'_> {
             }
             Some(sum)
         };
-        let logged = || match write.is_full {
-            true => Some(vec![0; BLOCK]),
-            false => write.unchanged[n].clone(),
-        };
-        let mut parity = from_data().or_else(logged)?;
+        let mut parity = from_data().or_else(|| write.stayed(n))?;
         for shard in changed.iter() {
             let bytes = match &on_disk[shard] {
                 Some(bytes) => bytes,

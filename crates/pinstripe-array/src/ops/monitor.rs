@@ -1,6 +1,6 @@
 //! What happens to several arrays between two looks at them, in the words of `mdadm --monitor`.
 //!
-//! The watcher needs no process that serves: an array that nobody serves is seen by its
+//! The watcher needs no process that serves: an array without a server is seen by its
 //! superblocks. It decides and does nothing else; who is told is the caller's business.
 
 use std::collections::BTreeMap;
@@ -129,7 +129,7 @@ fn since(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
     events
 }
 
-/// An event for every array, which only shows that whoever is to be told is.
+/// An event for every array, which only shows that program, mail and webhook are reached.
 pub fn test_message() -> ArrayEvent {
     ArrayEvent::new("TestMessage")
 }

@@ -13,7 +13,7 @@ use crate::geometry::RowMap;
 use crate::member::ArrayMember;
 use crate::set::ShardSet;
 use pinstripe_base::error::Result;
-use pinstripe_kernel::parity::update;
+use pinstripe_kernel::parity::{update, xor_into};
 
 /// A shard's block in a state.
 struct Expected {
@@ -36,15 +36,10 @@ impl Replay<'_> {
         if let Some(before) = before {
             self.redo_data(map, column, before, |shard| !is_rewritten(shard), on_disk)?;
         }
-        let is_in_place = |before: &Write| {
-            before.written.iter().all(|(shard, sum)| {
-                is_rewritten(*shard) || on_disk[*shard].as_ref().is_none_or(|it| sum.suits(it))
-            })
-        };
         // A record that was durable had all before it in place. What is not may be damaged since:
         // then parity of the newest replaces it, where nothing else is missing.
         let is_complete = on_disk.iter().all(Option::is_some);
-        let is_begun = is_complete || before.is_none_or(is_in_place);
+        let is_begun = is_complete || before.is_none_or(|it| is_in_place(it, newest, on_disk));
         let Some(last) = newest.filter(|_| is_begun).or(before) else { return Ok(()) };
         self.redo_data(map, column, last, |_| true, on_disk)?;
         self.redo_parity(map, column, last, on_disk)
@@ -77,9 +72,9 @@ impl Replay<'_> {
     ) -> Result<()> {
         for shard in map.parity_shards().iter() {
             let n = shard - map.data();
-            let stayed =
-                if write.is_full { Some(vec![0; BLOCK]) } else { write.unchanged[n].clone() };
-            let (Some(mut parity), Some(sum)) = (stayed, write.sum(shard)) else { continue };
+            let (Some(mut parity), Some(sum)) = (write.stayed(n), write.sum(shard)) else {
+                continue;
+            };
             let changed = write.changed(map);
             let bytes =
                 changed.iter().map(|data| Some((map.coefficient(data), write.bytes(data)?)));
@@ -219,7 +214,7 @@ impl Replay<'_> {
         }
         for shard in written.and(map.parity_shards()).iter() {
             let n = shard - map.data();
-            let parity = self.parity(map, column, n, write, write.changed(map), on_disk);
+            let parity = self.parity(map, column, n, write, on_disk);
             let parity = parity.filter(|_| lost.is_empty());
             let place = map.place(shard);
             let Some(member) = self.array.holder(map, shard) else { continue };
@@ -300,11 +295,8 @@ pub(super) fn completed(map: &RowMap, write: &Write, on_disk: &[Option<Vec<u8>>]
             let stays = (!changed.has(shard)).then(|| vec![0; BLOCK]);
             return stays.or_else(|| in_place.or(write.bytes(shard)).cloned());
         }
-        let mut bytes = in_place?.clone();
-        if !write.is_full {
-            let stayed = write.unchanged[shard - map.data()].as_ref()?;
-            bytes.iter_mut().zip(stayed).for_each(|(byte, stayed)| *byte ^= stayed);
-        }
+        let mut bytes = write.stayed(shard - map.data())?;
+        xor_into(&mut bytes, in_place?);
         Some(bytes)
     };
     let there: Vec<_> = (0..map.shards()).map(of_written).collect();
@@ -332,13 +324,15 @@ pub(super) fn is_begun(
     let is_seen = newest.written.iter().any(|(shard, sum)| {
         before.and_then(|it| it.sum(*shard)) != Some(*sum) && suits(*shard, *sum)
     });
-    is_seen
-        || before.is_none_or(|before| {
-            before.written.iter().all(|(shard, sum)| {
-                let is_rewritten = newest.sum(*shard).is_some();
-                is_rewritten || on_disk[*shard].is_none() || suits(*shard, *sum)
-            })
-        })
+    is_seen || before.is_none_or(|before| is_in_place(before, Some(newest), on_disk))
+}
+
+/// Whether all that a record wrote and the newest did not is in place, as far as it is there.
+fn is_in_place(before: &Write, newest: Option<&Write>, on_disk: &[Option<Vec<u8>>]) -> bool {
+    before.written.iter().all(|(shard, sum)| {
+        let is_rewritten = newest.is_some_and(|it| it.sum(*shard).is_some());
+        is_rewritten || on_disk[*shard].as_ref().is_none_or(|it| sum.suits(it))
+    })
 }
 
 /// Rebuilds the blocks that are damaged or absent from the others. Returns whether the others

@@ -2,7 +2,7 @@
 //! `super_90_load` and `super_90_validate` in `drivers/md/md.c`.
 //!
 //! It is 1024 words in the byte order of the machine that made it. The fields are given in terms of
-//! version 1, so that whoever reads arrays sees no difference. It is never written.
+//! version 1, so that the reader of arrays sees no difference. It is never written.
 
 use super::{
     FEATURE_BITMAP, FEATURE_RESHAPE, MAGIC, MdArrayInfo, MdDeviceInfo, MdPlace, MdReshape, MdState,

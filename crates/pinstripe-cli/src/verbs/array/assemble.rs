@@ -17,7 +17,7 @@ use crate::run::{Ending, Run};
 ///
 /// Devices may be named in any order; they may belong to an array made by md (metadata 0.90, 1.0, 1.1 or 1.2). After
 /// a power cut, the log is replayed. Without devices, those registered under the name are used.
-/// With --scan and no name, all registered arrays that nobody serves are assembled; with --scan and
+/// With --scan and no name, all registered arrays without a server are assembled; with --scan and
 /// --device, also the arrays found on those devices, each under the name in its superblock.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -78,7 +78,7 @@ impl ArrayAssembleArgs {
         assemble(name, devices, self.force, register, &plan, &run.monitor)?.stop()
     }
 
-    /// Arrays that nobody serves: the registered ones, and those found on devices.
+    /// Arrays without a server: the registered ones, and those found on devices.
     fn assemble_all(&self, run: &Run, register: &Register) -> Result<Ending> {
         let found = devices_scan(&self.searched);
         let mut failures = scan::Failures::default();

@@ -71,7 +71,7 @@ pub struct ArrayMonitorArgs {
           default_value_t = Time(Duration::from_secs(30)))]
     deadline: Time,
 
-    /// The interval between looks. An array that nobody serves is looked at by its superblocks,
+    /// The interval between looks. An array without a server is looked at by its superblocks,
     /// which wakes disks that sleep
     #[arg(long, short, value_name = "TIME", value_parser = duration,
           default_value_t = Time(Duration::from_secs(10)))]
@@ -166,7 +166,7 @@ impl Troubles {
     }
 }
 
-/// Reports events on the screen and to whoever is to be told; returns how many.
+/// Reports events on the screen and to program, mail and webhook; returns how many.
 fn tell(run: &Run, notifier: &Notifier, events: Vec<(String, ArrayEvent)>) -> Result<u64> {
     let count = events.len() as u64;
     for (name, event) in events {

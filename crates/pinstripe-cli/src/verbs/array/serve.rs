@@ -23,7 +23,7 @@ use crate::system;
 /// Runs until an interrupt, SIGTERM, or 'pinstripe array stop', then writes everything and closes
 /// the array. An array made by md is served read-only. Data that clients have flushed stays
 /// durable, however the process ends. Other verbs reach a served array through its control socket
-/// while it stays in use. With --all, one process serves every registered array that nobody serves
+/// while it stays in use. With --all, one process serves every registered array that no process serves
 /// yet; the word {name} in addresses and mountpoints stands for the name of each.
 #[derive(clap::Args)]
 #[command(after_long_help = "\

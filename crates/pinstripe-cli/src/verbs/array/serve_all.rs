@@ -20,7 +20,7 @@ use crate::run::{Ending, Run};
 /// The word in addresses and mountpoints that stands for the array's name.
 pub const NAME_WORD: &str = "{name}";
 
-/// Serves all arrays that nobody serves yet, until all were stopped or `stop` is set. `serving`
+/// Serves all arrays that no process serves yet, until all were stopped or `stop` is set. `serving`
 /// says how to serve the array of a name.
 ///
 /// # Errors
