@@ -105,6 +105,8 @@ struct Contest {
     entries: u64,
     source_bytes: u64,
     work: PathBuf,
+    /// Trees restored so far.
+    restores: usize,
     restic: Restic,
     pinstripe: Pinstripe,
     costs: Costs,
@@ -129,7 +131,9 @@ impl Contest {
         };
         let (entries, source_bytes) = trees::measure(&source)?;
         let (costs, stored) = (Costs::new(), Default::default());
-        Ok(Contest { source, entries, source_bytes, work, restic, pinstripe, costs, stored })
+        let contest = Contest { source, entries, source_bytes, work, restic, pinstripe, costs, stored, restores: 0 };
+        trees::remove(&contest.restored())?;
+        Ok(contest)
     }
 
     /// One round over the tree: first backup, second, restore, restore with a member away.
@@ -177,16 +181,20 @@ impl Contest {
     }
 
     fn restore(&mut self, phase: Phase, name: &'static str) -> Result<()> {
-        let to = self.work.join("restored");
-        trees::remove(&to)?;
+        // Kept until the end: for minutes after a deletion ext4 searches long for free inodes
+        // (`recently_deleted` in fs/ext4/ialloc.c), and the tool that comes next would pay for it.
+        let to = self.restored().join(format!("{}", self.restores));
+        self.restores += 1;
         let command = self.tool(name).restore(&to);
         self.measure(phase, name, command)?;
         // Both put every source below the target under its full path.
         let inside = to.join(self.source.strip_prefix("/").unwrap_or(&self.source));
-        let compared = trees::compare(&self.source, &inside)
-            .map_err(|error| format!("{name}, {}: not the same: {error}", phase.name()));
-        trees::remove(&to)?;
-        compared
+        trees::compare(&self.source, &inside)
+            .map_err(|error| format!("{name}, {}: not the same: {error}", phase.name()))
+    }
+
+    fn restored(&self) -> PathBuf {
+        self.work.join("restored")
     }
 
     fn measure(&mut self, phase: Phase, name: &'static str, mut command: Command) -> Result<()> {
@@ -202,6 +210,7 @@ impl Contest {
     }
 
     fn clear(&self) -> Result<()> {
+        trees::remove(&self.restored())?;
         trees::remove(&self.restic.folder)?;
         trees::remove(&self.pinstripe.folder)
     }

@@ -1,0 +1,13 @@
+//! Read-ahead for any reader of any object: finds sequential, reverse, strided and interleaved
+//! streams of reads, and fetches what comes next within one budget of memory.
+//!
+//! ```text
+//! read --> planner (pure: which records come next) --> runner (fetches, budget) --> source
+//!            ^ one per object                            one per process            anything with ranges
+//! ```
+//! Rooms, highest floor first: `runner` and `simulation`, then `planner`. Never here: what the
+//! bytes mean, and where they come from.
+
+pub mod planner;
+pub mod runner;
+pub mod simulation;

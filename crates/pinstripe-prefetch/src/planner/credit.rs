@@ -1,0 +1,63 @@
+//! How much a planner may trust a coincidence, from how its plans fared.
+
+/// Half points. A record that was planned and read gives one, one that was planned in vain takes
+/// two: plans of which a third is in vain are worth nothing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Credit(i32);
+
+/// The credit of a planner that has planned nothing.
+const AT_FIRST: i32 = 2;
+const MOST: i32 = 16;
+const LEAST: i32 = -24;
+
+impl Default for Credit {
+    fn default() -> Self {
+        Credit(AT_FIRST)
+    }
+}
+
+impl Credit {
+    pub(super) fn used(&mut self) {
+        self.0 = (self.0 + 1).min(MOST);
+    }
+
+    pub(super) fn wasted(&mut self) {
+        self.0 = (self.0 - 2).max(LEAST);
+    }
+
+    /// The credit if plans that are still open turned out to be in vain: one off for each of them,
+    /// half of what that would cost.
+    pub(super) fn less(&self, open: usize) -> Self {
+        Credit((self.0 - i32::try_from(open).unwrap_or(i32::MAX)).max(LEAST))
+    }
+
+    /// Whether plans fared so well that one more may be dared on less evidence.
+    pub(super) fn is_full(&self) -> bool {
+        self.0 >= AT_FIRST + 2
+    }
+
+    /// Whether plans did not fare badly.
+    pub(super) fn is_good(&self) -> bool {
+        self.0 >= AT_FIRST
+    }
+
+    /// Points at equal distances that make a stream. Three among a few random ones are a
+    /// coincidence that happens at every read (64 points in 1,000 places give four), six are none.
+    pub(super) fn points(&self) -> usize {
+        match self.0 {
+            0.. => 3,
+            -8..0 => 4,
+            -16..-8 => 5,
+            _ => 6,
+        }
+    }
+
+    /// Reads, each going on where the one before ended, that make a stream.
+    pub(super) fn reads_of_a_run(&self) -> u32 {
+        match self.0 {
+            AT_FIRST.. => 2,
+            -8..AT_FIRST => 3,
+            _ => 4,
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! Which records of an object a reader will want next, from the reads so far. Pure: no clock, no
+//! thread, no memory but its own.
+//!
+//! The planner sees offsets and lengths in bytes. Reads that continue each other are a *run*; the
+//! beginnings of runs are points. A stream is an arithmetic progression of records: it is found
+//! when three points are equally far apart, when a run goes on, or when reads lie densely in no
+//! order. Each stream has a window, the number of records that are fetched ahead of its reader. The
+//! window doubles when the reader had to wait for a record that was on its way, as long as doubling
+//! makes the reader faster, and never exceeds what the stream has consumed.
+//!
+//! Invariants: what was planned and not read, together with what was planned in vain, is never more
+//! than was read, or one record; what was planned and not read never exceeds the memory it may
+//! take. State is per object, not per handle, so any number of readers may share it.
+//!
+//! Sources: the rules of stream detection and growth go back to AMP (Gill and Bathen, FAST 2007),
+//! the majority over recent strides to Leap (Maruf and Chowdhury, ATC 2020).
+
+mod credit;
+mod recent;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use std::ops::Range;
+
+use credit::Credit;
+use recent::{Recent, Sighting};
+use stream::{Place, Progression, Stream, Taken};
+use window::Window;
+
+/// Streams that one object may have at once.
+const STREAMS_MAX: usize = 32;
+/// The length of a record for which a stride is followed at most: a longer one is a run of its own.
+const STRIDE_RECORD_MAX: u64 = 16 << 20;
+/// Streams that ended and whose length is remembered.
+const ENDED_KEPT: usize = 8;
+/// A stream whose records were dropped unread so often stops for good.
+const DROPS_MAX: u32 = 3;
+/// A stream that was not read for so many reads of the object makes room for the others: so many
+/// turns of each.
+const IDLE_READS: u64 = 64;
+const IDLE_TURNS: u64 = 8;
+/// Streams of one stride that make it the usual one, if they are most of all.
+const USUAL_MIN: usize = 2;
+/// Records read by which a stream of another stride is one all the same.
+const PROVEN: u64 = 8;
+/// Reads before a stride became usual that may have begun streams of it.
+const ADOPTED_MAX: usize = 24;
+
+/// The bounds of a planner.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Bytes of the object.
+    pub object: u64,
+    /// Bytes of a record of a sequential stream: what one fetch of the source should bring.
+    pub record: u64,
+    /// Records planned and not read, of one stream.
+    pub window: u32,
+    /// Bytes planned and not read, of all streams: what the memory for this object holds.
+    pub total: u64,
+}
+
+/// The way in which a read found its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// They were there.
+    Ready,
+    /// They were on their way, and the reader waits for them.
+    InFlight,
+    /// They were not asked for.
+    Absent,
+}
+
+/// What a program says about its reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hint {
+    /// In order from the next read on.
+    Sequential,
+    /// Nothing is foreseeable: no more is planned until another hint.
+    Random,
+    /// Records of `length` bytes, `distance` bytes from the beginning of one to that of the next.
+    Stride {
+        /// Bytes of a record.
+        length: u64,
+        /// Bytes from one beginning to the next; negative for backwards.
+        distance: i64,
+    },
+    /// These ranges will be read, in this order.
+    WillNeed(Vec<Range<u64>>),
+    /// Nothing that was planned is wanted any more.
+    DontNeed,
+}
+
+/// What to do after a read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// To be fetched, the most urgent first.
+    pub fetch: Vec<Range<u64>>,
+    /// Planned before and not wanted any more.
+    pub drop: Vec<Range<u64>>,
+}
+
+/// The pattern that was found last, and how it goes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Standing {
+    /// Bytes from record to record; negative backwards.
+    pub stride: i64,
+    /// Bytes of a record.
+    pub record: u64,
+    /// Records planned and not read.
+    pub ahead: u32,
+    /// Records read.
+    pub used: u64,
+}
+
+/// Counts since the object was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes planned.
+    pub planned: u64,
+    /// Bytes planned, and dropped unread.
+    pub wasted: u64,
+    /// Records read that were planned before and there.
+    pub hits: u64,
+    /// Records read that were planned before and on their way.
+    pub stalls: u64,
+}
+
+/// The planner of one object.
+#[derive(Debug)]
+pub struct Planner {
+    bounds: Bounds,
+    recent: Recent,
+    /// The one that was read last is the last one.
+    streams: Vec<Stream>,
+    window: Window,
+    credit: Credit,
+    counts: Counts,
+    /// Lengths in records of the streams that ended last.
+    ended: Vec<u64>,
+    /// Ranges of a hint that are still to be fetched, last first.
+    needed: Vec<Range<u64>>,
+    /// The usual stride for which streams were begun.
+    adopted: Option<i64>,
+    is_off: bool,
+}
+
+impl Planner {
+    /// A planner that has seen nothing.
+    pub fn new(bounds: Bounds) -> Self {
+        Planner {
+            bounds,
+            recent: Recent::default(),
+            streams: Vec::new(),
+            window: Window::default(),
+            credit: Credit::default(),
+            counts: Counts::default(),
+            ended: Vec::new(),
+            needed: Vec::new(),
+            adopted: None,
+            is_off: false,
+        }
+    }
+
+    /// Takes in a read of `range` at `now` (nanoseconds of any clock), which found its bytes as
+    /// `found` says. The plan is meant to go out together with the read itself.
+    pub fn read(&mut self, now: u64, range: Range<u64>, found: Found) -> Plan {
+        let mut plan = Plan::default();
+        if range.is_empty() || self.is_off {
+            return plan;
+        }
+        self.recent.tick();
+        self.counts.read += range.end - range.start;
+        let sighting = self.recent.see(&range);
+        match self.stream_of(&range, sighting) {
+            Some(at) => {
+                let taken = self.streams[at].consume(&range, self.recent.now());
+                self.settle(&taken, found, now);
+                self.forget_elsewhere(at, &range);
+                self.bring_to_front(at);
+            }
+            None => self.begin(&range, sighting, &mut plan),
+        }
+        self.adopt(&mut plan);
+        self.retire_idle(&mut plan);
+        self.extend(&range, &mut plan);
+        plan
+    }
+
+    /// Takes in that a planned range was dropped before it was read.
+    pub fn dropped(&mut self, range: &Range<u64>) {
+        for stream in &mut self.streams {
+            if stream.forget(range) {
+                stream.punish();
+                self.window.halve();
+                self.counts.wasted += range.end - range.start;
+                self.credit.wasted();
+                return;
+            }
+        }
+    }
+
+    /// Takes in what a program says. A hint is a stream that needs no proof; what it plans is
+    /// bounded as any other's.
+    pub fn hint(&mut self, hint: Hint, next: u64) -> Plan {
+        let mut plan = Plan::default();
+        self.is_off = hint == Hint::Random;
+        match hint {
+            Hint::Random | Hint::DontNeed => {
+                self.needed.clear();
+                while let Some(stream) = self.streams.pop() {
+                    self.end(stream, &mut plan);
+                }
+            }
+            Hint::Sequential => {
+                self.begin_hinted(self.bounds.record as i64, self.bounds.record, next)
+            }
+            Hint::Stride { length, distance } => self.begin_hinted(distance, length, next),
+            Hint::WillNeed(mut ranges) => {
+                ranges.reverse();
+                self.needed = ranges;
+                self.fetch_needed(&mut plan);
+            }
+        }
+        plan
+    }
+
+    /// The streams that were read last, the last one first.
+    pub fn standings(&self) -> Vec<Standing> {
+        self.streams
+            .iter()
+            .rev()
+            .filter(|stream| stream.is_confirmed())
+            .map(Stream::standing)
+            .collect()
+    }
+
+    /// Counts so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Bytes planned and neither read nor dropped.
+    pub fn outstanding(&self) -> u64 {
+        self.streams.iter().map(Stream::outstanding).sum()
+    }
+
+    /// The stream that a read belongs to: one that planned it, else one that expects it, else the
+    /// one of the shortest stride that it may go on.
+    fn stream_of(&self, range: &Range<u64>, sighting: Sighting) -> Option<usize> {
+        let usual = self.usual_stride();
+        // Where streams lie side by side, one read of each is a progression too, but a short one.
+        let is_likely = |stream: &Stream| {
+            usual.is_none_or(|usual| usual == stream.stride()) || stream.used() >= PROVEN
+        };
+        let rank = |stream: &Stream| match stream.place(range) {
+            Place::Planned => Some((0, 0)),
+            Place::Inside => Some((1, 0)),
+            Place::Next | Place::Skipped if !is_likely(stream) => None,
+            Place::Next => Some((2, stream.distance())),
+            // A run that goes on is not the record after the next one of another stream.
+            Place::Skipped if !sighting.is_continued => Some((3, stream.distance())),
+            Place::Skipped | Place::Elsewhere => None,
+        };
+        let ranked =
+            self.streams.iter().enumerate().filter_map(|(at, stream)| Some((rank(stream)?, at)));
+        ranked.min().map(|(_, at)| at)
+    }
+
+    fn settle(&mut self, taken: &Taken, found: Found, now: u64) {
+        self.counts.wasted += taken.unread;
+        for _ in 0..taken.records {
+            self.window.consumed(found != Found::Ready, now);
+        }
+        for _ in 0..taken.planned {
+            self.credit.used();
+            match found {
+                Found::Ready => self.counts.hits += 1,
+                Found::InFlight | Found::Absent => self.counts.stalls += 1,
+            }
+        }
+    }
+
+    /// A record that was read is no longer ahead of any other stream either; what the reader left
+    /// of it was fetched in vain.
+    fn forget_elsewhere(&mut self, reader: usize, range: &Range<u64>) {
+        for (at, stream) in self.streams.iter_mut().enumerate() {
+            if at != reader && stream.forget(range) {
+                self.counts.wasted += stream.record().saturating_sub(range.end - range.start);
+            }
+        }
+    }
+
+    fn bring_to_front(&mut self, at: usize) {
+        let stream = self.streams.remove(at);
+        self.streams.push(stream);
+    }
+
+    /// Looks for a new stream.
+    fn begin(&mut self, range: &Range<u64>, sighting: Sighting, plan: &mut Plan) {
+        if !sighting.is_continued {
+            self.note_seek();
+        }
+        let Some(progression) = self.find(range, sighting) else { return };
+        let mut stream = Stream::new(progression, self.recent.now());
+        stream.consume(range, self.recent.now());
+        if let Some(dense) = self.recent.dense(self.bounds.record)
+            && dense.stride == progression.stride
+        {
+            stream.plan_from(dense.base, self.recent.lately());
+        }
+        self.add(stream, plan);
+    }
+
+    fn add(&mut self, stream: Stream, plan: &mut Plan) {
+        if self.streams.len() >= STREAMS_MAX {
+            // The oldest of those that are the least likely.
+            let usual = self.usual_stride();
+            let rank = |stream: &Stream| (stream.is_confirmed(), usual == Some(stream.stride()));
+            let ranked = self.streams.iter().enumerate().map(|(at, stream)| (rank(stream), at));
+            let given_up = ranked.min().map_or(0, |(_, at)| at);
+            let given_up = self.streams.remove(given_up);
+            self.end(given_up, plan);
+        }
+        self.streams.push(stream);
+    }
+
+    /// When a stride has become the usual one, lets the reads that stood alone before begin streams
+    /// of it.
+    fn adopt(&mut self, plan: &mut Plan) {
+        let usual = self.usual_stride();
+        if std::mem::replace(&mut self.adopted, usual) == usual || !self.credit.is_good() {
+            return;
+        }
+        let Some(stride) = usual.filter(|&stride| stride != self.bounds.record as i64) else {
+            return;
+        };
+        let alone: Vec<Range<u64>> = (self.recent.runs().take(ADOPTED_MAX))
+            .filter(|range| range.end - range.start <= stride.unsigned_abs())
+            .filter(|range| {
+                self.streams.iter().all(|stream| {
+                    stream.stride() != stride
+                        || stream.place(range) == Place::Elsewhere && !stream.has(range)
+                })
+            })
+            .collect();
+        for range in alone {
+            let progression =
+                Progression { base: range.start, stride, record: range.end - range.start };
+            let mut stream = Stream::new(progression, self.recent.now());
+            stream.consume(&range, self.recent.now());
+            let planned = stream.plan(1, self.room(), self.bounds.object, &mut plan.fetch);
+            self.counts.planned += planned;
+            self.add(stream, plan);
+        }
+    }
+
+    fn find(&self, range: &Range<u64>, sighting: Sighting) -> Option<Progression> {
+        let record = self.bounds.record;
+        let usual = self.usual_stride();
+        let is_open = |stream: &&Stream| !stream.is_confirmed() && usual != Some(stream.stride());
+        let open = self.streams.iter().filter(is_open).count();
+        let credit = self.credit.less(open / 2);
+        if sighting.is_continued {
+            let needed = credit.reads_of_a_run();
+            return (sighting.reads >= needed)
+                .then(|| Progression::sequential(sighting.start, record));
+        }
+        let recent = &self.recent;
+        // Runs in order need no guess: their second read tells.
+        let Some(usual) = usual.filter(|&stride| stride != record as i64) else {
+            return (recent.stride(range, |_| credit.points(), STRIDE_RECORD_MAX))
+                .or_else(|| credit.is_good().then(|| recent.frequent(range, STRIDE_RECORD_MAX))?)
+                .or_else(|| recent.dense(record));
+        };
+        // One record is enough for a stream of the usual stride where plans have fared well; one of
+        // another stride has to show more, since streams side by side are equally far apart.
+        let length = range.end - range.start;
+        let alone = Progression { base: range.start, stride: usual, record: length };
+        let is_daring = credit.is_full() && length <= usual.unsigned_abs();
+        let points = |stride: i64| match stride == usual {
+            true => credit.points() - 1,
+            false => credit.points() + 1,
+        };
+        (is_daring.then_some(alone))
+            .or_else(|| recent.stride(range, points, STRIDE_RECORD_MAX))
+            .or_else(|| recent.dense(record))
+    }
+
+    /// The stride that most streams have, when there are several.
+    fn usual_stride(&self) -> Option<i64> {
+        let strides =
+            || self.streams.iter().filter(|stream| stream.is_confirmed()).map(Stream::stride);
+        let alike = |stride| strides().filter(|&other| other == stride).count();
+        strides()
+            .find(|&stride| alike(stride) >= USUAL_MIN && 2 * alike(stride) > strides().count())
+    }
+
+    fn begin_hinted(&mut self, stride: i64, record: u64, next: u64) {
+        if stride == 0 || record == 0 {
+            return;
+        }
+        let base = next.saturating_add_signed(-stride);
+        let mut stream = Stream::new(Progression { base, stride, record }, self.recent.now());
+        stream.trust();
+        self.streams.push(stream);
+    }
+
+    fn retire_idle(&mut self, plan: &mut Plan) {
+        let now = self.recent.now();
+        let most = IDLE_READS.max(IDLE_TURNS * self.streams.len() as u64);
+        while self.streams.first().is_some_and(|oldest| oldest.idle(now) > most) {
+            let oldest = self.streams.remove(0);
+            self.end(oldest, plan);
+        }
+    }
+
+    fn end(&mut self, stream: Stream, plan: &mut Plan) {
+        self.counts.wasted += stream.left();
+        for range in stream.unread(self.bounds.object) {
+            self.counts.wasted += range.end - range.start;
+            plan.drop.push(range);
+            self.credit.wasted();
+        }
+        if stream.is_confirmed() {
+            self.note_length(stream.used());
+        }
+    }
+
+    /// A reader who goes elsewhere from a stream shows how long its runs are.
+    fn note_seek(&mut self) {
+        let now = self.recent.now();
+        if let Some(left) =
+            self.streams.last().filter(|stream| stream.idle(now) == 1 && stream.is_run())
+        {
+            self.note_length(left.used());
+        }
+    }
+
+    fn note_length(&mut self, records: u64) {
+        if self.ended.len() >= ENDED_KEPT {
+            self.ended.remove(0);
+        }
+        self.ended.push(records);
+    }
+
+    /// Plans further records of the stream that was read last.
+    fn extend(&mut self, range: &Range<u64>, plan: &mut Plan) {
+        let room = self.room();
+        let active = self.streams.iter().filter(|stream| stream.is_confirmed()).count().max(1);
+        let share = (self.window.records() / active as u32).clamp(1, self.bounds.window);
+        let memory = self.bounds.total / active as u64;
+        let run = self.usual_run(self.streams.last().is_some_and(Stream::is_run));
+        let Some(stream) = self.streams.last_mut() else { return };
+        if stream.place(range) == Place::Elsewhere || stream.drops() >= DROPS_MAX {
+            return;
+        }
+        let left = run.map_or(u64::MAX, |run| match run.checked_sub(stream.used()) {
+            Some(left) if left > 0 => left,
+            _ => (stream.used() / 2).max(1),
+        });
+        let most = u64::from(share)
+            .min((memory / stream.record()).max(1))
+            .min(left)
+            .min(stream.allowance(self.credit.is_full()));
+        let rest = stream.plan_rest(range, room, &mut plan.fetch);
+        let room = room - rest;
+        self.counts.planned += rest;
+        self.counts.planned += stream.plan(most, room, self.bounds.object, &mut plan.fetch);
+    }
+
+    /// Bytes that may be planned now.
+    fn room(&self) -> u64 {
+        let outstanding = self.outstanding();
+        // The first record may be planned on the word of a few short reads.
+        let earned = self.counts.read.max(self.bounds.record);
+        let within_memory = self.bounds.total.saturating_sub(outstanding);
+        within_memory.min(earned.saturating_sub(outstanding + self.counts.wasted))
+    }
+
+    /// The median length of the streams that ended, when enough did.
+    fn usual_run(&self, is_run: bool) -> Option<u64> {
+        let enough = if is_run { 1 } else { ENDED_KEPT / 2 };
+        (self.ended.len() >= enough).then(|| {
+            let mut sorted = self.ended.clone();
+            sorted.sort_unstable();
+            sorted[sorted.len() / 2]
+        })
+    }
+
+    fn fetch_needed(&mut self, plan: &mut Plan) {
+        while plan.fetch.len() < self.bounds.window as usize
+            && let Some(range) = self.needed.pop()
+        {
+            let end = range.end.min(self.bounds.object);
+            if range.start < end {
+                plan.fetch.push(range.start..end);
+            }
+        }
+    }
+}

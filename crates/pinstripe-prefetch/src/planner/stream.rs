@@ -1,0 +1,299 @@
+//! One stream: an arithmetic progression of records, and how far its reader and its plan are.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+
+use super::Standing;
+
+/// Records of the same length at equal distances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Progression {
+    /// The beginning of record 0.
+    pub(super) base: u64,
+    /// Bytes from the beginning of a record to that of the next; never 0.
+    pub(super) stride: i64,
+    /// Bytes of a record, at most those of the stride.
+    pub(super) record: u64,
+}
+
+impl Progression {
+    /// One record after the other from the one that `start` lies in.
+    pub(super) fn sequential(start: u64, record: u64) -> Self {
+        Progression { base: start / record * record, stride: record as i64, record }
+    }
+
+    /// The number of the record that a place lies in; negative before the base.
+    fn number(&self, at: u64) -> Option<i64> {
+        let distance = at as i64 - self.base as i64;
+        let number = match self.stride > 0 {
+            true => distance.div_euclid(self.stride),
+            // Record n begins at base - n * |stride|: the last beginning that is not behind it.
+            false => -distance.div_euclid(-self.stride),
+        };
+        let within = distance - number * self.stride;
+        ((0..self.record as i64).contains(&within)).then_some(number)
+    }
+
+    /// The bytes of a record, unless they lie outside the object.
+    fn range(&self, number: i64, object: u64) -> Option<Range<u64>> {
+        let start = self.base.checked_add_signed(number.checked_mul(self.stride)?)?;
+        (start < object).then(|| start..(start + self.record).min(object))
+    }
+}
+
+/// Where a read lies in a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It takes a record that was planned.
+    Planned,
+    /// It is within the record that was read last.
+    Inside,
+    /// It takes the first record that is neither read nor planned.
+    Next,
+    /// It takes the one after that.
+    Skipped,
+    /// It is none of this stream.
+    Elsewhere,
+}
+
+/// What a read took of a stream.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// Records that it was the first to read.
+    pub(super) records: u64,
+    /// Those of them that were planned.
+    pub(super) planned: u64,
+    /// Bytes that were planned and that the reader has passed by.
+    pub(super) unread: u64,
+}
+
+/// A stream.
+#[derive(Debug)]
+pub(super) struct Stream {
+    progression: Progression,
+    /// Records planned and not read.
+    ahead: BTreeSet<i64>,
+    /// The first record that is neither read nor planned.
+    next: i64,
+    /// The record that was read last.
+    last: i64,
+    /// Bytes of it that were planned and are not read.
+    left: u64,
+    /// Records read.
+    used: u64,
+    /// Records that were read as foreseen.
+    matched: u64,
+    drops: u32,
+    /// The number of the object's reads when this stream was read last.
+    read_at: u64,
+    is_trusted: bool,
+}
+
+impl Stream {
+    /// A stream of which nothing was read.
+    pub(super) fn new(progression: Progression, reads: u64) -> Self {
+        Stream {
+            progression,
+            ahead: BTreeSet::new(),
+            next: 0,
+            last: -1,
+            left: 0,
+            used: 0,
+            matched: 0,
+            drops: 0,
+            read_at: reads,
+            is_trusted: false,
+        }
+    }
+
+    /// Takes the stream for granted: a program has said so.
+    pub(super) fn trust(&mut self) {
+        (self.next, self.last, self.is_trusted) = (1, 0, true);
+    }
+
+    /// Begins the plan of a dense stretch behind what was read of it lately.
+    pub(super) fn plan_from(&mut self, base: u64, lately: &VecDeque<Range<u64>>) {
+        self.progression.base = base;
+        let read: BTreeSet<i64> =
+            lately.iter().filter_map(|range| self.progression.number(range.start)).collect();
+        let last = read.last().copied().unwrap_or(0);
+        (self.next, self.last, self.used) = (last + 1, last, read.len() as u64);
+        self.ahead = (0..=last).filter(|number| !read.contains(number)).collect();
+    }
+
+    pub(super) fn place(&self, range: &Range<u64>) -> Place {
+        let Some(number) = self.progression.number(range.start) else { return Place::Elsewhere };
+        if self.ahead.contains(&number) {
+            Place::Planned
+        } else if number == self.last {
+            Place::Inside
+        } else if number == self.next {
+            Place::Next
+        } else if number == self.next + 1 {
+            Place::Skipped
+        } else {
+            Place::Elsewhere
+        }
+    }
+
+    /// Whether a read is, or was, one of this stream's.
+    pub(super) fn has(&self, range: &Range<u64>) -> bool {
+        self.progression.number(range.start).is_some_and(|number| (0..=self.next).contains(&number))
+    }
+
+    /// Takes in a read.
+    pub(super) fn consume(&mut self, range: &Range<u64>, reads: u64) -> Taken {
+        self.read_at = reads;
+        let mut taken = Taken::default();
+        let Some(first) = self.progression.number(range.start) else { return taken };
+        let last = self.progression.number(range.end - 1).unwrap_or(first);
+        for number in first.min(last)..=first.max(last) {
+            if number != self.last {
+                taken.unread += self.leave();
+                self.enter(number, &mut taken);
+            }
+            if let Some(record) = self.progression.range(number, u64::MAX) {
+                let bytes = range.end.min(record.end).saturating_sub(range.start.max(record.start));
+                self.left = self.left.saturating_sub(bytes);
+            }
+        }
+        taken
+    }
+
+    fn enter(&mut self, number: i64, taken: &mut Taken) {
+        let was_planned = self.ahead.remove(&number);
+        taken.records += 1;
+        taken.planned += u64::from(was_planned);
+        self.left = if was_planned { self.progression.record } else { 0 };
+        self.matched += u64::from(number > 0);
+        self.used += 1;
+        self.next = self.next.max(number + 1);
+        self.last = number;
+    }
+
+    /// The bytes of the record read last that were planned, and that its reader left unread.
+    fn leave(&mut self) -> u64 {
+        std::mem::take(&mut self.left)
+    }
+
+    /// Strikes a planned record out, because another stream's reader took it or because it was
+    /// dropped; whether it was planned.
+    pub(super) fn forget(&mut self, range: &Range<u64>) -> bool {
+        self.progression.number(range.start).is_some_and(|number| self.ahead.remove(&number))
+    }
+
+    /// Answers for a record that was fetched in vain.
+    pub(super) fn punish(&mut self) {
+        self.drops += 1;
+    }
+
+    /// Plans what is left of a record that begins with this read and was not planned; returns how
+    /// much that is.
+    pub(super) fn plan_rest(
+        &mut self,
+        range: &Range<u64>,
+        room: u64,
+        fetch: &mut Vec<Range<u64>>,
+    ) -> u64 {
+        let number = self.progression.number(range.start);
+        let record = number.and_then(|number| self.progression.range(number, u64::MAX));
+        let Some(record) = record.filter(|record| record.start == range.start) else { return 0 };
+        let rest = record.end.saturating_sub(range.end);
+        let is_strided = self.distance() > self.progression.record;
+        if !is_strided || self.left > 0 || rest == 0 || rest > room {
+            return 0;
+        }
+        self.left = rest;
+        fetch.push(range.end..record.end);
+        rest
+    }
+
+    /// Plans until `most` records are ahead, but no more than `room` new bytes; returns how many.
+    pub(super) fn plan(
+        &mut self,
+        most: u64,
+        room: u64,
+        object: u64,
+        fetch: &mut Vec<Range<u64>>,
+    ) -> u64 {
+        let mut planned = 0;
+        while (self.ahead.len() as u64) < most
+            && planned + self.progression.record <= room
+            && let Some(range) = self.progression.range(self.next, object)
+        {
+            planned += range.end - range.start;
+            self.ahead.insert(self.next);
+            fetch.push(range);
+            self.next += 1;
+        }
+        planned
+    }
+
+    /// The records planned and not read.
+    pub(super) fn unread(&self, object: u64) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.ahead.iter().filter_map(move |&number| self.progression.range(number, object))
+    }
+
+    /// Records that may be ahead: no more than were read, or twice as many where plans have fared
+    /// well.
+    pub(super) fn allowance(&self, is_credited: bool) -> u64 {
+        match (self.is_trusted, is_credited) {
+            (true, _) => u64::MAX,
+            (false, true) => 2 * self.used,
+            (false, false) => self.used,
+        }
+    }
+
+    /// Whether a record was read as foreseen: two before could be chance.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.is_trusted || self.matched > 0
+    }
+
+    /// Bytes planned and not read.
+    pub(super) fn outstanding(&self) -> u64 {
+        self.ahead.len() as u64 * self.progression.record + self.left
+    }
+
+    /// Bytes of the record read last that were planned and are not read.
+    pub(super) fn left(&self) -> u64 {
+        self.left
+    }
+
+    pub(super) fn record(&self) -> u64 {
+        self.progression.record
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(super) fn drops(&self) -> u32 {
+        self.drops
+    }
+
+    pub(super) fn stride(&self) -> i64 {
+        self.progression.stride
+    }
+
+    /// Whether its records follow each other without a gap, forwards.
+    pub(super) fn is_run(&self) -> bool {
+        self.progression.stride == self.progression.record as i64
+    }
+
+    pub(super) fn distance(&self) -> u64 {
+        self.progression.stride.unsigned_abs()
+    }
+
+    pub(super) fn idle(&self, reads: u64) -> u64 {
+        reads - self.read_at
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        Standing {
+            stride: self.progression.stride,
+            record: self.progression.record,
+            ahead: self.ahead.len() as u32,
+            used: self.used,
+        }
+    }
+}

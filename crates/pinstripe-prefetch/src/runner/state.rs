@@ -1,0 +1,243 @@
+//! Which units there are, and what they are charged.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Ahead;
+use super::cell::Cell;
+use crate::planner::Found;
+
+/// What the budget holds, in bytes and units.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes that may be charged.
+    pub budget: u64,
+    /// Bytes charged.
+    pub charged: u64,
+    /// Bytes charged at most so far.
+    pub peak: u64,
+    /// Units that wait for a thread.
+    pub queued: u64,
+    /// Bytes that readers asked for and that were fetched for them.
+    pub demanded: u64,
+    /// Bytes that were fetched ahead.
+    pub ahead: u64,
+    /// Bytes fetched ahead and dropped unread.
+    pub wasted: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It waits for a thread.
+    Queued,
+    /// A thread fetches it.
+    Fetching,
+    /// It is there.
+    There,
+}
+
+struct Slot<U> {
+    cell: Arc<Cell<U>>,
+    bytes: u64,
+    stage: Stage,
+    /// Who planned it; `None` once it was read.
+    origin: Option<(u64, Range<u64>)>,
+    /// It was read since the hand of the clock passed.
+    is_recent: bool,
+    is_wanted: bool,
+}
+
+pub(super) struct State<K, U> {
+    slots: HashMap<K, Slot<U>>,
+    queue: VecDeque<K>,
+    /// The keys of all slots, in the order in which the clock goes round.
+    clock: VecDeque<K>,
+    dropped: HashMap<u64, Vec<Range<u64>>>,
+    usage: Usage,
+    is_over: bool,
+}
+
+impl<K: Copy + Eq + Hash, U> State<K, U> {
+    pub(super) fn new(budget: u64) -> Self {
+        State {
+            slots: HashMap::new(),
+            queue: VecDeque::new(),
+            clock: VecDeque::new(),
+            dropped: HashMap::new(),
+            usage: Usage { budget, ..Usage::default() },
+            is_over: false,
+        }
+    }
+
+    pub(super) fn found(&self, key: &K) -> Found {
+        match self.slots.get(key) {
+            None => Found::Absent,
+            Some(slot) if slot.stage == Stage::There => Found::Ready,
+            Some(_) => Found::InFlight,
+        }
+    }
+
+    /// The cell of a unit that a reader waits for, and whether the reader has to fetch it.
+    pub(super) fn demand(&mut self, key: K, bytes: u64) -> (Arc<Cell<U>>, bool) {
+        if let Some(slot) = self.slots.get_mut(&key) {
+            (slot.is_recent, slot.is_wanted, slot.origin) = (true, true, None);
+            let is_ours = slot.stage == Stage::Queued;
+            if is_ours {
+                slot.stage = Stage::Fetching;
+            }
+            return (Arc::clone(&slot.cell), is_ours);
+        }
+        self.usage.demanded += bytes;
+        let cell = Cell::empty();
+        if self.make_room(bytes, true) {
+            self.insert(key, bytes, Stage::Fetching, None, Arc::clone(&cell));
+        }
+        (cell, true)
+    }
+
+    /// Takes in a unit that will be read; whether a thread has to fetch it.
+    pub(super) fn ahead(&mut self, ahead: Ahead<K>) -> bool {
+        if let Some(slot) = self.slots.get_mut(&ahead.key) {
+            // Neighbours in one unit are planned one after the other.
+            slot.is_recent = true;
+            return false;
+        }
+        if !self.make_room(ahead.bytes, false) {
+            return false;
+        }
+        self.usage.ahead += ahead.bytes;
+        self.insert(ahead.key, ahead.bytes, Stage::Queued, Some(ahead.origin), Cell::empty());
+        self.queue.push_back(ahead.key);
+        true
+    }
+
+    fn insert(
+        &mut self,
+        key: K,
+        bytes: u64,
+        stage: Stage,
+        origin: Option<(u64, Range<u64>)>,
+        cell: Arc<Cell<U>>,
+    ) {
+        self.usage.charged += bytes;
+        self.usage.peak = self.usage.peak.max(self.usage.charged);
+        let slot = Slot { cell, bytes, stage, origin, is_recent: true, is_wanted: true };
+        self.slots.insert(key, slot);
+        self.clock.push_back(key);
+    }
+
+    /// The next unit for a thread that fetches ahead.
+    pub(super) fn next(&mut self) -> Option<(K, Arc<Cell<U>>)> {
+        while let Some(key) = self.queue.pop_front() {
+            // A reader may have taken it, or it may not be wanted any more.
+            if let Some(slot) = self.slots.get_mut(&key)
+                && slot.stage == Stage::Queued
+            {
+                slot.stage = Stage::Fetching;
+                return Some((key, Arc::clone(&slot.cell)));
+            }
+        }
+        None
+    }
+
+    /// Takes in that a fetch has ended; a failed one leaves nothing behind.
+    pub(super) fn arrived(&mut self, key: &K, cell: &Arc<Cell<U>>, is_unit: bool) {
+        let Some(slot) = self.slots.get_mut(key).filter(|slot| Arc::ptr_eq(&slot.cell, cell)) else {
+            return;
+        };
+        slot.stage = Stage::There;
+        if !is_unit {
+            self.remove(key);
+        }
+    }
+
+    pub(super) fn unwanted(&mut self, object: u64, ranges: &[Range<u64>]) {
+        let is_named = |slot: &Slot<U>| {
+            slot.origin.as_ref().is_some_and(|(of, range)| *of == object && ranges.contains(range))
+        };
+        let named: Vec<K> =
+            self.slots.iter().filter(|(_, slot)| is_named(slot)).map(|(key, _)| *key).collect();
+        for key in named {
+            match self.slots.get_mut(&key) {
+                Some(slot) if slot.stage == Stage::Fetching => {
+                    (slot.is_wanted, slot.is_recent) = (false, false);
+                }
+                _ => self.waste(&key),
+            }
+        }
+    }
+
+    pub(super) fn take_dropped(&mut self, object: u64) -> Vec<Range<u64>> {
+        self.dropped.remove(&object).unwrap_or_default()
+    }
+
+    /// Drops units until `bytes` fit. A reader's unit takes the place of any that nobody reads; one
+    /// that is fetched ahead takes only the place of those that were read or are not wanted.
+    fn make_room(&mut self, bytes: u64, for_reader: bool) -> bool {
+        if bytes > self.usage.budget {
+            return false;
+        }
+        // Each unit loses its mark in the first round, and goes in the second.
+        let mut left = 2 * self.clock.len();
+        while self.usage.charged + bytes > self.usage.budget && left > 0 {
+            left -= 1;
+            let Some(key) = self.clock.pop_front() else { break };
+            self.clock.push_back(key);
+            let Some(slot) = self.slots.get_mut(&key) else { continue };
+            let is_unread = slot.origin.is_some() && slot.is_wanted;
+            let may_go = slot.stage == Stage::There
+                && !slot.cell.is_held()
+                && (for_reader || !is_unread)
+                && !std::mem::take(&mut slot.is_recent);
+            if may_go {
+                self.waste(&key);
+            }
+        }
+        self.usage.charged + bytes <= self.usage.budget
+    }
+
+    /// Drops a unit, and notes it for its planner if it was never read.
+    fn waste(&mut self, key: &K) {
+        let Some(slot) = self.remove(key) else { return };
+        let Some((object, range)) = slot.origin else { return };
+        if slot.stage == Stage::There {
+            self.usage.wasted += slot.bytes;
+        }
+        if slot.is_wanted {
+            self.dropped.entry(object).or_default().push(range);
+        }
+    }
+
+    fn remove(&mut self, key: &K) -> Option<Slot<U>> {
+        let slot = self.slots.remove(key)?;
+        self.usage.charged -= slot.bytes;
+        if let Some(at) = self.clock.iter().rposition(|other| other == key) {
+            self.clock.remove(at);
+        }
+        Some(slot)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.queue.clear();
+        let there: Vec<K> = self.slots.keys().copied().collect();
+        for key in there {
+            // One that is being fetched is let go: its readers have its cell.
+            self.remove(&key);
+        }
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        Usage { queued: self.queue.len() as u64, ..self.usage }
+    }
+
+    pub(super) fn end(&mut self) {
+        self.is_over = true;
+        self.queue.clear();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+}

@@ -1,0 +1,200 @@
+//! A cluster of servers in virtual time: what a reader of records gets under a rule of read-ahead.
+//!
+//! The model: a record lies on one of `lanes` servers by a hash of its number; a server answers one
+//! request after the other, each in `service`; a request travels `latency` there and back, and all
+//! answers share one link. With 24 servers it repeats the published figures of a Ceph cluster read
+//! by a program that gives advice (ceph-devel, July 2013) within 20 %: collisions on servers limit
+//! it, not the network. The throughput at a fixed depth follows X(Q) = Xmax * Q / (Q + lanes - 1).
+
+pub mod patterns;
+pub mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+
+use crate::planner::Found;
+
+/// Bytes of a record.
+pub const RECORD: u64 = 4 << 20;
+
+const MILLI: u64 = 1_000_000;
+
+/// A cluster, with times in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Cluster {
+    /// Servers.
+    pub lanes: usize,
+    /// The time a server takes for a record.
+    pub service: u64,
+    /// The time a request or an answer travels.
+    pub latency: u64,
+    /// The time the link takes for a record.
+    pub transfer: u64,
+    /// Which server has which record.
+    pub seed: u64,
+}
+
+impl Cluster {
+    /// 24 servers of 57 ms for 4 MiB, 11 ms away in each direction, behind 1,030 MB/s.
+    pub fn far24(seed: u64) -> Self {
+        let transfer = RECORD * 1000 / 1030;
+        Cluster { lanes: 24, service: 57 * MILLI, latency: 11 * MILLI, transfer, seed }
+    }
+
+    fn lane(&self, record: u64) -> usize {
+        // splitmix64, by Sebastiano Vigna.
+        let mut x = record.wrapping_add(self.seed << 40).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((x ^ (x >> 31)) % self.lanes as u64) as usize
+    }
+}
+
+/// A rule of read-ahead.
+pub trait Rule {
+    /// Takes in that `record` is read at `now`, found as `found` says; returns what to fetch.
+    fn read(&mut self, now: u64, record: u64, found: Found) -> Vec<u64>;
+
+    /// Takes in that a record was dropped before it was read.
+    fn dropped(&mut self, _record: u64) {}
+
+    /// Records no longer wanted, since the last call.
+    fn take_unwanted(&mut self) -> Vec<u64> {
+        Vec::new()
+    }
+}
+
+/// What a reader got.
+#[derive(Debug, Clone, Copy)]
+pub struct Outcome {
+    /// MB per second.
+    pub rate: f64,
+    /// Records fetched in vain per record that the reader read.
+    pub waste: f64,
+    /// Records in memory or on their way at most.
+    pub peak: usize,
+}
+
+/// Reads `pattern` record by record, each as soon as the one before is there.
+pub fn run(cluster: &Cluster, pattern: &[u64], rule: &mut dyn Rule, budget: usize) -> Outcome {
+    let mut state = State::new(cluster);
+    let mut fetched = 0u64;
+    let mut used = 0u64;
+    for &record in pattern {
+        state.advance(state.now);
+        let found = state.found(record);
+        let next = rule.read(state.now, record, found);
+        if found == Found::Absent {
+            state.issue(record);
+        } else if state.ahead.remove(&record).is_some() {
+            used += 1;
+        }
+        for unwanted in rule.take_unwanted() {
+            state.forget(unwanted);
+        }
+        for record in next {
+            if state.found(record) == Found::Absent {
+                fetched += 1;
+                state.issue(record);
+                state.ahead.insert(record, state.now);
+            }
+        }
+        while state.ahead.len() > budget {
+            let oldest = state.ahead.iter().min_by_key(|(_, at)| **at).map(|(record, _)| *record);
+            let Some(oldest) = oldest else { break };
+            state.forget(oldest);
+            rule.dropped(oldest);
+        }
+        state.wait(record);
+        if !state.ahead.contains_key(&record) {
+            state.arrived.remove(&record);
+        }
+        state.peak = state.peak.max(state.ahead.len());
+    }
+    let seconds = state.now as f64 / 1e9;
+    let bytes = pattern.len() as f64 * RECORD as f64;
+    Outcome {
+        rate: bytes / 1e6 / seconds,
+        waste: (fetched - used) as f64 / pattern.len() as f64,
+        peak: state.peak,
+    }
+}
+
+struct State<'c> {
+    cluster: &'c Cluster,
+    now: u64,
+    lane_free: Vec<u64>,
+    link_free: u64,
+    /// Requests by the time at which their server is done.
+    served: BinaryHeap<Reverse<(u64, u64)>>,
+    /// When the answer for a record is there, once that is known.
+    arrived: HashMap<u64, u64>,
+    /// Requests whose answer has not reached the link yet.
+    waiting: HashMap<u64, ()>,
+    /// Records that were fetched ahead and not read, and since when.
+    ahead: BTreeMap<u64, u64>,
+    peak: usize,
+}
+
+impl<'c> State<'c> {
+    fn new(cluster: &'c Cluster) -> Self {
+        State {
+            cluster,
+            now: 0,
+            lane_free: vec![0; cluster.lanes],
+            link_free: 0,
+            served: BinaryHeap::new(),
+            arrived: HashMap::new(),
+            waiting: HashMap::new(),
+            ahead: BTreeMap::new(),
+            peak: 0,
+        }
+    }
+
+    fn found(&self, record: u64) -> Found {
+        match self.arrived.get(&record) {
+            Some(&at) if at <= self.now => Found::Ready,
+            Some(_) => Found::InFlight,
+            None if self.waiting.contains_key(&record) => Found::InFlight,
+            None => Found::Absent,
+        }
+    }
+
+    fn issue(&mut self, record: u64) {
+        let free = &mut self.lane_free[self.cluster.lane(record)];
+        let done = (*free).max(self.now + self.cluster.latency) + self.cluster.service;
+        *free = done;
+        self.waiting.insert(record, ());
+        self.served.push(Reverse((done, record)));
+    }
+
+    /// Puts answers onto the link that servers have ready by `until`.
+    fn advance(&mut self, until: u64) {
+        while let Some(&Reverse((done, _))) = self.served.peek()
+            && done <= until
+        {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        let Some(Reverse((done, record))) = self.served.pop() else { return };
+        self.link_free = self.link_free.max(done) + self.cluster.transfer;
+        self.waiting.remove(&record);
+        self.arrived.insert(record, self.link_free + self.cluster.latency);
+    }
+
+    fn wait(&mut self, record: u64) {
+        while !self.arrived.contains_key(&record) {
+            self.send();
+        }
+        self.now = self.now.max(self.arrived[&record]);
+    }
+
+    fn forget(&mut self, record: u64) {
+        self.ahead.remove(&record);
+        self.arrived.remove(&record);
+    }
+}
