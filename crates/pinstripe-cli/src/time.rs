@@ -17,6 +17,11 @@ pub fn date(seconds: i64) -> String {
     }
 }
 
+/// `2024-05-01T12:34:56`: a time as the name of a file, which sorts and needs no quotes.
+pub fn name(seconds: i64) -> String {
+    date(seconds).replace(' ', "T")
+}
+
 /// The offset of this machine's clock from UTC at a moment, in seconds to the east.
 pub fn offset_seconds(seconds: i64) -> i32 {
     let time = Timestamp::from_second(seconds);

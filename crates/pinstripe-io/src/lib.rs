@@ -14,5 +14,6 @@ pub mod descriptors;
 pub mod device;
 pub mod disk;
 pub mod fault;
+pub mod file_tree;
 pub mod lane;
 pub mod paths;

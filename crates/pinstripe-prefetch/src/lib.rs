@@ -8,6 +8,7 @@
 //! Rooms, highest floor first: `runner` and `simulation`, then `planner`. Never here: what the
 //! bytes mean, and where they come from.
 
+pub mod hint;
 pub mod planner;
 pub mod runner;
 pub mod simulation;

@@ -24,6 +24,7 @@ mod ls;
 mod man;
 mod member;
 mod members;
+mod mount;
 mod repair;
 mod restore;
 mod scrub;
@@ -52,6 +53,7 @@ pub enum Verb {
     Diff(diff::DiffArgs),
     Catalog(catalog::CatalogArgs),
     Restore(restore::RestoreArgs),
+    Mount(mount::MountArgs),
     Forget(forget::ForgetArgs),
     Undelete(undelete::UndeleteArgs),
     Gc(gc::GcArgs),
@@ -91,6 +93,7 @@ impl Verb {
             Verb::Diff(_) => "diff",
             Verb::Catalog(_) => "catalog",
             Verb::Restore(_) => "restore",
+            Verb::Mount(_) => "mount",
             Verb::Forget(_) => "forget",
             Verb::Undelete(_) => "undelete",
             Verb::Gc(_) => "gc",
@@ -133,6 +136,7 @@ impl Verb {
             Verb::Diff(args) => args.run(run),
             Verb::Catalog(args) => args.run(run),
             Verb::Restore(args) => args.run(run),
+            Verb::Mount(args) => args.run(run),
             Verb::Forget(args) => args.run(run),
             Verb::Undelete(args) => args.run(run),
             Verb::Gc(args) => args.run(run),

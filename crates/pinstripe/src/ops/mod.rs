@@ -22,6 +22,7 @@ pub mod ls;
 pub mod member;
 pub mod members;
 mod mender;
+pub mod mount;
 pub mod preview;
 pub mod repair;
 pub mod restore;

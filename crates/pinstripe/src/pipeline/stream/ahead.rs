@@ -5,24 +5,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use crossbeam_channel::Receiver;
 
 use super::Origin;
+use super::decoded::DecodedRecord;
 use crate::codec::Decoder;
 use crate::format::record::ChunkRow;
-use crate::store::packs::{RecordPlace, wrong_place};
+use crate::store::packs::RecordPlace;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::ChunkId;
 use pinstripe_base::sync::lock;
 
 /// A record, and the room that it takes until its last user drops it.
 pub(super) struct Ahead {
     pub place: RecordPlace,
-    decoded: OnceLock<Result<Decoded>>,
+    decoded: OnceLock<Result<DecodedRecord>>,
     _charge: Charge,
-}
-
-struct Decoded {
-    raw: Vec<u8>,
-    /// Offset, id and length of each chunk; `None` for the id when the bytes are not what it says.
-    chunks: Vec<(u32, Option<ChunkId>, u32)>,
 }
 
 impl Ahead {
@@ -32,14 +26,7 @@ impl Ahead {
 
     /// Waits for the record and returns one of its chunks.
     pub fn chunk(&self, raw_offset: u32, row: &ChunkRow) -> Result<&[u8]> {
-        let Decoded { raw, chunks } = self.decoded.wait().as_ref().map_err(Error::duplicate)?;
-        let at = chunks.binary_search_by_key(&raw_offset, |(offset, ..)| *offset);
-        match at.map(|at| &chunks[at]) {
-            Ok((_, Some(id), bytes)) if *id == row.id && *bytes == row.raw_bytes => {
-                Ok(&raw[raw_offset as usize..][..row.raw_bytes as usize])
-            }
-            _ => Err(wrong_place(&row.id)),
-        }
+        self.decoded.wait().as_ref().map_err(Error::duplicate)?.chunk(raw_offset, row)
     }
 }
 
@@ -51,28 +38,10 @@ pub(super) fn read(origin: Origin<'_>, queue: &Receiver<Arc<Ahead>>) {
             continue; // The caller has ended early.
         }
         let fill = Fill(&ahead);
-        let decoded = decode(origin, ahead.place, &mut decoder);
+        let Origin { packs, index, keys, .. } = origin;
+        let decoded = DecodedRecord::read(packs, index, keys, ahead.place, &mut decoder);
         let _ = fill.0.decoded.set(decoded);
     }
-}
-
-fn decode(origin: Origin<'_>, place: RecordPlace, decoder: &mut Decoder) -> Result<Decoded> {
-    let record = origin.packs.fetch_place(origin.index, place)?;
-    let head = &record.head;
-    let mut raw = Vec::new();
-    decoder.decode(head.codec, record.stored(), head.raw_bytes as usize, &mut raw)?;
-    let mut at = 0;
-    let mut chunks = Vec::with_capacity(head.chunks.len());
-    for row in &head.chunks {
-        let bytes = raw.get(at as usize..at as usize + row.raw_bytes as usize);
-        let is_sound = bytes.is_some_and(|bytes| origin.keys.chunk_id(bytes) == row.id);
-        // An empty chunk shares its offset with the next one, and is never asked for.
-        if row.raw_bytes > 0 {
-            chunks.push((at, is_sound.then_some(row.id), row.raw_bytes));
-        }
-        at += row.raw_bytes;
-    }
-    Ok(Decoded { raw, chunks })
 }
 
 /// Fails the record if its thread panics, so that the caller does not wait for it.

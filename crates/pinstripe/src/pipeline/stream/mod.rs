@@ -12,6 +12,7 @@
 //! of the packs. Never decides what damage means: the caller gets it in its place.
 
 mod ahead;
+mod decoded;
 mod feed;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, bounded};
 
+pub use decoded::{DecodedRecord, DecoderPool};
 pub use feed::{Feed, Holes};
 
 use ahead::{Ahead, Room};

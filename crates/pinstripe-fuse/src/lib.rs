@@ -1,0 +1,14 @@
+//! What programs see in a directory that this process answers for, by FUSE.
+//!
+//! [`Mount`] shows any file system of the crate `fuser`; [`TreeFileSystem`] is the one of a
+//! read-only tree of files. Nothing stays mounted however serving ends, unless the process is
+//! killed. The threads that answer the kernel are those of `fuser`. Never here: where the files
+//! come from.
+
+#![allow(clippy::disallowed_methods, reason = "mounts file systems")]
+
+mod mountpoint;
+mod tree;
+
+pub use mountpoint::Mount;
+pub use tree::{TreeFileSystem, TreeOptions};

@@ -1,0 +1,393 @@
+//! The file system of a read-only tree.
+//!
+//! Requests cost more than what they ask for (some 50 us each), so the kernel is spared as many as
+//! it can be: a directory is listed with the attributes of its entries, what never changes is never
+//! asked for again, and files and directories are opened without a word.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr,
+    Request, SessionACL,
+};
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::Stop;
+use pinstripe_io::file_tree::{FileTree, Node, NodeKind};
+
+/// What never changes: names and attributes of a tree that lasts.
+const CACHED_FOREVER: Duration = Duration::from_secs(1 << 30);
+/// The rest may change at any time.
+const CACHED_BRIEFLY: Duration = Duration::from_secs(1);
+const BLOCK_BYTES: u32 = 4096;
+/// The kernel's own blocks in st_blocks (man 2 stat).
+const STAT_BLOCK_BYTES: u64 = 512;
+/// Requests that the kernel may have open for read-ahead at once.
+const BACKGROUND: u16 = 64;
+/// Places of "." and ".." in a directory come before those of the tree.
+const DOTS: u64 = 2;
+
+thread_local! {
+    /// The buffer for answers of a thread, as long as the longest.
+    static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How a tree is shown.
+#[derive(Debug, Clone)]
+pub struct TreeOptions {
+    /// The name of what is shown, as mount(8) tells it.
+    pub name: String,
+    /// Threads that answer the kernel.
+    pub threads: usize,
+    /// Whether other users may look: the kernel then checks permissions.
+    pub allow_other: bool,
+    /// Whether extended attributes are left out, which saves a request per file that is listed.
+    pub leaves_out_xattrs: bool,
+}
+
+impl TreeOptions {
+    /// The options of the session.
+    pub fn config(&self) -> Config {
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName(self.name.clone()),
+            MountOption::Subtype("pinstripe".to_owned()),
+            MountOption::RO,
+            MountOption::NoDev,
+            MountOption::NoSuid,
+            MountOption::NoAtime,
+        ];
+        if self.allow_other {
+            config.mount_options.push(MountOption::DefaultPermissions);
+            config.acl = SessionACL::All;
+        }
+        config.n_threads = Some(self.threads.max(1));
+        config.clone_fd = true;
+        config
+    }
+}
+
+/// The file system.
+pub struct TreeFileSystem<T> {
+    tree: Arc<T>,
+    leaves_out_xattrs: bool,
+    /// Set when the file system is destroyed.
+    ended: Arc<Stop>,
+}
+
+impl<T: FileTree> TreeFileSystem<T> {
+    /// A file system of a tree; sets `ended` when nothing is answered any more.
+    pub fn new(tree: Arc<T>, options: &TreeOptions, ended: Arc<Stop>) -> Self {
+        TreeFileSystem { tree, leaves_out_xattrs: options.leaves_out_xattrs, ended }
+    }
+
+    /// The next data or hole of a file from an offset on.
+    fn seek(&self, inode: u64, offset: u64, is_hole: bool) -> Result<Option<u64>> {
+        let size = self.tree.node(inode)?.size;
+        if offset >= size {
+            return Ok(None);
+        }
+        let data = self.tree.data(inode)?;
+        let found = match is_hole {
+            false => {
+                let run = data.iter().find(|run| run.end > offset);
+                run.map(|run| run.start.max(offset))
+            }
+            true => {
+                let mut at = offset;
+                for run in data.iter().filter(|run| run.end > offset) {
+                    if run.start > at {
+                        break;
+                    }
+                    at = run.end;
+                }
+                Some(at.min(size))
+            }
+        };
+        Ok(found)
+    }
+
+    /// Gives "." and "..", and then what the tree has, from a place on; `take` returns whether the
+    /// answer is full.
+    fn list(
+        &self,
+        inode: INodeNo,
+        from: u64,
+        take: &mut dyn FnMut(u64, &OsStr, &Node) -> bool,
+    ) -> Result<()> {
+        if from < DOTS {
+            let node = self.tree.node(inode.0)?;
+            for (place, name) in [(1, "."), (DOTS, "..")] {
+                if from < place && take(place, OsStr::new(name), &node) {
+                    return Ok(());
+                }
+            }
+        }
+        self.tree.list(inode.0, from.saturating_sub(DOTS), &mut |place, name, node| {
+            !take(place + DOTS, OsStr::from_bytes(name), node)
+        })
+    }
+}
+
+impl<T: FileTree> Filesystem for TreeFileSystem<T> {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // The kernel's own maximum, which it returns when asked for more.
+        if let Err(most) = config.set_max_readahead(u32::MAX) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(BACKGROUND);
+        // Older kernels go without what they do not offer.
+        for wanted in [
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_NO_OPEN_SUPPORT,
+            InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+            InitFlags::FUSE_ASYNC_READ,
+        ] {
+            let _ = config.add_capabilities(wanted);
+        }
+        Ok(())
+    }
+
+    /// Called when all threads of the session have ended.
+    fn destroy(&mut self) {
+        self.ended.set();
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.tree.lookup(parent.0, name.as_bytes()) {
+            Ok(node) => reply.entry(&cache_time(&node), &attributes(&node), Generation(0)),
+            Err(error) => reply.error(number_of(&error)),
+        }
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.tree.node(inode.0) {
+            Ok(node) => reply.attr(&cache_time(&node), &attributes(&node)),
+            Err(error) => reply.error(number_of(&error)),
+        }
+    }
+
+    fn readlink(&self, _: &Request, inode: INodeNo, reply: ReplyData) {
+        match self.tree.target(inode.0) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(number_of(&error)),
+        }
+    }
+
+    /// The kernel never asks again: it keeps the content of files over opens.
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        ANSWER.with_borrow_mut(|answer| {
+            answer.clear();
+            let range = offset..offset.saturating_add(size.into());
+            match self.tree.read(inode.0, range, answer) {
+                Ok(()) => reply.data(answer),
+                Err(error) => reply.error(number_of(&error)),
+            }
+        });
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let listed = self.list(inode, offset, &mut |place, name, node| {
+            reply.add(INodeNo(node.inode), place, kind_of(node.kind), name)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(number_of(&error)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let listed = self.list(inode, offset, &mut |place, name, node| {
+            let (time, attributes) = (cache_time(node), attributes(node));
+            reply.add(INodeNo(node.inode), place, name, &time, &attributes, Generation(0))
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(number_of(&error)),
+        }
+    }
+
+    fn getxattr(&self, _: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if self.leaves_out_xattrs {
+            return reply.error(Errno::ENOSYS);
+        }
+        match self.tree.xattrs(inode.0) {
+            Ok(all) => match all.into_iter().find(|(known, _)| known == name.as_bytes()) {
+                Some((_, value)) => answer_xattr(&value, size, reply),
+                None => reply.error(Errno::ENODATA),
+            },
+            Err(error) => reply.error(number_of(&error)),
+        }
+    }
+
+    fn listxattr(&self, _: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        if self.leaves_out_xattrs {
+            return reply.error(Errno::ENOSYS);
+        }
+        match self.tree.xattrs(inode.0) {
+            Ok(all) => {
+                let names: Vec<u8> =
+                    all.into_iter().flat_map(|(name, _)| [name, vec![0]].concat()).collect();
+                answer_xattr(&names, size, reply);
+            }
+            Err(error) => reply.error(number_of(&error)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        _: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        match self.tree.hint(inode.0, name.as_bytes(), value) {
+            Ok(()) => reply.ok(),
+            Err(error) if error.kind() == Kind::Unsupported => reply.error(Errno::EROFS),
+            Err(error) => reply.error(number_of(&error)),
+        }
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let is_hole = match whence {
+            libc::SEEK_DATA => false,
+            libc::SEEK_HOLE => true,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        match self.seek(inode.0, offset, is_hole) {
+            Ok(Some(at)) => reply.offset(at as i64),
+            Ok(None) => reply.error(Errno::ENXIO),
+            Err(error) => reply.error(number_of(&error)),
+        }
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let (bytes, entries) = self.tree.totals();
+        let blocks = bytes.div_ceil(BLOCK_BYTES.into());
+        reply.statfs(blocks, 0, 0, entries, 0, BLOCK_BYTES, 255, BLOCK_BYTES);
+    }
+}
+
+/// The time the kernel may keep what it was told of a node.
+fn cache_time(node: &Node) -> Duration {
+    if node.is_lasting { CACHED_FOREVER } else { CACHED_BRIEFLY }
+}
+
+fn answer_xattr(value: &[u8], size: u32, reply: ReplyXattr) {
+    match size {
+        0 => reply.size(value.len() as u32),
+        _ if (size as usize) < value.len() => reply.error(Errno::ERANGE),
+        _ => reply.data(value),
+    }
+}
+
+/// The number that the kernel gives to a program.
+fn number_of(error: &Error) -> Errno {
+    match error.kind() {
+        Kind::NotFound => Errno::ENOENT,
+        Kind::Usage => Errno::EINVAL,
+        Kind::Unsupported => Errno::EOPNOTSUPP,
+        _ => Errno::EIO,
+    }
+}
+
+fn kind_of(kind: NodeKind) -> FileType {
+    match kind {
+        NodeKind::File => FileType::RegularFile,
+        NodeKind::Directory => FileType::Directory,
+        NodeKind::Symlink => FileType::Symlink,
+        NodeKind::Fifo => FileType::NamedPipe,
+        NodeKind::Socket => FileType::Socket,
+        NodeKind::CharDevice => FileType::CharDevice,
+        NodeKind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+fn attributes(node: &Node) -> FileAttr {
+    let mtime = time_of(node.mtime);
+    FileAttr {
+        ino: INodeNo(node.inode),
+        size: node.size,
+        blocks: node.data_bytes.div_ceil(STAT_BLOCK_BYTES),
+        atime: mtime,
+        mtime,
+        ctime: time_of(node.ctime),
+        crtime: mtime,
+        kind: kind_of(node.kind),
+        perm: node.mode as u16,
+        nlink: node.links,
+        uid: node.uid,
+        gid: node.gid,
+        rdev: rustix::fs::makedev(node.rdev.0, node.rdev.1) as u32,
+        blksize: BLOCK_BYTES,
+        flags: 0,
+    }
+}
+
+/// A time before or after 1970; one that the system cannot hold is 1970.
+fn time_of((seconds, nanos): (i64, u32)) -> SystemTime {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let time = match seconds >= 0 {
+        true => UNIX_EPOCH.checked_add(whole),
+        false => UNIX_EPOCH.checked_sub(whole),
+    };
+    let time = time.and_then(|time| time.checked_add(Duration::from_nanos(nanos.into())));
+    time.unwrap_or(UNIX_EPOCH)
+}

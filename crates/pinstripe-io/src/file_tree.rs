@@ -1,0 +1,118 @@
+//! The seam of read-only file systems: a tree of files that somebody serves and somebody shows.
+//!
+//! Inode numbers are the tree's own; 1 is its root, and a number names the same thing as long as the
+//! tree is shown. Names are bytes. Calls come from many threads at once.
+
+use std::ops::Range;
+
+use pinstripe_base::error::Result;
+
+/// The root's inode number.
+pub const ROOT: u64 = 1;
+
+/// The kinds of things in a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+/// One thing in a tree, as stat(2) tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Its inode number.
+    pub inode: u64,
+    /// What it is.
+    pub kind: NodeKind,
+    /// Permission bits, with set-user-id, set-group-id and sticky.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes of data: without holes.
+    pub data_bytes: u64,
+    /// Hard links.
+    pub links: u32,
+    /// Major and minor number of a device.
+    pub rdev: (u32, u32),
+    /// Last change of the content: seconds since 1970, and nanoseconds.
+    pub mtime: (i64, u32),
+    /// Last change of the inode, in the same way.
+    pub ctime: (i64, u32),
+    /// Whether names and attributes never change: the kernel need not ask again.
+    pub is_lasting: bool,
+}
+
+/// Receives the entries of a directory: where to go on behind the entry, its name, the entry.
+/// Returns whether it takes another one.
+pub type TakeEntry<'t> = &'t mut dyn FnMut(u64, &[u8], &Node) -> bool;
+
+/// A read-only tree of files.
+pub trait FileTree: Send + Sync + 'static {
+    /// The entry of a directory that has a name.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is none.
+    fn lookup(&self, directory: u64, name: &[u8]) -> Result<Node>;
+
+    /// What an inode number names.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is none any more.
+    fn node(&self, inode: u64) -> Result<Node>;
+
+    /// Gives the entries of a directory, without "." and "..", from `from` on: 0, or where to go on
+    /// behind an entry that was taken.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for what is no directory.
+    fn list(&self, directory: u64, from: u64, take: TakeEntry<'_>) -> Result<()>;
+
+    /// Appends to `out` the bytes of a file from `range`, as far as there are any.
+    ///
+    /// # Errors
+    /// When a byte of them cannot be had.
+    fn read(&self, inode: u64, range: Range<u64>, out: &mut Vec<u8>) -> Result<()>;
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for what is none.
+    fn target(&self, inode: u64) -> Result<Vec<u8>>;
+
+    /// Extended attributes: names and values.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such inode.
+    fn xattrs(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
+
+    /// Sets an extended attribute: only those that are hints for the tree.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`](pinstripe_base::error::Kind::Unsupported) for all others.
+    fn hint(&self, inode: u64, name: &[u8], value: &[u8]) -> Result<()>;
+
+    /// The ranges of a file that are data; the rest are holes.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such inode.
+    fn data(&self, inode: u64) -> Result<Vec<Range<u64>>>;
+
+    /// Bytes and entries of the whole tree, as statfs(2) tells them.
+    fn totals(&self) -> (u64, u64);
+}

@@ -1,0 +1,310 @@
+//! The bytes of files: which chunks a range is in, and the records that hold them, read ahead.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use pinstripe_prefetch::planner::{Bounds, Found, Hint, Plan, Planner};
+use pinstripe_prefetch::runner::{Ahead, Runner, Source, Usage};
+
+use super::pages::{Decoded, Pages};
+use crate::format::entry::{Content as EntryContent, Entry};
+use crate::format::keys::Keys;
+use crate::format::record::ChunkRow;
+use crate::pipeline::limits::RECORD_RAW_BYTES;
+use crate::pipeline::stream::{DecodedRecord, DecoderPool};
+use crate::store::index::{Index, Place};
+use crate::store::packs::{ChunkReader, PackReader, RecordPlace, missing_chunk, wrong_place};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
+
+/// Bytes of a file that are planned at once.
+const PLANNED_BYTES: u64 = 1 << 20;
+/// Files whose readers are remembered.
+const PLANNERS_MAX: usize = 4096;
+/// Records ahead of one stream.
+const WINDOW: u32 = 64;
+
+/// Records of packs, decoded.
+pub(super) struct Records {
+    packs: &'static PackReader<'static>,
+    index: &'static Index<'static>,
+    keys: &'static Keys,
+    decoders: DecoderPool,
+}
+
+impl Source for Records {
+    type Key = RecordPlace;
+    type Unit = DecodedRecord;
+
+    fn fetch(&self, place: RecordPlace) -> Result<DecodedRecord> {
+        self.decoders.decode(self.packs, self.index, self.keys, place)
+    }
+}
+
+/// A chunk with the part of it that is wanted.
+struct Piece {
+    row: ChunkRow,
+    /// Where its first byte is in the file.
+    start: u64,
+    /// The bytes of it that are wanted.
+    part: Range<u32>,
+}
+
+/// Reads files.
+pub(super) struct Content {
+    runner: Runner<Records>,
+    planners: Mutex<HashMap<u64, Arc<Mutex<Planner>>>>,
+    began: Instant,
+    total: u64,
+}
+
+impl Content {
+    pub(super) fn new(
+        packs: &'static PackReader<'static>,
+        index: &'static Index<'static>,
+        keys: &'static Keys,
+        budget: u64,
+        threads: usize,
+    ) -> Self {
+        let records = Records { packs, index, keys, decoders: DecoderPool::default() };
+        Content {
+            runner: Runner::new(records, budget, threads),
+            planners: Mutex::default(),
+            began: Instant::now(),
+            // The rest is for what readers ask for themselves.
+            total: budget / 6 * 5,
+        }
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        self.runner.usage()
+    }
+
+    /// The standing of the planners, by inode number.
+    pub(super) fn planners(&self) -> Vec<(u64, Arc<Mutex<Planner>>)> {
+        lock(&self.planners).iter().map(|(inode, it)| (*inode, Arc::clone(it))).collect()
+    }
+
+    /// Appends the bytes of `range`; holes are zeros.
+    pub(super) fn read(
+        &self,
+        pages: &Pages,
+        inode: u64,
+        entry: &Entry,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let pieces = pieces(pages, entry, &range)?;
+        self.plan(pages, inode, entry, &range, pieces.first())?;
+        let base = out.len();
+        out.resize(base + (range.end - range.start) as usize, 0);
+        for piece in &pieces {
+            let at = base + (piece.start + u64::from(piece.part.start) - range.start) as usize;
+            let length = (piece.part.end - piece.part.start) as usize;
+            self.chunk(piece, &mut out[at..at + length])?;
+        }
+        Ok(())
+    }
+
+    fn chunk(&self, piece: &Piece, out: &mut [u8]) -> Result<()> {
+        let part = piece.part.start as usize..piece.part.end as usize;
+        let place = self.place(&piece.row)?;
+        let record = self.runner.get(place.record, record_bytes(&place));
+        let direct = record.as_ref().map_err(Error::duplicate).and_then(|record| {
+            out.copy_from_slice(&record.chunk(place.raw_offset, &piece.row)?[part.clone()]);
+            Ok(())
+        });
+        let Err(error) = direct else { return Ok(()) };
+        // Another pack may have it too, or a collector has moved it.
+        let source = self.runner.source();
+        let mut reader = ChunkReader::new(source.packs, source.index);
+        match reader.read_elsewhere(&piece.row.id, place.record) {
+            Some(chunk) if chunk.len() == piece.row.raw_bytes as usize => {
+                out.copy_from_slice(&chunk[part]);
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn place(&self, row: &ChunkRow) -> Result<Place> {
+        let place = self.runner.source().index.find(&row.id)?.ok_or_else(|| missing_chunk(&row.id))?;
+        match place.raw_bytes == row.raw_bytes {
+            true => Ok(place),
+            false => Err(wrong_place(&row.id)),
+        }
+    }
+
+    /// Sends out what the reader will want next, before the read itself.
+    fn plan(
+        &self,
+        pages: &Pages,
+        inode: u64,
+        entry: &Entry,
+        range: &Range<u64>,
+        first: Option<&Piece>,
+    ) -> Result<()> {
+        if entry.size <= RECORD_RAW_BYTES as u64 {
+            return Ok(());
+        }
+        let found = match first {
+            Some(piece) => self.runner.found(&self.place(&piece.row)?.record),
+            None => Found::Ready,
+        };
+        let planner = self.planner(inode, entry);
+        let mut planner = lock(&planner);
+        for dropped in self.runner.take_dropped(inode) {
+            planner.dropped(&dropped);
+        }
+        let now = self.began.elapsed().as_nanos() as u64;
+        let plan = planner.read(now, range.clone(), found);
+        drop(planner);
+        self.send(pages, inode, entry, plan);
+        Ok(())
+    }
+
+    /// Takes in what a program says of its reads.
+    pub(super) fn hint(&self, pages: &Pages, inode: u64, entry: &Entry, hint: Hint, next: u64) {
+        let plan = lock(&self.planner(inode, entry)).hint(hint, next);
+        self.send(pages, inode, entry, plan);
+    }
+
+    fn send(&self, pages: &Pages, inode: u64, entry: &Entry, plan: Plan) {
+        self.runner.unwanted(inode, &plan.drop);
+        for range in plan.fetch {
+            self.fetch_ahead(pages, inode, entry, range);
+        }
+    }
+
+    /// Sends for the records of a range. What cannot be found is left to the read itself.
+    pub(super) fn fetch_ahead(&self, pages: &Pages, inode: u64, entry: &Entry, range: Range<u64>) {
+        let Ok(pieces) = pieces(pages, entry, &range) else { return };
+        let mut seen = BTreeSet::new();
+        let places = pieces.iter().filter_map(|piece| self.place(&piece.row).ok());
+        let mut wanted: Vec<Ahead<RecordPlace>> = places
+            .filter(|place| seen.insert(place.record))
+            .map(|place| Ahead {
+                key: place.record,
+                bytes: record_bytes(&place),
+                origin: (inode, range.clone()),
+            })
+            .collect();
+        // Packs are read in order.
+        wanted.sort_by_key(|ahead| ahead.key);
+        self.runner.ahead(wanted);
+    }
+
+    fn planner(&self, inode: u64, entry: &Entry) -> Arc<Mutex<Planner>> {
+        let mut planners = lock(&self.planners);
+        if planners.len() >= PLANNERS_MAX && !planners.contains_key(&inode) {
+            // Those that no thread uses; which streams they saw is soon found again.
+            planners.retain(|_, planner| Arc::strong_count(planner) > 1);
+        }
+        let bounds = Bounds {
+            object: entry.size,
+            record: PLANNED_BYTES,
+            window: WINDOW,
+            total: self.total,
+        };
+        let new = || Arc::new(Mutex::new(Planner::new(bounds)));
+        Arc::clone(planners.entry(inode).or_insert_with(new))
+    }
+}
+
+/// The memory that a record takes when it is decoded, as far as one of its chunks tells.
+fn record_bytes(place: &Place) -> u64 {
+    let raw_end = u64::from(place.raw_offset) + u64::from(place.raw_bytes);
+    raw_end.max(RECORD_RAW_BYTES as u64)
+}
+
+/// The chunks of a range of a file.
+fn pieces(pages: &Pages, entry: &Entry, range: &Range<u64>) -> Result<Vec<Piece>> {
+    let mut walk = Walk { runs: entry.data_extents(), at: 0, range: range.clone(), pieces: Vec::new() };
+    match &entry.content {
+        EntryContent::Chunks(rows) => walk.rows(rows)?,
+        EntryContent::Lists(lists) => {
+            for list in lists {
+                if walk.is_before(list.content_bytes) {
+                    walk.skip(list.content_bytes)?;
+                } else if walk.is_behind() {
+                    break;
+                } else if let Decoded::List(rows) = &*pages.list(&list.id)? {
+                    walk.rows(rows)?;
+                }
+            }
+        }
+    }
+    Ok(walk.pieces)
+}
+
+/// A walk through the content of a file, run of data by run.
+struct Walk {
+    /// Runs of data; what was passed is cut off the one at `at`.
+    runs: Vec<Range<u64>>,
+    at: usize,
+    range: Range<u64>,
+    pieces: Vec<Piece>,
+}
+
+impl Walk {
+    fn rows(&mut self, rows: &[ChunkRow]) -> Result<()> {
+        for row in rows {
+            if self.is_behind() {
+                break;
+            }
+            let start = self.take(u64::from(row.raw_bytes))?;
+            let end = start + u64::from(row.raw_bytes);
+            let wanted = start.max(self.range.start)..end.min(self.range.end);
+            if wanted.start < wanted.end {
+                let part = (wanted.start - start) as u32..(wanted.end - start) as u32;
+                self.pieces.push(Piece { row: *row, start, part });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the walk has passed the range.
+    fn is_behind(&self) -> bool {
+        self.runs.get(self.at).is_none_or(|run| run.start >= self.range.end)
+    }
+
+    /// Whether the next `bytes` of content lie before the range altogether.
+    fn is_before(&self, bytes: u64) -> bool {
+        let mut left = bytes;
+        for run in &self.runs[self.at.min(self.runs.len())..] {
+            let here = run.end - run.start;
+            if left <= here {
+                return run.start + left <= self.range.start;
+            }
+            left -= here;
+        }
+        false
+    }
+
+    fn skip(&mut self, mut bytes: u64) -> Result<()> {
+        while bytes > 0 {
+            let run = self.runs.get(self.at).ok_or_else(beyond)?;
+            let here = bytes.min(run.end - run.start);
+            self.take(here)?;
+            bytes -= here;
+        }
+        Ok(())
+    }
+
+    /// Passes one chunk; returns where in the file it begins.
+    fn take(&mut self, bytes: u64) -> Result<u64> {
+        let run = self.runs.get_mut(self.at).ok_or_else(beyond)?;
+        let start = run.start;
+        run.start = start.checked_add(bytes).filter(|&next| next <= run.end).ok_or_else(beyond)?;
+        if run.start == run.end {
+            self.at += 1;
+        }
+        Ok(start)
+    }
+}
+
+fn beyond() -> Error {
+    Error::new(Kind::Corrupt, "the chunks of a file reach beyond its data")
+}

@@ -1,0 +1,96 @@
+//! Inode numbers of a mount. They hold where a thing is, so that no table of them is needed.
+//!
+//! ```text
+//! entry of a snapshot:    ordinal 20 bits (from 1) | depth 8 bits | number of an entry 36 bits
+//! directory of the mount: 0                        | 0            | its number, from 1
+//! ```
+//! Entries are counted in path order. A depth of 0 names the entry itself; a depth of n names the
+//! directory of the first n parts of its path, which the snapshot has no entry for: the parents of
+//! what was backed up. The last depth is the snapshot's own top.
+
+const NUMBER_BITS: u32 = 36;
+const DEPTH_BITS: u32 = 8;
+const DEPTH_MAX: u64 = (1 << DEPTH_BITS) - 1;
+/// Snapshots that one mount can show.
+pub(super) const ORDINALS: u64 = 1 << (64 - NUMBER_BITS - DEPTH_BITS);
+
+/// What an inode number names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Inode {
+    /// A directory of the mount itself.
+    Own(u64),
+    /// The top of a snapshot.
+    Top(u64),
+    /// An entry of a snapshot.
+    Entry {
+        /// The snapshot.
+        ordinal: u64,
+        /// The entry.
+        number: u64,
+    },
+    /// A directory that the snapshot has no entry for.
+    Implied {
+        /// The snapshot.
+        ordinal: u64,
+        /// The first entry below it.
+        number: u64,
+        /// Parts of its path.
+        depth: u64,
+    },
+}
+
+impl Inode {
+    /// Reads a number.
+    pub(super) fn of(number: u64) -> Self {
+        let ordinal = number >> (NUMBER_BITS + DEPTH_BITS);
+        let depth = number >> NUMBER_BITS & DEPTH_MAX;
+        let entry = number & ((1 << NUMBER_BITS) - 1);
+        match (ordinal, depth) {
+            (0, _) => Inode::Own(number),
+            (_, 0) => Inode::Entry { ordinal, number: entry },
+            (_, DEPTH_MAX) => Inode::Top(ordinal),
+            _ => Inode::Implied { ordinal, number: entry, depth },
+        }
+    }
+
+    /// The number; `None` for what has none: the 2^36th entry, or a directory 255 deep that the
+    /// snapshot has no entry for.
+    pub(super) fn number(self) -> Option<u64> {
+        let pack = |ordinal: u64, depth: u64, number: u64| {
+            (number < 1 << NUMBER_BITS && ordinal < ORDINALS)
+                .then_some(ordinal << (NUMBER_BITS + DEPTH_BITS) | depth << NUMBER_BITS | number)
+        };
+        match self {
+            Inode::Own(number) => Some(number),
+            Inode::Top(ordinal) => pack(ordinal, DEPTH_MAX, 0),
+            Inode::Entry { ordinal, number } => pack(ordinal, 0, number),
+            Inode::Implied { ordinal, number, depth } => {
+                (depth > 0 && depth < DEPTH_MAX).then(|| pack(ordinal, depth, number))?
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_they_were_made() {
+        let all = [
+            Inode::Own(1),
+            Inode::Own(12_345),
+            Inode::Top(1),
+            Inode::Top(ORDINALS - 1),
+            Inode::Entry { ordinal: 1, number: 0 },
+            Inode::Entry { ordinal: ORDINALS - 1, number: (1 << 36) - 1 },
+            Inode::Implied { ordinal: 3, number: 9, depth: 1 },
+            Inode::Implied { ordinal: 3, number: 9, depth: 254 },
+        ];
+        for inode in all {
+            assert_eq!(Inode::of(inode.number().unwrap()), inode);
+        }
+        assert_eq!(Inode::Implied { ordinal: 3, number: 9, depth: 255 }.number(), None);
+        assert_eq!(Inode::Entry { ordinal: 1, number: 1 << 36 }.number(), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! Directories of a snapshot: finding a name, and listing.
+//!
+//! Entries stand in path order, so all that lies below a directory follows it. The next entry of a
+//! directory is therefore the next entry, or the first one behind a subdirectory; where a
+//! subdirectory goes beyond its page, the nodes of the tree lead past it.
+
+use super::inode::Inode;
+use super::pages::Found;
+use super::{SnapshotTree, gone};
+use crate::format::meta::FileKind;
+use crate::format::snapshot::TreeRoot;
+use crate::format::tree::is_at_or_below;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::file_tree::{Node, TakeEntry};
+
+impl SnapshotTree {
+    /// Lists a directory of the mount itself. Places are positions in the order of names.
+    pub(super) fn list_own(&self, number: u64, from: u64, take: TakeEntry<'_>) -> Result<()> {
+        let top = self.top();
+        let children = top
+            .children(number)
+            .ok_or_else(|| Error::new(Kind::Usage, "this is no directory"))?;
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        for (at, (name, child)) in children.iter().enumerate().skip(from) {
+            let Some(node) = self.own_node(&top, child) else { continue };
+            if !take(at as u64 + 1, name, &node) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists a directory of a snapshot. Places are numbers of entries, and one more.
+    pub(super) fn list_snapshot(&self, inode: u64, from: u64, take: TakeEntry<'_>) -> Result<()> {
+        let (ordinal, path) = self.directory(inode)?;
+        let root = self.root_of(ordinal)?;
+        let mut next = match from.checked_sub(1) {
+            Some(number) => self.readable_from(&root, number),
+            None => self.first_in(&root, &path),
+        };
+        while let Some(found) = next {
+            let entry_path = &found.entry().path;
+            if !is_at_or_below(entry_path, &path) || entry_path.len() <= path.len() {
+                break;
+            }
+            let (name, child) = child_of(entry_path, &path);
+            let behind = self.behind(&root, &found, &entry_path[..child]);
+            let place = behind.as_ref().map_or(root.entries, Found::number) + 1;
+            if is_name(name)
+                && let Some(node) = self.child_node(ordinal, &found, child)
+                && !take(place, name, &node)
+            {
+                break;
+            }
+            next = behind;
+        }
+        Ok(())
+    }
+
+    /// Finds a name in a directory of a snapshot.
+    pub(super) fn find(&self, inode: u64, name: &[u8]) -> Result<Node> {
+        let (ordinal, mut path) = self.directory(inode)?;
+        if !is_name(name) {
+            return Err(gone());
+        }
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        let root = self.root_of(ordinal)?;
+        let found = self.pages.seek(&root, &path, false).map_err(|lost| self.lost(lost))?;
+        let found = found.filter(|found| is_at_or_below(&found.entry().path, &path));
+        let found = found.ok_or_else(gone)?;
+        self.child_node(ordinal, &found, path.len()).ok_or_else(gone)
+    }
+
+    /// The node of the directory entry that ends `child` bytes into the path of an entry: that
+    /// entry, or a directory that has none.
+    fn child_node(&self, ordinal: u64, found: &Found, child: usize) -> Option<Node> {
+        let path = &found.entry().path;
+        if child == path.len() {
+            return self.node_of(ordinal, found);
+        }
+        let depth = path[..child].iter().filter(|byte| **byte == b'/').count() as u64 + 1;
+        let implied = Inode::Implied { ordinal, number: found.number(), depth };
+        self.made_in_snapshot(implied).ok()
+    }
+
+    /// The first entry below a path.
+    fn first_in(&self, root: &TreeRoot, path: &[u8]) -> Option<Found> {
+        if path.is_empty() {
+            return self.readable_from(root, 0);
+        }
+        let found = match self.pages.seek(root, path, false) {
+            Ok(found) => found?,
+            Err(lost) => {
+                let end = lost.end;
+                self.lost(lost);
+                return self.readable_from(root, end);
+            }
+        };
+        match found.entry().path == path {
+            true => found.next().or_else(|| self.readable_from(root, found.number() + 1)),
+            false => Some(found),
+        }
+    }
+
+    /// The first entry behind a child of a directory and all below it.
+    fn behind(&self, root: &TreeRoot, found: &Found, child: &[u8]) -> Option<Found> {
+        let is_leaf = found.entry().path == child && found.entry().meta.kind != FileKind::Directory;
+        let within = if is_leaf { found.next() } else { found.behind(child) };
+        within.or_else(|| match is_leaf {
+            true => self.readable_from(root, found.number() + 1),
+            false => match self.pages.seek(root, child, true) {
+                Ok(found) => found,
+                Err(lost) => {
+                    let end = lost.end;
+                    self.lost(lost);
+                    self.readable_from(root, end)
+                }
+            },
+        })
+    }
+
+    /// The first entry from a number on that can be read. Lost ones are reported.
+    fn readable_from(&self, root: &TreeRoot, mut number: u64) -> Option<Found> {
+        loop {
+            match self.pages.at(root, number) {
+                Ok(found) => return found,
+                Err(lost) => {
+                    number = lost.end.max(number + 1);
+                    self.lost(lost);
+                }
+            }
+        }
+    }
+}
+
+/// The name of the child of `directory` that a path below it is at or below, and where that ends in
+/// the path.
+fn child_of<'p>(path: &'p [u8], directory: &[u8]) -> (&'p [u8], usize) {
+    let begin = if directory.is_empty() { 0 } else { directory.len() + 1 };
+    let rest = path.get(begin..).unwrap_or_default();
+    let length = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+    (&rest[..length], begin.min(path.len()) + length)
+}
+
+/// Whether this can be the name of an entry of a directory.
+fn is_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && name.len() <= 255 && !name.contains(&0)
+}

@@ -1,0 +1,457 @@
+//! `mount`: all snapshots of a store as a read-only tree of files.
+//!
+//! Inode numbers say where an entry is in its snapshot (`inode.rs`), so nothing is remembered per
+//! file that was looked at. Pages of trees are read at any place (`pages.rs`); the bytes of files
+//! come from records that are read ahead (`content.rs`). Names that no path can have, from a tree
+//! that was made up, are not shown.
+
+mod content;
+mod hints;
+mod inode;
+mod listing;
+mod pages;
+mod top;
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::{Mutex, RwLock, RwLockReadGuard};
+
+use content::Content;
+use inode::Inode;
+use pages::{Found, Lost, Pages};
+use top::{Child, Top};
+
+use crate::format::entry::Entry;
+use crate::format::meta::FileKind;
+use crate::format::snapshot::TreeRoot;
+use crate::member::Room;
+use crate::store::index::Index;
+use crate::store::packs::PackReader;
+use crate::store::{Store, snapshots};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::lock;
+use pinstripe_io::file_tree::{FileTree, Node, NodeKind, ROOT, TakeEntry};
+use pinstripe_prefetch::runner::Usage;
+
+pub use hints::ReadStatus;
+pub use top::NameOfTime;
+
+/// Bytes of decoded pages that are kept.
+const PAGES_BYTES: usize = 64 << 20;
+/// Files in the order of the tree that were read one after the other, until the next ones are
+/// fetched ahead.
+const FILES_IN_ORDER: u32 = 3;
+/// Entries between two files that are still read in the order of the tree.
+const NEAR_ENTRIES: u64 = 64;
+/// Entries of which the content is fetched ahead.
+const ENTRIES_AHEAD: u64 = 256;
+/// The object in whose name files are fetched that no one has opened.
+const FILES_AHEAD: u64 = u64::MAX;
+
+/// Options of `mount`.
+#[derive(Debug, Clone, Copy)]
+pub struct MountOptions {
+    /// Bytes of content in memory.
+    pub budget: u64,
+    /// Threads that fetch ahead.
+    pub threads: usize,
+    /// Owner and group of the directories that no snapshot has.
+    pub owner: (u32, u32),
+    /// Makes names of snapshots.
+    pub name_of_time: NameOfTime,
+}
+
+/// The tree of all snapshots.
+pub struct SnapshotTree {
+    store: &'static Store,
+    monitor: &'static Monitor,
+    index: &'static Index<'static>,
+    options: MountOptions,
+    pages: Pages,
+    content: Content,
+    top: RwLock<Top>,
+    /// What the top was made of: names of snapshots and of marks.
+    made_of: Mutex<BTreeSet<[u8; 16]>>,
+    /// The entry that stands for an inode with several names: by snapshot, device, inode.
+    links: Mutex<HashMap<(u64, u64, u64), u64>>,
+    order: Mutex<ReadOrder>,
+    /// Problems that were reported.
+    told: Mutex<BTreeSet<String>>,
+}
+
+/// The way in which files are read one after the other.
+#[derive(Default)]
+struct ReadOrder {
+    ordinal: u64,
+    last: u64,
+    files: u32,
+    /// The first entry that was not fetched ahead.
+    next: u64,
+}
+
+impl SnapshotTree {
+    /// Loads the index and the snapshots. Index and pack reader stay for the life of the process.
+    ///
+    /// # Errors
+    /// Those of loading the index and the snapshots.
+    pub fn new(
+        store: &'static Store,
+        monitor: &'static Monitor,
+        options: MountOptions,
+    ) -> Result<Self> {
+        let index: &'static Index<'static> = Box::leak(Box::new(Index::load(store, monitor)?));
+        let packs: &'static PackReader<'static> =
+            Box::leak(Box::new(PackReader::new(store, monitor)));
+        let keys = store.keys()?;
+        let tree = SnapshotTree {
+            store,
+            monitor,
+            index,
+            options,
+            pages: Pages::new(packs, index, PAGES_BYTES),
+            content: Content::new(packs, index, keys, options.budget, options.threads),
+            top: RwLock::new(Top::new(options.name_of_time)),
+            made_of: Mutex::default(),
+            links: Mutex::default(),
+            order: Mutex::default(),
+            told: Mutex::default(),
+        };
+        tree.refresh()?;
+        Ok(tree)
+    }
+
+    /// Shows snapshots that are new, and no longer those that were forgotten; whether anything
+    /// changed.
+    ///
+    /// # Errors
+    /// When a member that is present cannot be listed.
+    pub fn refresh(&self) -> Result<bool> {
+        let mut now: BTreeSet<[u8; 16]> =
+            self.store.list(Room::Snapshots)?.into_keys().collect();
+        now.extend(self.store.list(Room::Forgotten)?.into_keys());
+        let mut made_of = lock(&self.made_of);
+        if *made_of == now {
+            return Ok(false);
+        }
+        let snapshots = snapshots::load(self.store, self.monitor)?;
+        // Packs of new snapshots, and those that a collector wrote anew.
+        self.index.refresh()?;
+        let mut top = self.top.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        top.show(&snapshots);
+        *made_of = now;
+        Ok(true)
+    }
+
+    /// Snapshots shown.
+    pub fn snapshots(&self) -> usize {
+        self.top().ids().len()
+    }
+
+    /// What the memory for content holds.
+    pub fn usage(&self) -> Usage {
+        self.content.usage()
+    }
+
+    fn top(&self) -> RwLockReadGuard<'_, Top> {
+        self.top.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn root_of(&self, ordinal: u64) -> Result<TreeRoot> {
+        let top = self.top();
+        top.snapshot(ordinal).map(|snapshot| snapshot.root).ok_or_else(gone)
+    }
+
+    /// The entry that an inode number names.
+    fn entry(&self, ordinal: u64, number: u64) -> Result<Found> {
+        let root = self.root_of(ordinal)?;
+        match self.pages.at(&root, number) {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => Err(gone()),
+            Err(lost) => Err(self.lost(lost)),
+        }
+    }
+
+    fn lost(&self, lost: Lost) -> Error {
+        self.tell(&lost.error);
+        lost.error
+    }
+
+    /// Reports a problem once.
+    fn tell(&self, error: &Error) {
+        if lock(&self.told).insert(error.to_string()) {
+            self.monitor.warning("mount", error.duplicate());
+        }
+    }
+
+    fn node_of(&self, ordinal: u64, found: &Found) -> Option<Node> {
+        let entry = found.entry();
+        let mut number = found.number();
+        if entry.is_hard_linked() {
+            let key = (ordinal, entry.device, entry.inode);
+            number = *lock(&self.links).entry(key).or_insert(number);
+        }
+        Some(node_of(entry, Inode::Entry { ordinal, number }.number()?))
+    }
+
+    /// A directory that no snapshot has an entry for.
+    fn made_directory(&self, inode: u64, seconds: i64, is_lasting: bool) -> Node {
+        Node {
+            inode,
+            kind: NodeKind::Directory,
+            mode: 0o555,
+            uid: self.options.owner.0,
+            gid: self.options.owner.1,
+            size: 0,
+            data_bytes: 0,
+            links: 1,
+            rdev: (0, 0),
+            mtime: (seconds, 0),
+            ctime: (seconds, 0),
+            is_lasting,
+        }
+    }
+
+    fn made_in_snapshot(&self, inode: Inode) -> Result<Node> {
+        let (Inode::Top(ordinal) | Inode::Implied { ordinal, .. }) = inode else {
+            return Err(gone());
+        };
+        let top = self.top();
+        let seconds = top.snapshot(ordinal).ok_or_else(gone)?.created_seconds;
+        Ok(self.made_directory(inode.number().ok_or_else(gone)?, seconds, true))
+    }
+
+    fn own_node(&self, top: &Top, child: &Child) -> Option<Node> {
+        match *child {
+            Child::Snapshot(ordinal) => {
+                let seconds = top.snapshot(ordinal)?.created_seconds;
+                Some(self.made_directory(Inode::Top(ordinal).number()?, seconds, false))
+            }
+            Child::Directory(number) | Child::Link(number) => {
+                let node = self.made_directory(number, top.seconds(number), false);
+                Some(match top.target(number) {
+                    None => node,
+                    Some(target) => Node {
+                        kind: NodeKind::Symlink,
+                        mode: 0o777,
+                        size: target.len() as u64,
+                        ..node
+                    },
+                })
+            }
+        }
+    }
+
+    /// The path of a directory of a snapshot: its ordinal, its path, the entry that comes first in it.
+    fn directory(&self, inode: u64) -> Result<(u64, Vec<u8>)> {
+        match Inode::of(inode) {
+            Inode::Own(_) => Err(gone()),
+            Inode::Top(ordinal) => Ok((ordinal, Vec::new())),
+            Inode::Entry { ordinal, number } => {
+                let found = self.entry(ordinal, number)?;
+                match found.entry().meta.kind {
+                    FileKind::Directory => Ok((ordinal, found.entry().path.clone())),
+                    _ => Err(Error::new(Kind::Usage, "this is no directory")),
+                }
+            }
+            Inode::Implied { ordinal, number, depth } => {
+                let found = self.entry(ordinal, number)?;
+                let path = &found.entry().path;
+                let mut slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+                let end = slashes.nth(depth as usize - 1).map(|(at, _)| at).ok_or_else(gone)?;
+                Ok((ordinal, path[..end].to_vec()))
+            }
+        }
+    }
+
+    /// Sends for the content of the files that come next, when files are read in the order of the
+    /// tree: a copy of a directory becomes a restore.
+    fn fetch_next_files(&self, root: &TreeRoot, ordinal: u64, number: u64) {
+        let (from, to) = {
+            let mut order = lock(&self.order);
+            let is_next = order.ordinal == ordinal
+                && number > order.last
+                && number - order.last <= NEAR_ENTRIES;
+            order.files = if is_next { order.files + 1 } else { 0 };
+            (order.ordinal, order.last) = (ordinal, number);
+            if order.files < FILES_IN_ORDER {
+                order.next = number + 1;
+                return;
+            }
+            let from = order.next.max(number + 1);
+            let to = number + ENTRIES_AHEAD;
+            if from + ENTRIES_AHEAD / 2 > to {
+                return;
+            }
+            order.next = to;
+            (from, to)
+        };
+        let mut bytes = 0;
+        let mut next = self.pages.at(root, from).ok().flatten();
+        while let Some(found) = next
+            && found.number() < to
+            && bytes < self.options.budget / 8
+        {
+            let entry = found.entry();
+            if entry.meta.kind == FileKind::File && entry.size > 0 {
+                let length = entry.size.min(1 << 20);
+                self.content.fetch_ahead(&self.pages, FILES_AHEAD, entry, 0..length);
+                bytes += length;
+            }
+            next = found.next().or_else(|| self.pages.at(root, found.number() + 1).ok().flatten());
+        }
+    }
+}
+
+impl FileTree for SnapshotTree {
+    fn lookup(&self, directory: u64, name: &[u8]) -> Result<Node> {
+        if let Inode::Own(number) = Inode::of(directory) {
+            let top = self.top();
+            let child = top.children(number).and_then(|children| children.get(name));
+            return child.and_then(|child| self.own_node(&top, child)).ok_or_else(gone);
+        }
+        self.find(directory, name)
+    }
+
+    fn node(&self, inode: u64) -> Result<Node> {
+        let at = Inode::of(inode);
+        match at {
+            Inode::Own(number) => {
+                let top = self.top();
+                let is_known = number == ROOT || top.children(number).is_some();
+                let child = match top.target(number) {
+                    Some(_) => Child::Link(number),
+                    None => Child::Directory(number),
+                };
+                let is_there = is_known || matches!(child, Child::Link(_));
+                self.own_node(&top, &child).filter(|_| is_there).ok_or_else(gone)
+            }
+            Inode::Top(_) | Inode::Implied { .. } => self.made_in_snapshot(at),
+            Inode::Entry { ordinal, number } => {
+                let found = self.entry(ordinal, number)?;
+                Ok(node_of(found.entry(), inode))
+            }
+        }
+    }
+
+    fn list(&self, directory: u64, from: u64, take: TakeEntry<'_>) -> Result<()> {
+        match Inode::of(directory) {
+            Inode::Own(number) => self.list_own(number, from, take),
+            _ => self.list_snapshot(directory, from, take),
+        }
+    }
+
+    fn read(&self, inode: u64, range: Range<u64>, out: &mut Vec<u8>) -> Result<()> {
+        let Inode::Entry { ordinal, number } = Inode::of(inode) else { return Err(no_file()) };
+        let found = self.entry(ordinal, number)?;
+        let entry = found.entry();
+        if entry.meta.kind != FileKind::File {
+            return Err(no_file());
+        }
+        let range = range.start..range.end.min(entry.size);
+        if range.start >= range.end {
+            return Ok(());
+        }
+        if range.start == 0 {
+            self.fetch_next_files(&self.root_of(ordinal)?, ordinal, number);
+        }
+        let read = self.content.read(&self.pages, inode, entry, range, out);
+        read.inspect_err(|error| self.tell(error))
+    }
+
+    fn target(&self, inode: u64) -> Result<Vec<u8>> {
+        match Inode::of(inode) {
+            Inode::Own(number) => {
+                let top = self.top();
+                top.target(number).map(<[u8]>::to_vec).ok_or_else(gone)
+            }
+            Inode::Entry { ordinal, number } => {
+                let found = self.entry(ordinal, number)?;
+                match found.entry().meta.kind {
+                    FileKind::Symlink => Ok(found.entry().target.clone()),
+                    _ => Err(Error::new(Kind::Usage, "this is no symbolic link")),
+                }
+            }
+            _ => Err(Error::new(Kind::Usage, "this is no symbolic link")),
+        }
+    }
+
+    fn xattrs(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        match Inode::of(inode) {
+            Inode::Entry { ordinal, number } => {
+                Ok(self.entry(ordinal, number)?.entry().meta.xattrs.clone())
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn hint(&self, inode: u64, name: &[u8], value: &[u8]) -> Result<()> {
+        let Inode::Entry { ordinal, number } = Inode::of(inode) else { return Err(no_file()) };
+        let (hint, next) = hints::parse(name, value)?;
+        let found = self.entry(ordinal, number)?;
+        self.content.hint(&self.pages, inode, found.entry(), hint, next);
+        Ok(())
+    }
+
+    fn data(&self, inode: u64) -> Result<Vec<Range<u64>>> {
+        match Inode::of(inode) {
+            Inode::Entry { ordinal, number } => {
+                Ok(self.entry(ordinal, number)?.entry().data_extents())
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn totals(&self) -> (u64, u64) {
+        let top = self.top();
+        let mut ordinals = 1..;
+        let shown = std::iter::from_fn(|| top.snapshot(ordinals.next()?));
+        shown.fold((0, 0), |(bytes, entries), snapshot| {
+            let count = |name: &str| {
+                let found = snapshot.counts.iter().find(|(known, _)| known == name);
+                found.map_or(0, |(_, count)| *count)
+            };
+            (bytes + count("bytes"), entries + snapshot.root.entries)
+        })
+    }
+}
+
+fn node_of(entry: &Entry, inode: u64) -> Node {
+    let meta = &entry.meta;
+    let kind = match meta.kind {
+        FileKind::File => NodeKind::File,
+        FileKind::Directory => NodeKind::Directory,
+        FileKind::Symlink => NodeKind::Symlink,
+        FileKind::Fifo => NodeKind::Fifo,
+        FileKind::Socket => NodeKind::Socket,
+        FileKind::CharDevice => NodeKind::CharDevice,
+        FileKind::BlockDevice => NodeKind::BlockDevice,
+    };
+    let data: u64 = match entry.extents.is_empty() {
+        true => entry.size,
+        false => entry.extents.iter().map(|extent| extent.end - extent.start).sum(),
+    };
+    Node {
+        inode,
+        kind,
+        mode: meta.mode & 0o7777,
+        uid: meta.uid,
+        gid: meta.gid,
+        size: entry.size,
+        data_bytes: data,
+        // One tells programs not to count on the number of subdirectories.
+        links: if kind == NodeKind::Directory { 1 } else { entry.links.clamp(1, 1 << 30) as u32 },
+        rdev: meta.rdev,
+        mtime: (meta.mtime.seconds, meta.mtime.nanos),
+        ctime: (entry.ctime.seconds, entry.ctime.nanos),
+        is_lasting: true,
+    }
+}
+
+fn gone() -> Error {
+    Error::new(Kind::NotFound, "there is no such file")
+}
+
+fn no_file() -> Error {
+    Error::new(Kind::Usage, "this is no file")
+}

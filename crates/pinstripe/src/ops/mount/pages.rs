@@ -1,0 +1,250 @@
+//! A snapshot's tree read at any place: an entry by its number, the first entry from a path on.
+//!
+//! Pages and nodes are decoded once and kept within a budget; snapshots that share them share the
+//! decoded ones too, since they are named by their content.
+
+use std::cmp::Ordering;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use crate::format::entry::{Entry, decode_page, read_chunks};
+use crate::format::record::ChunkRow;
+use crate::format::snapshot::TreeRoot;
+use crate::format::tree::{Child, HEIGHT_MAX, compare_paths, decode_node, is_at_or_below};
+use crate::store::index::Index;
+use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::tree::lost_page;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::sync::lock;
+use pinstripe_base::wire::Reader;
+
+/// Bytes of memory for each entry of a decoded page, beside its path and its chunks.
+const ENTRY_BYTES: usize = 250;
+
+/// One decoded object of a tree.
+pub(super) enum Decoded {
+    Node(Vec<Child>),
+    Page(Vec<Entry>),
+    List(Vec<ChunkRow>),
+}
+
+/// An entry in its page.
+#[derive(Clone)]
+pub(super) struct Found {
+    page: Arc<Decoded>,
+    at: usize,
+    /// The number of the page's first entry.
+    first: u64,
+}
+
+impl Found {
+    pub(super) fn entry(&self) -> &Entry {
+        match &*self.page {
+            Decoded::Page(entries) => &entries[self.at],
+            _ => unreachable!("entries are found in pages only"),
+        }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.first + self.at as u64
+    }
+
+    /// The next entry, when this page has it.
+    pub(super) fn next(&self) -> Option<Found> {
+        self.later(self.at + 1)
+    }
+
+    /// The first entry behind all that lies below `path`, when this page has it.
+    pub(super) fn behind(&self, path: &[u8]) -> Option<Found> {
+        let Decoded::Page(entries) = &*self.page else { return None };
+        let before = entries[self.at..].partition_point(|entry| is_before(&entry.path, path, true));
+        self.later(self.at + before)
+    }
+
+    fn later(&self, at: usize) -> Option<Found> {
+        let Decoded::Page(entries) = &*self.page else { return None };
+        (at < entries.len()).then(|| Found { page: Arc::clone(&self.page), at, first: self.first })
+    }
+}
+
+/// Entries that cannot be read.
+pub(super) struct Lost {
+    /// The number of the first entry behind them.
+    pub(super) end: u64,
+    pub(super) error: Error,
+}
+
+/// Whether a path comes before another one, or before all that lies below that one.
+fn is_before(path: &[u8], other: &[u8], is_past_all: bool) -> bool {
+    compare_paths(path, other) == Ordering::Less || (is_past_all && is_at_or_below(path, other))
+}
+
+/// Reads trees.
+pub(super) struct Pages {
+    packs: &'static PackReader<'static>,
+    index: &'static Index<'static>,
+    /// Readers that no thread uses at the moment: each keeps a few records decoded.
+    readers: Mutex<Vec<ChunkReader<'static>>>,
+    kept: Mutex<Kept>,
+}
+
+struct Kept {
+    most: usize,
+    bytes: usize,
+    decoded: HashMap<ChunkId, (Arc<Decoded>, usize, bool)>,
+    clock: VecDeque<ChunkId>,
+}
+
+impl Pages {
+    pub(super) fn new(
+        packs: &'static PackReader<'static>,
+        index: &'static Index<'static>,
+        most: usize,
+    ) -> Self {
+        let kept = Kept { most, bytes: 0, decoded: HashMap::new(), clock: VecDeque::new() };
+        Pages { packs, index, readers: Mutex::default(), kept: Mutex::new(kept) }
+    }
+
+    /// The entry with a number; `None` behind the last one.
+    pub(super) fn at(&self, root: &TreeRoot, number: u64) -> Result<Option<Found>, Lost> {
+        if number >= root.entries {
+            return Ok(None);
+        }
+        let (page, first) = self.descend(root, &mut |children, first| {
+            let mut first = first;
+            for (at, child) in children.iter().enumerate() {
+                if number < first.saturating_add(child.entries) || at + 1 == children.len() {
+                    return (at, first);
+                }
+                first = first.saturating_add(child.entries);
+            }
+            (0, first)
+        })?;
+        let Decoded::Page(entries) = &*page else { return Ok(None) };
+        let at = (number - first.min(number)) as usize;
+        Ok((at < entries.len()).then_some(Found { page, at, first }))
+    }
+
+    /// The first entry from `path` on, or the first one behind all that lies below it.
+    pub(super) fn seek(
+        &self,
+        root: &TreeRoot,
+        path: &[u8],
+        is_past_all: bool,
+    ) -> Result<Option<Found>, Lost> {
+        let (page, first) = self.descend(root, &mut |children, first| {
+            let before =
+                children.partition_point(|child| is_before(&child.first_path, path, is_past_all));
+            let at = before.saturating_sub(1);
+            (at, children[..at].iter().fold(first, |sum, child| sum.saturating_add(child.entries)))
+        })?;
+        let Decoded::Page(entries) = &*page else { return Ok(None) };
+        let at = entries.partition_point(|entry| is_before(&entry.path, path, is_past_all));
+        match at < entries.len() {
+            true => Ok(Some(Found { page, at, first })),
+            false => self.at(root, first + at as u64),
+        }
+    }
+
+    /// Goes down to a page by the way that `choose` tells: of the children of a node, of which the
+    /// first begins with entry `first`, which one, and with which entry that one begins.
+    fn descend(
+        &self,
+        root: &TreeRoot,
+        choose: &mut dyn FnMut(&[Child], u64) -> (usize, u64),
+    ) -> Result<(Arc<Decoded>, u64), Lost> {
+        let mut child = Child { first_path: Vec::new(), id: root.id, entries: root.entries };
+        let mut first = 0u64;
+        for height in (0..=root.height.min(HEIGHT_MAX)).rev() {
+            let decoded = self.get(&child.id, height > 0).map_err(|error| Lost {
+                end: first.saturating_add(child.entries.max(1)),
+                error: lost_page(&child, error),
+            })?;
+            match &*decoded {
+                Decoded::Node(children) if !children.is_empty() => {
+                    let (at, begins) = choose(children, first);
+                    (child, first) = (children[at].clone(), begins);
+                }
+                _ => return Ok((decoded, first)),
+            }
+        }
+        let error = Error::new(Kind::Corrupt, "a snapshot's tree has no pages where it should");
+        Err(Lost { end: first.saturating_add(child.entries.max(1)), error })
+    }
+
+    fn get(&self, id: &ChunkId, is_node: bool) -> Result<Arc<Decoded>> {
+        self.kept(id, |bytes| match is_node {
+            true => Ok(Decoded::Node(decode_node(bytes)?)),
+            false => Ok(Decoded::Page(decode_page(bytes)?)),
+        })
+    }
+
+    /// The chunks in one list of a long content.
+    pub(super) fn list(&self, id: &ChunkId) -> Result<Arc<Decoded>> {
+        self.kept(id, |bytes| {
+            let mut reader = Reader::new(bytes, "content list");
+            let rows = read_chunks(&mut reader)?;
+            reader.finish()?;
+            Ok(Decoded::List(rows))
+        })
+    }
+
+    fn kept(
+        &self,
+        id: &ChunkId,
+        decode: impl FnOnce(&[u8]) -> Result<Decoded>,
+    ) -> Result<Arc<Decoded>> {
+        if let Some((decoded, _, is_recent)) = lock(&self.kept).decoded.get_mut(id) {
+            *is_recent = true;
+            return Ok(Arc::clone(decoded));
+        }
+        let reader = lock(&self.readers).pop();
+        let mut reader = reader.unwrap_or_else(|| ChunkReader::new(self.packs, self.index));
+        let bytes = reader.read(id);
+        lock(&self.readers).push(reader);
+        let decoded = Arc::new(decode(&bytes?)?);
+        lock(&self.kept).keep(*id, Arc::clone(&decoded));
+        Ok(decoded)
+    }
+}
+
+impl Kept {
+    fn keep(&mut self, id: ChunkId, decoded: Arc<Decoded>) {
+        let bytes = memory_of(&decoded);
+        while self.bytes + bytes > self.most
+            && let Some(oldest) = self.clock.pop_front()
+        {
+            let is_recent = self.decoded.get_mut(&oldest).map(|(_, _, is_recent)| is_recent);
+            if is_recent.is_some_and(std::mem::take) {
+                self.clock.push_back(oldest);
+            } else {
+                let gone = self.decoded.remove(&oldest);
+                self.bytes -= gone.map_or(0, |(_, bytes, _)| bytes);
+            }
+        }
+        if self.decoded.insert(id, (decoded, bytes, true)).is_none() {
+            self.clock.push_back(id);
+            self.bytes += bytes;
+        }
+    }
+}
+
+fn memory_of(decoded: &Decoded) -> usize {
+    match decoded {
+        Decoded::Node(children) => {
+            children.iter().map(|child| size_of::<Child>() + child.first_path.len()).sum()
+        }
+        Decoded::List(rows) => rows.len() * size_of::<ChunkRow>(),
+        Decoded::Page(entries) => entries.iter().map(memory_of_entry).sum(),
+    }
+}
+
+fn memory_of_entry(entry: &Entry) -> usize {
+    let chunks = match &entry.content {
+        crate::format::entry::Content::Chunks(rows) => rows.len() * size_of::<ChunkRow>(),
+        crate::format::entry::Content::Lists(lists) => lists.len() * 48,
+    };
+    let xattrs: usize = entry.meta.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
+    ENTRY_BYTES + entry.path.len() + entry.target.len() + xattrs + 16 * entry.extents.len() + chunks
+}

@@ -1,0 +1,220 @@
+//! The directories of the mount itself.
+//!
+//! ```text
+//! hosts/HOST/TIME/   a snapshot        hosts/HOST/latest   a link to the newest of the host
+//! ids/ID             a link to it      latest              a link to the newest of all
+//! tags/TAG/TIME      a link to it
+//! ```
+//! A snapshot is a directory in one place only: everything else is links, so that each thing has one
+//! parent. A directory that was shown keeps its number as long as the mount stands.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::inode::{Inode, ORDINALS};
+use crate::format::snapshot::Snapshot;
+use pinstripe_base::id::SnapshotId;
+use pinstripe_io::file_tree::ROOT;
+
+/// Makes the name of a snapshot from the second in which it began.
+pub type NameOfTime = fn(i64) -> String;
+
+/// What stands under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Child {
+    Directory(u64),
+    Snapshot(u64),
+    Link(u64),
+}
+
+/// One directory or link of the mount itself.
+#[derive(Debug, Clone, Default)]
+struct Own {
+    children: BTreeMap<Vec<u8>, Child>,
+    /// Of a link.
+    target: Vec<u8>,
+    seconds: i64,
+}
+
+/// The directories.
+pub(super) struct Top {
+    name_of_time: NameOfTime,
+    /// Directories and links by number less 1.
+    own: Vec<Own>,
+    /// The numbers of those that were shown, by their path.
+    numbers: HashMap<Vec<u8>, u64>,
+    /// Snapshots that were shown, by ordinal less 1.
+    shown: Vec<Snapshot>,
+    ordinals: HashMap<SnapshotId, u64>,
+}
+
+impl Top {
+    pub(super) fn new(name_of_time: NameOfTime) -> Self {
+        let mut top = Top {
+            name_of_time,
+            own: Vec::new(),
+            numbers: HashMap::new(),
+            shown: Vec::new(),
+            ordinals: HashMap::new(),
+        };
+        top.number(b"");
+        top
+    }
+
+    /// The ids of all that is shown.
+    pub(super) fn ids(&self) -> Vec<SnapshotId> {
+        let hosts = self.own.iter().flat_map(|own| own.children.values());
+        let shown = hosts.filter_map(|child| match child {
+            Child::Snapshot(ordinal) => Some(self.shown[*ordinal as usize - 1].id),
+            _ => None,
+        });
+        shown.collect()
+    }
+
+    /// Shows these snapshots, oldest first, and no others. A snapshot that is shown already keeps
+    /// its name and number.
+    pub(super) fn show(&mut self, snapshots: &[Snapshot]) {
+        let names = self.names(snapshots);
+        for own in &mut self.own {
+            own.children.clear();
+        }
+        for directory in [&b"hosts"[..], b"ids", b"tags"] {
+            self.directory(directory);
+        }
+        for (snapshot, name) in snapshots.iter().zip(names) {
+            let Some(ordinal) = self.ordinal(snapshot) else { continue };
+            let seconds = snapshot.created_seconds;
+            let host = [b"hosts/", &safe(&snapshot.host)[..]].concat();
+            self.put(&host, &name, Child::Snapshot(ordinal), seconds);
+            self.link(&host, b"latest", &name, seconds);
+            let place = [&host[..], b"/", &name].concat();
+            self.link(b"ids", snapshot.id.to_string().as_bytes(), &up(1, &place), seconds);
+            for tag in &snapshot.tags {
+                let tag = [b"tags/", &safe(tag.as_bytes())[..]].concat();
+                self.link(&tag, &name, &up(2, &place), seconds);
+            }
+            self.link(b"", b"latest", &place, seconds);
+        }
+    }
+
+    /// Names of snapshots: their times; where a host has two of one second, also their ids.
+    fn names(&self, snapshots: &[Snapshot]) -> Vec<Vec<u8>> {
+        let mut taken: HashMap<(&[u8], i64), SnapshotId> = HashMap::new();
+        for snapshot in self.shown.iter().chain(snapshots) {
+            taken.entry((&snapshot.host, snapshot.created_seconds)).or_insert(snapshot.id);
+        }
+        let name = |snapshot: &Snapshot| {
+            let time = (self.name_of_time)(snapshot.created_seconds);
+            match taken[&(&snapshot.host[..], snapshot.created_seconds)] == snapshot.id {
+                true => time.into_bytes(),
+                false => format!("{time}_{}", snapshot.id.short()).into_bytes(),
+            }
+        };
+        snapshots.iter().map(name).collect()
+    }
+
+    fn ordinal(&mut self, snapshot: &Snapshot) -> Option<u64> {
+        if let Some(&known) = self.ordinals.get(&snapshot.id) {
+            return Some(known);
+        }
+        let ordinal = self.shown.len() as u64 + 1;
+        (ordinal < ORDINALS).then(|| {
+            self.shown.push(snapshot.clone());
+            self.ordinals.insert(snapshot.id, ordinal);
+            ordinal
+        })
+    }
+
+    /// The snapshot of an ordinal.
+    pub(super) fn snapshot(&self, ordinal: u64) -> Option<&Snapshot> {
+        self.shown.get(usize::try_from(ordinal).ok()?.checked_sub(1)?)
+    }
+
+    /// The children of a directory; `None` for what is none.
+    pub(super) fn children(&self, number: u64) -> Option<&BTreeMap<Vec<u8>, Child>> {
+        let own = self.own(number)?;
+        own.target.is_empty().then_some(&own.children)
+    }
+
+    /// The target of a link; `None` for what is none.
+    pub(super) fn target(&self, number: u64) -> Option<&[u8]> {
+        let own = self.own(number)?;
+        (!own.target.is_empty()).then_some(&own.target[..])
+    }
+
+    /// When the newest snapshot in a directory began.
+    pub(super) fn seconds(&self, number: u64) -> i64 {
+        self.own(number).map_or(0, |own| own.seconds)
+    }
+
+    fn own(&self, number: u64) -> Option<&Own> {
+        self.own.get(usize::try_from(number).ok()?.checked_sub(1)?)
+    }
+
+    /// The number of a path of the mount, a new one if it was never shown.
+    fn number(&mut self, path: &[u8]) -> u64 {
+        if let Some(&number) = self.numbers.get(path) {
+            return number;
+        }
+        self.own.push(Own::default());
+        let number = self.own.len() as u64;
+        debug_assert_eq!(Inode::of(number), Inode::Own(number));
+        debug_assert!(!path.is_empty() || number == ROOT);
+        self.numbers.insert(path.to_vec(), number);
+        number
+    }
+
+    /// The number of a directory, which all its parents are made to have.
+    fn directory(&mut self, path: &[u8]) -> u64 {
+        let number = self.number(path);
+        let (parent, name) = split(path);
+        if !path.is_empty() {
+            let parent = self.directory(parent) as usize;
+            self.own[parent - 1].children.insert(name.to_vec(), Child::Directory(number));
+        }
+        number
+    }
+
+    fn put(&mut self, directory: &[u8], name: &[u8], child: Child, seconds: i64) {
+        let number = self.directory(directory) as usize;
+        self.own[number - 1].children.insert(name.to_vec(), child);
+        let mut path = directory;
+        loop {
+            let number = self.number(path) as usize;
+            let newest = &mut self.own[number - 1].seconds;
+            *newest = seconds.max(*newest);
+            if path.is_empty() {
+                return;
+            }
+            path = split(path).0;
+        }
+    }
+
+    fn link(&mut self, directory: &[u8], name: &[u8], target: &[u8], seconds: i64) {
+        let number = self.number(&[directory, b"/", name].concat());
+        let own = &mut self.own[number as usize - 1];
+        (own.target, own.seconds) = (target.to_vec(), seconds);
+        self.put(directory, name, Child::Link(number), seconds);
+    }
+}
+
+/// The path that leads `levels` up and then to `place`.
+fn up(levels: usize, place: &[u8]) -> Vec<u8> {
+    [&b"../".repeat(levels)[..], place].concat()
+}
+
+/// The parent of a path and its last name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// A word that users gave, as a name of a directory.
+fn safe(word: &[u8]) -> Vec<u8> {
+    match word {
+        b"" => b"_".to_vec(),
+        b"." | b".." | b"latest" => [word, b"_"].concat(),
+        _ => word.iter().map(|&byte| if matches!(byte, b'/' | 0) { b'_' } else { byte }).collect(),
+    }
+}
