@@ -152,7 +152,9 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
     let found = rustix::fs::statx(CWD, mountpoint, AtFlags::empty(), StatxFlags::TYPE)
         .map_err(|errno| refused(errno.into()))?;
     if found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-        return Err(busy());
+        // Attributes may be known from a moment ago; this one is asked of the program itself.
+        let is_stale = rustix::fs::statfs(mountpoint).is_err_and(|errno| errno == Errno::NOTCONN);
+        return Err(if is_stale { stale() } else { busy() });
     }
     if std::fs::read_dir(mountpoint).map_err(refused)?.next().is_some() {
         return Err(Error::new(Kind::Exists, "the directory is not empty")

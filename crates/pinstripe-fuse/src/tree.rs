@@ -143,7 +143,8 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
             let _ = config.set_max_readahead(most);
         }
         let _ = config.set_max_background(BACKGROUND);
-        // Older kernels go without what they do not offer.
+        // Older kernels go without what they do not offer. A directory that is kept is listed anew
+        // when its mtime changes (`AUTO_INVAL_DATA`).
         for wanted in [
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_PARALLEL_DIROPS,
@@ -151,6 +152,7 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
             InitFlags::FUSE_NO_OPEN_SUPPORT,
             InitFlags::FUSE_NO_OPENDIR_SUPPORT,
             InitFlags::FUSE_ASYNC_READ,
+            InitFlags::FUSE_AUTO_INVAL_DATA,
         ] {
             let _ = config.add_capabilities(wanted);
         }
@@ -259,7 +261,7 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
         match self.tree.xattrs(inode.0) {
             Ok(all) => match all.into_iter().find(|(known, _)| known == name.as_bytes()) {
                 Some((_, value)) => answer_xattr(&value, size, reply),
-                None => reply.error(Errno::ENODATA),
+                None => reply.error(no_attribute(name)),
             },
             Err(error) => reply.error(number_of(&error)),
         }
@@ -335,6 +337,17 @@ fn answer_xattr(value: &[u8], size: u32, reply: ReplyXattr) {
         0 => reply.size(value.len() as u32),
         _ if (size as usize) < value.len() => reply.error(Errno::ERANGE),
         _ => reply.data(value),
+    }
+}
+
+/// The number for an attribute that is not there. `ls -l` asks for these two kinds of every entry,
+/// unless it hears once that the file system does not have them: that is half of its time. What it
+/// then leaves out is the `+` behind the mode of a file that has an ACL.
+fn no_attribute(name: &OsStr) -> Errno {
+    let name = name.as_bytes();
+    match name.starts_with(b"system.posix_acl_") || name == b"security.selinux" {
+        true => Errno::EOPNOTSUPP,
+        false => Errno::ENODATA,
     }
 }
 

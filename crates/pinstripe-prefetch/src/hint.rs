@@ -93,9 +93,23 @@ mod tests {
         assert_eq!(read("random").unwrap(), (Hint::Random, 0));
         let stride = Hint::Stride { length: 4 << 20, distance: -(68 << 20) };
         assert_eq!(read("stride 4M -68M 1G").unwrap(), (stride, 1 << 30));
-        assert_eq!(read("will-need 0 5 1M 1M").unwrap().0, Hint::WillNeed(vec![0..5, 1 << 20..2 << 20]));
-        for bad in ["", "fast", "stride 4M", "stride 0 5", "stride 6 5", "stride 1 0", "will-need 5",
-            "sequential x", "will-need 1 99999999999T", "random 5", "stride 1 18446744073709551615"] {
+        assert_eq!(
+            read("will-need 0 5 1M 1M").unwrap().0,
+            Hint::WillNeed(vec![0..5, 1 << 20..2 << 20])
+        );
+        for bad in [
+            "",
+            "fast",
+            "stride 4M",
+            "stride 0 5",
+            "stride 6 5",
+            "stride 1 0",
+            "will-need 5",
+            "sequential x",
+            "will-need 1 99999999999T",
+            "random 5",
+            "stride 1 18446744073709551615",
+        ] {
             assert!(matches!(read(bad), Err(Some(_))), "{bad}");
         }
         assert_eq!(parse(b"user.other", b"random"), Err(None));

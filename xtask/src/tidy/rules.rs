@@ -11,8 +11,19 @@ pub const CRATES: &[(&str, &[&str])] = &[
         "pinstripe-array",
         &["pinstripe-kernel", "pinstripe-base", "pinstripe-io", "pinstripe-testing"],
     ),
-    ("pinstripe-nbd", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
-    ("pinstripe", &["pinstripe-kernel", "pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
+    ("pinstripe-fuse", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
+    ("pinstripe-nbd", &["pinstripe-base", "pinstripe-io", "pinstripe-fuse", "pinstripe-testing"]),
+    ("pinstripe-prefetch", &["pinstripe-base"]),
+    (
+        "pinstripe",
+        &[
+            "pinstripe-kernel",
+            "pinstripe-base",
+            "pinstripe-io",
+            "pinstripe-prefetch",
+            "pinstripe-testing",
+        ],
+    ),
     (
         "pinstripe-lab",
         &[
@@ -31,6 +42,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-base",
             "pinstripe-io",
             "pinstripe-array",
+            "pinstripe-fuse",
             "pinstripe-nbd",
             "pinstripe",
             "pinstripe-lab",
@@ -46,7 +58,9 @@ pub const SYNCHRONOUS: &[&str] = &[
     "pinstripe-base",
     "pinstripe-io",
     "pinstripe-array",
+    "pinstripe-fuse",
     "pinstripe-nbd",
+    "pinstripe-prefetch",
     "pinstripe",
     "pinstripe-lab",
 ];
@@ -84,7 +98,10 @@ pub const ROOMS: &[Rooms] = &[
     },
     Rooms {
         folder: "crates/pinstripe-io/src",
-        floors: &[&["beneath", "fault", "lane"], &["descriptors", "device", "disk", "paths"]],
+        floors: &[
+            &["beneath", "fault", "lane"],
+            &["descriptors", "device", "disk", "file_tree", "paths"],
+        ],
         neighbours: &[],
         narrow: &[],
     },
@@ -128,6 +145,18 @@ pub const ROOMS: &[Rooms] = &[
             &["export", "heuristic", "memory", "settings"],
             &["address", "fuse", "limits", "protocol", "receive_buffer"],
         ],
+        neighbours: &[],
+        narrow: &[],
+    },
+    Rooms {
+        folder: "crates/pinstripe-fuse/src",
+        floors: &[&["mountpoint", "tree"]],
+        neighbours: &[],
+        narrow: &[],
+    },
+    Rooms {
+        folder: "crates/pinstripe-prefetch/src",
+        floors: &[&["hint", "runner", "simulation"], &["planner"]],
         neighbours: &[],
         narrow: &[],
     },

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::stand::{Stand, skipped};
 
 /// Why no file system of ours can be mounted here, if so.
-fn obstacle() -> Option<&'static str> {
+pub fn obstacle() -> Option<&'static str> {
     const SYS_ADMIN: u32 = 21;
     if File::options().read(true).write(true).open("/dev/fuse").is_err() {
         return Some("/dev/fuse cannot be opened");

@@ -20,6 +20,7 @@ mod knobs;
 mod lab;
 mod lab_fs;
 mod member;
+mod mount;
 mod older;
 mod places;
 mod remembered;

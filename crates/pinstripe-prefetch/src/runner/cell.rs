@@ -30,7 +30,6 @@ impl<U> Cell<U> {
         self.filled.notify_all();
     }
 
-
     /// Waits for the result.
     pub(super) fn wait(&self) -> Result<Arc<U>> {
         let waited = self.filled.wait_while(lock(&self.result), |result| result.is_none());

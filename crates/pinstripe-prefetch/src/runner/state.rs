@@ -144,7 +144,8 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
 
     /// Takes in that a fetch has ended; a failed one leaves nothing behind.
     pub(super) fn arrived(&mut self, key: &K, cell: &Arc<Cell<U>>, is_unit: bool) {
-        let Some(slot) = self.slots.get_mut(key).filter(|slot| Arc::ptr_eq(&slot.cell, cell)) else {
+        let Some(slot) = self.slots.get_mut(key).filter(|slot| Arc::ptr_eq(&slot.cell, cell))
+        else {
             return;
         };
         slot.stage = Stage::There;

@@ -131,7 +131,17 @@ impl Contest {
         };
         let (entries, source_bytes) = trees::measure(&source)?;
         let (costs, stored) = (Costs::new(), Default::default());
-        let contest = Contest { source, entries, source_bytes, work, restic, pinstripe, costs, stored, restores: 0 };
+        let contest = Contest {
+            source,
+            entries,
+            source_bytes,
+            work,
+            restic,
+            pinstripe,
+            costs,
+            stored,
+            restores: 0,
+        };
         trees::remove(&contest.restored())?;
         Ok(contest)
     }

@@ -130,7 +130,8 @@ impl Content {
     }
 
     fn place(&self, row: &ChunkRow) -> Result<Place> {
-        let place = self.runner.source().index.find(&row.id)?.ok_or_else(|| missing_chunk(&row.id))?;
+        let place =
+            self.runner.source().index.find(&row.id)?.ok_or_else(|| missing_chunk(&row.id))?;
         match place.raw_bytes == row.raw_bytes {
             true => Ok(place),
             false => Err(wrong_place(&row.id)),
@@ -202,12 +203,8 @@ impl Content {
             // Those that no thread uses; which streams they saw is soon found again.
             planners.retain(|_, planner| Arc::strong_count(planner) > 1);
         }
-        let bounds = Bounds {
-            object: entry.size,
-            record: PLANNED_BYTES,
-            window: WINDOW,
-            total: self.total,
-        };
+        let bounds =
+            Bounds { object: entry.size, record: PLANNED_BYTES, window: WINDOW, total: self.total };
         let new = || Arc::new(Mutex::new(Planner::new(bounds)));
         Arc::clone(planners.entry(inode).or_insert_with(new))
     }
@@ -221,7 +218,8 @@ fn record_bytes(place: &Place) -> u64 {
 
 /// The chunks of a range of a file.
 fn pieces(pages: &Pages, entry: &Entry, range: &Range<u64>) -> Result<Vec<Piece>> {
-    let mut walk = Walk { runs: entry.data_extents(), at: 0, range: range.clone(), pieces: Vec::new() };
+    let mut walk =
+        Walk { runs: entry.data_extents(), at: 0, range: range.clone(), pieces: Vec::new() };
     match &entry.content {
         EntryContent::Chunks(rows) => walk.rows(rows)?,
         EntryContent::Lists(lists) => {

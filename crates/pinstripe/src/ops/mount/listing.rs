@@ -17,9 +17,8 @@ impl SnapshotTree {
     /// Lists a directory of the mount itself. Places are positions in the order of names.
     pub(super) fn list_own(&self, number: u64, from: u64, take: TakeEntry<'_>) -> Result<()> {
         let top = self.top();
-        let children = top
-            .children(number)
-            .ok_or_else(|| Error::new(Kind::Usage, "this is no directory"))?;
+        let children =
+            top.children(number).ok_or_else(|| Error::new(Kind::Usage, "this is no directory"))?;
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         for (at, (name, child)) in children.iter().enumerate().skip(from) {
             let Some(node) = self.own_node(&top, child) else { continue };

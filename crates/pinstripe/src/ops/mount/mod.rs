@@ -127,8 +127,7 @@ impl SnapshotTree {
     /// # Errors
     /// When a member that is present cannot be listed.
     pub fn refresh(&self) -> Result<bool> {
-        let mut now: BTreeSet<[u8; 16]> =
-            self.store.list(Room::Snapshots)?.into_keys().collect();
+        let mut now: BTreeSet<[u8; 16]> = self.store.list(Room::Snapshots)?.into_keys().collect();
         now.extend(self.store.list(Room::Forgotten)?.into_keys());
         let mut made_of = lock(&self.made_of);
         if *made_of == now {
@@ -195,7 +194,7 @@ impl SnapshotTree {
     }
 
     /// A directory that no snapshot has an entry for.
-    fn made_directory(&self, inode: u64, seconds: i64, is_lasting: bool) -> Node {
+    fn made_directory(&self, inode: u64, time: (i64, u32), is_lasting: bool) -> Node {
         Node {
             inode,
             kind: NodeKind::Directory,
@@ -206,8 +205,8 @@ impl SnapshotTree {
             data_bytes: 0,
             links: 1,
             rdev: (0, 0),
-            mtime: (seconds, 0),
-            ctime: (seconds, 0),
+            mtime: time,
+            ctime: time,
             is_lasting,
         }
     }
@@ -218,17 +217,17 @@ impl SnapshotTree {
         };
         let top = self.top();
         let seconds = top.snapshot(ordinal).ok_or_else(gone)?.created_seconds;
-        Ok(self.made_directory(inode.number().ok_or_else(gone)?, seconds, true))
+        Ok(self.made_directory(inode.number().ok_or_else(gone)?, (seconds, 0), true))
     }
 
     fn own_node(&self, top: &Top, child: &Child) -> Option<Node> {
         match *child {
             Child::Snapshot(ordinal) => {
                 let seconds = top.snapshot(ordinal)?.created_seconds;
-                Some(self.made_directory(Inode::Top(ordinal).number()?, seconds, false))
+                Some(self.made_directory(Inode::Top(ordinal).number()?, (seconds, 0), false))
             }
             Child::Directory(number) | Child::Link(number) => {
-                let node = self.made_directory(number, top.seconds(number), false);
+                let node = self.made_directory(number, top.time(number), false);
                 Some(match top.target(number) {
                     None => node,
                     Some(target) => Node {

@@ -245,6 +245,7 @@ fn memory_of_entry(entry: &Entry) -> usize {
         crate::format::entry::Content::Chunks(rows) => rows.len() * size_of::<ChunkRow>(),
         crate::format::entry::Content::Lists(lists) => lists.len() * 48,
     };
-    let xattrs: usize = entry.meta.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let xattrs: usize =
+        entry.meta.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
     ENTRY_BYTES + entry.path.len() + entry.target.len() + xattrs + 16 * entry.extents.len() + chunks
 }

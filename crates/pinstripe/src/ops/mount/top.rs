@@ -45,6 +45,8 @@ pub(super) struct Top {
     /// Snapshots that were shown, by ordinal less 1.
     shown: Vec<Snapshot>,
     ordinals: HashMap<SnapshotId, u64>,
+    /// Times that something was shown: each change has a time of its own.
+    changes: u32,
 }
 
 impl Top {
@@ -55,6 +57,7 @@ impl Top {
             numbers: HashMap::new(),
             shown: Vec::new(),
             ordinals: HashMap::new(),
+            changes: 0,
         };
         top.number(b"");
         top
@@ -73,6 +76,7 @@ impl Top {
     /// Shows these snapshots, oldest first, and no others. A snapshot that is shown already keeps
     /// its name and number.
     pub(super) fn show(&mut self, snapshots: &[Snapshot]) {
+        self.changes = (self.changes + 1) % 1_000_000_000;
         let names = self.names(snapshots);
         for own in &mut self.own {
             own.children.clear();
@@ -141,9 +145,9 @@ impl Top {
         (!own.target.is_empty()).then_some(&own.target[..])
     }
 
-    /// When the newest snapshot in a directory began.
-    pub(super) fn seconds(&self, number: u64) -> i64 {
-        self.own(number).map_or(0, |own| own.seconds)
+    /// When the newest snapshot in a directory began; the nanoseconds tell one change from another.
+    pub(super) fn time(&self, number: u64) -> (i64, u32) {
+        (self.own(number).map_or(0, |own| own.seconds), self.changes)
     }
 
     fn own(&self, number: u64) -> Option<&Own> {
