@@ -44,6 +44,62 @@ fn a_refused_policy_keeps_the_rules_of_the_seam() {
     }
 }
 
+fn long(files: &Files) -> FileDevice {
+    files.fresh(Policy::Buffered).with_direct_long_writes().unwrap()
+}
+
+#[test]
+fn long_writes_past_the_cache_keep_the_rules_of_the_seam() {
+    let files = Files::new();
+    conformance::run(&|| Box::new(long(&files)));
+    let refused = || {
+        let device = long(&files);
+        if let Some(long) = &device.long {
+            long.refuse();
+        }
+        assert!(!device.writes_long_directly());
+        device
+    };
+    conformance::run(&|| Box::new(refused()));
+}
+
+/// Where the file system takes direct writes, a long write leaves nothing in the cache that a sync
+/// would have to wait for.
+#[test]
+fn long_writes_go_past_the_cache() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = dir.path().join("file");
+    let device = FileDevice::open(path, Access::CreateNew, Policy::Buffered).unwrap();
+    let device = device.with_direct_long_writes().unwrap();
+    if !device.writes_long_directly() {
+        return pinstripe_testing::skipped(
+            "long_writes_go_past_the_cache",
+            "no direct writes here",
+        );
+    }
+    let mut bytes = AlignedBuf::new(1 << 20);
+    bytes.resize(1 << 20);
+    device.write_long_at(0, &[&bytes]).unwrap();
+    assert_eq!(cached_pages(&device, 1 << 20), 0);
+    device.write_at(0, &bytes[..8192]).unwrap();
+    assert!(cached_pages(&device, 1 << 20) >= 2, "a short write goes through the cache");
+}
+
+/// Pages of a file's beginning that the page cache has (mincore(2)).
+fn cached_pages(device: &FileDevice, bytes: usize) -> usize {
+    use std::os::fd::AsRawFd;
+    let mut pages = vec![0u8; bytes / 4096];
+    // SAFETY: a new mapping of an open file, which is asked about and unmapped; nothing reads it.
+    unsafe {
+        let fd = device.file.as_raw_fd();
+        let at = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(libc::mincore(at, bytes, pages.as_mut_ptr()), 0);
+        libc::munmap(at, bytes);
+    }
+    pages.iter().filter(|page| **page & 1 == 1).count()
+}
+
 #[test]
 fn what_is_written_is_in_the_file() {
     let files = Files::new();
