@@ -12,6 +12,9 @@ use std::time::Duration;
 
 /// The longest that a writer waits for its turn.
 const TURN_MOST: Duration = Duration::from_millis(200);
+/// A turn that is not further away is not waited for: a thread that sleeps and wakes for each small
+/// write costs more than the write.
+const TURN_LEAST: Duration = Duration::from_millis(2);
 /// Weight of the newest task in the rate.
 const NEWEST: f64 = 0.25;
 /// A task with fewer bytes tells nothing of a rate.
@@ -48,7 +51,7 @@ impl WriterPace {
         }
         let turn = Duration::from_secs_f64((bytes as f64 / speed).min(TURN_MOST.as_secs_f64()));
         self.turns_end = (self.turns_end.max(now) + turn).min(now + TURN_MOST);
-        Some(self.turns_end)
+        Some(self.turns_end).filter(|end| *end > now + TURN_LEAST)
     }
 }
 
@@ -86,6 +89,17 @@ mod tests {
         pace
     }
 
+    /// Small writes share one wait: turns are had in advance, up to the least that is waited for.
+    #[test]
+    fn a_turn_that_is_near_is_not_waited_for() {
+        let mut pace = pace();
+        let mut small = |now| pace.turn(at(now), MIB / 8, LIMIT, LIMIT);
+        let turns: Vec<_> = (0..10).map(|_| small(100)).collect();
+        assert_eq!(turns[..8], [None; 8]);
+        assert_eq!(turns[8..], [2250, 2500].map(|us| Some(at(100) + Duration::from_micros(us))));
+        assert_eq!(small(102), None);
+    }
+
     #[test]
     fn writers_slow_down_from_half_of_the_limit_on() {
         for (dirty, millis) in [
@@ -97,8 +111,8 @@ mod tests {
             (64 * MIB, Some(2.0)),
             (80 * MIB, Some(2.0)),
         ] {
-            let turn = pace().turn(at(100), MIB, dirty, LIMIT);
-            let found = turn.map(|end| (end - at(100)).as_secs_f64() * 1e3);
+            let turn = pace().turn(at(100), 8 * MIB, dirty, LIMIT);
+            let found = turn.map(|end| (end - at(100)).as_secs_f64() * 1e3 / 8.0);
             let is_right = match (found, millis) {
                 (Some(found), Some(millis)) => (found - millis).abs() < 0.001,
                 (found, millis) => found == millis,
@@ -110,15 +124,14 @@ mod tests {
     #[test]
     fn writers_take_turns_and_none_waits_for_long() {
         let mut pace = pace();
-        let full = |pace: &mut WriterPace, now| pace.turn(at(now), MIB, LIMIT, LIMIT).unwrap();
-        assert_eq!(full(&mut pace, 100), at(102));
-        assert_eq!(full(&mut pace, 100), at(104));
-        assert_eq!(full(&mut pace, 103), at(106));
-        assert_eq!(full(&mut pace, 200), at(202), "turns that nobody took are gone");
+        let full = |pace: &mut WriterPace, now| pace.turn(at(now), 4 * MIB, LIMIT, LIMIT).unwrap();
+        assert_eq!(full(&mut pace, 100), at(108));
+        assert_eq!(full(&mut pace, 100), at(116));
+        assert_eq!(full(&mut pace, 112), at(124));
+        assert_eq!(full(&mut pace, 200), at(208), "turns that nobody took are gone");
         for _ in 0..100 {
             assert!(full(&mut pace, 300) <= at(300) + TURN_MOST);
         }
-        pace.drained(MIB, Duration::from_secs(100));
         for _ in 0..100 {
             pace.drained(MIB, Duration::from_secs(100));
         }

@@ -277,3 +277,59 @@ proptest! {
         prop_assert!(found == model);
     }
 }
+
+/// More parts than one call takes, some of them in memory that the disk does not take as it is.
+#[test]
+fn a_long_write_of_many_parts_is_in_the_file() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let device = FileDevice::open(dir.path().join("file"), Access::CreateNew, Policy::Buffered);
+    let device = device.unwrap().with_direct_long_writes().unwrap();
+    const PARTS: usize = 1500;
+    let mut memory = AlignedBuf::new((PARTS + 1) * 4096);
+    memory.resize((PARTS + 1) * 4096);
+    for (number, byte) in memory.iter_mut().enumerate() {
+        *byte = (number / 512 + number) as u8;
+    }
+    // The first 600 fit as they are; then come runs of those that do and those that do not.
+    let aside = |number: usize| usize::from(number >= 600 && number / 100 % 2 == 0);
+    let part = |number: usize| &memory[number * 4096 + aside(number)..][..4096];
+    let parts: Vec<&[u8]> = (0..PARTS).map(part).collect();
+    device.write_long_at(8192, &parts).unwrap();
+    let found = std::fs::read(device.place()).unwrap();
+    assert!(found[..8192].iter().all(|byte| *byte == 0));
+    assert!(found[8192..] == parts.concat());
+}
+
+/// Whoever reads through the cache while a long write goes past it leaves nothing old there.
+#[test]
+fn a_read_beside_a_long_write_keeps_nothing_old() {
+    const BYTES: usize = 256 << 10;
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let device = FileDevice::open(dir.path().join("file"), Access::CreateNew, Policy::Buffered);
+    let device = device.unwrap().with_direct_long_writes().unwrap();
+    device.set_len(BYTES as u64).unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut bytes = vec![0; BYTES];
+                while !is_over.load(Ordering::Relaxed) {
+                    device.read_at(0, &mut bytes).unwrap();
+                }
+            });
+        }
+        let mut bytes = AlignedBuf::new(BYTES);
+        bytes.resize(BYTES);
+        for round in 1..200u8 {
+            bytes.fill(round);
+            device.write_long_at(0, &[&bytes]).unwrap();
+            // A short write that follows, as parity of a block does.
+            device.write_at(4096, &[round; 4096]).unwrap();
+            let mut found = vec![0; BYTES];
+            device.read_at(0, &mut found).unwrap();
+            assert!(found.iter().all(|byte| *byte == round), "round {round}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    device.sync().unwrap();
+}
