@@ -291,7 +291,7 @@ fn a_long_write_of_many_parts_is_in_the_file() {
         *byte = (number / 512 + number) as u8;
     }
     // The first 600 fit as they are; then come runs of those that do and those that do not.
-    let aside = |number: usize| usize::from(number >= 600 && number / 100 % 2 == 0);
+    let aside = |number: usize| usize::from(number >= 600 && (number / 100).is_multiple_of(2));
     let part = |number: usize| &memory[number * 4096 + aside(number)..][..4096];
     let parts: Vec<&[u8]> = (0..PARTS).map(part).collect();
     device.write_long_at(8192, &parts).unwrap();
