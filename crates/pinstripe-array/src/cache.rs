@@ -23,10 +23,10 @@ use std::time::Duration;
 
 use super::geometry::{RowMap, Shape, Span, Spot};
 use super::plan::{Class, Mark};
-use super::runs::Runs;
+use super::runs::{RunBytes, Runs};
 
 /// Memory that is kept to be used again.
-const SPARE_BYTES: usize = 8 << 20;
+const SPARE_BYTES: usize = 16 << 20;
 /// Ages that mean nothing and may stay, beside as many as rows gather.
 const AGES_SPARE: usize = 64;
 
@@ -76,8 +76,18 @@ impl Dirty {
     }
 
     fn write(&mut self, data: usize, start: u32, bytes: &[u8], spare: &mut Spare) {
-        let memory = || spare.take(bytes.len());
+        let memory = || spare.take(RunBytes::room(bytes.len()));
         self.bytes += self.shards[data].write_into(start, bytes, memory);
+    }
+
+    fn take(&mut self, data: usize, start: u32, bytes: RunBytes, spare: &mut Spare) {
+        match self.shards[data].take(start, bytes) {
+            Ok(added) => self.bytes += added,
+            Err(bytes) => {
+                self.write(data, start, &bytes, spare);
+                spare.put(bytes.into_memory());
+            }
+        }
     }
 }
 
@@ -206,20 +216,43 @@ impl Cache {
     /// Takes the bytes of a span. Returns whether its row is full now. Times may be slightly out of
     /// order: each counts as no earlier than the one before.
     pub fn write(&mut self, span: &Span, bytes: &[u8], now: Duration) -> bool {
-        let row = match self.gathering.entry(span.row) {
+        self.change(span.row, now, |row, spare| {
+            row.write(span.data, span.column.start, bytes, spare);
+        })
+    }
+
+    /// The same of bytes that are in memory of their own already.
+    pub fn take(&mut self, span: &Span, bytes: RunBytes, now: Duration) -> bool {
+        self.change(span.row, now, |row, spare| {
+            row.take(span.data, span.column.start, bytes, spare);
+        })
+    }
+
+    /// Memory for so many bytes, to be filled without the lock around the cache.
+    pub fn memory(&mut self, bytes: usize) -> Vec<u8> {
+        self.spare.take(RunBytes::room(bytes))
+    }
+
+    fn change(
+        &mut self,
+        number: u64,
+        now: Duration,
+        change: impl FnOnce(&mut Dirty, &mut Spare),
+    ) -> bool {
+        let row = match self.gathering.entry(number) {
             Entry::Occupied(row) => row.into_mut(),
             Entry::Vacant(place) => {
                 let since = self.ages.back().map_or(now, |(last, _)| now.max(*last));
-                self.ages.push_back((since, span.row));
-                place.insert(Dirty::new(self.shape.data(span.row), since))
+                self.ages.push_back((since, number));
+                place.insert(Dirty::new(self.shape.data(number), since))
             }
         };
         let before = row.bytes;
-        row.write(span.data, span.column.start, bytes, &mut self.spare);
+        change(row, &mut self.spare);
         self.bytes += row.bytes - before;
-        let is_full = row.bytes == self.shape.row_bytes(span.row);
+        let is_full = row.bytes == self.shape.row_bytes(number);
         if is_full {
-            self.full.insert(span.row);
+            self.full.insert(number);
         }
         is_full
     }
@@ -236,12 +269,21 @@ impl Cache {
         all
     }
 
-    /// Rows that are due and may be begun, at most `most`: full ones first, then the oldest. They
-    /// come in the order of their numbers.
-    pub fn due(&mut self, due: Due, most: usize) -> Vec<u64> {
+    /// Rows that are due and may be begun, at most `most`, and no more once they have `most_bytes`:
+    /// full ones first, then the oldest. They come in the order of their numbers.
+    pub fn due(&mut self, due: Due, most: usize, most_bytes: u64) -> Vec<u64> {
         let is_free = |row: &u64| !self.under_way.contains_key(row);
+        let mut bytes = 0;
+        let mut has_room = |row: &u64| {
+            let has_room = bytes < most_bytes;
+            bytes += self.gathering.get(row).map_or(0, Dirty::bytes);
+            has_room
+        };
         let mut rows: Vec<u64> = match due {
-            Due::FullOr(_) => self.full.iter().copied().filter(is_free).take(most).collect(),
+            Due::FullOr(_) => {
+                let full = self.full.iter().copied().filter(is_free);
+                full.take(most).take_while(&mut has_room).collect()
+            }
             Due::Since(_) => Vec::new(),
         };
         let full = rows.len();
@@ -252,6 +294,9 @@ impl Cache {
             }
             let is_known = self.gathering.get(row).is_some_and(|it| it.since == *since);
             if is_known && is_free(row) && rows[..full].binary_search(row).is_err() {
+                if !has_room(row) {
+                    break;
+                }
                 rows.push(*row);
             }
         }
@@ -454,12 +499,20 @@ mod tests {
                 match step {
                     Step::Write(row, data, at, len, byte) => {
                         let span = span(row, data, at..at + len);
-                        let full = cache.write(&span, &vec![byte; len as usize], Duration::ZERO);
+                        let bytes = vec![byte; len as usize];
+                        let full = match byte % 2 {
+                            0 => cache.write(&span, &bytes, Duration::ZERO),
+                            _ => {
+                                let memory = cache.memory(bytes.len());
+                                let copy = RunBytes::of(at, &bytes, memory);
+                                cache.take(&span, copy, Duration::ZERO)
+                            }
+                        };
                         let user = span.user.start as usize..span.user.end as usize;
                         above[user].fill(Some(byte));
                         assert_eq!(full, above[of(row)].iter().all(Option::is_some));
                     }
-                    Step::Begin(row) if cache.due(Due::Since(Duration::ZERO), 9).contains(&row) => {
+                    Step::Begin(row) if cache.due(Due::Since(Duration::ZERO), 9, u64::MAX).contains(&row) => {
                         let dirty = cache.begin(row);
                         let there = above[of(row)].iter().flatten().count();
                         assert_eq!(dirty.bytes(), there as u64);
@@ -508,19 +561,19 @@ mod tests {
         cache.write(&span(2, 1, 0..8), &[1; 8], at(20));
         cache.write(&span(2, 1, 8..9), &[1; 1], at(30));
         assert_eq!(cache.oldest(), Some(at(10)));
-        assert!(cache.due(Due::FullOr(at(9)), 9).is_empty());
-        assert_eq!(cache.due(Due::FullOr(at(10)), 9), [7]);
-        assert_eq!(cache.due(Due::FullOr(at(20)), 9), [2, 7]);
-        assert_eq!(cache.due(Due::FullOr(at(20)), 1), [7]);
+        assert!(cache.due(Due::FullOr(at(9)), 9, u64::MAX).is_empty());
+        assert_eq!(cache.due(Due::FullOr(at(10)), 9, u64::MAX), [7]);
+        assert_eq!(cache.due(Due::FullOr(at(20)), 9, u64::MAX), [2, 7]);
+        assert_eq!(cache.due(Due::FullOr(at(20)), 1, u64::MAX), [7]);
         cache.write(&span(5, 0, 0..CHUNK), &[1; CHUNK as usize], at(40));
         assert!(cache.write(&span(5, 1, 0..CHUNK), &[1; CHUNK as usize], at(40)));
-        assert_eq!(cache.due(Due::FullOr(at(0)), 9), [5]);
+        assert_eq!(cache.due(Due::FullOr(at(0)), 9, u64::MAX), [5]);
         // A write to a row that is under way has to wait for that row.
         cache.begin(5);
         cache.write(&span(5, 1, 3..4), &[2], at(50));
-        assert_eq!(cache.due(Due::FullOr(at(60)), 9), [2, 7]);
+        assert_eq!(cache.due(Due::FullOr(at(60)), 9, u64::MAX), [2, 7]);
         cache.end(5);
-        assert_eq!(cache.due(Due::FullOr(at(60)), 9), [2, 5, 7]);
+        assert_eq!(cache.due(Due::FullOr(at(60)), 9, u64::MAX), [2, 5, 7]);
         assert_eq!((cache.oldest(), cache.has_full()), (Some(at(10)), false));
         // One that comes back is as old as it was, and what came since does not count.
         cache.begin(7);
@@ -528,7 +581,29 @@ mod tests {
         cache.write(&span(7, 1, 0..3), &[1; 3], at(70));
         cache.give_back(7);
         assert_eq!(cache.oldest(), Some(at(10)));
-        assert_eq!(cache.due(Due::Since(at(10)), 9), [7]);
+        assert_eq!(cache.due(Due::Since(at(10)), 9, u64::MAX), [7]);
+    }
+
+    /// So many that what leaves the cache at once is bounded, and always one.
+    #[test]
+    fn no_more_rows_come_due_than_bytes_are_wanted() {
+        let mut cache = Cache::new(Shape::of(geometry(DATA)));
+        let at = Duration::from_millis;
+        for row in [3, 4] {
+            (0..DATA).for_each(|data| {
+                let span = span(row, data, 0..CHUNK);
+                cache.take(&span, RunBytes::of(0, &[1; CHUNK as usize], Vec::new()), at(10));
+            });
+        }
+        cache.write(&span(1, 0, 0..8), &[1; 8], at(20));
+        cache.write(&span(2, 0, 0..8), &[1; 8], at(20));
+        let full = cache.shape.row_bytes(3);
+        let mut due = |most_bytes| cache.due(Due::FullOr(at(20)), 9, most_bytes);
+        assert_eq!([due(1), due(full)], [[3], [3]]);
+        assert_eq!([due(full + 1), due(2 * full)], [[3, 4], [3, 4]]);
+        assert_eq!(due(2 * full + 8), [1, 3, 4]);
+        assert_eq!(due(2 * full + 9), [1, 2, 3, 4]);
+        assert!(cache.due(Due::Since(at(20)), 9, 1).len() == 1);
     }
 
     #[test]
@@ -537,7 +612,7 @@ mod tests {
         let at = Duration::from_millis;
         cache.write(&span(1, 0, 0..8), &[1; 8], at(10));
         cache.write(&span(2, 0, 0..8), &[1; 8], at(9));
-        assert_eq!(cache.due(Due::Since(at(10)), 9), [1, 2]);
+        assert_eq!(cache.due(Due::Since(at(10)), 9, u64::MAX), [1, 2]);
         cache.begin(1);
         assert_eq!(cache.oldest(), Some(at(10)));
     }
@@ -572,7 +647,7 @@ mod tests {
             assert_eq!((read(&cache), cache.bytes()), (bytes.clone(), 51));
             let rows: std::collections::BTreeSet<u64> =
                 cache.shape().spans(user.clone()).map(|span| span.row).collect();
-            assert!(cache.due(Due::Since(at(10)), 9).into_iter().eq(rows));
+            assert!(cache.due(Due::Since(at(10)), 9, u64::MAX).into_iter().eq(rows));
         }
         write(&mut cache, at(30));
         assert_eq!(cache.oldest(), Some(at(10)));

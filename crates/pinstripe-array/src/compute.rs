@@ -30,7 +30,10 @@ pub struct ComputedBytes {
     parity: Buffer,
 }
 
-/// Memory of which some is used. Its initial content is undefined.
+const PAGE: usize = 4096;
+
+/// Memory of which some is used. Its initial content is undefined, and so is what it holds after a
+/// further [`reserve`](Buffer::reserve).
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -41,10 +44,25 @@ impl Buffer {
     fn reserve(&mut self, bytes: usize) -> usize {
         let at = self.used;
         self.used += bytes;
-        if self.bytes.len() < self.used {
-            self.bytes.resize(self.used, 0);
+        if self.bytes.len() < self.used + PAGE {
+            self.bytes.resize(self.used + PAGE, 0);
         }
         at
+    }
+
+    /// Bytes before the first page: what is whole blocks goes to a disk as it lies.
+    fn pad(&self) -> usize {
+        (self.bytes.as_ptr() as usize).wrapping_neg() % PAGE
+    }
+
+    fn all(&self) -> &[u8] {
+        let pad = self.pad();
+        self.bytes.get(pad..).unwrap_or_default()
+    }
+
+    fn all_mut(&mut self) -> &mut [u8] {
+        let pad = self.pad();
+        self.bytes.get_mut(pad..).unwrap_or_default()
     }
 }
 
@@ -94,9 +112,9 @@ impl ComputedBytes {
         let it = &operation.plan.writes[number];
         match operation.makes_at[number] {
             Some(at) if operation.row.parity_shards().has(it.shard) => {
-                &self.parity.bytes[at..at + it.column.len()]
+                &self.parity.all()[at..at + it.column.len()]
             }
-            Some(at) => &self.data.bytes[at..at + it.column.len()],
+            Some(at) => &self.data.all()[at..at + it.column.len()],
             None => {
                 let run = operation.run(content(operation.row, it.shard), &it.column);
                 run.expect("what was not made lies in one run")
@@ -184,7 +202,7 @@ impl<'a> Operation<'a> {
             let number = transfer(&self.plan.writes, shard, column);
             if let Some(at) = self.makes_at[number] {
                 let within = within(column, &self.plan.writes[number].column);
-                let to = &mut made.data.bytes[at + within.start..at + within.end];
+                let to = &mut made.data.all_mut()[at + within.start..at + within.end];
                 self.merge(content(self.row, shard), &old, to);
             }
         }
@@ -218,11 +236,11 @@ impl<'a> Operation<'a> {
                 return bytes;
             }
             let (at, len) = self.made_at(data, column);
-            &new.bytes[at..at + len]
+            &new.all()[at..at + len]
         };
         let sources: Vec<(usize, &[u8])> =
             changed.iter().map(|data| (data, new_of(data))).collect();
-        let mut rows = self.rows(parity, column, &mut out.bytes);
+        let mut rows = self.rows(parity, column, out.all_mut());
         self.parity(piece, &old, &sources, &mut rows, log);
         for data in piece.log.data.iter() {
             for shard in parity.iter() {

@@ -6,6 +6,8 @@ use pinstripe_base::units::{KIB, MIB};
 pub const CACHE_BYTES: u64 = 64 * MIB;
 /// Dirty bytes up to which a sync has its record hold the data too.
 pub const DATA_LOG_BYTES: u64 = 256 * KIB;
+/// Neighbouring bytes of a member that a batch writes as one, past the page cache where it can.
+pub const LONG_WRITE_BYTES: usize = 128 << 10;
 /// Default for how long a row of an array may gather.
 pub const DEADLINE: std::time::Duration = std::time::Duration::from_millis(20);
 /// Default for the bytes of each member per second that pending work moves beside other input and

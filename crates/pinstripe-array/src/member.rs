@@ -219,6 +219,19 @@ impl ArrayMember {
         self.traffic.writes.measure(self.timer.get(), write)
     }
 
+    /// Writes parts one behind the other from `offset` on, past the page cache where the device has
+    /// that. No other write to this member goes on meanwhile.
+    pub fn write_long(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let end = offset + bytes as u64;
+        self.replacement.with(|replacement| {
+            if replacement.is_filled(end) { replacement.write_long(offset, parts) } else { Ok(()) }
+        });
+        self.traffic.written(MemberArea::Data, bytes);
+        let write = || self.device.write_long_at(self.areas.data_at + offset, parts);
+        self.traffic.writes.measure(self.timer.get(), write)
+    }
+
     /// Fills `buf` from a place of its log.
     pub fn read_log(&self, position: u64, buf: &mut [u8]) -> Result<()> {
         self.traffic.read(MemberArea::Log, buf.len());

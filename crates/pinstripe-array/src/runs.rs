@@ -1,6 +1,6 @@
 //! Bytes at places, as few contiguous runs as they make.
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 /// Bytes that were written to places of a chunk.
 ///
@@ -11,7 +11,73 @@ pub struct Runs(Vec<Run>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Run {
     start: u32,
-    bytes: Vec<u8>,
+    bytes: RunBytes,
+}
+
+/// The bytes of a run. Long ones begin in memory at the same place of a page as they do in the
+/// chunk, so that a disk can take whole blocks of them as they are.
+#[derive(Debug, Default)]
+pub struct RunBytes {
+    memory: Vec<u8>,
+    /// Bytes of the memory before the first one.
+    pad: usize,
+}
+
+/// Runs from this length on are laid out for a disk when they are made.
+const LAID_OUT_BYTES: usize = 32 << 10;
+const PAGE: usize = 4096;
+
+impl RunBytes {
+    /// Bytes of memory to make a run of so many in.
+    pub fn room(bytes: usize) -> usize {
+        if bytes < LAID_OUT_BYTES { bytes } else { bytes + PAGE }
+    }
+
+    /// Those that are written at `start`, in memory that is empty.
+    pub fn of(start: u32, bytes: &[u8], mut memory: Vec<u8>) -> Self {
+        memory.reserve(Self::room(bytes.len()));
+        let pad = match bytes.len() < LAID_OUT_BYTES {
+            true => 0,
+            false => (start as usize).wrapping_sub(memory.as_ptr() as usize) % PAGE,
+        };
+        memory.resize(pad, 0);
+        memory.extend_from_slice(bytes);
+        RunBytes { memory, pad }
+    }
+
+    /// Its memory, emptied.
+    pub fn into_memory(mut self) -> Vec<u8> {
+        self.memory.clear();
+        self.memory
+    }
+}
+
+impl Clone for RunBytes {
+    fn clone(&self) -> Self {
+        RunBytes { memory: self.to_vec(), pad: 0 }
+    }
+}
+
+impl PartialEq for RunBytes {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for RunBytes {}
+
+impl Deref for RunBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.pad..]
+    }
+}
+
+impl DerefMut for RunBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.pad..]
+    }
 }
 
 impl Run {
@@ -45,9 +111,7 @@ impl Runs {
         let first = self.0.partition_point(|run| run.end() < start);
         let behind = self.0.partition_point(|run| run.start <= end);
         if first == behind {
-            let mut memory = memory();
-            memory.extend_from_slice(bytes);
-            self.0.insert(first, Run { start, bytes: memory });
+            self.0.insert(first, Run { start, bytes: RunBytes::of(start, bytes, memory()) });
             return bytes.len() as u64;
         }
         let touched = &mut self.0[first..behind];
@@ -62,26 +126,41 @@ impl Runs {
         };
         if start < all.start {
             let kept = all.bytes.get((end.max(all.start) - all.start) as usize..);
-            let mut joined = Vec::with_capacity(bytes.len() + all.bytes.len());
-            joined.extend_from_slice(bytes);
-            joined.extend_from_slice(kept.unwrap_or_default());
+            let memory = Vec::with_capacity(RunBytes::room(bytes.len() + all.bytes.len()));
+            let mut joined = RunBytes::of(start, bytes, memory);
+            joined.memory.extend_from_slice(kept.unwrap_or_default());
             *all = Run { start, bytes: joined };
         } else {
             let at = (start - all.start) as usize;
             let over = bytes.len().min(all.bytes.len() - at);
             all.bytes[at..at + over].copy_from_slice(&bytes[..over]);
-            all.bytes.extend_from_slice(&bytes[over..]);
+            all.bytes.memory.extend_from_slice(&bytes[over..]);
         }
         if all.end() <= end {
-            all.bytes.extend_from_slice(tail);
+            all.bytes.memory.extend_from_slice(tail);
         }
         self.0.drain(first + 1..behind);
         (self.0[first].bytes.len() - before) as u64
     }
 
+    /// Takes bytes over that touch none it has. Gives them back if they do.
+    ///
+    /// # Errors
+    /// The bytes.
+    pub fn take(&mut self, start: u32, bytes: RunBytes) -> Result<u64, RunBytes> {
+        let end = start + bytes.len() as u32;
+        let first = self.0.partition_point(|run| run.end() < start);
+        if bytes.is_empty() || self.0.get(first).is_some_and(|run| run.start <= end) {
+            return Err(bytes);
+        }
+        let added = bytes.len() as u64;
+        self.0.insert(first, Run { start, bytes });
+        Ok(added)
+    }
+
     /// The memory of its runs.
     pub fn into_memory(self) -> impl Iterator<Item = Vec<u8>> {
-        self.0.into_iter().map(|run| run.bytes)
+        self.0.into_iter().map(|run| run.bytes.into_memory())
     }
 
     /// Calls `take` with the place and the bytes of each run, in order.
@@ -120,7 +199,8 @@ impl Runs {
     pub fn within(&self, column: &Range<u32>) -> Runs {
         let mut within = Runs::default();
         self.each_within(column, |start, bytes| {
-            within.0.push(Run { start, bytes: bytes.to_vec() });
+            let bytes = RunBytes { memory: bytes.to_vec(), pad: 0 };
+            within.0.push(Run { start, bytes });
         });
         within
     }
@@ -142,7 +222,12 @@ mod tests {
                 model[start as usize..start as usize + len]
                     .copy_from_slice(&bytes.iter().map(|byte| Some(*byte)).collect::<Vec<_>>());
                 let more = model.iter().flatten().count() - before;
-                assert_eq!(runs.write(start, &bytes), more as u64);
+                // Taken over where they touch nothing, else written.
+                let added = match runs.take(start, RunBytes::of(start, &bytes, Vec::new())) {
+                    Ok(added) => added,
+                    Err(bytes) => runs.write(start, &bytes),
+                };
+                assert_eq!(added, more as u64);
                 let mut found = vec![None; 64];
                 let mut next = 0;
                 runs.each(|start, bytes| {
@@ -167,6 +252,23 @@ mod tests {
                 let mut again = vec![0; column.len()];
                 assert_eq!((within.read(column.start, &mut again), again), (there, buf));
                 assert_eq!(within.is_empty(), there == 0);
+            }
+        }
+    }
+
+    /// So that a disk takes whole blocks of a long run as they are, wherever it begins.
+    #[test]
+    fn long_runs_begin_where_a_page_has_them() {
+        for start in [0, 1, 512, 4095, 4096, 70_000] {
+            for memory in [Vec::new(), Vec::with_capacity(200_000)] {
+                let bytes: Vec<u8> = (0..LAID_OUT_BYTES).map(|byte| byte as u8).collect();
+                let mut runs = Runs::default();
+                runs.write_into(start, &bytes, || memory);
+                let block = start.next_multiple_of(PAGE as u32);
+                let found = runs.slice(&(block..block + PAGE as u32)).unwrap();
+                assert!((found.as_ptr() as usize).is_multiple_of(PAGE), "{start}");
+                assert_eq!(*found, bytes[(block - start) as usize..][..PAGE]);
+                assert_eq!(runs.clone(), runs);
             }
         }
     }

@@ -27,6 +27,43 @@ const QUICK_BATCH_BYTES: usize = 2 << 20;
 /// Transfers of one task, at most: several tasks keep several transfers of one member in flight.
 pub(super) const TASK_TRANSFERS: usize = 16;
 
+/// Bytes of one long write, at most: several keep a disk busy.
+const LONG_WRITE_MOST: usize = 2 << 20;
+
+/// A write in place: slot, offset, bytes.
+type Write<'a> = (usize, u64, &'a [u8]);
+/// Neighbours among writes, as one: slot, offset, parts.
+type LongWrite<'a> = (usize, u64, Vec<&'a [u8]>);
+
+/// Parts writes, which are in order, into neighbours that together make a long one of at least so
+/// many bytes, and the others.
+fn long_and_short<'a>(
+    writes: &[Write<'a>],
+    long_write_bytes: usize,
+) -> (Vec<LongWrite<'a>>, Vec<Write<'a>>) {
+    let (mut long, mut short): (Vec<LongWrite<'a>>, _) = (Vec::new(), Vec::new());
+    let touch = |a: &Write<'_>, b: &Write<'_>| a.0 == b.0 && a.1 + a.2.len() as u64 == b.1;
+    for run in writes.chunk_by(touch) {
+        let bytes: usize = run.iter().map(|(_, _, bytes)| bytes.len()).sum();
+        if bytes < long_write_bytes {
+            short.extend_from_slice(run);
+            continue;
+        }
+        let mut room = 0;
+        for (slot, start, bytes) in run {
+            match long.last_mut().filter(|_| bytes.len() <= room) {
+                Some((_, _, parts)) => parts.push(bytes),
+                None => {
+                    long.push((*slot, *start, vec![bytes]));
+                    room = LONG_WRITE_MOST.max(bytes.len());
+                }
+            }
+            room -= bytes.len();
+        }
+    }
+    (long, short)
+}
+
 /// Columns by row.
 pub(super) type Fresh = HashMap<u64, Range<u32>>;
 
@@ -136,9 +173,15 @@ impl Batch {
         Ok(pieces)
     }
 
-    /// Writes all jobs in place. Returns the slots of members that could not be written.
-    pub fn write(&self, members: &MemberSlots, executor: &dyn Executor) -> MemberSet {
-        let mut writes: Vec<(usize, u64, &[u8])> = Vec::new();
+    /// Writes all jobs in place; neighbours of at least so many bytes as long writes. Returns the
+    /// slots of members that could not be written.
+    pub fn write(
+        &self,
+        members: &MemberSlots,
+        long_write_bytes: usize,
+        executor: &dyn Executor,
+    ) -> MemberSet {
+        let mut writes: Vec<Write<'_>> = Vec::new();
         for job in &self.jobs {
             let operation = job.operation(&self.read);
             for (number, it) in job.memory.plan.writes.iter().enumerate() {
@@ -148,15 +191,27 @@ impl Batch {
         }
         // By member and offset, so that each task moves forward over one part of one disk.
         writes.sort_unstable_by_key(|(slot, start, _)| (*slot, *start));
+        let (long, short) = long_and_short(&writes, long_write_bytes);
         let failed = Mutex::new(MemberSet::EMPTY);
-        let tasks: Vec<_> = writes.chunks(TASK_TRANSFERS).collect();
+        let fail = |slot: usize| {
+            let mut failed = lock(&failed);
+            *failed = failed.with(slot);
+        };
+        let tasks: Vec<_> = short.chunks(TASK_TRANSFERS).collect();
         executor.each(TaskKind::Write, tasks.len(), &|number| {
             for (slot, start, bytes) in tasks[number] {
                 let Some(member) = &members[*slot] else { continue };
                 if member.write(*start, bytes).is_err() {
-                    let mut failed = lock(&failed);
-                    *failed = failed.with(*slot);
+                    fail(*slot);
                 }
+            }
+        });
+        // After the short ones: a long write has its member to itself (`ArrayMember::write_long`).
+        executor.each(TaskKind::Write, long.len(), &|number| {
+            let (slot, start, parts) = &long[number];
+            let Some(member) = &members[*slot] else { return };
+            if member.write_long(*start, parts).is_err() {
+                fail(*slot);
             }
         });
         failed.into_inner().unwrap_or_else(PoisonError::into_inner)

@@ -188,6 +188,7 @@ impl Array {
             live: RankedMutex::new(Rank::Status, live),
             bad_blocks: RankedMutex::new(Rank::BadBlocks, BadBlockList::default()),
             on_bad_block: Default::default(),
+            drained_bytes: Default::default(),
             has_unsure: Default::default(),
             shape: RankedRwLock::new(Rank::Shape, shape),
             reshaped: Default::default(),

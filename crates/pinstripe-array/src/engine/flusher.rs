@@ -14,7 +14,7 @@ use super::work::{LongWork, Step, WorkReport};
 use crate::cache::Due;
 use crate::executor::Executor;
 use crate::format::superblock::Consistency;
-use crate::limits::DATA_LOG_BYTES;
+use crate::limits::{DATA_LOG_BYTES, LONG_WRITE_BYTES};
 use crate::plan::Rules;
 use crate::traffic::Tally;
 use pinstripe_base::error::Result;
@@ -28,6 +28,10 @@ pub struct Flusher {
     pub(super) long: LongWork,
     /// Rules by which rows are planned.
     pub rules: Rules,
+    /// Neighbouring bytes of a member from which on a batch writes them as one, past the page cache
+    /// where the device has that. Fewer go through it, since what is written in small pieces is
+    /// soon read again for parity.
+    pub long_write_bytes: usize,
 }
 
 impl Flusher {
@@ -36,7 +40,8 @@ impl Flusher {
         let granule = Some(array.superblock().granule).filter(|bytes| *bytes > 0);
         let rules = Rules { granule, ..Rules::default() };
         let (rows, long) = Default::default();
-        Flusher { logged: LoggedArray::new(array), rows, long, rules }
+        let logged = LoggedArray::new(array);
+        Flusher { logged, rows, long, rules, long_write_bytes: LONG_WRITE_BYTES }
     }
 
     /// The array.
@@ -57,7 +62,8 @@ impl Flusher {
     fn flush_due(&mut self, due: Due, most: usize) -> Result<usize> {
         let array = Arc::clone(&self.logged.array);
         let begun = array.begin(due, most);
-        let Flusher { logged, rows, long, rules } = self;
+        let Flusher { logged, rows, long, rules, long_write_bytes } = self;
+        rows.long_write_bytes = *long_write_bytes;
         let done = rows.write(logged, long, *rules, &begun);
         rows.clear();
         let count = begun.len();

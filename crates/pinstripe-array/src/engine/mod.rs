@@ -128,6 +128,8 @@ pub struct Array {
     bad_blocks: RankedMutex<BadBlockList>,
     /// Called when a block begins to wait for that.
     on_bad_block: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Bytes that have gone from the cache to the members.
+    drained_bytes: AtomicU64,
     /// Some rows may have parity that does not match their data.
     has_unsure: AtomicBool,
 }

@@ -67,7 +67,7 @@ impl Device for Gate {
         Ok(())
     }
 
-    forward_device!(inner: read_at len set_len discard caps place);
+    forward_device!(inner: long_by_parts read_at len set_len discard caps place);
 }
 
 /// An array whose first rows hold a byte that differs from block to block.

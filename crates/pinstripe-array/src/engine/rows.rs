@@ -24,6 +24,8 @@ pub(super) struct RowWriter {
     fresh: Fresh,
     /// Whether records hold the new data (see [`LoggedArray::is_covered`]).
     pub(super) logs_data: bool,
+    /// See [`Flusher::long_write_bytes`](super::Flusher::long_write_bytes).
+    pub(super) long_write_bytes: usize,
     pub tally: Arc<Tally>,
     pub salvage: Salvage,
 }
@@ -114,7 +116,7 @@ impl RowWriter {
         self.batch.fresh(&mut self.fresh);
         let pieces = self.record(logged)?;
         let members = logged.array.members();
-        let failed = self.batch.write(&members, &*logged.executor);
+        let failed = self.batch.write(&members, self.long_write_bytes, &*logged.executor);
         failed.iter().try_for_each(|slot| logged.array.fail(slot))?;
         logged.is_covered = self.batch.jobs.iter().all(|job| job.logs_data);
         pieces.iter().try_for_each(|piece| logged.array.install_checksums(piece))?;

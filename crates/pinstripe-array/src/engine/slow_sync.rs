@@ -45,7 +45,7 @@ impl Device for SlowSync {
         Ok(())
     }
 
-    forward_device!(inner: read_at write_at len set_len discard caps place);
+    forward_device!(inner: read_at write_at write_long_at len set_len discard caps place);
 }
 
 /// A thread for each task.

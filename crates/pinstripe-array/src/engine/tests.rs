@@ -5,6 +5,7 @@ mod assembling;
 mod filling;
 mod growing;
 mod healing;
+mod long_writes;
 mod losing;
 mod policies;
 mod replacing;

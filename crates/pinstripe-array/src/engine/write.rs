@@ -1,13 +1,25 @@
 //! Taking writes in, and the amount of them that waits for the members.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Array;
 use crate::cache::{Cache, Dirty, Due};
+use crate::geometry::{Shape, Span};
 use crate::ranked::{Rank, RankGuard};
+use crate::runs::RunBytes;
 use crate::traffic::{MemberTraffic, Timer};
 use pinstripe_base::error::{Kind, Result};
+
+/// Writes from this length on are copied before the lock of the cache is taken: copying takes
+/// longer than taking it twice.
+const COPIED_APART_BYTES: usize = 32 << 10;
+
+/// Dirty bytes that are flushed before any of them leave the cache: some batches. With more,
+/// writers who wait for room would all wait for the last of them.
+const FLUSH_BYTES: u64 = 16 << 20;
 
 /// Writes that wait for the members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,13 +40,43 @@ impl Array {
     /// [`Kind::NoSpace`] beyond the end.
     pub fn write(&self, offset: u64, bytes: &[u8], now: Duration) -> Result<DirtyStats> {
         self.check(offset, bytes.len(), Kind::NoSpace)?;
-        let mut cache = self.cache.lock();
-        let shape = *cache.shape();
-        for span in shape.spans(offset..offset + bytes.len() as u64) {
+        let range = offset..offset + bytes.len() as u64;
+        let of = |span: &Span| {
             let from = (span.user.start - offset) as usize;
-            cache.write(&span, &bytes[from..from + span.column.len()], now);
+            &bytes[from..from + span.column.len()]
+        };
+        let (shape, copies) = match bytes.len() < COPIED_APART_BYTES {
+            true => (None, Vec::new()),
+            false => self.copies(&range, of),
+        };
+        let mut cache = self.cache.lock();
+        let now_shape = *cache.shape();
+        // Copies for rows that have moved meanwhile are of no use.
+        let mut copies = copies.into_iter().filter(|_| shape == Some(now_shape));
+        for span in now_shape.spans(range) {
+            match copies.next() {
+                Some(copy) => cache.take(&span, copy, now),
+                None => cache.write(&span, of(&span), now),
+            };
         }
         Ok(cache.dirty_stats())
+    }
+
+    /// Copies of a long write's bytes, by span: made without the lock of the cache, so that others
+    /// may write and the flusher may begin rows meanwhile.
+    fn copies<'b>(
+        &self,
+        range: &Range<u64>,
+        of: impl Fn(&Span) -> &'b [u8],
+    ) -> (Option<Shape>, Vec<RunBytes>) {
+        let mut cache = self.cache.lock();
+        let shape = *cache.shape();
+        let spans = shape.spans(range.clone());
+        let memory: Vec<_> = spans.map(|span| (cache.memory(span.column.len()), span)).collect();
+        drop(cache);
+        let copy =
+            |(memory, span): (Vec<u8>, Span)| RunBytes::of(span.column.start, of(&span), memory);
+        (Some(shape), memory.into_iter().map(copy).collect())
     }
 
     /// All that waits to be written.
@@ -52,6 +94,11 @@ impl Array {
         self.members().iter().flatten().for_each(|member| member.set_timer(timer));
     }
 
+    /// Bytes that have gone from the cache to the members so far.
+    pub fn drained_bytes(&self) -> u64 {
+        self.drained_bytes.load(Ordering::Relaxed)
+    }
+
     /// Bytes that are taken in and not on the members yet.
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty_stats().bytes
@@ -64,7 +111,7 @@ impl Array {
         // Readers, for which this waits below, take locks that come after a row.
         Rank::Row.check();
         let mut cache = self.cache.lock();
-        let rows = cache.due(due, most);
+        let rows = cache.due(due, most, FLUSH_BYTES);
         let begun: Vec<_> = rows.into_iter().map(|row| (row, cache.begin(row))).collect();
         // All rows are begun before the wait: from then on no new reader can hold one, so it ends.
         let rows_changed = cache.rows_changed();
@@ -79,7 +126,10 @@ impl Array {
         let mut cache = self.cache.lock();
         for (row, dirty) in rows {
             match are_written {
-                true => cache.end(row),
+                true => {
+                    self.drained_bytes.fetch_add(dirty.bytes(), Ordering::Relaxed);
+                    cache.end(row);
+                }
                 false => cache.give_back(row),
             }
             if let Some(dirty) = Arc::into_inner(dirty) {

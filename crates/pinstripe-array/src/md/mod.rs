@@ -37,7 +37,7 @@ use super::plan::{Class, Mark, Planner, RowPlan, Transfer};
 use super::set::MemberSet;
 use crate::format::md::MdSuperblock;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_io::device::{Caps, Device, Run, SharedDevice, Space, Sparse};
+use pinstripe_io::device::{Caps, Device, Run, SharedDevice, Space, Sparse, write_parts};
 use write::Writing;
 
 /// A member that is there.
@@ -232,6 +232,10 @@ impl Device for MdArray {
                     "serve it with 'pinstripe array serve --write'; it must be complete and clean",
                 )),
         }
+    }
+
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        write_parts(self, offset, parts)
     }
 
     fn len(&self) -> Result<u64> {

@@ -63,7 +63,7 @@ impl MdArray {
             let from = (span.user.start - offset) as usize;
             cache.write(&span, &bytes[from..from + span.column.len()], Duration::ZERO);
         }
-        for row in cache.due(Due::Since(Duration::MAX), usize::MAX) {
+        for row in cache.due(Due::Since(Duration::MAX), usize::MAX, u64::MAX) {
             let _row = lock(&writing.rows[row as usize % LOCKS]);
             self.write_row(row, &cache.begin(row))?;
             cache.end(row);

@@ -51,6 +51,7 @@ pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
     refuse_held(path)?;
     let device = FileDevice::open(path, Access::Write, Policy::Buffered)?;
     device.lock()?;
+    let device = device.with_direct_long_writes()?;
     let plan = faults.for_member(number as u32);
     Ok(match plan.faults.is_empty() {
         true => Arc::new(device),

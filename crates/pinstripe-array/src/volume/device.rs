@@ -7,7 +7,7 @@ use super::Volume;
 use crate::format::BLOCK_BYTES;
 use crate::limits::{LONG_READ, PIECE_BYTES};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_io::device::{Caps, Device, Run, Space, Sparse};
+use pinstripe_io::device::{Caps, Device, Run, Space, Sparse, write_parts};
 
 impl Device for Volume {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -46,10 +46,15 @@ impl Device for Volume {
         for piece in bytes.chunks(PIECE_BYTES) {
             shared.state.check().map_err(|error| error.at(self.place()))?;
             let gathered = shared.array.write(at, piece, shared.now())?;
-            shared.state.wrote(&gathered, || shared.array.dirty_bytes())?;
+            let dirty = || shared.array.dirty_bytes();
+            shared.state.wrote(piece.len() as u64, &gathered, || shared.now(), dirty)?;
             at += piece.len() as u64;
         }
         Ok(())
+    }
+
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        write_parts(self, offset, parts)
     }
 
     fn len(&self) -> Result<u64> {

@@ -74,7 +74,11 @@ impl Shared {
         let mut again = Duration::ZERO;
         let mut absent = self.array.absent();
         let mut has_worked = false;
+        // Since then bytes went to the members that were not counted yet, but for the time that
+        // the thread rested.
+        let (mut counted, mut since) = (0, Duration::ZERO);
         loop {
+            let asked = self.now();
             let task = self.state.next(|has_work| {
                 let now = self.now();
                 pace.look(now, self.counts.user_bytes());
@@ -84,6 +88,7 @@ impl Shared {
                 FlusherInputs { gathered, now, sync: None, work_at, has_worked }
             });
             has_worked = task == FlusherTask::Work;
+            since += self.now() - asked;
             let mut has_work = false;
             let done = match task {
                 FlusherTask::End => return,
@@ -96,6 +101,12 @@ impl Shared {
                 FlusherTask::Flush(before) => self.flusher().flush(before, BATCH_ROWS).map(drop),
                 FlusherTask::Work => self.work(&mut pace, &mut again).map(|more| has_work = more),
             };
+            let drained = self.array.drained_bytes();
+            if drained > counted {
+                let now = self.now();
+                self.state.drained(drained - counted, now.saturating_sub(since));
+                (counted, since) = (drained, now);
+            }
             // A spare may take the slot of a member that failed in this task.
             has_work |= std::mem::replace(&mut absent, self.array.absent()) != absent;
             self.state.did(task, done, has_work);

@@ -4,7 +4,8 @@
 //! ```text
 //! write --> cache of the array --+--> flusher thread: rows that are full or old, syncs,
 //!    ^                           |                    then a slice of pending work
-//!    +---- waits at the limit ---+
+//!    +-- slowed down near, and --+
+//!        stopped at the limit
 //! read  --> in the caller's thread
 //! ```
 //! Pending work that is behind its minimum goes first (`schedule.rs`).
@@ -28,6 +29,7 @@ mod schedule;
 mod settings;
 mod state;
 mod thread_pool;
+mod writer_pace;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

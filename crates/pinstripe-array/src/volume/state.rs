@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::VolumeSettings;
 use super::schedule::{FlusherInputs, FlusherTask};
+use super::writer_pace::{WriterPace, is_paced};
 use crate::engine::DirtyStats;
 use crate::ranked::{Rank, Ranked, RankedMutex};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -34,6 +35,7 @@ pub(super) struct VolumeState {
 
 struct Inner {
     settings: VolumeSettings,
+    pace: WriterPace,
     /// The number of syncs asked for, and of those that have ended.
     syncs_wanted: u64,
     syncs_done: u64,
@@ -55,6 +57,7 @@ impl VolumeState {
     pub fn new(settings: VolumeSettings) -> Self {
         let inner = Inner {
             settings,
+            pace: WriterPace::default(),
             syncs_wanted: 0,
             syncs_done: 0,
             syncs_waiting: BTreeMap::new(),
@@ -100,9 +103,15 @@ impl VolumeState {
         }
     }
 
-    /// Wakes the flusher after a write, if it has reason to act. Waits while too much is dirty;
-    /// `dirty` returns how much.
-    pub fn wrote(&self, gathered: &DirtyStats, dirty: impl Fn() -> u64) -> Result<()> {
+    /// Wakes the flusher after a write of `bytes`, if it has reason to act. Where much is dirty it
+    /// waits for its turn, and while too much is; `dirty` returns how much.
+    pub fn wrote(
+        &self,
+        bytes: u64,
+        gathered: &DirtyStats,
+        now: impl Fn() -> Duration,
+        dirty: impl Fn() -> u64,
+    ) -> Result<()> {
         // The flusher sets `rests` before its last look at the cache, and the write is in the cache
         // before this looks at `rests`: so at least one of the two threads sees the other's write.
         if self.rests.load(Ordering::SeqCst) {
@@ -112,10 +121,20 @@ impl VolumeState {
                 self.work.notify_one();
             }
         }
-        if gathered.bytes < self.cache_bytes.load(Ordering::Relaxed) {
+        if !is_paced(gathered.bytes, self.cache_bytes.load(Ordering::Relaxed)) {
             return Ok(());
         }
         let mut inner = self.lock();
+        let limit = inner.settings.cache_bytes;
+        let turn = inner.pace.turn(now(), bytes, gathered.bytes, limit).unwrap_or_default();
+        loop {
+            let left = turn.saturating_sub(now());
+            if left.is_zero() || !is_paced(dirty(), inner.settings.cache_bytes) {
+                break;
+            }
+            inner.check()?;
+            inner = inner.wait_timeout(&self.done, left);
+        }
         while dirty() >= inner.settings.cache_bytes {
             inner.check()?;
             self.work.notify_one();
@@ -218,6 +237,11 @@ impl VolumeState {
                 Some(wait) => inner.wait_timeout(&self.work, wait),
             };
         }
+    }
+
+    /// Takes note of bytes that the flusher put on the members in so much time.
+    pub fn drained(&self, bytes: u64, took: Duration) {
+        self.lock().pace.drained(bytes, took);
     }
 
     /// Records the outcome of a task, and whether there may be work now.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_io::device::{Caps, Device};
+use pinstripe_io::device::{Caps, Device, write_parts};
 
 use crate::dice::Dice;
 
@@ -229,6 +229,10 @@ impl Device for Disk {
             true => Ok(()),
             false => Err(self.error("a write that is refused")),
         }
+    }
+
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        write_parts(self, offset, parts)
     }
 
     fn len(&self) -> Result<u64> {

@@ -72,7 +72,13 @@ pub struct World {
     is_settled: bool,
     /// Since the array was assembled last.
     has_granule: bool,
+    /// Neighbours from which on members are written in long writes; the usual ones are too long for
+    /// these disks.
+    long_write_bytes: Option<usize>,
 }
+
+/// Two blocks, so that batches mix long writes and others.
+const LONG_WRITE_BYTES: usize = 2 * BLOCK;
 
 /// Says what was done when a simulation fails.
 impl Drop for World {
@@ -101,7 +107,9 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let shape = SHAPES[dice.below(SHAPES.len() as u64) as usize];
-        Self::of(shape, dice, &format!("seed {seed}"))
+        let mut world = Self::of(shape, dice, &format!("seed {seed}"));
+        world.long_write_bytes = (seed % 4 >= 2).then_some(LONG_WRITE_BYTES);
+        world
     }
 
     fn of(
@@ -146,6 +154,7 @@ impl World {
             now: Duration::ZERO,
             is_settled: false,
             has_granule: false,
+            long_write_bytes: None,
         }
     }
 
@@ -158,7 +167,10 @@ impl World {
         let devices = there.map(|disk| Arc::clone(&self.disks[*disk]) as SharedDevice);
         // One that was being added when the power went may not know of it.
         let devices = devices.filter(|device| probe(device).is_some()).collect();
-        let assembly = assemble(devices, &AssembleOptions::default()).unwrap();
+        let mut assembly = assemble(devices, &AssembleOptions::default()).unwrap();
+        if let Some(bytes) = self.long_write_bytes {
+            assembly.flusher.long_write_bytes = bytes;
+        }
         let absent: Vec<_> = assembly.absent.iter().collect();
         self.has_granule = false;
         self.members = assembly.flusher.array().geometry().members();
@@ -611,6 +623,7 @@ pub fn cut_everywhere(shape: usize, stride: u64) {
     for steps in (shape as u64 % stride..).step_by(stride as usize) {
         let what = format!("shape {shape}, cut at step {steps}");
         let mut world = World::of(SHAPES[shape], Dice::new(shape as u64), &what);
+        world.long_write_bytes = (shape % 2 == 1).then_some(LONG_WRITE_BYTES);
         let before = world.story.len();
         world.power_cut(steps);
         if !world.story[before..].iter().any(|it| it == "the power went") {

@@ -20,6 +20,7 @@ pub fn run(fresh: Fresh<'_>) {
         discard_leaves_the_rest,
         synced_bytes_stay,
         neighbours_are_written_at_the_same_time,
+        a_long_write_is_its_parts_joined,
     ] {
         check(fresh().as_ref());
     }
@@ -238,6 +239,45 @@ fn neighbours_are_written_at_the_same_time(device: &dyn Device) {
         });
         assert!(read(device, 0, wanted.len()) == wanted, "in pieces of {piece}");
     }
+}
+
+/// Aligned or not, in the middle of what was written otherwise, and read at once.
+fn a_long_write_is_its_parts_joined(device: &dyn Device) {
+    sized(device, LEN);
+    let mut wanted = noise(2, LEN);
+    device.write_at(0, &wanted).unwrap();
+    let mut pages = crate::device::AlignedBuf::new(300_000);
+    pages.extend_from_slice(&noise(3, 300_000));
+    for (number, (offset, lens)) in [
+        (0, vec![65_536, 65_536]),
+        (8192, vec![4096; 40]),
+        (200_704, vec![0, 131_072, 0, 4096, 0]),
+        (409_600, vec![512, 65_536, 3]),
+        (500_001, vec![65_536, 65_536]),
+        (600_000, vec![]),
+        (700_416, vec![0]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // Every other time from memory that no disk takes as it is.
+        let mut from = number % 2;
+        let cut = |len: &usize| {
+            from += len;
+            &pages[from - len..from]
+        };
+        let parts: Vec<&[u8]> = lens.iter().map(cut).collect();
+        let joined = parts.concat();
+        wanted[offset..offset + joined.len()].copy_from_slice(&joined);
+        device.write_long_at(offset as u64, &parts).unwrap();
+        assert!(read(device, 0, LEN) == wanted, "{lens:?} at {offset}");
+        // Over its beginning, so that both ways of writing follow each other.
+        wanted[offset..offset + 100].fill(7);
+        device.write_at(offset as u64, &[7; 100]).unwrap();
+        assert!(read(device, 0, LEN) == wanted, "{lens:?} at {offset}, written over");
+    }
+    device.sync().unwrap();
+    assert!(read(device, 0, LEN) == wanted);
 }
 
 fn reads_are_whole_or_fail(device: &dyn Device) {

@@ -6,6 +6,12 @@
 //! when one follows the other (`kiocb_invalidate_pages` in mm/filemap.c writes out and drops the
 //! cached part of a range before it is written directly).
 //!
+//! Long writes alone can go past the cache, too. Then both descriptors write, and all is read
+//! through the cache: the kernel drops what it has of a range before and after a direct write, so a
+//! read that follows finds it on the disk. The caller makes no other write beside a long one: on a
+//! disk the kernel could not drop a folio of the cache that such a write had just changed, and the
+//! next sync would fail.
+//!
 //! Invariants: a policy that the kernel or the file system refuses, at once or at the first write,
 //! is replaced by its fallback, which makes the same promise and can be queried; a disk that is
 //! mounted or otherwise in use is not written to.
@@ -23,13 +29,13 @@ use rustix::io::Errno;
 
 use super::buffer::{BUFFER_ALIGN, BufferPool};
 use super::policy::{Fallback, Policy};
-use super::{Caps, Device, end_within, no_room, same_length, too_short};
+use super::{Caps, Device, end_within, no_room, same_length, too_short, write_parts};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
 mod transfer;
 
-use transfer::Direct;
+use transfer::{Direct, LongDirect};
 
 /// The access a device is opened with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +57,8 @@ pub struct FileDevice {
     pub(super) file: File,
     /// The descriptor past it, under a direct policy.
     direct: Option<Direct>,
+    /// The descriptor for long writes past it, under another policy.
+    long: Option<LongDirect>,
     policy: Policy,
     caps: Caps,
     /// It drops writes, and has neither a length nor anything to make durable.
@@ -88,6 +96,7 @@ impl FileDevice {
             path: path.to_path_buf(),
             file,
             direct: None,
+            long: None,
             policy,
             caps: Caps {
                 align_bytes: limits.block_bytes as u32,
@@ -103,6 +112,30 @@ impl FileDevice {
             opened.open_direct(access, &found, limits)?;
         }
         Ok(opened)
+    }
+
+    /// Has long writes ([`Device::write_long_at`]) go past the page cache, and nothing else: what is
+    /// read often stays cached. Where the file system refuses that they go through the cache.
+    ///
+    /// # Errors
+    /// [`Kind::Changed`] when another file has the name by now; as the system says.
+    pub fn with_direct_long_writes(mut self) -> Result<Self> {
+        if self.is_sink || self.policy.is_direct() {
+            return Ok(self);
+        }
+        let found = self.file.metadata().map_err(|error| self.cannot("cannot examine", error))?;
+        let limits = AlignLimits::of(&self.file, self.caps.is_block_device);
+        self.long = match self.open_second(Access::Write, &found, limits)? {
+            Ok(direct) => Some(LongDirect::new(direct)),
+            Err(_) => None,
+        };
+        Ok(self)
+    }
+
+    /// Whether long writes go past the page cache.
+    pub fn writes_long_directly(&self) -> bool {
+        self.policy.is_direct() && self.fallback.get().is_none()
+            || self.long.as_ref().is_some_and(LongDirect::is_taken)
     }
 
     /// The policy in use: the one asked for, or its fallback.
@@ -132,18 +165,33 @@ impl FileDevice {
 
     /// Opens the second descriptor, or falls back where that is refused.
     fn open_direct(&mut self, access: Access, found: &Metadata, limits: AlignLimits) -> Result<()> {
+        match self.open_second(access, found, limits)? {
+            Ok(direct) => {
+                // Only heads and tails are read here: pages read ahead around them are dropped by
+                // the next write.
+                let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
+                self.direct = Some(direct);
+            }
+            Err(why) => self.fall_back(why),
+        }
+        Ok(())
+    }
+
+    /// Opens a descriptor past the page cache; the inner error is why that is refused.
+    fn open_second(
+        &self,
+        access: Access,
+        found: &Metadata,
+        limits: AlignLimits,
+    ) -> Result<Result<Direct, io::Error>> {
         if limits.refuses_direct {
-            self.fall_back(Errno::OPNOTSUPP);
-            return Ok(());
+            return Ok(Err(Errno::OPNOTSUPP.into()));
         }
         let mut options = OpenOptions::new();
         options.read(true).write(access != Access::Read);
         options.custom_flags(libc::O_DIRECT | libc::O_NOCTTY | self.policy.open_flags());
         let file = match options.open(&self.path) {
-            Err(error) if is_refusal(error.raw_os_error()) => {
-                self.fall_back(error);
-                return Ok(());
-            }
+            Err(error) if is_refusal(error.raw_os_error()) => return Ok(Err(error)),
             other => other.map_err(|error| Error::io("cannot open", &self.path, error))?,
         };
         let again = file.metadata();
@@ -153,12 +201,8 @@ impl FileDevice {
                 .at(&self.path)
                 .advice("check what else writes there, then try again"));
         }
-        // Only heads and tails are read here: pages read ahead around them are dropped by the next
-        // write.
-        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
         let (block_bytes, memory_align) = (limits.block_bytes, limits.memory_align);
-        self.direct = Some(Direct { file, block_bytes, memory_align });
-        Ok(())
+        Ok(Ok(Direct { file, block_bytes, memory_align }))
     }
 
     pub(super) fn fall_back(&self, why: impl Into<io::Error>) {
@@ -190,6 +234,13 @@ impl Device for FileDevice {
             return Err(no_room(&self.path, offset, bytes.len(), i64::MAX as u64));
         }
         self.write_split(offset, bytes)
+    }
+
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        match self.long.as_ref().filter(|long| long.takes(offset, parts)) {
+            Some(long) => self.write_long(long, offset, parts),
+            None => write_parts(self, offset, parts),
+        }
     }
 
     fn len(&self) -> Result<u64> {

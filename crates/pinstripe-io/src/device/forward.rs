@@ -16,6 +16,17 @@ macro_rules! forward_device {
             self.$inner.write_at(offset, bytes)
         }
     };
+    (@ $inner:tt write_long_at) => {
+        fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> ::pinstripe_base::error::Result<()> {
+            self.$inner.write_long_at(offset, parts)
+        }
+    };
+    // Of a device with a `write_at` of its own, which is to see every part.
+    (@ $inner:tt long_by_parts) => {
+        fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> ::pinstripe_base::error::Result<()> {
+            $crate::device::write_parts(self, offset, parts)
+        }
+    };
     (@ $inner:tt len) => {
         fn len(&self) -> ::pinstripe_base::error::Result<u64> {
             self.$inner.len()

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{ALIGN_BYTES, Caps, Device, end_within, no_room, too_short};
+use super::{ALIGN_BYTES, Caps, Device, end_within, no_room, too_short, write_parts};
 use pinstripe_base::error::Result;
 use pinstripe_base::sync;
 use pinstripe_base::units::GIB;
@@ -64,6 +64,10 @@ impl Device for MemoryDevice {
         }
         all[offset as usize..end as usize].copy_from_slice(bytes);
         Ok(())
+    }
+
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        write_parts(self, offset, parts)
     }
 
     fn len(&self) -> Result<u64> {

@@ -79,6 +79,13 @@ pub trait Device: Send + Sync {
     /// system says. Any part of `bytes` may have been written then.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
+    /// Writes parts one behind the other from `offset` on, as [`write_at`](Self::write_at) would
+    /// write them joined. Meant for long runs: a device may move them another way.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()>;
+
     /// Length in bytes.
     ///
     /// # Errors
@@ -117,6 +124,19 @@ pub type SharedDevice = Arc<dyn Device>;
 
 /// The alignment that devices other than disks report.
 const ALIGN_BYTES: u32 = buffer::BUFFER_ALIGN as u32;
+
+/// [`Device::write_long_at`] of a device that gains nothing by taking the parts at once.
+///
+/// # Errors
+/// Those of [`Device::write_at`].
+pub fn write_parts(device: &dyn Device, offset: u64, parts: &[&[u8]]) -> Result<()> {
+    let mut at = offset;
+    for part in parts {
+        device.write_at(at, part)?;
+        at = at.saturating_add(part.len() as u64);
+    }
+    Ok(())
+}
 
 /// The error of a read beyond the end.
 pub fn too_short(place: &Path, offset: u64, wanted: usize, len: u64) -> Error {

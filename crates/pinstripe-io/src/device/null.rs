@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::{ALIGN_BYTES, Caps, Device, end_within, no_room, same_length, too_short};
+use super::{ALIGN_BYTES, Caps, Device, end_within, no_room, same_length, too_short, write_parts};
 use pinstripe_base::error::Result;
 
 /// Reads as zeros, drops writes; of a fixed length.
@@ -33,6 +33,10 @@ impl Device for NullDevice {
             return Err(no_room(&self.place, offset, bytes.len(), self.len));
         }
         Ok(())
+    }
+
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        write_parts(self, offset, parts)
     }
 
     fn len(&self) -> Result<u64> {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::{ALIGN_BYTES, Caps, Device, end_within, no_room, same_length, too_short};
+use super::{ALIGN_BYTES, Caps, Device, end_within, no_room, same_length, too_short, write_parts};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// Reads as the pattern of its seed; takes only writes that say the same.
@@ -72,6 +72,10 @@ impl Device for PatternDevice {
             at += piece.len() as u64;
         }
         Ok(())
+    }
+
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        write_parts(self, offset, parts)
     }
 
     fn len(&self) -> Result<u64> {

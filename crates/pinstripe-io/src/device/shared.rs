@@ -16,6 +16,10 @@ impl<D: Device + ?Sized> Device for Arc<D> {
         (**self).write_at(offset, bytes)
     }
 
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        (**self).write_long_at(offset, parts)
+    }
+
     fn len(&self) -> Result<u64> {
         (**self).len()
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::Dice;
-use crate::device::{Caps, Device, end_within, no_room, too_short};
+use crate::device::{Caps, Device, end_within, no_room, too_short, write_parts};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
@@ -192,6 +192,10 @@ impl<D: Device> Device for CutDevice<D> {
         self.power.step(self.place())?;
         changes.push(Change::Write { offset, bytes: bytes.to_vec() });
         Ok(())
+    }
+
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        write_parts(self, offset, parts)
     }
 
     fn len(&self) -> Result<u64> {

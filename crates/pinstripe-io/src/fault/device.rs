@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use super::plan::{Operation, Plan};
 use super::work::{Faults, Statistics, Verdict};
-use crate::device::{Caps, Device};
+use crate::device::{Caps, Device, write_parts};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::lock;
 
@@ -62,6 +62,10 @@ impl<D: Device> Device for FaultyDevice<D> {
             Some(bytes) => self.inner.write_at(offset, &bytes),
             None => Ok(()),
         }
+    }
+
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        write_parts(self, offset, parts)
     }
 
     fn len(&self) -> Result<u64> {

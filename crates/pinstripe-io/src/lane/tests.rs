@@ -54,7 +54,7 @@ impl Device for Moody {
         Ok(())
     }
 
-    crate::forward_device!(inner: read_at len set_len discard caps place);
+    crate::forward_device!(inner: long_by_parts read_at len set_len discard caps place);
 }
 
 fn aligned(pool: &BufferPool, number: u64) -> AlignedBuf {
@@ -322,7 +322,7 @@ fn a_panicking_device_keeps_nobody_waiting() {
             panic!("on purpose")
         }
 
-        crate::forward_device!(0: read_at len set_len sync discard caps place);
+        crate::forward_device!(0: long_by_parts read_at len set_len sync discard caps place);
     }
     let device: SharedDevice = Arc::new(Panics(MemoryDevice::new("panics")));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -35,7 +35,7 @@ impl Device for Broken {
         Path::new("broken")
     }
 
-    forward_device!(0: write_at set_len sync discard caps);
+    forward_device!(0: write_at write_long_at set_len sync discard caps);
 }
 
 impl Sparse for Broken {

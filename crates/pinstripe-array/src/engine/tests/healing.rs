@@ -152,7 +152,7 @@ impl Device for Worn {
         self.inner.write_at(offset, bytes)
     }
 
-    forward_device!(inner: len set_len sync discard caps place);
+    forward_device!(inner: long_by_parts len set_len sync discard caps place);
 }
 
 #[test]

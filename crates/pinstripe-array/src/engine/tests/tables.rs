@@ -291,7 +291,7 @@ impl Device for Latent {
         self.inner.write_at(offset, bytes)
     }
 
-    forward_device!(inner: len set_len sync discard caps place);
+    forward_device!(inner: long_by_parts len set_len sync discard caps place);
 }
 
 #[test]

@@ -44,6 +44,62 @@ fn a_refused_policy_keeps_the_rules_of_the_seam() {
     }
 }
 
+fn long(files: &Files) -> FileDevice {
+    files.fresh(Policy::Buffered).with_direct_long_writes().unwrap()
+}
+
+#[test]
+fn long_writes_past_the_cache_keep_the_rules_of_the_seam() {
+    let files = Files::new();
+    conformance::run(&|| Box::new(long(&files)));
+    let refused = || {
+        let device = long(&files);
+        if let Some(long) = &device.long {
+            long.refuse();
+        }
+        assert!(!device.writes_long_directly());
+        device
+    };
+    conformance::run(&|| Box::new(refused()));
+}
+
+/// Where the file system takes direct writes, a long write leaves nothing in the cache that a sync
+/// would have to wait for.
+#[test]
+fn long_writes_go_past_the_cache() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = dir.path().join("file");
+    let device = FileDevice::open(path, Access::CreateNew, Policy::Buffered).unwrap();
+    let device = device.with_direct_long_writes().unwrap();
+    if !device.writes_long_directly() {
+        return pinstripe_testing::skipped(
+            "long_writes_go_past_the_cache",
+            "no direct writes here",
+        );
+    }
+    let mut bytes = AlignedBuf::new(1 << 20);
+    bytes.resize(1 << 20);
+    device.write_long_at(0, &[&bytes]).unwrap();
+    assert_eq!(cached_pages(&device, 1 << 20), 0);
+    device.write_at(0, &bytes[..8192]).unwrap();
+    assert!(cached_pages(&device, 1 << 20) >= 2, "a short write goes through the cache");
+}
+
+/// Pages of a file's beginning that the page cache has (mincore(2)).
+fn cached_pages(device: &FileDevice, bytes: usize) -> usize {
+    use std::os::fd::AsRawFd;
+    let mut pages = vec![0u8; bytes / 4096];
+    // SAFETY: a new mapping of an open file, which is asked about and unmapped; nothing reads it.
+    unsafe {
+        let fd = device.file.as_raw_fd();
+        let at = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(libc::mincore(at, bytes, pages.as_mut_ptr()), 0);
+        libc::munmap(at, bytes);
+    }
+    pages.iter().filter(|page| **page & 1 == 1).count()
+}
+
 #[test]
 fn what_is_written_is_in_the_file() {
     let files = Files::new();
@@ -220,4 +276,60 @@ proptest! {
         device.read_at(0, &mut found).unwrap();
         prop_assert!(found == model);
     }
+}
+
+/// More parts than one call takes, some of them in memory that the disk does not take as it is.
+#[test]
+fn a_long_write_of_many_parts_is_in_the_file() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let device = FileDevice::open(dir.path().join("file"), Access::CreateNew, Policy::Buffered);
+    let device = device.unwrap().with_direct_long_writes().unwrap();
+    const PARTS: usize = 1500;
+    let mut memory = AlignedBuf::new((PARTS + 1) * 4096);
+    memory.resize((PARTS + 1) * 4096);
+    for (number, byte) in memory.iter_mut().enumerate() {
+        *byte = (number / 512 + number) as u8;
+    }
+    // The first 600 fit as they are; then come runs of those that do and those that do not.
+    let aside = |number: usize| usize::from(number >= 600 && (number / 100).is_multiple_of(2));
+    let part = |number: usize| &memory[number * 4096 + aside(number)..][..4096];
+    let parts: Vec<&[u8]> = (0..PARTS).map(part).collect();
+    device.write_long_at(8192, &parts).unwrap();
+    let found = std::fs::read(device.place()).unwrap();
+    assert!(found[..8192].iter().all(|byte| *byte == 0));
+    assert!(found[8192..] == parts.concat());
+}
+
+/// Whoever reads through the cache while a long write goes past it leaves nothing old there.
+#[test]
+fn a_read_beside_a_long_write_keeps_nothing_old() {
+    const BYTES: usize = 256 << 10;
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let device = FileDevice::open(dir.path().join("file"), Access::CreateNew, Policy::Buffered);
+    let device = device.unwrap().with_direct_long_writes().unwrap();
+    device.set_len(BYTES as u64).unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut bytes = vec![0; BYTES];
+                while !is_over.load(Ordering::Relaxed) {
+                    device.read_at(0, &mut bytes).unwrap();
+                }
+            });
+        }
+        let mut bytes = AlignedBuf::new(BYTES);
+        bytes.resize(BYTES);
+        for round in 1..200u8 {
+            bytes.fill(round);
+            device.write_long_at(0, &[&bytes]).unwrap();
+            // A short write that follows, as parity of a block does.
+            device.write_at(4096, &[round; 4096]).unwrap();
+            let mut found = vec![0; BYTES];
+            device.read_at(0, &mut found).unwrap();
+            assert!(found.iter().all(|byte| *byte == round), "round {round}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    device.sync().unwrap();
 }

@@ -3,14 +3,18 @@
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev, pwritev2};
 
 use super::super::policy::Policy;
 use super::super::{end_within, too_short};
 use super::{FileDevice, is_refusal};
 use crate::device::Device;
 use pinstripe_base::error::Result;
+
+/// Parts of one call, at most; the kernel takes 1024.
+const PARTS_AT_ONCE: usize = 512;
 
 /// The descriptor past the page cache, with its alignment.
 pub(super) struct Direct {
@@ -30,6 +34,38 @@ impl Direct {
 
     fn takes(&self, memory: &[u8]) -> bool {
         (memory.as_ptr() as usize).is_multiple_of(self.memory_align)
+    }
+}
+
+/// The descriptor for long writes past the page cache, until it refuses one.
+pub(super) struct LongDirect {
+    direct: Direct,
+    is_refused: AtomicBool,
+}
+
+impl LongDirect {
+    pub fn new(direct: Direct) -> Self {
+        LongDirect { direct, is_refused: AtomicBool::new(false) }
+    }
+
+    /// Whether it was not refused so far.
+    pub fn is_taken(&self) -> bool {
+        !self.is_refused.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub fn refuse(&self) {
+        self.is_refused.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether these parts are all of whole blocks.
+    pub fn takes(&self, offset: u64, parts: &[&[u8]]) -> bool {
+        let block = self.direct.block_bytes;
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        self.is_taken()
+            && offset.is_multiple_of(block as u64)
+            && end_within(offset, bytes, i64::MAX as u64).is_some()
+            && parts.iter().all(|part| part.len().is_multiple_of(block))
     }
 }
 
@@ -99,6 +135,72 @@ impl FileDevice {
             copy.extend_from_slice(piece);
             self.write_direct(direct, at, &copy)?;
             at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes parts of whole blocks past the page cache, from a copy where the disk cannot take the
+    /// memory as it is.
+    pub(super) fn write_long(&self, long: &LongDirect, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        let mut at = offset;
+        for parts in parts.chunk_by(|a, b| long.direct.takes(a) == long.direct.takes(b)) {
+            let bytes: usize = parts.iter().map(|part| part.len()).sum();
+            match parts.first().is_some_and(|first| long.direct.takes(first)) {
+                true => self.write_gathered(long, at, parts)?,
+                false => self.write_copied(long, at, parts)?,
+            }
+            at += bytes as u64;
+        }
+        Ok(())
+    }
+
+    fn write_copied(&self, long: &LongDirect, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        let mut copy = self.bounce.take();
+        let (mut at, most) = (offset, copy.capacity());
+        for piece in parts.iter().flat_map(|part| part.chunks(most)) {
+            if piece.len() > copy.room() {
+                self.write_gathered(long, at, &[&copy])?;
+                at += copy.len() as u64;
+                copy.clear();
+            }
+            copy.extend_from_slice(piece);
+        }
+        self.write_gathered(long, at, &[&copy])
+    }
+
+    fn write_gathered(&self, long: &LongDirect, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        let mut at = offset;
+        let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut left = &mut slices[..];
+        // Empty parts would look like a write that moved nothing.
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            let most = left.len().min(PARTS_AT_ONCE);
+            let moved = match long.is_taken() {
+                true => pwritev(&long.direct.file, &left[..most], at),
+                false => Ok(0),
+            };
+            match moved {
+                Ok(moved) if moved > 0 && moved.is_multiple_of(long.direct.block_bytes) => {
+                    at += moved as u64;
+                    IoSlice::advance_slices(&mut left, moved);
+                }
+                // Refused, or ended within a block: only the cache can go on from there.
+                Ok(moved) => {
+                    at += moved as u64;
+                    IoSlice::advance_slices(&mut left, moved);
+                    for slice in left.iter() {
+                        self.write_plain(at, slice)?;
+                        at += slice.len() as u64;
+                    }
+                    return Ok(());
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) if is_refusal(Some(errno.raw_os_error())) => {
+                    long.is_refused.store(true, Ordering::Relaxed);
+                }
+                Err(errno) => return Err(self.cannot("cannot write", errno)),
+            }
         }
         Ok(())
     }

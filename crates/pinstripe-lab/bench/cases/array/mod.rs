@@ -1,5 +1,5 @@
 //! The array by its library interface: granules, levels and kinds of members against each other and
-//! against what they are to reach; by NBD beside nbdkit; a rebuild beside what the members can do.
+//! against what they are to reach; by NBD beside nbdkit and the disk; a rebuild beside what the members can do.
 //!
 //! Variants take turns: in each round every granule has its turn on one running array,
 //! which is never stopped or emptied in between.
@@ -9,6 +9,7 @@ mod nbd;
 mod places;
 mod table;
 mod work;
+mod writes;
 
 use std::path::PathBuf;
 
@@ -22,7 +23,7 @@ use crate::trees;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "arrays of four members in memory, on tmpfs and on a disk: --work DIR, --shm DIR, \
-                         --size SIZE (of each member), --only memory|shm|disk|nbd|work, --rounds N, --fio FILE, \
+                         --size SIZE (of each member), --only memory|shm|disk|nbd|writes|work, --rounds N, --fio FILE, \
                          --nbdkit FILE";
 
 const PARTS: &[Part<Settings>] = &[
@@ -30,6 +31,7 @@ const PARTS: &[Part<Settings>] = &[
     Part { name: "shm", measure: |settings| table::measure(settings, "shm") },
     Part { name: "disk", measure: |settings| table::measure(settings, "disk") },
     Part { name: "nbd", measure: nbd::measure },
+    Part { name: "writes", measure: writes::measure },
     Part { name: "work", measure: work::measure },
 ];
 

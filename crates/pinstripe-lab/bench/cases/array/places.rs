@@ -46,7 +46,7 @@ fn file(path: &Path, bytes: u64) -> Result<SharedDevice> {
     let _ = fs::remove_file(path);
     let device = FileDevice::open(path, Access::CreateNew, Policy::Buffered).map_err(text)?;
     device.set_len(bytes).map_err(text)?;
-    Ok(Arc::new(device))
+    Ok(Arc::new(device.with_direct_long_writes().map_err(text)?))
 }
 
 /// Starts an array and writes all of it once.

@@ -45,7 +45,7 @@ impl Device for Gate {
         self.inner.read_at(offset, buf)
     }
 
-    forward_device!(inner: write_at len set_len sync discard caps place);
+    forward_device!(inner: write_at write_long_at len set_len sync discard caps place);
 }
 
 /// A device of which every other 8 KiB, from the first on, are a hole.
@@ -60,7 +60,7 @@ impl Device for Stripes {
         Ok(())
     }
 
-    forward_device!(0: write_at len set_len sync discard caps place);
+    forward_device!(0: write_at write_long_at len set_len sync discard caps place);
 }
 
 impl Sparse for Stripes {

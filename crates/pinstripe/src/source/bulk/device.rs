@@ -49,6 +49,10 @@ impl Device for SourceDevice {
         self.read_only()
     }
 
+    fn write_long_at(&self, _: u64, _: &[&[u8]]) -> Result<()> {
+        self.read_only()
+    }
+
     fn len(&self) -> Result<u64> {
         Ok(self.bytes)
     }

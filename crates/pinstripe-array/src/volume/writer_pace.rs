@@ -1,0 +1,177 @@
+//! The pace of writers: pure, so that tables test it.
+//!
+//! Up to half of the limit of dirty bytes writers wait for nothing. From there on they are slowed
+//! down in proportion, so that they take what the members take before the limit stops them all: at
+//! half of it they may write twice as fast as the members do, at five sixths as fast, at the limit
+//! half as fast. Writers share the rate: each gets a turn, one behind the other.
+//!
+//! Invariant: a writer waits for no turn that is further away than [`TURN_MOST`], so that a rate
+//! that was measured wrong costs little.
+
+use std::time::Duration;
+
+/// The longest that a writer waits for its turn.
+const TURN_MOST: Duration = Duration::from_millis(200);
+/// A turn that is not further away is not waited for: a thread that sleeps and wakes for each small
+/// write costs more than the write.
+const TURN_LEAST: Duration = Duration::from_millis(2);
+/// Weight of the newest task in the rate.
+const NEWEST: f64 = 0.25;
+/// A task with fewer bytes tells nothing of a rate.
+const TELLING_BYTES: u64 = 64 << 10;
+
+/// The rate of the members, and the turns of writers.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct WriterPace {
+    /// Bytes per second that the flusher puts on the members; 0 while that is unknown.
+    rate: f64,
+    /// The end of the last turn.
+    turns_end: Duration,
+}
+
+impl WriterPace {
+    /// Takes note of bytes that the flusher put on the members in so much time.
+    pub fn drained(&mut self, bytes: u64, took: Duration) {
+        if bytes < TELLING_BYTES || took.is_zero() {
+            return;
+        }
+        let rate = bytes as f64 / took.as_secs_f64();
+        self.rate = match self.rate > 0.0 {
+            true => self.rate + NEWEST * (rate - self.rate),
+            false => rate,
+        };
+    }
+
+    /// When a writer may go on that has just added `bytes`, with `dirty` of `limit` dirty; `None`:
+    /// at once.
+    pub fn turn(&mut self, now: Duration, bytes: u64, dirty: u64, limit: u64) -> Option<Duration> {
+        let speed = self.rate * speed_up(dirty, limit)?;
+        if speed <= 0.0 {
+            return None;
+        }
+        let turn = Duration::from_secs_f64((bytes as f64 / speed).min(TURN_MOST.as_secs_f64()));
+        self.turns_end = (self.turns_end.max(now) + turn).min(now + TURN_MOST);
+        Some(self.turns_end).filter(|end| *end > now + TURN_LEAST)
+    }
+}
+
+/// Whether writers are paced at all with so much dirty.
+pub(super) fn is_paced(dirty: u64, limit: u64) -> bool {
+    dirty > limit / 2
+}
+
+/// How much faster writers may be than the members, with so much dirty; `None`: as fast as they
+/// can.
+fn speed_up(dirty: u64, limit: u64) -> Option<f64> {
+    if !is_paced(dirty, limit) {
+        return None;
+    }
+    let half = (limit / 2).max(1);
+    let beyond = ((dirty - limit / 2) as f64 / half as f64).min(1.0);
+    Some(2.0 - 1.5 * beyond)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const LIMIT: u64 = 64 * MIB;
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Members that take 1 MiB per millisecond.
+    fn pace() -> WriterPace {
+        let mut pace = WriterPace::default();
+        pace.drained(16 * MIB, at(16));
+        pace
+    }
+
+    /// Small writes share one wait: turns are had in advance, up to the least that is waited for.
+    #[test]
+    fn a_turn_that_is_near_is_not_waited_for() {
+        let mut pace = pace();
+        let mut small = |now| pace.turn(at(now), MIB / 8, LIMIT, LIMIT);
+        let turns: Vec<_> = (0..10).map(|_| small(100)).collect();
+        assert_eq!(turns[..8], [None; 8]);
+        assert_eq!(turns[8..], [2250, 2500].map(|us| Some(at(100) + Duration::from_micros(us))));
+        assert_eq!(small(102), None);
+    }
+
+    #[test]
+    fn writers_slow_down_from_half_of_the_limit_on() {
+        for (dirty, millis) in [
+            (0, None),
+            (32 * MIB, None),
+            (32 * MIB + 1, Some(0.5)),
+            (48 * MIB, Some(0.8)),
+            (32 * MIB + 64 * MIB / 3, Some(1.0)),
+            (64 * MIB, Some(2.0)),
+            (80 * MIB, Some(2.0)),
+        ] {
+            let turn = pace().turn(at(100), 8 * MIB, dirty, LIMIT);
+            let found = turn.map(|end| (end - at(100)).as_secs_f64() * 1e3 / 8.0);
+            let is_right = match (found, millis) {
+                (Some(found), Some(millis)) => (found - millis).abs() < 0.001,
+                (found, millis) => found == millis,
+            };
+            assert!(is_right, "{dirty}: {found:?}, not {millis:?}");
+        }
+    }
+
+    #[test]
+    fn writers_take_turns_and_none_waits_for_long() {
+        let mut pace = pace();
+        let full = |pace: &mut WriterPace, now| pace.turn(at(now), 4 * MIB, LIMIT, LIMIT).unwrap();
+        assert_eq!(full(&mut pace, 100), at(108));
+        assert_eq!(full(&mut pace, 100), at(116));
+        assert_eq!(full(&mut pace, 112), at(124));
+        assert_eq!(full(&mut pace, 200), at(208), "turns that nobody took are gone");
+        for _ in 0..100 {
+            assert!(full(&mut pace, 300) <= at(300) + TURN_MOST);
+        }
+        for _ in 0..100 {
+            pace.drained(MIB, Duration::from_secs(100));
+        }
+        assert_eq!(full(&mut pace, 1000), at(1000) + TURN_MOST);
+    }
+
+    #[test]
+    fn without_a_rate_there_are_no_turns() {
+        let mut pace = WriterPace::default();
+        assert_eq!(pace.turn(at(1), MIB, LIMIT, LIMIT), None);
+        pace.drained(0, at(1));
+        pace.drained(100, at(1));
+        pace.drained(MIB, Duration::ZERO);
+        assert_eq!(pace, WriterPace::default());
+    }
+
+    /// Writers who always want to write 1 MiB, and members that take 16 MiB at a time: what is dirty
+    /// settles below the limit, so that nobody is stopped by it.
+    #[test]
+    fn what_is_dirty_settles_below_the_limit() {
+        for writers in [1, 4, 8] {
+            let (mut pace, mut dirty, mut most) = (pace(), 0, 0);
+            let mut free_at = vec![Duration::ZERO; writers];
+            for millis in 0..2000 {
+                for free_at in &mut free_at {
+                    while *free_at <= at(millis) && dirty < LIMIT {
+                        dirty += MIB;
+                        let turn = pace.turn(at(millis), MIB, dirty, LIMIT);
+                        *free_at = turn.unwrap_or(at(millis));
+                    }
+                }
+                if millis % 16 == 15 {
+                    dirty -= dirty.min(16 * MIB);
+                    pace.drained(16 * MIB, at(16));
+                }
+                if millis > 100 {
+                    most = most.max(dirty);
+                }
+            }
+            assert!(most < LIMIT && most > LIMIT / 2, "{writers} writers: {} MiB", most / MIB);
+        }
+    }
+}
