@@ -4,6 +4,7 @@
 //! flight on one device. [`fault`] wraps devices so that they fail as real disks do. [`beneath`]
 //! opens paths that cannot leave a directory; [`descriptors`] shares out the open files that the
 //! system allows; [`disk`] names the disk that a path is on, [`paths`] says what is at a path.
+//! [`process`] runs other programs.
 //!
 //! Never here: the meaning of the bytes.
 
@@ -17,3 +18,4 @@ pub mod fault;
 pub mod file_tree;
 pub mod lane;
 pub mod paths;
+pub mod process;

@@ -1,14 +1,16 @@
-//! What the tests of several crates share: tests that are skipped, seeds, mounts. Never part of
+//! What the tests of several crates share: tests that are skipped, seeds, mounts, ticks of the clock. Never part of
 //! what is shipped.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "helpers of tests")]
 
 mod mounts;
+mod tick;
 
 use std::io::Write;
 use std::ops::Range;
 
 pub use mounts::{in_own_mounts, mount, unmount};
+pub use tick::await_tick;
 
 /// Reports that a test could not run: on standard error, and in the summary of the test command.
 pub fn skipped(test: &str, reason: &str) {

@@ -1,17 +1,15 @@
-//! The test binaries of the workspace, built once and run one after the other.
+//! The test binaries of the workspace, built once.
 //!
-//! They are run here and not by `cargo test`, so that the times of the build, of each binary and of
-//! each test can be told apart.
+//! They are run by this program and not by `cargo test`, so that the times of the build, of each
+//! binary and of each test can be told apart, and so that two can run at once.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::SKIP_LOG;
+use super::jobs::Job;
 use super::scratch::Scratch;
-use super::tally::Tally;
 use crate::workspace::{Result, cargo, root_folder, works};
 
 /// libtest reports how long each test took under an option that it calls unstable.
@@ -68,9 +66,8 @@ impl Binary {
         })
     }
 
-    /// Runs its tests, passing their output on while counting it.
-    pub fn run(&self, log: &Path, scratch: &Scratch, tally: &mut Tally) -> Result<()> {
-        println!("\n-- {}", self.name);
+    /// The run of its tests.
+    pub fn job(&self, scratch: &Scratch) -> Job {
         let mut command = Command::new(&self.path);
         command.env("CARGO_MANIFEST_DIR", &self.folder).current_dir(&self.folder);
         let package = self.folder.file_name().unwrap_or_default().to_string_lossy();
@@ -81,38 +78,18 @@ impl Binary {
         if works(timed.arg("--list").args(TIMED).env(ALLOWS_UNSTABLE, "1")) {
             command.args(TIMED).env(ALLOWS_UNSTABLE, "1");
         }
-        stream(&mut command, &self.name, log, tally)
+        Job { name: self.name.clone(), command }
     }
 }
 
-/// Runs the examples in the documentation.
-pub(super) fn run_examples(features: &[String], log: &Path, tally: &mut Tally) -> Result<()> {
+/// The run of the examples in the documentation.
+pub(super) fn examples(features: &[String]) -> Result<Job> {
     let mut command = cargo();
     command.args(["test", "--workspace", "--doc", "--quiet"]).current_dir(root_folder()?);
     for feature in features {
         command.arg("--features").arg(feature);
     }
-    stream(&mut command, "the examples in the documentation", log, tally)
-}
-
-fn stream(command: &mut Command, name: &str, log: &Path, tally: &mut Tally) -> Result<()> {
-    let mut child = command
-        .env(SKIP_LOG, log)
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("cannot run {name}: {error}"))?;
-    let failed_before = tally.failed.len();
-    for line in BufReader::new(child.stdout.take().expect("stdout was asked for")).split(b'\n') {
-        let line = line.map_err(|error| format!("cannot read from {name}: {error}"))?;
-        let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        tally.count(&line);
-    }
-    let status = child.wait().map_err(|error| format!("{name} is lost: {error}"))?;
-    if !status.success() && tally.failed.len() == failed_before {
-        return Err(format!("{name}: it crashed (see above)"));
-    }
-    Ok(())
+    Ok(Job { name: "documentation".to_owned(), command })
 }
 
 #[cfg(test)]

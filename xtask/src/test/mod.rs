@@ -6,10 +6,12 @@
 //! (`pinstripe_testing::skipped`).
 //!
 //! libtest counts such a test as passed; the summary moves it to the skipped ones. Before it stand
-//! the times of the build, of each test binary, and of the slowest tests. The last line is always
+//! the times of the build, of all tests, of each test binary (two run at once), and of the slowest
+//! tests. The last line is always
 //! `N passed, N failed, N skipped`.
 
 mod binaries;
+mod jobs;
 mod scratch;
 mod tally;
 mod times;
@@ -17,6 +19,7 @@ mod times;
 use std::fs;
 use std::process::Command;
 
+use self::jobs::Job;
 use self::scratch::Scratch;
 use self::tally::Tally;
 use self::times::Times;
@@ -164,7 +167,7 @@ fn oracle_features(workspace: &Workspace, oracles: &[&Oracle], tally: &mut Tally
     features
 }
 
-/// Builds the tests and runs each binary, and the examples in the documentation.
+/// Builds the tests and runs the binaries, and the examples in the documentation.
 fn run_tests(
     workspace: &Workspace,
     features: &[String],
@@ -181,14 +184,14 @@ fn run_tests(
     let binaries = times.of("build of the tests", || binaries::build(features, is_quick))?;
     let scratch = Scratch::new();
     println!("{}", scratch.told());
-    for binary in &binaries {
-        let ran = times.of(&binary.name, || binary.run(&log, &scratch, tally));
-        ran.unwrap_or_else(|error| tally.failed.push(error));
-    }
+    let mut jobs: Vec<Job> = binaries.iter().map(|it| it.job(&scratch)).collect();
     if !is_quick {
-        let ran = times.of("documentation", || binaries::run_examples(features, &log, tally));
-        ran.unwrap_or_else(|error| tally.failed.push(error));
+        jobs.push(binaries::examples(features)?);
     }
+    times
+        .of("all tests", || jobs::run(jobs, &log, &folder, tally))
+        .into_iter()
+        .for_each(|(name, seconds)| times.note(&name, seconds));
     let log = fs::read(&log).map_err(|error| format!("cannot read {}: {error}", log.display()))?;
     tally.take_skip_log(&String::from_utf8_lossy(&log));
     Ok(())

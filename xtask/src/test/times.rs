@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// Seconds of each part, in the order in which they ran.
+/// Seconds of each part, in the order in which they ended.
 #[derive(Default)]
 pub(super) struct Times(Vec<(String, f64)>);
 
@@ -11,8 +11,13 @@ impl Times {
     pub fn of<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let done = work();
-        self.0.push((name.to_owned(), began.elapsed().as_secs_f64()));
+        self.note(name, began.elapsed().as_secs_f64());
         done
+    }
+
+    /// Notes how long a part took.
+    pub fn note(&mut self, name: &str, seconds: f64) {
+        self.0.push((name.to_owned(), seconds));
     }
 
     /// Prints them.

@@ -100,7 +100,7 @@ pub const ROOMS: &[Rooms] = &[
         folder: "crates/pinstripe-io/src",
         floors: &[
             &["beneath", "fault", "lane"],
-            &["descriptors", "device", "disk", "file_tree", "paths"],
+            &["descriptors", "device", "disk", "file_tree", "paths", "process"],
         ],
         neighbours: &[],
         narrow: &[],

@@ -101,12 +101,21 @@ fn a_killed_backup_leaves_every_finished_snapshot_whole() {
         for snapshot in listed.events_of("snapshot") {
             finished.entry(snapshot["snapshot"].as_str().unwrap().to_owned()).or_insert(round);
         }
-        for (snapshot, round) in &finished {
-            assert_restores(&stand, snapshot, *round);
+        // The newest, and the others in turn. The check reads all data of all snapshots, and in
+        // the end each is restored: what a kill cost would be seen in its round, and stay.
+        let by_round: BTreeMap<_, _> = finished.iter().map(|(name, of)| (*of, name)).collect();
+        let chosen = by_round.iter().nth(round as usize % by_round.len());
+        let newest = by_round.last_key_value();
+        let chosen = chosen.filter(|it| Some(*it) != newest);
+        for (of, snapshot) in newest.into_iter().chain(chosen) {
+            assert_restores(&stand, snapshot, *of);
         }
         assert_nothing_lost(&stand);
     }
     assert!(killed > 0, "no backup was killed before its end");
+    for (snapshot, round) in &finished {
+        assert_restores(&stand, snapshot, *round);
+    }
     assert_eq!(stand.run("backup src --store m0 -q").code, 0);
     assert_restores(&stand, "latest", ROUNDS);
     for member in ["m0", "m1", "m2", "m3"] {
@@ -240,7 +249,10 @@ fn a_killed_merge_of_index_runs_costs_nothing() {
         }
     }
     assert!(thin >= 4, "{thin}");
-    let stuck = "backup src --store m0 -q --fault op=seal,room=index,member=1,delay=3600s";
+    // A backup has a run of its own when a directory above the source has changed, which other
+    // tests do: it never comes to that, since its packs wait, too.
+    let stuck = "backup src --store m0 -q --fault op=seal,room=index,member=1,delay=3600s \
+                 --fault op=seal,room=packs,delay=3600s";
     let whole = runs_on(&stand, "m1");
     let mut seen = runs_on(&stand, "m0");
     for kill in 0..KILLS {

@@ -81,7 +81,7 @@ impl Stand {
         if line.starts_with("backup") {
             // What was made in the clock tick in which a backup begins is read again by the next
             // one, and would count as changed: let the tick pass.
-            std::thread::sleep(std::time::Duration::from_millis(25));
+            pinstripe_testing::await_tick();
         }
         let dir = self.dir.path().canonicalize().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_pinstripe"));

@@ -93,7 +93,7 @@ fn growing_shrinking_rewriting_and_vanishing_show() {
         let file = SourceFile::open(root.as_fd(), b"f").unwrap();
         assert!(!file.changed_since(file.stat()).unwrap());
         // The file system's clock may be coarse: let a tick of it pass.
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        pinstripe_testing::await_tick();
         change(&path);
         assert!(file.changed_since(file.stat()).unwrap());
         let mut buffer = vec![0; 6000];

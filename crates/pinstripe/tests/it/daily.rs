@@ -45,7 +45,7 @@ fn a_dry_run_names_what_the_backup_then_reads_and_changes_nothing() {
     for counter in [Counter::WalkedEntries, Counter::NewFiles, Counter::NewBytes] {
         assert_eq!(ledger.get(counter), counted.get(counter));
     }
-    std::thread::sleep(std::time::Duration::from_millis(25));
+    pinstripe_testing::await_tick();
     site.save();
     fs::write(site.source().join("d/e/short"), noise(9, 800)).unwrap();
     fs::write(site.source().join("newer"), b"x").unwrap();
@@ -77,7 +77,7 @@ fn a_list_may_name_many_files_and_some_that_are_gone() {
     assert!(ledger.loss_at("gone").kind == Kind::NotFound);
     assert_eq!(ledger.get(Counter::NewFiles), 301);
     assert_eq!(snapshot.sources.len(), 301, "what lies below another path is not named twice");
-    std::thread::sleep(std::time::Duration::from_millis(25));
+    pinstripe_testing::await_tick();
     let ledger = Ledger::new();
     backup::run(&site.store(), list(), &ledger.monitor).unwrap();
     let ledger_again = Ledger::new();
@@ -97,7 +97,7 @@ fn a_path_that_vanished_is_a_loss_and_the_others_are_backed_up() {
     small_tree(&source, 2);
     let paths = vec![source.join("d"), source.join("usb/photos"), source.join("noise")];
     let run = |paths: &[PathBuf]| {
-        std::thread::sleep(std::time::Duration::from_millis(25));
+        pinstripe_testing::await_tick();
         let (options, ledger) =
             (BackupOptions::new(paths.to_vec(), b"test", limits()), Ledger::new());
         let snapshot = backup::run(&site.store(), options, &ledger.monitor).unwrap();

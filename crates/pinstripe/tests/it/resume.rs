@@ -33,7 +33,7 @@ fn plant(source: &Path, seed: u64) {
 }
 
 fn options(site: &Site) -> BackupOptions {
-    std::thread::sleep(Duration::from_millis(25));
+    pinstripe_testing::await_tick();
     let options = BackupOptions::new(vec![site.source()], b"test", limits());
     BackupOptions { checkpoints: Some(ALWAYS), ..options }
 }

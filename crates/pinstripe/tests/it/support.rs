@@ -392,7 +392,7 @@ pub fn limits() -> Limits {
 /// What was made in the clock tick in which a backup begins is read again by the next one: such
 /// files would count as changed here, so the tick is let pass.
 pub fn backup(store: &Store, source: &Path, ledger: &Ledger) -> Result<Snapshot> {
-    std::thread::sleep(std::time::Duration::from_millis(25));
+    pinstripe_testing::await_tick();
     let options = ops::backup::BackupOptions::new(vec![source.to_path_buf()], b"test", limits());
     ops::backup::run(store, options, &ledger.monitor)
 }

@@ -1,23 +1,17 @@
 //! Telling others of events: a program, a mail, a webhook. Each is a foreign program with a
 //! deadline, so that one that hangs delays the monitor and does not stop it.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use pinstripe_array::ops::events::ArrayEvent;
 use pinstripe_array::ops::monitor::is_grave;
 use pinstripe_base::error::{Error, Kind, Result};
-use rustix::fs::MemfdFlags;
-use rustix::process::{Pid, Signal, kill_process_group};
+use pinstripe_io::process::{self, ProgramLimits};
 
 use crate::escape;
 
-/// The interval of looks whether a program has ended.
-const POLL: Duration = Duration::from_millis(10);
 /// The part of a failed program's messages that is shown.
 const SHOWN_BYTES: usize = 400;
 
@@ -110,29 +104,23 @@ fn mail(to: &str, message: &Message<'_>) -> String {
 }
 
 /// Runs a program with `input` on its standard input; kills it with all that it started when it
-/// has not ended after `deadline`. Its standard output goes where its messages go: ours may be
+/// has not ended after `deadline`. Its standard output is taken for messages, too: ours may be
 /// JSON.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when it is not there; [`Kind::Io`] when it failed or was killed.
 fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<()> {
     let name = PathBuf::from(command.get_program());
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => Error::io("cannot run", &name, error)
-            .advice("install the program, or name it by its whole path"),
-        _ => Error::io("cannot run", &name, error),
-    };
-    // Files in memory: neither a program that reads nothing nor one that prints much can block.
-    let mut given = in_memory().map_err(failed)?;
-    given.write_all(input.as_bytes()).and_then(|()| given.rewind()).map_err(failed)?;
-    let mut said = in_memory().map_err(failed)?;
-    command.stdin(Stdio::from(given)).process_group(0);
-    command.stdout(said.try_clone().map_err(failed)?).stderr(said.try_clone().map_err(failed)?);
-    let child = command.spawn().map_err(failed)?;
-    match wait(child, deadline).map_err(failed)? {
+    let limits = ProgramLimits { deadline: Some(deadline), ..ProgramLimits::default() };
+    let ran = process::run(command, input.as_bytes(), &limits).map_err(|it| match it.kind() {
+        Kind::NotFound => it.advice("install the program, or name it by its whole path"),
+        _ => it,
+    })?;
+    match ran.status {
         Some(status) if status.success() => Ok(()),
         Some(status) => {
-            Err(Error::new(Kind::Io, format!("failed ({status}){}", shown(&mut said))).at(&name))
+            let said = shown(&(ran.out + &ran.err));
+            Err(Error::new(Kind::Io, format!("failed ({status}){said}")).at(&name))
         }
         None => {
             let what = format!("did not end within {} s and was killed", deadline.as_secs_f64());
@@ -144,34 +132,10 @@ fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<()> {
     }
 }
 
-/// Waits for its end; none when it had to be killed.
-fn wait(mut child: Child, deadline: Duration) -> io::Result<Option<ExitStatus>> {
-    let began = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if began.elapsed() >= deadline {
-            // The group is named by a child that was not waited for yet, so it is still its own.
-            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-            child.wait()?;
-            return Ok(None);
-        }
-        std::thread::sleep(POLL);
-    }
-}
-
-fn in_memory() -> io::Result<File> {
-    Ok(File::from(rustix::fs::memfd_create("notification", MemfdFlags::CLOEXEC)?))
-}
-
 /// The end of what a program said.
-fn shown(said: &mut File) -> String {
-    let mut bytes = Vec::new();
-    // What it said only explains; that it failed is told anyway.
-    let _ = said.rewind().and_then(|()| said.read_to_end(&mut bytes));
-    let from = bytes.len().saturating_sub(SHOWN_BYTES);
-    match String::from_utf8_lossy(&bytes[from..]).trim() {
+fn shown(said: &str) -> String {
+    let from = said.len().saturating_sub(SHOWN_BYTES);
+    match String::from_utf8_lossy(&said.as_bytes()[from..]).trim() {
         "" => String::new(),
         text => format!(": {}", escape::text(text)),
     }

@@ -3,6 +3,7 @@
 mod options;
 mod search;
 mod tables;
+mod ways;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,13 +14,14 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Policy};
 use rustix::fs::FallocateFlags;
 
-use self::options::{CLASSES, OPTIONS, UNDER};
+use self::options::OPTIONS;
 use self::tables::tables;
+use self::ways::{Way, ways};
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::histogram::Histogram;
 use crate::io::Target;
-use crate::io::recorder::{Class, Recorded, Recording, can_take, check, record};
+use crate::io::recorder::{Class, Recorded, Recording, check, record};
 use crate::result::{Measured, Metric, Note, Parameter};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::stats::Better;
@@ -55,23 +57,6 @@ are read again and compared with what was recorded; this is not measured.",
 
 /// Of each run, the longest so many are listed.
 const LISTED: usize = 5;
-
-/// A variant.
-#[derive(Debug, Clone, Copy)]
-struct Way {
-    policy: &'static str,
-    under: &'static str,
-    class: &'static str,
-}
-
-impl Way {
-    fn class(self) -> Class {
-        match self.class {
-            "rt" => Class::RealTime,
-            _ => Class::Normal,
-        }
-    }
-}
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let recording = Recording {
@@ -113,37 +98,6 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         chunks: Vec::new(),
         storm: None,
     }))
-}
-
-/// Every combination that is permitted here, and what is to be said of those that are not.
-fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
-    let known = |name: &str, all: &'static [&'static str]| -> Vec<&'static str> {
-        let of = |word: &&str| all.iter().find(|it| *it == word).copied();
-        values.words(name).iter().filter_map(of).collect()
-    };
-    let mut classes = known("io-class", CLASSES);
-    let mut notes = vec![
-        "backlog is of bytes not yet accepted; the durable lag says how old a byte was that a power cut would \
-         have taken"
-            .to_owned(),
-        "every stream was read again after each run, and was what had been recorded".to_owned(),
-    ];
-    if classes.contains(&"rt")
-        && let Err(error) = can_take(Class::RealTime)
-    {
-        classes.retain(|it| *it != "rt");
-        if classes.is_empty() {
-            return Err(error.advice("leave out --io-class, or run this with CAP_SYS_ADMIN"));
-        }
-        notes.push(format!("rt was left out: {error}"));
-    }
-    let mut ways = Vec::new();
-    for under in known("under", UNDER) {
-        for policy in known("policies", shared::POLICY_NAMES) {
-            ways.extend(classes.iter().map(|&class| Way { policy, under, class }));
-        }
-    }
-    Ok((ways, notes))
 }
 
 struct RecordProbe {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cases::tests::measured;
+use crate::io::recorder::can_take;
 
 const SMALL: [(&str, &str); 6] = [
     ("streams", "3"),

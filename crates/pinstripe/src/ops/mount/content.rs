@@ -16,6 +16,7 @@ use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::pipeline::stream::{DecodedRecord, DecoderPool};
 use crate::store::index::{Index, Place};
 use crate::store::packs::{ChunkReader, PackReader, RecordPlace, missing_chunk, wrong_place};
+use pinstripe_base::clock::{monotonic, since};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
@@ -72,7 +73,7 @@ impl Content {
         Content {
             runner: Runner::new(records, budget, threads),
             planners: Mutex::default(),
-            began: Instant::now(),
+            began: monotonic(),
             // The rest is for what readers ask for themselves.
             total: budget / 6 * 5,
         }
@@ -159,7 +160,7 @@ impl Content {
         for dropped in self.runner.take_dropped(inode) {
             planner.dropped(&dropped);
         }
-        let now = self.began.elapsed().as_nanos() as u64;
+        let now = since(self.began).as_nanos() as u64;
         let plan = planner.read(now, range.clone(), found);
         drop(planner);
         self.send(pages, inode, entry, plan);

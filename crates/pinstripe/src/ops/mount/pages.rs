@@ -80,6 +80,10 @@ fn is_before(path: &[u8], other: &[u8], is_past_all: bool) -> bool {
     compare_paths(path, other) == Ordering::Less || (is_past_all && is_at_or_below(path, other))
 }
 
+/// Which of the children of a node, of which the first begins with an entry of this number, and with
+/// which entry that one begins.
+type Choose<'c> = &'c mut dyn FnMut(&[Child], u64) -> (usize, u64);
+
 /// Reads trees.
 pub(super) struct Pages {
     packs: &'static PackReader<'static>,
@@ -147,13 +151,8 @@ impl Pages {
         }
     }
 
-    /// Goes down to a page by the way that `choose` tells: of the children of a node, of which the
-    /// first begins with entry `first`, which one, and with which entry that one begins.
-    fn descend(
-        &self,
-        root: &TreeRoot,
-        choose: &mut dyn FnMut(&[Child], u64) -> (usize, u64),
-    ) -> Result<(Arc<Decoded>, u64), Lost> {
+    /// Goes down to a page by the way that `choose` tells.
+    fn descend(&self, root: &TreeRoot, choose: Choose<'_>) -> Result<(Arc<Decoded>, u64), Lost> {
         let mut child = Child { first_path: Vec::new(), id: root.id, entries: root.entries };
         let mut first = 0u64;
         for height in (0..=root.height.min(HEIGHT_MAX)).rev() {

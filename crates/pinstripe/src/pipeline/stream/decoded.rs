@@ -81,7 +81,7 @@ impl DecoderPool {
         place: RecordPlace,
     ) -> Result<DecodedRecord> {
         let decoder = lock(&self.0).pop();
-        let mut decoder = decoder.unwrap_or_else(Decoder::new);
+        let mut decoder = decoder.unwrap_or_default();
         let decoded = DecodedRecord::read(packs, index, keys, place, &mut decoder);
         lock(&self.0).push(decoder);
         decoded

@@ -1,0 +1,167 @@
+//! Foreign programs, run to their end, or killed with all that they have started.
+//!
+//! Invariants: a program runs in a process group of its own; its input and what it prints are files
+//! in memory, so that neither one that reads nothing nor one that prints much can block; when
+//! [`run`] returns, it has ended.
+//!
+//! Never here: what a program is run for, and what its failure means.
+
+#![allow(clippy::disallowed_methods, reason = "waits for programs")]
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::MemfdFlags;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, set_parent_process_death_signal,
+};
+
+/// The interval of looks at a stop, which is a flag that wakes nothing; and at the program's end
+/// where the kernel does not tell of it (before Linux 5.3).
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// What ends a program before its own end.
+#[derive(Default)]
+pub struct ProgramLimits<'a> {
+    /// It is killed after this time.
+    pub deadline: Option<Duration>,
+    /// It is killed soon after this has become true.
+    pub is_stopped: Option<&'a dyn Fn() -> bool>,
+    /// It is killed when the calling thread ends, by whatever it ends.
+    pub ends_with_caller: bool,
+}
+
+/// How a program ended, and what it printed.
+#[derive(Debug)]
+pub struct ProgramOutput {
+    /// Its exit status; none when it was killed for one of the limits.
+    pub status: Option<ExitStatus>,
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub err: String,
+}
+
+/// Runs a program with `input` on its standard input.
+///
+/// # Errors
+/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when it is not there,
+/// [`Kind::Io`](pinstripe_base::error::Kind::Io) when it cannot be started; a program that fails or
+/// is killed is none.
+pub fn run(
+    command: &mut Command,
+    input: &[u8],
+    limits: &ProgramLimits<'_>,
+) -> Result<ProgramOutput> {
+    let name = command.get_program().to_owned();
+    let failed = |error: io::Error| Error::io("cannot run", &name, error);
+    let mut given = in_memory().map_err(failed)?;
+    given.write_all(input).and_then(|()| given.rewind()).map_err(failed)?;
+    let (mut out, mut err) = (in_memory().map_err(failed)?, in_memory().map_err(failed)?);
+    command.stdin(given).process_group(0);
+    command.stdout(out.try_clone().map_err(failed)?).stderr(err.try_clone().map_err(failed)?);
+    if limits.ends_with_caller {
+        // SAFETY: between fork and exec there is one system call, and nothing is allocated.
+        unsafe {
+            command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
+        }
+    }
+    let status = wait(command.spawn().map_err(failed)?, limits).map_err(failed)?;
+    let out = read(&mut out).map_err(failed)?;
+    Ok(ProgramOutput { status, out, err: read(&mut err).map_err(failed)? })
+}
+
+fn in_memory() -> io::Result<File> {
+    Ok(File::from(rustix::fs::memfd_create("program", MemfdFlags::CLOEXEC)?))
+}
+
+fn read(file: &mut File) -> io::Result<String> {
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Waits for its end; none when it was killed.
+fn wait(mut child: Child, limits: &ProgramLimits<'_>) -> io::Result<Option<ExitStatus>> {
+    let pid = Pid::from_child(&child);
+    let end = pidfd_open(pid, PidfdFlags::empty()).ok();
+    let began = clock::monotonic();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        let left = limits.deadline.map(|it| it.saturating_sub(clock::since(began)));
+        if left.is_some_and(|it| it.is_zero()) || limits.is_stopped.is_some_and(|it| it()) {
+            // The group is named by a child that was not waited for yet, so it is still its own.
+            let _ = kill_process_group(pid, Signal::KILL);
+            child.wait()?;
+            return Ok(None);
+        }
+        let looks = (end.is_none() || limits.is_stopped.is_some()).then_some(PERIOD);
+        let time = [looks, left].into_iter().flatten().min();
+        match &end {
+            Some(end) => {
+                // A signal that interrupts the wait is as good as the end of the period.
+                let _ = poll(&mut [PollFd::new(end, PollFlags::IN)], timespec(time).as_ref());
+            }
+            None => clock::sleep(time.unwrap_or(PERIOD)),
+        }
+    }
+}
+
+fn timespec(time: Option<Duration>) -> Option<Timespec> {
+    let timespec = |it: Duration| Timespec {
+        tv_sec: it.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: it.subsec_nanos().into(),
+    };
+    time.map(timespec)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use pinstripe_base::error::Kind;
+
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn what_a_program_reads_prints_and_how_it_ends_is_told() {
+        let mut command = shell("read word; echo $word; echo b >&2; exit 3");
+        let ran = run(&mut command, b"a\n", &ProgramLimits::default()).unwrap();
+        let code = ran.status.and_then(|it| it.code());
+        assert_eq!((code, &*ran.out, &*ran.err), (Some(3), "a\n", "b\n"));
+        let absent = &mut Command::new("/no/such/program");
+        let error = run(absent, b"", &ProgramLimits::default()).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound);
+    }
+
+    #[test]
+    fn one_that_never_ends_is_killed_with_its_children() {
+        let limits =
+            ProgramLimits { deadline: Some(Duration::from_millis(50)), ..Default::default() };
+        let ran = run(&mut shell("echo a; sleep 1000 & wait"), b"", &limits).unwrap();
+        assert!(ran.status.is_none() && ran.out.len() <= 2, "{ran:?}");
+        let stop = AtomicBool::new(true);
+        let is_stopped = || stop.load(Ordering::Relaxed);
+        let limits = ProgramLimits {
+            is_stopped: Some(&is_stopped),
+            ends_with_caller: true,
+            ..Default::default()
+        };
+        assert!(run(&mut shell("sleep 1000"), b"", &limits).unwrap().status.is_none());
+    }
+}

@@ -1,0 +1,55 @@
+//! The variants: how streams are written, beside what, and with which priority.
+
+use pinstripe_base::error::Result;
+
+use super::options::{CLASSES, UNDER};
+use crate::cases::{Values, shared};
+use crate::io::recorder::{Class, can_take};
+
+/// A variant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    pub policy: &'static str,
+    pub under: &'static str,
+    pub class: &'static str,
+}
+
+impl Way {
+    pub fn class(self) -> Class {
+        match self.class {
+            "rt" => Class::RealTime,
+            _ => Class::Normal,
+        }
+    }
+}
+
+/// Every combination that is permitted here, and what is to be said of those that are not.
+pub(super) fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
+    let known = |name: &str, all: &'static [&'static str]| -> Vec<&'static str> {
+        let of = |word: &&str| all.iter().find(|it| *it == word).copied();
+        values.words(name).iter().filter_map(of).collect()
+    };
+    let mut classes = known("io-class", CLASSES);
+    let mut notes = vec![
+        "backlog is of bytes not yet accepted; the durable lag says how old a byte was that a power cut would \
+         have taken"
+            .to_owned(),
+        "every stream was read again after each run, and was what had been recorded".to_owned(),
+    ];
+    if classes.contains(&"rt")
+        && let Err(error) = can_take(Class::RealTime)
+    {
+        classes.retain(|it| *it != "rt");
+        if classes.is_empty() {
+            return Err(error.advice("leave out --io-class, or run this with CAP_SYS_ADMIN"));
+        }
+        notes.push(format!("rt was left out: {error}"));
+    }
+    let mut ways = Vec::new();
+    for under in known("under", UNDER) {
+        for policy in known("policies", shared::POLICY_NAMES) {
+            ways.extend(classes.iter().map(|&class| Way { policy, under, class }));
+        }
+    }
+    Ok((ways, notes))
+}

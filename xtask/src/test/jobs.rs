@@ -1,0 +1,168 @@
+//! Test programs, several at once: many tests wait, for a disk, a process or a deadline, and what
+//! runs beside them uses the processors meanwhile.
+//!
+//! Invariants: what a job printed is shown in one piece, when it has ended; each job is announced
+//! when it starts, so that one that hangs has a name.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Instant;
+
+use super::SKIP_LOG;
+use super::tally::Tally;
+use crate::workspace::Result;
+
+/// Jobs at the same time. The tests of each use as many threads as there are processors, so that
+/// two are enough to keep these busy.
+const AT_ONCE: usize = 2;
+
+/// The jobs that take longest, longest first. They are started first, so that no long one is left
+/// for the end, when nothing runs beside it.
+const LONGEST: &[&str] = &[
+    "pinstripe-cli: test cli",
+    "pinstripe: test it",
+    "pinstripe: test stress",
+    "pinstripe-lab: lib pinstripe_lab",
+    "pinstripe-array: test sim",
+    "pinstripe-array: lib pinstripe_array",
+    "pinstripe: lib pinstripe",
+];
+
+/// A program whose output is that of libtest.
+pub(super) struct Job {
+    /// Its name, for people.
+    pub name: String,
+    pub command: Command,
+}
+
+/// A job that has ended.
+struct Ended {
+    name: String,
+    seconds: f64,
+    output: String,
+    /// How it ended, or why it could not be run.
+    status: Result<ExitStatus>,
+}
+
+/// Runs all jobs, shows what each printed, and counts it; the seconds of each. `log` is the file of
+/// skipped tests, `folder` keeps the output of jobs that run.
+pub(super) fn run(
+    mut jobs: Vec<Job>,
+    log: &Path,
+    folder: &Path,
+    tally: &mut Tally,
+) -> Vec<(String, f64)> {
+    jobs.sort_by_key(|job| rank(&job.name));
+    let waiting = Mutex::new(VecDeque::from(jobs));
+    let take = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let (send, ended) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for lane in 0..AT_ONCE {
+            let (take, send) = (&take, send.clone());
+            let output = folder.join(format!("output-{lane}"));
+            scope.spawn(move || {
+                while let Some(job) = take() {
+                    let _ = send.send(run_one(job, log, &output));
+                }
+            });
+        }
+        drop(send);
+        let shown = ended.into_iter().map(|job| {
+            show(&job, tally);
+            (job.name, job.seconds)
+        });
+        shown.collect()
+    })
+}
+
+/// The place of a job in the order of starts.
+fn rank(name: &str) -> usize {
+    LONGEST.iter().position(|it| *it == name).unwrap_or(LONGEST.len())
+}
+
+fn run_one(mut job: Job, log: &Path, output: &Path) -> Ended {
+    println!("-- {} runs", job.name);
+    let began = Instant::now();
+    let mut run = || {
+        let file = File::create(output)?;
+        let errors = file.try_clone()?;
+        job.command.env(SKIP_LOG, log).stdin(Stdio::null()).stdout(file).stderr(errors).status()
+    };
+    let status = run().map_err(|error| format!("cannot run {}: {error}", job.name));
+    let output = String::from_utf8_lossy(&std::fs::read(output).unwrap_or_default()).into_owned();
+    Ended { name: job.name, seconds: began.elapsed().as_secs_f64(), output, status }
+}
+
+fn show(job: &Ended, tally: &mut Tally) {
+    println!("\n-- {}, {:.1} s", job.name, job.seconds);
+    let failed_before = tally.failed.len();
+    for line in job.output.lines() {
+        println!("{line}");
+        tally.count(line);
+    }
+    match &job.status {
+        Ok(status) if status.success() || tally.failed.len() > failed_before => {}
+        Ok(status) => {
+            tally.failed.push(format!("{}: it crashed ({status}; see above)", job.name));
+        }
+        Err(error) => tally.failed.push(error.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(name: &str, script: &str) -> Job {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Job { name: name.to_owned(), command }
+    }
+
+    #[test]
+    fn every_job_is_counted_and_a_crash_is_a_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("skipped.log");
+        let jobs = vec![
+            shell("sound", "echo 'test result: ok. 3 passed; 0 failed'"),
+            shell("failing", "echo 'test a::b ... FAILED'; exit 101"),
+            shell("crashing", "echo 'test a::c ... ok'; exit 3"),
+            shell("skipping", &format!("echo why >> ${SKIP_LOG}")),
+            Job { name: "absent".to_owned(), command: Command::new("/no/such/program") },
+        ];
+        let mut tally = Tally::default();
+        run(jobs, &log, folder.path(), &mut tally);
+        assert_eq!(tally.passed, 3);
+        tally.failed.sort();
+        let failed = tally.failed;
+        assert_eq!(failed.len(), 3, "{failed:?}");
+        assert_eq!(failed[0], "a::b");
+        assert!(failed[1].starts_with("cannot run absent: "), "{failed:?}");
+        assert!(failed[2].starts_with("crashing: it crashed"), "{failed:?}");
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "why\n");
+    }
+
+    /// Each waits until the other one has opened the pipe, too.
+    #[test]
+    fn two_run_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let jobs = vec![
+            shell("one", &format!("timeout 60 sh -c 'echo word > {}'", fifo.display())),
+            shell("other", &format!("timeout 60 cat {}", fifo.display())),
+        ];
+        let mut tally = Tally::default();
+        run(jobs, &folder.path().join("log"), folder.path(), &mut tally);
+        assert_eq!(tally.failed, Vec::<String>::new());
+    }
+
+    #[test]
+    fn long_jobs_start_first() {
+        assert!(rank(LONGEST[0]) < rank(LONGEST[1]));
+        assert!(rank(LONGEST[LONGEST.len() - 1]) < rank("pinstripe-base: lib pinstripe_base"));
+    }
+}
