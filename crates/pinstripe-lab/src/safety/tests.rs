@@ -160,9 +160,23 @@ impl Drop for Loop {
         self.run("swapoff {}");
         // Otherwise it would stay read-only for its next user.
         self.run("blockdev --setrw {}");
+        let name = self.device.file_name().unwrap_or_default();
+        let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
+        let own = fs::read_to_string(&backing).ok();
         self.run("losetup --detach {}");
+        // While another program looks at it, the kernel keeps it, and wakes nothing afterwards.
+        for _ in 0..RELEASE_LOOKS {
+            if own.is_none() || fs::read_to_string(&backing).ok() != own {
+                break;
+            }
+            std::thread::sleep(RELEASE_LOOK);
+        }
     }
 }
+
+/// Looks whether a device is released, of which other programs take moments to let go.
+const RELEASE_LOOKS: usize = 1000;
+const RELEASE_LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// The objects that have to stay alive as long as a device is in use.
 type Held = Box<dyn std::any::Any>;

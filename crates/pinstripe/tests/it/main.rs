@@ -34,3 +34,5 @@ mod strangers;
 mod hostile;
 mod look;
 mod support;
+
+use pinstripe_testing::await_tick;

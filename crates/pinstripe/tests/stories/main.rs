@@ -46,6 +46,13 @@ mod look;
 #[path = "../it/support.rs"]
 mod support;
 
+/// Waits until what was changed before is older than what the clock tells. The clock is the story's
+/// own: this takes no time, and is a place where other threads have their turns. A look at the
+/// system's clock would make the order depend on it.
+fn await_tick() {
+    std::thread::sleep(std::time::Duration::from_millis(25));
+}
+
 /// Seeds of the test command.
 const SEEDS: std::ops::Range<u64> = 0..50;
 

@@ -35,6 +35,8 @@ mod look;
 #[path = "../it/support.rs"]
 mod support;
 
+use pinstripe_testing::await_tick;
+
 /// Seeds of the test command.
 const SEEDS: std::ops::Range<u64> = 0..50;
 
