@@ -7,6 +7,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "mounts file systems")]
 
+mod attributes;
 mod mountpoint;
 mod tree;
 

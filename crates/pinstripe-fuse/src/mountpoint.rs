@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuser::{BackgroundSession, Config, Filesystem, Notifier, Session};
+use fuser::{BackgroundSession, Config, Filesystem, Session};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -65,11 +65,6 @@ impl Mount {
     /// for others it asks for 128 KiB at a time.
     pub fn reads_far_ahead(&self) -> bool {
         self.reads_far_ahead
-    }
-
-    /// Tells the kernel of changes.
-    pub fn notifier(&self) -> Notifier {
-        self.session.notifier()
     }
 
     /// Serves until the file system is unmounted or `stop` is set, and then unmounts it.

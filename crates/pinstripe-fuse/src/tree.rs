@@ -9,26 +9,18 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr,
-    Request, SessionACL,
+    Config, Errno, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request, SessionACL,
 };
 
+use crate::attributes::{BLOCK_BYTES, attributes, cache_time, kind_of};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
-use pinstripe_io::file_tree::{FileTree, Node, NodeKind};
+use pinstripe_io::file_tree::{FileTree, Node};
 
-/// What never changes: names and attributes of a tree that lasts.
-const CACHED_FOREVER: Duration = Duration::from_secs(1 << 30);
-/// The rest may change at any time.
-const CACHED_BRIEFLY: Duration = Duration::from_secs(1);
-const BLOCK_BYTES: u32 = 4096;
-/// The kernel's own blocks in st_blocks (man 2 stat).
-const STAT_BLOCK_BYTES: u64 = 512;
 /// Requests that the kernel may have open for read-ahead at once.
 const BACKGROUND: u16 = 64;
 /// Places of "." and ".." in a directory come before those of the tree.
@@ -327,11 +319,6 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
     }
 }
 
-/// The time the kernel may keep what it was told of a node.
-fn cache_time(node: &Node) -> Duration {
-    if node.is_lasting { CACHED_FOREVER } else { CACHED_BRIEFLY }
-}
-
 fn answer_xattr(value: &[u8], size: u32, reply: ReplyXattr) {
     match size {
         0 => reply.size(value.len() as u32),
@@ -359,48 +346,4 @@ fn number_of(error: &Error) -> Errno {
         Kind::Unsupported => Errno::EOPNOTSUPP,
         _ => Errno::EIO,
     }
-}
-
-fn kind_of(kind: NodeKind) -> FileType {
-    match kind {
-        NodeKind::File => FileType::RegularFile,
-        NodeKind::Directory => FileType::Directory,
-        NodeKind::Symlink => FileType::Symlink,
-        NodeKind::Fifo => FileType::NamedPipe,
-        NodeKind::Socket => FileType::Socket,
-        NodeKind::CharDevice => FileType::CharDevice,
-        NodeKind::BlockDevice => FileType::BlockDevice,
-    }
-}
-
-fn attributes(node: &Node) -> FileAttr {
-    let mtime = time_of(node.mtime);
-    FileAttr {
-        ino: INodeNo(node.inode),
-        size: node.size,
-        blocks: node.data_bytes.div_ceil(STAT_BLOCK_BYTES),
-        atime: mtime,
-        mtime,
-        ctime: time_of(node.ctime),
-        crtime: mtime,
-        kind: kind_of(node.kind),
-        perm: node.mode as u16,
-        nlink: node.links,
-        uid: node.uid,
-        gid: node.gid,
-        rdev: rustix::fs::makedev(node.rdev.0, node.rdev.1) as u32,
-        blksize: BLOCK_BYTES,
-        flags: 0,
-    }
-}
-
-/// A time before or after 1970; one that the system cannot hold is 1970.
-fn time_of((seconds, nanos): (i64, u32)) -> SystemTime {
-    let whole = Duration::from_secs(seconds.unsigned_abs());
-    let time = match seconds >= 0 {
-        true => UNIX_EPOCH.checked_add(whole),
-        false => UNIX_EPOCH.checked_sub(whole),
-    };
-    let time = time.and_then(|time| time.checked_add(Duration::from_nanos(nanos.into())));
-    time.unwrap_or(UNIX_EPOCH)
 }

@@ -1,4 +1,5 @@
-//! The seam of read-only file systems: a tree of files that somebody serves and somebody shows.
+//! The seam of read-only file systems: one part of the program has a tree of files,
+//! another one shows it.
 //!
 //! Inode numbers are the tree's own; 1 is its root, and a number names the same thing as long as the
 //! tree is shown. Names are bytes. Calls come from many threads at once.
@@ -10,23 +11,53 @@ use pinstripe_base::error::Result;
 /// The root's inode number.
 pub const ROOT: u64 = 1;
 
-/// The kinds of things in a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NodeKind {
+/// The kinds of entries that a directory can hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FileKind {
     /// A regular file.
+    #[default]
     File,
     /// A directory.
     Directory,
-    /// A symbolic link.
+    /// A symbolic link; its target is a string of bytes, and is never followed here.
     Symlink,
     /// A named pipe.
     Fifo,
-    /// A socket.
+    /// A socket's name.
     Socket,
-    /// A character device.
+    /// A character device node.
     CharDevice,
-    /// A block device.
+    /// A block device node.
     BlockDevice,
+}
+
+impl FileKind {
+    /// The kind in the type bits of an `st_mode`; `None` when they are of no kind that exists.
+    pub fn from_st_mode(st_mode: u32) -> Option<Self> {
+        Some(match st_mode & 0o170_000 {
+            0o100_000 => FileKind::File,
+            0o040_000 => FileKind::Directory,
+            0o120_000 => FileKind::Symlink,
+            0o010_000 => FileKind::Fifo,
+            0o140_000 => FileKind::Socket,
+            0o020_000 => FileKind::CharDevice,
+            0o060_000 => FileKind::BlockDevice,
+            _ => return None,
+        })
+    }
+
+    /// The word for people, with its article, as it stands in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            FileKind::File => "a regular file",
+            FileKind::Directory => "a directory",
+            FileKind::Symlink => "a symlink",
+            FileKind::Fifo => "a named pipe",
+            FileKind::Socket => "a socket",
+            FileKind::CharDevice => "a character device",
+            FileKind::BlockDevice => "a block device",
+        }
+    }
 }
 
 /// One thing in a tree, as stat(2) tells of it.
@@ -35,7 +66,7 @@ pub struct Node {
     /// Its inode number.
     pub inode: u64,
     /// What it is.
-    pub kind: NodeKind,
+    pub kind: FileKind,
     /// Permission bits, with set-user-id, set-group-id and sticky.
     pub mode: u32,
     /// Owner.

@@ -130,13 +130,9 @@ mod tests {
 
     use pinstripe_base::error::Kind;
 
-    use super::*;
+    use pinstripe_testing::shell;
 
-    fn shell(script: &str) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        command
-    }
+    use super::*;
 
     #[test]
     fn what_a_program_reads_prints_and_how_it_ends_is_told() {

@@ -105,13 +105,9 @@ fn wait(child: Child) -> io::Result<(ExitStatus, libc::rusage)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use pinstripe_testing::shell;
 
-    fn shell(script: &str) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        command
-    }
+    use super::*;
 
     #[test]
     fn a_run_is_measured_and_its_output_kept() {

@@ -8,9 +8,17 @@ mod tick;
 
 use std::io::Write;
 use std::ops::Range;
+use std::process::Command;
 
 pub use mounts::{in_own_mounts, mount, unmount};
 pub use tick::await_tick;
+
+/// A shell that runs a script.
+pub fn shell(script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    command
+}
 
 /// Reports that a test could not run: on standard error, and in the summary of the test command.
 pub fn skipped(test: &str, reason: &str) {

@@ -150,7 +150,7 @@ pub const ROOMS: &[Rooms] = &[
     },
     Rooms {
         folder: "crates/pinstripe-fuse/src",
-        floors: &[&["mountpoint", "tree"]],
+        floors: &[&["mountpoint", "tree"], &["attributes"]],
         neighbours: &[],
         narrow: &[],
     },

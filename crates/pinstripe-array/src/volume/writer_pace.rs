@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(full(&mut pace, 100), at(108));
         assert_eq!(full(&mut pace, 100), at(116));
         assert_eq!(full(&mut pace, 112), at(124));
-        assert_eq!(full(&mut pace, 200), at(208), "turns that nobody took are gone");
+        assert_eq!(full(&mut pace, 200), at(208), "turns that were not taken are gone");
         for _ in 0..100 {
             assert!(full(&mut pace, 300) <= at(300) + TURN_MOST);
         }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     /// Writers who always want to write 1 MiB, and members that take 16 MiB at a time: what is dirty
-    /// settles below the limit, so that nobody is stopped by it.
+    /// settles below the limit, so that it stops no writer.
     #[test]
     fn what_is_dirty_settles_below_the_limit() {
         for writers in [1, 4, 8] {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pinstripe::source::bulk::{Fake, FakeSpec, Millionths, SourceDevice};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
-use pinstripe_nbd::fuse::{Mount, MountOptions};
+use pinstripe_nbd::fuse::{DeviceMount, MountOptions};
 
 use crate::args::{Size, one_line, size};
 use crate::escape;
@@ -71,7 +71,7 @@ impl FakevmcoreArgs {
     /// Shows the file until it is over.
     ///
     /// # Errors
-    /// Those of [`Fake::new`], [`Mount::new`] and [`Mount::serve`].
+    /// Those of [`Fake::new`], [`DeviceMount::new`] and [`DeviceMount::serve`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let spec = FakeSpec {
             bytes: self.size.0,
@@ -89,7 +89,7 @@ impl FakevmcoreArgs {
             may_change: self.direct_io,
         };
         let stop = signals::catch()?;
-        let mount = Mount::new(Arc::new(device), &self.mountpoint, &options)?;
+        let mount = DeviceMount::new(Arc::new(device), &self.mountpoint, &options)?;
         let event = Event::new("mounted").with_path("path", mount.file());
         run.screen.event(&event.with("bytes", spec.bytes).with("spec", spec.to_string()))?;
         run.screen.say(&format!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueHint;
-use pinstripe::ops::mount::{MountOptions, SnapshotTree};
+use pinstripe::ops::mount::{SnapshotTree, SnapshotTreeOptions};
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
@@ -82,9 +82,9 @@ impl MountArgs {
         Ok(Ending::done(facts))
     }
 
-    fn tree_options(&self, run: &Run) -> MountOptions {
+    fn tree_options(&self, run: &Run) -> SnapshotTreeOptions {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        MountOptions {
+        SnapshotTreeOptions {
             budget: run.common.memory.0,
             threads: FETCHERS,
             owner,

@@ -23,13 +23,13 @@ use pinstripe_base::sync::{Stop, lock};
 use pinstripe_io::device::Sparse;
 
 /// A device that is shown somewhere.
-pub struct Mount {
+pub struct DeviceMount {
     mount: pinstripe_fuse::Mount,
     file: PathBuf,
     failure: Arc<Mutex<Option<Error>>>,
 }
 
-impl Mount {
+impl DeviceMount {
     /// Mounts a file system with the device as its only file on an empty directory. A length that
     /// changes later is seen only where the device may change.
     ///
@@ -42,7 +42,7 @@ impl Mount {
             FileSystem::new(content, options, Arc::clone(&failure), Arc::clone(&ended))?;
         let mount = pinstripe_fuse::Mount::new(file_system, mountpoint, &config(options), ended)?;
         let file = mount.mountpoint().join(&options.name);
-        Ok(Mount { mount, file, failure })
+        Ok(DeviceMount { mount, file, failure })
     }
 
     /// The path of the file.

@@ -10,7 +10,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 use pinstripe_io::device::{Device, MemoryDevice, Run, Space, Sparse};
 use pinstripe_io::forward_device;
-use pinstripe_nbd::fuse::{Mount, MountOptions};
+use pinstripe_nbd::fuse::{DeviceMount, MountOptions};
 use pinstripe_testing::skipped;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -58,7 +58,7 @@ fn an_error_of_the_device_reaches_its_reader_and_its_server() {
     let here = tempfile::tempdir().unwrap();
     let memory = MemoryDevice::new("broken");
     memory.set_len(BYTES).unwrap();
-    let mount = match Mount::new(Arc::new(Broken(memory)), here.path(), &options()) {
+    let mount = match DeviceMount::new(Arc::new(Broken(memory)), here.path(), &options()) {
         Ok(mount) => mount,
         Err(error) => return skipped(test, &format!("mounting: {error}")),
     };
@@ -87,7 +87,7 @@ fn serving_ends_when_another_unmounts() {
     let here = tempfile::tempdir().unwrap();
     let memory = MemoryDevice::new("memory");
     memory.set_len(BYTES).unwrap();
-    let mount = match Mount::new(Arc::new(memory), here.path(), &options()) {
+    let mount = match DeviceMount::new(Arc::new(memory), here.path(), &options()) {
         Ok(mount) => mount,
         Err(error) => return skipped(test, &format!("mounting: {error}")),
     };

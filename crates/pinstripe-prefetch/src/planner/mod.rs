@@ -16,8 +16,10 @@
 //! the majority over recent strides to Leap (Maruf and Chowdhury, ATC 2020).
 
 mod credit;
+mod detect;
 mod recent;
 mod stream;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -27,12 +29,11 @@ use std::ops::Range;
 use credit::Credit;
 use recent::{Recent, Sighting};
 use stream::{Place, Progression, Stream, Taken};
+pub use terms::{Bounds, FetchPlan, Hint, Presence, ReadCounts, StreamStatus};
 use window::Window;
 
 /// Streams that one object may have at once.
 const STREAMS_MAX: usize = 32;
-/// The length of a record for which a stride is followed at most: a longer one is a run of its own.
-const STRIDE_RECORD_MAX: u64 = 16 << 20;
 /// Streams that ended and whose length is remembered.
 const ENDED_KEPT: usize = 8;
 /// A stream whose records were dropped unread so often stops for good.
@@ -41,125 +42,37 @@ const DROPS_MAX: u32 = 3;
 /// turns of each.
 const IDLE_READS: u64 = 64;
 const IDLE_TURNS: u64 = 8;
-/// Streams of one stride that make it the usual one, if they are most of all.
-const USUAL_MIN: usize = 2;
 /// Records read by which a stream of another stride is one all the same.
 const PROVEN: u64 = 8;
-/// Reads before a stride became usual that may have begun streams of it.
-const ADOPTED_MAX: usize = 24;
-
-/// The bounds of a planner.
-#[derive(Debug, Clone, Copy)]
-pub struct Bounds {
-    /// Bytes of the object.
-    pub object: u64,
-    /// Bytes of a record of a sequential stream: what one fetch of the source should bring.
-    pub record: u64,
-    /// Records planned and not read, of one stream.
-    pub window: u32,
-    /// Bytes planned and not read, of all streams: what the memory for this object holds.
-    pub total: u64,
-}
-
-/// The way in which a read found its bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
-    /// They were there.
-    Ready,
-    /// They were on their way, and the reader waits for them.
-    InFlight,
-    /// They were not asked for.
-    Absent,
-}
-
-/// What a program says about its reads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hint {
-    /// In order from the next read on.
-    Sequential,
-    /// Nothing is foreseeable: no more is planned until another hint.
-    Random,
-    /// Records of `length` bytes, `distance` bytes from the beginning of one to that of the next.
-    Stride {
-        /// Bytes of a record.
-        length: u64,
-        /// Bytes from one beginning to the next; negative for backwards.
-        distance: i64,
-    },
-    /// These ranges will be read, in this order.
-    WillNeed(Vec<Range<u64>>),
-    /// Nothing that was planned is wanted any more.
-    DontNeed,
-}
-
-/// What to do after a read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// To be fetched, the most urgent first.
-    pub fetch: Vec<Range<u64>>,
-    /// Planned before and not wanted any more.
-    pub drop: Vec<Range<u64>>,
-}
-
-/// The pattern that was found last, and how it goes.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Standing {
-    /// Bytes from record to record; negative backwards.
-    pub stride: i64,
-    /// Bytes of a record.
-    pub record: u64,
-    /// Records planned and not read.
-    pub ahead: u32,
-    /// Records read.
-    pub used: u64,
-}
-
-/// Counts since the object was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Bytes read.
-    pub read: u64,
-    /// Bytes planned.
-    pub planned: u64,
-    /// Bytes planned, and dropped unread.
-    pub wasted: u64,
-    /// Records read that were planned before and there.
-    pub hits: u64,
-    /// Records read that were planned before and on their way.
-    pub stalls: u64,
-}
 
 /// The planner of one object.
 #[derive(Debug)]
-pub struct Planner {
+pub struct ReadPlanner {
     bounds: Bounds,
     recent: Recent,
     /// The one that was read last is the last one.
     streams: Vec<Stream>,
     window: Window,
     credit: Credit,
-    counts: Counts,
+    counts: ReadCounts,
     /// Lengths in records of the streams that ended last.
     ended: Vec<u64>,
-    /// Ranges of a hint that are still to be fetched, last first.
-    needed: Vec<Range<u64>>,
     /// The usual stride for which streams were begun.
     adopted: Option<i64>,
     is_off: bool,
 }
 
-impl Planner {
+impl ReadPlanner {
     /// A planner that has seen nothing.
     pub fn new(bounds: Bounds) -> Self {
-        Planner {
+        ReadPlanner {
             bounds,
             recent: Recent::default(),
             streams: Vec::new(),
             window: Window::default(),
             credit: Credit::default(),
-            counts: Counts::default(),
+            counts: ReadCounts::default(),
             ended: Vec::new(),
-            needed: Vec::new(),
             adopted: None,
             is_off: false,
         }
@@ -167,8 +80,8 @@ impl Planner {
 
     /// Takes in a read of `range` at `now` (nanoseconds of any clock), which found its bytes as
     /// `found` says. The plan is meant to go out together with the read itself.
-    pub fn read(&mut self, now: u64, range: Range<u64>, found: Found) -> Plan {
-        let mut plan = Plan::default();
+    pub fn read(&mut self, now: u64, range: Range<u64>, found: Presence) -> FetchPlan {
+        let mut plan = FetchPlan::default();
         if range.is_empty() || self.is_off {
             return plan;
         }
@@ -205,12 +118,11 @@ impl Planner {
 
     /// Takes in what a program says. A hint is a stream that needs no proof; what it plans is
     /// bounded as any other's.
-    pub fn hint(&mut self, hint: Hint, next: u64) -> Plan {
-        let mut plan = Plan::default();
+    pub fn hint(&mut self, hint: Hint, next: u64) -> FetchPlan {
+        let mut plan = FetchPlan::default();
         self.is_off = hint == Hint::Random;
         match hint {
             Hint::Random | Hint::DontNeed => {
-                self.needed.clear();
                 while let Some(stream) = self.streams.pop() {
                     self.end(stream, &mut plan);
                 }
@@ -219,27 +131,23 @@ impl Planner {
                 self.begin_hinted(self.bounds.record as i64, self.bounds.record, next)
             }
             Hint::Stride { length, distance } => self.begin_hinted(distance, length, next),
-            Hint::WillNeed(mut ranges) => {
-                ranges.reverse();
-                self.needed = ranges;
-                self.fetch_needed(&mut plan);
-            }
+            Hint::WillNeed(ranges) => plan.fetch = self.needed(ranges),
         }
         plan
     }
 
     /// The streams that were read last, the last one first.
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn statuses(&self) -> Vec<StreamStatus> {
         self.streams
             .iter()
             .rev()
             .filter(|stream| stream.is_confirmed())
-            .map(Stream::standing)
+            .map(Stream::status)
             .collect()
     }
 
     /// Counts so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ReadCounts {
         self.counts
     }
 
@@ -270,16 +178,16 @@ impl Planner {
         ranked.min().map(|(_, at)| at)
     }
 
-    fn settle(&mut self, taken: &Taken, found: Found, now: u64) {
+    fn settle(&mut self, taken: &Taken, found: Presence, now: u64) {
         self.counts.wasted += taken.unread;
         for _ in 0..taken.records {
-            self.window.consumed(found != Found::Ready, now);
+            self.window.consumed(found != Presence::Ready, now);
         }
         for _ in 0..taken.planned {
             self.credit.used();
             match found {
-                Found::Ready => self.counts.hits += 1,
-                Found::InFlight | Found::Absent => self.counts.stalls += 1,
+                Presence::Ready => self.counts.hits += 1,
+                Presence::InFlight | Presence::Absent => self.counts.stalls += 1,
             }
         }
     }
@@ -300,7 +208,7 @@ impl Planner {
     }
 
     /// Looks for a new stream.
-    fn begin(&mut self, range: &Range<u64>, sighting: Sighting, plan: &mut Plan) {
+    fn begin(&mut self, range: &Range<u64>, sighting: Sighting, plan: &mut FetchPlan) {
         if !sighting.is_continued {
             self.note_seek();
         }
@@ -315,7 +223,7 @@ impl Planner {
         self.add(stream, plan);
     }
 
-    fn add(&mut self, stream: Stream, plan: &mut Plan) {
+    fn add(&mut self, stream: Stream, plan: &mut FetchPlan) {
         if self.streams.len() >= STREAMS_MAX {
             // The oldest of those that are the least likely.
             let usual = self.usual_stride();
@@ -328,77 +236,6 @@ impl Planner {
         self.streams.push(stream);
     }
 
-    /// When a stride has become the usual one, lets the reads that stood alone before begin streams
-    /// of it.
-    fn adopt(&mut self, plan: &mut Plan) {
-        let usual = self.usual_stride();
-        if std::mem::replace(&mut self.adopted, usual) == usual || !self.credit.is_good() {
-            return;
-        }
-        let Some(stride) = usual.filter(|&stride| stride != self.bounds.record as i64) else {
-            return;
-        };
-        let alone: Vec<Range<u64>> = (self.recent.runs().take(ADOPTED_MAX))
-            .filter(|range| range.end - range.start <= stride.unsigned_abs())
-            .filter(|range| {
-                self.streams.iter().all(|stream| {
-                    stream.stride() != stride
-                        || stream.place(range) == Place::Elsewhere && !stream.has(range)
-                })
-            })
-            .collect();
-        for range in alone {
-            let progression =
-                Progression { base: range.start, stride, record: range.end - range.start };
-            let mut stream = Stream::new(progression, self.recent.now());
-            stream.consume(&range, self.recent.now());
-            let planned = stream.plan(1, self.room(), self.bounds.object, &mut plan.fetch);
-            self.counts.planned += planned;
-            self.add(stream, plan);
-        }
-    }
-
-    fn find(&self, range: &Range<u64>, sighting: Sighting) -> Option<Progression> {
-        let record = self.bounds.record;
-        let usual = self.usual_stride();
-        let is_open = |stream: &&Stream| !stream.is_confirmed() && usual != Some(stream.stride());
-        let open = self.streams.iter().filter(is_open).count();
-        let credit = self.credit.less(open / 2);
-        if sighting.is_continued {
-            let needed = credit.reads_of_a_run();
-            return (sighting.reads >= needed)
-                .then(|| Progression::sequential(sighting.start, record));
-        }
-        let recent = &self.recent;
-        // Runs in order need no guess: their second read tells.
-        let Some(usual) = usual.filter(|&stride| stride != record as i64) else {
-            return (recent.stride(range, |_| credit.points(), STRIDE_RECORD_MAX))
-                .or_else(|| credit.is_good().then(|| recent.frequent(range, STRIDE_RECORD_MAX))?)
-                .or_else(|| recent.dense(record));
-        };
-        // One record is enough for a stream of the usual stride where plans have fared well; one of
-        // another stride has to show more, since streams side by side are equally far apart.
-        let length = range.end - range.start;
-        let alone = Progression { base: range.start, stride: usual, record: length };
-        let is_daring = credit.is_full() && length <= usual.unsigned_abs();
-        let points = |stride: i64| match stride == usual {
-            true => credit.points() - 1,
-            false => credit.points() + 1,
-        };
-        (is_daring.then_some(alone))
-            .or_else(|| recent.stride(range, points, STRIDE_RECORD_MAX))
-            .or_else(|| recent.dense(record))
-    }
-
-    /// The stride that most streams have, when there are several.
-    fn usual_stride(&self) -> Option<i64> {
-        let strides =
-            || self.streams.iter().filter(|stream| stream.is_confirmed()).map(Stream::stride);
-        let alike = |stride| strides().filter(|&other| other == stride).count();
-        strides()
-            .find(|&stride| alike(stride) >= USUAL_MIN && 2 * alike(stride) > strides().count())
-    }
-
     fn begin_hinted(&mut self, stride: i64, record: u64, next: u64) {
         if stride == 0 || record == 0 {
             return;
@@ -409,7 +246,7 @@ impl Planner {
         self.streams.push(stream);
     }
 
-    fn retire_idle(&mut self, plan: &mut Plan) {
+    fn retire_idle(&mut self, plan: &mut FetchPlan) {
         let now = self.recent.now();
         let most = IDLE_READS.max(IDLE_TURNS * self.streams.len() as u64);
         while self.streams.first().is_some_and(|oldest| oldest.idle(now) > most) {
@@ -418,7 +255,7 @@ impl Planner {
         }
     }
 
-    fn end(&mut self, stream: Stream, plan: &mut Plan) {
+    fn end(&mut self, stream: Stream, plan: &mut FetchPlan) {
         self.counts.wasted += stream.left();
         for range in stream.unread(self.bounds.object) {
             self.counts.wasted += range.end - range.start;
@@ -448,7 +285,7 @@ impl Planner {
     }
 
     /// Plans further records of the stream that was read last.
-    fn extend(&mut self, range: &Range<u64>, plan: &mut Plan) {
+    fn extend(&mut self, range: &Range<u64>, plan: &mut FetchPlan) {
         let room = self.room();
         let active = self.streams.iter().filter(|stream| stream.is_confirmed()).count().max(1);
         let share = (self.window.records() / active as u32).clamp(1, self.bounds.window);
@@ -491,14 +328,9 @@ impl Planner {
         })
     }
 
-    fn fetch_needed(&mut self, plan: &mut Plan) {
-        while plan.fetch.len() < self.bounds.window as usize
-            && let Some(range) = self.needed.pop()
-        {
-            let end = range.end.min(self.bounds.object);
-            if range.start < end {
-                plan.fetch.push(range.start..end);
-            }
-        }
+    /// The ranges of a hint that are fetched: those within the object, as far as the window goes.
+    fn needed(&self, ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+        let within = ranges.into_iter().map(|range| range.start..range.end.min(self.bounds.object));
+        within.filter(|range| !range.is_empty()).take(self.bounds.window as usize).collect()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
-use super::Standing;
+use super::StreamStatus;
 
 /// Records of the same length at equal distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -288,8 +288,8 @@ impl Stream {
         reads - self.read_at
     }
 
-    pub(super) fn standing(&self) -> Standing {
-        Standing {
+    pub(super) fn status(&self) -> StreamStatus {
+        StreamStatus {
             stride: self.progression.stride,
             record: self.progression.record,
             ahead: self.ahead.len() as u32,

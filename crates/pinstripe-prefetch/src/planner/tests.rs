@@ -4,19 +4,19 @@ use proptest::prelude::*;
 
 use crate::simulation::patterns::Numbers;
 
-use super::{Bounds, Found, Hint, Plan, Planner};
+use super::{Bounds, FetchPlan, Hint, Presence, ReadPlanner};
 
 const MIB: u64 = 1 << 20;
 const BOUNDS: Bounds = Bounds { object: 4096 * MIB, record: MIB, window: 64, total: 256 * MIB };
 
 /// Reads one range after the other, each found as the plans before say; returns the plans.
-fn read_all(planner: &mut Planner, reads: &[Range<u64>]) -> Vec<Plan> {
+fn read_all(planner: &mut ReadPlanner, reads: &[Range<u64>]) -> Vec<FetchPlan> {
     let mut planned: Vec<Range<u64>> = Vec::new();
     let mut plans = Vec::new();
     for (now, read) in reads.iter().enumerate() {
         let is_planned =
             planned.iter().any(|range| range.start <= read.start && read.end <= range.end);
-        let found = if is_planned { Found::InFlight } else { Found::Absent };
+        let found = if is_planned { Presence::InFlight } else { Presence::Absent };
         let plan = planner.read(now as u64 * 1000, read.clone(), found);
         planned.extend(plan.fetch.iter().cloned());
         plans.push(plan);
@@ -30,7 +30,7 @@ fn at(mib: u64) -> Range<u64> {
 
 /// The number of reads until the next one was planned.
 fn reads_until_found(reads: &[Range<u64>]) -> usize {
-    let mut planner = Planner::new(BOUNDS);
+    let mut planner = ReadPlanner::new(BOUNDS);
     let plans = read_all(&mut planner, reads);
     plans.iter().position(|plan| !plan.fetch.is_empty()).map_or(usize::MAX, |at| at + 1)
 }
@@ -46,17 +46,17 @@ fn a_stream_is_found_in_three_reads() {
 
 #[test]
 fn the_plan_goes_on_where_the_stream_does() {
-    let mut planner = Planner::new(BOUNDS);
+    let mut planner = ReadPlanner::new(BOUNDS);
     let plans = read_all(&mut planner, &[at(3), at(20), at(37)]);
     assert_eq!(plans[2].fetch, [at(54)]);
-    let mut planner = Planner::new(BOUNDS);
+    let mut planner = ReadPlanner::new(BOUNDS);
     let plans = read_all(&mut planner, &[at(90), at(80), at(70)]);
     assert_eq!(plans[2].fetch, [at(60)]);
 }
 
 #[test]
 fn short_reads_in_order_are_one_run() {
-    let mut planner = Planner::new(BOUNDS);
+    let mut planner = ReadPlanner::new(BOUNDS);
     let reads: Vec<Range<u64>> = (0..64).map(|n| n * MIB / 8..(n + 1) * MIB / 8).collect();
     let plans = read_all(&mut planner, &reads);
     assert_eq!(plans[1].fetch, [at(1)], "{plans:?}");
@@ -68,7 +68,7 @@ fn short_reads_in_order_are_one_run() {
 /// Records of 4 MiB, each read in 32 pieces, 17 records apart.
 #[test]
 fn records_read_in_pieces_are_planned_whole() {
-    let mut planner = Planner::new(BOUNDS);
+    let mut planner = ReadPlanner::new(BOUNDS);
     let record = |number: u64| {
         let start = number * 68 * MIB;
         (0..32).map(move |piece| start + piece * MIB / 8..start + (piece + 1) * MIB / 8)
@@ -89,10 +89,10 @@ fn records_read_in_pieces_are_planned_whole() {
 
 #[test]
 fn two_readers_of_one_object_are_two_streams() {
-    let mut planner = Planner::new(BOUNDS);
+    let mut planner = ReadPlanner::new(BOUNDS);
     let reads: Vec<_> = (0..40).flat_map(|n| [at(n), at(2000 - 17 * n)]).collect();
     read_all(&mut planner, &reads);
-    let strides: Vec<i64> = planner.standings().iter().map(|standing| standing.stride).collect();
+    let strides: Vec<i64> = planner.statuses().iter().map(|status| status.stride).collect();
     assert!(
         strides.contains(&(MIB as i64)) && strides.contains(&(-17 * MIB as i64)),
         "{strides:?}"
@@ -102,7 +102,7 @@ fn two_readers_of_one_object_are_two_streams() {
 #[test]
 fn nothing_is_planned_beyond_the_end() {
     let bounds = Bounds { object: 10 * MIB + 5, ..BOUNDS };
-    let mut planner = Planner::new(bounds);
+    let mut planner = ReadPlanner::new(bounds);
     let plans = read_all(&mut planner, &(0..10).map(at).collect::<Vec<_>>());
     let last = plans.iter().flat_map(|plan| &plan.fetch).map(|range| range.end).max();
     assert_eq!(last, Some(bounds.object));
@@ -110,15 +110,15 @@ fn nothing_is_planned_beyond_the_end() {
 
 #[test]
 fn hints_start_and_end_streams() {
-    let mut planner = Planner::new(BOUNDS);
+    let mut planner = ReadPlanner::new(BOUNDS);
     planner.hint(Hint::Stride { length: MIB, distance: -5 * MIB as i64 }, 1000 * MIB);
-    let plan = planner.read(0, at(1000), Found::Absent);
+    let plan = planner.read(0, at(1000), Presence::Absent);
     assert_eq!(plan.fetch, [at(995)]);
     let plan = planner.hint(Hint::Random, 0);
     assert_eq!(plan.drop, [at(995)]);
     assert_eq!(
         read_all(&mut planner, &(0..9).map(at).collect::<Vec<_>>()),
-        vec![Plan::default(); 9]
+        vec![FetchPlan::default(); 9]
     );
     let plan = planner.hint(Hint::WillNeed(vec![at(7), at(3)]), 0);
     assert_eq!(plan.fetch, [at(7), at(3)]);
@@ -126,7 +126,7 @@ fn hints_start_and_end_streams() {
 
 #[test]
 fn a_wrong_hint_loses_its_credit() {
-    let mut planner = Planner::new(BOUNDS);
+    let mut planner = ReadPlanner::new(BOUNDS);
     planner.hint(Hint::Stride { length: MIB, distance: MIB as i64 }, 0);
     let mut numbers = Numbers::new(3);
     let scattered: Vec<_> = (0..60).map(|_| at(numbers.below(4096))).collect();
@@ -156,10 +156,10 @@ proptest! {
     /// The bounds hold whatever is read, and whatever is dropped in between.
     #[test]
     fn plans_stay_within_their_bounds(reads in reads(), drops in prop::collection::vec(any::<u8>(), 200)) {
-        let mut planner = Planner::new(BOUNDS);
+        let mut planner = ReadPlanner::new(BOUNDS);
         let mut planned: Vec<Range<u64>> = Vec::new();
         for (now, read) in reads.iter().enumerate() {
-            let plan = planner.read(now as u64, read.clone(), Found::Absent);
+            let plan = planner.read(now as u64, read.clone(), Presence::Absent);
             let counts = planner.counts();
             prop_assert!(planner.outstanding() <= BOUNDS.total);
             prop_assert!(planner.outstanding() + counts.wasted <= counts.read.max(BOUNDS.record) + 16 * MIB);
@@ -179,7 +179,7 @@ proptest! {
     /// plan as well, but for the first reads.
     #[test]
     fn a_single_stream_is_followed_to_its_end(base in 0u64..100, stride in 1u64..30, count in 8u64..100) {
-        let mut planner = Planner::new(BOUNDS);
+        let mut planner = ReadPlanner::new(BOUNDS);
         let reads: Vec<_> = (0..count).map(|n| at(base + stride * n)).collect();
         let plans = read_all(&mut planner, &reads);
         let planned: Vec<Range<u64>> = plans.into_iter().flat_map(|plan| plan.fetch).collect();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{lock, wait};
 
 pub(super) struct Cell<U> {
     result: Mutex<Option<Result<Arc<U>>>>,
@@ -32,11 +32,13 @@ impl<U> Cell<U> {
 
     /// Waits for the result.
     pub(super) fn wait(&self) -> Result<Arc<U>> {
-        let waited = self.filled.wait_while(lock(&self.result), |result| result.is_none());
-        match waited.unwrap_or_else(|poisoned| poisoned.into_inner()).as_ref() {
-            Some(Ok(unit)) => Ok(Arc::clone(unit)),
-            Some(Err(error)) => Err(error.duplicate()),
-            None => Err(panicked()),
+        let mut result = lock(&self.result);
+        loop {
+            match result.as_ref() {
+                Some(Ok(unit)) => return Ok(Arc::clone(unit)),
+                Some(Err(error)) => return Err(error.duplicate()),
+                None => result = wait(&self.filled, result),
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 //!
 //! Invariants: bytes are charged when a unit is asked for, not when it arrives, and what is charged
 //! never exceeds the budget; a read that was asked for always goes on, without a place in the
-//! budget where there is none; it never waits behind units that nobody waits for; a unit is fetched
+//! budget where there is none; it never waits behind units without a reader; a unit is fetched
 //! by one thread at a time, and all who want it get that thread's answer.
 
 #![allow(clippy::disallowed_methods, reason = "threads wait for slow sources")]
@@ -22,15 +22,15 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
 use pinstripe_base::error::Result;
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{lock, wait};
 
-use crate::planner::Found;
+use crate::planner::Presence;
 use cell::Cell;
+pub use state::BudgetUsage;
 use state::State;
-pub use state::Usage;
 
 /// Something that units are fetched from.
-pub trait Source: Send + Sync + 'static {
+pub trait FetchSource: Send + Sync + 'static {
     /// Names a unit.
     type Key: Copy + Eq + Hash + Send + Sync + 'static;
     /// What is fetched.
@@ -55,19 +55,19 @@ pub struct Ahead<K> {
 }
 
 /// Fetches units.
-pub struct Runner<S: Source> {
+pub struct Runner<S: FetchSource> {
     shared: Arc<Shared<S>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared<S: Source> {
+struct Shared<S: FetchSource> {
     source: S,
     state: Mutex<State<S::Key, S::Unit>>,
     /// There is something to fetch, or the end has come.
     work: Condvar,
 }
 
-impl<S: Source> Runner<S> {
+impl<S: FetchSource> Runner<S> {
     /// A runner with so many bytes, and so many threads that fetch what is not read yet.
     pub fn new(source: S, budget: u64, threads: usize) -> Self {
         let state = Mutex::new(State::new(budget));
@@ -87,7 +87,7 @@ impl<S: Source> Runner<S> {
     }
 
     /// Whether a unit is there, on its way or neither; the state may change at once.
-    pub fn found(&self, key: &S::Key) -> Found {
+    pub fn found(&self, key: &S::Key) -> Presence {
         lock(&self.shared.state).found(key)
     }
 
@@ -116,7 +116,7 @@ impl<S: Source> Runner<S> {
         }
     }
 
-    /// Takes back units that nobody will read; those that are on their way arrive, and are dropped
+    /// Takes back units that will not be read; those that are on their way arrive, and are dropped
     /// first.
     pub fn unwanted(&self, object: u64, ranges: &[Range<u64>]) {
         if !ranges.is_empty() {
@@ -129,18 +129,13 @@ impl<S: Source> Runner<S> {
         lock(&self.shared.state).take_dropped(object)
     }
 
-    /// Drops all units, as when their source has changed.
-    pub fn clear(&self) {
-        lock(&self.shared.state).clear();
-    }
-
     /// What the budget holds.
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> BudgetUsage {
         lock(&self.shared.state).usage()
     }
 }
 
-impl<S: Source> Shared<S> {
+impl<S: FetchSource> Shared<S> {
     fn run(&self) {
         loop {
             let mut state = lock(&self.state);
@@ -150,10 +145,7 @@ impl<S: Source> Shared<S> {
                 }
                 match state.next() {
                     Some(next) => break next,
-                    None => {
-                        let waited = self.work.wait(state);
-                        state = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
-                    }
+                    None => state = wait(&self.work, state),
                 }
             };
             drop(state);
@@ -168,7 +160,7 @@ impl<S: Source> Shared<S> {
     }
 }
 
-impl<S: Source> Drop for Runner<S> {
+impl<S: FetchSource> Drop for Runner<S> {
     fn drop(&mut self) {
         lock(&self.shared.state).end();
         self.shared.work.notify_all();

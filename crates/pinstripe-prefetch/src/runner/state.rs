@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::Ahead;
 use super::cell::Cell;
-use crate::planner::Found;
+use crate::planner::Presence;
 
 /// What the budget holds, in bytes and units.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct BudgetUsage {
     /// Bytes that may be charged.
     pub budget: u64,
     /// Bytes charged.
@@ -55,7 +55,7 @@ pub(super) struct State<K, U> {
     /// The keys of all slots, in the order in which the clock goes round.
     clock: VecDeque<K>,
     dropped: HashMap<u64, Vec<Range<u64>>>,
-    usage: Usage,
+    usage: BudgetUsage,
     is_over: bool,
 }
 
@@ -66,16 +66,16 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
             queue: VecDeque::new(),
             clock: VecDeque::new(),
             dropped: HashMap::new(),
-            usage: Usage { budget, ..Usage::default() },
+            usage: BudgetUsage { budget, ..BudgetUsage::default() },
             is_over: false,
         }
     }
 
-    pub(super) fn found(&self, key: &K) -> Found {
+    pub(super) fn found(&self, key: &K) -> Presence {
         match self.slots.get(key) {
-            None => Found::Absent,
-            Some(slot) if slot.stage == Stage::There => Found::Ready,
-            Some(_) => Found::InFlight,
+            None => Presence::Absent,
+            Some(slot) if slot.stage == Stage::There => Presence::Ready,
+            Some(_) => Presence::InFlight,
         }
     }
 
@@ -174,7 +174,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         self.dropped.remove(&object).unwrap_or_default()
     }
 
-    /// Drops units until `bytes` fit. A reader's unit takes the place of any that nobody reads; one
+    /// Drops units until `bytes` fit. A reader's unit takes the place of any that no reader holds; one
     /// that is fetched ahead takes only the place of those that were read or are not wanted.
     fn make_room(&mut self, bytes: u64, for_reader: bool) -> bool {
         if bytes > self.usage.budget {
@@ -220,17 +220,8 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         Some(slot)
     }
 
-    pub(super) fn clear(&mut self) {
-        self.queue.clear();
-        let there: Vec<K> = self.slots.keys().copied().collect();
-        for key in there {
-            // One that is being fetched is let go: its readers have its cell.
-            self.remove(&key);
-        }
-    }
-
-    pub(super) fn usage(&self) -> Usage {
-        Usage { queued: self.queue.len() as u64, ..self.usage }
+    pub(super) fn usage(&self) -> BudgetUsage {
+        BudgetUsage { queued: self.queue.len() as u64, ..self.usage }
     }
 
     pub(super) fn end(&mut self) {

@@ -14,7 +14,7 @@ struct Numbers {
     fails: Option<u64>,
 }
 
-impl Source for Numbers {
+impl FetchSource for Numbers {
     type Key = u64;
     type Unit = u64;
 
@@ -37,7 +37,7 @@ fn ahead(key: u64) -> Ahead<u64> {
 }
 
 fn settle(runner: &Runner<Numbers>, key: u64) {
-    while runner.found(&key) != Found::Ready {
+    while runner.found(&key) != Presence::Ready {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -85,7 +85,7 @@ fn units_ahead_take_the_place_of_read_ones_only() {
     for key in 10..13 {
         settle(&runner, key);
     }
-    assert_eq!(runner.found(&13), Found::Absent, "no room without dropping an unread one");
+    assert_eq!(runner.found(&13), Presence::Absent, "no room without dropping an unread one");
     assert!(runner.take_dropped(7).is_empty());
 }
 

@@ -12,9 +12,9 @@ pub mod rules;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
-use crate::planner::Found;
+use crate::planner::Presence;
 
 /// Bytes of a record.
 pub const RECORD: u64 = 4 << 20;
@@ -55,7 +55,7 @@ impl Cluster {
 /// A rule of read-ahead.
 pub trait Rule {
     /// Takes in that `record` is read at `now`, found as `found` says; returns what to fetch.
-    fn read(&mut self, now: u64, record: u64, found: Found) -> Vec<u64>;
+    fn read(&mut self, now: u64, record: u64, found: Presence) -> Vec<u64>;
 
     /// Takes in that a record was dropped before it was read.
     fn dropped(&mut self, _record: u64) {}
@@ -68,7 +68,7 @@ pub trait Rule {
 
 /// What a reader got.
 #[derive(Debug, Clone, Copy)]
-pub struct Outcome {
+pub struct SimulatedRun {
     /// MB per second.
     pub rate: f64,
     /// Records fetched in vain per record that the reader read.
@@ -78,7 +78,7 @@ pub struct Outcome {
 }
 
 /// Reads `pattern` record by record, each as soon as the one before is there.
-pub fn run(cluster: &Cluster, pattern: &[u64], rule: &mut dyn Rule, budget: usize) -> Outcome {
+pub fn run(cluster: &Cluster, pattern: &[u64], rule: &mut dyn Rule, budget: usize) -> SimulatedRun {
     let mut state = State::new(cluster);
     let mut fetched = 0u64;
     let mut used = 0u64;
@@ -86,7 +86,7 @@ pub fn run(cluster: &Cluster, pattern: &[u64], rule: &mut dyn Rule, budget: usiz
         state.advance(state.now);
         let found = state.found(record);
         let next = rule.read(state.now, record, found);
-        if found == Found::Absent {
+        if found == Presence::Absent {
             state.issue(record);
         } else if state.ahead.remove(&record).is_some() {
             used += 1;
@@ -95,7 +95,7 @@ pub fn run(cluster: &Cluster, pattern: &[u64], rule: &mut dyn Rule, budget: usiz
             state.forget(unwanted);
         }
         for record in next {
-            if state.found(record) == Found::Absent {
+            if state.found(record) == Presence::Absent {
                 fetched += 1;
                 state.issue(record);
                 state.ahead.insert(record, state.now);
@@ -115,7 +115,7 @@ pub fn run(cluster: &Cluster, pattern: &[u64], rule: &mut dyn Rule, budget: usiz
     }
     let seconds = state.now as f64 / 1e9;
     let bytes = pattern.len() as f64 * RECORD as f64;
-    Outcome {
+    SimulatedRun {
         rate: bytes / 1e6 / seconds,
         waste: (fetched - used) as f64 / pattern.len() as f64,
         peak: state.peak,
@@ -132,7 +132,7 @@ struct State<'c> {
     /// When the answer for a record is there, once that is known.
     arrived: HashMap<u64, u64>,
     /// Requests whose answer has not reached the link yet.
-    waiting: HashMap<u64, ()>,
+    waiting: HashSet<u64>,
     /// Records that were fetched ahead and not read, and since when.
     ahead: BTreeMap<u64, u64>,
     peak: usize,
@@ -147,18 +147,18 @@ impl<'c> State<'c> {
             link_free: 0,
             served: BinaryHeap::new(),
             arrived: HashMap::new(),
-            waiting: HashMap::new(),
+            waiting: HashSet::new(),
             ahead: BTreeMap::new(),
             peak: 0,
         }
     }
 
-    fn found(&self, record: u64) -> Found {
+    fn found(&self, record: u64) -> Presence {
         match self.arrived.get(&record) {
-            Some(&at) if at <= self.now => Found::Ready,
-            Some(_) => Found::InFlight,
-            None if self.waiting.contains_key(&record) => Found::InFlight,
-            None => Found::Absent,
+            Some(&at) if at <= self.now => Presence::Ready,
+            Some(_) => Presence::InFlight,
+            None if self.waiting.contains(&record) => Presence::InFlight,
+            None => Presence::Absent,
         }
     }
 
@@ -166,7 +166,7 @@ impl<'c> State<'c> {
         let free = &mut self.lane_free[self.cluster.lane(record)];
         let done = (*free).max(self.now + self.cluster.latency) + self.cluster.service;
         *free = done;
-        self.waiting.insert(record, ());
+        self.waiting.insert(record);
         self.served.push(Reverse((done, record)));
     }
 

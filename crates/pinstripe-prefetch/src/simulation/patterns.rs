@@ -27,7 +27,7 @@ impl Numbers {
 
 /// An order of reads, with its name.
 #[derive(Debug, Clone)]
-pub struct Pattern {
+pub struct ReadPattern {
     /// What a table says of it.
     pub name: &'static str,
     /// The records in the order in which they are read.
@@ -35,10 +35,10 @@ pub struct Pattern {
 }
 
 /// The patterns of the table, of `count` records each.
-pub fn all(count: u64, seed: u64) -> Vec<Pattern> {
+pub fn all(count: u64, seed: u64) -> Vec<ReadPattern> {
     let mut numbers = Numbers::new(seed);
     let far = 17 * count;
-    let named = |name, records| Pattern { name, records };
+    let named = |name, records| ReadPattern { name, records };
     let mut random: Vec<u64> = (0..count).collect();
     numbers.shuffle(&mut random);
     let mut pairs: Vec<u64> = (0..count / 2).map(|pair| 2 * pair).collect();

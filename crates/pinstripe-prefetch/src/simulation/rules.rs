@@ -1,15 +1,14 @@
 //! Rules of read-ahead: ours, a plan that is known, a fixed depth, and small models of what other
 //! systems document.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::{RECORD, Rule};
-use crate::planner::{Bounds, Found, Planner};
+use crate::planner::{Bounds, Presence, ReadPlanner};
 
 /// Ours.
 pub struct Ours {
-    planner: Planner,
+    planner: ReadPlanner,
     unwanted: Vec<u64>,
 }
 
@@ -23,7 +22,7 @@ impl Ours {
             window,
             total: u64::from(total) * RECORD,
         };
-        Ours { planner: Planner::new(bounds), unwanted: Vec::new() }
+        Ours { planner: ReadPlanner::new(bounds), unwanted: Vec::new() }
     }
 }
 
@@ -32,7 +31,7 @@ fn records(ranges: &[Range<u64>]) -> impl Iterator<Item = u64> + '_ {
 }
 
 impl Rule for Ours {
-    fn read(&mut self, now: u64, record: u64, found: Found) -> Vec<u64> {
+    fn read(&mut self, now: u64, record: u64, found: Presence) -> Vec<u64> {
         let plan = self.planner.read(now, record * RECORD..(record + 1) * RECORD, found);
         self.unwanted.extend(records(&plan.drop));
         records(&plan.fetch).collect()
@@ -48,22 +47,22 @@ impl Rule for Ours {
 }
 
 /// The next records of a plan that is known: as many as `depth` ahead.
-pub struct Known<'p> {
+pub struct KnownPlan<'p> {
     plan: &'p [u64],
     at: usize,
     issued: usize,
     depth: usize,
 }
 
-impl<'p> Known<'p> {
+impl<'p> KnownPlan<'p> {
     /// A reader who tells what comes.
     pub fn new(plan: &'p [u64], depth: usize) -> Self {
-        Known { plan, at: 0, issued: 0, depth }
+        KnownPlan { plan, at: 0, issued: 0, depth }
     }
 }
 
-impl Rule for Known<'_> {
-    fn read(&mut self, _: u64, _: u64, _: Found) -> Vec<u64> {
+impl Rule for KnownPlan<'_> {
+    fn read(&mut self, _: u64, _: u64, _: Presence) -> Vec<u64> {
         self.at += 1;
         let from = self.issued.max(self.at).min(self.plan.len());
         self.issued = (self.at + self.depth).min(self.plan.len()).max(from);
@@ -88,7 +87,7 @@ impl Doubling {
 }
 
 impl Rule for Doubling {
-    fn read(&mut self, _: u64, record: u64, _: Found) -> Vec<u64> {
+    fn read(&mut self, _: u64, record: u64, _: Presence) -> Vec<u64> {
         let follows = self.last.is_some_and(|last| last + 1 == record);
         self.last = Some(record);
         if !follows {
@@ -125,7 +124,7 @@ impl OneStride {
 }
 
 impl Rule for OneStride {
-    fn read(&mut self, _: u64, record: u64, _: Found) -> Vec<u64> {
+    fn read(&mut self, _: u64, record: u64, _: Presence) -> Vec<u64> {
         let gap = self.last.map_or(0, |last| record.saturating_sub(last));
         self.last = Some(record);
         if gap == 0 || gap != self.gap {
@@ -148,23 +147,21 @@ pub struct OneCursor {
     window: u64,
     end: u64,
     most: u64,
-    queued: VecDeque<u64>,
 }
 
 impl OneCursor {
     /// A handle by which nothing was read.
     pub fn new(most: u64) -> Self {
-        OneCursor { next: 0, window: 1, end: 0, most, queued: VecDeque::new() }
+        OneCursor { next: 0, window: 1, end: 0, most }
     }
 }
 
 impl Rule for OneCursor {
-    fn read(&mut self, _: u64, record: u64, found: Found) -> Vec<u64> {
+    fn read(&mut self, _: u64, record: u64, found: Presence) -> Vec<u64> {
         const SEEK_MAX: u64 = 4;
         if record < self.next || record > self.next + SEEK_MAX {
             (self.window, self.end) = (1, record + 1);
-            self.queued.clear();
-        } else if found != Found::Ready {
+        } else if found != Presence::Ready {
             self.window = (2 * self.window).min(self.most);
         }
         self.next = record + 1;

@@ -1,8 +1,8 @@
 //! The table of patterns with its bars, in virtual time.
 
 use super::patterns::{all, generated};
-use super::rules::{Known, Ours};
-use super::{Cluster, Outcome, Rule, run};
+use super::rules::{KnownPlan, Ours};
+use super::{Cluster, Rule, SimulatedRun, run};
 
 const RECORDS: u64 = 1024;
 const BUDGET: usize = 192;
@@ -11,16 +11,17 @@ const WINDOW: u32 = 64;
 const TOTAL: u32 = 160;
 
 /// The mean over three placements.
-fn mean(pattern: usize, rule: impl Fn(&[u64]) -> Box<dyn Rule + '_>) -> Outcome {
-    let outcomes: Vec<Outcome> = (1..=3)
+fn mean(pattern: usize, rule: impl Fn(&[u64]) -> Box<dyn Rule + '_>) -> SimulatedRun {
+    let outcomes: Vec<SimulatedRun> = (1..=3)
         .map(|seed| {
             let records = &all(RECORDS, seed)[pattern].records;
             run(&Cluster::far24(seed), records, &mut *rule(records), BUDGET)
         })
         .collect();
-    let of = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
+    let of =
+        |of: fn(&SimulatedRun) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
     let peak = outcomes.iter().map(|outcome| outcome.peak).max().unwrap_or(0);
-    Outcome { rate: of(|outcome| outcome.rate), waste: of(|outcome| outcome.waste), peak }
+    SimulatedRun { rate: of(|outcome| outcome.rate), waste: of(|outcome| outcome.waste), peak }
 }
 
 fn end_of(records: &[u64]) -> u64 {
@@ -33,7 +34,7 @@ fn fixed_depths_give_the_known_rates() {
     for (depth, expected) in
         [(0, 51.0), (1, 101.0), (4, 236.0), (16, 538.0), (64, 922.0), (128, 1017.0)]
     {
-        let outcome = mean(2, |records| Box::new(Known::new(records, depth)));
+        let outcome = mean(2, |records| Box::new(KnownPlan::new(records, depth)));
         let off = (outcome.rate / expected - 1.0).abs();
         assert!(off < 0.06, "depth {depth}: {:.0} MB/s, {expected} expected", outcome.rate);
     }
@@ -59,8 +60,8 @@ fn every_pattern_reaches_its_share_of_a_plan_that_is_known() {
         let (name, share, waste) = bars[at];
         assert_eq!(pattern.name, name);
         let ours = mean(at, |records| Box::new(Ours::new(end_of(records), WINDOW, TOTAL)));
-        let known = mean(at, |records| Box::new(Known::new(records, WINDOW as usize)));
-        let none = mean(at, |_| Box::new(Known::new(&[], 0)));
+        let known = mean(at, |records| Box::new(KnownPlan::new(records, WINDOW as usize)));
+        let none = mean(at, |_| Box::new(KnownPlan::new(&[], 0)));
         assert!(ours.rate >= share * known.rate, "{name}: {ours:?} of {known:?}");
         assert!(ours.rate >= 0.98 * none.rate, "{name}: {ours:?}, without read-ahead {none:?}");
         assert!(ours.waste <= waste, "{name}: {ours:?}");

@@ -5,54 +5,7 @@
 
 use std::sync::OnceLock;
 
-/// The kinds of entries that a directory can hold.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FileKind {
-    /// A regular file.
-    #[default]
-    File,
-    /// A directory.
-    Directory,
-    /// A symbolic link; its target is a string of bytes, and is never followed here.
-    Symlink,
-    /// A named pipe.
-    Fifo,
-    /// A socket's name.
-    Socket,
-    /// A character device node.
-    CharDevice,
-    /// A block device node.
-    BlockDevice,
-}
-
-impl FileKind {
-    /// The kind in the type bits of an `st_mode`; `None` when they are of no kind that exists.
-    pub fn from_st_mode(st_mode: u32) -> Option<Self> {
-        Some(match st_mode & 0o170_000 {
-            0o100_000 => FileKind::File,
-            0o040_000 => FileKind::Directory,
-            0o120_000 => FileKind::Symlink,
-            0o010_000 => FileKind::Fifo,
-            0o140_000 => FileKind::Socket,
-            0o020_000 => FileKind::CharDevice,
-            0o060_000 => FileKind::BlockDevice,
-            _ => return None,
-        })
-    }
-
-    /// The word for people, with its article, as it stands in messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            FileKind::File => "a regular file",
-            FileKind::Directory => "a directory",
-            FileKind::Symlink => "a symlink",
-            FileKind::Fifo => "a named pipe",
-            FileKind::Socket => "a socket",
-            FileKind::CharDevice => "a character device",
-            FileKind::BlockDevice => "a block device",
-        }
-    }
-}
+pub use pinstripe_io::file_tree::FileKind;
 
 /// A point in time since 1970 UTC: `seconds` may be negative, `nanos` always counts forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]

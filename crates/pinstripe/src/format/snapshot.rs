@@ -248,6 +248,12 @@ impl Snapshot {
     pub fn count(&self, name: &str) -> Option<u64> {
         self.counts.iter().find(|(known, _)| known == name).map(|(_, count)| *count)
     }
+
+    /// Bytes of all its files, as far as the run counted them.
+    pub(crate) fn content_bytes(&self) -> u64 {
+        let counted = ["new_bytes", "changed_bytes", "unchanged_bytes"];
+        counted.iter().filter_map(|name| self.count(name)).sum()
+    }
 }
 
 #[cfg(test)]

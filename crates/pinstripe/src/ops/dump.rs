@@ -50,9 +50,7 @@ pub fn run(
         first_entry(&mut tree()?, &below)?;
     }
     if below.is_empty() {
-        let bytes = ["new_bytes", "changed_bytes", "unchanged_bytes"];
-        let bytes = bytes.iter().filter_map(|name| snapshot.count(name)).sum();
-        monitor.set_total(bytes, snapshot.root.entries);
+        monitor.set_total(snapshot.content_bytes(), snapshot.root.entries);
     }
     let origin =
         Origin { packs: &packs, index: &index, keys: store.keys()?, limits: options.limits };

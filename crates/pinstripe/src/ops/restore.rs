@@ -187,9 +187,7 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
         Selection { packs: &packs, index: &index, snapshot: &snapshot, below: &below, options };
     selection.require()?;
     if below.is_empty() && options.filter.include.is_none() {
-        let bytes = ["new_bytes", "changed_bytes", "unchanged_bytes"];
-        let bytes = bytes.iter().filter_map(|name| snapshot.count(name)).sum();
-        monitor.set_total(bytes, snapshot.root.entries);
+        monitor.set_total(snapshot.content_bytes(), snapshot.root.entries);
     }
     let sink = TreeSink::create(options.to, options.rules())?;
     let mark = mark_of(&snapshot, &below);

@@ -143,13 +143,9 @@ fn shown(said: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use pinstripe_testing::shell;
 
-    fn shell(script: &str) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        command
-    }
+    use super::*;
 
     #[test]
     fn a_program_that_hangs_is_killed_with_its_children() {

@@ -101,7 +101,7 @@ struct Exports {
     bytes: u64,
     nbd: Option<Server>,
     devices: [nbd::Export; 2],
-    file: Option<fuse::Mount>,
+    file: Option<fuse::DeviceMount>,
 }
 
 impl Exports {
@@ -124,7 +124,7 @@ impl Exports {
             is_read_only,
             may_change: true,
         };
-        let mount = |at: &PathBuf| fuse::Mount::new(device, at, &options);
+        let mount = |at: &PathBuf| fuse::DeviceMount::new(device, at, &options);
         let file = serving.fuse.as_ref().map(mount).transpose()?;
         Ok(Exports { bytes, nbd, devices, file })
     }

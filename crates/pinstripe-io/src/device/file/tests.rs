@@ -300,7 +300,7 @@ fn a_long_write_of_many_parts_is_in_the_file() {
     assert!(found[8192..] == parts.concat());
 }
 
-/// Whoever reads through the cache while a long write goes past it leaves nothing old there.
+/// A reader through the cache, while a long write goes past it, leaves nothing old there.
 #[test]
 fn a_read_beside_a_long_write_keeps_nothing_old() {
     const BYTES: usize = 256 << 10;

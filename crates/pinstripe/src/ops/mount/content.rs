@@ -5,19 +5,20 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use pinstripe_prefetch::planner::{Bounds, Found, Hint, Plan, Planner};
-use pinstripe_prefetch::runner::{Ahead, Runner, Source, Usage};
+use pinstripe_prefetch::planner::{Bounds, FetchPlan, Hint, Presence, ReadPlanner};
+use pinstripe_prefetch::runner::{Ahead, FetchSource, Runner};
 
 use super::pages::{Decoded, Pages};
 use crate::format::entry::{Content as EntryContent, Entry};
 use crate::format::keys::Keys;
 use crate::format::record::ChunkRow;
 use crate::pipeline::limits::RECORD_RAW_BYTES;
+use crate::pipeline::restore::Offsets;
 use crate::pipeline::stream::{DecodedRecord, DecoderPool};
 use crate::store::index::{Index, Place};
 use crate::store::packs::{ChunkReader, PackReader, RecordPlace, missing_chunk, wrong_place};
 use pinstripe_base::clock::{monotonic, since};
-use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::lock;
 
 /// Bytes of a file that are planned at once.
@@ -35,7 +36,7 @@ pub(super) struct Records {
     decoders: DecoderPool,
 }
 
-impl Source for Records {
+impl FetchSource for Records {
     type Key = RecordPlace;
     type Unit = DecodedRecord;
 
@@ -56,7 +57,7 @@ struct Piece {
 /// Reads files.
 pub(super) struct Content {
     runner: Runner<Records>,
-    planners: Mutex<HashMap<u64, Arc<Mutex<Planner>>>>,
+    planners: Mutex<HashMap<u64, Arc<Mutex<ReadPlanner>>>>,
     began: Instant,
     total: u64,
 }
@@ -79,15 +80,6 @@ impl Content {
         }
     }
 
-    pub(super) fn usage(&self) -> Usage {
-        self.runner.usage()
-    }
-
-    /// The standing of the planners, by inode number.
-    pub(super) fn planners(&self) -> Vec<(u64, Arc<Mutex<Planner>>)> {
-        lock(&self.planners).iter().map(|(inode, it)| (*inode, Arc::clone(it))).collect()
-    }
-
     /// Appends the bytes of `range`; holes are zeros.
     pub(super) fn read(
         &self,
@@ -98,21 +90,22 @@ impl Content {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let pieces = pieces(pages, entry, &range)?;
-        self.plan(pages, inode, entry, &range, pieces.first())?;
+        let places =
+            pieces.iter().map(|piece| self.place(&piece.row)).collect::<Result<Vec<_>>>()?;
+        self.plan(pages, inode, entry, &range, places.first());
         let base = out.len();
         out.resize(base + (range.end - range.start) as usize, 0);
-        for piece in &pieces {
+        for (piece, place) in pieces.iter().zip(&places) {
             let at = base + (piece.start + u64::from(piece.part.start) - range.start) as usize;
             let length = (piece.part.end - piece.part.start) as usize;
-            self.chunk(piece, &mut out[at..at + length])?;
+            self.chunk(piece, place, &mut out[at..at + length])?;
         }
         Ok(())
     }
 
-    fn chunk(&self, piece: &Piece, out: &mut [u8]) -> Result<()> {
+    fn chunk(&self, piece: &Piece, place: &Place, out: &mut [u8]) -> Result<()> {
         let part = piece.part.start as usize..piece.part.end as usize;
-        let place = self.place(&piece.row)?;
-        let record = self.runner.get(place.record, record_bytes(&place));
+        let record = self.runner.get(place.record, record_bytes(place));
         let direct = record.as_ref().map_err(Error::duplicate).and_then(|record| {
             out.copy_from_slice(&record.chunk(place.raw_offset, &piece.row)?[part.clone()]);
             Ok(())
@@ -146,15 +139,12 @@ impl Content {
         inode: u64,
         entry: &Entry,
         range: &Range<u64>,
-        first: Option<&Piece>,
-    ) -> Result<()> {
+        first: Option<&Place>,
+    ) {
         if entry.size <= RECORD_RAW_BYTES as u64 {
-            return Ok(());
+            return;
         }
-        let found = match first {
-            Some(piece) => self.runner.found(&self.place(&piece.row)?.record),
-            None => Found::Ready,
-        };
+        let found = first.map_or(Presence::Ready, |place| self.runner.found(&place.record));
         let planner = self.planner(inode, entry);
         let mut planner = lock(&planner);
         for dropped in self.runner.take_dropped(inode) {
@@ -164,7 +154,6 @@ impl Content {
         let plan = planner.read(now, range.clone(), found);
         drop(planner);
         self.send(pages, inode, entry, plan);
-        Ok(())
     }
 
     /// Takes in what a program says of its reads.
@@ -173,7 +162,7 @@ impl Content {
         self.send(pages, inode, entry, plan);
     }
 
-    fn send(&self, pages: &Pages, inode: u64, entry: &Entry, plan: Plan) {
+    fn send(&self, pages: &Pages, inode: u64, entry: &Entry, plan: FetchPlan) {
         self.runner.unwanted(inode, &plan.drop);
         for range in plan.fetch {
             self.fetch_ahead(pages, inode, entry, range);
@@ -198,7 +187,7 @@ impl Content {
         self.runner.ahead(wanted);
     }
 
-    fn planner(&self, inode: u64, entry: &Entry) -> Arc<Mutex<Planner>> {
+    fn planner(&self, inode: u64, entry: &Entry) -> Arc<Mutex<ReadPlanner>> {
         let mut planners = lock(&self.planners);
         if planners.len() >= PLANNERS_MAX && !planners.contains_key(&inode) {
             // Those that no thread uses; which streams they saw is soon found again.
@@ -206,7 +195,7 @@ impl Content {
         }
         let bounds =
             Bounds { object: entry.size, record: PLANNED_BYTES, window: WINDOW, total: self.total };
-        let new = || Arc::new(Mutex::new(Planner::new(bounds)));
+        let new = || Arc::new(Mutex::new(ReadPlanner::new(bounds)));
         Arc::clone(planners.entry(inode).or_insert_with(new))
     }
 }
@@ -219,16 +208,16 @@ fn record_bytes(place: &Place) -> u64 {
 
 /// The chunks of a range of a file.
 fn pieces(pages: &Pages, entry: &Entry, range: &Range<u64>) -> Result<Vec<Piece>> {
-    let mut walk =
-        Walk { runs: entry.data_extents(), at: 0, range: range.clone(), pieces: Vec::new() };
+    let (offsets, range) = (Offsets::new(entry), range.clone());
+    let mut walk = Walk { offsets, range, is_over: false, pieces: Vec::new() };
     match &entry.content {
         EntryContent::Chunks(rows) => walk.rows(rows)?,
         EntryContent::Lists(lists) => {
             for list in lists {
-                if walk.is_before(list.content_bytes) {
-                    walk.skip(list.content_bytes)?;
-                } else if walk.is_behind() {
+                if walk.is_over {
                     break;
+                } else if walk.offsets.after(list.content_bytes) <= walk.range.start {
+                    walk.offsets.skip(list.content_bytes)?;
                 } else if let Decoded::List(rows) = &*pages.list(&list.id)? {
                     walk.rows(rows)?;
                 }
@@ -238,72 +227,30 @@ fn pieces(pages: &Pages, entry: &Entry, range: &Range<u64>) -> Result<Vec<Piece>
     Ok(walk.pieces)
 }
 
-/// A walk through the content of a file, run of data by run.
+/// A walk through the content of a file.
 struct Walk {
-    /// Runs of data; what was passed is cut off the one at `at`.
-    runs: Vec<Range<u64>>,
-    at: usize,
+    offsets: Offsets,
     range: Range<u64>,
+    /// It has come to the end of the range.
+    is_over: bool,
     pieces: Vec<Piece>,
 }
 
 impl Walk {
     fn rows(&mut self, rows: &[ChunkRow]) -> Result<()> {
         for row in rows {
-            if self.is_behind() {
-                break;
-            }
-            let start = self.take(u64::from(row.raw_bytes))?;
+            let start = self.offsets.next(row.raw_bytes)?;
             let end = start + u64::from(row.raw_bytes);
             let wanted = start.max(self.range.start)..end.min(self.range.end);
             if wanted.start < wanted.end {
                 let part = (wanted.start - start) as u32..(wanted.end - start) as u32;
                 self.pieces.push(Piece { row: *row, start, part });
             }
-        }
-        Ok(())
-    }
-
-    /// Whether the walk has passed the range.
-    fn is_behind(&self) -> bool {
-        self.runs.get(self.at).is_none_or(|run| run.start >= self.range.end)
-    }
-
-    /// Whether the next `bytes` of content lie before the range altogether.
-    fn is_before(&self, bytes: u64) -> bool {
-        let mut left = bytes;
-        for run in &self.runs[self.at.min(self.runs.len())..] {
-            let here = run.end - run.start;
-            if left <= here {
-                return run.start + left <= self.range.start;
+            self.is_over = end >= self.range.end;
+            if self.is_over {
+                break;
             }
-            left -= here;
-        }
-        false
-    }
-
-    fn skip(&mut self, mut bytes: u64) -> Result<()> {
-        while bytes > 0 {
-            let run = self.runs.get(self.at).ok_or_else(beyond)?;
-            let here = bytes.min(run.end - run.start);
-            self.take(here)?;
-            bytes -= here;
         }
         Ok(())
     }
-
-    /// Passes one chunk; returns where in the file it begins.
-    fn take(&mut self, bytes: u64) -> Result<u64> {
-        let run = self.runs.get_mut(self.at).ok_or_else(beyond)?;
-        let start = run.start;
-        run.start = start.checked_add(bytes).filter(|&next| next <= run.end).ok_or_else(beyond)?;
-        if run.start == run.end {
-            self.at += 1;
-        }
-        Ok(start)
-    }
-}
-
-fn beyond() -> Error {
-    Error::new(Kind::Corrupt, "the chunks of a file reach beyond its data")
 }

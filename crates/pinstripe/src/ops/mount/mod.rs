@@ -9,6 +9,7 @@ mod content;
 mod hints;
 mod inode;
 mod listing;
+mod order;
 mod pages;
 mod top;
 
@@ -18,6 +19,7 @@ use std::sync::{Mutex, RwLock, RwLockReadGuard};
 
 use content::Content;
 use inode::Inode;
+use order::ReadOrder;
 use pages::{Found, Lost, Pages};
 use top::{Child, Top};
 
@@ -30,28 +32,16 @@ use crate::store::packs::PackReader;
 use crate::store::{Store, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_base::sync::lock;
-use pinstripe_io::file_tree::{FileTree, Node, NodeKind, ROOT, TakeEntry};
-use pinstripe_prefetch::runner::Usage;
+use pinstripe_base::sync::{lock, read, write};
+use pinstripe_io::file_tree::{FileTree, Node, ROOT, TakeEntry};
 
-pub use hints::ReadStatus;
 pub use top::NameOfTime;
 
 /// Bytes of decoded pages that are kept.
 const PAGES_BYTES: usize = 64 << 20;
-/// Files in the order of the tree that were read one after the other, until the next ones are
-/// fetched ahead.
-const FILES_IN_ORDER: u32 = 3;
-/// Entries between two files that are still read in the order of the tree.
-const NEAR_ENTRIES: u64 = 64;
-/// Entries of which the content is fetched ahead.
-const ENTRIES_AHEAD: u64 = 256;
-/// The object in whose name files are fetched that no one has opened.
-const FILES_AHEAD: u64 = u64::MAX;
-
 /// Options of `mount`.
 #[derive(Debug, Clone, Copy)]
-pub struct MountOptions {
+pub struct SnapshotTreeOptions {
     /// Bytes of content in memory.
     pub budget: u64,
     /// Threads that fetch ahead.
@@ -67,7 +57,7 @@ pub struct SnapshotTree {
     store: &'static Store,
     monitor: &'static Monitor,
     index: &'static Index<'static>,
-    options: MountOptions,
+    options: SnapshotTreeOptions,
     pages: Pages,
     content: Content,
     top: RwLock<Top>,
@@ -80,16 +70,6 @@ pub struct SnapshotTree {
     told: Mutex<BTreeSet<String>>,
 }
 
-/// The way in which files are read one after the other.
-#[derive(Default)]
-struct ReadOrder {
-    ordinal: u64,
-    last: u64,
-    files: u32,
-    /// The first entry that was not fetched ahead.
-    next: u64,
-}
-
 impl SnapshotTree {
     /// Loads the index and the snapshots. Index and pack reader stay for the life of the process.
     ///
@@ -98,7 +78,7 @@ impl SnapshotTree {
     pub fn new(
         store: &'static Store,
         monitor: &'static Monitor,
-        options: MountOptions,
+        options: SnapshotTreeOptions,
     ) -> Result<Self> {
         let index: &'static Index<'static> = Box::leak(Box::new(Index::load(store, monitor)?));
         let packs: &'static PackReader<'static> =
@@ -136,24 +116,18 @@ impl SnapshotTree {
         let snapshots = snapshots::load(self.store, self.monitor)?;
         // Packs of new snapshots, and those that a collector wrote anew.
         self.index.refresh()?;
-        let mut top = self.top.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        top.show(&snapshots);
+        write(&self.top).show(&snapshots);
         *made_of = now;
         Ok(true)
     }
 
     /// Snapshots shown.
     pub fn snapshots(&self) -> usize {
-        self.top().ids().len()
-    }
-
-    /// What the memory for content holds.
-    pub fn usage(&self) -> Usage {
-        self.content.usage()
+        self.top().snapshots()
     }
 
     fn top(&self) -> RwLockReadGuard<'_, Top> {
-        self.top.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+        read(&self.top)
     }
 
     fn root_of(&self, ordinal: u64) -> Result<TreeRoot> {
@@ -197,7 +171,7 @@ impl SnapshotTree {
     fn made_directory(&self, inode: u64, time: (i64, u32), is_lasting: bool) -> Node {
         Node {
             inode,
-            kind: NodeKind::Directory,
+            kind: FileKind::Directory,
             mode: 0o555,
             uid: self.options.owner.0,
             gid: self.options.owner.1,
@@ -231,7 +205,7 @@ impl SnapshotTree {
                 Some(match top.target(number) {
                     None => node,
                     Some(target) => Node {
-                        kind: NodeKind::Symlink,
+                        kind: FileKind::Symlink,
                         mode: 0o777,
                         size: target.len() as u64,
                         ..node
@@ -260,44 +234,6 @@ impl SnapshotTree {
                 let end = slashes.nth(depth as usize - 1).map(|(at, _)| at).ok_or_else(gone)?;
                 Ok((ordinal, path[..end].to_vec()))
             }
-        }
-    }
-
-    /// Sends for the content of the files that come next, when files are read in the order of the
-    /// tree: a copy of a directory becomes a restore.
-    fn fetch_next_files(&self, root: &TreeRoot, ordinal: u64, number: u64) {
-        let (from, to) = {
-            let mut order = lock(&self.order);
-            let is_next = order.ordinal == ordinal
-                && number > order.last
-                && number - order.last <= NEAR_ENTRIES;
-            order.files = if is_next { order.files + 1 } else { 0 };
-            (order.ordinal, order.last) = (ordinal, number);
-            if order.files < FILES_IN_ORDER {
-                order.next = number + 1;
-                return;
-            }
-            let from = order.next.max(number + 1);
-            let to = number + ENTRIES_AHEAD;
-            if from + ENTRIES_AHEAD / 2 > to {
-                return;
-            }
-            order.next = to;
-            (from, to)
-        };
-        let mut bytes = 0;
-        let mut next = self.pages.at(root, from).ok().flatten();
-        while let Some(found) = next
-            && found.number() < to
-            && bytes < self.options.budget / 8
-        {
-            let entry = found.entry();
-            if entry.meta.kind == FileKind::File && entry.size > 0 {
-                let length = entry.size.min(1 << 20);
-                self.content.fetch_ahead(&self.pages, FILES_AHEAD, entry, 0..length);
-                bytes += length;
-            }
-            next = found.next().or_else(|| self.pages.at(root, found.number() + 1).ok().flatten());
         }
     }
 }
@@ -406,40 +342,31 @@ impl FileTree for SnapshotTree {
         let mut ordinals = 1..;
         let shown = std::iter::from_fn(|| top.snapshot(ordinals.next()?));
         shown.fold((0, 0), |(bytes, entries), snapshot| {
-            let count = |name: &str| {
-                let found = snapshot.counts.iter().find(|(known, _)| known == name);
-                found.map_or(0, |(_, count)| *count)
-            };
-            (bytes + count("bytes"), entries + snapshot.root.entries)
+            (bytes + snapshot.content_bytes(), entries + snapshot.root.entries)
         })
     }
 }
 
 fn node_of(entry: &Entry, inode: u64) -> Node {
     let meta = &entry.meta;
-    let kind = match meta.kind {
-        FileKind::File => NodeKind::File,
-        FileKind::Directory => NodeKind::Directory,
-        FileKind::Symlink => NodeKind::Symlink,
-        FileKind::Fifo => NodeKind::Fifo,
-        FileKind::Socket => NodeKind::Socket,
-        FileKind::CharDevice => NodeKind::CharDevice,
-        FileKind::BlockDevice => NodeKind::BlockDevice,
-    };
     let data: u64 = match entry.extents.is_empty() {
         true => entry.size,
         false => entry.extents.iter().map(|extent| extent.end - extent.start).sum(),
     };
     Node {
         inode,
-        kind,
+        kind: meta.kind,
         mode: meta.mode & 0o7777,
         uid: meta.uid,
         gid: meta.gid,
         size: entry.size,
         data_bytes: data,
         // One tells programs not to count on the number of subdirectories.
-        links: if kind == NodeKind::Directory { 1 } else { entry.links.clamp(1, 1 << 30) as u32 },
+        links: if meta.kind == FileKind::Directory {
+            1
+        } else {
+            entry.links.clamp(1, 1 << 30) as u32
+        },
         rdev: meta.rdev,
         mtime: (meta.mtime.seconds, meta.mtime.nanos),
         ctime: (entry.ctime.seconds, entry.ctime.nanos),

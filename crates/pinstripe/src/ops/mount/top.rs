@@ -63,14 +63,10 @@ impl Top {
         top
     }
 
-    /// The ids of all that is shown.
-    pub(super) fn ids(&self) -> Vec<SnapshotId> {
-        let hosts = self.own.iter().flat_map(|own| own.children.values());
-        let shown = hosts.filter_map(|child| match child {
-            Child::Snapshot(ordinal) => Some(self.shown[*ordinal as usize - 1].id),
-            _ => None,
-        });
-        shown.collect()
+    /// Snapshots that are shown now.
+    pub(super) fn snapshots(&self) -> usize {
+        let children = self.own.iter().flat_map(|own| own.children.values());
+        children.filter(|child| matches!(child, Child::Snapshot(_))).count()
     }
 
     /// Shows these snapshots, oldest first, and no others. A snapshot that is shown already keeps

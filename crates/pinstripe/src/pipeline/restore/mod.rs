@@ -27,7 +27,7 @@ pub use extras::extras;
 pub use finish::finish_tree;
 pub use verify::verify;
 
-pub(in crate::pipeline) use planner::Offsets;
+pub(crate) use planner::Offsets;
 use planner::Planner;
 use target::Target;
 

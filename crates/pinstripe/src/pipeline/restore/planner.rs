@@ -242,7 +242,7 @@ impl<'p, 'a> Planner<'p, 'a> {
 }
 
 /// The offset of each chunk in its file.
-pub(in crate::pipeline) struct Offsets {
+pub(crate) struct Offsets {
     extents: std::vec::IntoIter<Range<u64>>,
     current: Range<u64>,
 }

@@ -1,0 +1,64 @@
+//! A node as the kernel is told of it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{FileAttr, FileType, INodeNo};
+
+use pinstripe_io::file_tree::{FileKind, Node};
+
+/// What never changes: names and attributes of a tree that lasts.
+const CACHED_FOREVER: Duration = Duration::from_secs(1 << 30);
+/// The rest may change at any time.
+const CACHED_BRIEFLY: Duration = Duration::from_secs(1);
+pub(crate) const BLOCK_BYTES: u32 = 4096;
+/// The kernel's own blocks in st_blocks (man 2 stat).
+const STAT_BLOCK_BYTES: u64 = 512;
+
+/// The time the kernel may keep what it was told of a node.
+pub(crate) fn cache_time(node: &Node) -> Duration {
+    if node.is_lasting { CACHED_FOREVER } else { CACHED_BRIEFLY }
+}
+
+pub(crate) fn kind_of(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::File => FileType::RegularFile,
+        FileKind::Directory => FileType::Directory,
+        FileKind::Symlink => FileType::Symlink,
+        FileKind::Fifo => FileType::NamedPipe,
+        FileKind::Socket => FileType::Socket,
+        FileKind::CharDevice => FileType::CharDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+pub(crate) fn attributes(node: &Node) -> FileAttr {
+    let mtime = time_of(node.mtime);
+    FileAttr {
+        ino: INodeNo(node.inode),
+        size: node.size,
+        blocks: node.data_bytes.div_ceil(STAT_BLOCK_BYTES),
+        atime: mtime,
+        mtime,
+        ctime: time_of(node.ctime),
+        crtime: mtime,
+        kind: kind_of(node.kind),
+        perm: node.mode as u16,
+        nlink: node.links,
+        uid: node.uid,
+        gid: node.gid,
+        rdev: rustix::fs::makedev(node.rdev.0, node.rdev.1) as u32,
+        blksize: BLOCK_BYTES,
+        flags: 0,
+    }
+}
+
+/// A time before or after 1970; one that the system cannot hold is 1970.
+fn time_of((seconds, nanos): (i64, u32)) -> SystemTime {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let time = match seconds >= 0 {
+        true => UNIX_EPOCH.checked_add(whole),
+        false => UNIX_EPOCH.checked_sub(whole),
+    };
+    let time = time.and_then(|time| time.checked_add(Duration::from_nanos(nanos.into())));
+    time.unwrap_or(UNIX_EPOCH)
+}
