@@ -14,6 +14,7 @@ mod layout;
 mod level;
 mod row;
 mod shape;
+mod takeover;
 
 use std::ops::Range;
 
@@ -21,6 +22,7 @@ pub use layout::{Copies, Layout, Rotation};
 pub use level::Level;
 pub use row::{Place, RowMap};
 pub use shape::Shape;
+pub use takeover::LastSlot;
 
 use super::set::{MemberSet, SET_MAX};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -193,6 +195,18 @@ impl ArrayGeometry {
         (self.data() as u64) << self.chunk_shift
     }
 
+    /// Whether all that this geometry has lies in the other one at the same place: they may differ in
+    /// the length of members, but not in the distance of far copies.
+    pub fn lies_as_in(&self, other: &ArrayGeometry) -> bool {
+        let alike = ArrayGeometry {
+            member_bytes: self.member_bytes,
+            rows: self.rows,
+            capacity: self.capacity,
+            ..*other
+        };
+        alike == *self && self.rows <= other.rows
+    }
+
     /// The number of rows.
     pub fn rows(&self) -> u64 {
         self.rows
@@ -354,7 +368,12 @@ fn copied_rows(copies: Copies, members: u8, member_chunks: u64) -> Result<(u64, 
             .expected(pinstripe_base::units::counted(far, "chunk", "chunks"), member_chunks)
             .advice("choose larger members, a smaller chunk or fewer copies"));
     }
-    Ok((rows, if copies.offset { 1 } else { used / far }))
+    let stride = match (far, copies.offset) {
+        (1, _) => 0,
+        (_, true) => 1,
+        (_, false) => used / far,
+    };
+    Ok((rows, stride))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //!
 //! Never here: other members.
 
+mod extent;
 mod forget;
 pub mod replacement;
 mod tables;
@@ -133,6 +134,11 @@ impl ArrayMember {
         &self.device
     }
 
+    /// The places of its areas, which may differ from other members'.
+    pub fn areas(&self) -> Areas {
+        self.areas
+    }
+
     /// Its id.
     pub fn id(&self) -> MemberId {
         self.id
@@ -254,8 +260,9 @@ impl ArrayMember {
     /// Writes what the array says of itself, and of this member.
     pub fn write_superblock(&self, common: &Superblock) -> Result<()> {
         self.replacement.with(|replacement| replacement.write_superblock(common));
-        let (slot, member, regions_check) = (self.slot, self.id, self.lock().regions_check());
-        let superblock = Superblock { slot, member, regions_check, ..common.clone() };
+        let (slot, member, areas) = (self.slot, self.id, self.areas);
+        let regions_check = self.lock().regions_check();
+        let superblock = Superblock { slot, member, areas, regions_check, ..common.clone() };
         let bytes = superblock.encode();
         self.traffic.written(MemberArea::Tables, bytes.len());
         self.device.write_at(superblock.place(), &bytes)

@@ -193,6 +193,8 @@ fn assign_slots(
     for Found { device, mut own } in found {
         // A stop in order writes no table between its last two generations.
         own.is_clean |= newest.is_clean;
+        // The map of regions reaches as far on every member that has the generation before.
+        own.data_bytes = newest.data_bytes;
         let is_it = |slot: &Slot| match slot {
             Slot::Present(id) | Slot::Rebuilding(id) => *id == own.member,
             Slot::Missing | Slot::Failed(_) => false,

@@ -114,13 +114,18 @@ pub fn create_with(
     Ok(Flusher::new(array))
 }
 
-/// Makes a new member of a device. It has everything but a superblock.
+/// Makes a new member of a device. It has everything but a superblock. Its tables reach as far as
+/// the device, so that the array can use all of it once the other members are as large.
+///
+/// # Errors
+/// [`Kind::Usage`] when the device is too small; its own.
 pub(super) fn fresh(
     device: SharedDevice,
     common: &Superblock,
     slot: u16,
 ) -> Result<Arc<ArrayMember>> {
-    let own = Superblock { slot, member: MemberId(random()?), ..common.clone() };
+    let areas = fits(&device, common)?.ok_or_else(|| too_small(&device, common))?;
+    let own = Superblock { slot, member: MemberId(random()?), areas, ..common.clone() };
     // Nothing of an older array may ever be found again: no superblock, and no record of its log.
     erase(&device)?;
     device.write_at(own.areas.log_at, &[0; BLOCK_BYTES as usize])?;
@@ -133,7 +138,8 @@ pub(super) fn for_slot(
     common: &Superblock,
     slot: u16,
 ) -> Result<Arc<ArrayMember>> {
-    let own = Superblock { slot, member: member.id(), ..common.clone() };
+    let (member_id, areas) = (member.id(), member.areas());
+    let own = Superblock { slot, member: member_id, areas, ..common.clone() };
     initialize(Arc::clone(member.device()), &own)
 }
 
@@ -153,12 +159,42 @@ pub fn erase(device: &SharedDevice) -> Result<()> {
     device.sync()
 }
 
+/// The areas that a device gets as a member of an array; `None` if it is too small for that.
+///
+/// # Errors
+/// Those of the device.
+pub(super) fn fits(device: &SharedDevice, common: &Superblock) -> Result<Option<Areas>> {
+    let (len, areas) = (device.len()?, common.areas);
+    match lay_out(len, areas.log_bytes, common.chunk_bytes.into()) {
+        Ok((own, left)) if left >= common.data_bytes => return Ok(Some(own)),
+        _ => {}
+    }
+    // Tables for all of it may take just what data needs: then they end where the others' do.
+    Ok((len >= areas.data_at.saturating_add(common.data_bytes)).then_some(areas))
+}
+
+/// Checks that a device is long enough to become a member of an array.
+///
+/// # Errors
+/// [`Kind::Usage`] when it is not; its own.
+pub fn check_room(device: &SharedDevice, superblock: &Superblock) -> Result<()> {
+    fits(device, superblock)?.map(drop).ok_or_else(|| too_small(device, superblock))
+}
+
+fn too_small(device: &SharedDevice, common: &Superblock) -> Error {
+    let needed = common.areas.data_at.saturating_add(common.data_bytes);
+    Error::new(Kind::Usage, "it is too small for this array")
+        .at(device.place())
+        .expected(format!("{needed} bytes or more"), device.len().unwrap_or(0))
+        .advice("add a larger device")
+}
+
 /// The areas of members of so many bytes, and how much of each is data.
 fn lay_out(bytes: u64, log_bytes: u64, chunk_bytes: u64) -> Result<(Areas, u64)> {
     let at = |offset: u64, bytes: u64| (offset + bytes).next_multiple_of(BLOCK_BYTES);
     let regions_at = at(PLACES[1], SUPERBLOCK_BYTES as u64);
-    // Tables for the whole device: slightly more than the part left for data needs.
-    let table_pages = pages(bytes / BLOCK_BYTES);
+    // Tables for twice the device, 0.2 % of it: it may get longer later.
+    let table_pages = pages(bytes.saturating_mul(2) / BLOCK_BYTES);
     let region_sectors = table_pages.div_ceil(SECTOR_REGIONS as u64);
     let bad_blocks_at = at(regions_at, region_sectors * SECTOR_BYTES as u64);
     let log_at = at(bad_blocks_at, BLOCK_BYTES);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::assemble::{examine, went_its_own_way};
-use super::create::{for_slot, fresh};
+use super::create::{check_room, for_slot, fresh};
 use super::flusher::Flusher;
 use super::logged::LoggedArray;
 use super::work::LongWork;
@@ -104,7 +104,9 @@ impl Flusher {
             self.check_stranger(&device, &own, &superblock)?;
             let is_it = |slot: &Slot| *slot == Slot::Failed(own.member);
             let slot = superblock.slots.iter().position(is_it);
-            if let Some(slot) = slot.filter(|_| !went_its_own_way(&own, &superblock)) {
+            let is_behind_only =
+                || own.data_bytes == superblock.data_bytes && !went_its_own_way(&own, &superblock);
+            if let Some(slot) = slot.filter(|_| is_behind_only()) {
                 if self.long.is_filling() {
                     return Err(busy(&device));
                 }
@@ -239,15 +241,4 @@ fn busy(device: &SharedDevice) -> Error {
     Error::new(Kind::Busy, "another rebuild, resync or reshape is running")
         .at(device.place())
         .advice("wait until that is done")
-}
-
-fn check_room(device: &SharedDevice, superblock: &Superblock) -> Result<()> {
-    let (needed, len) = (superblock.areas.data_at + superblock.data_bytes, device.len()?);
-    match len >= needed {
-        true => Ok(()),
-        false => Err(Error::new(Kind::Usage, "it is too small for this array")
-            .at(device.place())
-            .expected(format!("{needed} bytes or more"), len)
-            .advice("add a larger device")),
-    }
 }

@@ -73,9 +73,9 @@ impl Members {
         Arc::clone(&self.state.read().slots)
     }
 
-    /// The member in a slot.
+    /// The member in a slot; `None` also for a slot that was dropped since.
     pub fn get(&self, slot: usize) -> Option<Arc<ArrayMember>> {
-        self.state.read().slots[slot].clone()
+        self.state.read().slots.get(slot)?.clone()
     }
 
     /// By slot, the path of the member in it, or of the last one that was.
@@ -105,6 +105,13 @@ impl Members {
         let mut state = self.state.write();
         state.paths.push(member.as_ref().map(|member| member.path().to_owned()));
         Arc::make_mut(&mut state.slots).push(member);
+    }
+
+    /// Drops the last slot. A reader that began before may still ask for it, and finds it absent.
+    pub fn pop(&self) -> Option<Arc<ArrayMember>> {
+        let mut state = self.state.write();
+        state.paths.pop();
+        Arc::make_mut(&mut state.slots).pop().flatten()
     }
 }
 

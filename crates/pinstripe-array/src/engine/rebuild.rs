@@ -154,6 +154,28 @@ impl LongWork {
         Ok(())
     }
 
+    /// Begins to fill the member of a slot that was added to the array just now. The superblock that
+    /// names the slot also carries `change`.
+    pub fn fill_new_slot(
+        &mut self,
+        logged: &LoggedArray,
+        slot: usize,
+        member: &ArrayMember,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<()> {
+        let fill = Fill::new(WorkKind::Rebuild, slot, member.id(), 0);
+        let (id, work) = (member.id(), fill.work());
+        logged.array.update_superblocks(|superblock| {
+            superblock.slots.push(Slot::Rebuilding(id));
+            superblock.work = work;
+            change(superblock);
+        })?;
+        logged.array.note_changes(&logged.array.superblock());
+        self.fill = Some(fill);
+        self.publish(&logged.array);
+        Ok(())
+    }
+
     /// Begins to copy a member to another one, which receives every write to it and then replaces
     /// it.
     pub fn begin_replace(

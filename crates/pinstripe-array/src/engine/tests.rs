@@ -11,6 +11,7 @@ mod policies;
 mod replacing;
 mod scrubbing;
 mod tables;
+mod taking_over;
 
 use std::time::Duration;
 

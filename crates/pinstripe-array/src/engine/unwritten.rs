@@ -22,10 +22,9 @@ impl Array {
         for shard in 0..map.shards() {
             let place = map.place(shard);
             let filled = place.start + u64::from(map.len());
-            let Some(member) = members[place.member].as_ref().filter(|it| it.is_filled(filled))
-            else {
-                continue;
-            };
+            // The slot may have been dropped since the shape was read.
+            let member = members.get(place.member).and_then(Option::as_ref);
+            let Some(member) = member.filter(|it| it.is_filled(filled)) else { continue };
             let (start, end) =
                 (place.start + u64::from(column.start), place.start + u64::from(column.end));
             sums.clear();

@@ -7,9 +7,8 @@ use super::controller::ArrayController;
 use super::manage::DeviceRole;
 use super::register;
 use super::request::ManageAction;
-use crate::engine::SlotState;
+use crate::engine::{SlotState, check_room};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_io::device::{Device, SharedDevice};
 
 /// The effect of the acts before the one that is looked at.
 #[derive(Default)]
@@ -86,19 +85,6 @@ impl ArrayController {
         if only_again {
             self.refuse_stranger(&opened)?;
         }
-        self.check_room(&opened)
-    }
-
-    /// Refuses a device that is shorter than a member has to be.
-    fn check_room(&self, device: &SharedDevice) -> Result<()> {
-        let superblock = self.volume.array().superblock();
-        let needed = superblock.areas.data_at + superblock.data_bytes;
-        match device.len()? {
-            len if len >= needed => Ok(()),
-            len => Err(Error::new(Kind::Usage, "it is too small for this array")
-                .at(device.place())
-                .expected(format!("{needed} bytes or more"), len)
-                .advice("add a larger device")),
-        }
+        check_room(&opened, &self.volume.array().superblock())
     }
 }

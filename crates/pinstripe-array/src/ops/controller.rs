@@ -200,6 +200,10 @@ impl ControlHandler for ArrayController {
             Request::Grow { raid_devices, add, force } => {
                 self.grow(*raid_devices, add.as_deref(), *force).map(done)
             }
+            Request::ChangeLevel { level, add, force } => {
+                self.change_level(level, add.as_deref(), *force).map(done)
+            }
+            Request::GrowSize => self.grow_size().map(done),
             Request::Cancel => {
                 self.turn(Knob::Idle)?;
                 Ok(done("the running work was stopped".to_owned()))

@@ -1,12 +1,15 @@
 //! Adding, removing and replacing members by the paths of their devices.
 
+use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
 use super::controller::ArrayController;
 use super::request::ManageAction;
 use super::{devices, register};
 use crate::engine::{self, Added, SlotState, SlotStatus};
+use crate::geometry::Level;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
 use pinstripe_io::device::SharedDevice;
 
 /// Which part of an array a device is.
@@ -93,6 +96,46 @@ impl ArrayController {
             }
         }
         Ok(format!("the array grows from {members} to {} members", members + 1))
+    }
+
+    /// Changes the level. Returns a text about it for people.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a word that is no level; as the engine says.
+    pub(super) fn change_level(
+        &self,
+        level: &str,
+        add: Option<&Path>,
+        force: bool,
+    ) -> Result<String> {
+        let level: Level = level.parse()?;
+        let before = self.volume.array().geometry();
+        match add {
+            None => self.volume.with(|it| it.change_level(level))?,
+            Some(device) => {
+                let opened = self.open(device, force)?;
+                self.volume.with(|it| it.change_level_with(level, opened))?;
+                self.note(None, Some(device))?;
+            }
+        }
+        let after = self.volume.array().geometry();
+        let change = format!("the level is {level} now, it was {}", before.level());
+        Ok(match after.members().cmp(&before.members()) {
+            Ordering::Less => format!("{change}; the last member is a spare"),
+            Ordering::Equal => change,
+            Ordering::Greater => format!("{change}; the new member is being filled with parity"),
+        })
+    }
+
+    /// Has the array use all of its members. Returns a text about it for people.
+    ///
+    /// # Errors
+    /// As the engine says.
+    pub(super) fn grow_size(&self) -> Result<String> {
+        let before = self.volume.array().capacity();
+        self.volume.with(|it| it.grow_size())?;
+        let after = self.volume.array().capacity();
+        Ok(format!("the array has {} now, it had {}", format_size(after), format_size(before)))
     }
 
     /// Opens a device that is to join: blank, or of this array.

@@ -46,6 +46,18 @@ pub enum Request {
         /// The device may lose what it carries.
         force: bool,
     },
+    /// To change its level, where that moves no data.
+    ChangeLevel {
+        /// The level, in mdadm's words.
+        level: String,
+        /// The device that becomes a member, where one more is needed; if none is named, a spare
+        /// does. Its path is absolute.
+        add: Option<PathBuf>,
+        /// The device may lose what it carries.
+        force: bool,
+    },
+    /// To use as much of each member as the smallest one has.
+    GrowSize,
     /// End the work in progress; its progress stays.
     Cancel,
     /// Follow changes from now on: a [`Reply::Event`] for each, until the client disconnects.
@@ -161,6 +173,8 @@ mod tests {
             Request::Manage { act: ManageAction::Fail { device: device.clone() } },
             Request::Check { acts: vec![ManageAction::Remove { device: device.clone() }] },
             Request::Grow { raid_devices: Some(5), add: Some(device.clone()), force: true },
+            Request::ChangeLevel { level: "6".into(), add: Some(device.clone()), force: false },
+            Request::GrowSize,
             Request::Manage { act: ManageAction::Add { device, force: false, only_again: true } },
         ] {
             let line = serde_json::to_string(&request).unwrap();

@@ -40,6 +40,16 @@ fn an_array_neither_loses_nor_invents_a_byte() {
 }
 
 #[test]
+fn an_array_that_changes_its_level_and_size_neither_loses_nor_invents_a_byte() {
+    for seed in seeds() {
+        if let Err(panic) = std::panic::catch_unwind(|| World::play_changing(seed)) {
+            eprintln!("seed {seed} fails: PINSTRIPE_SIM_SEEDS={seed}..{}", seed + 1);
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
 fn a_member_is_replaced_in_time_while_a_writer_never_pauses() {
     seeds().filter(|seed| seed % 4 == 0).for_each(World::never_pause);
 }

@@ -7,7 +7,8 @@
 //! - **a power cut**: any step may be the last one; what was synced is there, every sector of the rest is old or
 //!   new, and nothing is made up. A block that was being written may be lost; that is said.
 //!
-//! Meanwhile members fail, come back, are replaced, and the array grows by one.
+//! Meanwhile members fail, come back, are replaced, and the array grows by one. In some worlds the level changes,
+//! too, new disks are longer, and the array comes to use that.
 //!
 //! Where the array can do without a member and all are there, bytes of one are damaged as the power goes: a
 //! block of a row that was being written may be lost then, and is never wrong. Disks do not tell other lies and
@@ -22,7 +23,7 @@ use pinstripe_array::engine::{
     AssembleOptions, CreateOptions, Flusher, Step, assemble, create, probe,
 };
 use pinstripe_array::format::superblock::{Areas, Consistency, Slot};
-use pinstripe_array::geometry::{Layout, Level};
+use pinstripe_array::geometry::{LastSlot, Layout, Level};
 use pinstripe_array::volume::{FlusherInputs, FlusherTask, VolumeSettings, WorkPace};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_io::device::SharedDevice;
@@ -65,7 +66,6 @@ pub struct World {
     redundancy: usize,
     /// Without it, no member may be away when the power goes.
     has_log: bool,
-    areas: Areas,
     model: Model,
     now: Duration,
     /// No member comes or goes: who failed by its lies stays away.
@@ -75,6 +75,12 @@ pub struct World {
     /// Neighbours from which on members are written in long writes; the usual ones are too long for
     /// these disks.
     long_write_bytes: Option<usize>,
+    /// In a world whose array changes its level and its size: when, and to what.
+    changes: Option<Dice>,
+    /// Of all disks so far, at least.
+    longest_bytes: u64,
+    /// The array came to use all of its members.
+    uses_all: bool,
 }
 
 /// Two blocks, so that batches mix long writes and others.
@@ -92,13 +98,23 @@ impl Drop for World {
 impl World {
     /// Plays a seed's story.
     pub fn play(seed: u64) {
+        World::new(seed).phases(3);
+    }
+
+    /// Plays a seed's story of an array that changes its level and its size.
+    pub fn play_changing(seed: u64) {
         let mut world = World::new(seed);
-        for _ in 0..3 {
-            match world.dice.below(2) {
-                0 if world.redundancy > 0 => world.lies(),
+        world.changes = Some(Dice::new(!seed));
+        world.phases(4);
+    }
+
+    fn phases(&mut self, count: usize) {
+        for _ in 0..count {
+            match self.dice.below(2) {
+                0 if self.redundancy > 0 => self.lies(),
                 _ => {
-                    let steps = world.dice.below(400);
-                    world.power_cut(steps);
+                    let steps = self.dice.below(400);
+                    self.power_cut(steps);
                 }
             }
         }
@@ -138,7 +154,6 @@ impl World {
             "{what}: {level} {layout} of {members}, chunks of {chunk_bytes}, {consistency:?}"
         )];
         let flusher = create(&create_options, shared(&disks)).unwrap();
-        let areas = flusher.array().superblock().areas;
         flusher.stop().unwrap();
         World {
             story,
@@ -149,12 +164,14 @@ impl World {
             disks,
             redundancy,
             has_log: consistency == Consistency::Log,
-            areas,
             model: Model::new(),
             now: Duration::ZERO,
             is_settled: false,
             has_granule: false,
             long_write_bytes: None,
+            changes: None,
+            longest_bytes: DISK_BYTES + (1 << 20),
+            uses_all: false,
         }
     }
 
@@ -173,10 +190,38 @@ impl World {
         }
         let absent: Vec<_> = assembly.absent.iter().collect();
         self.has_granule = false;
-        self.members = assembly.flusher.array().geometry().members();
+        self.shape_changed(&assembly.flusher);
         self.tell(format!("assembled, {} records, absent {absent:?}", assembly.records));
         self.story.extend(assembly.left_out.iter().map(|it| format!("left out: {it:?}")));
         assembly.flusher
+    }
+
+    /// Takes over how many members the array has, and how many it can do without.
+    fn shape_changed(&mut self, flusher: &Flusher) {
+        let geometry = flusher.array().geometry();
+        self.members = geometry.members();
+        if self.changes.is_some() {
+            self.redundancy = match geometry.layout() {
+                Layout::Copies(copies) => copies.count() - 1,
+                _ if geometry.level() == Level::Raid1 => geometry.members() - 1,
+                _ => geometry.level().parity(),
+            };
+        }
+    }
+
+    /// The bytes of a new disk, which may have to be as long as the array uses its members.
+    fn disk_bytes(&mut self) -> u64 {
+        let Some(dice) = &mut self.changes else { return DISK_BYTES };
+        self.longest_bytes = self.longest_bytes.max(DISK_BYTES + (dice.below(3) << 20));
+        match self.uses_all {
+            true => self.longest_bytes,
+            false => DISK_BYTES + (dice.below(2) << 20),
+        }
+    }
+
+    fn areas_of(&self, disk: usize) -> Areas {
+        let device = Arc::clone(&self.disks[disk]) as SharedDevice;
+        probe(&device).expect("a member").areas
     }
 
     fn seed(&mut self) -> u64 {
@@ -336,6 +381,9 @@ impl World {
         if self.is_settled {
             return Ok(());
         }
+        if self.changes.as_mut().is_some_and(|dice| dice.below(2) == 0) {
+            return self.change_shape(flusher);
+        }
         let slots = flusher.array().superblock().slots;
         let failed = slots.iter().find_map(|slot| match slot {
             Slot::Failed(member) => Some(*member),
@@ -372,7 +420,8 @@ impl World {
     fn replace(&mut self, flusher: &mut Flusher) -> Result<()> {
         let (slot, number) = (self.dice.below(self.members as u64) as usize, self.disks.len());
         self.tell(format!("disk{number} is to replace slot {slot}"));
-        self.disks.push(Disk::new(number, DISK_BYTES, &self.power));
+        let bytes = self.disk_bytes();
+        self.disks.push(Disk::new(number, bytes, &self.power));
         self.at_hand.insert(number);
         match flusher.replace(slot, Arc::clone(&self.disks[number]) as SharedDevice) {
             Err(error) if error.kind() == Kind::Busy => Ok(()),
@@ -384,7 +433,8 @@ impl World {
     fn grow(&mut self, flusher: &mut Flusher) -> Result<()> {
         let number = self.disks.len();
         self.tell(format!("the array grows by disk{number}"));
-        self.disks.push(Disk::new(number, DISK_BYTES, &self.power));
+        let bytes = self.disk_bytes();
+        self.disks.push(Disk::new(number, bytes, &self.power));
         self.at_hand.insert(number);
         flusher.add_spare(Arc::clone(&self.disks[number]) as SharedDevice)?;
         match flusher.grow() {
@@ -394,6 +444,44 @@ impl World {
                 self.members += 1;
                 Ok(())
             }
+        }
+    }
+
+    /// Changes the level, or has the array use all of its members.
+    fn change_shape(&mut self, flusher: &mut Flusher) -> Result<()> {
+        let dice = self.changes.as_mut().expect("a world of changes");
+        let (grows, level) = (dice.below(3) == 0, Level::ALL[dice.below(6) as usize]);
+        let taken_over = flusher.array().geometry().taken_over(level);
+        let done = match taken_over {
+            _ if grows => {
+                self.tell("the array uses all of its members");
+                self.uses_all = true;
+                flusher.grow_size()
+            }
+            Ok((after, _)) if after.members() > MEMBERS_MAX => Ok(()),
+            Ok((_, LastSlot::IsAdded)) => {
+                let number = self.disks.len();
+                self.tell(format!("{level}, with disk{number}"));
+                let bytes = self.disk_bytes();
+                self.disks.push(Disk::new(number, bytes, &self.power));
+                self.at_hand.insert(number);
+                let device = Arc::clone(&self.disks[number]) as SharedDevice;
+                flusher.change_level_with(level, device)
+            }
+            Ok(_) => {
+                self.tell(format!("{level}"));
+                flusher.change_level(level)
+            }
+            Err(_) => Ok(()),
+        };
+        self.shape_changed(flusher);
+        match done {
+            Err(error)
+                if matches!(error.kind(), Kind::Busy | Kind::Refused | Kind::Unsupported) =>
+            {
+                Ok(())
+            }
+            done => done,
         }
     }
 
@@ -418,7 +506,8 @@ impl World {
     fn add_fresh(&mut self, flusher: &mut Flusher) -> Result<()> {
         let number = self.disks.len();
         self.tell(format!("disk{number} is added"));
-        self.disks.push(Disk::new(number, DISK_BYTES, &self.power));
+        let bytes = self.disk_bytes();
+        self.disks.push(Disk::new(number, bytes, &self.power));
         self.at_hand.insert(number);
         flusher.add(Arc::clone(&self.disks[number]) as SharedDevice).map(drop)
     }
@@ -474,7 +563,7 @@ impl World {
                 refused: chance() / 20,
             };
             let seed = self.seed();
-            let areas = self.lied_about(seed);
+            let areas = self.lied_about(*disk, seed);
             self.tell(format!("disk{disk} lies in {areas:?}: {mood:?}"));
             self.disks[*disk].lie(mood, areas, seed);
             last_seed = seed;
@@ -512,8 +601,8 @@ impl World {
     }
 
     /// Areas in which a disk lies.
-    fn lied_about(&self, seed: u64) -> Vec<Range<u64>> {
-        let it = &self.areas;
+    fn lied_about(&self, disk: usize, seed: u64) -> Vec<Range<u64>> {
+        let it = self.areas_of(disk);
         let data = it.data_at..DISK_BYTES;
         let (sums, regions) = (it.sums_at..it.data_at, it.regions_at..it.bad_blocks_at);
         match Dice::new(seed).below(4) {
@@ -578,7 +667,8 @@ impl World {
             let (disk, seed) = (self.dice.below(self.members as u64) as usize, self.seed());
             if let Some(disk) = self.at_hand.iter().nth(disk).copied() {
                 // Where the model writes.
-                let data = self.areas.data_at..self.areas.data_at + SPACE as u64;
+                let data_at = self.areas_of(disk).data_at;
+                let data = data_at..data_at + SPACE as u64;
                 let runs = self.disks[disk].damage(data, 12, seed);
                 self.tell(format!("damaged disk{disk}: {runs:?}"));
                 self.model.widens(row_bytes, true);

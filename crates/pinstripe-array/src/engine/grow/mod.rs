@@ -1,4 +1,5 @@
-//! Growing by one member, while the array stays in use.
+//! Growing by one member, while the array stays in use. `takeover` changes the level and `size` uses
+//! more of each member; both move nothing.
 //!
 //! All content moves forward, a few stretches at a time (see [`Shape`]), to rows that are one chunk
 //! wider. It moves to free space; then the superblocks record the progress, and its old place is
@@ -14,6 +15,8 @@
 
 mod journal;
 mod piece;
+mod size;
+mod takeover;
 
 pub(super) use journal::finish_moving;
 
@@ -91,18 +94,7 @@ impl LongWork {
 
     /// The shape to grow to, if the array can grow. A mirror's copies keep their places.
     pub fn wider(&self, logged: &LoggedArray) -> Result<Shape> {
-        if self.is_filling() || self.scrub.is_some() {
-            return Err(Error::new(Kind::Busy, "other work on the array is running")
-                .advice("wait until that is done"));
-        }
-        let superblock = logged.array.superblock();
-        if !superblock.slots.iter().all(|slot| matches!(slot, Slot::Present(_))) {
-            return Err(Error::new(
-                Kind::Refused,
-                "the array can grow only with all members present",
-            )
-            .advice("replace what has failed first"));
-        }
+        self.check_whole(logged, "grow")?;
         let before = logged.array.geometry();
         let wider = ArrayGeometry::new(
             before.level(),
@@ -209,7 +201,12 @@ fn finish_growth(logged: &mut LoggedArray, shape: &Shape) -> Result<()> {
 impl Array {
     /// Adds a slot, and changes to the wider shape.
     fn widen(&self, member: Option<Arc<ArrayMember>>, shape: Shape) {
-        self.live.lock().errors.push(Default::default());
+        let slots = self.members().len();
+        let mut live = self.live.lock();
+        // A slot that was dropped left its counts behind.
+        live.errors.truncate(slots);
+        live.errors.push(Default::default());
+        drop(live);
         self.members.push(member);
         self.reshape(shape);
     }

@@ -1,30 +1,40 @@
-//! `pinstripe array grow`: one member more.
+//! `pinstripe array grow`: one member more, another level, or more of each member.
 
 use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe_array::ops::register::absolute;
 use pinstripe_array::ops::request::{ManageAction, Request};
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 
 use super::newcomers::Newcomers;
 use super::work::{self, FollowArgs};
 use crate::args::{Size, size};
 use crate::run::{Ending, Run};
 
-/// Grow an array by one member
+/// Grow an array by one member, change its level, or use larger members whole
 ///
-/// All data is moved to rows that are one chunk wider (a reshape), while the array stays in use. An
-/// interrupted reshape continues when the array is opened again. The new space is available at the
-/// end: a FUSE file gets longer, NBD clients see the new size when they reconnect. A mirror gets
-/// one more copy. Level 10 can grow only with near copies.
+/// By one member: all data is moved to rows that are one chunk wider (a reshape), while the array
+/// stays in use. An interrupted reshape continues when the array is opened again. The new space is
+/// available at the end: a FUSE file gets longer, NBD clients see the new size when they reconnect.
+/// A mirror gets one more copy. Level 10 can grow only with near copies.
+///
+/// --level changes the level where no data has to move: 0 to 4 or 5, 4 or 5 to 6 (each with one more
+/// device, which is filled with parity), back again (the last member becomes a spare), and 1 with
+/// two members to 5, which can then grow.
+///
+/// --size max uses as much of each member as the smallest one has, after devices were replaced by
+/// larger ones or got longer.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe array grow pool --add /dev/sdf
   pinstripe array grow pool --add /mnt/f/pool.img --size 10G
   pinstripe array grow pool --raid-devices 5          by a spare that it has
-  pinstripe array grow pool --add /dev/sdf --no-wait && pinstripe array wait pool")]
+  pinstripe array grow pool --add /dev/sdf --no-wait && pinstripe array wait pool
+  pinstripe array grow pool --level 6 --add /dev/sdf  level 5 with a second parity
+  pinstripe array grow pool --level 5                 back: the device of Q is a spare
+  pinstripe array grow pool --size max                all devices were replaced by larger ones")]
 pub struct ArrayGrowArgs {
     /// Name of the array
     #[arg(value_name = "NAME")]
@@ -38,9 +48,14 @@ pub struct ArrayGrowArgs {
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     add: Option<PathBuf>,
 
-    /// Create the device as a file of this size if it does not exist
-    #[arg(long, value_name = "SIZE", value_parser = size, requires = "add")]
-    size: Option<Size>,
+    /// The new level
+    #[arg(long, short, value_name = "LEVEL", conflicts_with = "raid_devices")]
+    level: Option<String>,
+
+    /// With --add, create the device as a file of this size if it does not exist; without, "max":
+    /// use all of each member
+    #[arg(long, value_name = "SIZE", value_parser = member_size)]
+    size: Option<MemberSize>,
 
     /// Overwrite whatever the device carries
     #[arg(long)]
@@ -48,6 +63,20 @@ pub struct ArrayGrowArgs {
 
     #[command(flatten)]
     patience: FollowArgs,
+}
+
+/// A value of `--size`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MemberSize {
+    Max,
+    Bytes(Size),
+}
+
+fn member_size(text: &str) -> Result<MemberSize, String> {
+    match text {
+        "max" => Ok(MemberSize::Max),
+        text => size(text).map(MemberSize::Bytes),
+    }
 }
 
 impl ArrayGrowArgs {
@@ -58,10 +87,37 @@ impl ArrayGrowArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let add = self.add.as_deref().map(absolute).transpose()?;
         let force = self.force;
-        let newcomers = Newcomers::make(&add, self.size)?;
+        let size = match self.size(add.is_some())? {
+            Some(MemberSize::Max) => {
+                let (none, requests) = (Newcomers::default(), [Request::GrowSize]);
+                return work::do_all(run, &self.name, &self.patience, none, vec![], requests);
+            }
+            Some(MemberSize::Bytes(size)) => Some(size),
+            None => None,
+        };
+        let newcomers = Newcomers::make(&add, size)?;
         let act = |device: PathBuf| ManageAction::Add { device, force, only_again: false };
         let acts = add.clone().map(act).into_iter().collect();
-        let request = Request::Grow { raid_devices: self.raid_devices, add, force };
+        let request = match &self.level {
+            Some(level) => Request::ChangeLevel { level: level.clone(), add, force },
+            None => Request::Grow { raid_devices: self.raid_devices, add, force },
+        };
         work::do_all(run, &self.name, &self.patience, newcomers, acts, [request])
+    }
+
+    /// The value of `--size`, where it goes with the other arguments.
+    fn size(&self, adds: bool) -> Result<Option<MemberSize>> {
+        let changes_else = adds || self.level.is_some() || self.raid_devices.is_some();
+        match self.size {
+            Some(MemberSize::Max) if changes_else => {
+                Err(Error::new(Kind::Usage, "--size max goes with no other change")
+                    .advice("make the other change first, then use --size max"))
+            }
+            Some(MemberSize::Bytes(_)) if !adds => {
+                Err(Error::new(Kind::Usage, "--size needs --add, or is max")
+                    .advice("use --size max to use all of each member"))
+            }
+            size => Ok(size),
+        }
     }
 }

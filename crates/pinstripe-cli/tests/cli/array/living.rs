@@ -105,6 +105,58 @@ fn an_array_grows_under_its_clients_and_after_a_kill() {
 }
 
 #[test]
+fn an_array_changes_its_level_and_comes_to_use_larger_members_under_its_clients() {
+    const TEST: &str =
+        "an_array_changes_its_level_and_comes_to_use_larger_members_under_its_clients";
+    if !has("nbdcopy") {
+        return skipped(TEST, "nbdcopy is missing");
+    }
+    let stand = with_pool(24 << 20);
+    let image = stand.path("image");
+    fs::write(&image, noise(3, 30 << 20)).unwrap();
+    let served = Served::by_nbd(&stand);
+    run("nbdcopy", &["--flush", image.to_str().unwrap(), &nbd(&stand)]);
+    let before = copied(&stand);
+    for (line, code) in [
+        ("array grow pool --level 0", 13),
+        ("array grow pool --level 5", 2),
+        ("array grow pool --level 7", 2),
+        ("array grow pool --level 6", 14),
+        ("array grow pool --level 6 --raid-devices 4", 2),
+        ("array grow pool --level 6 --size max", 2),
+        ("array grow pool --size 1G", 2),
+        ("array grow pool --size max", 14),
+    ] {
+        let ran = stand.run(line);
+        assert_eq!(ran.code, code, "{line}: {}", ran.err);
+    }
+    let said = good(&stand, "array grow pool --level 6 --add e --size 24M");
+    assert!(said.contains("the level is raid6 now, it was raid5"), "{said}");
+    let detail = good(&stand, "array detail pool");
+    assert!(detail.contains("Raid Level : raid6\n") && detail.contains("left-symmetric-6"));
+    good(&stand, "array manage pool --fail a --fail b");
+    assert_eq!(copied(&stand), before);
+    for (old, new) in [("a", "f"), ("b", "g")] {
+        good(&stand, &format!("array manage pool --remove {old} --add {new} --size 40M"));
+        good(&stand, "array wait pool");
+    }
+    good(&stand, "array grow pool --level 5");
+    assert!(good(&stand, "array detail pool").contains("Raid Level : raid5\n"));
+    assert_eq!(stand.run("array grow pool --size max").code, 14, "c is small");
+    // The spare is small, too.
+    good(&stand, "array manage pool --remove e --replace c --with h --size 40M");
+    good(&stand, "array wait pool");
+    let said = good(&stand, "array grow pool --size max");
+    assert!(said.contains(" now, it had "), "{said}");
+    assert!(copied(&stand) > before * 3 / 2);
+    good(&stand, "array scrub pool");
+    good(&stand, "array stop pool");
+    assert_eq!(served.ended(), 0);
+    good(&stand, "array assemble pool");
+    good(&stand, "array scrub pool");
+}
+
+#[test]
 fn what_happens_is_told_as_it_happens() {
     let stand = with_pool(16 << 20);
     let served = Served::by_nbd(&stand);

@@ -1,0 +1,133 @@
+//! Changing the level where no data moves (see `geometry/takeover.rs`): one superblock says so, and
+//! a member that is added is filled with parity like one that replaces a failed one.
+//!
+//! Invariants:
+//! - no record of the log that may be replayed speaks of rows of the old level;
+//! - the superblock that names the new level also says of an added member how far it is filled, so
+//!   that at no moment parity counts which was never computed;
+//! - a dropped member becomes a spare only when the others no longer need it.
+
+use std::sync::Arc;
+
+use super::{LongWork, no_spare};
+use crate::engine::create::for_slot;
+use crate::engine::flusher::Flusher;
+use crate::engine::logged::LoggedArray;
+use crate::format::superblock::{SPARE, Slot, Superblock};
+use crate::geometry::{ArrayGeometry, LastSlot, Level, Shape};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::SharedDevice;
+
+impl Flusher {
+    /// Changes the level. Where that takes one more member, the spare that was added last becomes
+    /// it and is filled; a member that is not needed any more becomes a spare.
+    ///
+    /// # Errors
+    /// Those of [`ArrayGeometry::taken_over`]; [`Kind::Busy`] while other work goes on;
+    /// [`Kind::Refused`] when members are absent, or there is no spare; those of the devices.
+    pub fn change_level(&mut self, level: Level) -> Result<()> {
+        self.long.begin_takeover(&mut self.logged, level)
+    }
+
+    /// The same with a device that becomes a spare first.
+    ///
+    /// # Errors
+    /// Those of [`change_level`](Self::change_level) and of [`add`](Self::add); [`Kind::Usage`] when
+    /// the change needs no device. The device is not written to where that is known beforehand.
+    pub fn change_level_with(&mut self, level: Level, device: SharedDevice) -> Result<()> {
+        let (_, last) = self.long.takeover(&self.logged, level)?;
+        if last != LastSlot::IsAdded {
+            let what = format!("the change to level {level} needs no further device");
+            return Err(Error::new(Kind::Usage, what).at(device.place()).advice("leave out --add"));
+        }
+        self.check_unused(&device)?;
+        self.add_spare(device)?;
+        self.change_level(level)
+    }
+}
+
+impl LongWork {
+    fn takeover(&self, logged: &LoggedArray, level: Level) -> Result<(ArrayGeometry, LastSlot)> {
+        self.check_whole(logged, "change its level")?;
+        logged.array.geometry().taken_over(level)
+    }
+
+    fn begin_takeover(&mut self, logged: &mut LoggedArray, level: Level) -> Result<()> {
+        let (geometry, last) = self.takeover(logged, level)?;
+        if last == LastSlot::IsAdded && !logged.array.members.has_spare() {
+            return Err(no_spare());
+        }
+        logged.checkpoint()?;
+        let is_now = move |superblock: &mut Superblock| {
+            superblock.level = geometry.level().number() as u8;
+            superblock.layout = geometry.layout().number();
+        };
+        match last {
+            LastSlot::Stays => {
+                logged.array.reshape(Shape::of(geometry));
+                logged.array.update_superblocks(is_now)
+            }
+            LastSlot::IsAdded => self.add_parity(logged, geometry, is_now),
+            LastSlot::IsDropped => drop_parity(logged, geometry, is_now),
+        }
+    }
+
+    /// Adds a slot with a spare, which is to be filled with parity.
+    fn add_parity(
+        &mut self,
+        logged: &mut LoggedArray,
+        geometry: ArrayGeometry,
+        is_now: impl FnOnce(&mut Superblock),
+    ) -> Result<()> {
+        let spare = logged.array.members.take_last_spare().ok_or_else(no_spare)?;
+        let superblock = logged.array.superblock();
+        let slot = superblock.slots.len();
+        let member = for_slot(&spare, &superblock, slot as u16)?;
+        member.set_filled(Some(0));
+        logged.array.widen(Some(Arc::clone(&member)), Shape::of(geometry));
+        self.fill_new_slot(logged, slot, &member, is_now)
+    }
+}
+
+/// Drops the last slot, whose member becomes a spare.
+fn drop_parity(
+    logged: &LoggedArray,
+    geometry: ArrayGeometry,
+    is_now: impl FnOnce(&mut Superblock),
+) -> Result<()> {
+    let array = &logged.array;
+    array.reshape(Shape::of(geometry));
+    let dropped = array.members.pop();
+    array.update_superblocks(|superblock| {
+        superblock.slots.pop();
+        is_now(superblock);
+    })?;
+    let Some(dropped) = dropped else { return Ok(()) };
+    let superblock = array.superblock();
+    // One that does not take this is no spare: its superblock names a slot that no longer exists.
+    let spare = for_slot(&dropped, &superblock, SPARE);
+    if let Ok(spare) = spare
+        && spare.write_superblock(&superblock).and_then(|()| spare.sync()).is_ok()
+    {
+        array.members.add_spare(spare);
+    }
+    Ok(())
+}
+
+impl LongWork {
+    /// Refuses a change of all of the array while other work goes on, or members are absent.
+    pub(super) fn check_whole(&self, logged: &LoggedArray, what: &str) -> Result<()> {
+        if self.is_filling() || self.scrub.is_some() {
+            return Err(Error::new(Kind::Busy, "other work on the array is running")
+                .advice("wait until that is done"));
+        }
+        let is_present = |slot: &Slot| matches!(slot, Slot::Present(_));
+        match logged.array.superblock().slots.iter().all(is_present) {
+            true => Ok(()),
+            false => {
+                let what = format!("the array can {what} only with all members present");
+                Err(Error::new(Kind::Refused, what).advice("replace what has failed first"))
+            }
+        }
+    }
+}
