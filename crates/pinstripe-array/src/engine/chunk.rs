@@ -8,14 +8,6 @@ use super::rebuild::Fill;
 use super::status::WorkKind;
 use crate::member::ArrayMember;
 
-/// A chunk to be filled.
-pub(super) struct Chunk {
-    /// Its offset on the member.
-    pub start: u64,
-    /// It was filled before, and its row was written since.
-    pub is_again: bool,
-}
-
 /// The outcome for a chunk.
 #[derive(Default)]
 pub(super) struct Filled {
@@ -32,7 +24,7 @@ pub(super) enum FillError {
 }
 
 impl Array {
-    /// Fills a chunk of a member from the other members.
+    /// Fills the chunk at an offset of a member from the other members.
     ///
     /// # Errors
     /// When the member does not take it.
@@ -40,17 +32,15 @@ impl Array {
         &self,
         member: &ArrayMember,
         fill: &Fill,
-        chunk: &Chunk,
+        start: u64,
     ) -> Result<Filled, FillError> {
-        let &Chunk { start, is_again } = chunk;
         let Some(held) = self.shape().held(fill.slot, start) else {
             return Ok(Filled::default());
         };
         let map = self.shape().map(held.row);
-        let is_fresh = fill.kind != WorkKind::Recover && !is_again;
-        let wanted = |member: &ArrayMember, range: &Range<u64>| match is_fresh {
-            true => member.any_region(range, |region| region.is_written()),
-            false => member.any_region(range, |region| region.is_behind()),
+        let wanted = |member: &ArrayMember, range: &Range<u64>| match fill.kind {
+            WorkKind::Recover => member.any_region(range, |region| region.is_behind()),
+            _ => member.any_region(range, |region| region.is_written()),
         };
         if !self.any_holder(&map, wanted) {
             return Ok(Filled::default());

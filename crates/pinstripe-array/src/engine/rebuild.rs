@@ -1,17 +1,19 @@
 //! Filling a member from the others while batches go on.
 //!
 //! A member that is being filled is used below a point that the superblocks record, and counts as
-//! absent above it. Batches write to it below the point; above it they note which of the chunks
-//! that are filled already have to be filled again.
+//! absent above it. Batches write to it below the point; above it they note the first of the chunks
+//! that are filled already and no longer right. Filling goes on there, so that writes cost it what
+//! lies between that chunk and its end at most; while there are such writes the point moves with
+//! every slice, between which and its filling no batch comes.
 //!
 //! Invariant: the point moves only when everything below it is durable on the member, checksums
-//! included, and no chunk below it waits to be filled again. So interrupted work resumes there.
+//! included, and no chunk below it was written since it was filled. So interrupted work resumes
+//! there.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Array;
-use super::chunk::{Chunk, FillError, Filled};
+use super::chunk::{FillError, Filled};
 use super::logged::LoggedArray;
 use super::status::WorkKind;
 use super::work::{LongWork, PASSED_MAX, Step, WorkReport};
@@ -22,8 +24,10 @@ use crate::member::ArrayMember;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::MemberId;
 
-/// Bytes of a member between two moves of the recorded point.
+/// Bytes of a member between two moves of the recorded point, unless batches write there.
 const DURABLE_BYTES: u64 = 64 << 20;
+/// Slices for which the point moves with each, after a batch wrote beyond it.
+const BUSY_SLICES: u32 = 16;
 /// The chunks that are filled side by side, at most, and their bytes.
 const GROUP_MAX: u64 = 256;
 const GROUP_BYTES: u64 = 16 << 20;
@@ -39,16 +43,18 @@ pub(super) struct Fill {
     pub done_bytes: u64,
     /// The point up to which they are durable and used.
     durable_bytes: u64,
-    /// Chunks between the two, by offset, that were written after they were filled.
-    again: BTreeSet<u64>,
+    /// The offset of the first chunk between the two that was written after it was filled.
+    stale_from: Option<u64>,
+    /// Slices left for which the point moves with each.
+    busy_slices: u32,
     report: WorkReport,
 }
 
 impl Fill {
     fn new(kind: WorkKind, slot: usize, id: MemberId, done_bytes: u64) -> Self {
         let report = WorkReport::new(kind, Some(slot));
-        let (durable_bytes, again) = (done_bytes, BTreeSet::new());
-        Fill { kind, slot, id, done_bytes, durable_bytes, again, report }
+        let (durable_bytes, stale_from, busy_slices) = (done_bytes, None, 0);
+        Fill { kind, slot, id, done_bytes, durable_bytes, stale_from, busy_slices, report }
     }
 
     /// The fill that the superblock says was going on.
@@ -77,7 +83,7 @@ impl Fill {
         {
             let start = map.place(shard).start;
             if (self.durable_bytes..self.done_bytes).contains(&start) {
-                self.again.insert(start);
+                self.stale_from = Some(self.stale_from.map_or(start, |first| first.min(start)));
             }
         }
     }
@@ -106,22 +112,20 @@ impl Fill {
 }
 
 impl Fill {
-    /// The next chunks, which can be filled in any order: those to be filled again, and without
-    /// any, new ones. About `most_bytes` of them.
-    fn take_group(&mut self, geometry: &ArrayGeometry, most_bytes: u64) -> Vec<Chunk> {
+    /// The next chunks, about `most_bytes` of them, which can be filled in any order.
+    fn take_group(&self, geometry: &ArrayGeometry, most_bytes: u64) -> Vec<u64> {
         let chunk_bytes = u64::from(geometry.chunk_bytes());
         let most = most_bytes.min(GROUP_BYTES).div_ceil(chunk_bytes).clamp(1, GROUP_MAX) as usize;
-        let mut group = Vec::with_capacity(most);
-        while group.len() < most
-            && let Some(start) = self.again.pop_first()
-        {
-            group.push(Chunk { start, is_again: true });
+        let starts = (self.done_bytes..geometry.member_bytes()).step_by(chunk_bytes as usize);
+        starts.take(most).collect()
+    }
+
+    /// Goes back to the first chunk that was written since it was filled.
+    fn drop_stale(&mut self) {
+        if let Some(first) = self.stale_from.take() {
+            self.done_bytes = first;
+            self.busy_slices = BUSY_SLICES;
         }
-        if group.is_empty() {
-            let starts = (self.done_bytes..geometry.member_bytes()).step_by(chunk_bytes as usize);
-            group.extend(starts.take(most).map(|start| Chunk { start, is_again: false }));
-        }
-        group
     }
 }
 
@@ -210,6 +214,7 @@ impl Fill {
         let Some(member) = self.member(&array) else {
             return Ok((Step::Done(self.report), None));
         };
+        self.drop_stale();
         let (mut bytes, mut passed) = (0, 0);
         while bytes < most_bytes && passed < PASSED_MAX {
             let group = self.take_group(&array.geometry(), most_bytes - bytes);
@@ -225,18 +230,17 @@ impl Fill {
                 passed += u64::from(filled.bytes == 0);
                 bytes += filled.bytes;
                 self.report.lost_blocks += filled.lost_blocks;
-                if !chunk.is_again {
-                    let next = chunk.start + u64::from(array.geometry().chunk_bytes());
-                    self.done_bytes = next.min(end);
-                }
+                self.done_bytes = (chunk + u64::from(array.geometry().chunk_bytes())).min(end);
             }
             if self.kind == WorkKind::Replace {
                 member.set_filled(Some(self.done_bytes));
             }
         }
         self.report.bytes += bytes;
-        let is_due = self.done_bytes - self.durable_bytes >= DURABLE_BYTES;
-        if self.again.is_empty() && (is_due || self.done_bytes >= end) {
+        let is_busy = self.busy_slices > 0;
+        self.busy_slices = self.busy_slices.saturating_sub(1);
+        let is_due = is_busy || self.done_bytes - self.durable_bytes >= DURABLE_BYTES;
+        if is_due || self.done_bytes >= end {
             return self.settle(logged, bytes);
         }
         Ok((Step::Moved { bytes }, Some(self)))
@@ -276,9 +280,9 @@ fn fill_group(
     logged: &LoggedArray,
     member: &ArrayMember,
     fill: &Fill,
-    group: &[Chunk],
+    group: &[u64],
 ) -> Vec<Result<Filled, FillError>> {
-    let fill_chunk = |number: usize| logged.array.fill_chunk(member, fill, &group[number]);
+    let fill_chunk = |number: usize| logged.array.fill_chunk(member, fill, group[number]);
     each_of(&*logged.executor, TaskKind::Fill, group.len(), fill_chunk)
 }
 

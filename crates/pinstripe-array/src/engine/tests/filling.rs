@@ -232,3 +232,38 @@ fn fill(cut: &mut PowerCut, devices: Vec<SharedDevice>) {
     let Ok(_) = flusher.add(devices[1].clone()) else { return };
     cut.go_on(&mut flusher);
 }
+
+/// Between any two slices every row is written. A slice is a small part of the member, so a member
+/// whose filled part had to stand still until it is durable would never be whole.
+#[test]
+fn a_member_is_filled_under_writes_to_all_of_the_array() {
+    const SLICE: u64 = 4 * CHUNK;
+    for (level, count) in redundant() {
+        let mut dice = Dice(17 + count as u64);
+        let (mut flusher, mut disks, mut model) = used(level, count, &mut dice);
+        model.resize(flusher.array().capacity() as usize, 0);
+        flusher.fail(1).unwrap();
+        disks[1] = disk("fresh");
+        flusher.add(disks[1].clone()).unwrap();
+        let row_bytes = flusher.array().geometry().row_bytes() as usize;
+        let slices = flusher.array().geometry().member_bytes() / SLICE;
+        let mut steps = 0;
+        loop {
+            for at in (0..model.len()).step_by(row_bytes) {
+                let block = vec![dice.below(256) as u8; 4096];
+                flusher.array().write(at as u64, &block, Duration::ZERO).unwrap();
+                model[at..at + 4096].copy_from_slice(&block);
+            }
+            flusher.flush(Duration::MAX, usize::MAX).unwrap();
+            steps += 1;
+            assert!(steps < 2 * slices + 20, "{level}: not whole after {steps} slices");
+            if let Step::Done(report) = flusher.step(SLICE).unwrap() {
+                assert!(report.is_finished && report.lost_blocks == 0, "{level}: {report:?}");
+                break;
+            }
+        }
+        check(flusher.array(), &model, "filled");
+        flusher.stop().unwrap();
+        check_without_each(&disks, &model, &format!("{level}"));
+    }
+}

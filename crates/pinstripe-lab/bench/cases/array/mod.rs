@@ -7,6 +7,7 @@
 mod load;
 mod nbd;
 mod places;
+mod shares;
 mod table;
 mod work;
 mod writes;
@@ -23,7 +24,7 @@ use crate::trees;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "arrays of four members in memory, on tmpfs and on a disk: --work DIR, --shm DIR, \
-                         --size SIZE (of each member), --only memory|shm|disk|nbd|writes|work, --rounds N, --fio FILE, \
+                         --size SIZE (of each member), --only memory|shm|disk|nbd|writes|work|shares, --rounds N, --fio FILE, \
                          --nbdkit FILE";
 
 const PARTS: &[Part<Settings>] = &[
@@ -33,6 +34,7 @@ const PARTS: &[Part<Settings>] = &[
     Part { name: "nbd", measure: nbd::measure },
     Part { name: "writes", measure: writes::measure },
     Part { name: "work", measure: work::measure },
+    Part { name: "shares", measure: shares::measure },
 ];
 
 /// Measures all, or what `--only` names.
