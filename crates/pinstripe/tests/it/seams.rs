@@ -134,3 +134,20 @@ fn a_restore_fetches_each_record_once() {
     let bytes: u64 = counted.iter().map(|m| m.statistics().of(Operation::Read).bytes).sum();
     assert!(bytes < 2 * ledger.get(Counter::RestoredBytes), "{bytes}");
 }
+
+/// The index is asked in its own order: chunk by chunk, in the order of a file, most questions
+/// would read another of its pages.
+#[test]
+fn a_check_reads_each_page_of_the_index_once() {
+    let site = Site::new(3, 1);
+    // More pages than the index keeps in memory.
+    fs::write(site.source().join("file"), noise(1, 80 << 20)).unwrap();
+    let ledger = Ledger::new();
+    backup(&site.store(), &site.source(), &ledger).unwrap();
+    let chunks = ledger.get(Counter::NewChunks);
+    assert!(chunks > 16_000, "{chunks}");
+    let (store, counted) = count(site.store());
+    check(&store, false, &Ledger::new());
+    let reads: u64 = calls(&counted, Operation::Read).iter().sum();
+    assert!(reads < chunks / 20, "{reads} reads for {chunks} chunks");
+}

@@ -6,6 +6,7 @@
 //! paths that it hurts.
 
 pub(super) mod sets;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod trees;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use super::copies::Copies;
 use super::strays;
 use sets::{lost_chunks, stripe_sets};
+use survey::survey;
 use trees::Trees;
 
 use crate::format::label::{Encryption, Label};
@@ -101,9 +103,13 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
     let lost_chunks = lost.len() as u64;
     let is_known_hurt = hurt.iter().any(|set| unknown.iter().all(|pack| pack.set != *set));
     sets::tell(known, Some(&hurt), monitor, &mut outcome);
-    let mut trees = Trees::new(chunks, &index, lost);
-    for snapshot in &snapshots {
-        trees.check(snapshot, monitor, &mut outcome);
+    let survey = survey(&snapshots, &mut chunks, &index)?;
+    // Most stores are sound, and their trees need not be read again for names.
+    if !(survey.is_whole && survey.missing.is_empty() && lost.is_empty()) {
+        let mut trees = Trees::new(chunks, &index, lost, survey);
+        for snapshot in &snapshots {
+            trees.check(snapshot, monitor, &mut outcome);
+        }
     }
     // A chunk that only an interrupted backup stored is lost to no snapshot.
     if is_known_hurt || outcome.hurt_snapshots > 0 {

@@ -143,6 +143,21 @@ impl Index<'_> {
         })
     }
 
+    /// Those of some chunks that no pack has which can be read, condemned or not. Sorted ids cost one
+    /// read per page of the index.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn missing(&self, ids: &[ChunkId]) -> Result<Vec<ChunkId>> {
+        let mut missing = Vec::new();
+        for id in ids {
+            if self.find_now(id)?.is_none() && self.find(id)?.is_none() {
+                missing.push(*id);
+            }
+        }
+        Ok(missing)
+    }
+
     /// All places of a chunk in packs that can be read: when one is damaged, the next one serves.
     ///
     /// # Errors

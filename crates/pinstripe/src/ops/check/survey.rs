@@ -1,0 +1,108 @@
+//! Which of the chunks that snapshots refer to stand in no pack. The index is asked for many at once,
+//! sorted, so that a page of it is read once for all of them: chunk by chunk, a check of a store
+//! read several times the store's size.
+
+use std::collections::HashSet;
+
+use crate::format::entry::{Content, decode_page, read_chunks};
+use crate::format::snapshot::Snapshot;
+use crate::format::tree::decode_node;
+use crate::store::index::Index;
+use crate::store::packs::ChunkReader;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::ChunkId;
+use pinstripe_base::wire::Reader;
+
+/// Chunks asked for at once: 32 MiB of ids.
+const BATCH_CHUNKS: usize = 1 << 20;
+
+/// The outcome for all snapshots.
+#[derive(Default)]
+pub(super) struct Survey {
+    /// Chunks that no pack has.
+    pub missing: HashSet<ChunkId>,
+    /// All pages of all trees could be read; otherwise more may be missing below the others.
+    pub is_whole: bool,
+}
+
+/// Looks for all chunks that snapshots refer to, each page of their trees once.
+///
+/// # Errors
+/// When members that are present cannot be listed.
+pub(super) fn survey<'a>(
+    snapshots: &[Snapshot],
+    chunks: &mut ChunkReader<'a>,
+    index: &Index<'a>,
+) -> Result<Survey> {
+    let found = Survey { is_whole: true, ..Survey::default() };
+    let (seen, wanted) = Default::default();
+    let mut surveyor = Surveyor { chunks, index, seen, wanted, found };
+    for snapshot in snapshots {
+        surveyor.node(&snapshot.root.id, snapshot.root.height)?;
+    }
+    surveyor.ask()?;
+    Ok(surveyor.found)
+}
+
+struct Surveyor<'s, 'a> {
+    chunks: &'s mut ChunkReader<'a>,
+    index: &'s Index<'a>,
+    /// Nodes, pages and lists that were entered.
+    seen: HashSet<ChunkId>,
+    wanted: Vec<ChunkId>,
+    found: Survey,
+}
+
+impl Surveyor<'_, '_> {
+    fn node(&mut self, id: &ChunkId, height: u8) -> Result<()> {
+        let Some(bytes) = self.enter(id)? else { return Ok(()) };
+        if height > 0 {
+            let Some(children) = self.decoded(decode_node(&bytes)) else { return Ok(()) };
+            return children.iter().try_for_each(|child| self.node(&child.id, height - 1));
+        }
+        let Some(entries) = self.decoded(decode_page(&bytes)) else { return Ok(()) };
+        for entry in entries {
+            match entry.content {
+                Content::Chunks(rows) => rows.iter().try_for_each(|row| self.want(row.id))?,
+                Content::Lists(lists) => lists.iter().try_for_each(|list| self.list(&list.id))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, id: &ChunkId) -> Result<()> {
+        let Some(bytes) = self.enter(id)? else { return Ok(()) };
+        let rows = read_chunks(&mut Reader::new(&bytes, "content list"));
+        let Some(rows) = self.decoded(rows) else { return Ok(()) };
+        rows.iter().try_for_each(|row| self.want(row.id))
+    }
+
+    /// The bytes of a node, page or list, the first time that it is met.
+    fn enter(&mut self, id: &ChunkId) -> Result<Option<Vec<u8>>> {
+        if !self.seen.insert(*id) {
+            return Ok(None);
+        }
+        self.want(*id)?;
+        let read = self.chunks.read(id);
+        Ok(self.decoded(read))
+    }
+
+    /// What was read; damage is named when its snapshot is checked page by page.
+    fn decoded<T>(&mut self, read: Result<T>) -> Option<T> {
+        self.found.is_whole &= read.is_ok();
+        read.ok()
+    }
+
+    fn want(&mut self, id: ChunkId) -> Result<()> {
+        self.wanted.push(id);
+        if self.wanted.len() < BATCH_CHUNKS { Ok(()) } else { self.ask() }
+    }
+
+    fn ask(&mut self) -> Result<()> {
+        self.wanted.sort_unstable();
+        self.wanted.dedup();
+        self.found.missing.extend(self.index.missing(&self.wanted)?);
+        self.wanted.clear();
+        Ok(())
+    }
+}
