@@ -137,6 +137,11 @@ impl Faults {
         Faults { place: place.to_path_buf(), armed, counters: Default::default() }
     }
 
+    /// Whether there is no fault, so that calls are only counted.
+    pub fn is_empty(&self) -> bool {
+        self.armed.is_empty()
+    }
+
     /// The calls so far.
     pub fn statistics(&self) -> Statistics {
         let mut statistics = Statistics::default();

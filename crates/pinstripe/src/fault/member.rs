@@ -96,6 +96,13 @@ impl<M: Member> Member for FaultMember<M> {
         Ok(())
     }
 
+    /// Only with an empty plan: faults strike calls that are made.
+    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
+        self.faults.is_empty()
+            && self.inner.read_at_hand(name, offset, buf)
+            && on_extent(&self.faults, Operation::Read, name, buf.len()).is_ok()
+    }
+
     fn len(&self, name: ExtentName) -> Result<u64> {
         on_extent(&self.faults, Operation::Len, name, 0)?;
         self.inner.len(name)

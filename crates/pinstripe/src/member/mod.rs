@@ -161,6 +161,11 @@ pub trait Member: Send + Sync {
     /// Fills `buf` from `offset`; a short extent is `Kind::Corrupt`, a missing one
     /// `Kind::NotFound`.
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// As [`read_at`](Self::read_at), if the bytes are at hand and reading them cannot wait for
+    /// anything; otherwise `false`, and `buf` has anything in it.
+    fn read_at_hand(&self, _name: ExtentName, _offset: u64, _buf: &mut [u8]) -> bool {
+        false
+    }
     /// Length in bytes; `Kind::NotFound` when there is no such extent.
     fn len(&self, name: ExtentName) -> Result<u64>;
     /// Reads extents whole, in the order of `names`, as one request; one that is longer than

@@ -24,10 +24,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use self::handles::Handles;
 use self::open_shelf::{OpenShelf, is_regular};
@@ -47,6 +48,9 @@ pub struct DirectoryMember {
     tree: Tree,
     handles: Arc<Handles>,
     unsynced: Mutex<Unsynced>,
+    /// Some file could be opened only so that reading it changes its time of access, which may wait
+    /// for the disk.
+    notes_access: AtomicBool,
 }
 
 /// The work of the next [`Member::sync`].
@@ -126,7 +130,8 @@ impl DirectoryMember {
             }
             _ => Error::io("cannot open the member's directory", path, error),
         })?;
-        Ok(DirectoryMember { tree, handles: Handles::new(), unsynced: Mutex::default() })
+        let (unsynced, notes_access) = Default::default();
+        Ok(DirectoryMember { tree, handles: Handles::new(), unsynced, notes_access })
     }
 
     fn ensure_empty(&self) -> Result<()> {
@@ -186,11 +191,17 @@ impl DirectoryMember {
     }
 
     fn open_extent(&self, name: ExtentName) -> Result<File> {
-        let opened = self
-            .shelf_of(name)?
-            .open_file(&leaf(name), OFlags::RDONLY)
-            .map_err(|error| self.failed("cannot open", name, error))?;
-        match opened {
+        let shelf = self.shelf_of(name)?;
+        let open = |access| shelf.open_file(&leaf(name), access);
+        let opened = match open(OFlags::RDONLY | OFlags::NOATIME) {
+            // Only the owner of a file may read it unnoticed.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.notes_access.store(true, Ordering::Relaxed);
+                open(OFlags::RDONLY)
+            }
+            opened => opened,
+        };
+        match opened.map_err(|error| self.failed("cannot open", name, error))? {
             Some(file) => Ok(file),
             // Nothing, or a thing that is no regular file: `len` tells them apart.
             None => Err(self.len(name).map_or_else(|error| error, |_| self.missing(name))),
@@ -256,6 +267,19 @@ impl Member for DirectoryMember {
             }
             _ => self.failed("cannot read", name, error),
         })
+    }
+
+    /// Only of a file that is open and on a file system of the kernel that can tell what is in
+    /// memory.
+    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
+        if self.notes_access.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Ok(file) = self.handles.get(name) else { return false };
+        let wanted = buf.len();
+        let mut bufs = [io::IoSliceMut::new(buf)];
+        rustix::io::preadv2(&*file, &mut bufs, offset, ReadWriteFlags::NOWAIT)
+            .is_ok_and(|read| read == wanted)
     }
 
     fn len(&self, name: ExtentName) -> Result<u64> {

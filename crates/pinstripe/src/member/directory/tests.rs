@@ -468,3 +468,38 @@ fn more_extents_are_read_than_files_stay_open() {
         }
     }
 }
+
+#[test]
+fn what_was_read_before_is_at_hand_until_it_is_deleted() {
+    let test = "what_was_read_before_is_at_hand_until_it_is_deleted";
+    let (dir, member) = member();
+    write(&member, pack(1), Replace::Never, b"0123456789").unwrap();
+    let mut buf = [0; 4];
+    assert!(!member.read_at_hand(pack(1), 3, &mut buf), "it is not open yet");
+    member.read_at(pack(1), 3, &mut buf).unwrap();
+    let file = fs::File::open(dir.path().join(pack(1).path())).unwrap();
+    let mut bufs = [io::IoSliceMut::new(&mut buf)];
+    if rustix::io::preadv2(&file, &mut bufs, 0, ReadWriteFlags::NOWAIT).is_err() {
+        return pinstripe_testing::skipped(test, "this file system cannot tell what is in memory");
+    }
+    assert!(member.read_at_hand(pack(1), 3, &mut buf));
+    assert_eq!(&buf, b"3456");
+    assert!(!member.read_at_hand(pack(1), 7, &mut buf), "it ends before");
+    member.delete(pack(1)).unwrap();
+    assert!(!member.read_at_hand(pack(1), 3, &mut buf));
+    // Reading leaves no trace, or it could wait for the disk.
+    write(&member, pack(2), Replace::Never, b"0123456789").unwrap();
+    let accessed = || fs::metadata(dir.path().join(pack(2).path())).unwrap().accessed().unwrap();
+    let before = accessed();
+    fs::File::options()
+        .write(true)
+        .open(dir.path().join(pack(2).path()))
+        .unwrap()
+        .set_times(
+            fs::FileTimes::new().set_accessed(before - std::time::Duration::from_secs(1 << 20)),
+        )
+        .unwrap();
+    let before = accessed();
+    member.read_at(pack(2), 0, &mut buf).unwrap();
+    assert_eq!(accessed(), before);
+}

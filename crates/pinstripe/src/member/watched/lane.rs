@@ -83,6 +83,11 @@ impl Lane {
         &self.place
     }
 
+    /// Whether the member missed a deadline.
+    pub fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Acquire)
+    }
+
     /// Has one of the threads do `work`, which moves so many bytes, and waits for its result.
     ///
     /// # Errors
