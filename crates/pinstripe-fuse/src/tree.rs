@@ -11,13 +11,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use fuser::{
-    Config, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    Config, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
     KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr,
-    Request, SessionACL,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyXattr, Request, SessionACL,
 };
 
 use crate::attributes::{BLOCK_BYTES, attributes, cache_time, kind_of};
+use crate::hints::HINT_REQUEST;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 use pinstripe_io::file_tree::{FileOpening, FileTree, Node};
@@ -291,19 +292,22 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
         }
     }
 
-    fn setxattr(
+    fn ioctl(
         &self,
         _: &Request,
         inode: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        _: i32,
+        _: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        text: &[u8],
         _: u32,
-        reply: ReplyEmpty,
+        reply: ReplyIoctl,
     ) {
-        match self.tree.hint(inode.0, name.as_bytes(), value) {
-            Ok(()) => reply.ok(),
-            Err(error) if error.kind() == Kind::Unsupported => reply.error(Errno::EROFS),
+        if u64::from(command) != HINT_REQUEST {
+            return reply.error(Errno::ENOTTY);
+        }
+        match self.tree.hint(inode.0, text) {
+            Ok(()) => reply.ioctl(0, &[]),
             Err(error) => reply.error(number_of(&error)),
         }
     }

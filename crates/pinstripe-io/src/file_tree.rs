@@ -144,11 +144,11 @@ pub trait FileTree: Send + Sync + 'static {
     /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such inode.
     fn xattrs(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
-    /// Sets an extended attribute: only those that are hints for the tree.
+    /// Takes in what a program says of its reads of a file.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`](pinstripe_base::error::Kind::Unsupported) for all others.
-    fn hint(&self, inode: u64, name: &[u8], value: &[u8]) -> Result<()>;
+    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for what is no hint.
+    fn hint(&self, inode: u64, text: &[u8]) -> Result<()>;
 
     /// The ranges of a file that are data; the rest are holes.
     ///

@@ -50,6 +50,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-fuse",
             "pinstripe-nbd",
             "pinstripe-overlay",
+            "pinstripe-prefetch",
             "pinstripe",
             "pinstripe-lab",
             "pinstripe-testing",
@@ -157,7 +158,7 @@ pub const ROOMS: &[Rooms] = &[
     },
     Rooms {
         folder: "crates/pinstripe-fuse/src",
-        floors: &[&["mountpoint", "tree"], &["attributes"]],
+        floors: &[&["mountpoint", "tree"], &["attributes", "hints"]],
         neighbours: &[],
         narrow: &[],
     },

@@ -277,12 +277,8 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
         self.ask(&*self.get(inode)?, |source, path| source.xattrs(path))
     }
 
-    fn hint(&self, inode: u64, name: &[u8], value: &[u8]) -> Result<()> {
-        let (hint, next) =
-            pinstripe_prefetch::hint::parse(name, value).map_err(|refused| match refused {
-                None => Error::new(Kind::Unsupported, "the file system is read-only"),
-                Some(why) => Error::new(Kind::Usage, why),
-            })?;
+    fn hint(&self, inode: u64, text: &[u8]) -> Result<()> {
+        let (hint, next) = pinstripe_prefetch::hint::parse(text)?;
         let size = self.get(inode)?.entry.version.size;
         let plan = self.readers.hint(inode, self.bounds(size), hint, next);
         self.send(inode, size, plan);

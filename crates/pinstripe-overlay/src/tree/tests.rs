@@ -339,12 +339,10 @@ fn names_that_lead_elsewhere_are_not_shown_and_many_are_listed_from_any_place() 
 fn a_hint_fetches_before_the_first_read() {
     let tree = tree_of(MadeUp::of(1000 * MIB), 256 * MIB, LONG);
     let file = tree.lookup(ROOT, b"file").unwrap().inode;
-    let hint = |text: &str| tree.hint(file, b"user.pinstripe.read", text.as_bytes());
+    let hint = |text: &str| tree.hint(file, text.as_bytes());
     hint("will-need 5M 1M 900M 2M").unwrap();
     assert_ne!(tree.found(file, 5 * MIB), Presence::Absent);
     assert_ne!(tree.found(file, 901 * MIB), Presence::Absent);
     assert_eq!(tree.found(file, 902 * MIB), Presence::Absent);
     assert_eq!(hint("fast").unwrap_err().kind(), Kind::Usage);
-    assert_eq!(tree.hint(file, b"user.x", b"random").unwrap_err().kind(), Kind::Unsupported);
-    assert!(tree.hint(ROOT, b"user.pinstripe.read", b"sequential").is_ok());
 }
