@@ -51,6 +51,32 @@ pub fn state() -> Result<PathBuf> {
     Ok(state.join("pinstripe"))
 }
 
+/// The directory for what outlives a run and that services share: for root the system's, for others
+/// their own, as of [`state`].
+///
+/// # Errors
+/// Without a home.
+pub fn lasting() -> Result<PathBuf> {
+    match absolute("XDG_STATE_HOME") {
+        None if rustix::process::geteuid().is_root() => Ok(PathBuf::from("/var/lib/pinstripe")),
+        _ => state(),
+    }
+}
+
+/// The directory for sockets: for root the system's, for others their own.
+///
+/// # Errors
+/// Without a home.
+pub fn runtime() -> Result<PathBuf> {
+    match absolute("XDG_RUNTIME_DIR") {
+        Some(runtime) => Ok(runtime.join("pinstripe")),
+        None if rustix::process::geteuid().is_root() && absolute("XDG_STATE_HOME").is_none() => {
+            Ok(PathBuf::from("/run/pinstripe"))
+        }
+        None => Ok(lasting()?.join("run")),
+    }
+}
+
 /// The user's configuration directory, where there is one.
 pub fn config_dir() -> Option<PathBuf> {
     absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))

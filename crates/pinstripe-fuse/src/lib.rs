@@ -8,8 +8,10 @@
 #![allow(clippy::disallowed_methods, reason = "mounts file systems")]
 
 mod attributes;
+mod hints;
 mod mountpoint;
 mod tree;
 
+pub use hints::send_hint;
 pub use mountpoint::Mount;
 pub use tree::{TreeFileSystem, TreeOptions};

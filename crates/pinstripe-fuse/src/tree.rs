@@ -2,7 +2,7 @@
 //!
 //! Requests cost more than what they ask for (some 50 us each), so the kernel is spared as many as
 //! it can be: a directory is listed with the attributes of its entries, what never changes is never
-//! asked for again, and files and directories are opened without a word.
+//! asked for again, and directories, and files of a tree that lasts, are opened without a word.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -11,15 +11,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use fuser::{
-    Config, Errno, FileHandle, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
-    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request, SessionACL,
+    Config, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyXattr, Request, SessionACL,
 };
 
 use crate::attributes::{BLOCK_BYTES, attributes, cache_time, kind_of};
+use crate::hints::HINT_REQUEST;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
-use pinstripe_io::file_tree::{FileTree, Node};
+use pinstripe_io::file_tree::{FileOpening, FileTree, Node};
 
 /// Requests that the kernel may have open for read-ahead at once.
 const BACKGROUND: u16 = 64;
@@ -177,9 +179,17 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
         }
     }
 
-    /// The kernel never asks again: it keeps the content of files over opens.
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.error(Errno::ENOSYS);
+    fn forget(&self, _: &Request, inode: INodeNo, mentions: u64) {
+        self.tree.forget(inode.0, mentions);
+    }
+
+    fn open(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.tree.open(inode.0) {
+            // The kernel never asks again.
+            Ok(FileOpening::Untold) => reply.error(Errno::ENOSYS),
+            Ok(FileOpening::Current) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Err(error) => reply.error(number_of(&error)),
+        }
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -220,6 +230,10 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
         mut reply: ReplyDirectory,
     ) {
         let listed = self.list(inode, offset, &mut |place, name, node| {
+            // The kernel counts no mentions by this call.
+            if place > DOTS {
+                self.tree.forget(node.inode, 1);
+            }
             reply.add(INodeNo(node.inode), place, kind_of(node.kind), name)
         });
         match listed {
@@ -238,7 +252,12 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
     ) {
         let listed = self.list(inode, offset, &mut |place, name, node| {
             let (time, attributes) = (cache_time(node), attributes(node));
-            reply.add(INodeNo(node.inode), place, name, &time, &attributes, Generation(0))
+            let inode = INodeNo(node.inode);
+            let is_full = reply.add(inode, place, name, &time, &attributes, Generation(0));
+            if is_full && place > DOTS {
+                self.tree.forget(node.inode, 1);
+            }
+            is_full
         });
         match listed {
             Ok(()) => reply.ok(),
@@ -273,19 +292,22 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
         }
     }
 
-    fn setxattr(
+    fn ioctl(
         &self,
         _: &Request,
         inode: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        _: i32,
+        _: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        text: &[u8],
         _: u32,
-        reply: ReplyEmpty,
+        reply: ReplyIoctl,
     ) {
-        match self.tree.hint(inode.0, name.as_bytes(), value) {
-            Ok(()) => reply.ok(),
-            Err(error) if error.kind() == Kind::Unsupported => reply.error(Errno::EROFS),
+        if u64::from(command) != HINT_REQUEST {
+            return reply.error(Errno::ENOTTY);
+        }
+        match self.tree.hint(inode.0, text) {
+            Ok(()) => reply.ioctl(0, &[]),
             Err(error) => reply.error(number_of(&error)),
         }
     }
@@ -344,6 +366,9 @@ fn number_of(error: &Error) -> Errno {
         Kind::NotFound => Errno::ENOENT,
         Kind::Usage => Errno::EINVAL,
         Kind::Unsupported => Errno::EOPNOTSUPP,
+        // At an open, the kernel looks the path up anew.
+        Kind::Changed => Errno::ESTALE,
+        _ if error.raw_os_error() == Some(libc::EACCES) => Errno::EACCES,
         _ => Errno::EIO,
     }
 }

@@ -3,6 +3,9 @@
 //!
 //! Inode numbers are the tree's own; 1 is its root, and a number names the same thing as long as the
 //! tree is shown. Names are bytes. Calls come from many threads at once.
+//!
+//! A tree that keeps something for each inode counts its mentions: an answer of `lookup` and an
+//! entry that `list` gives are one each, and `forget` takes them back.
 
 use std::ops::Range;
 
@@ -93,6 +96,15 @@ pub struct Node {
 /// Returns whether it takes another one.
 pub type TakeEntry<'t> = &'t mut dyn FnMut(u64, &[u8], &Node) -> bool;
 
+/// The way in which files of a tree are opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileOpening {
+    /// The tree does not need to be told: the kernel keeps content over opens.
+    Untold,
+    /// The inode still names what its path names, so that content which the kernel has is good.
+    Current,
+}
+
 /// A read-only tree of files.
 pub trait FileTree: Send + Sync + 'static {
     /// The entry of a directory that has a name.
@@ -132,11 +144,11 @@ pub trait FileTree: Send + Sync + 'static {
     /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such inode.
     fn xattrs(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
-    /// Sets an extended attribute: only those that are hints for the tree.
+    /// Takes in what a program says of its reads of a file.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`](pinstripe_base::error::Kind::Unsupported) for all others.
-    fn hint(&self, inode: u64, name: &[u8], value: &[u8]) -> Result<()>;
+    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for what is no hint.
+    fn hint(&self, inode: u64, text: &[u8]) -> Result<()>;
 
     /// The ranges of a file that are data; the rest are holes.
     ///
@@ -146,4 +158,16 @@ pub trait FileTree: Send + Sync + 'static {
 
     /// Bytes and entries of the whole tree, as statfs(2) tells them.
     fn totals(&self) -> (u64, u64);
+
+    /// Takes in that a program opens a file.
+    ///
+    /// # Errors
+    /// [`Kind::Changed`](pinstripe_base::error::Kind::Changed) when the path of the inode names
+    /// something else by now: the kernel then looks the path up anew.
+    fn open(&self, _inode: u64) -> Result<FileOpening> {
+        Ok(FileOpening::Untold)
+    }
+
+    /// Takes back mentions of an inode.
+    fn forget(&self, _inode: u64, _mentions: u64) {}
 }

@@ -1,4 +1,4 @@
-//! Hints as programs write them: the value of an extended attribute.
+//! Hints as programs write them.
 //!
 //! ```text
 //! sequential [OFFSET]
@@ -11,21 +11,19 @@
 
 use std::str::FromStr;
 
+use pinstripe_base::error::{Error, Kind, Result};
+
 use crate::planner::Hint;
 
-/// The extended attribute that takes hints.
-pub const ATTRIBUTE: &str = "user.pinstripe.read";
-
-/// Reads a hint, and the offset from which it holds.
+/// Reads a hint, and the offset from which it holds. A NUL byte ends it.
 ///
 /// # Errors
-/// `None` for another attribute; what is wrong with the value.
-pub fn parse(name: &[u8], value: &[u8]) -> Result<(Hint, u64), Option<String>> {
-    if name != ATTRIBUTE.as_bytes() {
-        return Err(None);
-    }
-    let text = std::str::from_utf8(value).map_err(|_| Some("a hint is text".to_owned()))?;
-    words(text.trim_end_matches('\0')).map_err(Some)
+/// [`Kind::Usage`] for what is no hint.
+pub fn parse(text: &[u8]) -> Result<(Hint, u64)> {
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    let wrong = |what: String| Error::new(Kind::Usage, what);
+    let text = std::str::from_utf8(text).map_err(|_| wrong("a hint is text".to_owned()))?;
+    words(text).map_err(wrong)
 }
 
 fn words(text: &str) -> Result<(Hint, u64), String> {
@@ -87,7 +85,7 @@ mod tests {
 
     #[test]
     fn hints_are_read_as_they_are_documented() {
-        let read = |text: &str| parse(ATTRIBUTE.as_bytes(), text.as_bytes());
+        let read = |text: &str| parse(text.as_bytes());
         assert_eq!(read("sequential").unwrap(), (Hint::Sequential, 0));
         assert_eq!(read("sequential 4K\0").unwrap(), (Hint::Sequential, 4096));
         assert_eq!(read("random").unwrap(), (Hint::Random, 0));
@@ -110,9 +108,8 @@ mod tests {
             "random 5",
             "stride 1 18446744073709551615",
         ] {
-            assert!(matches!(read(bad), Err(Some(_))), "{bad}");
+            assert_eq!(read(bad).unwrap_err().kind(), Kind::Usage, "{bad}");
         }
-        assert_eq!(parse(b"user.other", b"random"), Err(None));
-        assert!(matches!(parse(ATTRIBUTE.as_bytes(), b"\xff"), Err(Some(_))));
+        assert!(parse(b"\xff").is_err());
     }
 }

@@ -5,10 +5,11 @@
 //! read --> planner (pure: which records come next) --> runner (fetches, budget) --> source
 //!            ^ one per object                            one per process            anything with ranges
 //! ```
-//! Rooms, highest floor first: `runner` and `simulation`, then `planner`. Never here: what the
-//! bytes mean, and where they come from.
+//! Rooms, highest floor first: `runner`, `readers` (the planners of all objects) and `simulation`,
+//! then `planner`. Never here: what the bytes mean, and where they come from.
 
 pub mod hint;
 pub mod planner;
+pub mod readers;
 pub mod runner;
 pub mod simulation;

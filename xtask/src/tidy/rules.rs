@@ -14,6 +14,11 @@ pub const CRATES: &[(&str, &[&str])] = &[
     ("pinstripe-fuse", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
     ("pinstripe-nbd", &["pinstripe-base", "pinstripe-io", "pinstripe-fuse", "pinstripe-testing"]),
     ("pinstripe-prefetch", &["pinstripe-base"]),
+    // It shows any directory, and knows nothing of the store.
+    (
+        "pinstripe-overlay",
+        &["pinstripe-base", "pinstripe-io", "pinstripe-prefetch", "pinstripe-testing"],
+    ),
     (
         "pinstripe",
         &[
@@ -44,6 +49,8 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-array",
             "pinstripe-fuse",
             "pinstripe-nbd",
+            "pinstripe-overlay",
+            "pinstripe-prefetch",
             "pinstripe",
             "pinstripe-lab",
             "pinstripe-testing",
@@ -61,6 +68,7 @@ pub const SYNCHRONOUS: &[&str] = &[
     "pinstripe-fuse",
     "pinstripe-nbd",
     "pinstripe-prefetch",
+    "pinstripe-overlay",
     "pinstripe",
     "pinstripe-lab",
 ];
@@ -150,13 +158,24 @@ pub const ROOMS: &[Rooms] = &[
     },
     Rooms {
         folder: "crates/pinstripe-fuse/src",
-        floors: &[&["mountpoint", "tree"], &["attributes"]],
+        floors: &[&["mountpoint", "tree"], &["attributes", "hints"]],
         neighbours: &[],
         narrow: &[],
     },
     Rooms {
         folder: "crates/pinstripe-prefetch/src",
-        floors: &[&["hint", "runner", "simulation"], &["planner"]],
+        floors: &[&["hint", "readers", "runner", "simulation"], &["planner"]],
+        neighbours: &[],
+        narrow: &[],
+    },
+    Rooms {
+        folder: "crates/pinstripe-overlay/src",
+        floors: &[
+            &["tree"],
+            &["blocks", "listings"],
+            &["calls", "nodes"],
+            &["cache", "latencies", "source"],
+        ],
         neighbours: &[],
         narrow: &[],
     },

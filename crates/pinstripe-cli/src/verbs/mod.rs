@@ -14,6 +14,7 @@ mod fakevmcore;
 mod find;
 mod forget;
 mod gc;
+mod hint;
 mod history;
 mod init;
 mod inspect;
@@ -25,9 +26,11 @@ mod man;
 mod member;
 mod members;
 mod mount;
+mod overlay;
 mod repair;
 mod restore;
 mod scrub;
+mod shown;
 mod snapshots;
 mod split;
 mod stats;
@@ -54,6 +57,8 @@ pub enum Verb {
     Catalog(catalog::CatalogArgs),
     Restore(restore::RestoreArgs),
     Mount(mount::MountArgs),
+    Overlay(overlay::OverlayArgs),
+    Hint(hint::HintArgs),
     Forget(forget::ForgetArgs),
     Undelete(undelete::UndeleteArgs),
     Gc(gc::GcArgs),
@@ -94,6 +99,8 @@ impl Verb {
             Verb::Catalog(_) => "catalog",
             Verb::Restore(_) => "restore",
             Verb::Mount(_) => "mount",
+            Verb::Overlay(_) => "overlay",
+            Verb::Hint(_) => "hint",
             Verb::Forget(_) => "forget",
             Verb::Undelete(_) => "undelete",
             Verb::Gc(_) => "gc",
@@ -137,6 +144,8 @@ impl Verb {
             Verb::Catalog(args) => args.run(run),
             Verb::Restore(args) => args.run(run),
             Verb::Mount(args) => args.run(run),
+            Verb::Overlay(args) => args.run(run),
+            Verb::Hint(args) => args.run(run),
             Verb::Forget(args) => args.run(run),
             Verb::Undelete(args) => args.run(run),
             Verb::Gc(args) => args.run(run),

@@ -22,6 +22,7 @@ mod lab_fs;
 mod member;
 mod mount;
 mod older;
+mod overlay;
 mod places;
 mod remembered;
 mod scrub;

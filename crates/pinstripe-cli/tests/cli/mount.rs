@@ -16,17 +16,22 @@ use crate::fakevmcore::obstacle;
 use crate::stand::{Stand, assert_same_tree, noise, odd_name, skipped};
 
 /// The command at work; ended at the latest when this is dropped.
-struct Mounted {
-    child: Child,
+pub struct Mounted {
+    pub child: Child,
     out: BufReader<ChildStdout>,
-    place: PathBuf,
+    pub place: PathBuf,
 }
 
 impl Mounted {
     fn start(stand: &Stand, options: &str) -> Self {
-        let place = stand.path("mnt");
+        Mounted::of(stand, &format!("mount mnt --store m0 {options}"), "mnt")
+    }
+
+    /// The command of a line, which shows something in a directory of this name.
+    pub fn of(stand: &Stand, line: &str, name: &str) -> Self {
+        let place = stand.path(name);
         fs::create_dir_all(&place).unwrap();
-        let mut command = stand.command(&format!("mount mnt --store m0 --json {options}"));
+        let mut command = stand.command(&format!("{line} --json --foreground"));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let mut mounted = Mounted { child, out, place };
@@ -46,7 +51,7 @@ impl Mounted {
     }
 
     /// Ends it and returns the exit code.
-    fn end(mut self) -> i32 {
+    pub fn end(mut self) -> i32 {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         let mut rest = String::new();
         self.out.read_to_string(&mut rest).unwrap();
@@ -59,6 +64,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            // One that was stopped is woken, so that its mount does not keep the test.
             let _ = self.child.kill();
             let _ = self.child.wait();
             let _ = Command::new("umount").arg("-l").arg(&self.place).status();
@@ -67,13 +73,45 @@ impl Drop for Mounted {
 }
 
 #[track_caller]
-fn ok(stand: &Stand, line: &str) {
+pub fn ok(stand: &Stand, line: &str) {
     let ran = stand.run(line);
     assert_eq!(ran.code, 0, "{line}: {}", ran.err);
 }
 
+/// What a process in the background shows; unmounted at the latest when this is dropped.
+pub struct Background(PathBuf);
+
+impl Background {
+    pub fn at(stand: &Stand, name: &str) -> Self {
+        let place = stand.path(name);
+        fs::create_dir_all(&place).unwrap();
+        Background(place)
+    }
+
+    /// Unmounts, and waits until the process has ended, which is not a child of this one.
+    pub fn end(self, process: u64) {
+        assert!(Command::new("umount").arg(&self.0).status().unwrap().success());
+        let entry = PathBuf::from(format!("/proc/{process}"));
+        for _ in 0..1200 {
+            if !entry.exists() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("process {process} goes on");
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        }
+    }
+}
+
 /// A tree with what file systems get wrong.
-fn odd_tree(at: &Path) {
+pub fn odd_tree(at: &Path) {
     fs::create_dir_all(at.join("many/below")).unwrap();
     for number in 0..1500 {
         fs::write(at.join(format!("many/file {number:05}")), format!("{number}")).unwrap();
@@ -237,4 +275,56 @@ fn a_mountpoint_that_cannot_be_one_is_refused() {
     let again = Mounted::start(&stand, "--no-xattr");
     assert!(again.latest(&stand.path("src")).is_dir());
     assert_eq!(again.end(), 0);
+}
+
+#[test]
+fn a_mount_goes_into_the_background_and_tells_what_it_does() {
+    let name = "a_mount_goes_into_the_background_and_tells_what_it_does";
+    if let Some(obstacle) = obstacle() {
+        return skipped(name, obstacle);
+    }
+    let stand = Stand::with_store();
+    fs::write(stand.path("src/large"), noise(5, 40 << 20)).unwrap();
+    ok(&stand, "backup --store m0 src");
+    let background = Background::at(&stand, "mnt");
+    // Its streams are closed when it is ready, or this would wait for its end.
+    let ran = stand.run("mount mnt --store m0 --json --metrics figures");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let events = ran.events();
+    assert_eq!(events[0]["event"], "serving");
+    let process = events.last().unwrap()["process"].as_u64().unwrap();
+
+    let large = stand.path("mnt/latest").join(stand.path("src/large").strip_prefix("/").unwrap());
+    let (file, wanted) = (File::open(&large).unwrap(), noise(5, 40 << 20));
+    for record in 0..13 {
+        let (at, mut read) = ((record * 3) << 20, vec![0; 1 << 20]);
+        file.read_exact_at(&mut read, at).unwrap();
+        assert!(read == wanted[at as usize..][..1 << 20], "record {record}");
+    }
+    let hinted = stand.run(&format!("hint {} stride 1M -3M 39M", large.display()));
+    assert_eq!((hinted.code, hinted.err.as_str()), (0, ""));
+    let refused = stand.run("hint src/large sequential");
+    assert!(refused.code != 0 && refused.err.contains("takes no hints"), "{}", refused.err);
+    assert_eq!(stand.run("hint src/large stride 5").code, 2);
+
+    let status = stand.run("mount status mnt --json").events();
+    assert_eq!(status[0]["process"], process);
+    let told = &status[0]["files"][0];
+    assert!(told["path"].as_str().unwrap().ends_with("src/large"), "{told}");
+    let strides = told["streams"].as_array().unwrap();
+    assert!(strides.iter().any(|stream| stream["stride_bytes"] == 3 << 20), "{told}");
+    let rows = stand.run("mount status");
+    assert!(rows.out.contains("stride 3.0 MiB, records of"), "{}", rows.out);
+    let figures = fs::read_to_string(stand.path("figures")).unwrap();
+    assert!(figures.contains("pinstripe_shown_memory_budget_bytes{verb=\"mount\""), "{figures}");
+
+    drop(file);
+    background.end(process);
+    assert!(!stand.path("figures").exists());
+    assert!(stand.run("mount status").out.contains("nothing is mounted"));
+    assert_eq!(stand.run("mount status mnt").code, 11);
+    // One that fails ends as it would in the foreground, and says so once.
+    let refused = stand.run("mount nowhere --store m0 --json");
+    assert_ne!(refused.code, 0);
+    assert_eq!(refused.events().last().unwrap()["exit_code"], refused.code);
 }

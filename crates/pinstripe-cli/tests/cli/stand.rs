@@ -92,8 +92,8 @@ impl Stand {
             .env("TZ", "UTC")
             .current_dir(&dir)
             .stdin(Stdio::null());
-        if line.starts_with("array") {
-            // What root knows of arrays stands in the system's directories otherwise.
+        if ["array", "mount", "overlay"].iter().any(|verb| line.starts_with(verb)) {
+            // What root serves is known in the system's directories otherwise.
             command.env("XDG_STATE_HOME", dir.join("state"));
             command.env("XDG_RUNTIME_DIR", dir.join("run"));
         }

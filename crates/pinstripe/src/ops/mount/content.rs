@@ -1,12 +1,11 @@
 //! The bytes of files: which chunks a range is in, and the records that hold them, read ahead.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
-use pinstripe_prefetch::planner::{Bounds, FetchPlan, Hint, Presence, ReadPlanner};
-use pinstripe_prefetch::runner::{Ahead, FetchSource, Runner};
+use pinstripe_prefetch::planner::{Bounds, FetchPlan, Hint, Presence};
+use pinstripe_prefetch::readers::{Readers, ReadersOfObject};
+use pinstripe_prefetch::runner::{Ahead, BudgetUsage, FetchSource, Runner};
 
 use super::pages::{Decoded, Pages};
 use crate::format::entry::{Content as EntryContent, Entry};
@@ -17,14 +16,10 @@ use crate::pipeline::restore::Offsets;
 use crate::pipeline::stream::{DecodedRecord, DecoderPool};
 use crate::store::index::{Index, Place};
 use crate::store::packs::{ChunkReader, PackReader, RecordPlace, missing_chunk, wrong_place};
-use pinstripe_base::clock::{monotonic, since};
 use pinstripe_base::error::{Error, Result};
-use pinstripe_base::sync::lock;
 
 /// Bytes of a file that are planned at once.
 const PLANNED_BYTES: u64 = 1 << 20;
-/// Files whose readers are remembered.
-const PLANNERS_MAX: usize = 4096;
 /// Records ahead of one stream.
 const WINDOW: u32 = 64;
 
@@ -57,8 +52,7 @@ struct Piece {
 /// Reads files.
 pub(super) struct Content {
     runner: Runner<Records>,
-    planners: Mutex<HashMap<u64, Arc<Mutex<ReadPlanner>>>>,
-    began: Instant,
+    readers: Readers,
     total: u64,
 }
 
@@ -73,8 +67,7 @@ impl Content {
         let records = Records { packs, index, keys, decoders: DecoderPool::default() };
         Content {
             runner: Runner::new(records, budget, threads),
-            planners: Mutex::default(),
-            began: monotonic(),
+            readers: Readers::default(),
             // The rest is for what readers ask for themselves.
             total: budget / 6 * 5,
         }
@@ -145,20 +138,14 @@ impl Content {
             return;
         }
         let found = first.map_or(Presence::Ready, |place| self.runner.found(&place.record));
-        let planner = self.planner(inode, entry);
-        let mut planner = lock(&planner);
-        for dropped in self.runner.take_dropped(inode) {
-            planner.dropped(&dropped);
-        }
-        let now = since(self.began).as_nanos() as u64;
-        let plan = planner.read(now, range.clone(), found);
-        drop(planner);
+        let dropped = self.runner.take_dropped(inode);
+        let plan = self.readers.read(inode, self.bounds(entry), range.clone(), found, &dropped);
         self.send(pages, inode, entry, plan);
     }
 
     /// Takes in what a program says of its reads.
     pub(super) fn hint(&self, pages: &Pages, inode: u64, entry: &Entry, hint: Hint, next: u64) {
-        let plan = lock(&self.planner(inode, entry)).hint(hint, next);
+        let plan = self.readers.hint(inode, self.bounds(entry), hint, next);
         self.send(pages, inode, entry, plan);
     }
 
@@ -187,16 +174,18 @@ impl Content {
         self.runner.ahead(wanted);
     }
 
-    fn planner(&self, inode: u64, entry: &Entry) -> Arc<Mutex<ReadPlanner>> {
-        let mut planners = lock(&self.planners);
-        if planners.len() >= PLANNERS_MAX && !planners.contains_key(&inode) {
-            // Those that no thread uses; which streams they saw is soon found again.
-            planners.retain(|_, planner| Arc::strong_count(planner) > 1);
-        }
-        let bounds =
-            Bounds { object: entry.size, record: PLANNED_BYTES, window: WINDOW, total: self.total };
-        let new = || Arc::new(Mutex::new(ReadPlanner::new(bounds)));
-        Arc::clone(planners.entry(inode).or_insert_with(new))
+    /// What is known of the readers of so many files, the one that was read last first.
+    pub(super) fn report(&self, files: usize) -> Vec<ReadersOfObject> {
+        self.readers.report(files)
+    }
+
+    /// What the memory for records holds.
+    pub(super) fn usage(&self) -> BudgetUsage {
+        self.runner.usage()
+    }
+
+    fn bounds(&self, entry: &Entry) -> Bounds {
+        Bounds { object: entry.size, record: PLANNED_BYTES, window: WINDOW, total: self.total }
     }
 }
 

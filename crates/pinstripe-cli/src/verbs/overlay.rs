@@ -1,0 +1,204 @@
+//! `pinstripe overlay`: a slow directory, shown through read-ahead.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueHint;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::parse_size;
+use pinstripe_overlay::{
+    BlockCache, CacheUsage, DirectorySource, OverlayOptions, OverlayTree, SourceUsage,
+};
+
+use super::shown::{
+    CacheFigures, FILES_TOLD, FileFigures, Shown, ShownArgs, ShownStatus, SourceFigures, StatusArgs,
+};
+use crate::args::{Time, duration, parsed};
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::signals;
+use crate::system;
+
+/// Blocks that are fetched ahead at a time.
+const FETCHERS: usize = 64;
+/// Threads that answer the kernel wait for the source: more than there are processors.
+const THREADS_MIN: usize = 32;
+/// The time for an answer of the source.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Show a slow directory through read-ahead
+///
+/// The source may be anything that is mounted and slow: CephFS, NFS, sshfs, a spinning disk. What is
+/// read of it in a fixed stride, forwards or backwards, is fetched ahead of its readers, many
+/// requests at a time, within --memory. The directory is read-only.
+///
+/// A file that is open shows what it held when it was opened; where that has changed since, reading
+/// is an error (ESTALE), and opening it again shows the new content. Changes are seen by size,
+/// mtime, ctime and inode. A request that the source does not answer within --timeout is an
+/// input/output error.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe overlay /mnt/cephfs/images /mnt/fast
+  pinstripe overlay /mnt/nfs /mnt/fast --cache /var/cache/pinstripe,100G --memory 1G
+  pinstripe hint /mnt/fast/disk.img stride 4M -68M
+  pinstripe overlay status /mnt/fast
+  umount /mnt/fast")]
+pub struct OverlayArgs {
+    #[command(subcommand)]
+    command: Option<OverlayCommand>,
+
+    /// The directory to show
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::DirPath, required = true)]
+    source: Option<PathBuf>,
+
+    /// An empty directory
+    #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath, required = true)]
+    mountpoint: Option<PathBuf>,
+
+    /// Keep what was read in a directory of a local disk, up to this size
+    ///
+    /// What is kept has checksums, is found again by later runs, and is never shown for a file that
+    /// has changed since. One process uses a directory at a time. The cache takes 1.4 MiB of memory
+    /// for each GiB, beside --memory.
+    #[arg(long, value_name = "DIR,SIZE", value_parser = parsed::<CachePlace>)]
+    cache: Option<CachePlace>,
+
+    /// How long the source may take to answer, as in 30s or 2m
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value_t = Time(TIMEOUT))]
+    timeout: Time,
+
+    #[command(flatten)]
+    shown: ShownArgs,
+}
+
+/// What else there is to do.
+#[derive(clap::Subcommand)]
+enum OverlayCommand {
+    Status(StatusArgs),
+}
+
+/// A directory and the bytes that it may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct CachePlace {
+    place: PathBuf,
+    bytes: u64,
+}
+
+impl FromStr for CachePlace {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (place, size) =
+            text.rsplit_once(',').filter(|(place, _)| !place.is_empty()).ok_or_else(|| {
+                Error::new(Kind::Usage, "write a directory and a size, as in /var/cache/x,100G")
+            })?;
+        Ok(CachePlace { place: place.into(), bytes: parse_size(size)? })
+    }
+}
+
+impl OverlayArgs {
+    /// Shows the source until it is ended.
+    ///
+    /// # Errors
+    /// Those of opening the source, and of mounting.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        if let Some(OverlayCommand::Status(status)) = &self.command {
+            return status.run(run, "overlay");
+        }
+        let source = self.source.as_deref().expect("clap wants it");
+        let mountpoint = self.mountpoint.as_deref().expect("clap wants it");
+        if let Some(ending) = self.shown.in_background(run, mountpoint)? {
+            return Ok(ending);
+        }
+        let stop = signals::catch()?;
+        let name = full_name(source)?;
+        let directory = DirectorySource::open(source)?;
+        let options = OverlayOptions {
+            budget: run.common.memory.0,
+            fetchers: FETCHERS,
+            deadline: self.timeout.0,
+        };
+        let cache = self.cache.as_ref().and_then(|cache| open_cache(run, cache, &name));
+        let tree = OverlayTree::new(directory, cache, options, Arc::clone(&run.monitor))?;
+        let tree = Arc::new(tree);
+        let shows = name.display().to_string();
+        let threads = run.common.threads.map(|threads| threads as usize);
+        let shown = Shown {
+            verb: "overlay",
+            ready: Event::default().with("source", &*shows),
+            ready_line: escape::text(&shows),
+            name: shows,
+            tree: &tree,
+            threads: threads.unwrap_or_else(|| system::cores().max(THREADS_MIN)),
+            figures: &|status| add_figures(&tree, status),
+            chore: None,
+        };
+        let ended = self.shown.show(run, &shown, mountpoint, stop);
+        // A source that hangs would keep the threads of read-ahead, and so this process.
+        std::mem::forget(tree);
+        ended
+    }
+}
+
+fn full_name(source: &Path) -> Result<PathBuf> {
+    source.canonicalize().map_err(|error| Error::io("cannot open the source", source, error))
+}
+
+/// The cache; one that cannot be used is told, and left alone.
+fn open_cache(run: &Run, cache: &CachePlace, source: &Path) -> Option<BlockCache> {
+    use std::os::unix::ffi::OsStrExt;
+    let name = source.as_os_str().as_bytes();
+    let opened = BlockCache::open(&cache.place, cache.bytes, name, Arc::clone(&run.monitor));
+    opened.inspect_err(|error| run.monitor.warning("cache", error.duplicate())).ok()
+}
+
+fn add_figures(tree: &OverlayTree<DirectorySource>, status: &mut ShownStatus) {
+    let found = tree.status(FILES_TOLD);
+    status.memory = found.memory.into();
+    status.source = Some(source_figures(found.source));
+    status.cache = found.cache.map(cache_figures);
+    let figures = found
+        .files
+        .iter()
+        .map(|it| FileFigures::new(&it.path, it.size, &it.streams, it.counts, it.outstanding));
+    status.files = figures.collect();
+}
+
+fn source_figures(usage: SourceUsage) -> SourceFigures {
+    SourceFigures {
+        in_flight: usage.in_flight,
+        late: usage.late,
+        median_seconds: usage.median.as_secs_f64(),
+        p99_seconds: usage.percentile_99.as_secs_f64(),
+    }
+}
+
+fn cache_figures(usage: CacheUsage) -> CacheFigures {
+    CacheFigures {
+        max_bytes: usage.bytes_max,
+        held_bytes: usage.bytes,
+        found_bytes: usage.found,
+        missed_bytes: usage.missed,
+        stored_bytes: usage.stored,
+        damaged_cells: usage.damaged,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_is_a_directory_and_a_size() {
+        let read = |text: &str| text.parse::<CachePlace>().ok().map(|it| (it.place, it.bytes));
+        assert_eq!(read("/a,b,1M"), Some(("/a,b".into(), 1 << 20)));
+        for wrong in ["", "/a", ",1M", "/a,lots"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The way into the background.
+//!
+//! The command starts itself once more and passes on what that process prints, until it says that
+//! it is ready or ends. Passwords are asked for meanwhile, since both have the terminal. When it is
+//! ready, it leaves the terminal and the session.
+
+use std::env;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use pinstripe_base::error::{Error, Result};
+
+use crate::run::Run;
+
+/// The environment variable of the process in the background.
+const MARK: &str = "PINSTRIPE_BACKGROUND";
+/// The last byte that it prints when it is ready.
+const READY: u8 = 0;
+/// The program that runs, even when its file has been replaced since.
+const ITSELF: &str = "/proc/self/exe";
+
+/// Whether this process is the one in the background.
+pub(super) fn is_background() -> bool {
+    env::var_os(MARK).is_some()
+}
+
+/// Starts this command in the background, and returns the number of its process when it is ready. One
+/// that ends before ends this process in the same way.
+///
+/// # Errors
+/// When it cannot be started.
+pub(super) fn start(run: &Run) -> Result<u32> {
+    let told = |error| Error::io("cannot start this program in the background", ITSELF, error);
+    let mut command = Command::new(ITSELF);
+    let mut args = env::args_os();
+    command.arg0(args.next().unwrap_or_default()).args(args);
+    command.env(MARK, "1").stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(told)?;
+    let mut out = child.stdout.take().expect("it is a pipe");
+    let (mut buffer, mut is_ready) = (vec![0; 4096], false);
+    loop {
+        let length = match out.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(told(error)),
+        };
+        is_ready = buffer[length - 1] == READY;
+        // Output that nobody takes is no reason to stop what is shown.
+        let _ = run.screen.content(&buffer[..length - usize::from(is_ready)]);
+        if is_ready {
+            break;
+        }
+    }
+    run.screen.flush();
+    if is_ready {
+        return Ok(child.id());
+    }
+    let status = child.wait().map_err(told)?;
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    // It has told everything, its summary too.
+    std::process::exit(code);
+}
+
+/// In the background, tells that all is ready, and leaves the terminal. Messages go to `log` then.
+///
+/// # Errors
+/// When the file cannot be opened.
+pub(super) fn leave(log: Option<&Path>) -> Result<()> {
+    if !is_background() {
+        return Ok(());
+    }
+    let null = Path::new("/dev/null");
+    let open = |path: &Path| {
+        let mut options = OpenOptions::new();
+        let options = options.read(path == null).append(true).create(path != null).mode(0o600);
+        options.open(path).map_err(|error| Error::io("cannot be opened", path, error))
+    };
+    let (nothing, messages) = (open(null)?, open(log.unwrap_or(null))?);
+    let told = |errno: rustix::io::Errno| Error::io("cannot leave the terminal", "/", errno);
+    // It fails for the leader of a group, which this process is not where it was started as above.
+    let _ = rustix::process::setsid();
+    rustix::stdio::dup2_stdin(nothing.as_fd()).map_err(told)?;
+    rustix::stdio::dup2_stderr(messages.as_fd()).map_err(told)?;
+    let mut out = std::io::stdout().lock();
+    // A parent that was killed meanwhile does not need it.
+    let _ = out.write_all(&[READY]).and_then(|()| out.flush());
+    rustix::stdio::dup2_stdout(nothing.as_fd()).map_err(told)
+}

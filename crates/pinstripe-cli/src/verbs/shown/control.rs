@@ -1,0 +1,130 @@
+//! The control socket of what is shown in a directory: one for each mountpoint.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pinstripe_array::control::{Answer, Client, Control, Lines};
+use pinstripe_base::checksum::checksum;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::Stop;
+
+use super::ShownStatus;
+use crate::xdg;
+
+/// The time for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST: &str = "status";
+
+/// Answers with what is shown, and how.
+pub(super) struct StatusSocket(Control);
+
+impl StatusSocket {
+    /// Listens for those who ask about a mountpoint.
+    ///
+    /// # Errors
+    /// Without a directory for it; as the system says.
+    pub(super) fn bind(verb: &str, mountpoint: &Path) -> Result<Self> {
+        let socket = socket_of(verb, mountpoint)?;
+        let folder = socket.parent().expect("it is in a directory");
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| Error::io("cannot be made", folder, error))?;
+        Control::bind(&socket).map(StatusSocket)
+    }
+
+    /// Answers until `over` is set.
+    ///
+    /// # Errors
+    /// When no client can be accepted any more.
+    pub(super) fn serve(
+        &self,
+        over: &Stop,
+        status: &(dyn Fn() -> ShownStatus + Sync),
+    ) -> Result<()> {
+        self.0.serve(over, &|request: &str, lines: &Lines<'_>| {
+            let answer = match request {
+                REQUEST => serde_json::to_string(&status()).expect("figures are plain JSON"),
+                _ => "{}".to_owned(),
+            };
+            // A client that is gone does not need it.
+            let _ = lines.send(&answer);
+            Answer::Sent
+        })
+    }
+}
+
+/// What is shown at a mountpoint.
+///
+/// # Errors
+/// [`Kind::NotFound`] when no process of this verb shows anything there.
+pub(super) fn ask(verb: &str, mountpoint: &Path) -> Result<ShownStatus> {
+    let socket = socket_of(verb, &full_path(mountpoint))?;
+    ask_at(&socket)?.ok_or_else(|| {
+        Error::new(
+            Kind::NotFound,
+            format!("no 'pinstripe {verb}' of this user shows anything there"),
+        )
+        .at(mountpoint)
+        .advice(format!("list them with 'pinstripe {verb} status'"))
+    })
+}
+
+/// All that is shown by a verb of this user, by mountpoint.
+///
+/// # Errors
+/// When the directory of sockets cannot be read.
+pub(super) fn ask_all(verb: &str) -> Result<Vec<ShownStatus>> {
+    let folder = folder()?;
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| Error::io("cannot read", &folder, error))?,
+    };
+    let is_of_verb = |name: &OsStr| name.as_bytes().starts_with(format!("{verb}-").as_bytes());
+    let mut all = Vec::new();
+    for entry in entries.flatten().filter(|entry| is_of_verb(&entry.file_name())) {
+        // One that ends just now is gone.
+        if let Ok(Some(status)) = ask_at(&entry.path()) {
+            all.push(status);
+        }
+    }
+    all.sort_by(|one, other| one.mountpoint.cmp(&other.mountpoint));
+    Ok(all)
+}
+
+fn ask_at(socket: &Path) -> Result<Option<ShownStatus>> {
+    let Some(mut client) = Client::connect(socket)? else { return Ok(None) };
+    client.set_patience(PATIENCE)?;
+    client.ask(REQUEST)?;
+    let line = client.line()?;
+    let status = serde_json::from_str(&line);
+    status.map(Some).map_err(|error| {
+        Error::new(Kind::Unsupported, format!("an answer of another version: {error}")).at(socket)
+    })
+}
+
+fn folder() -> Result<PathBuf> {
+    Ok(xdg::runtime()?.join("shown"))
+}
+
+/// The socket of a full path: its name is short, since that of a socket must be.
+fn socket_of(verb: &str, mountpoint: &Path) -> Result<PathBuf> {
+    let hash = checksum(mountpoint.as_os_str().as_bytes());
+    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(folder()?.join(format!("{verb}-{hex}")))
+}
+
+/// The full path of a mountpoint, which need not answer any more.
+fn full_path(mountpoint: &Path) -> PathBuf {
+    let above = mountpoint.parent().map(|above| match above.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => above,
+    });
+    let (Some(above), Some(name)) = (above, mountpoint.file_name()) else {
+        return mountpoint.canonicalize().unwrap_or_else(|_| mountpoint.to_path_buf());
+    };
+    let direct = mountpoint.canonicalize();
+    direct.or_else(|_| above.canonicalize().map(|above| above.join(name))).unwrap_or_default()
+}

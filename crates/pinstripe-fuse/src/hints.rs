@@ -1,0 +1,37 @@
+//! The way in which programs tell a tree what they will read: an ioctl, since a file system that is
+//! mounted read-only takes no extended attributes.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// Bytes of a hint, with the NUL behind it.
+const HINT_BYTES: usize = 4096;
+/// `_IOW('P', 0x52, char[4096])`, as ioctl(2) has it.
+pub(crate) const HINT_REQUEST: u64 =
+    1 << 30 | (HINT_BYTES as u64) << 16 | (b'P' as u64) << 8 | 0x52;
+
+/// Tells the file system of an open file what will be read of it.
+///
+/// # Errors
+/// [`Kind::Usage`] for a hint that is too long or is none; [`Kind::Unsupported`] when the file is
+/// none of a tree that is shown here.
+pub fn send_hint(file: &File, hint: &str) -> Result<()> {
+    let mut text = [0_u8; HINT_BYTES];
+    if hint.len() >= HINT_BYTES {
+        return Err(Error::new(Kind::Usage, "a hint has less than 4096 bytes"));
+    }
+    text[..hint.len()].copy_from_slice(hint.as_bytes());
+    // SAFETY: the request says that it reads 4096 bytes, which `text` has; whatever the file is, the
+    // kernel writes nothing for a request of that direction.
+    let done = unsafe { libc::ioctl(file.as_raw_fd(), HINT_REQUEST as libc::Ioctl, text.as_ptr()) };
+    if done == 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EINVAL) => Err(Error::new(Kind::Usage, "this is no hint")),
+        _ => Err(Error::new(Kind::Unsupported, format!("this file takes no hints: {error}"))),
+    }
+}

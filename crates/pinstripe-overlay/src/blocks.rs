@@ -1,0 +1,88 @@
+//! How a block of a file is had: from the local cache, else from the source.
+//!
+//! Reads that nobody foresaw and that are small fetch small blocks, everything else large ones: a
+//! random reader does not wait for what it does not want, and read-ahead has few requests.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pinstripe_base::error::Result;
+use pinstripe_prefetch::runner::FetchSource;
+
+use crate::cache::BlockCache;
+use crate::calls::{CallPool, Reply};
+use crate::nodes::{Nodes, SourceNode};
+use crate::source::RangeSource;
+
+/// Bytes of a small block.
+pub(crate) const SMALL_BYTES: u64 = 64 << 10;
+/// Bytes of a large block.
+pub(crate) const LARGE_BYTES: u64 = 1 << 20;
+
+/// Names a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct BlockKey {
+    pub(crate) inode: u64,
+    /// Its offset in the file.
+    pub(crate) at: u64,
+    pub(crate) is_small: bool,
+}
+
+impl BlockKey {
+    /// The block of a size that has an offset of a file.
+    pub(crate) fn of(inode: u64, offset: u64, is_small: bool) -> Self {
+        let bytes = if is_small { SMALL_BYTES } else { LARGE_BYTES };
+        BlockKey { inode, at: offset / bytes * bytes, is_small }
+    }
+
+    /// The range of a file of `size` bytes that is in it.
+    pub(crate) fn range(&self, size: u64) -> Range<u64> {
+        let bytes = if self.is_small { SMALL_BYTES } else { LARGE_BYTES };
+        self.at..size.min(self.at.saturating_add(bytes))
+    }
+}
+
+/// Fetches blocks.
+pub(crate) struct Blocks<S> {
+    pub(crate) source: Arc<S>,
+    pub(crate) nodes: Arc<Nodes>,
+    pub(crate) calls: Arc<CallPool>,
+    pub(crate) cache: Option<Arc<BlockCache>>,
+}
+
+impl<S: RangeSource> FetchSource for Blocks<S> {
+    type Key = BlockKey;
+    type Unit = Arc<Vec<u8>>;
+
+    fn fetch(&self, key: BlockKey) -> Result<Arc<Vec<u8>>> {
+        let node = self.nodes.get(key.inode)?;
+        let (source, cache) = (Arc::clone(&self.source), self.cache.clone());
+        self.calls.call(move |reply| fetch(&*source, cache.as_deref(), &node, key, reply))?
+    }
+}
+
+/// Fetches a block, and keeps it for next time after it was handed out.
+fn fetch<S: RangeSource>(
+    source: &S,
+    cache: Option<&BlockCache>,
+    node: &SourceNode,
+    key: BlockKey,
+    reply: Reply<Result<Arc<Vec<u8>>>>,
+) {
+    let (version, range) = (&node.entry.version, key.range(node.entry.version.size));
+    let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+    if cache.is_some_and(|cache| cache.get(&node.path, version, range.clone(), &mut bytes)) {
+        return reply.give(Ok(Arc::new(bytes)));
+    }
+    bytes.clear();
+    match source.read(&node.path, version, range.clone(), &mut bytes) {
+        Ok(()) => {
+            let bytes = Arc::new(bytes);
+            reply.give(Ok(Arc::clone(&bytes)));
+            if let Some(cache) = cache {
+                cache.put(&node.path, version, range, &bytes);
+            }
+        }
+        Err(error) => reply.give(Err(error)),
+    }
+}

@@ -1,0 +1,126 @@
+//! Which cell holds what, and which is given up next.
+
+use std::collections::HashMap;
+
+use super::CellKey;
+use super::row::CacheRow;
+use pinstripe_base::checksum::checksum;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CellStage {
+    Free,
+    /// It is being written, and cannot be found yet.
+    Writing,
+    Filled {
+        /// It was found since the hand of the clock passed.
+        is_recent: bool,
+    },
+}
+
+/// The cells.
+pub(super) struct Slots {
+    rows: Vec<(CellStage, CacheRow)>,
+    by_key: HashMap<CellKey, u32>,
+    hand: usize,
+}
+
+impl Slots {
+    pub(super) fn new(count: usize) -> Self {
+        let rows = vec![(CellStage::Free, CacheRow::default()); count.min(u32::MAX as usize)];
+        Slots { rows, by_key: HashMap::new(), hand: 0 }
+    }
+
+    /// Takes in a row of a cache that was made before.
+    pub(super) fn add(&mut self, slot: u32, row: CacheRow) {
+        if self.by_key.contains_key(&row.key) {
+            return;
+        }
+        if let Some(place) = self.rows.get_mut(slot as usize) {
+            *place = (CellStage::Filled { is_recent: false }, row);
+            self.by_key.insert(row.key, slot);
+        }
+    }
+
+    /// The cells of all keys, if all are there.
+    pub(super) fn find(&mut self, keys: &[CellKey]) -> Option<Vec<(u32, CacheRow)>> {
+        let slots: Option<Vec<u32>> =
+            keys.iter().map(|key| self.by_key.get(key).copied()).collect();
+        let found = slots?.into_iter().map(|slot| {
+            let (stage, row) = &mut self.rows[slot as usize];
+            *stage = CellStage::Filled { is_recent: true };
+            (slot, *row)
+        });
+        Some(found.collect())
+    }
+
+    /// Takes cells for what is not there yet, as far as there are any, and gives up what they held.
+    pub(super) fn take(&mut self, cells: &[(CellKey, &[u8])]) -> Vec<(u32, CacheRow)> {
+        let mut taken: Vec<(u32, CacheRow)> = Vec::with_capacity(cells.len());
+        for (key, content) in cells {
+            let is_taken = taken.iter().any(|(_, row)| row.key == *key);
+            if content.is_empty() || is_taken || self.by_key.contains_key(key) {
+                continue;
+            }
+            let Some(slot) = self.free_slot() else { break };
+            let row = CacheRow { key: *key, sum: checksum(content), bytes: content.len() as u32 };
+            self.rows[slot as usize] = (CellStage::Writing, row);
+            taken.push((slot, row));
+        }
+        taken
+    }
+
+    /// The cells were written.
+    pub(super) fn fill(&mut self, rows: &[(u32, CacheRow)]) {
+        for (slot, row) in rows {
+            // Another thread may have written the same block meanwhile.
+            let holder = *self.by_key.entry(row.key).or_insert(*slot);
+            self.rows[*slot as usize].0 = match holder == *slot {
+                true => CellStage::Filled { is_recent: false },
+                false => CellStage::Free,
+            };
+        }
+    }
+
+    /// The cells could not be written.
+    pub(super) fn give_back(&mut self, rows: &[(u32, CacheRow)]) {
+        for (slot, _) in rows {
+            self.rows[*slot as usize].0 = CellStage::Free;
+        }
+    }
+
+    /// Drops a cell whose content is wrong; whether it is still what it was looked up as.
+    pub(super) fn drop_damaged(&mut self, slot: u32, row: &CacheRow) -> bool {
+        let (stage, held) = &mut self.rows[slot as usize];
+        let is_same = matches!(stage, CellStage::Filled { .. }) && held == row;
+        if is_same {
+            *stage = CellStage::Free;
+            self.by_key.remove(&row.key);
+        }
+        is_same
+    }
+
+    /// Cells that hold something, and all.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.by_key.len(), self.rows.len())
+    }
+
+    fn free_slot(&mut self) -> Option<u32> {
+        // In the second round no cell is recent any more.
+        for _ in 0..2 * self.rows.len() {
+            let slot = self.hand;
+            self.hand = (self.hand + 1) % self.rows.len();
+            let (stage, row) = &mut self.rows[slot];
+            match stage {
+                CellStage::Free => return Some(slot as u32),
+                CellStage::Writing => {}
+                CellStage::Filled { is_recent } if *is_recent => *is_recent = false,
+                CellStage::Filled { .. } => {
+                    self.by_key.remove(&row.key);
+                    *stage = CellStage::Free;
+                    return Some(slot as u32);
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,149 @@
+//! Directories that are being listed.
+//!
+//! The names are had at once, what they name by many calls together, a window at a time: one that
+//! lists a slow source waits for a window, not for each name. A listing is kept while the kernel
+//! goes through it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
+
+use crate::calls::{CallPool, Reply};
+use crate::nodes::SourceNode;
+use crate::source::{ListedName, RangeSource, SourceEntry};
+
+/// Directories whose listing is kept.
+const KEPT_MAX: usize = 16;
+/// Names that are asked for together.
+const WINDOW: usize = 64;
+
+/// The listings that are kept, the one that was used last at the end.
+#[derive(Default)]
+pub(crate) struct Listings(Mutex<VecDeque<(u64, Arc<Listing>)>>);
+
+/// One directory as it was when its listing began.
+pub(crate) struct Listing {
+    names: Vec<Box<[u8]>>,
+    told: Mutex<Window>,
+}
+
+/// What the names from `from` on name; `None` for one that is gone.
+struct Window {
+    from: usize,
+    entries: Vec<Option<SourceEntry>>,
+}
+
+impl Listings {
+    /// The listing of a directory: a new one from its first name on, else the one that is kept.
+    pub(crate) fn of<S: RangeSource>(
+        &self,
+        directory: u64,
+        node: &SourceNode,
+        is_new: bool,
+        source: &Arc<S>,
+        calls: &CallPool,
+    ) -> Result<Arc<Listing>> {
+        if !is_new && let Some(kept) = self.kept(directory) {
+            return Ok(kept);
+        }
+        let (asked, path) = (Arc::clone(source), node.path.clone());
+        let names = calls.call(move |reply: Reply<_>| reply.give(asked.list(&path)))??;
+        let listing = Arc::new(Listing::new(names));
+        let mut kept = lock(&self.0);
+        kept.retain(|(other, _)| *other != directory);
+        if kept.len() >= KEPT_MAX {
+            kept.pop_front();
+        }
+        kept.push_back((directory, Arc::clone(&listing)));
+        Ok(listing)
+    }
+
+    /// A listing that the kernel came to the end of.
+    pub(crate) fn done(&self, directory: u64) {
+        lock(&self.0).retain(|(other, _)| *other != directory);
+    }
+
+    fn kept(&self, directory: u64) -> Option<Arc<Listing>> {
+        let mut kept = lock(&self.0);
+        let at = kept.iter().position(|(other, _)| *other == directory)?;
+        let found = kept.remove(at)?;
+        kept.push_back((directory, Arc::clone(&found.1)));
+        Some(found.1)
+    }
+}
+
+impl Listing {
+    fn new(mut listed: Vec<ListedName>) -> Self {
+        // A name that no path can have would lead out of the directory, or nowhere.
+        listed.retain(|(name, _)| is_name(name));
+        // Sorted and once each, so that places mean the same when it is listed again.
+        listed.sort_by(|(one, _), (other, _)| one.cmp(other));
+        listed.dedup_by(|(one, _), (other, _)| one == other);
+        let is_told = listed.iter().all(|(_, entry)| entry.is_some());
+        let mut entries = Vec::new();
+        let mut names = Vec::with_capacity(listed.len());
+        for (name, entry) in listed {
+            names.push(name);
+            if is_told {
+                entries.push(entry);
+            }
+        }
+        Listing { names, told: Mutex::new(Window { from: 0, entries }) }
+    }
+
+    /// The name at a place, and what it names if it is still there; `None` at the end.
+    pub(crate) fn at<S: RangeSource>(
+        &self,
+        place: usize,
+        node: &SourceNode,
+        source: &Arc<S>,
+        calls: &CallPool,
+    ) -> Option<Result<(&[u8], Option<SourceEntry>)>> {
+        let name = self.names.get(place)?;
+        let mut told = lock(&self.told);
+        let within = |told: &Window| {
+            let at = place.checked_sub(told.from)?;
+            told.entries.get(at).cloned()
+        };
+        if let Some(entry) = within(&told) {
+            return Some(Ok((name, entry)));
+        }
+        let names = &self.names[place..self.names.len().min(place + WINDOW)];
+        match ask(names, node, source, calls) {
+            Ok(entries) => *told = Window { from: place, entries },
+            Err(error) => return Some(Err(error)),
+        }
+        Some(Ok((name, within(&told).flatten())))
+    }
+}
+
+/// What names of a directory name, all asked at once.
+fn ask<S: RangeSource>(
+    names: &[Box<[u8]>],
+    node: &SourceNode,
+    source: &Arc<S>,
+    calls: &CallPool,
+) -> Result<Vec<Option<SourceEntry>>> {
+    let asked = names.iter().map(|name| {
+        let (source, path) = (Arc::clone(source), node.below(name));
+        move |reply: Reply<Result<SourceEntry>>| reply.give(source.stat(&path))
+    });
+    let or_gone = |answer: Result<Result<SourceEntry>>| match answer.and_then(|answer| answer) {
+        Ok(entry) => Ok(Some(entry)),
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    };
+    calls.call_all(asked).into_iter().map(or_gone).collect()
+}
+
+/// Whether one entry alone cannot be shown.
+fn is_gone(error: &Error) -> bool {
+    matches!(error.kind(), Kind::NotFound | Kind::Unsupported)
+}
+
+/// Whether a name can be one of a directory.
+pub(crate) fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
+}

@@ -1,0 +1,167 @@
+//! What inode numbers name.
+//!
+//! The number of a file says which file of the source it is and which content it has, so that what
+//! the kernel keeps of it is good for as long as it keeps the number; a file that changed has
+//! another number. The number of a directory stays.
+//!
+//! Invariant: a number names the same thing for as long as it has mentions; without them it is
+//! forgotten, and comes again for the same thing unless another took it meanwhile.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex};
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
+use pinstripe_io::file_tree::{FileKind, ROOT};
+
+use crate::source::{ContentVersion, SourceEntry};
+
+/// What a number names.
+#[derive(Debug)]
+pub(crate) struct SourceNode {
+    pub(crate) path: Box<[u8]>,
+    pub(crate) entry: SourceEntry,
+}
+
+impl SourceNode {
+    pub(crate) fn is_directory(&self) -> bool {
+        self.entry.kind == FileKind::Directory
+    }
+
+    /// The path of a name in this directory.
+    pub(crate) fn below(&self, name: &[u8]) -> Box<[u8]> {
+        match self.path.is_empty() {
+            true => name.into(),
+            false => [&self.path, &b"/"[..], name].concat().into(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Known {
+    mentions: u64,
+    node: Arc<SourceNode>,
+}
+
+/// All numbers that the kernel knows.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes(Mutex<HashMap<u64, Known>>);
+
+impl Nodes {
+    /// A number for what was found at a path, mentioned once more.
+    pub(crate) fn mention(&self, path: Box<[u8]>, entry: SourceEntry) -> u64 {
+        let identity = identity(&entry);
+        let mut known = lock(&self.0);
+        let mut number = number_of(&identity);
+        loop {
+            match known.entry(number) {
+                Entry::Vacant(free) => {
+                    let node = Arc::new(SourceNode { path, entry });
+                    free.insert(Known { mentions: 1, node });
+                    return number;
+                }
+                Entry::Occupied(mut taken)
+                    if self::identity(&taken.get().node.entry) == identity =>
+                {
+                    let taken = taken.get_mut();
+                    taken.mentions += 1;
+                    // Moved, or another hard link: this path was just seen to be good.
+                    if taken.node.path != path || taken.node.entry != entry {
+                        taken.node = Arc::new(SourceNode { path, entry });
+                    }
+                    return number;
+                }
+                Entry::Occupied(_) => number = number.wrapping_add(1).max(ROOT + 1),
+            }
+        }
+    }
+
+    /// What a number names.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when it names nothing, or nothing any more.
+    pub(crate) fn get(&self, number: u64) -> Result<Arc<SourceNode>> {
+        let known = lock(&self.0);
+        let found = known.get(&number).map(|known| Arc::clone(&known.node));
+        found.ok_or_else(|| Error::new(Kind::NotFound, "there is no such file"))
+    }
+
+    /// Takes back mentions.
+    pub(crate) fn forget(&self, number: u64, mentions: u64) {
+        let mut all = lock(&self.0);
+        if let Entry::Occupied(mut known) = all.entry(number) {
+            known.get_mut().mentions = known.get().mentions.saturating_sub(mentions);
+            if known.get().mentions == 0 {
+                known.remove();
+            }
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+}
+
+/// What makes two entries the same thing.
+fn identity(entry: &SourceEntry) -> ((u64, u64), Option<ContentVersion>) {
+    let version = (entry.kind != FileKind::Directory).then_some(entry.version);
+    (entry.identity, version)
+}
+
+fn number_of(identity: &((u64, u64), Option<ContentVersion>)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    identity.hash(&mut hasher);
+    // Numbers of some programs have a sign.
+    (hasher.finish() >> 1).max(ROOT + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(kind: FileKind, inode: u64, size: u64) -> SourceEntry {
+        SourceEntry {
+            kind,
+            identity: (1, inode),
+            mode: 0o644,
+            owner: (0, 0),
+            data_bytes: size,
+            links: 1,
+            rdev: (0, 0),
+            mtime: (0, 0),
+            ctime: (0, 0),
+            version: ContentVersion { size, tag: [0; 32] },
+        }
+    }
+
+    #[test]
+    fn a_file_that_changed_has_another_number_and_a_directory_keeps_its_own() {
+        let nodes = Nodes::default();
+        let mention = |name: &str, entry| nodes.mention(name.as_bytes().into(), entry);
+        let first = mention("file", entry(FileKind::File, 5, 10));
+        assert_eq!(mention("other name", entry(FileKind::File, 5, 10)), first);
+        assert_ne!(mention("file", entry(FileKind::File, 5, 11)), first);
+        let directory = mention("dir", entry(FileKind::Directory, 6, 10));
+        assert_eq!(mention("moved", entry(FileKind::Directory, 6, 11)), directory);
+        assert_eq!(&*nodes.get(directory).unwrap().below(b"x"), b"moved/x");
+        assert_eq!(nodes.get(directory).unwrap().entry.version.size, 11);
+    }
+
+    #[test]
+    fn a_number_lives_as_long_as_its_mentions() {
+        let nodes = Nodes::default();
+        let file = entry(FileKind::File, 5, 10);
+        let number = nodes.mention(b"file"[..].into(), file.clone());
+        nodes.mention(b"file"[..].into(), file.clone());
+        nodes.forget(number, 1);
+        nodes.get(number).unwrap();
+        nodes.forget(number, 100);
+        assert_eq!(nodes.get(number).unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(nodes.len(), 0);
+        assert_eq!(nodes.mention(b"file"[..].into(), file), number);
+        nodes.forget(12345, 1);
+    }
+}

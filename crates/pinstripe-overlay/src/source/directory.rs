@@ -1,0 +1,279 @@
+//! A directory as a source.
+//!
+//! Invariants: nothing outside of the directory is opened, whatever symbolic links appear in it; a
+//! read of one version returns bytes of that version only, as far as the file system's times tell
+//! (a change within one tick of its clock, of equal length, does not show).
+
+#![allow(clippy::disallowed_methods, reason = "reads the directory that is shown")]
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags};
+use rustix::io::Errno;
+
+use super::{ContentVersion, ListedName, RangeSource, SourceEntry, changed};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
+use pinstripe_io::beneath::{Resolver, check_relative, failure, magic_path, shown};
+use pinstripe_io::descriptors::{self, Keeper};
+use pinstripe_io::file_tree::FileKind;
+
+/// Files that stay open for their next read.
+const OPEN_MAX: usize = 64;
+/// Bytes of names that one call to the kernel lists.
+const LIST_BYTES: usize = 64 << 10;
+/// The longest extended attribute, and list of them, of the kernel (XATTR_SIZE_MAX).
+const XATTR_BYTES: usize = 64 << 10;
+/// The kernel's own blocks in `stx_blocks`.
+const STAT_BLOCK_BYTES: u64 = 512;
+
+/// A directory.
+pub struct DirectorySource {
+    root: OwnedFd,
+    open: Arc<OpenFiles>,
+}
+
+/// Files that were read last, the last one at the end.
+#[derive(Default)]
+struct OpenFiles(Mutex<Vec<OpenFile>>);
+
+#[derive(Clone)]
+struct OpenFile {
+    path: Arc<[u8]>,
+    version: ContentVersion,
+    file: Arc<File>,
+}
+
+impl Keeper for OpenFiles {
+    fn give_up(&self) {
+        lock(&self.0).retain(|open| Arc::strong_count(&open.file) > 1);
+    }
+}
+
+impl DirectorySource {
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// As the system says, [`Kind::Usage`] for what is no directory.
+    pub fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+            Errno::NOTDIR => Error::new(Kind::Usage, "the source is not a directory").at(path),
+            errno => Error::io("cannot open the source", path, errno),
+        })?;
+        let open = Arc::default();
+        descriptors::register(&open);
+        Ok(DirectorySource { root, open })
+    }
+
+    fn open_below(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
+        if !path.is_empty() {
+            check_relative(path)?;
+        }
+        // A name that has become a pipe or a terminal meanwhile must not keep the call.
+        let flags = match flags.contains(OFlags::PATH) {
+            true => flags,
+            false => flags | OFlags::NONBLOCK | OFlags::NOCTTY,
+        };
+        let opened = Resolver::of_this_kernel().open(self.root.as_fd(), path, flags, Mode::empty());
+        opened.map_err(|errno| match errno {
+            Errno::NOTDIR => failure("cannot open", path, Errno::NOENT),
+            errno => failure("cannot open", path, errno),
+        })
+    }
+
+    /// The open file of a version.
+    fn file(&self, path: &[u8], version: &ContentVersion) -> Result<OpenFile> {
+        let found = {
+            let mut open = lock(&self.open.0);
+            let at = open.iter().rposition(|open| &*open.path == path && open.version == *version);
+            at.map(|at| {
+                let found = open.remove(at);
+                open.push(found.clone());
+                found
+            })
+        };
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let opened = self.open_below(path, OFlags::RDONLY).map_err(|error| match error.kind() {
+            Kind::NotFound | Kind::Refused => changed(path),
+            _ => error,
+        })?;
+        let entry = entry_of(opened.as_fd(), path)?;
+        if entry.kind != FileKind::File || entry.version != *version {
+            return Err(changed(path));
+        }
+        let file = OpenFile { path: path.into(), version: *version, file: Arc::new(opened.into()) };
+        let mut open = lock(&self.open.0);
+        if open.len() >= OPEN_MAX {
+            open.remove(0);
+        }
+        open.push(file.clone());
+        Ok(file)
+    }
+
+    fn close(&self, file: &OpenFile) {
+        lock(&self.open.0).retain(|open| !Arc::ptr_eq(&open.file, &file.file));
+    }
+}
+
+impl RangeSource for DirectorySource {
+    fn stat(&self, path: &[u8]) -> Result<SourceEntry> {
+        entry_of(self.open_below(path, OFlags::PATH)?.as_fd(), path)
+    }
+
+    fn list(&self, path: &[u8]) -> Result<Vec<ListedName>> {
+        let directory = self.open_below(path, OFlags::RDONLY)?;
+        let mut buffer = vec![MaybeUninit::uninit(); LIST_BYTES];
+        let mut entries = RawDir::new(directory, &mut buffer);
+        let mut names = Vec::new();
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(|errno| match errno {
+                Errno::NOTDIR => Error::new(Kind::Usage, "is not a directory").at(shown(path)),
+                errno => failure("cannot list", path, errno),
+            })?;
+            match entry.file_name().to_bytes() {
+                b"." | b".." => {}
+                name => names.push((name.into(), None)),
+            }
+        }
+        Ok(names)
+    }
+
+    fn read(
+        &self,
+        path: &[u8],
+        version: &ContentVersion,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let open = self.file(path, version)?;
+        let base = out.len();
+        out.resize(base + (range.end - range.start) as usize, 0);
+        let read =
+            std::os::unix::fs::FileExt::read_exact_at(&*open.file, &mut out[base..], range.start);
+        // Only after the read is it known that no other content was read.
+        let now = entry_of(open.file.as_fd(), path);
+        let result = match (read, now) {
+            (_, Ok(now)) if now.version != *version => Err(changed(path)),
+            (Err(error), _) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err(changed(path))
+            }
+            (Err(error), _) if error.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {
+                Err(changed(path))
+            }
+            (Err(error), _) => Err(Error::io("cannot read", shown(path), error)),
+            (Ok(()), Err(error)) => Err(error),
+            (Ok(()), Ok(_)) => return Ok(()),
+        };
+        out.truncate(base);
+        self.close(&open);
+        result
+    }
+
+    fn target(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let link = self.open_below(path, OFlags::PATH)?;
+        match rustix::fs::readlinkat(&link, "", Vec::new()) {
+            Ok(target) => Ok(target.into_bytes()),
+            Err(Errno::INVAL | Errno::NOENT) => {
+                Err(Error::new(Kind::Usage, "is not a symbolic link").at(shown(path)))
+            }
+            Err(errno) => Err(failure("cannot read", path, errno)),
+        }
+    }
+
+    fn xattrs(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let file = self.open_below(path, OFlags::PATH)?;
+        if entry_of(file.as_fd(), path)?.kind == FileKind::Symlink {
+            return Ok(Vec::new());
+        }
+        let told = |errno: Errno| failure("cannot read the attributes of", path, errno);
+        let magic = magic_path(file.as_fd());
+        let mut names = vec![0; XATTR_BYTES];
+        let length = match rustix::fs::listxattr(&*magic, &mut names) {
+            Ok(length) => length,
+            Err(Errno::OPNOTSUPP | Errno::NODATA) => return Ok(Vec::new()),
+            Err(errno) => return Err(told(errno)),
+        };
+        let mut value = vec![0; XATTR_BYTES];
+        let mut all = Vec::new();
+        for name in names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+            match rustix::fs::getxattr(&*magic, OsStr::from_bytes(name), &mut value) {
+                Ok(length) => all.push((name.to_vec(), value[..length].to_vec())),
+                // It is gone by now, or not for this user.
+                Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
+                Err(errno) => return Err(told(errno)),
+            }
+        }
+        Ok(all)
+    }
+
+    fn totals(&self) -> Result<(u64, u64)> {
+        let totals = rustix::fs::fstatvfs(&self.root)
+            .map_err(|errno| failure("cannot ask for the room of", b".", errno))?;
+        Ok((totals.f_blocks.saturating_mul(totals.f_frsize), totals.f_files))
+    }
+}
+
+/// What an open file, or one opened for its place only, is.
+fn entry_of(file: impl AsFd, path: &[u8]) -> Result<SourceEntry> {
+    let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+        .map_err(|errno| failure("cannot examine", path, errno))?;
+    let kind = FileKind::from_st_mode(stat.stx_mode.into()).ok_or_else(|| {
+        Error::new(Kind::Unsupported, "is of no kind that can be shown").at(shown(path))
+    })?;
+    let (mtime, ctime) = (stat.stx_mtime, stat.stx_ctime);
+    let mut tag = [0; 32];
+    tag[..8].copy_from_slice(&stat.stx_ino.to_le_bytes());
+    tag[8..16].copy_from_slice(&mtime.tv_sec.to_le_bytes());
+    tag[16..20].copy_from_slice(&mtime.tv_nsec.to_le_bytes());
+    tag[20..28].copy_from_slice(&ctime.tv_sec.to_le_bytes());
+    tag[28..].copy_from_slice(&ctime.tv_nsec.to_le_bytes());
+    Ok(SourceEntry {
+        kind,
+        identity: (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
+        mode: u32::from(stat.stx_mode) & 0o7777,
+        owner: (stat.stx_uid, stat.stx_gid),
+        data_bytes: stat.stx_blocks.saturating_mul(STAT_BLOCK_BYTES),
+        links: stat.stx_nlink,
+        rdev: (stat.stx_rdev_major, stat.stx_rdev_minor),
+        mtime: (mtime.tv_sec, mtime.tv_nsec),
+        ctime: (ctime.tv_sec, ctime.tv_nsec),
+        version: ContentVersion { size: stat.stx_size, tag },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_a_source() {
+        super::super::conformance::check(&|path| DirectorySource::open(path).unwrap());
+    }
+
+    #[test]
+    fn a_link_that_leaves_the_directory_is_not_followed() {
+        let stand = tempfile::tempdir().unwrap();
+        let source = stand.path().join("source");
+        std::fs::create_dir(&source).unwrap();
+        std::fs::write(stand.path().join("secret"), "secret").unwrap();
+        std::os::unix::fs::symlink("..", source.join("up")).unwrap();
+        let source = DirectorySource::open(&source).unwrap();
+        for path in [&b"up/secret"[..], b"../secret", b"/etc/passwd", b"up/../secret"] {
+            assert_eq!(source.stat(path).unwrap_err().kind(), Kind::Refused);
+            assert!(source.list(path).is_err());
+        }
+        assert_eq!(source.target(b"up").unwrap(), b"..");
+        let refused = DirectorySource::open(&stand.path().join("secret"));
+        assert_eq!(refused.err().unwrap().kind(), Kind::Usage);
+    }
+}

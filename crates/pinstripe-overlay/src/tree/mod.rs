@@ -1,0 +1,337 @@
+//! The files of a source as the kernel sees them.
+//!
+//! Invariants: nothing waits for the source longer than the deadline; a file that is open shows the
+//! content that it had when it was looked up, or an error (`nodes.rs`); what is in memory of files
+//! stays within the budget.
+
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::lock;
+use pinstripe_io::file_tree::{FileKind, FileOpening, FileTree, Node, ROOT, TakeEntry};
+use pinstripe_prefetch::planner::{Bounds, FetchPlan, Presence};
+use pinstripe_prefetch::readers::Readers;
+use pinstripe_prefetch::runner::{Ahead, Runner};
+
+use crate::blocks::{BlockKey, Blocks, LARGE_BYTES, SMALL_BYTES};
+use crate::cache::BlockCache;
+use crate::calls::{CallPool, Reply};
+use crate::listings::{Listings, is_name};
+use crate::nodes::{Nodes, SourceNode};
+use crate::source::{ContentVersion, RangeSource, SourceEntry, changed};
+
+pub use crate::calls::SourceUsage;
+pub use status::{FileReaders, OverlayStatus};
+
+/// Blocks ahead of one stream.
+const WINDOW: u32 = 64;
+/// Threads that wait for the source for readers, beside those for read-ahead.
+const DEMAND_THREADS: usize = 64;
+/// Kinds of problems that are told; further ones are not.
+const TOLD_MAX: usize = 1000;
+
+/// Options of an overlay.
+#[derive(Debug, Clone, Copy)]
+pub struct OverlayOptions {
+    /// Bytes of content in memory.
+    pub budget: u64,
+    /// Blocks that are fetched ahead at a time.
+    pub fetchers: usize,
+    /// The time that the source may take for each request.
+    pub deadline: Duration,
+}
+
+/// The tree of a source.
+pub struct OverlayTree<S: RangeSource> {
+    source: Arc<S>,
+    nodes: Arc<Nodes>,
+    calls: Arc<CallPool>,
+    cache: Option<Arc<BlockCache>>,
+    runner: Runner<Blocks<S>>,
+    readers: Readers,
+    listings: Listings,
+    root: Mutex<SourceEntry>,
+    /// The rest of the budget is for what readers ask for themselves.
+    planned_max: u64,
+    monitor: Arc<Monitor>,
+    told: Mutex<BTreeSet<String>>,
+}
+
+impl<S: RangeSource> OverlayTree<S> {
+    /// The tree of a source, of which blocks are kept in `cache` if there is one. Problems are told
+    /// to `monitor`, each kind once.
+    ///
+    /// # Errors
+    /// When the root of the source cannot be looked at; [`Kind::Usage`] when it is no directory.
+    pub fn new(
+        source: S,
+        cache: Option<BlockCache>,
+        options: OverlayOptions,
+        monitor: Arc<Monitor>,
+    ) -> Result<Self> {
+        let (source, nodes, cache) =
+            (Arc::new(source), Arc::<Nodes>::default(), cache.map(Arc::new));
+        let calls = Arc::new(CallPool::new(options.fetchers + DEMAND_THREADS, options.deadline));
+        let asked = Arc::clone(&source);
+        let root = calls.call(move |reply: Reply<_>| reply.give(asked.stat(b"")))??;
+        if root.kind != FileKind::Directory {
+            return Err(Error::new(Kind::Usage, "the source is not a directory"));
+        }
+        let blocks = Blocks {
+            source: Arc::clone(&source),
+            nodes: Arc::clone(&nodes),
+            calls: Arc::clone(&calls),
+            cache: cache.clone(),
+        };
+        Ok(OverlayTree {
+            source,
+            nodes,
+            calls,
+            cache,
+            runner: Runner::new(blocks, options.budget, options.fetchers),
+            readers: Readers::default(),
+            listings: Listings::default(),
+            root: Mutex::new(root),
+            planned_max: options.budget / 6 * 5,
+            monitor,
+            told: Mutex::default(),
+        })
+    }
+
+    /// Asks the source, and waits until the deadline at most.
+    fn ask<T: Send + 'static>(
+        &self,
+        node: &SourceNode,
+        ask: impl FnOnce(&S, &[u8]) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (source, path) = (Arc::clone(&self.source), node.path.clone());
+        let answer = self.calls.call(move |reply: Reply<_>| reply.give(ask(&source, &path)));
+        answer.and_then(|answer| answer).inspect_err(|error| self.tell(error))
+    }
+
+    /// Reports a problem of the source once. What is gone or has changed is none.
+    fn tell(&self, error: &Error) {
+        if matches!(error.kind(), Kind::NotFound | Kind::Changed | Kind::Usage | Kind::Unsupported)
+        {
+            return;
+        }
+        let mut told = lock(&self.told);
+        if told.len() >= TOLD_MAX || !told.insert(error.to_string()) {
+            return;
+        }
+        match error.kind() {
+            Kind::Unanswered => self.monitor.silent_member("source", error.duplicate()),
+            _ => self.monitor.warning("source", error.duplicate()),
+        }
+    }
+
+    fn get(&self, inode: u64) -> Result<Arc<SourceNode>> {
+        if inode != ROOT {
+            return self.nodes.get(inode);
+        }
+        let entry = lock(&self.root).clone();
+        Ok(Arc::new(SourceNode { path: Box::default(), entry }))
+    }
+
+    fn bounds(&self, size: u64) -> Bounds {
+        Bounds { object: size, record: LARGE_BYTES, window: WINDOW, total: self.planned_max }
+    }
+
+    /// Sends out what the readers of a file will want next, before the read itself.
+    fn plan(&self, inode: u64, size: u64, range: &Range<u64>) {
+        if size <= LARGE_BYTES {
+            return;
+        }
+        let found = self.found(inode, range.start);
+        let dropped = self.runner.take_dropped(inode);
+        let plan = self.readers.read(inode, self.bounds(size), range.clone(), found, &dropped);
+        self.send(inode, size, plan);
+    }
+
+    /// Whether the bytes at an offset are in memory, in a block of either size.
+    fn found(&self, inode: u64, offset: u64) -> Presence {
+        let of = |is_small| self.runner.found(&BlockKey::of(inode, offset, is_small));
+        match of(false) {
+            Presence::Absent => of(true),
+            found => found,
+        }
+    }
+
+    fn send(&self, inode: u64, size: u64, plan: FetchPlan) {
+        self.runner.unwanted(inode, &plan.drop);
+        for range in plan.fetch {
+            let end = range.end.min(size);
+            let first = BlockKey::of(inode, range.start, false).at;
+            let keys = (first..end).step_by(LARGE_BYTES as usize).map(|at| BlockKey {
+                inode,
+                at,
+                is_small: false,
+            });
+            self.runner.ahead(keys.map(|key| {
+                let part = key.range(size);
+                Ahead { key, bytes: part.end - part.start, origin: (inode, range.clone()) }
+            }));
+        }
+    }
+
+    /// The block in which a read goes on: a small one for what is short and was not foreseen.
+    fn block(&self, inode: u64, size: u64, range: &Range<u64>) -> BlockKey {
+        let large = BlockKey::of(inode, range.start, false);
+        let is_small = size > LARGE_BYTES
+            && range.end - range.start <= SMALL_BYTES
+            && self.runner.found(&large) == Presence::Absent;
+        if is_small { BlockKey::of(inode, range.start, true) } else { large }
+    }
+}
+
+impl<S: RangeSource> FileTree for OverlayTree<S> {
+    fn lookup(&self, directory: u64, name: &[u8]) -> Result<Node> {
+        let parent = self.get(directory)?;
+        if !is_name(name) || !parent.is_directory() {
+            return Err(Error::new(Kind::NotFound, "there is no such file"));
+        }
+        let path = parent.below(name);
+        let at = path.clone();
+        let entry = self.ask(&parent, move |source, _| source.stat(&at))?;
+        let inode = self.nodes.mention(path, entry.clone());
+        Ok(node_of(inode, &entry))
+    }
+
+    fn node(&self, inode: u64) -> Result<Node> {
+        let node = self.get(inode)?;
+        // Of everything else the number says what it was like.
+        if !node.is_directory() {
+            return Ok(node_of(inode, &node.entry));
+        }
+        let entry = self.ask(&node, |source, path| source.stat(path))?;
+        if entry.kind != FileKind::Directory || entry.identity != node.entry.identity {
+            return Err(changed(&node.path));
+        }
+        if inode == ROOT {
+            *lock(&self.root) = entry.clone();
+        }
+        Ok(node_of(inode, &entry))
+    }
+
+    fn list(&self, directory: u64, from: u64, take: TakeEntry<'_>) -> Result<()> {
+        let node = self.get(directory)?;
+        let listing = self
+            .listings
+            .of(directory, &node, from == 0, &self.source, &self.calls)
+            .inspect_err(|error| self.tell(error))?;
+        let mut place = from as usize;
+        while let Some(next) = listing.at(place, &node, &self.source, &self.calls) {
+            let (name, entry) = next.inspect_err(|error| self.tell(error))?;
+            place += 1;
+            let Some(entry) = entry else { continue };
+            let inode = self.nodes.mention(node.below(name), entry.clone());
+            if !take(place as u64, name, &node_of(inode, &entry)) {
+                return Ok(());
+            }
+        }
+        self.listings.done(directory);
+        Ok(())
+    }
+
+    fn read(&self, inode: u64, range: Range<u64>, out: &mut Vec<u8>) -> Result<()> {
+        let node = self.get(inode)?;
+        if node.entry.kind != FileKind::File {
+            return Err(Error::new(Kind::Usage, "this is no file"));
+        }
+        let size = node.entry.version.size;
+        let range = range.start..range.end.min(size);
+        if range.start >= range.end {
+            return Ok(());
+        }
+        self.plan(inode, size, &range);
+        let mut at = range.start;
+        while at < range.end {
+            let key = self.block(inode, size, &(at..range.end));
+            let whole = key.range(size);
+            let block = self
+                .runner
+                .get(key, whole.end - whole.start)
+                .inspect_err(|error| self.tell(error))?;
+            let part =
+                (at - whole.start) as usize..(range.end.min(whole.end) - whole.start) as usize;
+            let bytes = block.get(part).ok_or_else(|| changed(&node.path))?;
+            out.extend_from_slice(bytes);
+            at += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn target(&self, inode: u64) -> Result<Vec<u8>> {
+        self.ask(&*self.get(inode)?, |source, path| source.target(path))
+    }
+
+    fn xattrs(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.ask(&*self.get(inode)?, |source, path| source.xattrs(path))
+    }
+
+    fn hint(&self, inode: u64, text: &[u8]) -> Result<()> {
+        let (hint, next) = pinstripe_prefetch::hint::parse(text)?;
+        let size = self.get(inode)?.entry.version.size;
+        let plan = self.readers.hint(inode, self.bounds(size), hint, next);
+        self.send(inode, size, plan);
+        Ok(())
+    }
+
+    fn data(&self, inode: u64) -> Result<Vec<Range<u64>>> {
+        let ContentVersion { size, .. } = self.get(inode)?.entry.version;
+        Ok(std::iter::once(0..size).filter(|all| !all.is_empty()).collect())
+    }
+
+    fn totals(&self) -> (u64, u64) {
+        let asked = Arc::clone(&self.source);
+        let totals = self.calls.call(move |reply: Reply<_>| reply.give(asked.totals()));
+        totals.and_then(|totals| totals).unwrap_or_default()
+    }
+
+    /// The content is that of now: close-to-open, as network file systems have it.
+    fn open(&self, inode: u64) -> Result<FileOpening> {
+        let node = self.get(inode)?;
+        let entry =
+            self.ask(&node, |source, path| source.stat(path)).map_err(|error| {
+                match error.kind() {
+                    Kind::NotFound => changed(&node.path),
+                    _ => error,
+                }
+            })?;
+        match (entry.identity, entry.version) == (node.entry.identity, node.entry.version) {
+            true => Ok(FileOpening::Current),
+            false => Err(changed(&node.path)),
+        }
+    }
+
+    fn forget(&self, inode: u64, mentions: u64) {
+        if inode != ROOT {
+            self.nodes.forget(inode, mentions);
+        }
+    }
+}
+
+fn node_of(inode: u64, entry: &SourceEntry) -> Node {
+    Node {
+        inode,
+        kind: entry.kind,
+        mode: entry.mode,
+        uid: entry.owner.0,
+        gid: entry.owner.1,
+        size: entry.version.size,
+        data_bytes: entry.data_bytes,
+        links: entry.links,
+        rdev: entry.rdev,
+        mtime: entry.mtime,
+        ctime: entry.ctime,
+        is_lasting: false,
+    }
+}
