@@ -14,6 +14,8 @@ pub const CRATES: &[(&str, &[&str])] = &[
     ("pinstripe-fuse", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
     ("pinstripe-nbd", &["pinstripe-base", "pinstripe-io", "pinstripe-fuse", "pinstripe-testing"]),
     ("pinstripe-prefetch", &["pinstripe-base"]),
+    // The recorder writes plain files: it knows nothing of the store, the array and the servers.
+    ("pinstripe-record", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
     (
         "pinstripe",
         &[
@@ -32,6 +34,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-io",
             "pinstripe-array",
             "pinstripe-nbd",
+            "pinstripe-record",
             "pinstripe",
             "pinstripe-testing",
         ],
@@ -44,6 +47,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-array",
             "pinstripe-fuse",
             "pinstripe-nbd",
+            "pinstripe-record",
             "pinstripe",
             "pinstripe-lab",
             "pinstripe-testing",
@@ -61,6 +65,7 @@ pub const SYNCHRONOUS: &[&str] = &[
     "pinstripe-fuse",
     "pinstripe-nbd",
     "pinstripe-prefetch",
+    "pinstripe-record",
     "pinstripe",
     "pinstripe-lab",
 ];
@@ -157,6 +162,21 @@ pub const ROOMS: &[Rooms] = &[
     Rooms {
         folder: "crates/pinstripe-prefetch/src",
         floors: &[&["hint", "runner", "simulation"], &["planner"]],
+        neighbours: &[],
+        narrow: &[],
+    },
+    Rooms {
+        folder: "crates/pinstripe-record/src",
+        floors: &[
+            &["calibrate"],
+            &["recorder", "verify"],
+            &["recover"],
+            &["engine", "input"],
+            &["take"],
+            &["header", "ring"],
+            &["realtime", "sample"],
+            &["limits"],
+        ],
         neighbours: &[],
         narrow: &[],
     },
