@@ -10,7 +10,7 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
-use crate::engine::{close_file, cues_within};
+use crate::engine::{close_file, cues_within, trimmed_run};
 use crate::take::{
     DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, Manifest, RecordedGap,
     RecordedMark, RecordedPiece, Summed, TakeFile, TakeFolder, TakeState, is_plain_name,
@@ -213,6 +213,7 @@ impl JournalContent {
                     start_frame,
                     frames: 0,
                     payload_at: facts.payload_at(),
+                    trimmed: None,
                     cut: None,
                 };
                 let found = JournalPiece { bytes: 0, last: VecDeque::new(), piece };
@@ -254,9 +255,16 @@ fn settle(
         monitor.loss(folder.path().join(&piece.file), error);
     }
     piece.frames = sound / frame_bytes;
+    let whole = piece.frames * frame_bytes;
+    let crossing = found.last.iter().find(|(at, run)| {
+        *at < whole && at.saturating_add(run.bytes.into()) > whole
+    });
+    if let Some((at, _)) = crossing {
+        piece.trimmed = trimmed_run(&file, piece.payload_at, *at, whole)?;
+    }
     let frames: Range<u64> = piece.start_frame..piece.start_frame + piece.frames;
     let cues = cues_within(&content.gaps, &content.marks, piece.stream, frames);
-    close_file(&file, &facts, piece.frames * frame_bytes, &cues)?;
+    close_file(&file, &facts, whole, &cues)?;
     Ok(piece)
 }
 

@@ -12,7 +12,7 @@ use crate::recover::{RUN_MAX_BYTES, all_folders};
 use crate::sample::{StreamShape, fill_test};
 use crate::take::{
     DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, Manifest, RecordedGap, Summed,
-    TakeFile, TakeFolder, TakeState, is_plain_name,
+    TakeFile, TakeFolder, TakeState, TrimmedRun, is_plain_name,
 };
 
 /// Damage that is named place by place, for each file.
@@ -105,6 +105,9 @@ struct OpenFile {
     length: u64,
     payload_at: u64,
     at: u64,
+    /// Where it ends, and what is left of the run in which that is; the end is not known of a take
+    /// that was cut off.
+    end: Option<(u64, Option<TrimmedRun>)>,
     damages: u64,
     content: Option<TestContent>,
 }
@@ -152,6 +155,9 @@ impl Files<'_> {
             length,
             payload_at: facts.payload_at(),
             at: 0,
+            end: manifest.pieces.iter().find(|it| it.piece == piece).map(|it| {
+                (it.frames.saturating_mul(facts.shape.frame_bytes()), it.trimmed)
+            }),
             damages: 0,
             content,
         };
@@ -161,37 +167,63 @@ impl Files<'_> {
     fn check(&mut self, piece: u32, runs: &[Summed], outcome: &mut VerifyOutcome) -> Result<()> {
         let Some(file) = self.open.get_mut(&piece) else { return Ok(()) };
         let mut bytes = Vec::new();
-        for run in runs {
+        for whole in runs {
             let at = file.at;
-            file.at = file.at.saturating_add(run.bytes.into());
-            let is_there = file.payload_at.saturating_add(file.at) <= file.length;
-            let Some(open) = &file.file else {
-                outcome.damaged_bytes += u64::from(run.bytes);
-                continue;
-            };
-            bytes.resize(run.bytes.min(RUN_MAX_BYTES) as usize, 0);
-            let is_read = is_there
-                && run.bytes <= RUN_MAX_BYTES
-                && open.device().read_at(file.payload_at + at, &mut bytes).is_ok();
-            if is_read && Summed::of(&bytes) == *run {
-                outcome.sound_bytes += u64::from(run.bytes);
-                self.monitor.add(Counter::CheckedBytes, run.bytes.into());
-                if let Some(content) = &file.content {
-                    let (right, wrong) = content.count(at, &bytes);
-                    outcome.right_frames += right;
-                    outcome.wrong_frames += wrong;
-                }
+            file.at = file.at.saturating_add(whole.bytes.into());
+            let mut is_sound = file.holds(at, *whole, &mut bytes);
+            if !is_sound && file.ends_within(at, *whole) {
+                let Some(rest) = file.left_of(at) else { continue };
+                is_sound = file.holds(at, rest, &mut bytes);
+            }
+            let count = bytes.len() as u64;
+            if !is_sound {
+                outcome.damaged_bytes += u64::from(whole.bytes);
+                file.tell_damage(self.folder, self.monitor, at, whole.bytes);
                 continue;
             }
-            outcome.damaged_bytes += u64::from(run.bytes);
-            file.damages += 1;
-            if file.damages <= NAMED {
-                let what = if is_there { "bytes are not those that were written" } else { "bytes are missing" };
-                let error = Error::corrupt(format!("{} {what}, from {at} of the payload on", run.bytes), &file.name);
-                self.monitor.loss(self.folder.path().join(&file.name), error);
+            outcome.sound_bytes += count;
+            self.monitor.add(Counter::CheckedBytes, count);
+            if let Some(content) = &file.content {
+                let (right, wrong) = content.count(at, &bytes);
+                outcome.right_frames += right;
+                outcome.wrong_frames += wrong;
             }
         }
         Ok(())
+    }
+}
+
+impl OpenFile {
+    /// Names damage, the first places of each file. One that could not be opened was named.
+    fn tell_damage(&mut self, folder: &dyn TakeFolder, monitor: &Monitor, at: u64, bytes: u32) {
+        self.damages += 1;
+        if self.damages <= NAMED && self.file.is_some() {
+            let what =
+                format!("{bytes} bytes are not those that were written, from {at} of the payload on");
+            monitor.loss(folder.path().join(&self.name), Error::corrupt(what, &self.name));
+        }
+    }
+
+    /// Reads a run; whether it is what was written.
+    fn holds(&self, at: u64, run: Summed, bytes: &mut Vec<u8>) -> bool {
+        let Some(file) = &self.file else { return false };
+        let is_there = self.payload_at.saturating_add(at).saturating_add(run.bytes.into()) <= self.length;
+        if !is_there || run.bytes > RUN_MAX_BYTES {
+            return false;
+        }
+        bytes.resize(run.bytes as usize, 0);
+        file.device().read_at(self.payload_at + at, bytes).is_ok() && Summed::of(bytes) == run
+    }
+
+    /// Whether the file ends before the end of a run.
+    fn ends_within(&self, at: u64, run: Summed) -> bool {
+        self.end.is_some_and(|(end, _)| at.saturating_add(run.bytes.into()) > end)
+    }
+
+    /// What is left of the last run, which begins there.
+    fn left_of(&self, at: u64) -> Option<Summed> {
+        let trimmed = self.end.and_then(|(_, trimmed)| trimmed).filter(|it| it.at == at)?;
+        Some(Summed { bytes: trimmed.bytes, sum: trimmed.sum })
     }
 }
 

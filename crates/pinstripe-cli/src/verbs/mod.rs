@@ -25,6 +25,8 @@ mod man;
 mod member;
 mod members;
 mod mount;
+mod record;
+mod recover;
 mod repair;
 mod restore;
 mod scrub;
@@ -72,6 +74,8 @@ pub enum Verb {
     Verify(verify::VerifyArgs),
     Inspect(inspect::InspectArgs),
     Array(array::ArrayArgs),
+    Record(Box<record::RecordArgs>),
+    Recover(recover::RecoverArgs),
     Fakevmcore(fakevmcore::FakevmcoreArgs),
     Lab(lab::LabArgs),
     Completions(completions::CompletionsArgs),
@@ -112,6 +116,8 @@ impl Verb {
             Verb::Verify(_) => "verify",
             Verb::Inspect(_) => "inspect",
             Verb::Array(_) => "array",
+            Verb::Record(_) => "record",
+            Verb::Recover(_) => "recover",
             Verb::Fakevmcore(_) => "fakevmcore",
             Verb::Lab(_) => "lab",
             Verb::Completions(_) => "completions",
@@ -155,6 +161,8 @@ impl Verb {
             Verb::Verify(args) => args.run(run),
             Verb::Inspect(args) => args.run(run),
             Verb::Array(args) => args.run(run),
+            Verb::Record(args) => args.run(run),
+            Verb::Recover(args) => args.run(run),
             Verb::Fakevmcore(args) => args.run(run),
             Verb::Lab(args) => args.run(run),
             Verb::Completions(args) => args.run(run, command()),

@@ -18,5 +18,5 @@ mod writer;
 pub use committer::commit_lane;
 pub use desk::{Desk, EngineSettings, StreamDesk, cues_within};
 pub use lane::{Lane, LaneFigures};
-pub use piece::{Piece, close_file};
+pub use piece::{Piece, close_file, trimmed_run};
 pub use writer::{StreamCopy, write_lane};

@@ -10,7 +10,7 @@ use pinstripe_base::sync::lock;
 use crate::header::{Cue, HeadFacts};
 use crate::limits::RESERVE_BYTES;
 use crate::ring::Ring;
-use crate::take::{Summed, TakeFile, TakeFolder};
+use crate::take::{Summed, TakeFile, TakeFolder, TrimmedRun};
 
 /// Seconds of a stream that are reserved ahead of its end.
 const RESERVE_SECONDS: u64 = 30;
@@ -54,6 +54,9 @@ pub(super) struct PieceState {
     /// Durable, but not in the journal yet; and the moment that it covers.
     pub synced: Vec<Summed>,
     pub synced_covers: u64,
+    /// Where the last run begins, in the payload.
+    last_at: u64,
+    trimmed: Option<TrimmedRun>,
     reserved: u64,
     is_reserving_refused: bool,
 }
@@ -129,7 +132,11 @@ impl Piece {
     pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
         let at = self.payload_at + self.written.load(Ordering::Relaxed);
         self.file.device().write_at(at, bytes)?;
-        lock(&self.state).sums.push(Summed::of(bytes));
+        let sum = Summed::of(bytes);
+        let mut state = lock(&self.state);
+        state.sums.push(sum);
+        state.last_at = at - self.payload_at;
+        drop(state);
         self.written.fetch_add(bytes.len() as u64, Ordering::Release);
         Ok(())
     }
@@ -218,9 +225,19 @@ impl Piece {
     /// Ends the file for good, when all of it is durable.
     pub(super) fn close(&self, cues: &[Cue]) -> Result<()> {
         let bytes = self.vouched_bytes();
-        close_file(&self.file, &self.facts, bytes - bytes % self.facts.shape.frame_bytes(), cues)?;
+        let whole = bytes - bytes % self.facts.shape.frame_bytes();
+        if whole < bytes {
+            let at = lock(&self.state).last_at;
+            lock(&self.state).trimmed = trimmed_run(&self.file, self.payload_at, at, whole)?;
+        }
+        close_file(&self.file, &self.facts, whole, cues)?;
         self.is_closed.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// What is left of its last run, where it ends within that.
+    pub fn trimmed(&self) -> Option<TrimmedRun> {
+        lock(&self.state).trimmed
     }
 
     pub(super) fn end(&self, cut: Option<String>) {
@@ -253,6 +270,25 @@ impl Piece {
     pub fn cut(&self) -> Option<&str> {
         self.cut.get().map(String::as_str)
     }
+}
+
+/// The run of a payload from `at` to its end at `whole`, read back.
+///
+/// # Errors
+/// As the system says.
+pub fn trimmed_run(
+    file: &TakeFile,
+    payload_at: u64,
+    at: u64,
+    whole: u64,
+) -> Result<Option<TrimmedRun>> {
+    if at >= whole {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; (whole - at) as usize];
+    file.device().read_at(payload_at + at, &mut bytes)?;
+    let Summed { bytes, sum } = Summed::of(&bytes);
+    Ok(Some(TrimmedRun { at, bytes, sum }))
 }
 
 /// Gives a file its final length, tail and head, and makes them durable.

@@ -10,7 +10,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use super::text::{number, pairs};
 use super::{InputFeed, RecordInput};
-use crate::limits::{CHANNELS_MAX, STREAMS_MAX};
+use crate::limits::CHANNELS_MAX;
 use crate::sample::{SampleFormat, StreamShape, fill_test};
 use crate::take::RecordedStream;
 
@@ -42,7 +42,7 @@ impl TestSpec {
         for (key, value) in pairs(text, rest, &known)? {
             match key {
                 // More than a take may have are counted here, and refused with their memory.
-                "streams" => spec.streams = number(key, value, 1, 1 << 20)? as usize,
+                "streams" => spec.streams = number(key, value, 1, 100_000)? as usize,
                 "rate" => spec.shape.rate = number(key, value, 1, 100_000_000)? as u32,
                 "format" => spec.shape.format = value.parse()?,
                 "channels" => {
@@ -53,11 +53,6 @@ impl TestSpec {
             }
         }
         Ok(spec)
-    }
-
-    /// The number of streams.
-    pub fn streams(&self) -> usize {
-        self.streams
     }
 }
 
@@ -80,7 +75,7 @@ pub struct TestInput {
 impl TestInput {
     /// `is_poly`: all streams as channels of one.
     pub(super) fn new(spec: TestSpec, is_poly: bool) -> Self {
-        let (mut shape, mut count) = (spec.shape, spec.streams.min(STREAMS_MAX + 1));
+        let (mut shape, mut count) = (spec.shape, spec.streams);
         let channels = count * usize::from(shape.channels);
         if is_poly && channels <= usize::from(CHANNELS_MAX) {
             (shape.channels, count) = (channels as u16, 1);

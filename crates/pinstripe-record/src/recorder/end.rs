@@ -64,6 +64,7 @@ fn pieces(take: &RunningTake) -> Vec<RecordedPiece> {
             start_frame: piece.start_frame,
             frames: piece.frames(piece.vouched_bytes()),
             payload_at: piece.payload_at,
+            trimmed: piece.trimmed(),
             cut: piece.cut().map(str::to_owned),
         }));
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{MANIFEST, folder::TakeFolder};
 use crate::header::{FileKind, HeadFacts, LocalTime};
 use crate::limits::{CHANNELS_MAX, MANIFEST_BYTES, STREAMS_MAX};
-use crate::sample::StreamShape;
+use crate::sample::{SampleFormat, StreamShape};
 
 /// The version that is written.
 const VERSION: u32 = 1;
@@ -39,6 +39,18 @@ pub struct RecordedStream {
     pub test: Option<u64>,
 }
 
+/// What is left of the last run of a file that ends in the middle of a frame: the rest of that frame
+/// was cut off, and the checksum of the journal is that of the whole run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrimmedRun {
+    /// Where it begins in the payload.
+    pub at: u64,
+    /// Its length.
+    pub bytes: u32,
+    /// Its checksum, as in the journal.
+    pub sum: u64,
+}
+
 /// A file of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedPiece {
@@ -58,6 +70,9 @@ pub struct RecordedPiece {
     pub frames: u64,
     /// Where its payload begins.
     pub payload_at: u64,
+    /// The rest of its last run, where the file ends within that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trimmed: Option<TrimmedRun>,
     /// Why it ended before its stream, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
@@ -205,7 +220,7 @@ impl Manifest {
     pub fn head_facts(&self, stream: u32, start_frame: u64) -> Option<HeadFacts> {
         let found = self.streams.get(stream as usize)?;
         Some(HeadFacts {
-            kind: self.kind,
+            kind: if found.shape.format == SampleFormat::Raw { FileKind::Raw } else { self.kind },
             shape: found.shape,
             name: found.name.clone(),
             take: self.take.clone(),

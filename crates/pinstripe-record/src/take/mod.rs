@@ -16,6 +16,7 @@ pub use journal::{
 };
 pub use manifest::{
     Manifest, is_plain_name, RecordedGap, RecordedMark, RecordedPiece, RecordedStream, TakeFigures, TakeState,
+    TrimmedRun,
 };
 
 /// The name of the manifest.
