@@ -11,6 +11,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
 use crate::engine::{close_file, cues_within, trimmed_run};
+use crate::limits::MARKS_MAX;
 use crate::take::{
     DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, Manifest, RecordedGap,
     RecordedMark, RecordedPiece, Summed, TakeFile, TakeFolder, TakeState, is_plain_name,
@@ -20,7 +21,7 @@ use crate::take::{
 const READ_BACK: usize = 64;
 /// Runs are at most so long.
 pub(crate) const RUN_MAX_BYTES: u32 = 1 << 20;
-/// Gaps and marks of one journal that are taken over.
+/// Files and gaps of one journal that are taken over.
 const EVENTS_MAX: usize = 200_000;
 
 /// A file as it is now.
@@ -201,7 +202,7 @@ impl JournalContent {
         match event {
             JournalEvent::Piece { piece, stream, copy, file, start_frame } => {
                 let Some(facts) = manifest.head_facts(stream, start_frame) else { return };
-                if !is_plain_name(&file) {
+                if !is_plain_name(&file) || self.pieces.len() >= EVENTS_MAX {
                     return;
                 }
                 let piece = RecordedPiece {
@@ -224,7 +225,7 @@ impl JournalContent {
                 let at_seconds = frame as f64 / f64::from(shape.rate);
                 self.gaps.push(RecordedGap { stream, frame, frames, at_seconds });
             }
-            JournalEvent::Mark { text, frames } if self.marks.len() < EVENTS_MAX => {
+            JournalEvent::Mark { text, frames } if self.marks.len() < MARKS_MAX => {
                 self.marks.push(RecordedMark { text, frames });
             }
             _ => {}
@@ -262,7 +263,7 @@ fn settle(
     if let Some((at, _)) = crossing {
         piece.trimmed = trimmed_run(&file, piece.payload_at, *at, whole)?;
     }
-    let frames: Range<u64> = piece.start_frame..piece.start_frame + piece.frames;
+    let frames: Range<u64> = piece.start_frame..piece.start_frame.saturating_add(piece.frames);
     let cues = cues_within(&content.gaps, &content.marks, piece.stream, frames);
     close_file(&file, &facts, whole, &cues)?;
     Ok(piece)

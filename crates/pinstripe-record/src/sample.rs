@@ -97,21 +97,21 @@ impl StreamShape {
 /// Fills whole frames of a test stream, from frame `first` on.
 pub fn fill_test(shape: &StreamShape, stream: u64, first: u64, out: &mut [u8]) {
     let channels = u64::from(shape.channels);
-    let mut number = first * channels;
+    let mut number = first.wrapping_mul(channels);
     let seed = (stream + 1).wrapping_mul(0xd6e8_feb8_6659_fd93);
     match shape.format {
         SampleFormat::S24 => {
             for sample in out.chunks_exact_mut(3) {
                 let word = (test_word(seed, number) as u32).to_le_bytes();
                 sample.copy_from_slice(&word[..3]);
-                number += 1;
+                number = number.wrapping_add(1);
             }
         }
         SampleFormat::F32 => {
             for sample in out.chunks_exact_mut(4) {
                 let word = test_word(seed, number) as i32 as f32 / 2_147_483_648.0;
                 sample.copy_from_slice(&word.to_le_bytes());
-                number += 1;
+                number = number.wrapping_add(1);
             }
         }
         format => {
@@ -119,7 +119,7 @@ pub fn fill_test(shape: &StreamShape, stream: u64, first: u64, out: &mut [u8]) {
             for sample in out.chunks_exact_mut(bytes) {
                 let word = (test_word(seed, number) as u32).to_le_bytes();
                 sample.copy_from_slice(&word[..bytes]);
-                number += 1;
+                number = number.wrapping_add(1);
             }
         }
     }

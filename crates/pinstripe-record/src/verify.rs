@@ -1,7 +1,7 @@
 //! Every byte of a take, held against the checksums of its journal; of test streams also against
 //! what their content must be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +17,9 @@ use crate::take::{
 
 /// Damage that is named place by place, for each file.
 const NAMED: u64 = 3;
+
+/// Files that are open at once.
+const OPEN_MAX: usize = 512;
 
 /// The outcome.
 #[derive(Debug)]
@@ -77,7 +80,7 @@ pub fn verify_in(
                 .advice("run 'pinstripe recover' on it: what is durable is complete after that");
             monitor.warning(folder.path(), error);
         }
-        let mut files = Files { folder: &**folder, open: BTreeMap::new(), monitor };
+        let mut files = Files { folder: &**folder, open: BTreeMap::new(), order: VecDeque::new(), monitor };
         let mut reader = JournalReader::new(&journal)?;
         reader.begin(&outcome.manifest.id)?;
         while let Some(record) = reader.next()? {
@@ -100,8 +103,10 @@ pub fn verify_in(
 
 struct OpenFile {
     name: String,
-    /// None where it could not be opened.
+    /// None while it is closed.
     file: Option<TakeFile>,
+    /// It could not be opened.
+    is_missing: bool,
     length: u64,
     payload_at: u64,
     at: u64,
@@ -123,6 +128,8 @@ struct TestContent {
 struct Files<'a> {
     folder: &'a dyn TakeFolder,
     open: BTreeMap<u32, OpenFile>,
+    /// Those that are open, the one that was opened first in front.
+    order: VecDeque<u32>,
     monitor: &'a Monitor,
 }
 
@@ -133,15 +140,6 @@ impl Files<'_> {
             return;
         }
         let stream = &manifest.streams[number as usize];
-        let opened = self.folder.open(name, false);
-        let opened = opened.and_then(|file| Ok((file.device().len()?, file)));
-        let (length, file) = match opened {
-            Ok((length, file)) => (length, Some(file)),
-            Err(error) => {
-                self.monitor.loss(self.folder.path().join(name), error);
-                (0, None)
-            }
-        };
         let gaps = manifest.gaps.iter().filter(|it| it.stream == number).cloned().collect();
         let content = stream.test.map(|test| TestContent {
             shape: stream.shape,
@@ -151,8 +149,9 @@ impl Files<'_> {
         });
         let file = OpenFile {
             name: name.to_owned(),
-            file,
-            length,
+            file: None,
+            is_missing: false,
+            length: 0,
             payload_at: facts.payload_at(),
             at: 0,
             end: manifest.pieces.iter().find(|it| it.piece == piece).map(|it| {
@@ -164,7 +163,32 @@ impl Files<'_> {
         self.open.insert(piece, file);
     }
 
+    /// Opens a file unless it is open, and closes another one where many are.
+    fn reopen(&mut self, piece: u32) {
+        let Some(file) = self.open.get_mut(&piece) else { return };
+        if file.file.is_some() || file.is_missing {
+            return;
+        }
+        let opened = self.folder.open(&file.name, false);
+        match opened.and_then(|opened| Ok((opened.device().len()?, opened))) {
+            Ok((length, opened)) => (file.length, file.file) = (length, Some(opened)),
+            Err(error) => {
+                file.is_missing = true;
+                self.monitor.loss(self.folder.path().join(&file.name), error);
+                return;
+            }
+        }
+        self.order.push_back(piece);
+        if self.order.len() > OPEN_MAX
+            && let Some(first) = self.order.pop_front()
+            && let Some(first) = self.open.get_mut(&first)
+        {
+            first.file = None;
+        }
+    }
+
     fn check(&mut self, piece: u32, runs: &[Summed], outcome: &mut VerifyOutcome) -> Result<()> {
+        self.reopen(piece);
         let Some(file) = self.open.get_mut(&piece) else { return Ok(()) };
         let mut bytes = Vec::new();
         for whole in runs {
@@ -197,7 +221,7 @@ impl OpenFile {
     /// Names damage, the first places of each file. One that could not be opened was named.
     fn tell_damage(&mut self, folder: &dyn TakeFolder, monitor: &Monitor, at: u64, bytes: u32) {
         self.damages += 1;
-        if self.damages <= NAMED && self.file.is_some() {
+        if self.damages <= NAMED && !self.is_missing {
             let what =
                 format!("{bytes} bytes are not those that were written, from {at} of the payload on");
             monitor.loss(folder.path().join(&self.name), Error::corrupt(what, &self.name));
@@ -233,14 +257,14 @@ impl TestContent {
         let size = self.shape.frame_bytes();
         let (first, end) = (at / size, (at + bytes.len() as u64).div_ceil(size));
         let mut made = vec![0; ((end - first) * size) as usize];
-        fill_test(&self.shape, self.number, self.start_frame + first, &mut made);
+        fill_test(&self.shape, self.number, self.start_frame.saturating_add(first), &mut made);
         let skip = at % size;
         let (mut right, mut wrong) = (0, 0);
         for frame in first..end {
             let from = ((frame - first) * size).max(skip);
             let to = ((frame - first + 1) * size).min(skip + bytes.len() as u64);
             let found = &bytes[(from - skip) as usize..(to - skip) as usize];
-            let is_lost = self.is_lost(self.start_frame + frame);
+            let is_lost = self.is_lost(self.start_frame.saturating_add(frame));
             let is_right = match is_lost {
                 true => found.iter().all(|it| *it == self.shape.format.silence()),
                 false => found == &made[from as usize..to as usize],

@@ -23,6 +23,7 @@ mod member;
 mod mount;
 mod older;
 mod places;
+mod record;
 mod remembered;
 mod scrub;
 mod search;

@@ -89,7 +89,7 @@ impl Writer<'_> {
                 Ok(Turn::Over) => {
                     copy.piece.end(None);
                     copy.consumer.detach();
-                    self.one_less(copy.stream);
+                    self.one_less();
                     false
                 }
                 Err(error) => {
@@ -203,8 +203,8 @@ impl Writer<'_> {
         self.room(copy)
     }
 
-    fn one_less(&self, stream: u32) {
-        self.desk.streams[stream as usize].copies.fetch_sub(1, Ordering::AcqRel);
+    /// A copy is at its end; the take is when it was the last one.
+    fn one_less(&self) {
         if self.desk.copies_left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.desk.all_over.set();
         }
@@ -216,8 +216,9 @@ impl Writer<'_> {
         copy.piece.end(Some(why));
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
         let frame = copy.piece.position() / frame_bytes;
-        let is_mirrored =
-            self.desk.streams[copy.stream as usize].copies.load(Ordering::Acquire) > 1;
+        let copies = &self.desk.streams[copy.stream as usize].copies;
+        // At once, so that of two copies whose directories fail together one looks for another.
+        let is_mirrored = copies.fetch_sub(1, Ordering::AcqRel) > 1;
         // Where the other copy goes on, a second one in the same directory protects from nothing.
         let others = self.desk.lanes.iter().filter(|it| !it.has_failed() && !is_mirrored);
         let mut others: Vec<_> = others.collect();
@@ -231,6 +232,7 @@ impl Writer<'_> {
             });
             match began {
                 Ok(piece) => {
+                    copies.fetch_add(1, Ordering::AcqRel);
                     copy.piece = piece;
                     lane.hand_over(copy);
                     return;
@@ -245,7 +247,7 @@ impl Writer<'_> {
                 .advice("what was recorded up to there is whole; name a second directory with --to");
             self.desk.monitor.loss(self.lane.folder.path(), error);
         }
-        self.one_less(copy.stream);
+        self.one_less();
     }
 }
 

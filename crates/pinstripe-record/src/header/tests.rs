@@ -126,10 +126,9 @@ fn other_programs_read_every_kind_and_length() {
         (FileKind::Wav, SampleFormat::F32, 1, 400_000),
         (FileKind::Wav, SampleFormat::U8, 1, 100_001),
         // Sparse: the middle takes no room.
-        (FileKind::Wav, SampleFormat::S24, 1, 5_760_000_000),
+        (FileKind::Wav, SampleFormat::S24, 1, 4_299_999_999),
         (FileKind::Caf, SampleFormat::S24, 2, 600_000),
         (FileKind::Caf, SampleFormat::F32, 1, 400_000),
-        (FileKind::Caf, SampleFormat::S24, 1, 5_760_000_000),
     ] {
         let facts = facts(kind, format, channels);
         let path = dir.path().join(format!("{kind}-{format}-{channels}-{payload}.{}", facts.extension()));

@@ -144,7 +144,7 @@ fn bext(facts: &HeadFacts) -> Vec<u8> {
     text(&facts.uid, 32);
     text(&facts.started.date(), 10);
     text(&facts.started.time(), 8);
-    let since_midnight = facts.started.frames(facts.shape.rate) + facts.start_frame;
+    let since_midnight = facts.started.frames(facts.shape.rate).saturating_add(facts.start_frame);
     out.extend(since_midnight.to_le_bytes());
     out.extend(2_u16.to_le_bytes());
     out.extend([0; 64]);
@@ -165,7 +165,7 @@ fn bext(facts: &HeadFacts) -> Vec<u8> {
 }
 
 fn ixml(facts: &HeadFacts) -> String {
-    let since_midnight = facts.started.frames(facts.shape.rate) + facts.start_frame;
+    let since_midnight = facts.started.frames(facts.shape.rate).saturating_add(facts.start_frame);
     let tracks: String = (1..=facts.shape.channels.min(64))
         .map(|channel| {
             let name = match facts.shape.channels {

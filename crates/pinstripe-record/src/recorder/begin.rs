@@ -84,8 +84,7 @@ pub fn begin(
     let mut desk = Desk::new(plan.engine.clone(), lanes, desks, Arc::clone(monitor))?;
     desk.copies_left = AtomicUsize::new(desk.streams.len() * copies);
     let pieces = make_files(&desk, copies)?;
-    manifest_everywhere(&manifest, &desk)?;
-    desk.lanes.iter().try_for_each(|lane| lane.commit())?;
+    begin_journals(&manifest, &desk)?;
     let copies = hand_out(&desk, pieces, copies);
     let starting = clock::since(began);
     desk.began = clock::monotonic();
@@ -200,8 +199,10 @@ fn make_files(desk: &Desk, copies: usize) -> Result<Vec<Arc<Piece>>> {
     }
 }
 
-fn manifest_everywhere(manifest: &Manifest, desk: &Desk) -> Result<()> {
+/// The manifest comes last: where it is, a journal is.
+fn begin_journals(manifest: &Manifest, desk: &Desk) -> Result<()> {
     desk.lanes.iter().try_for_each(|lane| {
+        lane.commit()?;
         lane.folder.sync_names()?;
         manifest.save(&*lane.folder)
     })

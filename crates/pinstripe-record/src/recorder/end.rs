@@ -29,10 +29,11 @@ pub fn end(
     manifest.figures = Some(figures.clone());
     tell_losses(take, &last, &manifest);
     tell_undurable(take);
+    let is_one_left = desk.lanes.iter().any(|it| !it.has_failed());
     for lane in &desk.lanes {
         let saved = manifest.save(&*lane.folder);
         match (saved, lane.failure()) {
-            (_, Some(error)) if plan.is_mirrored => {
+            (_, Some(error)) if plan.is_mirrored && is_one_left => {
                 desk.monitor.degraded(lane.folder.path(), error);
             }
             (_, Some(error)) => desk.monitor.loss(lane.folder.path(), error),
