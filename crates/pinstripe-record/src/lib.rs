@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   calibrate                 measures a directory and sizes the rings
-//!   recorder                  a take from its beginning to its end; verify, recover: what it left
+//!   recorder   play           a take from its beginning to its end, and back
+//!   verify   recover          what it left
 //!   engine                    writes rings to files, and makes files durable
 //!   input                     what is recorded
 //!   take                      the directory of a take: files, journal, manifest
@@ -22,6 +23,7 @@ pub mod engine;
 pub mod header;
 pub mod input;
 pub mod limits;
+pub mod play;
 pub mod realtime;
 pub mod recorder;
 pub mod recover;

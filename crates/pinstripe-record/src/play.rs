@@ -97,13 +97,15 @@ pub fn play(
     }
     let over = AtomicBool::new(false);
     let longest = AtomicU64::new(0);
-    let mut player = Player { shape, consumers, sink, skip: vec![0; chosen.len()], stop };
+    let (skip, gathered) = (vec![0; chosen.len()], Vec::new());
+    let mut player = Player { shape, consumers, sink, skip, gathered, stop };
     let (read, played) = std::thread::scope(|scope| {
         let reading = scope.spawn(|| read_all(readers, &shape, &over, &longest));
         let played = player.run(&reading_state(&reading));
         over.store(true, Ordering::Release);
         // A panic is reported where it happened.
-        let read = reading.join().unwrap_or_else(|_| Err(Error::new(Kind::Io, "reading ended early")));
+        let read =
+            reading.join().unwrap_or_else(|_| Err(Error::new(Kind::Io, "reading ended early")));
         (read, played)
     });
     let mut outcome = played?;
@@ -113,7 +115,9 @@ pub fn play(
 }
 
 /// Whether the reader still reads.
-fn reading_state<'a, T>(reading: &'a std::thread::ScopedJoinHandle<'_, T>) -> impl Fn() -> bool + 'a {
+fn reading_state<'a, T>(
+    reading: &'a std::thread::ScopedJoinHandle<'_, T>,
+) -> impl Fn() -> bool + 'a {
     || !reading.is_finished()
 }
 
@@ -171,9 +175,10 @@ impl StreamReader {
     /// Reads frames from where it is, as far as one file has them; what no file has is silence.
     fn read(&mut self, frames: u64, shape: &StreamShape, out: &mut Vec<u8>) -> Result<()> {
         let size = shape.frame_bytes();
-        let here = self.pieces.iter().find(|(it, _)| {
-            it.start_frame <= self.at && self.at - it.start_frame < it.frames
-        });
+        let here = self
+            .pieces
+            .iter()
+            .find(|(it, _)| it.start_frame <= self.at && self.at - it.start_frame < it.frames);
         let Some((piece, folder)) = here else {
             let later = self.pieces.iter().map(|(it, _)| it.start_frame).filter(|it| *it > self.at);
             let next = later.min().unwrap_or(self.end);
@@ -234,6 +239,7 @@ struct Player<'a> {
     sink: PlaySink,
     /// By stream: bytes that come too late and are left out.
     skip: Vec<u64>,
+    gathered: Vec<u8>,
     stop: &'a Stop,
 }
 
@@ -290,47 +296,97 @@ impl Player<'_> {
         let stride = size * self.consumers.len();
         block.fill(self.shape.format.silence());
         let mut most = 0;
-        for (number, consumer) in self.consumers.iter_mut().enumerate() {
-            let mut frame = 0;
-            let mut is_ended = false;
-            while frame < BLOCK_FRAMES as usize {
-                let found = consumer.look();
-                is_ended = found == Found::End;
-                let Found::Bytes { bytes: 1.., .. } = found else { break };
-                let late = self.skip[number];
-                let most = if late > 0 { late } else { ((BLOCK_FRAMES as usize - frame) * size) as u64 };
-                let run = consumer.bytes(most);
-                let count = run.len() as u64;
-                if late > 0 {
-                    self.skip[number] -= count;
-                } else {
-                    // A run may end within a frame, where the ring ends.
-                    let mut at = frame * size;
-                    for byte in run {
-                        block[at / size * stride + number * size + at % size] = *byte;
-                        at += 1;
-                    }
-                    let rest = run.len() % size;
-                    frame += run.len() / size;
-                    if rest > 0 {
-                        consumer.take(count - rest as u64);
-                        let start = frame * stride + number * size;
-                        let whole = self.whole_frame(number, &mut block[start..start + size]);
-                        frame += usize::from(whole);
-                        continue;
-                    }
-                }
-                consumer.take(count);
+        for number in 0..self.consumers.len() {
+            let is_ended = self.gather(number, size);
+            for (frame, bytes) in self.gathered.chunks_exact(size).enumerate() {
+                let at = frame * stride + number * size;
+                block[at..at + size].copy_from_slice(bytes);
             }
-            most = most.max(frame);
-            if frame < BLOCK_FRAMES as usize && !is_ended {
-                let missing = BLOCK_FRAMES - frame as u64;
+            let frames = (self.gathered.len() / size) as u64;
+            most = most.max(frames);
+            if frames < BLOCK_FRAMES && !is_ended {
                 outcome.underruns += 1;
-                outcome.missing_frames += missing;
-                self.skip[number] += missing * size as u64;
-                most = BLOCK_FRAMES as usize;
+                outcome.missing_frames += BLOCK_FRAMES - frames;
+                self.skip[number] += (BLOCK_FRAMES - frames) * size as u64;
+                most = BLOCK_FRAMES;
             }
         }
-        most as u64
+        most
+    }
+
+    /// Takes a block of one stream out of its ring, behind what comes too late; whether the stream
+    /// is at its end.
+    fn gather(&mut self, number: usize, size: usize) -> bool {
+        let (consumer, skip) = (&mut self.consumers[number], &mut self.skip[number]);
+        self.gathered.clear();
+        loop {
+            let missing = BLOCK_FRAMES * size as u64 - self.gathered.len() as u64;
+            match consumer.look() {
+                Found::End => return true,
+                Found::Bytes { bytes: 1.., .. } if missing > 0 => {}
+                _ => return false,
+            }
+            let run = consumer.bytes(if *skip > 0 { *skip } else { missing });
+            match *skip > 0 {
+                true => *skip -= run.len() as u64,
+                false => self.gathered.extend_from_slice(run),
+            }
+            let count = run.len() as u64;
+            consumer.take(count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{SampleFormat, fill_test};
+
+    const SHAPE: StreamShape = StreamShape { format: SampleFormat::S24, channels: 1, rate: 48_000 };
+
+    #[test]
+    fn what_comes_too_late_is_left_out_so_that_streams_stay_aligned() {
+        let arena = Arc::new(Arena::new(2 << 14).unwrap());
+        let (mut producers, mut consumers) = (Vec::new(), Vec::new());
+        for number in 0..2 {
+            let (ring, producer) = Ring::new(&arena, number << 14, 1 << 14, 3, 1).unwrap();
+            producers.push(producer);
+            consumers.push(RingConsumer::new(ring, 0));
+        }
+        let stop = Stop::new().unwrap();
+        let gathered = Vec::new();
+        let mut player = Player {
+            shape: SHAPE,
+            consumers,
+            sink: PlaySink::Null,
+            skip: vec![0; 2],
+            gathered,
+            stop: &stop,
+        };
+        let mut content = vec![vec![0; 3 * 2048]; 2];
+        for (number, bytes) in (0..).zip(&mut content) {
+            fill_test(&SHAPE, number, 0, bytes);
+        }
+        let mut outcome = PlayOutcome::default();
+        let mut block = vec![0; 6 * BLOCK_FRAMES as usize];
+        // The second stream has 100 frames only, the rest comes after its block was due.
+        producers[0].push(&content[0]);
+        producers[1].push(&content[1][..300]);
+        assert_eq!(player.fill(&mut block, &mut outcome), BLOCK_FRAMES);
+        assert_eq!((outcome.underruns, outcome.missing_frames), (1, 412));
+        assert_eq!(block[6 * 99 + 3..6 * 100], content[1][3 * 99..300]);
+        assert_eq!(block[6 * 100 + 3..6 * 101], [0; 3]);
+        producers[1].push(&content[1][300..]);
+        for at in [512, 1024] {
+            assert_eq!(player.fill(&mut block, &mut outcome), BLOCK_FRAMES);
+            for (frame, both) in block.chunks(6).enumerate() {
+                let here = 3 * (at + frame)..3 * (at + frame + 1);
+                assert_eq!(
+                    (&both[..3], &both[3..]),
+                    (&content[0][here.clone()], &content[1][here])
+                );
+            }
+        }
+        assert_eq!(outcome.underruns, 1);
     }
 }

@@ -141,7 +141,11 @@ pub fn recover_in(
                 Ok(piece) => {
                     let stream = &manifest.streams[piece.stream as usize];
                     let path = folder.path().join(&piece.file);
-                    files.push(RecoveredFile { path, stream: stream.name.clone(), frames: piece.frames });
+                    files.push(RecoveredFile {
+                        path,
+                        stream: stream.name.clone(),
+                        frames: piece.frames,
+                    });
                     pieces.push(piece);
                 }
                 Err(error) => monitor.loss(folder.path().join(&found.piece.file), error),
@@ -155,7 +159,11 @@ pub fn recover_in(
         gaps.sort_by_key(|it: &RecordedGap| (it.stream, it.frame));
         gaps.dedup();
         let mut kept: Vec<RecordedMark> = Vec::new();
-        marks.into_iter().for_each(|mark| if !kept.contains(&mark) { kept.push(mark) });
+        marks.into_iter().for_each(|mark| {
+            if !kept.contains(&mark) {
+                kept.push(mark)
+            }
+        });
         manifest.state = TakeState::Recovered;
         (manifest.pieces, manifest.gaps, manifest.marks) = (pieces, gaps, kept);
         for (folder, _) in &journals {
@@ -171,7 +179,7 @@ pub(crate) fn read_journal(file: &TakeFile, manifest: &Manifest) -> Result<Journ
     let mut reader = JournalReader::new(file)?;
     let directory = reader.begin(&manifest.id)?;
     let mut content = JournalContent::default();
-    while let Some(record) = reader.next()? {
+    while let Some(record) = reader.next_record()? {
         match record {
             JournalRecord::Event(event) => content.note(event, directory, manifest),
             JournalRecord::Progress { nanos, runs } => {
@@ -252,14 +260,17 @@ fn settle(
     if sound < found.bytes {
         let error = Error::new(Kind::Corrupt, "the end of what was durable is damaged")
             .expected(found.bytes, sound)
-            .advice("the disk lost what it had said to be durable; what is in front of it was kept");
+            .advice(
+                "the disk lost what it had said to be durable; what is in front of it was kept",
+            );
         monitor.loss(folder.path().join(&piece.file), error);
     }
     piece.frames = sound / frame_bytes;
     let whole = piece.frames * frame_bytes;
-    let crossing = found.last.iter().find(|(at, run)| {
-        *at < whole && at.saturating_add(run.bytes.into()) > whole
-    });
+    let crossing = found
+        .last
+        .iter()
+        .find(|(at, run)| *at < whole && at.saturating_add(run.bytes.into()) > whole);
     if let Some((at, _)) = crossing {
         piece.trimmed = trimmed_run(&file, piece.payload_at, *at, whole)?;
     }

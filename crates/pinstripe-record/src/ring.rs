@@ -118,9 +118,7 @@ impl Ring {
             return Err(Error::new(Kind::Usage, "a ring that cannot be")
                 .expected("a power of two, four frames at least", size));
         }
-        let tail = |number| {
-            Line(AtomicU64::new(if number < consumers { 0 } else { DETACHED }))
-        };
+        let tail = |number| Line(AtomicU64::new(if number < consumers { 0 } else { DETACHED }));
         let ring = Arc::new(Ring {
             arena: Arc::clone(arena),
             offset,

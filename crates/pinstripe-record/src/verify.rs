@@ -80,12 +80,19 @@ pub fn verify_in(
                 .advice("run 'pinstripe recover' on it: what is durable is complete after that");
             monitor.warning(folder.path(), error);
         }
-        let mut files = Files { folder: &**folder, open: BTreeMap::new(), order: VecDeque::new(), monitor };
+        let mut files =
+            Files { folder: &**folder, open: BTreeMap::new(), order: VecDeque::new(), monitor };
         let mut reader = JournalReader::new(&journal)?;
         reader.begin(&outcome.manifest.id)?;
-        while let Some(record) = reader.next()? {
+        while let Some(record) = reader.next_record()? {
             match record {
-                JournalRecord::Event(JournalEvent::Piece { piece, stream, file, start_frame, .. }) => {
+                JournalRecord::Event(JournalEvent::Piece {
+                    piece,
+                    stream,
+                    file,
+                    start_frame,
+                    ..
+                }) => {
                     files.begin(&outcome.manifest, (piece, stream), &file, start_frame);
                 }
                 JournalRecord::Event(_) => {}
@@ -154,9 +161,11 @@ impl Files<'_> {
             length: 0,
             payload_at: facts.payload_at(),
             at: 0,
-            end: manifest.pieces.iter().find(|it| it.piece == piece).map(|it| {
-                (it.frames.saturating_mul(facts.shape.frame_bytes()), it.trimmed)
-            }),
+            end: manifest
+                .pieces
+                .iter()
+                .find(|it| it.piece == piece)
+                .map(|it| (it.frames.saturating_mul(facts.shape.frame_bytes()), it.trimmed)),
             damages: 0,
             content,
         };
@@ -222,8 +231,9 @@ impl OpenFile {
     fn tell_damage(&mut self, folder: &dyn TakeFolder, monitor: &Monitor, at: u64, bytes: u32) {
         self.damages += 1;
         if self.damages <= NAMED && !self.is_missing {
-            let what =
-                format!("{bytes} bytes are not those that were written, from {at} of the payload on");
+            let what = format!(
+                "{bytes} bytes are not those that were written, from {at} of the payload on"
+            );
             monitor.loss(folder.path().join(&self.name), Error::corrupt(what, &self.name));
         }
     }
@@ -231,7 +241,8 @@ impl OpenFile {
     /// Reads a run; whether it is what was written.
     fn holds(&self, at: u64, run: Summed, bytes: &mut Vec<u8>) -> bool {
         let Some(file) = &self.file else { return false };
-        let is_there = self.payload_at.saturating_add(at).saturating_add(run.bytes.into()) <= self.length;
+        let is_there =
+            self.payload_at.saturating_add(at).saturating_add(run.bytes.into()) <= self.length;
         if !is_there || run.bytes > RUN_MAX_BYTES {
             return false;
         }

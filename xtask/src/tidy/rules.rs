@@ -169,7 +169,7 @@ pub const ROOMS: &[Rooms] = &[
         folder: "crates/pinstripe-record/src",
         floors: &[
             &["calibrate"],
-            &["recorder", "verify"],
+            &["play", "recorder", "verify"],
             &["recover"],
             &["engine", "input"],
             &["take"],

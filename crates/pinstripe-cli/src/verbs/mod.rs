@@ -25,6 +25,7 @@ mod man;
 mod member;
 mod members;
 mod mount;
+mod play;
 mod record;
 mod recover;
 mod repair;
@@ -76,6 +77,7 @@ pub enum Verb {
     Array(array::ArrayArgs),
     Record(Box<record::RecordArgs>),
     Recover(recover::RecoverArgs),
+    Play(play::PlayArgs),
     Fakevmcore(fakevmcore::FakevmcoreArgs),
     Lab(lab::LabArgs),
     Completions(completions::CompletionsArgs),
@@ -118,6 +120,7 @@ impl Verb {
             Verb::Array(_) => "array",
             Verb::Record(_) => "record",
             Verb::Recover(_) => "recover",
+            Verb::Play(_) => "play",
             Verb::Fakevmcore(_) => "fakevmcore",
             Verb::Lab(_) => "lab",
             Verb::Completions(_) => "completions",
@@ -163,6 +166,7 @@ impl Verb {
             Verb::Array(args) => args.run(run),
             Verb::Record(args) => args.run(run),
             Verb::Recover(args) => args.run(run),
+            Verb::Play(args) => args.run(run),
             Verb::Fakevmcore(args) => args.run(run),
             Verb::Lab(args) => args.run(run),
             Verb::Completions(args) => args.run(run, command()),

@@ -34,6 +34,7 @@ fn help_says_what_there_is() {
         "record",
         "record ctl",
         "recover",
+        "play",
         "lab",
         "lab run",
         "lab run fileio",

@@ -159,7 +159,8 @@ fn a_running_recorder_answers_and_does_as_it_is_told() {
     let summary = recorder.await_event("summary");
     assert_eq!((&summary["exit_code"], &summary["files"]), (&0.into(), &6.into()));
     recorder.child.wait().unwrap();
-    let manifest: Value = serde_json::from_slice(&fs::read(stand.path("gig/take.json")).unwrap()).unwrap();
+    let manifest: Value =
+        serde_json::from_slice(&fs::read(stand.path("gig/take.json")).unwrap()).unwrap();
     assert_eq!(manifest["marks"][0]["text"], "refrain");
     assert_eq!(stand.run("verify gig").code, 0);
     assert_eq!(stand.run("record ctl status gig").code, 11);
@@ -171,15 +172,11 @@ fn an_interrupt_ends_a_take_whole() {
     let line = format!("record t --to . {FAST} test:streams=3");
     let mut recorder = Recorder::start(&stand, &line);
     recorder.await_event("recording");
-    let id = rustix_pid(&recorder.child);
+    let id = recorder.child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
     assert_eq!(recorder.await_event("summary")["exit_code"], 0);
     recorder.child.wait().unwrap();
     assert_eq!(stand.run("verify t").code, 0);
-}
-
-fn rustix_pid(child: &Child) -> String {
-    child.id().to_string()
 }
 
 #[test]
@@ -187,21 +184,29 @@ fn samples_of_other_programs_come_out_as_they_went_in() {
     let stand = Stand::new();
     let samples = noise(7, 4 * 30_000);
     fs::write(stand.path("in.raw"), &samples).unwrap();
-    let from_file = format!("record file --to . {FAST} --format raw --poly pcm:in.raw,rate=48000,channels=2,format=s16");
+    let from_file = format!(
+        "record file --to . {FAST} --format raw --poly pcm:in.raw,rate=48000,channels=2,format=s16"
+    );
     assert_eq!(stand.run(&from_file).code, 0);
     assert_eq!(fs::read(stand.path("file/01-in.raw")).unwrap(), samples);
     // One file for each channel, from standard input.
-    let line = format!("record pipe --to . {FAST} --format raw pcm:-,rate=48000,channels=2,format=s16");
-    let mut child = stand.command(&line).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let line =
+        format!("record pipe --to . {FAST} --format raw pcm:-,rate=48000,channels=2,format=s16");
+    let mut child =
+        stand.command(&line).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&samples).unwrap();
     assert!(child.wait().unwrap().success());
-    let sides = ["pipe/01-stdin-1.raw", "pipe/02-stdin-2.raw"].map(|it| fs::read(stand.path(it)).unwrap());
-    let joined: Vec<u8> = sides[0].chunks(2).zip(sides[1].chunks(2)).flat_map(|(l, r)| [l, r].concat()).collect();
+    let sides =
+        ["pipe/01-stdin-1.raw", "pipe/02-stdin-2.raw"].map(|it| fs::read(stand.path(it)).unwrap());
+    let joined: Vec<u8> =
+        sides[0].chunks(2).zip(sides[1].chunks(2)).flat_map(|(l, r)| [l, r].concat()).collect();
     assert_eq!(joined, samples);
     // Two inputs in one take: any bytes from a socket, and a FIFO whose writer comes late.
     let listener = UnixListener::bind(stand.path("socket")).unwrap();
     assert!(Command::new("mkfifo").arg(stand.path("fifo")).status().unwrap().success());
-    let line = format!("record two --to . {FAST} --format raw raw:unix:socket --poly pcm:fifo,rate=48000,channels=1,format=s24be");
+    let line = format!(
+        "record two --to . {FAST} --format raw raw:unix:socket --poly pcm:fifo,rate=48000,channels=1,format=s24be"
+    );
     let mut recorder = Recorder::start(&stand, &line);
     let (mut socket, _) = listener.accept().unwrap();
     socket.write_all(&samples[..1234]).unwrap();
@@ -222,15 +227,42 @@ fn samples_of_other_programs_come_out_as_they_went_in() {
 #[test]
 fn a_disk_that_is_full_ends_a_take_with_its_loss_named() {
     let stand = Stand::new();
-    let line = format!("record t --to . {FAST} test:streams=2,rate=192000 --fault op=write,after=20,error=ENOSPC --json");
+    let line = format!(
+        "record t --to . {FAST} test:streams=2,rate=192000 --fault op=write,after=20,error=ENOSPC --json"
+    );
     let ran = stand.run(&line);
     assert_eq!(ran.code, 3, "{}", ran.err);
     assert!(ran.err.contains("ends at frame"), "{}", ran.err);
     assert_eq!(stand.run("verify t").code, 0);
     // With a second directory the streams go on there.
     ["a", "b"].iter().for_each(|it| fs::create_dir(stand.path(it)).unwrap());
-    let line = format!("record t --to a --to b --mirror {FAST} test:streams=2,frames=90000,pace=free --fault op=sync,after=900,error=EIO --json");
+    let line = format!(
+        "record t --to a --to b --mirror {FAST} test:streams=2,frames=90000,pace=free --fault op=sync,after=900,error=EIO --json"
+    );
     let ran = stand.run(&line);
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert_eq!(stand.run("verify a/t").code, 0);
+}
+
+#[test]
+fn a_take_is_played_as_it_was_recorded() {
+    let stand = Stand::new();
+    let samples = noise(9, 4 * 60_000);
+    fs::write(stand.path("in.raw"), &samples).unwrap();
+    // Two files for each channel.
+    let line = format!(
+        "record t --to . {FAST} --segment 100K pcm:in.raw,rate=48000,channels=2,format=s16"
+    );
+    assert_eq!(stand.run(&line).code, 0);
+    assert_eq!(stand.run("play t --to pcm:out.raw").code, 0);
+    assert!(fs::read(stand.path("out.raw")).unwrap() == samples);
+    let part = stand.command("play t --to pcm:- --from 1s --duration 250ms").output().unwrap();
+    assert!(part.stdout == samples[4 * 48_000..4 * 60_000], "{}", part.stdout.len());
+    let second = stand.command("play t --to pcm:- --stream 2").output().unwrap().stdout;
+    let expected: Vec<u8> = samples.chunks(4).flat_map(|it| it[2..].to_vec()).collect();
+    assert!(second == expected);
+    let timed = stand.run("play t --to null --duration 200ms --json").summary();
+    assert_eq!((&timed["frames"], &timed["streams"]), (&9_600.into(), &2.into()));
+    assert_eq!(stand.run("play t --stream 3").code, 2);
+    assert_eq!(stand.run("play t --to alsa").code, 2);
 }

@@ -134,7 +134,10 @@ impl Storm {
             let storm = scope.spawn(|| self.blow(&path, &over, &written));
             let done = job();
             over.store(true, Ordering::Relaxed);
-            storm.join().map_err(|_| "the storm panicked".to_owned())?.map_err(|it| it.to_string())?;
+            storm
+                .join()
+                .map_err(|_| "the storm panicked".to_owned())?
+                .map_err(|it| it.to_string())?;
             done
         });
         let rate = written.into_inner() as f64 / began.elapsed().as_secs_f64() / 1e6;

@@ -3,8 +3,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "the threads of a commit are started here")]
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
@@ -145,7 +145,11 @@ impl Committer<'_> {
     }
 
     /// Does a step for all files; the first error. A file of which it failed is done with.
-    fn each(&self, pieces: &[Arc<Piece>], step: &(dyn Fn(&Piece) -> Result<()> + Sync)) -> Result<()> {
+    fn each(
+        &self,
+        pieces: &[Arc<Piece>],
+        step: &(dyn Fn(&Piece) -> Result<()> + Sync),
+    ) -> Result<()> {
         let first = Mutex::new(None);
         self.crew.each(pieces.to_vec(), &|piece| {
             if let Err(error) = step(piece) {

@@ -121,7 +121,8 @@ impl Desk {
         let facts = HeadFacts { start_frame, ..desk.facts.clone() };
         let name = file_name(&facts, copy, number, self.streams.len());
         let ring = Arc::clone(&desk.ring);
-        let piece = Piece::create(&*lane.folder, (number, stream, copy), (name, facts), ring, covered)?;
+        let piece =
+            Piece::create(&*lane.folder, (number, stream, copy), (name, facts), ring, covered)?;
         let piece = Arc::new(piece);
         lane.add(&piece);
         Ok(piece)
@@ -133,7 +134,9 @@ impl Desk {
         let rate = f64::from(self.streams[stream as usize].facts.shape.rate.max(1));
         let gap = RecordedGap { stream, frame, frames, at_seconds: frame as f64 / rate };
         let mut gaps = lock(&self.gaps);
-        if gaps.len() < GAPS_LISTED && !gaps.iter().rev().take(8 * self.streams.len()).any(|it| *it == gap) {
+        if gaps.len() < GAPS_LISTED
+            && !gaps.iter().rev().take(8 * self.streams.len()).any(|it| *it == gap)
+        {
             gaps.push(gap);
         }
     }
@@ -218,10 +221,8 @@ pub fn cues_within(
         .iter()
         .filter_map(|mark| Some((*mark.frames.get(stream as usize)?, mark.text.clone())))
         .filter(|(frame, _)| (frames.start..=frames.end).contains(frame));
-    let mut cues: Vec<Cue> = lost
-        .chain(marked)
-        .map(|(frame, text)| Cue { frame: frame - frames.start, text })
-        .collect();
+    let mut cues: Vec<Cue> =
+        lost.chain(marked).map(|(frame, text)| Cue { frame: frame - frames.start, text }).collect();
     cues.sort_by_key(|it| it.frame);
     cues
 }

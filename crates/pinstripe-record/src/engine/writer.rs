@@ -244,7 +244,9 @@ impl Writer<'_> {
         if !is_mirrored {
             let name = &copy.piece.facts.name;
             let error = Error::new(Kind::NoSpace, format!("stream '{name}' ends at frame {frame}"))
-                .advice("what was recorded up to there is whole; name a second directory with --to");
+                .advice(
+                    "what was recorded up to there is whole; name a second directory with --to",
+                );
             self.desk.monitor.loss(self.lane.folder.path(), error);
         }
         self.one_less();

@@ -117,7 +117,8 @@ fn told(program: &str, args: &[&str], path: &Path) -> Option<String> {
 #[test]
 fn other_programs_read_every_kind_and_length() {
     let dir = tempfile::tempdir().unwrap();
-    let cues = [Cue { frame: 5, text: "here".to_owned() }, Cue { frame: 9, text: "odd".to_owned() }];
+    let cues =
+        [Cue { frame: 5, text: "here".to_owned() }, Cue { frame: 9, text: "odd".to_owned() }];
     let mut was_read = [false, false];
     for (kind, format, channels, payload) in [
         (FileKind::Wav, SampleFormat::S24, 1, 300_003),
@@ -131,19 +132,29 @@ fn other_programs_read_every_kind_and_length() {
         (FileKind::Caf, SampleFormat::F32, 1, 400_000),
     ] {
         let facts = facts(kind, format, channels);
-        let path = dir.path().join(format!("{kind}-{format}-{channels}-{payload}.{}", facts.extension()));
+        let path =
+            dir.path().join(format!("{kind}-{format}-{channels}-{payload}.{}", facts.extension()));
         write_file(&path, &facts, payload, &cues);
         let frames = payload / facts.shape.frame_bytes();
         if let Some(said) = told("soxi", &["-s"], &path) {
             was_read[0] = true;
-            assert_eq!(said.trim().lines().last(), Some(frames.to_string().as_str()), "{}", path.display());
+            assert_eq!(
+                said.trim().lines().last(),
+                Some(frames.to_string().as_str()),
+                "{}",
+                path.display()
+            );
             assert!(!said.contains("WARN"), "{said}");
         }
         let entries = "stream=sample_rate,channels,duration_ts:format_tags=time_reference";
         let args = ["-v", "warning", "-of", "default=nw=1", "-show_entries", entries];
         if let Some(said) = told("ffprobe", &args, &path) {
             was_read[1] = true;
-            for part in ["sample_rate=96000", &format!("channels={channels}"), &format!("duration_ts={frames}")] {
+            for part in [
+                "sample_rate=96000",
+                &format!("channels={channels}"),
+                &format!("duration_ts={frames}"),
+            ] {
                 assert!(said.contains(part), "{part} in {}: {said}", path.display());
             }
             if kind == FileKind::Wav {

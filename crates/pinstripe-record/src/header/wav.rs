@@ -130,7 +130,9 @@ fn fmt(facts: &HeadFacts) -> Vec<u8> {
 fn bext(facts: &HeadFacts) -> Vec<u8> {
     let mut out = Vec::with_capacity(700);
     let mut text = |text: &str, bytes: usize| {
-        let plain = text.chars().map(|it| if it.is_ascii_graphic() || " \r\n".contains(it) { it as u8 } else { b'?' });
+        let plain = text
+            .chars()
+            .map(|it| if it.is_ascii_graphic() || " \r\n".contains(it) { it as u8 } else { b'?' });
         let mut field: Vec<u8> = plain.take(bytes).collect();
         field.resize(bytes, 0);
         out.extend(field);

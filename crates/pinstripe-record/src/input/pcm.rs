@@ -53,7 +53,8 @@ impl Wire {
     /// Names as ffmpeg and ALSA have them.
     fn parse(text: &str) -> Result<Self> {
         let lower = text.to_ascii_lowercase();
-        let of = |format: SampleFormat, bytes, is_big_endian| Ok(Wire { format, bytes, is_big_endian });
+        let of =
+            |format: SampleFormat, bytes, is_big_endian| Ok(Wire { format, bytes, is_big_endian });
         match lower.as_str() {
             "u8" => of(SampleFormat::U8, 1, false),
             "s16" | "s16le" | "s16_le" => of(SampleFormat::S16, 2, false),
@@ -65,10 +66,11 @@ impl Wire {
             "s32be" | "s32_be" => of(SampleFormat::S32, 4, true),
             "f32" | "f32le" | "float_le" => of(SampleFormat::F32, 4, false),
             "f32be" | "float_be" => of(SampleFormat::F32, 4, true),
-            _ => Err(Error::new(Kind::Usage, format!("'{text}' is no format of samples")).expected(
-                "u8, s16, s24, s32, f32, each with le or be behind it, or s24_32le",
-                text,
-            )),
+            _ => Err(Error::new(Kind::Usage, format!("'{text}' is no format of samples"))
+                .expected(
+                    "u8, s16, s24, s32, f32, each with le or be behind it, or s24_32le",
+                    text,
+                )),
         }
     }
 
@@ -151,9 +153,9 @@ fn stem(place: &Place) -> String {
     match place {
         Place::Stdin => "stdin".to_owned(),
         Place::Tcp(address) => address.clone(),
-        Place::Path(path) | Place::Unix(path) => {
-            path.file_stem().map_or_else(|| "input".to_owned(), |it| it.to_string_lossy().into_owned())
-        }
+        Place::Path(path) | Place::Unix(path) => path
+            .file_stem()
+            .map_or_else(|| "input".to_owned(), |it| it.to_string_lossy().into_owned()),
     }
 }
 
@@ -282,7 +284,9 @@ impl RecordInput for PcmInput {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if is_again(&error) => continue,
-                Err(error) => return Err(Error::io("cannot read the input", &self.spec.text, error)),
+                Err(error) => {
+                    return Err(Error::io("cannot read the input", &self.spec.text, error));
+                }
             }
             let whole = ((filled - filled % frame) as u64).min(left) as usize;
             left -= whole as u64;

@@ -42,7 +42,11 @@ pub fn parse_input(text: &str) -> Result<InputSpec> {
 }
 
 /// `key=value` parts behind a place, each of a known key.
-pub(super) fn pairs<'a>(whole: &str, text: &'a str, known: &[&str]) -> Result<Vec<(&'a str, &'a str)>> {
+pub(super) fn pairs<'a>(
+    whole: &str,
+    text: &'a str,
+    known: &[&str],
+) -> Result<Vec<(&'a str, &'a str)>> {
     let mut pairs = Vec::new();
     for part in text.split(',').filter(|it| !it.is_empty()) {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));

@@ -44,7 +44,11 @@ pub fn memory_of(streams: usize, ring_bytes: u64) -> Result<u64> {
             format_size(ring_bytes),
             format_size(bytes),
         );
-        let most = format!("{} streams and {} at most", format_count(STREAMS_MAX as u64), format_size(ARENA_MAX_BYTES));
+        let most = format!(
+            "{} streams and {} at most",
+            format_count(STREAMS_MAX as u64),
+            format_size(ARENA_MAX_BYTES)
+        );
         return Err(Error::new(Kind::Refused, what)
             .expected(most, format_count(streams as u64))
             .advice("give fewer streams, smaller rings (--ring), or one file for all channels of an input (--poly)"));
@@ -75,9 +79,9 @@ pub fn begin(
     let arena = Arc::new(Arena::new(memory as usize)?);
     let folders = folders()?;
     let manifest = manifest(plan, streams, &folders)?;
-    let lanes = (0..).zip(&folders).map(|(number, folder)| {
-        Lane::new(number, Arc::clone(folder), &manifest.id).map(Arc::new)
-    });
+    let lanes = (0..)
+        .zip(&folders)
+        .map(|(number, folder)| Lane::new(number, Arc::clone(folder), &manifest.id).map(Arc::new));
     let lanes = lanes.collect::<Result<Vec<_>>>()?;
     let copies = 1 + usize::from(plan.is_mirrored);
     let (desks, producers) = rings(plan, &manifest, &patient, &arena, copies)?;

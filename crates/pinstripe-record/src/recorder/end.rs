@@ -74,9 +74,8 @@ fn pieces(take: &RunningTake) -> Vec<RecordedPiece> {
 }
 
 fn figures(take: &RunningTake, last: &TakeStatus) -> TakeFigures {
-    let seconds = take.desk.streams.iter().map(|it| {
-        it.facts.shape.seconds(it.ring.produced_bytes())
-    });
+    let seconds =
+        take.desk.streams.iter().map(|it| it.facts.shape.seconds(it.ring.produced_bytes()));
     TakeFigures {
         seconds: seconds.fold(0.0, f64::max),
         written_bytes: last.written_bytes,

@@ -138,10 +138,7 @@ impl RunningTake {
         }
     }
 
-    fn figures(
-        &self,
-        pick: fn(&LaneFigures) -> &AtomicU64,
-    ) -> impl Iterator<Item = u64> + use<'_> {
+    fn figures(&self, pick: fn(&LaneFigures) -> &AtomicU64) -> impl Iterator<Item = u64> + use<'_> {
         self.desk.lanes.iter().map(move |it| pick(&it.figures).load(Ordering::Relaxed))
     }
 
@@ -164,8 +161,9 @@ impl RunningTake {
         }
         if status.has_alarm && !self.has_alarmed.swap(true, Ordering::Relaxed) {
             let what = format!("a ring was {:.0} % full", status.ring_worst_percent);
-            let error = Error::new(Kind::Io, what)
-                .advice("the disk stalls for nearly as long as the rings last: make them larger (--ring)");
+            let error = Error::new(Kind::Io, what).advice(
+                "the disk stalls for nearly as long as the rings last: make them larger (--ring)",
+            );
             self.desk.monitor.warning(&self.name, error);
         }
     }

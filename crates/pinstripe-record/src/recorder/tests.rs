@@ -81,7 +81,8 @@ fn all_that_comes_is_in_the_files() {
         let folders = on_disk(&[dir.path()], &name, None);
         let plan = TakePlan { kind, ..plan(&name) };
         let input = format!("test:streams=5,channels=3,frames=54321,pace=free,format={format}");
-        let (outcome, monitor) = take(&plan, &[&input, "test:streams=1,frames=7,pace=free"], &folders);
+        let (outcome, monitor) =
+            take(&plan, &[&input, "test:streams=1,frames=7,pace=free"], &folders);
         assert_eq!(monitor.get(Counter::Losses), 0, "{kind}");
         assert_eq!(outcome.manifest.state, TakeState::Complete);
         let frames: Vec<u64> = outcome.manifest.pieces.iter().map(|it| it.frames).collect();
@@ -97,7 +98,8 @@ fn a_clock_that_ends_in_time_gives_every_frame() {
     let dir = tempfile::tempdir().unwrap();
     let folders = on_disk(&[dir.path()], "t", None);
     // Rings that hold all of it: no machine is too slow for this.
-    let plan = TakePlan { most: Some(Duration::from_millis(300)), ring_bytes: 1 << 20, ..plan("t") };
+    let plan =
+        TakePlan { most: Some(Duration::from_millis(300)), ring_bytes: 1 << 20, ..plan("t") };
     let (outcome, monitor) = take(&plan, &["test:streams=4,rate=48000"], &folders);
     assert_eq!(monitor.get(Counter::Losses), 0);
     assert!(outcome.manifest.pieces.iter().all(|it| it.frames == 14_400), "{outcome:?}");
@@ -164,12 +166,8 @@ fn a_directory_that_fails_is_left_and_its_streams_go_on_in_another() {
     // One loss: the directory that was given up. No frame is missing.
     assert_eq!(monitor.get(Counter::Losses), 1);
     assert_eq!(outcome.last.failed_directories, 1);
-    let ends: BTreeMap<u32, u64> = outcome
-        .manifest
-        .pieces
-        .iter()
-        .map(|it| (it.stream, it.start_frame + it.frames))
-        .collect();
+    let ends: BTreeMap<u32, u64> =
+        outcome.manifest.pieces.iter().map(|it| (it.stream, it.start_frame + it.frames)).collect();
     assert!(ends.values().all(|it| *it == 200_000), "{:?}", outcome.manifest.pieces);
     assert!(outcome.manifest.pieces.iter().any(|it| it.cut.is_some() && it.frames > 0));
     let (verified, _) = verified(&folders);
@@ -187,9 +185,11 @@ fn a_mirror_loses_nothing_when_one_directory_fails() {
         take(&plan, &["test:streams=3,frames=400000,pace=free,format=s24"], &folders);
     assert_eq!((monitor.get(Counter::Losses), monitor.get(Counter::DegradedMembers)), (0, 1));
     for stream in 0..3 {
-        let whole = outcome.manifest.pieces.iter().any(|it| {
-            it.stream == stream && it.directory == 1 && it.frames == 400_000
-        });
+        let whole = outcome
+            .manifest
+            .pieces
+            .iter()
+            .any(|it| it.stream == stream && it.directory == 1 && it.frames == 400_000);
         assert!(whole, "{:?}", outcome.manifest.pieces);
     }
     let manifest = Manifest::load(&*folders[1]).unwrap();

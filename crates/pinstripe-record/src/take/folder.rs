@@ -94,7 +94,8 @@ impl TakeFile {
     /// Has the kernel begin to write out a range, and does not wait for it. A hint.
     pub fn start_writeback(&self, range: Range<u64>) {
         let Some(file) = &self.file else { return };
-        let (at, length) = (range.start as libc::off64_t, (range.end - range.start) as libc::off64_t);
+        let (at, length) =
+            (range.start as libc::off64_t, (range.end - range.start) as libc::off64_t);
         // SAFETY: the descriptor is open as long as `file` is.
         unsafe {
             libc::sync_file_range(file.as_raw_fd(), at, length, libc::SYNC_FILE_RANGE_WRITE);
@@ -168,7 +169,8 @@ impl DiskFolder {
     /// # Errors
     /// As the system says.
     pub fn remove(self) -> Result<()> {
-        fs::remove_dir_all(&self.path).map_err(|error| Error::io("cannot remove", &self.path, error))
+        fs::remove_dir_all(&self.path)
+            .map_err(|error| Error::io("cannot remove", &self.path, error))
     }
 
     fn opened(&self, path: &Path, access: Access, file: File) -> Result<TakeFile> {
@@ -216,7 +218,9 @@ impl TakeFolder for DiskFolder {
             .and_then(|it| it.take(most + 1).read_to_end(&mut bytes))
             .map_err(|error| Error::io("cannot read", &path, error))?;
         if bytes.len() as u64 > most {
-            return Err(Error::corrupt("too long", &path).expected(format!("{most} bytes at most"), "more"));
+            return Err(
+                Error::corrupt("too long", &path).expected(format!("{most} bytes at most"), "more")
+            );
         }
         Ok(bytes)
     }

@@ -216,7 +216,10 @@ impl Journal {
                     for some in file.runs.chunks(JOURNAL_RECORD_BYTES / 4 / SUMMED_BYTES) {
                         let more = 8 + SUMMED_BYTES * some.len();
                         if bytes + more > JOURNAL_RECORD_BYTES - 8 {
-                            self.put(&JournalRecord::Progress { nanos, runs: std::mem::take(&mut part) });
+                            self.put(&JournalRecord::Progress {
+                                nanos,
+                                runs: std::mem::take(&mut part),
+                            });
                             bytes = 0;
                         }
                         bytes += more;
@@ -281,7 +284,7 @@ impl<'a> JournalReader<'a> {
     ///
     /// # Errors
     /// As the system says.
-    pub fn next(&mut self) -> Result<Option<JournalRecord>> {
+    pub fn next_record(&mut self) -> Result<Option<JournalRecord>> {
         let mut head = [0; HEAD_BYTES];
         if self.at + HEAD_BYTES as u64 > self.length {
             return Ok(None);
@@ -307,8 +310,10 @@ impl<'a> JournalReader<'a> {
     /// # Errors
     /// [`Kind::Corrupt`] when it is another take's, or none.
     pub fn begin(&mut self, id: &str) -> Result<u32> {
-        match self.next()? {
-            Some(JournalRecord::Event(JournalEvent::Begin { id: found, directory })) if found == id => {
+        match self.next_record()? {
+            Some(JournalRecord::Event(JournalEvent::Begin { id: found, directory }))
+                if found == id =>
+            {
                 Ok(directory)
             }
             _ => Err(Error::new(Kind::Corrupt, "is not the journal of this take")
@@ -347,7 +352,7 @@ mod tests {
 
     fn read(file: &TakeFile) -> Vec<JournalRecord> {
         let mut reader = JournalReader::new(file).unwrap();
-        std::iter::from_fn(|| reader.next().unwrap()).collect()
+        std::iter::from_fn(|| reader.next_record().unwrap()).collect()
     }
 
     #[test]

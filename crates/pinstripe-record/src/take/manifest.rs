@@ -197,9 +197,8 @@ impl Manifest {
             return Err(Error::new(Kind::Corrupt, "has streams that no take has"));
         }
         let streams = manifest.streams.len() as u64;
-        let is_known = |it: &RecordedPiece| {
-            u64::from(it.stream) < streams && is_plain_name(&it.file)
-        };
+        let is_known =
+            |it: &RecordedPiece| u64::from(it.stream) < streams && is_plain_name(&it.file);
         if !manifest.pieces.iter().all(is_known) {
             return Err(Error::new(Kind::Corrupt, "has files that no take has"));
         }

@@ -15,8 +15,8 @@ pub use journal::{
     Journal, JournalEvent, JournalReader, JournalRecord, ProgressRun, Summed, decode_journal,
 };
 pub use manifest::{
-    Manifest, is_plain_name, RecordedGap, RecordedMark, RecordedPiece, RecordedStream, TakeFigures, TakeState,
-    TrimmedRun,
+    Manifest, RecordedGap, RecordedMark, RecordedPiece, RecordedStream, TakeFigures, TakeState,
+    TrimmedRun, is_plain_name,
 };
 
 /// The name of the manifest.

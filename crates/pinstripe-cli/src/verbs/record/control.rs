@@ -153,7 +153,9 @@ impl CtlArgs {
             number("ring_worst_percent"),
             number("durable_lag_ms") / 1e3,
             number("overruns"),
-            answer["left_seconds"].as_f64().map_or(String::new(), |it| format!(", {:.0} min left", it / 60.0)),
+            answer["left_seconds"]
+                .as_f64()
+                .map_or(String::new(), |it| format!(", {:.0} min left", it / 60.0)),
         ))?;
         Ok(Ending::done(Event::default()))
     }

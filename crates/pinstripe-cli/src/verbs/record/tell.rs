@@ -61,7 +61,11 @@ fn line(status: &TakeStatus) -> String {
     let left = status.left_seconds.map_or(String::new(), |it| format!("  left {}", clock(it)));
     let overruns = match status.overruns {
         0 => String::new(),
-        many => format!("  OVERRUNS {} ({} frames)", format_count(many), format_count(status.lost_frames)),
+        many => format!(
+            "  OVERRUNS {} ({} frames)",
+            format_count(many),
+            format_count(status.lost_frames)
+        ),
     };
     let alarm = if status.has_alarm && status.overruns == 0 { "  RING FULL SOON" } else { "" };
     format!(
