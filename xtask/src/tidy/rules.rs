@@ -19,6 +19,8 @@ pub const CRATES: &[(&str, &[&str])] = &[
         "pinstripe-overlay",
         &["pinstripe-base", "pinstripe-io", "pinstripe-prefetch", "pinstripe-testing"],
     ),
+    // The recorder writes plain files: it knows nothing of the store, the array and the servers.
+    ("pinstripe-record", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
     (
         "pinstripe",
         &[
@@ -37,6 +39,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-io",
             "pinstripe-array",
             "pinstripe-nbd",
+            "pinstripe-record",
             "pinstripe",
             "pinstripe-testing",
         ],
@@ -51,6 +54,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-nbd",
             "pinstripe-overlay",
             "pinstripe-prefetch",
+            "pinstripe-record",
             "pinstripe",
             "pinstripe-lab",
             "pinstripe-testing",
@@ -69,6 +73,7 @@ pub const SYNCHRONOUS: &[&str] = &[
     "pinstripe-nbd",
     "pinstripe-prefetch",
     "pinstripe-overlay",
+    "pinstripe-record",
     "pinstripe",
     "pinstripe-lab",
 ];
@@ -175,6 +180,21 @@ pub const ROOMS: &[Rooms] = &[
             &["blocks", "listings"],
             &["calls", "nodes"],
             &["cache", "latencies", "source"],
+        ],
+        neighbours: &[],
+        narrow: &[],
+    },
+    Rooms {
+        folder: "crates/pinstripe-record/src",
+        floors: &[
+            &["calibrate"],
+            &["play", "recorder", "verify"],
+            &["recover"],
+            &["engine", "input"],
+            &["take"],
+            &["header", "ring"],
+            &["realtime", "sample"],
+            &["limits"],
         ],
         neighbours: &[],
         narrow: &[],

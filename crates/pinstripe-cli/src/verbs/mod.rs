@@ -27,6 +27,9 @@ mod member;
 mod members;
 mod mount;
 mod overlay;
+mod play;
+mod record;
+mod recover;
 mod repair;
 mod restore;
 mod scrub;
@@ -77,6 +80,9 @@ pub enum Verb {
     Verify(verify::VerifyArgs),
     Inspect(inspect::InspectArgs),
     Array(array::ArrayArgs),
+    Record(Box<record::RecordArgs>),
+    Recover(recover::RecoverArgs),
+    Play(play::PlayArgs),
     Fakevmcore(fakevmcore::FakevmcoreArgs),
     Lab(lab::LabArgs),
     Completions(completions::CompletionsArgs),
@@ -119,6 +125,9 @@ impl Verb {
             Verb::Verify(_) => "verify",
             Verb::Inspect(_) => "inspect",
             Verb::Array(_) => "array",
+            Verb::Record(_) => "record",
+            Verb::Recover(_) => "recover",
+            Verb::Play(_) => "play",
             Verb::Fakevmcore(_) => "fakevmcore",
             Verb::Lab(_) => "lab",
             Verb::Completions(_) => "completions",
@@ -164,6 +173,9 @@ impl Verb {
             Verb::Verify(args) => args.run(run),
             Verb::Inspect(args) => args.run(run),
             Verb::Array(args) => args.run(run),
+            Verb::Record(args) => args.run(run),
+            Verb::Recover(args) => args.run(run),
+            Verb::Play(args) => args.run(run),
             Verb::Fakevmcore(args) => args.run(run),
             Verb::Lab(args) => args.run(run),
             Verb::Completions(args) => args.run(run, command()),

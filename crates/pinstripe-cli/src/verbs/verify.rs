@@ -1,28 +1,33 @@
-//! `pinstripe verify`: every byte of a split, held against its checksums.
+//! `pinstripe verify`: every byte of a split or of a take, held against its checksums.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pinstripe::ops::join;
 use pinstripe_base::error::Result;
-use pinstripe_base::units::format_size;
+use pinstripe_base::units::{format_count, format_size};
+use pinstripe_record::verify;
 
 use super::join::{GAUGE, facts};
 use crate::args::refuse_option;
+use crate::event::Event;
 use crate::exit;
+use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::system;
 use crate::time;
 
-/// Verify the outputs of 'pinstripe split' against their checksums
+/// Verify the outputs of 'pinstripe split', or a take of 'pinstripe record', against checksums
 ///
-/// Reports what is damaged, and which bytes of the source are lost, if any. Needs no disk space.
+/// Reports what is damaged, and which bytes of the source are lost, if any. Needs no disk space. A
+/// directory that has a take.json is a take; of its test streams the content is verified as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe verify /mnt/?/disk.img.split-*
-  pinstripe verify a b c d --json")]
+  pinstripe verify a b c d --json
+  pinstripe verify /mnt/a/take1")]
 pub struct VerifyArgs {
-    /// Outputs of one split, in any order
+    /// Outputs of one split, in any order; or the directory of a take
     #[arg(value_name = "OUT", required = true, value_hint = clap::ValueHint::FilePath)]
     outputs: Vec<PathBuf>,
 }
@@ -34,6 +39,11 @@ impl VerifyArgs {
     /// Those of [`join::verify`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
+        if let [take] = &self.outputs[..]
+            && verify::is_take(take)
+        {
+            return verify_take(run, take);
+        }
         let reader = join::open(&self.outputs, &run.common.device_faults()?, &run.monitor)?;
         join::require_complete(&reader, false)?;
         let workers = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
@@ -62,4 +72,40 @@ impl VerifyArgs {
             .with("lost_parts", verified.lost_parts);
         Ok(Ending { code, facts })
     }
+}
+
+/// A take: its journal has the checksums.
+fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
+    let found = verify::verify(take, &run.monitor)?;
+    let is_sound = found.damaged_bytes == 0 && found.wrong_frames == 0;
+    run.screen.say(&format!(
+        "verified {} of '{}' in {} ({}): {}{}",
+        counted(found.files, "file"),
+        crate::escape::text(&found.manifest.take),
+        time::span(run.elapsed()),
+        format_size(found.sound_bytes + found.damaged_bytes),
+        if is_sound { "everything is intact" } else { "some of it is damaged, as named above" },
+        match (found.right_frames, found.wrong_frames) {
+            (0, 0) => String::new(),
+            (right, 0) => format!("; {} test frames are right", format_count(right)),
+            (right, wrong) => format!(
+                "; {} test frames are right, {} wrong",
+                format_count(right),
+                format_count(wrong)
+            ),
+        },
+    ));
+    if found.wrong_frames > 0 {
+        let what = format!("{} test frames are wrong", format_count(found.wrong_frames));
+        run.monitor.loss(take, pinstripe_base::error::Error::corrupt(what, take));
+    }
+    let facts = Event::default()
+        .with("take", found.manifest.take.as_str())
+        .with("files", found.files)
+        .with("sound_bytes", found.sound_bytes)
+        .with("damaged_bytes", found.damaged_bytes)
+        .with("right_frames", found.right_frames)
+        .with("wrong_frames", found.wrong_frames)
+        .with("overrun_gaps", found.manifest.gaps.len());
+    Ok(Ending::done(facts))
 }

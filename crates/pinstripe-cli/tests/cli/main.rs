@@ -24,6 +24,7 @@ mod mount;
 mod older;
 mod overlay;
 mod places;
+mod record;
 mod remembered;
 mod scrub;
 mod search;

@@ -1,0 +1,115 @@
+//! `pinstripe play`: a take, to another program or to nowhere.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_count;
+use pinstripe_record::play::{PlayPlan, PlaySink, play};
+
+use crate::args::{Size, Time, duration, refuse_option, size};
+use crate::event::Event;
+use crate::message::counted;
+use crate::run::{Ending, Run};
+use crate::signals;
+
+/// Play a take back, all of its streams together
+///
+/// The streams are read through rings and interleaved, each frame of all streams beside each other.
+/// To null they are read at their rate, as for a sound card, and what the disk does not give in time
+/// is counted (exit code 3); a pipe or file takes them as fast as it can.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe play /mnt/a/take1 --to null                  # is the disk fast enough?
+  pinstripe play /mnt/a/take1 --to pcm:- --stream 1 --stream 2 | aplay -f S24_3LE -r 96000 -c 2
+  pinstripe play /mnt/a/take1 --from 90s --duration 10s --to pcm:excerpt.raw")]
+pub struct PlayArgs {
+    /// Directory of the take, in any of its DIRs
+    #[arg(value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
+    take: PathBuf,
+
+    /// Where to: null, or pcm: and a file, a FIFO or - (standard output)
+    #[arg(long, value_name = "SINK", default_value = "null")]
+    to: String,
+
+    /// Where to begin, as in 90s
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    from: Option<Time>,
+
+    /// Stop after this time
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Time>,
+
+    /// Play this stream only, by number from 1 on; may be given more than once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    stream: Vec<u32>,
+
+    /// Bytes of the ring of each stream, a power of two
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(128 << 10))]
+    ring: Size,
+}
+
+impl PlayArgs {
+    /// Plays.
+    ///
+    /// # Errors
+    /// Those of [`play`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        refuse_option(!run.common.store.is_empty(), "--store", "name the directory of a take")?;
+        let is_content = self.to == "pcm:-";
+        refuse_option(is_content && run.common.json, "--json", "standard output is content")?;
+        let stop = signals::catch()?;
+        let plan = PlayPlan {
+            from: self.from.map_or(Duration::ZERO, |it| it.0),
+            most: self.duration.map(|it| it.0),
+            ring_bytes: self.ring.0,
+            streams: self.stream.iter().map(|it| *it as usize - 1).collect(),
+        };
+        let outcome = play(&self.take, &plan, self.sink()?, (stop, &run.monitor))?;
+        if outcome.missing_frames > 0 {
+            let what = format!(
+                "{} frames were not there in time, in {}",
+                format_count(outcome.missing_frames),
+                counted(outcome.underruns, "underrun"),
+            );
+            let error = Error::new(Kind::Io, what).advice("give larger rings (--ring)");
+            run.monitor.loss(&self.take, error);
+        }
+        if !is_content {
+            run.screen.say(&format!(
+                "played {} frames of {}, longest read {:.1} ms",
+                format_count(outcome.frames),
+                counted(outcome.streams as u64, "stream"),
+                outcome.longest_read.as_secs_f64() * 1e3,
+            ));
+        }
+        let facts = Event::default()
+            .with("streams", outcome.streams)
+            .with("frames", outcome.frames)
+            .with("underruns", outcome.underruns)
+            .with("missing_frames", outcome.missing_frames)
+            .with("longest_read_ms", outcome.longest_read.as_secs_f64() * 1e3);
+        Ok(Ending::done(facts))
+    }
+
+    fn sink(&self) -> Result<PlaySink> {
+        let path = match self.to.as_str() {
+            "null" => return Ok(PlaySink::Null),
+            "pcm:-" => {
+                let stdout = std::io::stdout().as_fd().try_clone_to_owned();
+                let stdout = stdout
+                    .map_err(|error| Error::io("cannot be written", "standard output", error))?;
+                return Ok(PlaySink::Pipe(File::from(stdout)));
+            }
+            to => to.strip_prefix("pcm:").filter(|it| !it.is_empty()).ok_or_else(|| {
+                Error::new(Kind::Usage, format!("'{to}' is no place to play to"))
+                    .expected("null, pcm:PLACE or pcm:-", to)
+            })?,
+        };
+        let opened = OpenOptions::new().write(true).create(true).truncate(true).open(path);
+        opened.map(PlaySink::Pipe).map_err(|error| Error::io("cannot open", path, error))
+    }
+}

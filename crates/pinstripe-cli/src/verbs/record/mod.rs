@@ -1,0 +1,268 @@
+//! `pinstripe record`: many streams at once to plain disks.
+
+mod control;
+mod rings;
+mod tell;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::parse_size;
+use pinstripe_record::engine::EngineSettings;
+use pinstripe_record::header::{FileKind, LocalTime};
+use pinstripe_record::input::{InputSpec, RecordInput, parse_input};
+use pinstripe_record::recorder::{RunningTake, TakePlan, TakeStatus, memory_of, record};
+use pinstripe_record::sample::StreamShape;
+use pinstripe_record::take::{DiskFolder, TakeFolder, is_plain_name};
+
+use crate::args::{Size, Time, duration, one_line, parsed, refuse_option, size};
+use crate::run::{Ending, Run};
+use crate::signals;
+use crate::time;
+
+use control::{Control, CtlArgs};
+
+/// The interval of commits.
+const COMMIT_EVERY: Duration = Duration::from_secs(1);
+
+/// Record many streams at once to plain disks, and say what is safe
+///
+/// Each stream goes through a ring in memory into a file of its own. The rings are sized by
+/// measuring the directory first (20 s), unless --ring is given. Each second what was written is
+/// made durable, then the journal vouches for it, then the headers tell of it: the durable lag is
+/// the age of the oldest sample that would be lost if the power went now. What a ring cannot hold
+/// becomes silence of the same length, is counted and marked, and the exit code is 3.
+///
+/// After a crash the files can be played as they are, up to their headers; 'pinstripe recover'
+/// completes them.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_long_help = "\
+INPUT is
+  test:[streams=N][,rate=HZ][,format=s24][,channels=N][,frames=N][,pace=clock|free]
+                             streams with content that 'pinstripe verify' can check
+  pcm:PLACE,rate=HZ,channels=N,format=FORMAT[,name=NAME]
+                             samples from a file, a FIFO, - (standard input), unix:PATH or
+                             tcp:HOST:PORT. FORMAT: u8, s16, s24, s32, f32 (with le or be behind
+                             it), s24_32le, or ALSA's names
+  raw:PLACE[,rate=BYTES][,name=NAME]
+                             any bytes, with the bytes per second that are expected
+
+Examples:
+  pinstripe record take1 --to /mnt/a test:streams=64,rate=96000,format=s24 --duration 1m
+  arecord -f S24_3LE -r 48000 -c 8 -t raw | pinstripe record gig --to /mnt/a pcm:-,rate=48000,channels=8,format=s24
+  mkfifo mix && pinstripe record gig --to /mnt/a --to /mnt/b --mirror --ring 128K pcm:mix,rate=48000,channels=2,format=s16
+  pinstripe record ctl status /mnt/a/gig
+  pinstripe record ctl mark /mnt/a/gig 'second movement'
+  pinstripe recover /mnt/a/gig          # after a crash
+  pinstripe verify /mnt/a/gig")]
+pub struct RecordArgs {
+    /// Ask or tell a running recorder something.
+    #[command(subcommand)]
+    command: Option<RecordCommand>,
+
+    /// Name of the take: a directory of this name is made in each DIR
+    #[arg(value_name = "TAKE", required = true)]
+    take: Option<String>,
+
+    /// What to record; may be several
+    #[arg(value_name = "INPUT", required = true, value_parser = input)]
+    inputs: Vec<InputSpec>,
+
+    /// Where to: a directory; with several the streams are spread over them
+    ///
+    /// A directory that fails or fills is given up, and its streams go on in another one.
+    #[arg(long, value_name = "DIR", required = true, value_hint = clap::ValueHint::DirPath)]
+    to: Vec<PathBuf>,
+
+    /// Write every stream to two of the directories
+    #[arg(long)]
+    mirror: bool,
+
+    /// Bytes of the ring of each stream, a power of two from 8K to 64M [default: measured]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    ring: Option<Size>,
+
+    /// How long to measure the directory to size the rings, without --ring
+    #[arg(long, value_name = "TIME", value_parser = duration,
+          default_value_t = Time(Duration::from_secs(20)))]
+    calibrate_for: Time,
+
+    /// Bytes of a write at least, 4K to 1M and at most half of a ring
+    ///
+    /// Smaller ones leave more of a ring for a disk that stalls.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(32 << 10))]
+    chunk: Size,
+
+    /// Stop after this time, as in 90s or 2h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Time>,
+
+    /// Kind of the files: wav, bw64, caf or raw
+    ///
+    /// wav becomes RF64 in place before it passes 4 GiB. bw64 becomes BW64 then, which fewer
+    /// programs read.
+    #[arg(long, value_name = "KIND", value_parser = parsed::<FileKind>, default_value = "wav")]
+    format: FileKind,
+
+    /// One file for all channels of an input, instead of one for each
+    #[arg(long)]
+    poly: bool,
+
+    /// Begin a new file after so much time or so many bytes, as in 30min or 4G
+    #[arg(long, value_name = "TIME|SIZE", value_parser = segment)]
+    segment: Option<Segment>,
+
+    /// Name of the scene, for the headers
+    #[arg(long, value_name = "NAME", default_value = "")]
+    scene: String,
+
+    /// Name of the tape, for the headers
+    #[arg(long, value_name = "NAME", default_value = "")]
+    tape: String,
+
+    /// Ask for no real-time priority
+    #[arg(long)]
+    no_realtime: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum RecordCommand {
+    /// Ask or tell a running recorder something
+    Ctl(CtlArgs),
+}
+
+/// Where a new file begins.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Segment {
+    Time(Duration),
+    Bytes(u64),
+}
+
+fn input(text: &str) -> std::result::Result<InputSpec, String> {
+    parse_input(text).map_err(one_line)
+}
+
+/// `30min`, `90s`, `2h`; or a size with a capital letter: `4G`.
+fn segment(text: &str) -> std::result::Result<Segment, String> {
+    let wrong = || "write a time as in 30min, 90s or 2h, or a size as in 4G".to_owned();
+    if text.ends_with(['K', 'M', 'G', 'T']) {
+        let bytes = parse_size(text).map_err(one_line)?;
+        return if bytes >= 1 << 16 { Ok(Segment::Bytes(bytes)) } else { Err(wrong()) };
+    }
+    let time = duration(&text.replace("min", "m")).map_err(|_| wrong())?;
+    Ok(Segment::Time(time.0))
+}
+
+impl RecordArgs {
+    /// Records.
+    ///
+    /// # Errors
+    /// Those of [`record`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        refuse_option(!run.common.store.is_empty(), "--store", "name directories with --to")?;
+        if let Some(RecordCommand::Ctl(ctl)) = &self.command {
+            return ctl.run(run);
+        }
+        let inputs = || self.inputs.iter().map(|it| it.clone().open(self.poly));
+        let shapes: Vec<StreamShape> =
+            inputs().flat_map(|it| it.streams()).map(|it| it.shape).collect();
+        let least = (2 * self.chunk.0).next_power_of_two();
+        memory_of(shapes.len(), self.ring.map_or(least, |it| it.0))?;
+        let mut plan = self.plan()?;
+        let stop = signals::catch()?;
+        match self.ring {
+            Some(ring) => plan.ring_bytes = ring.0,
+            None => {
+                let time = self.calibrate_for.0;
+                plan.ring_bytes = rings::measured(run, &self.to, &shapes, &plan, time, stop)?;
+            }
+        }
+        if stop.is_set() {
+            return Err(Error::new(Kind::Interrupted, "stopped before the take began"));
+        }
+        let faults = run.common.device_faults()?;
+        let faults = (!faults.faults.is_empty()).then_some(faults);
+        let folders = || {
+            let make = |dir: &PathBuf| {
+                let made = DiskFolder::create(dir, &plan.take, faults.clone())?;
+                Ok(Arc::new(made) as Arc<dyn TakeFolder>)
+            };
+            self.to.iter().map(make).collect()
+        };
+        let inputs: Vec<Box<dyn RecordInput>> = inputs().collect();
+        let (mut control, mut has_begun) = (None, false);
+        let mut line = tell::Line::new(run);
+        let mut watch = |take: &Arc<RunningTake>, status: &TakeStatus| {
+            if !std::mem::replace(&mut has_begun, true) {
+                match Control::start(take, &self.to[0], &plan.take) {
+                    Ok(started) => control = Some(started),
+                    Err(error) => run.monitor.warning(&self.to[0], error),
+                }
+                tell::begin(run, &plan, status);
+            } else {
+                line.show(run, status);
+            }
+        };
+        let outcome = record(&plan, inputs, &folders, (stop, &run.monitor), &mut watch);
+        drop(control);
+        drop(line);
+        tell::end(run, &outcome?)
+    }
+
+    fn plan(&self) -> Result<TakePlan> {
+        let take = self.take.clone().unwrap_or_default();
+        if !is_plain_name(&take) || take == "ctl" {
+            return Err(Error::new(Kind::Usage, format!("'{take}' cannot be the name of a take"))
+                .advice("choose a name for a directory, without a slash"));
+        }
+        if self.mirror && self.to.len() < 2 {
+            return Err(Error::new(Kind::Usage, "a mirror needs two directories")
+                .advice("give --to twice, with directories on different disks"));
+        }
+        let now = clock::now().0;
+        let offset = i64::from(time::offset_seconds(now));
+        Ok(TakePlan {
+            take,
+            kind: self.format,
+            scene: self.scene.clone(),
+            tape: self.tape.clone(),
+            started: LocalTime { seconds: now + offset },
+            started_seconds: now,
+            ring_bytes: 0,
+            engine: EngineSettings {
+                chunk_bytes: self.chunk.0,
+                commit_every: COMMIT_EVERY,
+                is_realtime: !self.no_realtime,
+                segment_seconds: match self.segment {
+                    Some(Segment::Time(time)) => Some(time.as_secs_f64()),
+                    _ => None,
+                },
+                segment_bytes: match self.segment {
+                    Some(Segment::Bytes(bytes)) => Some(bytes),
+                    _ => None,
+                },
+            },
+            is_mirrored: self.mirror,
+            most: self.duration.map(|it| it.0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_a_time_or_a_size() {
+        assert_eq!(segment("30min"), Ok(Segment::Time(Duration::from_secs(1800))));
+        assert_eq!(segment("2h"), Ok(Segment::Time(Duration::from_secs(7200))));
+        assert_eq!(segment("4G"), Ok(Segment::Bytes(4 << 30)));
+        for bad in ["", "4", "1K", "min", "-1s", "4g "] {
+            assert!(segment(bad).is_err(), "{bad}");
+        }
+    }
+}

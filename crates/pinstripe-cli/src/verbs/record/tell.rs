@@ -1,0 +1,148 @@
+//! What a recorder says: at its beginning, each second, at its end.
+
+use std::time::Duration;
+
+use indicatif::ProgressDrawTarget;
+use pinstripe_base::error::Result;
+use pinstripe_base::units::{format_count, format_size};
+use pinstripe_record::recorder::{TakeOutcome, TakePlan, TakeStatus};
+
+use crate::escape;
+use crate::event::Event;
+use crate::message::counted;
+use crate::run::progress::is_wanted;
+use crate::run::{Ending, Run};
+use crate::time;
+
+/// The line that stands on a terminal while a take is recorded.
+pub struct Line<'a> {
+    run: &'a Run,
+    is_drawn: bool,
+}
+
+impl<'a> Line<'a> {
+    /// A line, where a terminal shows it.
+    pub fn new(run: &'a Run) -> Self {
+        let is_drawn = is_wanted(&run.common) && !run.screen.is_json();
+        if is_drawn {
+            run.screen.bar.set_draw_target(ProgressDrawTarget::stderr());
+            let plain = indicatif::ProgressStyle::with_template("{msg}");
+            run.screen.bar.set_style(plain.expect("the template is sound"));
+        }
+        Line { run, is_drawn }
+    }
+
+    /// Shows how it goes, or prints it as an event.
+    pub fn show(&mut self, run: &Run, status: &TakeStatus) {
+        // A failure is remembered and told at the end.
+        let _ = run.screen.event(&Event::new("recording").with_fields(status));
+        run.screen.flush();
+        if self.is_drawn {
+            run.screen.bar.set_message(line(status));
+        }
+    }
+}
+
+impl Drop for Line<'_> {
+    fn drop(&mut self) {
+        if self.is_drawn {
+            self.run.screen.bar.finish_and_clear();
+            self.run.screen.bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+    }
+}
+
+/// `0:01:05  256 streams  4.4 GiB  ring 23 % (worst 41 %)  lag 1.1 s  longest write 3 ms  left 2:11`.
+fn line(status: &TakeStatus) -> String {
+    let clock = |seconds: f64| {
+        let seconds = seconds as u64;
+        format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    };
+    let left = status.left_seconds.map_or(String::new(), |it| format!("  left {}", clock(it)));
+    let overruns = match status.overruns {
+        0 => String::new(),
+        many => format!(
+            "  OVERRUNS {} ({} frames)",
+            format_count(many),
+            format_count(status.lost_frames)
+        ),
+    };
+    let alarm = if status.has_alarm && status.overruns == 0 { "  RING FULL SOON" } else { "" };
+    format!(
+        "{}  {}  {}  ring {:.0} % (worst {:.0} %)  durable lag {:.1} s  longest write {:.0} ms{left}{alarm}{overruns}",
+        clock(status.elapsed_seconds),
+        counted(status.streams as u64, "stream"),
+        format_size(status.written_bytes),
+        status.ring_percent,
+        status.ring_worst_percent,
+        status.durable_lag_ms / 1e3,
+        status.longest_write_ms,
+    )
+}
+
+/// The beginning of a take.
+pub fn begin(run: &Run, plan: &TakePlan, status: &TakeStatus) {
+    run.screen.say(&format!(
+        "recording '{}': {} with rings of {}, until {}",
+        escape::text(&plan.take),
+        counted(status.streams as u64, "stream"),
+        format_size(plan.ring_bytes),
+        match plan.most {
+            Some(most) => format!("{} are over, or an interrupt", time::span(most)),
+            None => "the inputs end, or an interrupt".to_owned(),
+        },
+    ));
+    let event = Event::new("take").with("take", plan.take.as_str());
+    let event = event.with("streams", status.streams).with("ring_bytes", plan.ring_bytes);
+    let _ = run.screen.event(&event);
+    run.screen.flush();
+}
+
+/// The end of a take.
+pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
+    let (figures, last) = (&outcome.figures, &outcome.last);
+    for refusal in &outcome.refusals {
+        run.monitor.note(refusal);
+    }
+    if !outcome.is_locked {
+        run.monitor.note("the rings are not locked in memory: allow more with ulimit -l");
+    }
+    for (number, stream) in outcome.manifest.streams.iter().enumerate() {
+        let status = &last.by_stream[number];
+        let files = outcome.manifest.pieces.iter().filter(|it| it.stream as usize == number);
+        let event = Event::new("stream").with_fields(status).with("source", stream.source.as_str());
+        run.screen.event(&event.with("files", files.count()))?;
+    }
+    run.screen.say(&format!(
+        "recorded {} of {} ({}) in {}, {}",
+        time::span(Duration::from_secs_f64(figures.seconds)),
+        counted(last.streams as u64, "stream"),
+        format_size(figures.written_bytes),
+        counted(outcome.manifest.pieces.len() as u64, "file"),
+        match figures.overruns {
+            0 => "nothing lost".to_owned(),
+            many => format!(
+                "{}: {} frames lost",
+                counted(many, "overrun"),
+                format_count(figures.lost_frames)
+            ),
+        },
+    ));
+    run.screen.say(&format!(
+        "ring worst {:.0} %, longest write {:.1} ms, durable lag worst {:.2} s, durable {:.2} s after the end",
+        figures.ring_worst_percent,
+        figures.longest_write_ms,
+        figures.durable_lag_worst_ms / 1e3,
+        outcome.stopping.as_secs_f64(),
+    ));
+    let facts = Event::default()
+        .with_fields(last)
+        .with("ring_bytes", outcome.manifest.ring_bytes)
+        .with("files", outcome.manifest.pieces.len())
+        .with("is_locked", outcome.is_locked)
+        .with("refusals", outcome.refusals.clone())
+        .with("input_cpu_seconds", outcome.input_cpu.as_secs_f64())
+        .with("starting_seconds", outcome.starting.as_secs_f64())
+        .with("stopping_seconds", outcome.stopping.as_secs_f64());
+    Ok(Ending::done(facts))
+}

@@ -1,0 +1,268 @@
+//! The recorder as its users meet it: takes made, killed, recovered, verified, controlled.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::stand::{Stand, noise, skipped};
+
+const FAST: &str = "--ring 64K --chunk 8K --no-realtime";
+
+/// A recorder that runs, and its events.
+struct Recorder {
+    child: Child,
+    events: BufReader<std::process::ChildStdout>,
+}
+
+impl Recorder {
+    fn start(stand: &Stand, line: &str) -> Self {
+        let mut command = stand.command(&format!("{line} --json"));
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let events = BufReader::new(child.stdout.take().unwrap());
+        Recorder { child, events }
+    }
+
+    /// The next event of this name.
+    fn await_event(&mut self, name: &str) -> Value {
+        loop {
+            let mut line = String::new();
+            assert!(self.events.read_line(&mut line).unwrap() > 0, "no event {name} came");
+            let event: Value = serde_json::from_str(&line).unwrap();
+            if event["event"] == name {
+                return event;
+            }
+        }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_take_is_recorded_measured_and_verified() {
+    let stand = Stand::new();
+    fs::create_dir(stand.path("a")).unwrap();
+    let line = "record one --to a test:streams=4,rate=48000 --duration 1s --calibrate-for 200ms \
+                --no-realtime --json";
+    let ran = stand.run(line);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let calibration = &ran.events_of("calibration")[0];
+    let needed = calibration["ring_needed_bytes"].as_u64().unwrap();
+    let ring = calibration["ring_bytes"].as_u64().unwrap();
+    assert!(ring >= needed && ring.is_power_of_two(), "{calibration}");
+    assert_eq!(ran.events_of("take")[0]["ring_bytes"], ring);
+    assert_eq!(ran.events_of("stream").len(), 4);
+    assert_eq!(fs::read_dir(stand.path("a")).unwrap().count(), 1, "nothing is left of measuring");
+    let verified = stand.run("verify a/one --json");
+    assert_eq!(verified.code, 0, "{}", verified.err);
+    assert_eq!(verified.summary()["right_frames"], 4 * 48_000);
+    assert_eq!(stand.run("record one --to a --ring 64K test: --json").code, 1);
+    let recovered = stand.run("recover a/one --json");
+    assert_eq!(recovered.summary()["was_complete"], true);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_its_reason() {
+    let stand = Stand::new();
+    for (line, code, part) in [
+        ("record t --to . --ring 128K test:streams=10000", 14, "1.2 GiB"),
+        ("record t --to . --ring 100K test:", 2, "power of two"),
+        ("record t --to . --ring 64K --mirror test:", 2, "two directories"),
+        ("record t --to . --ring 64K pcm:f,rate=48000,channels=2,format=s25", 2, "s25"),
+        ("record t --to missing --ring 64K test:", 11, "missing"),
+        ("record a/b --to . --ring 64K test:", 2, "name of a take"),
+        ("record t --to . --ring 64K --segment 4q test:", 2, "30min"),
+        ("record ctl status nowhere", 11, "nothing is being recorded"),
+        ("recover .", 11, "there is no take"),
+    ] {
+        let ran = stand.run(line);
+        assert_eq!(ran.code, code, "{line}: {}", ran.err);
+        assert!(ran.err.contains(part), "{line}: {}", ran.err);
+    }
+    assert!(!stand.path("t").exists());
+}
+
+#[test]
+fn killed_at_any_moment_a_take_keeps_all_that_was_durable() {
+    let stand = Stand::new();
+    for round in 0..5_u64 {
+        let take = format!("t{round}");
+        let line = format!("record {take} --to . {FAST} test:streams=16,rate=48000");
+        let mut recorder = Recorder::start(&stand, &line);
+        recorder.await_event("recording");
+        recorder.await_event("recording");
+        // Somewhere within the next commit.
+        std::thread::sleep(std::time::Duration::from_millis(137 * round));
+        recorder.kill();
+        let before = headers(&stand, &take);
+        let recovered = stand.run(&format!("recover {take} --json"));
+        assert_eq!(recovered.code, 0, "{}", recovered.err);
+        let files = recovered.events_of("recovered");
+        assert_eq!(files.len(), 16);
+        // Two seconds were told to go on; one of them at least is durable.
+        for (file, promised) in files.iter().zip(before) {
+            let frames = file["frames"].as_u64().unwrap();
+            assert!(frames >= 30_000 && frames >= promised, "{file} {promised}");
+        }
+        let verified = stand.run(&format!("verify {take} --json"));
+        assert_eq!(verified.code, 0, "{}", verified.err);
+        assert_eq!(verified.summary()["wrong_frames"], 0);
+        let path = stand.path(&take).join("01-test-1.wav");
+        match Command::new("soxi").arg("-s").arg(path).output() {
+            Ok(told) => {
+                let frames = String::from_utf8_lossy(&told.stdout).trim().parse::<u64>();
+                assert_eq!(frames.ok(), files[0]["frames"].as_u64());
+            }
+            Err(_) => skipped("killed_at_any_moment", "no soxi, of sox"),
+        }
+    }
+}
+
+/// Frames that the headers of a take's files tell, by name.
+fn headers(stand: &Stand, take: &str) -> Vec<u64> {
+    let mut paths: Vec<_> = fs::read_dir(stand.path(take))
+        .unwrap()
+        .map(|it| it.unwrap().path())
+        .filter(|it| it.extension().is_some_and(|it| it == "wav"))
+        .collect();
+    paths.sort();
+    let frames = |path: &std::path::PathBuf| {
+        let head = fs::read(path).unwrap();
+        u64::from(u32::from_le_bytes(head[4092..4096].try_into().unwrap()) / 3)
+    };
+    paths.iter().map(frames).collect()
+}
+
+#[test]
+fn a_running_recorder_answers_and_does_as_it_is_told() {
+    let stand = Stand::new();
+    let line = format!("record gig --to . {FAST} test:streams=3,rate=48000");
+    let mut recorder = Recorder::start(&stand, &line);
+    recorder.await_event("recording");
+    let status = stand.run("record ctl status gig --json");
+    assert_eq!(status.code, 0, "{}", status.err);
+    let told = &status.events_of("recording")[0];
+    assert_eq!((&told["is_recording"], &told["streams"]), (&true.into(), &3.into()));
+    assert_eq!(stand.run("recover gig").code, 18, "it is being recorded");
+    assert_eq!(stand.run("verify gig").code, 18);
+    assert_eq!(stand.run("record ctl mark gig refrain").code, 0);
+    assert_eq!(stand.run("record ctl split gig").code, 0);
+    recorder.await_event("recording");
+    recorder.await_event("recording");
+    assert_eq!(stand.run("record ctl stop gig").code, 0);
+    let summary = recorder.await_event("summary");
+    assert_eq!((&summary["exit_code"], &summary["files"]), (&0.into(), &6.into()));
+    recorder.child.wait().unwrap();
+    let manifest: Value =
+        serde_json::from_slice(&fs::read(stand.path("gig/take.json")).unwrap()).unwrap();
+    assert_eq!(manifest["marks"][0]["text"], "refrain");
+    assert_eq!(stand.run("verify gig").code, 0);
+    assert_eq!(stand.run("record ctl status gig").code, 11);
+}
+
+#[test]
+fn an_interrupt_ends_a_take_whole() {
+    let stand = Stand::new();
+    let line = format!("record t --to . {FAST} test:streams=3");
+    let mut recorder = Recorder::start(&stand, &line);
+    recorder.await_event("recording");
+    let id = recorder.child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    assert_eq!(recorder.await_event("summary")["exit_code"], 0);
+    recorder.child.wait().unwrap();
+    assert_eq!(stand.run("verify t").code, 0);
+}
+
+#[test]
+fn samples_of_other_programs_come_out_as_they_went_in() {
+    let stand = Stand::new();
+    let samples = noise(7, 4 * 30_000);
+    fs::write(stand.path("in.raw"), &samples).unwrap();
+    let from_file = format!(
+        "record file --to . {FAST} --format raw --poly pcm:in.raw,rate=48000,channels=2,format=s16"
+    );
+    assert_eq!(stand.run(&from_file).code, 0);
+    assert_eq!(fs::read(stand.path("file/01-in.raw")).unwrap(), samples);
+    // One file for each channel, from standard input.
+    let line =
+        format!("record pipe --to . {FAST} --format raw pcm:-,rate=48000,channels=2,format=s16");
+    let mut child =
+        stand.command(&line).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&samples).unwrap();
+    assert!(child.wait().unwrap().success());
+    let sides =
+        ["pipe/01-stdin-1.raw", "pipe/02-stdin-2.raw"].map(|it| fs::read(stand.path(it)).unwrap());
+    let joined: Vec<u8> =
+        sides[0].chunks(2).zip(sides[1].chunks(2)).flat_map(|(l, r)| [l, r].concat()).collect();
+    assert_eq!(joined, samples);
+    // Two inputs in one take: any bytes from a socket, and a FIFO whose writer comes late.
+    let listener = UnixListener::bind(stand.path("socket")).unwrap();
+    assert!(Command::new("mkfifo").arg(stand.path("fifo")).status().unwrap().success());
+    let line = format!(
+        "record two --to . {FAST} --format raw raw:unix:socket --poly pcm:fifo,rate=48000,channels=1,format=s24be"
+    );
+    let mut recorder = Recorder::start(&stand, &line);
+    let (mut socket, _) = listener.accept().unwrap();
+    socket.write_all(&samples[..1234]).unwrap();
+    drop(socket);
+    recorder.await_event("recording");
+    let mut fifo = fs::OpenOptions::new().write(true).open(stand.path("fifo")).unwrap();
+    // Its last two bytes are no whole sample.
+    fifo.write_all(&samples[..3002]).unwrap();
+    drop(fifo);
+    assert_eq!(recorder.await_event("problem")["severity"], "warning");
+    assert_eq!(recorder.await_event("summary")["exit_code"], 0);
+    recorder.child.wait().unwrap();
+    assert_eq!(fs::read(stand.path("two/01-socket.raw")).unwrap(), samples[..1234]);
+    let swapped: Vec<u8> = samples[..3000].chunks(3).flat_map(|it| [it[2], it[1], it[0]]).collect();
+    assert_eq!(fs::read(stand.path("two/02-fifo.raw")).unwrap(), swapped);
+}
+
+#[test]
+fn a_disk_that_is_full_ends_a_take_with_its_loss_named() {
+    let stand = Stand::new();
+    let line = format!(
+        "record t --to . {FAST} test:streams=2,rate=192000 --fault op=write,after=20,error=ENOSPC --json"
+    );
+    let ran = stand.run(&line);
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    assert!(ran.err.contains("ends at frame"), "{}", ran.err);
+    assert_eq!(stand.run("verify t").code, 0);
+    // With a second directory the streams go on there.
+    ["a", "b"].iter().for_each(|it| fs::create_dir(stand.path(it)).unwrap());
+    let line = format!(
+        "record t --to a --to b --mirror {FAST} test:streams=2,frames=90000,pace=free --fault op=sync,after=900,error=EIO --json"
+    );
+    let ran = stand.run(&line);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(stand.run("verify a/t").code, 0);
+}
+
+#[test]
+fn a_take_is_played_as_it_was_recorded() {
+    let stand = Stand::new();
+    let samples = noise(9, 4 * 60_000);
+    fs::write(stand.path("in.raw"), &samples).unwrap();
+    // Two files for each channel.
+    let line = format!(
+        "record t --to . {FAST} --segment 100K pcm:in.raw,rate=48000,channels=2,format=s16"
+    );
+    assert_eq!(stand.run(&line).code, 0);
+    assert_eq!(stand.run("play t --to pcm:out.raw").code, 0);
+    assert!(fs::read(stand.path("out.raw")).unwrap() == samples);
+    let part = stand.command("play t --to pcm:- --from 1s --duration 250ms").output().unwrap();
+    assert!(part.stdout == samples[4 * 48_000..4 * 60_000], "{}", part.stdout.len());
+    let second = stand.command("play t --to pcm:- --stream 2").output().unwrap().stdout;
+    let expected: Vec<u8> = samples.chunks(4).flat_map(|it| it[2..].to_vec()).collect();
+    assert!(second == expected);
+    let timed = stand.run("play t --to null --duration 200ms --json").summary();
+    assert_eq!((&timed["frames"], &timed["streams"]), (&9_600.into(), &2.into()));
+    assert_eq!(stand.run("play t --stream 3").code, 2);
+    assert_eq!(stand.run("play t --to alsa").code, 2);
+}

@@ -1,0 +1,182 @@
+//! The committer of a lane: each second it makes durable what was written, vouches for it in the
+//! journal, and writes the headers.
+
+#![allow(clippy::disallowed_methods, reason = "the threads of a commit are started here")]
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
+
+use super::crew::Crew;
+use super::desk::Desk;
+use super::lane::Lane;
+use super::piece::Piece;
+use crate::limits::SYNCS_IN_FLIGHT;
+use crate::realtime;
+use crate::take::{JournalEvent, JournalRecord, ProgressRun};
+
+/// Commits again and again, until the writer is at its end and every file closed, or the
+/// directory was given up and nothing more can be done.
+pub fn commit_lane(desk: &Desk, lane: &Lane) {
+    let crew = Crew::default();
+    let begin = || {
+        if desk.settings.is_realtime
+            && let Err(error) = realtime::be_served_first()
+        {
+            desk.note_refusal("syncs are served without real-time I/O class", &error);
+        }
+    };
+    let spent = || note_time(lane);
+    std::thread::scope(|scope| {
+        crew.start(scope, SYNCS_IN_FLIGHT.min(2 * desk.streams.len()), &begin, &spent);
+        Committer { desk, lane, crew: &crew, known: 0, unvouched: Vec::new() }.run();
+        crew.end();
+    });
+    note_time(lane);
+}
+
+/// Adds the processor time that this thread used since it last said so.
+fn note_time(lane: &Lane) {
+    thread_local! {
+        static TOLD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+    let time = realtime::thread_time().as_nanos() as u64;
+    lane.figures.commit_cpu_nanos.fetch_add(time - TOLD.replace(time), Ordering::Relaxed);
+}
+
+struct Committer<'a> {
+    desk: &'a Desk,
+    lane: &'a Lane,
+    crew: &'a Crew,
+    /// Files of which the names are durable.
+    known: usize,
+    /// Bytes that are durable and stand in records which are not.
+    unvouched: Vec<(Arc<Piece>, u64)>,
+}
+
+impl Committer<'_> {
+    fn run(&mut self) {
+        let every = self.desk.settings.commit_every;
+        let mut next = self.desk.now() + every;
+        loop {
+            // Half-way the kernel is asked to begin, so that little is left for the syncs.
+            let is_ended = self.wait_until(next.saturating_sub(every / 2));
+            if !is_ended {
+                self.crew.each(self.open(), &|piece| piece.start_writeback());
+            }
+            let is_last = self.wait_until(next);
+            next = self.desk.now().max(next + every);
+            if is_ended || is_last {
+                next = self.desk.now() + every;
+            }
+            self.look_for_directory();
+            if let Err(error) = self.commit() {
+                self.lane.fail(error);
+            }
+            note_time(self.lane);
+            if is_last && self.finish() {
+                return;
+            }
+        }
+    }
+
+    /// Whether the writer is at its end, known at once or at this moment.
+    fn wait_until(&self, moment: Duration) -> bool {
+        let left = moment.saturating_sub(self.desk.now());
+        self.lane.writer_ended.wait(left)
+    }
+
+    fn open(&self) -> Vec<Arc<Piece>> {
+        self.lane.pieces().into_iter().filter(|it| !it.is_done()).collect()
+    }
+
+    /// A directory that was removed still takes writes, to files that nothing names.
+    fn look_for_directory(&self) {
+        if !self.lane.has_failed() && lock(&self.lane.journal).file().is_unlinked() {
+            let error = Error::new(Kind::NotFound, "the directory of the take was removed");
+            self.lane.fail(error.at(self.lane.folder.path()));
+        }
+    }
+
+    /// Data, then journal, then headers.
+    fn commit(&mut self) -> Result<()> {
+        let pieces = self.open();
+        let now = self.desk.now();
+        let synced = self.each(&pieces, &|piece| piece.sync(now));
+        let count = self.lane.pieces().len();
+        if count > self.known {
+            self.lane.folder.sync_names()?;
+            self.known = count;
+        }
+        self.vouch(&pieces, now)?;
+        let headed = self.each(&pieces, &|piece| match piece {
+            done if done.is_done() => Ok(()),
+            piece if piece.is_ended() && is_vouched(piece) => piece.close(&self.desk.cues(piece)),
+            piece => piece.write_head(),
+        });
+        synced.and(headed)
+    }
+
+    /// Puts into the journal what became durable.
+    fn vouch(&mut self, pieces: &[Arc<Piece>], now: Duration) -> Result<()> {
+        let mut runs = Vec::new();
+        for piece in pieces {
+            let synced = piece.take_synced();
+            let bytes = synced.iter().map(|it| u64::from(it.bytes)).sum();
+            self.unvouched.push((Arc::clone(piece), bytes));
+            if !synced.is_empty() {
+                runs.push(ProgressRun { piece: piece.number, runs: synced });
+            }
+        }
+        let mut journal = lock(&self.lane.journal);
+        if !runs.is_empty() {
+            let nanos = now.as_nanos() as u64;
+            journal.add(JournalRecord::Progress { nanos, runs });
+        }
+        journal.commit()?;
+        drop(journal);
+        let lag = self.lane.lag(self.desk.now()).as_nanos() as u64;
+        self.lane.figures.lag_nanos.fetch_max(lag, Ordering::Relaxed);
+        self.unvouched.drain(..).for_each(|(piece, bytes)| piece.vouch(bytes));
+        Ok(())
+    }
+
+    /// Does a step for all files; the first error. A file of which it failed is done with.
+    fn each(
+        &self,
+        pieces: &[Arc<Piece>],
+        step: &(dyn Fn(&Piece) -> Result<()> + Sync),
+    ) -> Result<()> {
+        let first = Mutex::new(None);
+        self.crew.each(pieces.to_vec(), &|piece| {
+            if let Err(error) = step(piece) {
+                piece.fail();
+                lock(&first).get_or_insert(error);
+            }
+        });
+        match lock(&first).take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// The end: everything closed, or nothing more to be done for what is not.
+    fn finish(&self) -> bool {
+        let is_closed = self.open().is_empty();
+        if is_closed {
+            self.lane.tell(JournalEvent::Complete);
+            if let Err(error) = self.lane.commit() {
+                self.lane.fail(error);
+            }
+        }
+        // After a failure one round was tried for what a full disk still allows.
+        is_closed || self.lane.has_failed()
+    }
+}
+
+fn is_vouched(piece: &Piece) -> bool {
+    piece.vouched_bytes() == piece.written_bytes()
+}

@@ -1,0 +1,242 @@
+//! What all lanes of a take share.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use pinstripe_base::clock;
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::{Stop, lock};
+
+use super::lane::Lane;
+use super::piece::Piece;
+use crate::header::{Cue, HeadFacts};
+use crate::limits::MARKS_MAX;
+use crate::ring::Ring;
+use crate::take::{JournalEvent, RecordedGap, RecordedMark};
+
+/// Gaps that are listed one by one; the others are only counted.
+const GAPS_LISTED: usize = 100_000;
+
+/// Settings of the engine.
+#[derive(Debug, Clone)]
+pub struct EngineSettings {
+    /// Bytes of a write, at least.
+    pub chunk_bytes: u64,
+    /// The interval of commits.
+    pub commit_every: Duration,
+    /// Whether priorities are asked for.
+    pub is_realtime: bool,
+    /// The longest that one file may become, in seconds of its stream.
+    pub segment_seconds: Option<f64>,
+    /// The same in bytes of payload.
+    pub segment_bytes: Option<u64>,
+}
+
+/// One stream.
+pub struct StreamDesk {
+    /// Its ring.
+    pub ring: Arc<Ring>,
+    /// What heads of its files say.
+    pub facts: HeadFacts,
+    /// A frame at which a new file begins, in every copy.
+    pub split_at: AtomicU64,
+    /// The frames that one file may have at most.
+    pub segment_frames: u64,
+    /// Whether its input waits where the ring is full.
+    pub is_patient: bool,
+    /// Whether it is written twice.
+    pub is_mirrored: bool,
+    /// Copies of it that are still written.
+    pub copies: AtomicUsize,
+}
+
+/// What all lanes share.
+pub struct Desk {
+    /// When the take began.
+    pub began: Instant,
+    /// Its settings.
+    pub settings: EngineSettings,
+    /// Every directory.
+    pub lanes: Vec<Arc<Lane>>,
+    /// Every stream.
+    pub streams: Vec<StreamDesk>,
+    /// Told of problems.
+    pub monitor: Arc<Monitor>,
+    /// Set when no copy of any stream is written any more.
+    pub all_over: Stop,
+    /// Copies that are still written.
+    pub copies_left: AtomicUsize,
+    next_piece: AtomicU32,
+    gaps: Mutex<Vec<RecordedGap>>,
+    marks: Mutex<Vec<RecordedMark>>,
+    refusals: Mutex<Vec<String>>,
+}
+
+impl Desk {
+    /// Puts a take together.
+    ///
+    /// # Errors
+    /// Where no descriptor can be had.
+    pub fn new(
+        settings: EngineSettings,
+        lanes: Vec<Arc<Lane>>,
+        streams: Vec<StreamDesk>,
+        monitor: Arc<Monitor>,
+    ) -> Result<Self> {
+        Ok(Desk {
+            began: clock::monotonic(),
+            settings,
+            lanes,
+            copies_left: AtomicUsize::new(0),
+            streams,
+            monitor,
+            all_over: Stop::new()?,
+            next_piece: AtomicU32::new(0),
+            gaps: Mutex::default(),
+            marks: Mutex::default(),
+            refusals: Mutex::default(),
+        })
+    }
+
+    /// The time since the take began.
+    pub fn now(&self) -> Duration {
+        clock::since(self.began)
+    }
+
+    /// Makes the file of a copy from `start_frame` on.
+    ///
+    /// # Errors
+    /// Those of the folder.
+    pub fn new_piece(
+        &self,
+        lane: &Lane,
+        (stream, copy): (u32, u32),
+        start_frame: u64,
+        covered: Duration,
+    ) -> Result<Arc<Piece>> {
+        let desk = &self.streams[stream as usize];
+        let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
+        let facts = HeadFacts { start_frame, ..desk.facts.clone() };
+        let name = file_name(&facts, copy, number, self.streams.len());
+        let ring = Arc::clone(&desk.ring);
+        let piece =
+            Piece::create(&*lane.folder, (number, stream, copy), (name, facts), ring, covered)?;
+        let piece = Arc::new(piece);
+        lane.add(&piece);
+        Ok(piece)
+    }
+
+    /// Notes a gap; a mirror's is the same one.
+    pub fn note_gap(&self, lane: &Lane, stream: u32, frame: u64, frames: u64) {
+        lane.tell(JournalEvent::Gap { stream, frame, frames });
+        let rate = f64::from(self.streams[stream as usize].facts.shape.rate.max(1));
+        let gap = RecordedGap { stream, frame, frames, at_seconds: frame as f64 / rate };
+        let mut gaps = lock(&self.gaps);
+        if gaps.len() < GAPS_LISTED
+            && !gaps.iter().rev().take(8 * self.streams.len()).any(|it| *it == gap)
+        {
+            gaps.push(gap);
+        }
+    }
+
+    /// Marks the place at which every stream is now; false when there are too many marks.
+    pub fn mark(&self, text: &str) -> bool {
+        let frame = |it: &StreamDesk| it.ring.produced_bytes() / it.facts.shape.frame_bytes();
+        let mark = RecordedMark {
+            text: text.to_owned(),
+            frames: self.streams.iter().map(frame).collect(),
+        };
+        let mut marks = lock(&self.marks);
+        if marks.len() >= MARKS_MAX {
+            return false;
+        }
+        for lane in &self.lanes {
+            let (text, frames) = (mark.text.clone(), mark.frames.clone());
+            lane.tell(JournalEvent::Mark { text, frames });
+        }
+        marks.push(mark);
+        true
+    }
+
+    /// Begins a new file of every stream, half a second from now, at the same moment in all.
+    pub fn split(&self) {
+        for stream in &self.streams {
+            let shape = &stream.facts.shape;
+            let made = stream.ring.produced_bytes() / shape.frame_bytes();
+            let at = made + u64::from(shape.rate / 2).max(1);
+            stream.split_at.store(at, Ordering::Release);
+        }
+    }
+
+    /// Gaps so far.
+    pub fn gaps(&self) -> Vec<RecordedGap> {
+        lock(&self.gaps).clone()
+    }
+
+    /// Marks so far.
+    pub fn marks(&self) -> Vec<RecordedMark> {
+        lock(&self.marks).clone()
+    }
+
+    /// Gaps and marks that lie in a file, as its cues.
+    pub fn cues(&self, piece: &Piece) -> Vec<Cue> {
+        cues_within(
+            &self.gaps(),
+            &self.marks(),
+            piece.stream,
+            piece.start_frame..piece.start_frame + piece.frames(piece.vouched_bytes()),
+        )
+    }
+
+    /// Notes a priority that was refused, once.
+    pub fn note_refusal(&self, what: &str, error: &std::io::Error) {
+        let text = format!("{what}: {error}");
+        let mut refusals = lock(&self.refusals);
+        if !refusals.contains(&text) {
+            refusals.push(text);
+        }
+    }
+
+    /// Priorities that were refused.
+    pub fn refusals(&self) -> Vec<String> {
+        lock(&self.refusals).clone()
+    }
+}
+
+/// Gaps and marks within frames of a stream, as cues of the file that has these frames.
+pub fn cues_within(
+    gaps: &[RecordedGap],
+    marks: &[RecordedMark],
+    stream: u32,
+    frames: std::ops::Range<u64>,
+) -> Vec<Cue> {
+    let lost = gaps
+        .iter()
+        .filter(|it| it.stream == stream && frames.contains(&it.frame))
+        .map(|gap| (gap.frame, format!("overrun: {} frames are silence", gap.frames)));
+    // The end is a place that can be marked, too.
+    let marked = marks
+        .iter()
+        .filter_map(|mark| Some((*mark.frames.get(stream as usize)?, mark.text.clone())))
+        .filter(|(frame, _)| (frames.start..=frames.end).contains(frame));
+    let mut cues: Vec<Cue> =
+        lost.chain(marked).map(|(frame, text)| Cue { frame: frame - frames.start, text }).collect();
+    cues.sort_by_key(|it| it.frame);
+    cues
+}
+
+/// `017-piano.wav`; behind the name of a second copy `.mirror`, of a later file its first frame.
+fn file_name(facts: &HeadFacts, copy: u32, piece: u32, streams: usize) -> String {
+    let digits = streams.to_string().len().max(2);
+    let plain = |it: char| if it.is_alphanumeric() || "-_.+".contains(it) { it } else { '_' };
+    let name: String = facts.name.chars().map(plain).take(60).collect();
+    let mirror = if copy > 0 { ".mirror" } else { "" };
+    // A number makes the name of a later file unique even where two begin with one frame.
+    let later = match facts.start_frame {
+        0 if piece < 2 * streams as u32 => String::new(),
+        frame => format!(".{frame}-{piece}"),
+    };
+    format!("{:0digits$}-{name}{mirror}{later}.{}", facts.index + 1, facts.extension())
+}

@@ -1,0 +1,133 @@
+//! One directory of a take while it is recorded.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::sync::{Stop, lock};
+
+use super::piece::Piece;
+use super::writer::StreamCopy;
+use crate::take::{Journal, JournalEvent, JournalRecord, TakeFolder};
+
+/// Figures of a lane, each the greatest or the sum so far.
+#[derive(Default)]
+pub struct LaneFigures {
+    /// Payload bytes written.
+    pub written_bytes: AtomicU64,
+    /// The longest write, in nanoseconds.
+    pub longest_write_nanos: AtomicU64,
+    /// All writes together, in nanoseconds.
+    pub writing_nanos: AtomicU64,
+    /// The greatest durable lag, in nanoseconds.
+    pub lag_nanos: AtomicU64,
+    /// Processor time of the writer, and of committer and syncs, in nanoseconds.
+    pub writer_cpu_nanos: AtomicU64,
+    /// See `writer_cpu_nanos`.
+    pub commit_cpu_nanos: AtomicU64,
+}
+
+/// A directory, its journal, and its files.
+pub struct Lane {
+    /// Its number in the manifest.
+    pub number: u32,
+    /// The directory.
+    pub folder: Arc<dyn TakeFolder>,
+    /// How it goes.
+    pub figures: LaneFigures,
+    /// Set when its writer has nothing more to do.
+    pub(super) writer_ended: Stop,
+    pub(super) journal: Mutex<Journal>,
+    pieces: Mutex<Vec<Arc<Piece>>>,
+    /// Copies that another lane hands over.
+    inbox: Mutex<Vec<StreamCopy>>,
+    failure: Mutex<Option<Error>>,
+    has_failed: AtomicBool,
+}
+
+impl Lane {
+    /// Begins the journal of a directory, takes its lock.
+    ///
+    /// # Errors
+    /// Those of the folder.
+    pub fn new(number: u32, folder: Arc<dyn TakeFolder>, id: &str) -> Result<Self> {
+        let file = folder.create(crate::take::JOURNAL)?;
+        file.lock(false)?;
+        let mut journal = Journal::new(file);
+        let begin = JournalEvent::Begin { id: id.to_owned(), directory: number };
+        journal.add(JournalRecord::Event(begin));
+        Ok(Lane {
+            number,
+            folder,
+            figures: LaneFigures::default(),
+            writer_ended: Stop::new()?,
+            journal: Mutex::new(journal),
+            pieces: Mutex::default(),
+            inbox: Mutex::default(),
+            failure: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+        })
+    }
+
+    /// Adds a file, which the journal tells of with its next commit.
+    pub fn add(&self, piece: &Arc<Piece>) {
+        self.tell(JournalEvent::Piece {
+            piece: piece.number,
+            stream: piece.stream,
+            copy: piece.copy,
+            file: piece.name.clone(),
+            start_frame: piece.start_frame,
+        });
+        lock(&self.pieces).push(Arc::clone(piece));
+    }
+
+    /// Adds an event to the journal, durable with its next commit.
+    pub fn tell(&self, event: JournalEvent) {
+        lock(&self.journal).add(JournalRecord::Event(event));
+    }
+
+    /// Makes the journal durable as it is.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn commit(&self) -> Result<()> {
+        lock(&self.journal).commit()
+    }
+
+    /// All files so far.
+    pub fn pieces(&self) -> Vec<Arc<Piece>> {
+        lock(&self.pieces).clone()
+    }
+
+    /// The age of the oldest sample that is not durable.
+    pub fn lag(&self, now: Duration) -> Duration {
+        let pieces = lock(&self.pieces);
+        let waiting = pieces.iter().filter(|it| !it.is_done());
+        waiting.map(|it| now.saturating_sub(it.covered())).max().unwrap_or_default()
+    }
+
+    /// Gives the directory up; the first reason counts.
+    pub fn fail(&self, error: Error) {
+        lock(&self.failure).get_or_insert(error);
+        self.has_failed.store(true, Ordering::Release);
+    }
+
+    /// Whether it was given up.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Why it was given up, if so.
+    pub fn failure(&self) -> Option<Error> {
+        lock(&self.failure).as_ref().map(Error::duplicate)
+    }
+
+    pub(super) fn hand_over(&self, copy: StreamCopy) {
+        lock(&self.inbox).push(copy);
+    }
+
+    pub(super) fn take_handed(&self) -> Vec<StreamCopy> {
+        std::mem::take(&mut lock(&self.inbox))
+    }
+}

@@ -1,0 +1,312 @@
+//! One file of a stream while it is written.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use pinstripe_base::error::Result;
+use pinstripe_base::sync::lock;
+
+use crate::header::{Cue, HeadFacts};
+use crate::limits::RESERVE_BYTES;
+use crate::ring::Ring;
+use crate::take::{Summed, TakeFile, TakeFolder, TrimmedRun};
+
+/// Seconds of a stream that are reserved ahead of its end.
+const RESERVE_SECONDS: u64 = 30;
+
+/// A file that is being written.
+pub struct Piece {
+    /// Its number in the journal.
+    pub number: u32,
+    /// The stream.
+    pub stream: u32,
+    /// 0, or 1 of a mirror.
+    pub copy: u32,
+    /// Its first frame in the stream.
+    pub start_frame: u64,
+    /// Its name.
+    pub name: String,
+    /// What its head says.
+    pub facts: HeadFacts,
+    /// Where its payload begins.
+    pub payload_at: u64,
+    pub(super) file: TakeFile,
+    pub(super) ring: Arc<Ring>,
+    pub(super) state: Mutex<PieceState>,
+    written: AtomicU64,
+    vouched: AtomicU64,
+    /// Nanoseconds since the take began up to which all samples are durable.
+    covered: AtomicU64,
+    is_ended: AtomicBool,
+    is_closed: AtomicBool,
+    /// Its sync failed: it is never written or synced again.
+    has_failed: AtomicBool,
+    /// The payload that its head tells of.
+    told: AtomicU64,
+    cut: OnceLock<String>,
+}
+
+/// What the writer has written and the committer has not dealt with.
+#[derive(Default)]
+pub(super) struct PieceState {
+    pub sums: Vec<Summed>,
+    /// Durable, but not in the journal yet; and the moment that it covers.
+    pub synced: Vec<Summed>,
+    pub synced_covers: u64,
+    /// Where the last run begins, in the payload.
+    last_at: u64,
+    trimmed: Option<TrimmedRun>,
+    reserved: u64,
+    is_reserving_refused: bool,
+}
+
+impl Piece {
+    /// Makes the file, reserves its first space, and writes its head, all of it still to be made
+    /// durable.
+    ///
+    /// # Errors
+    /// Those of the folder.
+    pub fn create(
+        folder: &dyn TakeFolder,
+        (number, stream, copy): (u32, u32, u32),
+        (name, facts): (String, HeadFacts),
+        ring: Arc<Ring>,
+        began: Duration,
+    ) -> Result<Self> {
+        let file = folder.create(&name)?;
+        let head = facts.head(0);
+        let piece = Piece {
+            number,
+            stream,
+            copy,
+            start_frame: facts.start_frame,
+            name,
+            payload_at: head.len() as u64,
+            facts,
+            file,
+            ring,
+            state: Mutex::default(),
+            written: AtomicU64::new(0),
+            vouched: AtomicU64::new(0),
+            covered: AtomicU64::new(began.as_nanos() as u64),
+            is_ended: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
+            told: AtomicU64::new(0),
+            cut: OnceLock::new(),
+        };
+        piece.reserve_ahead();
+        piece.file.device().write_at(0, &head)?;
+        Ok(piece)
+    }
+
+    /// Makes its head and its reservation durable, before anything is recorded.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn make_durable(&self) -> Result<()> {
+        self.file.device().sync()
+    }
+
+    /// Payload bytes that were written.
+    pub fn written_bytes(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// Payload bytes that the journal vouches for.
+    pub fn vouched_bytes(&self) -> u64 {
+        self.vouched.load(Ordering::Acquire)
+    }
+
+    /// Whole frames of so many payload bytes.
+    pub fn frames(&self, bytes: u64) -> u64 {
+        bytes / self.facts.shape.frame_bytes()
+    }
+
+    /// The place in its stream behind what was written, in bytes.
+    pub fn position(&self) -> u64 {
+        self.start_frame * self.facts.shape.frame_bytes() + self.written_bytes()
+    }
+
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
+        let at = self.payload_at + self.written.load(Ordering::Relaxed);
+        self.file.device().write_at(at, bytes)?;
+        let sum = Summed::of(bytes);
+        let mut state = lock(&self.state);
+        state.sums.push(sum);
+        state.last_at = at - self.payload_at;
+        drop(state);
+        self.written.fetch_add(bytes.len() as u64, Ordering::Release);
+        Ok(())
+    }
+
+    /// Reserves more space when little is left ahead.
+    pub(super) fn reserve_ahead(&self) {
+        let ahead = (self.facts.shape.byte_rate() * RESERVE_SECONDS)
+            .clamp(*RESERVE_BYTES.start(), *RESERVE_BYTES.end());
+        let end = self.payload_at + self.written_bytes();
+        let mut state = lock(&self.state);
+        if state.is_reserving_refused || end + ahead / 2 <= state.reserved {
+            return;
+        }
+        let from = state.reserved.max(end);
+        let range = from..end + ahead;
+        // Without a lock: it takes time, and the writer must not wait for it.
+        drop(state);
+        let refused = self.file.reserve(range.clone()).is_err();
+        state = lock(&self.state);
+        match refused {
+            // The disk is nearly full: what is free is left to the writes.
+            true => state.is_reserving_refused = true,
+            false => state.reserved = range.end,
+        }
+    }
+
+    /// Bytes that are reserved and not written yet.
+    pub fn ahead_bytes(&self) -> u64 {
+        lock(&self.state).reserved.saturating_sub(self.payload_at + self.written_bytes())
+    }
+
+    /// Has the kernel begin to write out what is not durable yet.
+    pub(super) fn start_writeback(&self) {
+        let (from, to) = (self.vouched_bytes(), self.written_bytes());
+        if from < to {
+            self.file.start_writeback(self.payload_at + from..self.payload_at + to);
+        }
+    }
+
+    /// Makes durable what was written up to now.
+    pub(super) fn sync(&self, now: Duration) -> Result<()> {
+        self.reserve_ahead();
+        let produced = self.ring.produced_bytes();
+        let (sums, position) = {
+            let mut state = lock(&self.state);
+            (std::mem::take(&mut state.sums), self.position())
+        };
+        // Where the stream has gone on in another file, nothing of it waits for this one.
+        let behind = if self.is_ended() { 0 } else { produced.saturating_sub(position) };
+        let behind = Duration::from_secs_f64(self.facts.shape.seconds(behind));
+        self.file.device().sync()?;
+        let mut state = lock(&self.state);
+        state.synced.extend(sums);
+        state.synced_covers = now.saturating_sub(behind).as_nanos() as u64;
+        Ok(())
+    }
+
+    /// What became durable since the last call, for the journal.
+    pub(super) fn take_synced(&self) -> Vec<Summed> {
+        std::mem::take(&mut lock(&self.state).synced)
+    }
+
+    /// The journal vouches for so many bytes more.
+    pub(super) fn vouch(&self, bytes: u64) {
+        self.vouched.fetch_add(bytes, Ordering::Release);
+        self.covered.store(lock(&self.state).synced_covers, Ordering::Release);
+    }
+
+    /// Up to when all samples are durable, since the take began.
+    pub fn covered(&self) -> Duration {
+        Duration::from_nanos(self.covered.load(Ordering::Acquire))
+    }
+
+    /// Writes the head for what the journal vouches for.
+    pub(super) fn write_head(&self) -> Result<()> {
+        let frame_bytes = self.facts.shape.frame_bytes();
+        let bytes = self.vouched_bytes();
+        if self.told.load(Ordering::Relaxed) == bytes {
+            return Ok(());
+        }
+        self.file.device().write_at(0, &self.facts.head(bytes - bytes % frame_bytes))?;
+        self.told.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends the file for good, when all of it is durable.
+    pub(super) fn close(&self, cues: &[Cue]) -> Result<()> {
+        let bytes = self.vouched_bytes();
+        let whole = bytes - bytes % self.facts.shape.frame_bytes();
+        if whole < bytes {
+            let at = lock(&self.state).last_at;
+            lock(&self.state).trimmed = trimmed_run(&self.file, self.payload_at, at, whole)?;
+        }
+        close_file(&self.file, &self.facts, whole, cues)?;
+        self.is_closed.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// What is left of its last run, where it ends within that.
+    pub fn trimmed(&self) -> Option<TrimmedRun> {
+        lock(&self.state).trimmed
+    }
+
+    pub(super) fn end(&self, cut: Option<String>) {
+        if let Some(cut) = cut {
+            self.cut.get_or_init(|| cut);
+        }
+        self.is_ended.store(true, Ordering::Release);
+    }
+
+    /// Whether nothing more is written to it.
+    pub fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Acquire)
+    }
+
+    /// Whether it is complete and durable.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn fail(&self) {
+        self.has_failed.store(true, Ordering::Release);
+    }
+
+    /// Whether nothing more is done with it: it is complete, or cannot be made durable.
+    pub fn is_done(&self) -> bool {
+        self.is_closed() || self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// Why it ended before its stream, if so.
+    pub fn cut(&self) -> Option<&str> {
+        self.cut.get().map(String::as_str)
+    }
+}
+
+/// The run of a payload from `at` to its end at `whole`, read back.
+///
+/// # Errors
+/// As the system says.
+pub fn trimmed_run(
+    file: &TakeFile,
+    payload_at: u64,
+    at: u64,
+    whole: u64,
+) -> Result<Option<TrimmedRun>> {
+    if at >= whole {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; (whole - at) as usize];
+    file.device().read_at(payload_at + at, &mut bytes)?;
+    let Summed { bytes, sum } = Summed::of(&bytes);
+    Ok(Some(TrimmedRun { at, bytes, sum }))
+}
+
+/// Gives a file its final length, tail and head, and makes them durable.
+///
+/// The length comes first, for it frees what was reserved; a disk that is full even then has no
+/// room for cues, and the file is sound without.
+pub fn close_file(file: &TakeFile, facts: &HeadFacts, payload: u64, cues: &[Cue]) -> Result<()> {
+    let at = facts.payload_at();
+    file.device().set_len(at + payload)?;
+    let (head, tail) = facts.complete(payload, cues);
+    let has_tail = tail.is_empty() || file.device().write_at(at + payload, &tail).is_ok();
+    // Until the tail is durable, the head must not tell of it.
+    file.device().sync()?;
+    if has_tail {
+        file.device().write_at(0, &head)?;
+    } else {
+        file.device().set_len(at + payload)?;
+        file.device().write_at(0, &facts.head(payload))?;
+    }
+    file.device().sync()
+}

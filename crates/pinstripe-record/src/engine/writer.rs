@@ -1,0 +1,265 @@
+//! The writer of a lane: one thread that empties rings into files.
+
+#![allow(clippy::disallowed_methods, reason = "waits for rings, which must not wake it")]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+
+use super::desk::Desk;
+use super::lane::Lane;
+use super::piece::Piece;
+use crate::limits::DRAIN_BYTES;
+use crate::realtime;
+use crate::ring::{Found, RingConsumer};
+
+const PAGE: u64 = 4096;
+/// The longest time between two looks at the rings. Nothing wakes the writer: to wake it, the
+/// producer's side would have to make a system call for each block.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+const LOOK_SOONEST: Duration = Duration::from_millis(2);
+
+/// One copy of a stream on its way to its file.
+pub struct StreamCopy {
+    /// The stream.
+    pub stream: u32,
+    /// 0, or 1 of a mirror.
+    pub copy: u32,
+    /// Its side of the ring.
+    pub consumer: RingConsumer,
+    /// The file that is being written.
+    pub piece: Arc<Piece>,
+    /// Of the gap that comes next: bytes that were written already.
+    pub gap_done: u64,
+    /// The bytes of the last frame that is not whole: with them the next file begins.
+    pub partial: Vec<u8>,
+}
+
+/// Empties rings until every copy of this lane is at its end, and none is handed over any more.
+pub fn write_lane(desk: &Desk, lane: &Lane, copies: Vec<StreamCopy>) {
+    if desk.settings.is_realtime {
+        if let Err(error) = realtime::run_first(realtime::WRITING) {
+            desk.note_refusal("the writer runs without real-time priority", &error);
+        }
+        if let Err(error) = realtime::be_served_first() {
+            desk.note_refusal("the writer is served without real-time I/O class", &error);
+        }
+    }
+    let silence = vec![0; DRAIN_BYTES as usize];
+    let loud = vec![128; DRAIN_BYTES as usize];
+    let mut writer = Writer { desk, lane, silence, loud };
+    writer.run(copies);
+    lane.writer_ended.set();
+}
+
+struct Writer<'a> {
+    desk: &'a Desk,
+    lane: &'a Lane,
+    silence: Vec<u8>,
+    /// Silence of unsigned bytes.
+    loud: Vec<u8>,
+}
+
+/// What a turn of a copy came to.
+enum Turn {
+    Worked,
+    Idle,
+    Over,
+}
+
+impl Writer<'_> {
+    fn run(&mut self, mut copies: Vec<StreamCopy>) {
+        while !self.desk.all_over.is_set() {
+            copies.extend(self.lane.take_handed());
+            if self.lane.has_failed() {
+                copies.drain(..).for_each(|copy| self.leave(copy));
+            }
+            let mut is_idle = true;
+            let mut failure = None;
+            copies.retain_mut(|copy| match self.turn(copy) {
+                _ if failure.is_some() => true,
+                Ok(Turn::Idle) => true,
+                Ok(Turn::Worked) => {
+                    is_idle = false;
+                    true
+                }
+                Ok(Turn::Over) => {
+                    copy.piece.end(None);
+                    copy.consumer.detach();
+                    self.one_less();
+                    false
+                }
+                Err(error) => {
+                    failure = Some(error);
+                    true
+                }
+            });
+            if let Some(error) = failure {
+                self.lane.fail(error);
+            }
+            let time = realtime::thread_time().as_nanos() as u64;
+            self.lane.figures.writer_cpu_nanos.store(time, Ordering::Relaxed);
+            if is_idle {
+                std::thread::sleep(self.until_due(&copies));
+            }
+        }
+    }
+
+    /// The time until a stream of the usual rate has a chunk.
+    fn until_due(&self, copies: &[StreamCopy]) -> Duration {
+        let due = copies.iter().map(|copy| {
+            let fill = copy.consumer.ring().fill_bytes();
+            let missing = self.desk.settings.chunk_bytes.saturating_sub(fill);
+            Duration::from_secs_f64(copy.piece.facts.shape.seconds(missing))
+        });
+        due.min().unwrap_or(LOOK_EVERY).clamp(LOOK_SOONEST, LOOK_EVERY)
+    }
+
+    /// Writes one run of one copy, if there is enough.
+    fn turn(&self, copy: &mut StreamCopy) -> Result<Turn> {
+        match copy.consumer.look() {
+            Found::End => Ok(Turn::Over),
+            Found::Gap(bytes) => self.fill_gap(copy, bytes),
+            Found::Bytes { bytes, all } => {
+                if bytes == 0 || (!all && bytes < self.desk.settings.chunk_bytes) {
+                    return Ok(Turn::Idle);
+                }
+                self.write_bytes(copy, bytes, all)
+            }
+        }
+    }
+
+    fn write_bytes(&self, copy: &mut StreamCopy, bytes: u64, all: bool) -> Result<Turn> {
+        let room = self.room(copy)?;
+        let mut most = bytes.min(DRAIN_BYTES.max(self.desk.settings.chunk_bytes)).min(room);
+        let end = copy.piece.payload_at + copy.piece.written_bytes() + most;
+        if !all && most < room && most > end % PAGE {
+            // Whole pages: a page that is written in two parts is touched twice.
+            most -= end % PAGE;
+        }
+        let count = {
+            let run = copy.consumer.bytes(most);
+            self.write(copy, run)?;
+            run.len() as u64
+        };
+        keep_partial(copy, count);
+        copy.consumer.take(count);
+        Ok(Turn::Worked)
+    }
+
+    fn fill_gap(&self, copy: &mut StreamCopy, bytes: u64) -> Result<Turn> {
+        let room = self.room(copy)?;
+        let frame_bytes = copy.piece.facts.shape.frame_bytes();
+        let most = (bytes - copy.gap_done).min(DRAIN_BYTES / frame_bytes * frame_bytes).min(room);
+        let byte = copy.piece.facts.shape.format.silence();
+        let silence = if byte == 0 { &self.silence } else { &self.loud };
+        self.write(copy, &silence[..most as usize])?;
+        copy.gap_done += most;
+        if copy.gap_done == bytes {
+            let frame = copy.piece.position() / frame_bytes - bytes / frame_bytes;
+            self.desk.note_gap(self.lane, copy.stream, frame, bytes / frame_bytes);
+            copy.consumer.take_gap();
+            copy.gap_done = 0;
+        }
+        Ok(Turn::Worked)
+    }
+
+    fn write(&self, copy: &StreamCopy, bytes: &[u8]) -> Result<()> {
+        let began = clock::monotonic();
+        copy.piece.write(bytes)?;
+        let nanos = clock::since(began).as_nanos() as u64;
+        let figures = &self.lane.figures;
+        figures.longest_write_nanos.fetch_max(nanos, Ordering::Relaxed);
+        figures.writing_nanos.fetch_add(nanos, Ordering::Relaxed);
+        figures.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Bytes that the current file still takes; begins a new one where that is none.
+    fn room(&self, copy: &mut StreamCopy) -> Result<u64> {
+        let stream = &self.desk.streams[copy.stream as usize];
+        let frame_bytes = copy.piece.facts.shape.frame_bytes();
+        let start = copy.piece.start_frame;
+        let mut end = start.saturating_add(stream.segment_frames);
+        let split = stream.split_at.load(Ordering::Acquire);
+        if split > start {
+            end = end.min(split);
+        }
+        let bytes = (end - start).saturating_mul(frame_bytes);
+        // A split that is asked for too late happens with the next frame.
+        let room = bytes.saturating_sub(copy.piece.written_bytes());
+        let is_whole = copy.piece.written_bytes().is_multiple_of(frame_bytes);
+        if room > 0 || !is_whole {
+            return Ok(room.max(frame_bytes - copy.piece.written_bytes() % frame_bytes));
+        }
+        let frame = start + copy.piece.frames(copy.piece.written_bytes());
+        let ids = (copy.stream, copy.copy);
+        let next = self.desk.new_piece(self.lane, ids, frame, self.desk.now())?;
+        copy.piece.end(None);
+        copy.piece = next;
+        self.room(copy)
+    }
+
+    /// A copy is at its end; the take is when it was the last one.
+    fn one_less(&self) {
+        if self.desk.copies_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.desk.all_over.set();
+        }
+    }
+
+    /// Takes a copy out of a directory that is given up: to another one, or to its end.
+    fn leave(&self, mut copy: StreamCopy) {
+        let why = self.lane.failure().map_or_else(String::new, |it| it.to_string());
+        copy.piece.end(Some(why));
+        let frame_bytes = copy.piece.facts.shape.frame_bytes();
+        let frame = copy.piece.position() / frame_bytes;
+        let copies = &self.desk.streams[copy.stream as usize].copies;
+        // At once, so that of two copies whose directories fail together one looks for another.
+        let is_mirrored = copies.fetch_sub(1, Ordering::AcqRel) > 1;
+        // Where the other copy goes on, a second one in the same directory protects from nothing.
+        let others = self.desk.lanes.iter().filter(|it| !it.has_failed() && !is_mirrored);
+        let mut others: Vec<_> = others.collect();
+        others.sort_by_key(|it| it.pieces().len());
+        for lane in others {
+            let covered = copy.piece.covered();
+            let ids = (copy.stream, copy.copy);
+            let began = self.desk.new_piece(lane, ids, frame, covered).and_then(|piece| {
+                piece.write(&copy.partial)?;
+                Ok(piece)
+            });
+            match began {
+                Ok(piece) => {
+                    copies.fetch_add(1, Ordering::AcqRel);
+                    copy.piece = piece;
+                    lane.hand_over(copy);
+                    return;
+                }
+                Err(error) => lane.fail(error),
+            }
+        }
+        copy.consumer.detach();
+        if !is_mirrored {
+            let name = &copy.piece.facts.name;
+            let error = Error::new(Kind::NoSpace, format!("stream '{name}' ends at frame {frame}"))
+                .advice(
+                    "what was recorded up to there is whole; name a second directory with --to",
+                );
+            self.desk.monitor.loss(self.lane.folder.path(), error);
+        }
+        self.one_less();
+    }
+}
+
+/// Keeps the bytes behind the last whole frame of what is about to be taken.
+fn keep_partial(copy: &mut StreamCopy, count: u64) {
+    let frame_bytes = copy.piece.facts.shape.frame_bytes();
+    let behind = copy.piece.written_bytes() % frame_bytes;
+    let run = copy.consumer.bytes(count);
+    let from_run = behind.min(run.len() as u64) as usize;
+    let kept = (behind as usize - from_run).min(copy.partial.len());
+    copy.partial.drain(..copy.partial.len() - kept);
+    copy.partial.extend_from_slice(&run[run.len() - from_run..]);
+}

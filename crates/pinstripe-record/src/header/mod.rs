@@ -1,0 +1,170 @@
+//! Heads and tails of files: pure functions from what is known of a stream to bytes.
+//!
+//! A head is one block in front of the payload and is always made whole, so that one write replaces
+//! it. Its sizes are those of the payload that it is made for, which is never more than what is
+//! durable.
+
+mod caf;
+mod wav;
+
+use std::fmt;
+use std::str::FromStr;
+
+use pinstripe_base::error::{Error, Kind};
+use serde::{Deserialize, Serialize};
+
+use crate::sample::StreamShape;
+
+/// A kind of file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileKind {
+    /// WAV, which becomes RF64 in place before it passes 4 GiB (EBU Tech 3306).
+    Wav,
+    /// WAV, which becomes BW64 in place (ITU-R BS.2088); sox and libsndfile do not read that.
+    Bw64,
+    /// Core Audio Format.
+    Caf,
+    /// The payload and nothing else: what it is stands in the manifest.
+    Raw,
+}
+
+const NAMES: [(FileKind, &str, &str); 4] = [
+    (FileKind::Wav, "wav", "wav"),
+    (FileKind::Bw64, "bw64", "wav"),
+    (FileKind::Caf, "caf", "caf"),
+    (FileKind::Raw, "raw", "raw"),
+];
+
+impl fmt::Display for FileKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(NAMES.iter().find(|it| it.0 == *self).map_or("", |it| it.1))
+    }
+}
+
+impl FromStr for FileKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        NAMES.iter().find(|it| it.1 == text).map(|it| it.0).ok_or_else(|| {
+            Error::new(Kind::Usage, format!("'{text}' is no kind of file"))
+                .expected("wav, bw64, caf or raw", text)
+        })
+    }
+}
+
+/// A date and a time of day, of the zone in which the take is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalTime {
+    /// Seconds since 1970 in that zone: UTC and the zone's offset.
+    pub seconds: i64,
+}
+
+impl LocalTime {
+    /// `(year, month, day)`, and the second of the day. Gregorian, for all times.
+    fn parts(self) -> ((i64, u32, u32), u32) {
+        let (days, second) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
+        // Days since 0000-03-01; eras of 400 years (Hinnant, chrono-compatible date algorithms).
+        let days = days + 719_468;
+        let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+        let of_year = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * of_year + 2) / 153;
+        let date = (of_year - (153 * month + 2) / 5 + 1) as u32;
+        let month = if month < 10 { month + 3 } else { month - 9 } as u32;
+        ((year + era * 400 + i64::from(month <= 2), month, date), second as u32)
+    }
+
+    /// `2024-05-01`.
+    pub fn date(self) -> String {
+        let ((year, month, day), _) = self.parts();
+        format!("{year:04}-{month:02}-{day:02}")
+    }
+
+    /// `12:34:56`.
+    pub fn time(self) -> String {
+        let (_, second) = self.parts();
+        format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+    }
+
+    /// Frames from midnight to this moment.
+    fn frames(self, rate: u32) -> u64 {
+        u64::from(self.parts().1) * u64::from(rate)
+    }
+}
+
+/// What a head says of a file beside its length.
+#[derive(Debug, Clone)]
+pub struct HeadFacts {
+    /// Its kind.
+    pub kind: FileKind,
+    /// The form of the stream.
+    pub shape: StreamShape,
+    /// The name of the stream.
+    pub name: String,
+    /// The name of the take.
+    pub take: String,
+    /// Scene and tape, where the user named them.
+    pub scene: String,
+    /// See `scene`.
+    pub tape: String,
+    /// When the take began.
+    pub started: LocalTime,
+    /// The first frame of this file, counted from the beginning of the take.
+    pub start_frame: u64,
+    /// The number of the stream, and the number of all streams.
+    pub index: u32,
+    /// See `index`.
+    pub total: u32,
+    /// The id of the take, hexadecimal.
+    pub uid: String,
+}
+
+/// A marked place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cue {
+    /// Its frame in the file.
+    pub frame: u64,
+    /// Its text.
+    pub text: String,
+}
+
+impl HeadFacts {
+    /// How a file of this kind ends its name.
+    pub fn extension(&self) -> &'static str {
+        NAMES.iter().find(|it| it.0 == self.kind).map_or("", |it| it.2)
+    }
+
+    /// Where the payload begins.
+    pub fn payload_at(&self) -> u64 {
+        match self.kind {
+            FileKind::Raw => 0,
+            _ => self.head(0).len() as u64,
+        }
+    }
+
+    /// The head of a file with so many bytes of payload, in whole frames.
+    pub fn head(&self, payload_bytes: u64) -> Vec<u8> {
+        match self.kind {
+            FileKind::Wav => wav::head(self, payload_bytes, b"RF64", 0),
+            FileKind::Bw64 => wav::head(self, payload_bytes, b"BW64", 0),
+            FileKind::Caf => caf::head(self, payload_bytes),
+            FileKind::Raw => Vec::new(),
+        }
+    }
+
+    /// What stands in front of and behind the payload of a file that is complete.
+    pub fn complete(&self, payload_bytes: u64, cues: &[Cue]) -> (Vec<u8>, Vec<u8>) {
+        match self.kind {
+            FileKind::Wav | FileKind::Bw64 => {
+                let tail = wav::tail(payload_bytes, cues);
+                let magic = if self.kind == FileKind::Wav { b"RF64" } else { b"BW64" };
+                (wav::head(self, payload_bytes, magic, tail.len() as u64), tail)
+            }
+            _ => (self.head(payload_bytes), Vec::new()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! What is recorded: inputs, each of which feeds one or more streams on a thread of its own.
+//!
+//! An input that cannot wait (a clock, a network, sound hardware) pushes, and what a ring cannot
+//! hold is lost and counted there. One that can (a file, a pipe) waits for room instead.
+
+mod pcm;
+mod text;
+mod tone;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::sync::Stop;
+
+use crate::ring::RingProducer;
+use crate::take::RecordedStream;
+
+pub use pcm::PcmInput;
+pub use text::{InputSpec, parse_input};
+pub use tone::TestInput;
+
+/// One source of streams.
+pub trait RecordInput: Send {
+    /// Its streams, in the order in which it feeds them.
+    fn streams(&self) -> Vec<RecordedStream>;
+
+    /// Whether it waits where a ring is full. What it then has in its ring is no alarm.
+    fn is_patient(&self) -> bool;
+
+    /// Feeds its streams until it is at its end, or `feed` says that it is enough.
+    ///
+    /// # Errors
+    /// When the source fails; what came before is recorded.
+    fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()>;
+}
+
+/// The rings of one input, and what it is told.
+pub struct InputFeed<'a> {
+    /// By stream: its ring.
+    pub producers: Vec<RingProducer>,
+    /// Set when the take ends.
+    pub halt: &'a Stop,
+    /// The most that is recorded.
+    pub most: Option<Duration>,
+    /// The longest time that an input had to wait for room, in nanoseconds.
+    pub held_back: &'a AtomicU64,
+    /// Told of what is odd but no error.
+    pub warn: &'a (dyn Fn(Error) + Sync),
+}
+
+/// The interval of looks at a full ring. Nothing wakes an input that waits: the writer would have to
+/// make a system call for each chunk.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+impl InputFeed<'_> {
+    /// The frames that a stream of this rate gives at most.
+    pub fn most_frames(&self, rate: u32) -> u64 {
+        self.most.map_or(u64::MAX, |most| {
+            let nanos = most.as_nanos() * u128::from(rate);
+            u64::try_from(nanos / 1_000_000_000).unwrap_or(u64::MAX)
+        })
+    }
+
+    /// Waits until a stream has room for so many bytes; false when the take ends before.
+    pub fn wait_for_room(&self, stream: usize, bytes: u64) -> bool {
+        let producer = &self.producers[stream];
+        if producer.room() >= bytes {
+            return !self.halt.is_set();
+        }
+        let began = clock::monotonic();
+        while producer.room() < bytes {
+            if self.halt.wait(LOOK_EVERY) {
+                return false;
+            }
+        }
+        let nanos = clock::since(began).as_nanos() as u64;
+        self.held_back.fetch_max(nanos, Ordering::Relaxed);
+        true
+    }
+}

@@ -1,0 +1,332 @@
+//! Samples of another program: a file, a FIFO, standard input, a socket; or any bytes.
+//!
+//! These can wait, and do: nothing is lost here. How long a source was kept waiting is told, for it
+//! may have lost something itself.
+
+#![allow(clippy::disallowed_methods, reason = "opens and reads the files and sockets of inputs")]
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::wait_readable;
+
+use super::text::{number, pairs};
+use super::{InputFeed, RecordInput};
+use crate::limits::{CHANNELS_MAX, NAME_BYTES};
+use crate::sample::{SampleFormat, StreamShape};
+use crate::take::RecordedStream;
+
+/// Bytes that are read at a time, at most.
+const READ_BYTES: usize = 64 << 10;
+/// The silence of a source after which that is said.
+const SILENT: Duration = Duration::from_secs(5);
+/// The time in which a server must answer.
+const CONNECT: Duration = Duration::from_secs(10);
+/// What bytes without any meaning are taken to come at, where nothing is said.
+const RAW_RATE: u64 = 1 << 20;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Path(PathBuf),
+    Stdin,
+    Unix(PathBuf),
+    Tcp(String),
+}
+
+/// The form of samples as they come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Wire {
+    format: SampleFormat,
+    /// Bytes of a sample; more than those of the format for 24 bits in 32.
+    bytes: usize,
+    is_big_endian: bool,
+}
+
+impl Wire {
+    /// Names as ffmpeg and ALSA have them.
+    fn parse(text: &str) -> Result<Self> {
+        let lower = text.to_ascii_lowercase();
+        let of =
+            |format: SampleFormat, bytes, is_big_endian| Ok(Wire { format, bytes, is_big_endian });
+        match lower.as_str() {
+            "u8" => of(SampleFormat::U8, 1, false),
+            "s16" | "s16le" | "s16_le" => of(SampleFormat::S16, 2, false),
+            "s16be" | "s16_be" => of(SampleFormat::S16, 2, true),
+            "s24" | "s24le" | "s24_3le" => of(SampleFormat::S24, 3, false),
+            "s24be" | "s24_3be" => of(SampleFormat::S24, 3, true),
+            "s24_le" | "s24_32le" => of(SampleFormat::S24, 4, false),
+            "s32" | "s32le" | "s32_le" => of(SampleFormat::S32, 4, false),
+            "s32be" | "s32_be" => of(SampleFormat::S32, 4, true),
+            "f32" | "f32le" | "float_le" => of(SampleFormat::F32, 4, false),
+            "f32be" | "float_be" => of(SampleFormat::F32, 4, true),
+            _ => Err(Error::new(Kind::Usage, format!("'{text}' is no format of samples"))
+                .expected(
+                    "u8, s16, s24, s32, f32, each with le or be behind it, or s24_32le",
+                    text,
+                )),
+        }
+    }
+
+    /// Appends one sample in the form that files have.
+    fn put(&self, sample: &[u8], out: &mut Vec<u8>) {
+        let kept = self.format.bytes() as usize;
+        match self.is_big_endian {
+            true => out.extend(sample.iter().rev().take(kept)),
+            false => out.extend(&sample[..kept]),
+        }
+    }
+}
+
+/// A source that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PcmSpec {
+    text: String,
+    place: Place,
+    wire: Wire,
+    channels: u16,
+    rate: u32,
+    name: String,
+}
+
+impl PcmSpec {
+    /// Reads `PLACE,rate=,channels=,format=,name=`; of raw bytes `PLACE,rate=,name=`, with bytes
+    /// per second for a rate.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`].
+    pub(super) fn parse(text: &str, rest: &str, is_raw: bool) -> Result<Self> {
+        let (place, rest) = rest.split_once(',').unwrap_or((rest, ""));
+        let place = match place.split_once(':') {
+            Some(("unix", path)) if !path.is_empty() => Place::Unix(path.into()),
+            Some(("tcp", address)) if address.contains(':') => Place::Tcp(address.to_owned()),
+            Some(("unix" | "tcp", _)) => {
+                return Err(Error::new(Kind::Usage, format!("'{text}' names no socket"))
+                    .expected("unix:PATH or tcp:HOST:PORT", place));
+            }
+            _ if place == "-" => Place::Stdin,
+            _ if place.is_empty() => {
+                return Err(Error::new(Kind::Usage, format!("'{text}' names no file"))
+                    .expected("a file, a FIFO, - or unix:PATH behind the colon", "nothing"));
+            }
+            _ => Place::Path(place.into()),
+        };
+        let raw = Wire { format: SampleFormat::Raw, bytes: 1, is_big_endian: false };
+        let (mut wire, mut channels, mut rate) = match is_raw {
+            true => (Some(raw), Some(1), Some(RAW_RATE)),
+            false => (None, None, None),
+        };
+        let mut name = stem(&place);
+        let known: &[&str] =
+            if is_raw { &["rate", "name"] } else { &["rate", "channels", "format", "name"] };
+        for (key, value) in pairs(text, rest, known)? {
+            match key {
+                "rate" => rate = Some(number(key, value, 1, 1 << 31)?),
+                "channels" => channels = Some(number(key, value, 1, CHANNELS_MAX.into())?),
+                "format" => wire = Some(Wire::parse(value)?),
+                _ => name = value.chars().take(NAME_BYTES).collect(),
+            }
+        }
+        let missing = |what: &str| {
+            Error::new(Kind::Usage, format!("'{text}' does not say its {what}"))
+                .advice("write it as in pcm:FIFO,rate=48000,channels=2,format=s16")
+        };
+        Ok(PcmSpec {
+            text: text.to_owned(),
+            place,
+            wire: wire.ok_or_else(|| missing("format"))?,
+            channels: channels.ok_or_else(|| missing("channels"))? as u16,
+            rate: rate.ok_or_else(|| missing("rate"))? as u32,
+            name,
+        })
+    }
+}
+
+/// A name for what comes from a place.
+fn stem(place: &Place) -> String {
+    match place {
+        Place::Stdin => "stdin".to_owned(),
+        Place::Tcp(address) => address.clone(),
+        Place::Path(path) | Place::Unix(path) => path
+            .file_stem()
+            .map_or_else(|| "input".to_owned(), |it| it.to_string_lossy().into_owned()),
+    }
+}
+
+/// Samples of another program.
+pub struct PcmInput {
+    spec: PcmSpec,
+    /// Streams, and channels of each.
+    count: usize,
+    shape: StreamShape,
+}
+
+impl PcmInput {
+    pub(super) fn new(spec: PcmSpec, is_poly: bool) -> Self {
+        let (count, channels) = match is_poly {
+            true => (1, spec.channels),
+            false => (usize::from(spec.channels), 1),
+        };
+        let shape = StreamShape { format: spec.wire.format, channels, rate: spec.rate };
+        PcmInput { spec, count, shape }
+    }
+
+    fn open(&self) -> Result<OwnedFd> {
+        match &self.spec.place {
+            Place::Stdin => io::stdin()
+                .as_fd()
+                .try_clone_to_owned()
+                .map_err(|error| Error::io("cannot be read", "standard input", error)),
+            // Nonblocking, so that a FIFO without a writer can be waited for together with the end.
+            Place::Path(path) => OpenOptions::new()
+                .read(true)
+                .custom_flags(libc::O_NONBLOCK)
+                .open(path)
+                .map(OwnedFd::from)
+                .map_err(|error| Error::io("cannot open the input", path, error)),
+            Place::Unix(path) => UnixStream::connect(path)
+                .map(OwnedFd::from)
+                .map_err(|error| Error::io("cannot connect to the input", path, error)),
+            Place::Tcp(address) => address
+                .to_socket_addrs()
+                .and_then(|mut it| it.next().ok_or_else(|| io::ErrorKind::NotFound.into()))
+                .and_then(|it| TcpStream::connect_timeout(&it, CONNECT))
+                .map(OwnedFd::from)
+                .map_err(|error| Error::io("cannot connect to the input", address, error)),
+        }
+    }
+
+    /// Takes whole frames apart and puts each channel into its stream, waiting for room.
+    fn feed(&self, feed: &mut InputFeed<'_>, frames: &[u8], parts: &mut [Vec<u8>]) -> bool {
+        let bytes = self.spec.wire.bytes;
+        parts.iter_mut().for_each(Vec::clear);
+        let per_part = usize::from(self.spec.channels) / self.count;
+        for frame in frames.chunks_exact(bytes * usize::from(self.spec.channels)) {
+            for (number, sample) in frame.chunks_exact(bytes).enumerate() {
+                self.spec.wire.put(sample, &mut parts[number / per_part]);
+            }
+        }
+        for (stream, part) in parts.iter().enumerate() {
+            let most = (feed.producers[stream].ring_bytes() / 4).max(self.shape.frame_bytes());
+            let most = most - most % self.shape.frame_bytes();
+            for run in part.chunks(most as usize) {
+                if !feed.wait_for_room(stream, run.len() as u64) {
+                    return false;
+                }
+                feed.producers[stream].push(run);
+            }
+        }
+        true
+    }
+
+    /// Waits until something can be read; false when the take ends.
+    fn wait(&self, source: &File, feed: &InputFeed<'_>, was_told: &mut bool) -> Result<bool> {
+        loop {
+            let fds = [source.as_fd(), feed.halt.as_fd()];
+            let ready = wait_readable(&fds, Some(SILENT))
+                .map_err(|error| Error::io("cannot wait for", &self.spec.text, error))?;
+            match (ready[0], ready[1]) {
+                (_, true) => return Ok(false),
+                (true, _) => return Ok(true),
+                _ if std::mem::replace(was_told, true) => {}
+                _ => {
+                    let what = format!("nothing has come for {} s", SILENT.as_secs());
+                    (feed.warn)(Error::new(Kind::Io, what).at(&self.spec.text));
+                }
+            }
+        }
+    }
+}
+
+impl RecordInput for PcmInput {
+    fn streams(&self) -> Vec<RecordedStream> {
+        let stream = |number: usize| RecordedStream {
+            name: match self.count {
+                1 => self.spec.name.clone(),
+                _ => format!("{}-{}", self.spec.name, number + 1),
+            },
+            shape: self.shape,
+            source: self.spec.text.clone(),
+            test: None,
+        };
+        (0..self.count).map(stream).collect()
+    }
+
+    fn is_patient(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()> {
+        let mut source = File::from(self.open()?);
+        let is_pollable = source.metadata().is_ok_and(|it| {
+            let kind = it.file_type();
+            kind.is_fifo() || kind.is_socket() || kind.is_char_device()
+        });
+        let frame = self.spec.wire.bytes * usize::from(self.spec.channels);
+        let mut left = feed.most_frames(self.spec.rate).saturating_mul(frame as u64);
+        if self.spec.wire.format == SampleFormat::Raw {
+            left = u64::MAX;
+        }
+        let mut buffer = vec![0; READ_BYTES.next_multiple_of(frame)];
+        let mut parts = vec![Vec::new(); self.count];
+        let (mut filled, mut was_told) = (0, false);
+        while left > 0 && !feed.halt.is_set() {
+            if is_pollable && !self.wait(&source, feed, &mut was_told)? {
+                break;
+            }
+            match source.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if is_again(&error) => continue,
+                Err(error) => {
+                    return Err(Error::io("cannot read the input", &self.spec.text, error));
+                }
+            }
+            let whole = ((filled - filled % frame) as u64).min(left) as usize;
+            left -= whole as u64;
+            if !self.feed(feed, &buffer[..whole], &mut parts) {
+                return Ok(());
+            }
+            buffer.copy_within(whole..filled, 0);
+            filled -= whole;
+        }
+        if filled > 0 && left > 0 && !feed.halt.is_set() {
+            let what = format!("its last {filled} bytes are no whole frame, and were left out");
+            (feed.warn)(Error::new(Kind::Corrupt, what).at(Path::new(&self.spec.text)));
+        }
+        Ok(())
+    }
+}
+
+fn is_again(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_come_out_in_the_form_of_files() {
+        for (name, bytes, expected) in [
+            ("s16", &[1, 2][..], &[1, 2][..]),
+            ("S16_BE", &[1, 2], &[2, 1]),
+            ("s24_3le", &[1, 2, 3], &[1, 2, 3]),
+            ("s24be", &[1, 2, 3], &[3, 2, 1]),
+            ("S24_LE", &[1, 2, 3, 0], &[1, 2, 3]),
+            ("f32be", &[1, 2, 3, 4], &[4, 3, 2, 1]),
+        ] {
+            let wire = Wire::parse(name).unwrap();
+            assert_eq!(wire.bytes, bytes.len());
+            let mut out = Vec::new();
+            wire.put(bytes, &mut out);
+            assert_eq!(out, expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Inputs as a user writes them: `KIND:PLACE,key=value,..`.
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+use super::pcm::PcmSpec;
+use super::tone::TestSpec;
+use super::{PcmInput, RecordInput, TestInput};
+
+/// An input that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InputSpec {
+    /// Streams made by a clock.
+    Test(TestSpec),
+    /// Samples, or any bytes, of another program.
+    Pcm(PcmSpec),
+}
+
+impl InputSpec {
+    /// The input itself. `is_poly`: all of its channels in one stream.
+    pub fn open(self, is_poly: bool) -> Box<dyn RecordInput> {
+        match self {
+            InputSpec::Test(spec) => Box::new(TestInput::new(spec, is_poly)),
+            InputSpec::Pcm(spec) => Box::new(PcmInput::new(spec, is_poly)),
+        }
+    }
+}
+
+/// Reads what a user wrote.
+///
+/// # Errors
+/// [`Kind::Usage`] with what was expected.
+pub fn parse_input(text: &str) -> Result<InputSpec> {
+    let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+    match kind {
+        "test" => TestSpec::parse(text, rest).map(InputSpec::Test),
+        "pcm" => PcmSpec::parse(text, rest, false).map(InputSpec::Pcm),
+        "raw" => PcmSpec::parse(text, rest, true).map(InputSpec::Pcm),
+        _ => Err(Error::new(Kind::Usage, format!("'{text}' is no input"))
+            .expected("test:, pcm: or raw:", kind)
+            .advice("for example test:streams=8,rate=48000,format=s24 or pcm:FIFO,rate=48000,channels=2,format=s16")),
+    }
+}
+
+/// `key=value` parts behind a place, each of a known key.
+pub(super) fn pairs<'a>(
+    whole: &str,
+    text: &'a str,
+    known: &[&str],
+) -> Result<Vec<(&'a str, &'a str)>> {
+    let mut pairs = Vec::new();
+    for part in text.split(',').filter(|it| !it.is_empty()) {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        if !known.contains(&key) || value.is_empty() {
+            return Err(Error::new(Kind::Usage, format!("'{part}' means nothing in '{whole}'"))
+                .expected(known.join("=, ") + "=", part));
+        }
+        pairs.push((key, value));
+    }
+    Ok(pairs)
+}
+
+/// A whole number within bounds.
+pub(super) fn number(key: &str, value: &str, least: u64, most: u64) -> Result<u64> {
+    let found = value.parse().ok().filter(|it| (least..=most).contains(it));
+    found.ok_or_else(|| {
+        Error::new(Kind::Usage, format!("{key}: '{value}' is not possible"))
+            .expected(format!("{least} to {most}"), value)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_are_read_and_bad_ones_refused_with_what_was_expected() {
+        for good in [
+            "test:",
+            "test:streams=256,rate=96000,format=s24",
+            "test:streams=2,channels=2,frames=100,pace=free",
+            "pcm:/some/fifo,rate=48000,channels=2,format=s16",
+            "pcm:-,rate=44100,channels=1,format=S24_3LE",
+            "pcm:unix:/run/a.sock,rate=48000,channels=8,format=s32be,name=stage",
+            "raw:/some/fifo",
+            "raw:tcp:127.0.0.1:5000,rate=1000000",
+        ] {
+            assert!(parse_input(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "jack",
+            "test:streams=0",
+            "test:streams=x",
+            "test:streams=2,rats=1",
+            "test:format=s17",
+            "pcm:",
+            "pcm:file",
+            "pcm:file,rate=48000",
+            "pcm:file,rate=48000,channels=0,format=s16",
+            "pcm:file,rate=48000,channels=2,format=mp3",
+            "pcm:unix:,rate=48000,channels=2,format=s16",
+            "raw:",
+            "raw:file,channels=2",
+        ] {
+            let error = parse_input(bad).unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The recorder: any number of streams to plain disks, through the smallest rings that hold.
+//!
+//! ```text
+//!   calibrate                 measures a directory and sizes the rings
+//!   recorder   play           a take from its beginning to its end, and back
+//!   verify   recover          what it left
+//!   engine                    writes rings to files, and makes files durable
+//!   input                     what is recorded
+//!   take                      the directory of a take: files, journal, manifest
+//!   header   ring             heads of WAV and CAF; one locked arena of rings
+//!   realtime                  priorities of threads
+//!   sample   limits           formats of samples; what nothing may exceed
+//! ```
+//!
+//! Invariants: an input's side of a ring never blocks, allocates or takes a lock. A header and the
+//! journal never promise more than is durable. What a ring could not hold is replaced by silence
+//! of the same length, counted, and named.
+
+#![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
+
+pub mod calibrate;
+pub mod engine;
+pub mod header;
+pub mod input;
+pub mod limits;
+pub mod play;
+pub mod realtime;
+pub mod recorder;
+pub mod recover;
+pub mod ring;
+pub mod sample;
+pub mod take;
+pub mod verify;

@@ -1,0 +1,30 @@
+//! What nothing may exceed (doc/limits.md).
+
+use pinstripe_base::units::{GIB, KIB, MIB};
+
+/// Streams of one take.
+pub const STREAMS_MAX: usize = 4096;
+/// Memory of all rings of one take.
+pub const ARENA_MAX_BYTES: u64 = 2 * GIB;
+/// The smallest and the largest ring.
+pub const RING_BYTES: std::ops::RangeInclusive<u64> = 8 * KIB..=64 * MIB;
+/// The smallest and the largest chunk.
+pub const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 4 * KIB..=MIB;
+/// What a backlog is drained by, at most, before the next stream has its turn.
+pub const DRAIN_BYTES: u64 = 64 * KIB;
+/// Lost runs of one stream that wait to be told to its writer.
+pub const GAPS_WAITING: usize = 64;
+/// The payload of one record of the journal.
+pub const JOURNAL_RECORD_BYTES: usize = 4 << 20;
+/// The largest manifest that is read.
+pub const MANIFEST_BYTES: u64 = 64 * MIB;
+/// Files of which one directory's threads make so many durable at once.
+pub const SYNCS_IN_FLIGHT: usize = 16;
+/// Space that is reserved ahead of a stream's end, at most and at least.
+pub const RESERVE_BYTES: std::ops::RangeInclusive<u64> = MIB..=64 * MIB;
+/// The length of a name of a stream.
+pub const NAME_BYTES: usize = 120;
+/// Channels of one file.
+pub const CHANNELS_MAX: u16 = 1024;
+/// Marks of one take that are kept.
+pub const MARKS_MAX: usize = 10_000;

@@ -1,0 +1,52 @@
+//! Priorities of threads, and their processor time: asked for where allowed, told where not.
+
+#![allow(clippy::disallowed_methods, reason = "asks for the processor time of a thread")]
+
+use std::io;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// SCHED_FIFO of threads that take in what comes: above what writes it.
+pub const CAPTURE: i32 = 60;
+/// SCHED_FIFO of threads that empty the rings. Those that wait for disks never have any.
+pub const WRITING: i32 = 10;
+
+const WHO_PROCESS: libc::c_int = 1;
+const CLASS_REAL_TIME: libc::c_int = 1;
+const CLASS_SHIFT: libc::c_int = 13;
+/// Of 0, the first, to 7.
+const LEVEL: libc::c_int = 4;
+
+/// Lets this thread run before all ordinary ones. Threads that it starts do not inherit that.
+///
+/// # Errors
+/// The system's error where that is not permitted (RLIMIT_RTPRIO, CAP_SYS_NICE).
+pub fn run_first(priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the call reads the parameters, and changes nothing but when this thread runs.
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Has the disk serve this thread before all ordinary ones, where its scheduler knows classes.
+///
+/// # Errors
+/// The system's error where that is not permitted.
+pub fn be_served_first() -> io::Result<()> {
+    let class = CLASS_REAL_TIME << CLASS_SHIFT | LEVEL;
+    // SAFETY: the call takes numbers only and changes nothing but when this thread is served.
+    match unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, class) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Processor time of this thread.
+pub fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

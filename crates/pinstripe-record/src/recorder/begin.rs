@@ -1,0 +1,232 @@
+//! The beginning of a take: rings, directories, files, all of it durable before a sample comes.
+
+#![allow(clippy::disallowed_methods, reason = "files of a take are made by several threads")]
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::hex;
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::{Stop, into_inner, lock};
+use pinstripe_base::units::{format_count, format_size};
+
+use super::status::RunningTake;
+use super::{LaneCopies, TakePlan, check};
+use crate::engine::{Desk, Lane, Piece, StreamCopy, StreamDesk};
+use crate::input::RecordInput;
+use crate::limits::{ARENA_MAX_BYTES, STREAMS_MAX, SYNCS_IN_FLIGHT};
+use crate::ring::{Arena, Ring, RingConsumer, RingProducer};
+use crate::take::{Manifest, RecordedStream, TakeFolder, TakeState};
+
+/// A take whose threads can start.
+pub struct Begun {
+    pub take: Arc<RunningTake>,
+    pub copies: LaneCopies,
+    pub producers: Vec<RingProducer>,
+    pub manifest: Manifest,
+    pub starting: Duration,
+}
+
+/// Memory that the rings of so many streams take.
+///
+/// # Errors
+/// [`Kind::Refused`] for more streams or memory than a take may have.
+pub fn memory_of(streams: usize, ring_bytes: u64) -> Result<u64> {
+    let bytes = ring_bytes.saturating_mul(streams as u64);
+    if streams > STREAMS_MAX || bytes > ARENA_MAX_BYTES {
+        let what = format!(
+            "{} streams with rings of {} would take {} of memory, locked",
+            format_count(streams as u64),
+            format_size(ring_bytes),
+            format_size(bytes),
+        );
+        let most = format!(
+            "{} streams and {} at most",
+            format_count(STREAMS_MAX as u64),
+            format_size(ARENA_MAX_BYTES)
+        );
+        return Err(Error::new(Kind::Refused, what)
+            .expected(most, format_count(streams as u64))
+            .advice("give fewer streams, smaller rings (--ring), or one file for all channels of an input (--poly)"));
+    }
+    Ok(bytes)
+}
+
+/// Makes everything that a take needs.
+pub fn begin(
+    plan: &TakePlan,
+    inputs: &[Box<dyn RecordInput>],
+    folders: &dyn Fn() -> Result<Vec<Arc<dyn TakeFolder>>>,
+    monitor: &Arc<Monitor>,
+) -> Result<Begun> {
+    let began = clock::monotonic();
+    check(plan)?;
+    let mut streams = Vec::new();
+    let mut patient = Vec::new();
+    for input in inputs {
+        let more = input.streams();
+        patient.resize(patient.len() + more.len(), input.is_patient());
+        streams.extend(more);
+    }
+    if streams.is_empty() {
+        return Err(Error::new(Kind::Usage, "there is nothing to record"));
+    }
+    let memory = memory_of(streams.len(), plan.ring_bytes)?;
+    let arena = Arc::new(Arena::new(memory as usize)?);
+    let folders = folders()?;
+    let manifest = manifest(plan, streams, &folders)?;
+    let lanes = (0..)
+        .zip(&folders)
+        .map(|(number, folder)| Lane::new(number, Arc::clone(folder), &manifest.id).map(Arc::new));
+    let lanes = lanes.collect::<Result<Vec<_>>>()?;
+    let copies = 1 + usize::from(plan.is_mirrored);
+    let (desks, producers) = rings(plan, &manifest, &patient, &arena, copies)?;
+    let mut desk = Desk::new(plan.engine.clone(), lanes, desks, Arc::clone(monitor))?;
+    desk.copies_left = AtomicUsize::new(desk.streams.len() * copies);
+    let pieces = make_files(&desk, copies)?;
+    begin_journals(&manifest, &desk)?;
+    let copies = hand_out(&desk, pieces, copies);
+    let starting = clock::since(began);
+    desk.began = clock::monotonic();
+    let take = Arc::new(RunningTake {
+        desk: Arc::new(desk),
+        name: plan.take.clone(),
+        stop: Stop::new()?,
+        held_back: Arc::default(),
+        is_locked: arena.is_locked(),
+        warned_minutes: AtomicU64::new(u64::MAX),
+        has_alarmed: false.into(),
+    });
+    Ok(Begun { take, copies, producers, manifest, starting })
+}
+
+fn manifest(
+    plan: &TakePlan,
+    streams: Vec<RecordedStream>,
+    folders: &[Arc<dyn TakeFolder>],
+) -> Result<Manifest> {
+    if folders.is_empty() || (plan.is_mirrored && folders.len() < 2) {
+        return Err(Error::new(Kind::Usage, "too few directories")
+            .expected("one, or two for a mirror", folders.len()));
+    }
+    let mut id = [0; 16];
+    getrandom::fill(&mut id)
+        .map_err(|error| Error::new(Kind::Io, format!("no random bytes for an id: {error}")))?;
+    Ok(Manifest {
+        version: Manifest::version(),
+        id: hex(&id),
+        take: plan.take.clone(),
+        state: TakeState::Recording,
+        started: plan.started,
+        started_seconds: plan.started_seconds,
+        scene: plan.scene.clone(),
+        tape: plan.tape.clone(),
+        kind: plan.kind,
+        directories: folders.iter().map(|it| it.path().to_path_buf()).collect(),
+        is_mirrored: plan.is_mirrored,
+        ring_bytes: plan.ring_bytes,
+        chunk_bytes: plan.engine.chunk_bytes,
+        streams,
+        pieces: Vec::new(),
+        gaps: Vec::new(),
+        marks: Vec::new(),
+        figures: None,
+    })
+}
+
+fn rings(
+    plan: &TakePlan,
+    manifest: &Manifest,
+    patient: &[bool],
+    arena: &Arc<Arena>,
+    copies: usize,
+) -> Result<(Vec<StreamDesk>, Vec<RingProducer>)> {
+    let (mut desks, mut producers) = (Vec::new(), Vec::new());
+    for (number, stream) in (0_u32..).zip(&manifest.streams) {
+        let offset = number as usize * plan.ring_bytes as usize;
+        let bytes = stream.shape.frame_bytes();
+        let (ring, producer) = Ring::new(arena, offset, plan.ring_bytes, bytes, copies)?;
+        let by_time = plan.engine.segment_seconds.map(|it| it * f64::from(stream.shape.rate));
+        let by_size = plan.engine.segment_bytes.map(|it| it / bytes);
+        let segment = by_time.map_or(u64::MAX, |it| it as u64).min(by_size.unwrap_or(u64::MAX));
+        desks.push(StreamDesk {
+            ring,
+            facts: manifest.head_facts(number, 0).expect("a stream of this manifest"),
+            split_at: AtomicU64::new(0),
+            segment_frames: segment.max(1),
+            is_patient: patient[number as usize],
+            is_mirrored: plan.is_mirrored,
+            copies: AtomicUsize::new(copies),
+        });
+        producers.push(producer);
+    }
+    Ok((desks, producers))
+}
+
+/// Makes the files of all streams, by stream and copy, their heads durable.
+fn make_files(desk: &Desk, copies: usize) -> Result<Vec<Arc<Piece>>> {
+    let count = desk.streams.len() * copies;
+    let made: Mutex<Vec<Option<Arc<Piece>>>> = Mutex::new(vec![None; count]);
+    let first_error = Mutex::new(None);
+    let next = AtomicUsize::new(0);
+    let make = |number: usize| -> Result<()> {
+        let (stream, copy) = (number / copies, number % copies);
+        let lane = &desk.lanes[(stream + copy) % desk.lanes.len()];
+        let ids = (stream as u32, copy as u32);
+        let piece = desk.new_piece(lane, ids, 0, Duration::ZERO)?;
+        piece.make_durable()?;
+        lock(&made)[number] = Some(piece);
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..SYNCS_IN_FLIGHT.min(count) {
+            scope.spawn(|| {
+                while lock(&first_error).is_none() {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    if let Err(error) = make(number) {
+                        lock(&first_error).get_or_insert(error);
+                    }
+                }
+            });
+        }
+    });
+    match into_inner(first_error) {
+        Some(error) => Err(error),
+        None => Ok(into_inner(made).into_iter().flatten().collect()),
+    }
+}
+
+/// The manifest comes last: where it is, a journal is.
+fn begin_journals(manifest: &Manifest, desk: &Desk) -> Result<()> {
+    desk.lanes.iter().try_for_each(|lane| {
+        lane.commit()?;
+        lane.folder.sync_names()?;
+        manifest.save(&*lane.folder)
+    })
+}
+
+/// Gives each copy to the writer of its directory.
+fn hand_out(desk: &Desk, pieces: Vec<Arc<Piece>>, copies: usize) -> LaneCopies {
+    let mut lanes: LaneCopies = desk.lanes.iter().map(|_| Vec::new()).collect();
+    for piece in pieces {
+        let (stream, copy) = (piece.stream as usize, piece.copy as usize);
+        let ring = Arc::clone(&desk.streams[stream].ring);
+        debug_assert!(copy < copies);
+        lanes[(stream + copy) % desk.lanes.len()].push(StreamCopy {
+            stream: piece.stream,
+            copy: piece.copy,
+            consumer: RingConsumer::new(ring, copy),
+            piece,
+            gap_done: 0,
+            partial: Vec::new(),
+        });
+    }
+    lanes
+}

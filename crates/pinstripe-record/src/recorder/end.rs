@@ -1,0 +1,134 @@
+//! The end of a take: the manifest, and what was lost.
+
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::{counted, format_count};
+
+use super::status::{RunningTake, TakeStatus};
+use super::{TakeOutcome, TakePlan};
+use crate::take::{Manifest, RecordedPiece, TakeFigures, TakeState};
+
+/// Streams whose losses are named one by one.
+const NAMED: usize = 8;
+
+/// Writes the manifest and tells of losses.
+pub fn end(
+    plan: &TakePlan,
+    take: &RunningTake,
+    mut manifest: Manifest,
+    (starting, stopping, input_cpu): (Duration, Duration, Duration),
+) -> Result<TakeOutcome> {
+    let desk = &take.desk;
+    let last = take.status();
+    manifest.state = TakeState::Complete;
+    manifest.pieces = pieces(take);
+    manifest.gaps = desk.gaps();
+    manifest.marks = desk.marks();
+    let figures = figures(take, &last);
+    manifest.figures = Some(figures.clone());
+    tell_losses(take, &last, &manifest);
+    tell_undurable(take);
+    let is_one_left = desk.lanes.iter().any(|it| !it.has_failed());
+    for lane in &desk.lanes {
+        let saved = manifest.save(&*lane.folder);
+        match (saved, lane.failure()) {
+            (_, Some(error)) if plan.is_mirrored && is_one_left => {
+                desk.monitor.degraded(lane.folder.path(), error);
+            }
+            (_, Some(error)) => desk.monitor.loss(lane.folder.path(), error),
+            (Err(error), None) => desk.monitor.loss(lane.folder.path(), error),
+            (Ok(()), None) => {}
+        }
+    }
+    Ok(TakeOutcome {
+        manifest,
+        figures,
+        refusals: desk.refusals(),
+        is_locked: take.is_locked,
+        last,
+        starting,
+        stopping,
+        input_cpu,
+    })
+}
+
+fn pieces(take: &RunningTake) -> Vec<RecordedPiece> {
+    let mut pieces = Vec::new();
+    for lane in &take.desk.lanes {
+        pieces.extend(lane.pieces().iter().map(|piece| RecordedPiece {
+            piece: piece.number,
+            stream: piece.stream,
+            copy: piece.copy,
+            directory: lane.number,
+            file: piece.name.clone(),
+            start_frame: piece.start_frame,
+            frames: piece.frames(piece.vouched_bytes()),
+            payload_at: piece.payload_at,
+            trimmed: piece.trimmed(),
+            cut: piece.cut().map(str::to_owned),
+        }));
+    }
+    pieces.sort_by_key(|it| (it.stream, it.copy, it.start_frame, it.piece));
+    pieces
+}
+
+fn figures(take: &RunningTake, last: &TakeStatus) -> TakeFigures {
+    let seconds =
+        take.desk.streams.iter().map(|it| it.facts.shape.seconds(it.ring.produced_bytes()));
+    TakeFigures {
+        seconds: seconds.fold(0.0, f64::max),
+        written_bytes: last.written_bytes,
+        overruns: last.overruns,
+        lost_frames: last.lost_frames,
+        ring_worst_percent: last.ring_worst_percent,
+        longest_write_ms: last.longest_write_ms,
+        durable_lag_worst_ms: last.durable_lag_worst_ms,
+        held_back_worst_ms: last.held_back_worst_ms,
+    }
+}
+
+/// Names streams that lost frames; many of them together.
+fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
+    let hurt: Vec<_> = last.by_stream.iter().filter(|it| it.lost_frames > 0).collect();
+    let tell = |name: &str, overruns: u64, frames: u64| {
+        let what = format!(
+            "{} frames were lost in {}, and are silence",
+            format_count(frames),
+            counted(overruns, "overrun", "overruns"),
+        );
+        let error = Error::new(Kind::Io, what).advice(
+            "the places stand in take.json; larger rings (--ring) bear longer stalls of the disk",
+        );
+        take.desk.monitor.loss(name, error);
+    };
+    if hurt.len() <= NAMED {
+        hurt.iter().for_each(|it| tell(&it.name, it.overruns, it.lost_frames));
+    } else {
+        let name = format!("{} of {} streams", hurt.len(), manifest.streams.len());
+        tell(&name, last.overruns, last.lost_frames);
+    }
+}
+
+/// Names what was written to a directory that then failed, and is not known to be durable there.
+fn tell_undurable(take: &RunningTake) {
+    for lane in take.desk.lanes.iter().filter(|it| it.has_failed()) {
+        let pieces = lane.pieces();
+        let missing = pieces.iter().filter(|piece| {
+            let stream = &take.desk.streams[piece.stream as usize];
+            !stream.is_mirrored && piece.vouched_bytes() < piece.written_bytes()
+        });
+        let (count, lost) = missing.fold((0, 0), |(count, lost), piece| {
+            let written = piece.frames(piece.written_bytes());
+            (count + 1, lost + written - piece.frames(piece.vouched_bytes()))
+        });
+        if count > 0 {
+            let what = format!(
+                "{} frames of {} were written before it failed, and are not durable",
+                format_count(lost),
+                counted(count, "stream", "streams"),
+            );
+            take.desk.monitor.loss(lane.folder.path(), Error::new(Kind::Io, what));
+        }
+    }
+}

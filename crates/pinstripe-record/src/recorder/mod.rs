@@ -1,0 +1,220 @@
+//! A take from its beginning to its end: rings, files, threads, and what is told meanwhile.
+
+#![allow(clippy::disallowed_methods, reason = "the threads of a take are started here")]
+
+mod begin;
+mod end;
+mod status;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::{Stop, wait_readable};
+use std::os::fd::AsFd;
+
+use crate::engine::{Desk, EngineSettings, StreamCopy, commit_lane, write_lane};
+use crate::header::{FileKind, LocalTime};
+use crate::input::{InputFeed, RecordInput};
+use crate::realtime;
+use crate::ring::RingProducer;
+use crate::take::{Manifest, TakeFigures, TakeFolder};
+
+pub use begin::memory_of;
+pub use status::{RunningTake, StreamStatus, TakeStatus};
+
+/// The interval at which a take says how it goes.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// A take that is to be recorded.
+#[derive(Debug, Clone)]
+pub struct TakePlan {
+    /// Its name.
+    pub take: String,
+    /// The kind of its files.
+    pub kind: FileKind,
+    /// As the user names them.
+    pub scene: String,
+    /// See `scene`.
+    pub tape: String,
+    /// Now, in its time zone, and in seconds since 1970.
+    pub started: LocalTime,
+    /// See `started`.
+    pub started_seconds: i64,
+    /// Bytes of each ring, a power of two.
+    pub ring_bytes: u64,
+    /// Settings of the engine.
+    pub engine: EngineSettings,
+    /// Whether every stream is written to two directories.
+    pub is_mirrored: bool,
+    /// The most that is recorded.
+    pub most: Option<Duration>,
+}
+
+/// How a take ended.
+#[derive(Debug)]
+pub struct TakeOutcome {
+    /// The manifest as it was written.
+    pub manifest: Manifest,
+    /// Its figures.
+    pub figures: TakeFigures,
+    /// The last status.
+    pub last: TakeStatus,
+    /// Priorities that were refused.
+    pub refusals: Vec<String>,
+    /// Whether the rings were locked in memory.
+    pub is_locked: bool,
+    /// Time from the beginning until all files were made and durable, and from the stop until all
+    /// of the take was.
+    pub starting: Duration,
+    /// See `starting`.
+    pub stopping: Duration,
+    /// Processor time of inputs.
+    pub input_cpu: Duration,
+}
+
+/// Records until the inputs are at their end, `most` is over, or `stop` is set. `folders` is called
+/// once everything that can be refused was not.
+///
+/// # Errors
+/// [`Kind::Usage`] for what makes no sense, [`Kind::Refused`] for more memory than a take may take;
+/// those of the folders before anything is recorded. What fails later is a loss in the ledger, and
+/// the rest goes on.
+pub fn record(
+    plan: &TakePlan,
+    inputs: Vec<Box<dyn RecordInput>>,
+    folders: &dyn Fn() -> Result<Vec<Arc<dyn TakeFolder>>>,
+    (stop, monitor): (&Stop, &Arc<Monitor>),
+    watch: &mut dyn FnMut(&Arc<RunningTake>, &TakeStatus),
+) -> Result<TakeOutcome> {
+    let begun = begin::begin(plan, &inputs, folders, monitor)?;
+    let desk = Arc::clone(&begun.take.desk);
+    let threads = Threads {
+        desk: &desk,
+        halt: Stop::new()?,
+        inputs_ended: Stop::new()?,
+        inputs_left: AtomicUsize::new(inputs.len()),
+        input_cpu: AtomicU64::new(0),
+        held_back: &begun.take.held_back,
+        most: plan.most,
+    };
+    let (mut lanes, mut producers) = (begun.copies, begun.producers.into_iter());
+    let mut stopped_at = Duration::ZERO;
+    std::thread::scope(|scope| {
+        for (lane, copies) in desk.lanes.iter().zip(lanes.drain(..)) {
+            scope.spawn(|| commit_lane(&desk, lane));
+            let desk = &desk;
+            scope.spawn(move || write_lane(desk, lane, copies));
+        }
+        for input in inputs {
+            let rings = producers.by_ref().take(input.streams().len()).collect();
+            let threads = &threads;
+            scope.spawn(move || threads.feed(input, rings));
+        }
+        stopped_at = threads.wait(stop, &begun.take, watch);
+        threads.halt.set();
+    });
+    let stopping = desk.now().saturating_sub(stopped_at);
+    let times = (begun.starting, stopping, Duration::from_nanos(threads.input_cpu.into_inner()));
+    end::end(plan, &begun.take, begun.manifest, times)
+}
+
+/// What the threads of a take share beside the desk.
+struct Threads<'a> {
+    desk: &'a Desk,
+    halt: Stop,
+    inputs_ended: Stop,
+    inputs_left: AtomicUsize,
+    input_cpu: AtomicU64,
+    held_back: &'a AtomicU64,
+    most: Option<Duration>,
+}
+
+impl Threads<'_> {
+    /// The thread of an input.
+    fn feed(&self, mut input: Box<dyn RecordInput>, producers: Vec<RingProducer>) {
+        let desk = self.desk;
+        if desk.settings.is_realtime
+            && !input.is_patient()
+            && let Err(error) = realtime::run_first(realtime::CAPTURE)
+        {
+            desk.note_refusal("inputs run without real-time priority", &error);
+        }
+        let source = input.streams().first().map(|it| it.source.clone()).unwrap_or_default();
+        let warn = |error: Error| desk.monitor.warning(&source, error);
+        let mut feed = InputFeed {
+            producers,
+            halt: &self.halt,
+            most: self.most,
+            held_back: self.held_back,
+            warn: &warn,
+        };
+        if let Err(error) = input.run(&mut feed) {
+            desk.monitor.loss(&source, error);
+        }
+        drop(feed);
+        let time = realtime::thread_time().as_nanos() as u64;
+        self.input_cpu.fetch_add(time, Ordering::Relaxed);
+        if self.inputs_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.inputs_ended.set();
+        }
+    }
+
+    /// Says each second how it goes, until the take is to end; says when that was.
+    fn wait(
+        &self,
+        stop: &Stop,
+        take: &Arc<RunningTake>,
+        watch: &mut dyn FnMut(&Arc<RunningTake>, &TakeStatus),
+    ) -> Duration {
+        let mut next = Duration::ZERO;
+        loop {
+            let now = self.desk.now();
+            let over = self.most.is_some_and(|most| now >= most + TELL_EVERY);
+            if over || stop.is_set() || take.stop.is_set() || self.inputs_ended.is_set() {
+                return now;
+            }
+            if self.desk.all_over.is_set() {
+                return now;
+            }
+            if now >= next {
+                take.warn_of_little_left();
+                watch(take, &take.status());
+                next = (next + TELL_EVERY).max(now);
+            }
+            // The inputs stop by themselves at `most`; one that does not know of time is stopped.
+            let end = self.most.map_or(next, |most| next.min(most + TELL_EVERY));
+            let fds = [
+                stop.as_fd(),
+                take.stop.as_fd(),
+                self.inputs_ended.as_fd(),
+                self.desk.all_over.as_fd(),
+            ];
+            if wait_readable(&fds, Some(end.saturating_sub(now))).is_err() {
+                self.halt.wait(Duration::from_millis(50));
+            }
+        }
+    }
+}
+
+/// Refuses what makes no sense before anything is made.
+fn check(plan: &TakePlan) -> Result<()> {
+    let chunk = plan.engine.chunk_bytes;
+    if !plan.ring_bytes.is_power_of_two() || !crate::limits::RING_BYTES.contains(&plan.ring_bytes) {
+        return Err(Error::new(Kind::Usage, "a ring of this size is not possible")
+            .expected("a power of two from 8K to 64M", plan.ring_bytes));
+    }
+    if !crate::limits::CHUNK_BYTES.contains(&chunk) || 2 * chunk > plan.ring_bytes {
+        return Err(Error::new(Kind::Usage, "chunks of this size are not possible")
+            .expected("4K to 1M, and at most half of a ring", chunk)
+            .advice("a smaller chunk leaves more of the ring for a disk that stalls"));
+    }
+    Ok(())
+}
+
+type LaneCopies = Vec<Vec<StreamCopy>>;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! How a take goes while it is recorded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind};
+use pinstripe_base::sync::Stop;
+use serde::Serialize;
+
+use crate::engine::{Desk, Lane, LaneFigures, StreamDesk};
+
+/// Minutes left at which that is said.
+const TOLD_MINUTES: [u64; 3] = [1, 5, 15];
+/// The fill of a ring at which there is an alarm, in percent.
+const ALARM_PERCENT: f64 = 80.0;
+
+/// A take that is being recorded.
+pub struct RunningTake {
+    pub(super) desk: Arc<Desk>,
+    pub(super) name: String,
+    /// Set to end the take.
+    pub stop: Stop,
+    pub(super) held_back: Arc<AtomicU64>,
+    pub(super) is_locked: bool,
+    pub(super) warned_minutes: AtomicU64,
+    pub(super) has_alarmed: AtomicBool,
+}
+
+/// How a stream goes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StreamStatus {
+    /// Its name.
+    pub name: String,
+    /// Frames so far, lost ones included.
+    pub frames: u64,
+    /// What is in its ring, in percent.
+    pub ring_percent: f64,
+    /// The most that ever was.
+    pub ring_worst_percent: f64,
+    /// The number of times that its ring was too full.
+    pub overruns: u64,
+    /// Frames that were lost.
+    pub lost_frames: u64,
+}
+
+/// How a take goes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TakeStatus {
+    /// Its name.
+    pub take: String,
+    /// Seconds since it began.
+    pub elapsed_seconds: f64,
+    /// The number of streams.
+    pub streams: usize,
+    /// Payload bytes written, mirrors included.
+    pub written_bytes: u64,
+    /// The age of the oldest sample that is not durable.
+    pub durable_lag_ms: f64,
+    /// The greatest so far.
+    pub durable_lag_worst_ms: f64,
+    /// The fullest ring, and the fullest ever, of inputs that cannot wait.
+    pub ring_percent: f64,
+    /// See `ring_percent`.
+    pub ring_worst_percent: f64,
+    /// Whether a ring is or was fuller than 80 percent.
+    pub has_alarm: bool,
+    /// Overruns of all streams.
+    pub overruns: u64,
+    /// Frames lost in them.
+    pub lost_frames: u64,
+    /// The longest write.
+    pub longest_write_ms: f64,
+    /// All writes together.
+    pub writing_seconds: f64,
+    /// The longest time that an input which can wait was kept waiting.
+    pub held_back_worst_ms: f64,
+    /// Room on the disks at the rate of the streams; none where it is not known.
+    pub left_seconds: Option<f64>,
+    /// Directories that were given up.
+    pub failed_directories: usize,
+    /// Processor time of writers, and of commits.
+    pub writer_cpu_seconds: f64,
+    /// See `writer_cpu_seconds`.
+    pub commit_cpu_seconds: f64,
+    /// By stream.
+    #[serde(skip)]
+    pub by_stream: Vec<StreamStatus>,
+}
+
+impl RunningTake {
+    /// Marks the place at which every stream is; false when there are too many marks.
+    pub fn mark(&self, text: &str) -> bool {
+        self.desk.mark(text)
+    }
+
+    /// Begins a new file of every stream, half a second from now.
+    pub fn split(&self) {
+        self.desk.split();
+    }
+
+    /// How it goes.
+    pub fn status(&self) -> TakeStatus {
+        let desk = &self.desk;
+        let now = desk.now();
+        let by_stream: Vec<_> = desk.streams.iter().map(stream_status).collect();
+        let of_impatient = |pick: fn(&StreamStatus) -> f64| {
+            let impatient = by_stream.iter().zip(&desk.streams).filter(|(_, it)| !it.is_patient);
+            impatient.map(|(it, _)| pick(it)).fold(0.0, f64::max)
+        };
+        let sum = |pick: fn(&LaneFigures) -> &AtomicU64| -> u64 { self.figures(pick).sum() };
+        let most = |pick: fn(&LaneFigures) -> &AtomicU64| -> f64 {
+            millis(self.figures(pick).max().unwrap_or(0))
+        };
+        let lag = desk.lanes.iter().map(|it| it.lag(now)).max().unwrap_or_default();
+        let lag_ms = lag.as_secs_f64() * 1e3;
+        let worst = of_impatient(|it| it.ring_worst_percent);
+        TakeStatus {
+            take: self.name.clone(),
+            elapsed_seconds: now.as_secs_f64(),
+            streams: by_stream.len(),
+            written_bytes: sum(|it| &it.written_bytes),
+            durable_lag_ms: lag_ms,
+            durable_lag_worst_ms: most(|it| &it.lag_nanos).max(lag_ms),
+            ring_percent: of_impatient(|it| it.ring_percent),
+            ring_worst_percent: worst,
+            has_alarm: worst >= ALARM_PERCENT,
+            overruns: by_stream.iter().map(|it| it.overruns).sum(),
+            lost_frames: by_stream.iter().map(|it| it.lost_frames).sum(),
+            longest_write_ms: most(|it| &it.longest_write_nanos),
+            writing_seconds: sum(|it| &it.writing_nanos) as f64 / 1e9,
+            held_back_worst_ms: millis(self.held_back.load(Ordering::Relaxed)),
+            left_seconds: self.left_seconds(),
+            failed_directories: desk.lanes.iter().filter(|it| it.has_failed()).count(),
+            writer_cpu_seconds: sum(|it| &it.writer_cpu_nanos) as f64 / 1e9,
+            commit_cpu_seconds: sum(|it| &it.commit_cpu_nanos) as f64 / 1e9,
+            by_stream,
+        }
+    }
+
+    fn figures(&self, pick: fn(&LaneFigures) -> &AtomicU64) -> impl Iterator<Item = u64> + use<'_> {
+        self.desk.lanes.iter().map(move |it| pick(&it.figures).load(Ordering::Relaxed))
+    }
+
+    /// Seconds until the first directory is full, at the rate of what is written to it.
+    fn left_seconds(&self) -> Option<f64> {
+        let lanes = self.desk.lanes.iter().filter(|it| !it.has_failed());
+        lanes.filter_map(|it| left_of(it)).reduce(f64::min)
+    }
+
+    /// Says when little room is left, and when a ring was fuller than it should be: each once.
+    pub(super) fn warn_of_little_left(&self) {
+        let status = self.status();
+        let minutes = status.left_seconds.map_or(u64::MAX, |it| (it / 60.0) as u64);
+        if let Some(told) = TOLD_MINUTES.iter().find(|it| minutes < **it)
+            && self.warned_minutes.swap(*told, Ordering::Relaxed) > *told
+        {
+            let what = format!("there is room for less than {told} min of this take");
+            let error = Error::new(Kind::NoSpace, what).advice("make room on the disk");
+            self.desk.monitor.warning(self.desk.lanes[0].folder.path(), error);
+        }
+        if status.has_alarm && !self.has_alarmed.swap(true, Ordering::Relaxed) {
+            let what = format!("a ring was {:.0} % full", status.ring_worst_percent);
+            let error = Error::new(Kind::Io, what).advice(
+                "the disk stalls for nearly as long as the rings last: make them larger (--ring)",
+            );
+            self.desk.monitor.warning(&self.name, error);
+        }
+    }
+}
+
+fn left_of(lane: &Lane) -> Option<f64> {
+    let free = lane.folder.free_bytes()?;
+    let open: Vec<_> = lane.pieces().into_iter().filter(|it| !it.is_ended()).collect();
+    let rate: u64 = open.iter().map(|it| it.facts.shape.byte_rate()).sum();
+    let ahead: u64 = open.iter().map(|it| it.ahead_bytes()).sum();
+    (rate > 0).then(|| (free + ahead) as f64 / rate as f64)
+}
+
+fn stream_status(stream: &StreamDesk) -> StreamStatus {
+    let ring = &stream.ring;
+    let frame_bytes = stream.facts.shape.frame_bytes();
+    let percent = |bytes: u64| 100.0 * bytes as f64 / ring.size() as f64;
+    StreamStatus {
+        name: stream.facts.name.clone(),
+        frames: ring.produced_bytes() / frame_bytes,
+        ring_percent: percent(ring.fill_bytes()),
+        ring_worst_percent: percent(ring.peak_bytes()),
+        overruns: ring.overruns(),
+        lost_frames: ring.lost_bytes() / frame_bytes,
+    }
+}
+
+fn millis(nanos: u64) -> f64 {
+    Duration::from_nanos(nanos).as_secs_f64() * 1e3
+}

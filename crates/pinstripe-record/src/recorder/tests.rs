@@ -1,0 +1,420 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use pinstripe_base::monitor::Counter;
+use pinstripe_io::device::{Device, MemoryDevice};
+use pinstripe_io::fault::{CutDevice, FaultyDevice, Plan, Power};
+
+use super::*;
+use crate::input::parse_input;
+use crate::recover::recover_in;
+use crate::take::{DiskFolder, TakeFile, TakeState};
+use crate::verify::{VerifyOutcome, verify_in};
+
+fn plan(take: &str) -> TakePlan {
+    TakePlan {
+        take: take.to_owned(),
+        kind: FileKind::Wav,
+        scene: "one".to_owned(),
+        tape: String::new(),
+        started: LocalTime { seconds: 1_700_000_000 },
+        started_seconds: 1_700_000_000,
+        ring_bytes: 64 << 10,
+        engine: EngineSettings {
+            chunk_bytes: 8 << 10,
+            commit_every: Duration::from_millis(20),
+            is_realtime: false,
+            segment_seconds: None,
+            segment_bytes: None,
+        },
+        is_mirrored: false,
+        most: None,
+    }
+}
+
+fn inputs(texts: &[&str]) -> Vec<Box<dyn RecordInput>> {
+    texts.iter().map(|it| parse_input(it).unwrap().open(false)).collect()
+}
+
+type Folders = Vec<Arc<dyn TakeFolder>>;
+
+fn on_disk(dirs: &[&Path], take: &str, faults: Option<&str>) -> Folders {
+    let plan = faults.map(|it| it.parse::<Plan>().unwrap());
+    let folder = |(number, dir): (usize, &&Path)| {
+        // Faults are of the first directory.
+        let plan = plan.clone().filter(|_| number == 0);
+        Arc::new(DiskFolder::create(dir, take, plan).unwrap()) as Arc<dyn TakeFolder>
+    };
+    dirs.iter().enumerate().map(folder).collect()
+}
+
+fn take(plan: &TakePlan, texts: &[&str], folders: &Folders) -> (TakeOutcome, Arc<Monitor>) {
+    let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
+    let made = || Ok(folders.clone());
+    let told = record(plan, inputs(texts), &made, (&stop, &monitor), &mut |_, _| {});
+    (told.unwrap(), monitor)
+}
+
+/// Verifies with new descriptors, as another program would.
+fn verified(folders: &Folders) -> (VerifyOutcome, u64) {
+    let manifest = Manifest::load(&*folders[0]).unwrap();
+    let monitor = Monitor::default();
+    let outcome = verify_in(folders, manifest, &monitor).unwrap();
+    (outcome, monitor.get(Counter::Losses))
+}
+
+#[test]
+fn all_that_comes_is_in_the_files() {
+    let dir = tempfile::tempdir().unwrap();
+    for (number, (kind, format)) in [
+        (FileKind::Wav, "s24"),
+        (FileKind::Bw64, "f32"),
+        (FileKind::Caf, "s16"),
+        (FileKind::Raw, "s32"),
+        (FileKind::Wav, "u8"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("take-{number}");
+        let folders = on_disk(&[dir.path()], &name, None);
+        let plan = TakePlan { kind, ..plan(&name) };
+        let input = format!("test:streams=5,channels=3,frames=54321,pace=free,format={format}");
+        let (outcome, monitor) =
+            take(&plan, &[&input, "test:streams=1,frames=7,pace=free"], &folders);
+        assert_eq!(monitor.get(Counter::Losses), 0, "{kind}");
+        assert_eq!(outcome.manifest.state, TakeState::Complete);
+        let frames: Vec<u64> = outcome.manifest.pieces.iter().map(|it| it.frames).collect();
+        assert_eq!(frames, [54321, 54321, 54321, 54321, 54321, 7]);
+        let (verified, losses) = verified(&folders);
+        assert_eq!((losses, verified.damaged_bytes, verified.wrong_frames), (0, 0, 0), "{kind}");
+        assert_eq!((verified.right_frames, verified.files), (5 * 54321 + 7, 6), "{kind}");
+    }
+}
+
+#[test]
+fn a_clock_that_ends_in_time_gives_every_frame() {
+    let dir = tempfile::tempdir().unwrap();
+    let folders = on_disk(&[dir.path()], "t", None);
+    // Rings that hold all of it: no machine is too slow for this.
+    let plan =
+        TakePlan { most: Some(Duration::from_millis(300)), ring_bytes: 1 << 20, ..plan("t") };
+    let (outcome, monitor) = take(&plan, &["test:streams=4,rate=48000"], &folders);
+    assert_eq!(monitor.get(Counter::Losses), 0);
+    assert!(outcome.manifest.pieces.iter().all(|it| it.frames == 14_400), "{outcome:?}");
+    let (verified, _) = verified(&folders);
+    assert_eq!((verified.right_frames, verified.wrong_frames), (4 * 14_400, 0));
+}
+
+#[test]
+fn a_disk_that_stalls_leaves_silence_of_the_right_length_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    // Of each file the eighth write takes 400 ms; the ring lasts 120.
+    let faults = Some("op=write,after=7,times=1,delay=400ms");
+    let folders = on_disk(&[dir.path()], "t", faults);
+    let plan = TakePlan {
+        ring_bytes: 16 << 10,
+        engine: EngineSettings { chunk_bytes: 4 << 10, ..plan("t").engine },
+        most: Some(Duration::from_millis(1500)),
+        ..plan("t")
+    };
+    let (outcome, monitor) = take(&plan, &["test:streams=2,rate=44100"], &folders);
+    assert!(monitor.get(Counter::Losses) >= 1);
+    assert!(outcome.figures.overruns > 0 && outcome.figures.lost_frames > 0);
+    assert!(outcome.last.has_alarm && !outcome.manifest.gaps.is_empty());
+    assert!(outcome.manifest.pieces.iter().all(|it| it.frames == 66_150), "{outcome:?}");
+    let lost: u64 = outcome.manifest.gaps.iter().map(|it| it.frames).sum();
+    assert_eq!(lost, outcome.figures.lost_frames);
+    let (verified, _) = verified(&folders);
+    assert_eq!((verified.right_frames, verified.wrong_frames), (2 * 66_150, 0));
+    let cue = std::fs::read(dir.path().join("t/01-test-1.wav")).unwrap();
+    assert!(cue.windows(8).any(|it| it == b"overrun:"), "the file itself says so");
+}
+
+#[test]
+fn segments_put_together_are_the_take() {
+    let dir = tempfile::tempdir().unwrap();
+    let folders = on_disk(&[dir.path()], "t", None);
+    let engine = EngineSettings { segment_bytes: Some(100_000), ..plan("t").engine };
+    let (outcome, monitor) = take(
+        &TakePlan { engine, ..plan("t") },
+        &["test:streams=2,frames=150000,pace=free,format=s24"],
+        &folders,
+    );
+    assert_eq!(monitor.get(Counter::Losses), 0);
+    let pieces: Vec<_> = outcome.manifest.pieces.iter().filter(|it| it.stream == 0).collect();
+    assert_eq!(pieces.len(), 5);
+    let mut next = 0;
+    for piece in pieces {
+        assert_eq!(piece.start_frame, next);
+        next += piece.frames;
+    }
+    assert_eq!(next, 150_000);
+    let (verified, losses) = verified(&folders);
+    assert_eq!((losses, verified.right_frames, verified.wrong_frames), (0, 300_000, 0));
+}
+
+#[test]
+fn a_directory_that_fails_is_left_and_its_streams_go_on_in_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+    [&a, &b].into_iter().for_each(|it| std::fs::create_dir(it).unwrap());
+    let folders = on_disk(&[&a, &b], "t", Some("op=write,after=9,error=ENOSPC"));
+    let (outcome, monitor) =
+        take(&plan("t"), &["test:streams=4,frames=200000,pace=free,format=s24"], &folders);
+    // One loss: the directory that was given up. No frame is missing.
+    assert_eq!(monitor.get(Counter::Losses), 1);
+    assert_eq!(outcome.last.failed_directories, 1);
+    let ends: BTreeMap<u32, u64> =
+        outcome.manifest.pieces.iter().map(|it| (it.stream, it.start_frame + it.frames)).collect();
+    assert!(ends.values().all(|it| *it == 200_000), "{:?}", outcome.manifest.pieces);
+    assert!(outcome.manifest.pieces.iter().any(|it| it.cut.is_some() && it.frames > 0));
+    let (verified, _) = verified(&folders);
+    assert_eq!((verified.right_frames, verified.wrong_frames), (800_000, 0));
+}
+
+#[test]
+fn a_mirror_loses_nothing_when_one_directory_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+    [&a, &b].into_iter().for_each(|it| std::fs::create_dir(it).unwrap());
+    let folders = on_disk(&[&a, &b], "t", Some("op=sync,after=2,error=EIO"));
+    let plan = TakePlan { is_mirrored: true, ..plan("t") };
+    let (outcome, monitor) =
+        take(&plan, &["test:streams=3,frames=400000,pace=free,format=s24"], &folders);
+    assert_eq!((monitor.get(Counter::Losses), monitor.get(Counter::DegradedMembers)), (0, 1));
+    for stream in 0..3 {
+        let whole = outcome
+            .manifest
+            .pieces
+            .iter()
+            .any(|it| it.stream == stream && it.directory == 1 && it.frames == 400_000);
+        assert!(whole, "{:?}", outcome.manifest.pieces);
+    }
+    let manifest = Manifest::load(&*folders[1]).unwrap();
+    let verified = verify_in(&folders[1..], manifest, &Monitor::default()).unwrap();
+    assert_eq!((verified.right_frames, verified.wrong_frames), (1_200_000, 0));
+}
+
+#[test]
+fn a_full_disk_ends_the_streams_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let folders = on_disk(&[dir.path()], "t", Some("op=write,after=9,error=ENOSPC"));
+    let (outcome, monitor) = take(&plan("t"), &["test:streams=2,rate=192000"], &folders);
+    assert!(monitor.get(Counter::Losses) >= 1, "and it ended by itself");
+    let (verified, losses) = verified(&folders);
+    assert_eq!((losses, verified.wrong_frames), (0, 0));
+    let frames: u64 = outcome.manifest.pieces.iter().map(|it| it.frames).sum();
+    assert_eq!(verified.right_frames, frames);
+    assert!(frames > 0);
+}
+
+#[test]
+fn a_directory_that_is_removed_ends_the_take() {
+    let dir = tempfile::tempdir().unwrap();
+    let folders = on_disk(&[dir.path()], "t", None);
+    let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
+    let path = dir.path().join("t");
+    let mut watch = |_: &Arc<RunningTake>, _: &TakeStatus| {
+        let _ = std::fs::remove_dir_all(&path);
+    };
+    let made = || Ok(folders.clone());
+    let inputs = inputs(&["test:streams=2"]);
+    record(&plan("t"), inputs, &made, (&stop, &monitor), &mut watch).unwrap();
+    assert!(monitor.get(Counter::Losses) >= 1);
+}
+
+#[test]
+fn marks_stand_in_file_and_manifest() {
+    let dir = tempfile::tempdir().unwrap();
+    let folders = on_disk(&[dir.path()], "t", None);
+    let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
+    let mut watch = |take: &Arc<RunningTake>, _: &TakeStatus| {
+        assert!(take.mark("refrain & more"));
+        take.split();
+        take.stop.set();
+    };
+    let made = || Ok(folders.clone());
+    let inputs = inputs(&["test:streams=2"]);
+    let outcome = record(&plan("t"), inputs, &made, (&stop, &monitor), &mut watch).unwrap();
+    assert_eq!(outcome.manifest.marks[0].text, "refrain & more");
+    assert_eq!(outcome.manifest.marks[0].frames.len(), 2);
+    let bytes = std::fs::read(dir.path().join("t/02-test-2.wav")).unwrap();
+    assert!(bytes.windows(14).any(|it| it == b"refrain & more"));
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_made() {
+    let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
+    let never = || -> Result<Folders> { panic!("nothing is made") };
+    let kind = |plan: &TakePlan, text: &str| {
+        record(plan, inputs(&[text]), &never, (&stop, &monitor), &mut |_, _| {}).unwrap_err()
+    };
+    let many = kind(&plan("t"), "test:streams=10000");
+    assert_eq!(many.kind(), Kind::Refused);
+    assert!(memory_of(10_000, 128 << 10).unwrap_err().to_string().contains("1.2 GiB"), "{many}");
+    let odd = TakePlan { ring_bytes: 100_000, ..plan("t") };
+    assert_eq!(kind(&odd, "test:").kind(), Kind::Usage);
+    let narrow = TakePlan { ring_bytes: 8 << 10, ..plan("t") };
+    assert_eq!(kind(&narrow, "test:").kind(), Kind::Usage);
+    let dir = tempfile::tempdir().unwrap();
+    DiskFolder::create(dir.path(), "t", None).unwrap();
+    let there = DiskFolder::create(dir.path(), "t", None).map(drop).unwrap_err();
+    assert_eq!(there.kind(), Kind::Exists);
+}
+
+/// A directory in memory, whose power can be cut.
+struct CutFolder {
+    power: Arc<Power>,
+    files: Mutex<BTreeMap<String, Arc<CutDevice<MemoryDevice>>>>,
+    small: Mutex<BTreeMap<String, Vec<u8>>>,
+}
+
+impl CutFolder {
+    fn new(power: Arc<Power>) -> Self {
+        CutFolder { power, files: Mutex::default(), small: Mutex::default() }
+    }
+
+    /// What a disk could have after the cut, in a directory that works.
+    fn after_cut(&self, seed: u64) -> CutFolder {
+        let after = CutFolder::new(Arc::new(Power::new(u64::MAX)));
+        for (number, (name, file)) in (seed..).zip(self.files.lock().unwrap().iter()) {
+            file.after_power_cut(number).unwrap();
+            let memory = MemoryDevice::new(name.as_str());
+            memory.write_at(0, &file.inner().to_vec()).unwrap();
+            let file = Arc::new(CutDevice::new(memory, Arc::clone(&after.power)));
+            after.files.lock().unwrap().insert(name.clone(), file);
+        }
+        *after.small.lock().unwrap() = self.small.lock().unwrap().clone();
+        after
+    }
+}
+
+impl TakeFolder for CutFolder {
+    fn create(&self, name: &str) -> Result<TakeFile> {
+        let memory = MemoryDevice::new(name);
+        let file = Arc::new(CutDevice::new(memory, Arc::clone(&self.power)));
+        self.files.lock().unwrap().insert(name.to_owned(), Arc::clone(&file));
+        Ok(TakeFile::of_device(file))
+    }
+
+    fn open(&self, name: &str, _: bool) -> Result<TakeFile> {
+        let files = self.files.lock().unwrap();
+        let file = files.get(name).ok_or_else(|| Error::new(Kind::NotFound, "is not there"))?;
+        Ok(TakeFile::of_device(Arc::clone(file) as _))
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        if self.power.is_off() {
+            return Err(Error::new(Kind::Io, "the power is off"));
+        }
+        self.small.lock().unwrap().insert(name.to_owned(), bytes.to_vec());
+        Ok(())
+    }
+
+    fn read(&self, name: &str, _: u64) -> Result<Vec<u8>> {
+        let small = self.small.lock().unwrap();
+        small.get(name).cloned().ok_or_else(|| Error::new(Kind::NotFound, "is not there"))
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        if self.power.is_off() { Err(Error::new(Kind::Io, "the power is off")) } else { Ok(()) }
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("memory")
+    }
+}
+
+#[test]
+fn after_a_power_cut_all_that_was_vouched_for_is_there_and_right() {
+    let mut kept = 0;
+    for seed in 0..40 {
+        let power = Arc::new(Power::new(30 + 13 * seed));
+        let folder = Arc::new(CutFolder::new(power));
+        let folders: Folders = vec![Arc::clone(&folder) as _];
+        let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
+        let made = || Ok(folders.clone());
+        let plan = TakePlan {
+            engine: EngineSettings { commit_every: Duration::from_millis(2), ..plan("t").engine },
+            ..plan("t")
+        };
+        let text = "test:streams=3,frames=100000,pace=free,format=s16";
+        let _ = record(&plan, inputs(&[text]), &made, (&stop, &monitor), &mut |_, _| {});
+        let after: Folders = vec![Arc::new(folder.after_cut(100 * seed))];
+        let Ok(manifest) = Manifest::load(&*after[0]) else { continue };
+        check_headers(&*after[0], &manifest);
+        let monitor = Monitor::default();
+        let Ok(outcome) = recover_in(&after, manifest, &monitor) else { continue };
+        assert_eq!(monitor.get(Counter::Losses), 0, "seed {seed}");
+        let (verified, losses) = verified(&after);
+        assert_eq!((losses, verified.wrong_frames), (0, 0), "seed {seed}");
+        let frames: u64 = outcome.manifest.pieces.iter().map(|it| it.frames).sum();
+        assert!(verified.right_frames >= frames && frames + 3 >= verified.right_frames);
+        kept += frames;
+        check_headers(&*after[0], &outcome.manifest);
+    }
+    assert!(kept > 0, "some of these came late enough to keep something");
+}
+
+/// A header never promises more than the journal.
+fn check_headers(folder: &dyn TakeFolder, manifest: &Manifest) {
+    let Ok(journal) = folder.open(crate::take::JOURNAL, false) else { return };
+    let Ok(content) = crate::recover::read_journal(&journal, manifest) else { return };
+    for found in content.pieces.values() {
+        let Ok(file) = folder.open(&found.piece.file, false) else { continue };
+        let mut head = [0; 4096];
+        if file.device().read_at(0, &mut head).is_err() || &head[..4] != b"RIFF" {
+            continue;
+        }
+        let promised = u32::from_le_bytes(head[4092..].try_into().unwrap());
+        assert!(u64::from(promised) <= found.bytes, "{}: {promised}", found.piece.file);
+    }
+}
+
+#[test]
+fn a_fault_at_any_call_leaves_a_take_that_verifies() {
+    for after in [0, 1, 3, 10, 40] {
+        for effect in ["op=write,error=EIO", "op=sync,error=EIO", "op=set_len,error=EIO"] {
+            let dir = tempfile::tempdir().unwrap();
+            let text = format!("{effect},after={after}");
+            let folders = on_disk(&[dir.path()], "t", Some(&text));
+            let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
+            let made = || Ok(folders.clone());
+            let input = inputs(&["test:streams=3,frames=90000,pace=free,format=s24"]);
+            let begun = record(&plan("t"), input, &made, (&stop, &monitor), &mut |_, _| {});
+            if begun.is_err() {
+                continue;
+            }
+            drop(begun);
+            let path = dir.path().join("t");
+            let sound: Folders = vec![Arc::new(DiskFolder::open(&path).unwrap())];
+            drop(folders);
+            let (verified, losses) = verified(&sound);
+            assert_eq!((losses, verified.wrong_frames), (0, 0), "{text}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_right_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let folders = on_disk(&[dir.path()], "t", None);
+    take(&plan("t"), &["test:streams=2,frames=50000,pace=free"], &folders);
+    let path: PathBuf = dir.path().join("t/01-test-1.wav");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[70_000] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let (found, losses) = verified(&folders);
+    assert!(losses == 1 && found.damaged_bytes > 0 && found.sound_bytes > found.damaged_bytes);
+    std::fs::write(&path, &bytes[..60_000]).unwrap();
+    let (found, losses) = verified(&folders);
+    assert!(losses >= 1 && found.damaged_bytes > 0);
+    let device = FaultyDevice::new(MemoryDevice::new("x"), Plan::default());
+    assert!(device.read_at(0, &mut [0]).is_err(), "the faults are those of devices");
+}

@@ -1,0 +1,379 @@
+//! One locked arena of memory, and rings in it: one producer each, and a consumer for each copy
+//! that is written.
+//!
+//! The producer never blocks, never allocates and makes no system call. What does not fit is lost
+//! in whole frames and becomes a gap: its place and length go beside the bytes, so that the
+//! consumer puts silence of exactly that length there.
+//!
+//! Invariants: `tail <= head <= tail + size` for each consumer that reads. A gap is visible before
+//! any byte behind it. Memory between a tail and the head is only read, all other memory is
+//! written by the producer only.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+use crate::limits::GAPS_WAITING;
+
+/// Consumers of one ring at most: a copy and its mirror.
+pub const CONSUMERS: usize = 2;
+/// The tail of a consumer that does not read any more.
+const DETACHED: u64 = u64::MAX;
+
+/// Memory of all rings of a take, mapped at once and touched, so that no first touch of a page
+/// comes later.
+pub struct Arena {
+    base: NonNull<u8>,
+    bytes: usize,
+    is_locked: bool,
+}
+
+// SAFETY: the arena is memory and nothing else; who may touch which part of it when is decided by
+// the rings, each of which owns a part of its own.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Maps `bytes`, and locks them in memory where that is allowed.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] where the system has no such memory.
+    pub fn new(bytes: usize) -> Result<Self> {
+        let (prot, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
+        );
+        // SAFETY: a new anonymous mapping at a place of the kernel's choice.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes.max(1), prot, flags, -1, 0) };
+        let mapped = (base != libc::MAP_FAILED).then(|| NonNull::new(base.cast::<u8>())).flatten();
+        let Some(base) = mapped else {
+            let error = std::io::Error::last_os_error();
+            return Err(Error::io("cannot have memory for the rings", "memory", error));
+        };
+        // SAFETY: the range is the mapping that was just made.
+        let is_locked = unsafe { libc::mlock(base.as_ptr().cast(), bytes.max(1)) } == 0;
+        Ok(Arena { base, bytes, is_locked })
+    }
+
+    /// Whether it is locked in memory, so that no part of it is ever paged out.
+    pub fn is_locked(&self) -> bool {
+        self.is_locked
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made; rings hold the arena, so that none is left.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes.max(1)) };
+    }
+}
+
+/// A value with a cache line for itself: producer and consumer write beside each other.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line<T>(T);
+
+#[derive(Default)]
+struct GapSlot {
+    at: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// One ring. Counts are bytes since the beginning.
+pub struct Ring {
+    arena: Arc<Arena>,
+    offset: usize,
+    size: u64,
+    frame_bytes: u64,
+    head: Line<AtomicU64>,
+    tails: [Line<AtomicU64>; CONSUMERS],
+    gaps: Box<[GapSlot; GAPS_WAITING]>,
+    gap_head: Line<AtomicU64>,
+    gap_tails: [Line<AtomicU64>; CONSUMERS],
+    peak: AtomicU64,
+    lost_bytes: AtomicU64,
+    overruns: AtomicU64,
+    is_ended: AtomicBool,
+}
+
+impl Ring {
+    /// A ring of `size` bytes, a power of two, at `offset` of the arena, and its producer. The
+    /// rings of an arena must not overlap.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a size that is no power of two or does not lie in the arena.
+    pub fn new(
+        arena: &Arc<Arena>,
+        offset: usize,
+        size: u64,
+        frame_bytes: u64,
+        consumers: usize,
+    ) -> Result<(Arc<Ring>, RingProducer)> {
+        let end = (offset as u64).checked_add(size);
+        let is_inside = end.is_some_and(|end| end <= arena.bytes as u64);
+        if !size.is_power_of_two() || !is_inside || frame_bytes == 0 || frame_bytes * 4 > size {
+            return Err(Error::new(Kind::Usage, "a ring that cannot be")
+                .expected("a power of two, four frames at least", size));
+        }
+        let tail = |number| Line(AtomicU64::new(if number < consumers { 0 } else { DETACHED }));
+        let ring = Arc::new(Ring {
+            arena: Arc::clone(arena),
+            offset,
+            size,
+            frame_bytes,
+            head: Line::default(),
+            tails: std::array::from_fn(tail),
+            gaps: Box::new(std::array::from_fn(|_| GapSlot::default())),
+            gap_head: Line::default(),
+            gap_tails: std::array::from_fn(tail),
+            peak: AtomicU64::new(0),
+            lost_bytes: AtomicU64::new(0),
+            overruns: AtomicU64::new(0),
+            is_ended: AtomicBool::new(false),
+        });
+        let producer = RingProducer { ring: Arc::clone(&ring), open_gap_bytes: 0 };
+        Ok((ring, producer))
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The most that was ever in it, in bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// What is in it now, in bytes.
+    pub fn fill_bytes(&self) -> u64 {
+        let head = self.head.0.load(Ordering::Acquire);
+        head - self.slowest(&self.tails, head)
+    }
+
+    /// Bytes that were lost because it was full.
+    pub fn lost_bytes(&self) -> u64 {
+        self.lost_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The number of times that it became too full.
+    pub fn overruns(&self) -> u64 {
+        self.overruns.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the stream that the producer has made, lost ones included.
+    pub fn produced_bytes(&self) -> u64 {
+        self.head.0.load(Ordering::Acquire) + self.lost_bytes()
+    }
+
+    /// The count of the consumer that is furthest behind; `head` where none reads.
+    fn slowest(&self, tails: &[Line<AtomicU64>; CONSUMERS], head: u64) -> u64 {
+        let tails = tails.iter().map(|it| it.0.load(Ordering::Acquire));
+        tails.filter(|tail| *tail != DETACHED).min().unwrap_or(head)
+    }
+
+    fn at(&self, count: u64) -> *mut u8 {
+        let index = self.offset + (count & (self.size - 1)) as usize;
+        // SAFETY: `new` checked that offset + size lies in the arena.
+        unsafe { self.arena.base.as_ptr().add(index) }
+    }
+}
+
+/// The side of an input.
+pub struct RingProducer {
+    ring: Arc<Ring>,
+    /// Bytes that were lost since the last one that fitted.
+    open_gap_bytes: u64,
+}
+
+impl RingProducer {
+    /// Puts in whole frames; what does not fit is lost. Never blocks.
+    pub fn push(&mut self, bytes: &[u8]) {
+        let ring = Arc::clone(&self.ring);
+        let head = ring.head.0.load(Ordering::Relaxed);
+        let free = ring.size - (head - ring.slowest(&ring.tails, head));
+        if self.open_gap_bytes > 0 {
+            // A ring that is still nearly full would only make many short gaps out of one.
+            let is_roomy = free >= (ring.size / 4).max((bytes.len() as u64).min(ring.size));
+            if !is_roomy || !self.close_gap(head) {
+                return self.lose(bytes.len() as u64);
+            }
+        }
+        let fits = (bytes.len() as u64).min(free - free % ring.frame_bytes);
+        self.copy(head, &bytes[..fits as usize]);
+        let fill = ring.size - free + fits;
+        if fill > ring.peak.load(Ordering::Relaxed) {
+            ring.peak.store(fill, Ordering::Relaxed);
+        }
+        ring.head.0.store(head + fits, Ordering::Release);
+        if fits < bytes.len() as u64 {
+            ring.overruns.fetch_add(1, Ordering::Relaxed);
+            self.lose(bytes.len() as u64 - fits);
+        }
+    }
+
+    /// Bytes that fit now, in whole frames: for inputs that can wait.
+    pub fn room(&self) -> u64 {
+        let ring = &*self.ring;
+        let head = ring.head.0.load(Ordering::Relaxed);
+        let free = ring.size - (head - ring.slowest(&ring.tails, head));
+        free - free % ring.frame_bytes
+    }
+
+    /// The size of the ring.
+    pub fn ring_bytes(&self) -> u64 {
+        self.ring.size
+    }
+
+    /// Leaves out so many bytes of whole frames, as if they had not fitted: what an input knows to
+    /// be missing.
+    pub fn skip(&mut self, bytes: u64) {
+        self.lose(bytes);
+    }
+
+    fn copy(&self, head: u64, bytes: &[u8]) {
+        let ring = &*self.ring;
+        let first = bytes.len().min((ring.size - (head & (ring.size - 1))) as usize);
+        // SAFETY: `push` checked that there is room for all of it, so no consumer reads there; the
+        // first part ends where the ring ends, and the second begins at its beginning.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), ring.at(head), first);
+            let rest = &bytes[first..];
+            std::ptr::copy_nonoverlapping(rest.as_ptr(), ring.at(head + first as u64), rest.len());
+        }
+    }
+
+    fn lose(&mut self, bytes: u64) {
+        self.open_gap_bytes += bytes;
+        self.ring.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Tells the consumers of what is missing in front of `head`; false when they have too many
+    /// gaps before them.
+    fn close_gap(&mut self, head: u64) -> bool {
+        let ring = &*self.ring;
+        let number = ring.gap_head.0.load(Ordering::Relaxed);
+        if number - ring.slowest(&ring.gap_tails, number) >= GAPS_WAITING as u64 {
+            return false;
+        }
+        let slot = &ring.gaps[(number % GAPS_WAITING as u64) as usize];
+        slot.at.store(head, Ordering::Relaxed);
+        slot.bytes.store(self.open_gap_bytes, Ordering::Relaxed);
+        ring.gap_head.0.store(number + 1, Ordering::Release);
+        self.open_gap_bytes = 0;
+        true
+    }
+}
+
+impl Drop for RingProducer {
+    /// The end of the stream. Not for a thread that must not wait: a full queue of gaps is waited
+    /// for as long as a consumer reads.
+    fn drop(&mut self) {
+        let head = self.ring.head.0.load(Ordering::Relaxed);
+        while self.open_gap_bytes > 0 && !self.close_gap(head) {
+            std::thread::yield_now();
+        }
+        self.ring.is_ended.store(true, Ordering::Release);
+    }
+}
+
+/// What a consumer finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// So many bytes can be read; `all` says whether nothing more comes before a gap or the end.
+    Bytes {
+        /// How many.
+        bytes: u64,
+        /// Whether a gap or the end follows.
+        all: bool,
+    },
+    /// So many bytes are missing here.
+    Gap(u64),
+    /// The stream is at its end.
+    End,
+}
+
+/// The side of one copy.
+pub struct RingConsumer {
+    ring: Arc<Ring>,
+    number: usize,
+}
+
+impl RingConsumer {
+    /// The consumer of this number, of which there must be one only.
+    pub fn new(ring: Arc<Ring>, number: usize) -> Self {
+        RingConsumer { ring, number }
+    }
+
+    /// The ring.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    fn tail(&self) -> &AtomicU64 {
+        &self.ring.tails[self.number].0
+    }
+
+    fn gap_tail(&self) -> &AtomicU64 {
+        &self.ring.gap_tails[self.number].0
+    }
+
+    /// What comes next.
+    pub fn look(&self) -> Found {
+        let ring = &*self.ring;
+        // In this order: what was put in before the end is seen when the end is, and a gap is seen
+        // when a byte behind it is.
+        let is_ended = ring.is_ended.load(Ordering::Acquire);
+        let head = ring.head.0.load(Ordering::Acquire);
+        let tail = self.tail().load(Ordering::Relaxed);
+        let number = self.gap_tail().load(Ordering::Relaxed);
+        if number < ring.gap_head.0.load(Ordering::Acquire) {
+            let slot = &ring.gaps[(number % GAPS_WAITING as u64) as usize];
+            let at = slot.at.load(Ordering::Relaxed);
+            return match at - tail {
+                0 => Found::Gap(slot.bytes.load(Ordering::Relaxed)),
+                bytes => Found::Bytes { bytes, all: true },
+            };
+        }
+        match head - tail {
+            0 if is_ended => Found::End,
+            bytes => Found::Bytes { bytes, all: is_ended },
+        }
+    }
+
+    /// Up to `most` of the bytes that were found, as far as they lie in one piece.
+    pub fn bytes(&self, most: u64) -> &[u8] {
+        let ring = &*self.ring;
+        let tail = self.tail().load(Ordering::Relaxed);
+        let head = ring.head.0.load(Ordering::Acquire);
+        let to_end = ring.size - (tail & (ring.size - 1));
+        let count = most.min(head - tail).min(to_end);
+        // SAFETY: between tail and head the producer does not write, and only this consumer moves
+        // this tail, for which it needs `&mut self`.
+        unsafe { std::slice::from_raw_parts(ring.at(tail), count as usize) }
+    }
+
+    /// Gives back so many bytes that were read.
+    pub fn take(&mut self, bytes: u64) {
+        let tail = self.tail().load(Ordering::Relaxed);
+        self.tail().store(tail + bytes, Ordering::Release);
+    }
+
+    /// Goes past the gap that was found.
+    pub fn take_gap(&mut self) {
+        let number = self.gap_tail().load(Ordering::Relaxed);
+        self.gap_tail().store(number + 1, Ordering::Release);
+    }
+
+    /// Reads no more: the ring no longer waits for this consumer.
+    pub fn detach(&mut self) {
+        self.tail().store(DETACHED, Ordering::Release);
+        self.gap_tail().store(DETACHED, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests;

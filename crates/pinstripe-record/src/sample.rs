@@ -1,0 +1,164 @@
+//! Formats of samples, and the content of test streams.
+//!
+//! Files hold little-endian samples, whole frames. The content of a test stream follows from its
+//! number and the frame, so that it can be checked wherever it is read.
+
+use std::fmt;
+use std::str::FromStr;
+
+use pinstripe_base::error::{Error, Kind};
+use serde::{Deserialize, Serialize};
+
+/// How one sample is stored in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SampleFormat {
+    /// One byte, unsigned: 128 is silence.
+    U8,
+    /// Two bytes, signed.
+    S16,
+    /// Three bytes, signed.
+    S24,
+    /// Four bytes, signed.
+    S32,
+    /// Four bytes, IEEE 754.
+    F32,
+    /// Bytes without any meaning.
+    Raw,
+}
+
+const NAMES: [(SampleFormat, &str, u32); 6] = [
+    (SampleFormat::U8, "u8", 1),
+    (SampleFormat::S16, "s16", 2),
+    (SampleFormat::S24, "s24", 3),
+    (SampleFormat::S32, "s32", 4),
+    (SampleFormat::F32, "f32", 4),
+    (SampleFormat::Raw, "raw", 1),
+];
+
+impl SampleFormat {
+    /// Bytes of a sample.
+    pub fn bytes(self) -> u32 {
+        NAMES.iter().find(|it| it.0 == self).map_or(1, |it| it.2)
+    }
+
+    /// The byte of which silence consists.
+    pub fn silence(self) -> u8 {
+        if self == SampleFormat::U8 { 128 } else { 0 }
+    }
+}
+
+impl fmt::Display for SampleFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(NAMES.iter().find(|it| it.0 == *self).map_or("", |it| it.1))
+    }
+}
+
+impl FromStr for SampleFormat {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let found = NAMES.iter().find(|it| it.1 == text && it.0 != SampleFormat::Raw);
+        found.map(|it| it.0).ok_or_else(|| {
+            Error::new(Kind::Usage, format!("'{text}' is no format of samples"))
+                .expected("u8, s16, s24, s32 or f32", text)
+        })
+    }
+}
+
+/// The form of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamShape {
+    /// Its samples.
+    pub format: SampleFormat,
+    /// Samples of a frame.
+    pub channels: u16,
+    /// Frames per second; of raw bytes what is expected, to size rings by.
+    pub rate: u32,
+}
+
+impl StreamShape {
+    /// Bytes of a frame.
+    pub fn frame_bytes(&self) -> u64 {
+        u64::from(self.format.bytes()) * u64::from(self.channels)
+    }
+
+    /// Bytes per second.
+    pub fn byte_rate(&self) -> u64 {
+        self.frame_bytes() * u64::from(self.rate)
+    }
+
+    /// Seconds that so many bytes last.
+    pub fn seconds(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.byte_rate().max(1) as f64
+    }
+}
+
+/// Fills whole frames of a test stream, from frame `first` on.
+pub fn fill_test(shape: &StreamShape, stream: u64, first: u64, out: &mut [u8]) {
+    let channels = u64::from(shape.channels);
+    let mut number = first.wrapping_mul(channels);
+    let seed = (stream + 1).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    match shape.format {
+        SampleFormat::S24 => {
+            for sample in out.chunks_exact_mut(3) {
+                let word = (test_word(seed, number) as u32).to_le_bytes();
+                sample.copy_from_slice(&word[..3]);
+                number = number.wrapping_add(1);
+            }
+        }
+        SampleFormat::F32 => {
+            for sample in out.chunks_exact_mut(4) {
+                let word = test_word(seed, number) as i32 as f32 / 2_147_483_648.0;
+                sample.copy_from_slice(&word.to_le_bytes());
+                number = number.wrapping_add(1);
+            }
+        }
+        format => {
+            let bytes = format.bytes() as usize;
+            for sample in out.chunks_exact_mut(bytes) {
+                let word = (test_word(seed, number) as u32).to_le_bytes();
+                sample.copy_from_slice(&word[..bytes]);
+                number = number.wrapping_add(1);
+            }
+        }
+    }
+}
+
+/// 32 bits that look random, never all zero in their lowest byte: silence cannot be mistaken for
+/// content.
+fn test_word(seed: u64, number: u64) -> u64 {
+    let mixed = (number ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((mixed >> 32) ^ (mixed >> 17)) | 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for (format, name, bytes) in NAMES {
+            assert_eq!(format.to_string(), name);
+            assert_eq!(format.bytes(), bytes);
+            assert_eq!(name.parse::<SampleFormat>().ok(), (name != "raw").then_some(format));
+        }
+        assert_eq!("s25".parse::<SampleFormat>().unwrap_err().kind(), Kind::Usage);
+    }
+
+    #[test]
+    fn test_content_is_the_same_wherever_it_is_begun_and_differs_by_stream() {
+        for (format, _, _) in NAMES {
+            let shape = StreamShape { format, channels: 2, rate: 48_000 };
+            let bytes = shape.frame_bytes() as usize;
+            let mut whole = vec![0; 100 * bytes];
+            fill_test(&shape, 3, 0, &mut whole);
+            let mut part = vec![0; 40 * bytes];
+            fill_test(&shape, 3, 60, &mut part);
+            assert_eq!(whole[60 * bytes..], part);
+            fill_test(&shape, 4, 60, &mut part);
+            assert_ne!(whole[60 * bytes..], part);
+            assert!(whole.chunks(bytes / 2).all(|it| it.iter().any(|byte| *byte != 0)));
+        }
+    }
+}

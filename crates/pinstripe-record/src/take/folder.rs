@@ -1,0 +1,241 @@
+//! The files of a take in one directory, behind a seam at which tests let disks fail.
+
+#![allow(clippy::disallowed_methods, reason = "the directory of a take is made and read here")]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
+use pinstripe_io::fault::{FaultyDevice, Plan};
+
+/// Where the files of a take are.
+pub trait TakeFolder: Send + Sync {
+    /// Makes a file that must not be there. Its name is durable after the next
+    /// [`sync_names`](Self::sync_names).
+    ///
+    /// # Errors
+    /// [`Kind::Exists`]; otherwise as the system says.
+    fn create(&self, name: &str) -> Result<TakeFile>;
+
+    /// Opens a file, for writing as well if `is_written`.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`]; otherwise as the system says.
+    fn open(&self, name: &str, is_written: bool) -> Result<TakeFile>;
+
+    /// Puts a small file in place of another, or where none was: durable on return, or not done.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<()>;
+
+    /// Reads a small file of at most `most` bytes.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`]; [`Kind::Corrupt`] for a longer one; otherwise as the system says.
+    fn read(&self, name: &str, most: u64) -> Result<Vec<u8>>;
+
+    /// Makes names that were made durable.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn sync_names(&self) -> Result<()>;
+
+    /// Bytes that may still be written there, as far as that is known.
+    fn free_bytes(&self) -> Option<u64>;
+
+    /// The path, for messages and the manifest.
+    fn path(&self) -> &Path;
+}
+
+/// An open file of a take.
+pub struct TakeFile {
+    device: SharedDevice,
+    /// The same file for what a device does not do; none where the device is no file.
+    file: Option<File>,
+}
+
+impl TakeFile {
+    /// A file that is a device and nothing else.
+    pub fn of_device(device: SharedDevice) -> Self {
+        TakeFile { device, file: None }
+    }
+
+    /// Its bytes.
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// Reserves space for a range, and makes the file as long: later writes change no metadata but
+    /// the state of extents.
+    ///
+    /// # Errors
+    /// As fallocate(2) says; nothing where the file system does not know it.
+    pub fn reserve(&self, range: Range<u64>) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let (at, length) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
+        // Not posix_fallocate(3), which writes zeros where the file system cannot.
+        // SAFETY: the descriptor is open as long as `file` is.
+        match unsafe { libc::fallocate(file.as_raw_fd(), 0, at, length) } {
+            0 => Ok(()),
+            _ => match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Has the kernel begin to write out a range, and does not wait for it. A hint.
+    pub fn start_writeback(&self, range: Range<u64>) {
+        let Some(file) = &self.file else { return };
+        let (at, length) =
+            (range.start as libc::off64_t, (range.end - range.start) as libc::off64_t);
+        // SAFETY: the descriptor is open as long as `file` is.
+        unsafe {
+            libc::sync_file_range(file.as_raw_fd(), at, length, libc::SYNC_FILE_RANGE_WRITE);
+        }
+    }
+
+    /// Whether its last name was removed.
+    pub fn is_unlinked(&self) -> bool {
+        let links = self.file.as_ref().and_then(|it| it.metadata().ok()).map(|it| it.nlink());
+        links == Some(0)
+    }
+
+    /// Takes the lock of a take for as long as the file is open, with others if `is_shared`.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when another process has it.
+    pub fn lock(&self, is_shared: bool) -> Result<()> {
+        let way = if is_shared { File::try_lock_shared } else { File::try_lock };
+        match self.file.as_ref().map(way) {
+            None | Some(Ok(())) => Ok(()),
+            Some(Err(fs::TryLockError::WouldBlock)) => {
+                let error = Error::new(Kind::Busy, "this take is being recorded");
+                Err(error.at(self.device.place()).advice("stop the recording first"))
+            }
+            Some(Err(fs::TryLockError::Error(error))) => {
+                Err(Error::io("cannot be locked", self.device.place(), error))
+            }
+        }
+    }
+}
+
+/// A directory on a disk.
+pub struct DiskFolder {
+    path: PathBuf,
+    faults: Option<Plan>,
+}
+
+impl DiskFolder {
+    /// Makes the directory of a take in `parent`, which must be there. `faults` strike the files of
+    /// streams.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] without `parent`, [`Kind::Exists`] for a take that is there.
+    pub fn create(parent: &Path, take: &str, faults: Option<Plan>) -> Result<Self> {
+        let path = parent.join(take);
+        fs::create_dir(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Error::new(Kind::Exists, "there is such a take")
+                .at(&path)
+                .advice("choose another name: no take is ever overwritten"),
+            _ => Error::io("cannot make the directory of the take", &path, error),
+        })?;
+        let synced = File::open(parent).and_then(|it| it.sync_all());
+        synced.map_err(|error| Error::io("cannot make new names durable", parent, error))?;
+        Ok(DiskFolder { path, faults })
+    }
+
+    /// Opens the directory of a take.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] where there is none.
+    pub fn open(path: &Path) -> Result<Self> {
+        if !path.join(super::MANIFEST).is_file() {
+            let error = Error::new(Kind::NotFound, "there is no take");
+            return Err(error.at(path).advice("name the directory that has the take's take.json"));
+        }
+        Ok(DiskFolder { path: path.to_path_buf(), faults: None })
+    }
+
+    /// Removes the directory with all that is in it: of takes that were made to measure.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn remove(self) -> Result<()> {
+        fs::remove_dir_all(&self.path)
+            .map_err(|error| Error::io("cannot remove", &self.path, error))
+    }
+
+    fn opened(&self, path: &Path, access: Access, file: File) -> Result<TakeFile> {
+        let device = FileDevice::open(path, access, Policy::Buffered)?;
+        let is_stream = !path.ends_with(super::JOURNAL);
+        let device: SharedDevice = match &self.faults {
+            Some(plan) if is_stream => Arc::new(FaultyDevice::new(device, plan.clone())),
+            _ => Arc::new(device),
+        };
+        Ok(TakeFile { device, file: Some(file) })
+    }
+}
+
+impl TakeFolder for DiskFolder {
+    fn create(&self, name: &str) -> Result<TakeFile> {
+        let path = self.path.join(name);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+        let file = file.map_err(|error| Error::io("cannot make the file", &path, error))?;
+        self.opened(&path, Access::Write, file)
+    }
+
+    fn open(&self, name: &str, is_written: bool) -> Result<TakeFile> {
+        let path = self.path.join(name);
+        let file = OpenOptions::new().read(true).write(is_written).open(&path);
+        let file = file.map_err(|error| Error::io("cannot open", &path, error))?;
+        self.opened(&path, if is_written { Access::Write } else { Access::Read }, file)
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let (path, beside) = (self.path.join(name), self.path.join(format!("{name}.new")));
+        let write = || -> io::Result<()> {
+            let mut file = File::create(&beside)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&beside, &path)?;
+            File::open(&self.path)?.sync_all()
+        };
+        write().map_err(|error| Error::io("cannot write", &path, error))
+    }
+
+    fn read(&self, name: &str, most: u64) -> Result<Vec<u8>> {
+        let path = self.path.join(name);
+        let mut bytes = Vec::new();
+        File::open(&path)
+            .and_then(|it| it.take(most + 1).read_to_end(&mut bytes))
+            .map_err(|error| Error::io("cannot read", &path, error))?;
+        if bytes.len() as u64 > most {
+            return Err(
+                Error::corrupt("too long", &path).expected(format!("{most} bytes at most"), "more")
+            );
+        }
+        Ok(bytes)
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        let synced = File::open(&self.path).and_then(|it| it.sync_all());
+        synced.map_err(|error| Error::io("cannot make new names durable", &self.path, error))
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let found = rustix::fs::statvfs(&self.path).ok()?;
+        Some(found.f_bavail * found.f_frsize)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}

@@ -1,0 +1,413 @@
+//! The journal: a file that only grows, of records that vouch for what is durable.
+//!
+//! ```text
+//!   record   kind u8, 3 zeros, length u32, number u64, payload, checksum (16 bytes) of all before
+//!   1 event      JSON: a take, file, gap, mark, an end
+//!   2 progress   nanoseconds u64; for each file: number u32, count u32, count x (bytes u32, sum u64)
+//! ```
+//! Numbers are little-endian. A record of progress is written only when the payload that it speaks
+//! of is durable; the payload of a file that is vouched for is the sum of all its runs. Reading
+//! ends at the first record that is not whole: nothing behind it was promised.
+
+use pinstripe_base::checksum::{CHECKSUM_BYTES, checksum};
+use pinstripe_base::error::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::folder::TakeFile;
+use crate::limits::JOURNAL_RECORD_BYTES;
+
+const HEAD_BYTES: usize = 16;
+const KIND_EVENT: u8 = 1;
+const KIND_PROGRESS: u8 = 2;
+const SUMMED_BYTES: usize = 12;
+
+/// One run of payload bytes and its checksum, the first eight bytes of XXH3-128.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Summed {
+    /// Its length.
+    pub bytes: u32,
+    /// Its checksum.
+    pub sum: u64,
+}
+
+impl Summed {
+    /// The run of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        let [a, b, c, d, e, f, g, h, ..] = checksum(bytes);
+        Summed { bytes: bytes.len() as u32, sum: u64::from_le_bytes([a, b, c, d, e, f, g, h]) }
+    }
+}
+
+/// What became durable of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgressRun {
+    /// The number of the file.
+    pub piece: u32,
+    /// Its runs, behind those that were told before.
+    pub runs: Vec<Summed>,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum JournalEvent {
+    /// The journal of this directory begins.
+    Begin {
+        /// The id of the take.
+        id: String,
+        /// The number of the directory in the manifest.
+        directory: u32,
+    },
+    /// A file begins.
+    Piece {
+        /// Its number.
+        piece: u32,
+        /// The stream.
+        stream: u32,
+        /// 0, or 1 of a mirror.
+        copy: u32,
+        /// Its name.
+        file: String,
+        /// Its first frame in the stream.
+        start_frame: u64,
+    },
+    /// Frames were lost, and are silence.
+    Gap {
+        /// The stream.
+        stream: u32,
+        /// The first of them.
+        frame: u64,
+        /// Their number.
+        frames: u64,
+    },
+    /// A place was marked.
+    Mark {
+        /// Its text.
+        text: String,
+        /// By stream: the frame.
+        frames: Vec<u64>,
+    },
+    /// Everything is durable and every header final.
+    Complete,
+}
+
+/// One record, decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JournalRecord {
+    /// What happened.
+    Event(JournalEvent),
+    /// What became durable.
+    Progress {
+        /// Since the take began.
+        nanos: u64,
+        /// By file.
+        runs: Vec<ProgressRun>,
+    },
+}
+
+impl JournalRecord {
+    fn payload(&self) -> (u8, Vec<u8>) {
+        match self {
+            JournalRecord::Event(event) => {
+                (KIND_EVENT, serde_json::to_vec(event).expect("an event has strings for keys"))
+            }
+            JournalRecord::Progress { nanos, runs } => {
+                let mut out = nanos.to_le_bytes().to_vec();
+                for file in runs {
+                    out.extend(file.piece.to_le_bytes());
+                    out.extend((file.runs.len() as u32).to_le_bytes());
+                    for run in &file.runs {
+                        out.extend(run.bytes.to_le_bytes());
+                        out.extend(run.sum.to_le_bytes());
+                    }
+                }
+                (KIND_PROGRESS, out)
+            }
+        }
+    }
+
+    fn encode(&self, number: u64) -> Vec<u8> {
+        let (kind, payload) = self.payload();
+        let mut out = Vec::with_capacity(HEAD_BYTES + payload.len() + CHECKSUM_BYTES);
+        out.extend([kind, 0, 0, 0]);
+        out.extend((payload.len() as u32).to_le_bytes());
+        out.extend(number.to_le_bytes());
+        out.extend(payload);
+        let sum = checksum(&out);
+        out.extend(sum);
+        out
+    }
+}
+
+/// The record of this number at the front of `bytes`, and its length; none where it is not whole.
+pub fn decode_journal(bytes: &[u8], number: u64) -> Option<(JournalRecord, usize)> {
+    let head = bytes.get(..HEAD_BYTES)?;
+    let length = u32::from_le_bytes(head[4..8].try_into().ok()?) as usize;
+    if length > JOURNAL_RECORD_BYTES || head[8..] != number.to_le_bytes() {
+        return None;
+    }
+    let end = HEAD_BYTES + length;
+    let whole = bytes.get(..end + CHECKSUM_BYTES)?;
+    if checksum(&whole[..end]) != whole[end..] {
+        return None;
+    }
+    let payload = &whole[HEAD_BYTES..end];
+    let record = match head[0] {
+        KIND_EVENT => JournalRecord::Event(serde_json::from_slice(payload).ok()?),
+        KIND_PROGRESS => decode_progress(payload)?,
+        _ => return None,
+    };
+    Some((record, end + CHECKSUM_BYTES))
+}
+
+fn decode_progress(payload: &[u8]) -> Option<JournalRecord> {
+    let (nanos, mut rest) = payload.split_first_chunk::<8>()?;
+    let mut runs = Vec::new();
+    while !rest.is_empty() {
+        let (piece, behind) = rest.split_first_chunk::<4>()?;
+        let (count, behind) = behind.split_first_chunk::<4>()?;
+        let bytes = (u32::from_le_bytes(*count) as usize).checked_mul(SUMMED_BYTES)?;
+        let (sums, behind) = behind.split_at_checked(bytes)?;
+        let run = |it: &[u8]| Summed {
+            bytes: u32::from_le_bytes([it[0], it[1], it[2], it[3]]),
+            sum: u64::from_le_bytes([it[4], it[5], it[6], it[7], it[8], it[9], it[10], it[11]]),
+        };
+        runs.push(ProgressRun {
+            piece: u32::from_le_bytes(*piece),
+            runs: sums.chunks_exact(SUMMED_BYTES).map(run).collect(),
+        });
+        rest = behind;
+    }
+    Some(JournalRecord::Progress { nanos: u64::from_le_bytes(*nanos), runs })
+}
+
+/// A journal that is written.
+pub struct Journal {
+    file: TakeFile,
+    at: u64,
+    number: u64,
+    waiting: Vec<u8>,
+    /// Its length with what is reserved: a full disk still takes what the journal has to say.
+    reserved: u64,
+}
+
+/// What is reserved at a time.
+const RESERVE_BYTES: u64 = 1 << 20;
+
+impl Journal {
+    /// An empty one in a new file.
+    pub fn new(file: TakeFile) -> Self {
+        Journal { file, at: 0, number: 0, waiting: Vec::new(), reserved: 0 }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &TakeFile {
+        &self.file
+    }
+
+    /// Adds a record; a long one of progress becomes several. Durable after the next
+    /// [`commit`](Self::commit).
+    pub fn add(&mut self, record: JournalRecord) {
+        match record {
+            JournalRecord::Progress { nanos, runs } => {
+                let mut part = Vec::new();
+                let mut bytes = 0;
+                for file in runs {
+                    for some in file.runs.chunks(JOURNAL_RECORD_BYTES / 4 / SUMMED_BYTES) {
+                        let more = 8 + SUMMED_BYTES * some.len();
+                        if bytes + more > JOURNAL_RECORD_BYTES - 8 {
+                            self.put(&JournalRecord::Progress {
+                                nanos,
+                                runs: std::mem::take(&mut part),
+                            });
+                            bytes = 0;
+                        }
+                        bytes += more;
+                        part.push(ProgressRun { piece: file.piece, runs: some.to_vec() });
+                    }
+                }
+                if !part.is_empty() {
+                    self.put(&JournalRecord::Progress { nanos, runs: part });
+                }
+            }
+            event => self.put(&event),
+        }
+    }
+
+    fn put(&mut self, record: &JournalRecord) {
+        self.waiting.extend(record.encode(self.number));
+        self.number += 1;
+    }
+
+    /// Makes all records that were added durable.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn commit(&mut self) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let end = self.at + self.waiting.len() as u64;
+        if end > self.reserved {
+            let range = self.reserved..(end + RESERVE_BYTES);
+            if self.file.reserve(range.clone()).is_ok() {
+                self.reserved = range.end;
+            }
+        }
+        self.file.device().write_at(self.at, &self.waiting)?;
+        self.at += self.waiting.len() as u64;
+        self.waiting.clear();
+        self.file.device().sync()
+    }
+}
+
+/// Reads a journal record by record, with one record in memory.
+pub struct JournalReader<'a> {
+    file: &'a TakeFile,
+    length: u64,
+    at: u64,
+    number: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a> JournalReader<'a> {
+    /// From the beginning.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn new(file: &'a TakeFile) -> Result<Self> {
+        let length = file.device().len()?;
+        Ok(JournalReader { file, length, at: 0, number: 0, buffer: Vec::new() })
+    }
+
+    /// The next record; none at the end, which is also where one is not whole.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn next_record(&mut self) -> Result<Option<JournalRecord>> {
+        let mut head = [0; HEAD_BYTES];
+        if self.at + HEAD_BYTES as u64 > self.length {
+            return Ok(None);
+        }
+        self.file.device().read_at(self.at, &mut head)?;
+        let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        let whole = HEAD_BYTES + length + CHECKSUM_BYTES;
+        if length > JOURNAL_RECORD_BYTES || self.at + whole as u64 > self.length {
+            return Ok(None);
+        }
+        self.buffer.resize(whole, 0);
+        self.file.device().read_at(self.at, &mut self.buffer)?;
+        let Some((record, bytes)) = decode_journal(&self.buffer, self.number) else {
+            return Ok(None);
+        };
+        self.at += bytes as u64;
+        self.number += 1;
+        Ok(Some(record))
+    }
+
+    /// The first event, which says whose journal it is.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when it is another take's, or none.
+    pub fn begin(&mut self, id: &str) -> Result<u32> {
+        match self.next_record()? {
+            Some(JournalRecord::Event(JournalEvent::Begin { id: found, directory }))
+                if found == id =>
+            {
+                Ok(directory)
+            }
+            _ => Err(Error::new(Kind::Corrupt, "is not the journal of this take")
+                .at(self.file.device().place())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pinstripe_io::device::MemoryDevice;
+
+    use super::*;
+
+    fn records() -> Vec<JournalRecord> {
+        let event = JournalEvent::Begin { id: "ab".to_owned(), directory: 0 };
+        let run = |bytes: &[u8]| Summed::of(bytes);
+        vec![
+            JournalRecord::Event(event),
+            JournalRecord::Progress {
+                nanos: 7,
+                runs: vec![
+                    ProgressRun { piece: 0, runs: vec![run(b"abc"), run(b"")] },
+                    ProgressRun { piece: 9, runs: vec![run(b"x")] },
+                ],
+            },
+            JournalRecord::Event(JournalEvent::Gap { stream: 1, frame: 2, frames: 3 }),
+        ]
+    }
+
+    fn file() -> TakeFile {
+        TakeFile::of_device(Arc::new(MemoryDevice::new("journal")))
+    }
+
+    fn read(file: &TakeFile) -> Vec<JournalRecord> {
+        let mut reader = JournalReader::new(file).unwrap();
+        std::iter::from_fn(|| reader.next_record().unwrap()).collect()
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written_up_to_the_first_that_is_not_whole() {
+        let mut journal = Journal::new(file());
+        records().into_iter().for_each(|it| journal.add(it));
+        journal.commit().unwrap();
+        let length = journal.file().device().len().unwrap();
+        assert_eq!(read(journal.file()), records());
+        // Zeros of a reservation behind it are no records.
+        journal.file().device().set_len(length + 100_000).unwrap();
+        assert_eq!(read(journal.file()), records());
+        for cut in [0, 1, 15, 16, length - 1] {
+            journal.file().device().set_len(cut).unwrap();
+            assert!(read(journal.file()).len() < 3);
+            journal.at = 0;
+            journal.number = 0;
+            records().into_iter().for_each(|it| journal.add(it));
+            journal.commit().unwrap();
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_ends_the_reading_there() {
+        let mut journal = Journal::new(file());
+        records().into_iter().for_each(|it| journal.add(it));
+        let whole = journal.waiting.clone();
+        let first = records()[0].encode(0).len();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x40;
+            let file = file();
+            file.device().write_at(0, &bytes).unwrap();
+            let found = read(&file);
+            assert!(found.len() < 3 && records().starts_with(&found), "{at}");
+            assert_eq!(found.is_empty(), at < first);
+        }
+    }
+
+    #[test]
+    fn long_progress_becomes_several_records() {
+        let runs = vec![Summed { bytes: 1, sum: 2 }; 1_000_000];
+        let files = vec![ProgressRun { piece: 3, runs }; 2];
+        let mut journal = Journal::new(file());
+        journal.add(JournalRecord::Progress { nanos: 1, runs: files });
+        journal.commit().unwrap();
+        let found = read(journal.file());
+        let count: usize = found
+            .iter()
+            .map(|it| match it {
+                JournalRecord::Progress { runs, .. } => runs.iter().map(|it| it.runs.len()).sum(),
+                JournalRecord::Event(_) => 0,
+            })
+            .sum();
+        assert!(found.len() > 1);
+        assert_eq!(count, 2_000_000);
+    }
+}

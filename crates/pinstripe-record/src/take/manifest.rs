@@ -1,0 +1,240 @@
+//! The manifest: what a take is, in JSON, for people and other programs.
+
+use std::path::PathBuf;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{MANIFEST, folder::TakeFolder};
+use crate::header::{FileKind, HeadFacts, LocalTime};
+use crate::limits::{CHANNELS_MAX, MANIFEST_BYTES, STREAMS_MAX};
+use crate::sample::{SampleFormat, StreamShape};
+
+/// The version that is written.
+const VERSION: u32 = 1;
+
+/// Whether a take came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TakeState {
+    /// It is being recorded, or its recording was cut off.
+    Recording,
+    /// It came to its end.
+    Complete,
+    /// It was cut off, and then put in order.
+    Recovered,
+}
+
+/// A stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedStream {
+    /// Its name.
+    pub name: String,
+    /// Its form.
+    pub shape: StreamShape,
+    /// The input that it came from, as the user wrote it.
+    pub source: String,
+    /// The number of a test stream, whose content can be computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<u64>,
+}
+
+/// What is left of the last run of a file that ends in the middle of a frame: the rest of that frame
+/// was cut off, and the checksum of the journal is that of the whole run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrimmedRun {
+    /// Where it begins in the payload.
+    pub at: u64,
+    /// Its length.
+    pub bytes: u32,
+    /// Its checksum, as in the journal.
+    pub sum: u64,
+}
+
+/// A file of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedPiece {
+    /// Its number in the journal.
+    pub piece: u32,
+    /// The stream.
+    pub stream: u32,
+    /// 0, or 1 of a mirror.
+    pub copy: u32,
+    /// The number of its directory.
+    pub directory: u32,
+    /// Its name.
+    pub file: String,
+    /// Its first frame in the stream.
+    pub start_frame: u64,
+    /// Its frames.
+    pub frames: u64,
+    /// Where its payload begins.
+    pub payload_at: u64,
+    /// The rest of its last run, where the file ends within that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trimmed: Option<TrimmedRun>,
+    /// Why it ended before its stream, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<String>,
+}
+
+/// Frames that were lost, and are silence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RecordedGap {
+    /// The stream.
+    pub stream: u32,
+    /// The first frame.
+    pub frame: u64,
+    /// Their number.
+    pub frames: u64,
+    /// The same place in seconds since the take began.
+    pub at_seconds: f64,
+}
+
+/// A marked place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedMark {
+    /// Its text.
+    pub text: String,
+    /// By stream: the frame.
+    pub frames: Vec<u64>,
+}
+
+/// How it went.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TakeFigures {
+    /// Seconds from the first to the last frame.
+    pub seconds: f64,
+    /// Payload bytes that were written, mirrors included.
+    pub written_bytes: u64,
+    /// The number of times that a ring was too full.
+    pub overruns: u64,
+    /// Frames that were lost, of all streams.
+    pub lost_frames: u64,
+    /// The fullest that any ring was, in percent of its size.
+    pub ring_worst_percent: f64,
+    /// The longest write.
+    pub longest_write_ms: f64,
+    /// The greatest age of a sample that was not durable.
+    pub durable_lag_worst_ms: f64,
+    /// The longest time that an input which can wait was kept waiting.
+    pub held_back_worst_ms: f64,
+}
+
+/// What a take is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Of this format.
+    pub version: u32,
+    /// Random, hexadecimal.
+    pub id: String,
+    /// The name.
+    pub take: String,
+    /// Whether it came to its end.
+    pub state: TakeState,
+    /// When it began, in its time zone.
+    pub started: LocalTime,
+    /// The same in seconds since 1970, UTC.
+    pub started_seconds: i64,
+    /// As the user named it.
+    pub scene: String,
+    /// As the user named it.
+    pub tape: String,
+    /// The kind of files.
+    pub kind: FileKind,
+    /// The directories of the take.
+    pub directories: Vec<PathBuf>,
+    /// Whether every stream is written twice.
+    pub is_mirrored: bool,
+    /// Bytes of a ring.
+    pub ring_bytes: u64,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Every stream.
+    pub streams: Vec<RecordedStream>,
+    /// Every file; while it is recorded those of the journals count.
+    pub pieces: Vec<RecordedPiece>,
+    /// What was lost.
+    pub gaps: Vec<RecordedGap>,
+    /// Marks.
+    pub marks: Vec<RecordedMark>,
+    /// How it went, at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figures: Option<TakeFigures>,
+}
+
+impl Manifest {
+    /// The version that this program writes.
+    pub fn version() -> u32 {
+        VERSION
+    }
+
+    /// Reads and checks the manifest of a directory.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`], [`Kind::Unsupported`]; otherwise as the system says.
+    pub fn load(folder: &dyn TakeFolder) -> Result<Self> {
+        let bytes = folder.read(MANIFEST, MANIFEST_BYTES)?;
+        Manifest::decode(&bytes).map_err(|error| error.at(folder.path().join(MANIFEST)))
+    }
+
+    /// Reads and checks a manifest.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`], [`Kind::Unsupported`].
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let manifest: Manifest = serde_json::from_slice(bytes)
+            .map_err(|error| Error::new(Kind::Corrupt, format!("is no manifest: {error}")))?;
+        if manifest.version != VERSION {
+            return Err(Error::new(Kind::Unsupported, "the manifest of a take of another version")
+                .expected(VERSION, manifest.version));
+        }
+        let is_sound = |it: &RecordedStream| {
+            let shape = &it.shape;
+            (1..=CHANNELS_MAX).contains(&shape.channels) && shape.rate > 0
+        };
+        if manifest.streams.len() > STREAMS_MAX || !manifest.streams.iter().all(is_sound) {
+            return Err(Error::new(Kind::Corrupt, "has streams that no take has"));
+        }
+        let streams = manifest.streams.len() as u64;
+        let is_known =
+            |it: &RecordedPiece| u64::from(it.stream) < streams && is_plain_name(&it.file);
+        if !manifest.pieces.iter().all(is_known) {
+            return Err(Error::new(Kind::Corrupt, "has files that no take has"));
+        }
+        Ok(manifest)
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn save(&self, folder: &dyn TakeFolder) -> Result<()> {
+        let mut bytes = serde_json::to_vec_pretty(self).expect("a manifest has strings for keys");
+        bytes.push(b'\n');
+        folder.replace(MANIFEST, &bytes)
+    }
+
+    /// What the head of a file of this stream says.
+    pub fn head_facts(&self, stream: u32, start_frame: u64) -> Option<HeadFacts> {
+        let found = self.streams.get(stream as usize)?;
+        Some(HeadFacts {
+            kind: if found.shape.format == SampleFormat::Raw { FileKind::Raw } else { self.kind },
+            shape: found.shape,
+            name: found.name.clone(),
+            take: self.take.clone(),
+            scene: self.scene.clone(),
+            tape: self.tape.clone(),
+            started: self.started,
+            start_frame,
+            index: stream,
+            total: self.streams.len() as u32,
+            uid: self.id.clone(),
+        })
+    }
+}
+
+/// Whether a text is the name of a file in the directory of a take, and of no other.
+pub fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\0']) && name != "." && name != ".."
+}

@@ -1,0 +1,25 @@
+//! The directory of a take: its files, the journal of what is durable, the manifest.
+//!
+//! ```text
+//!   DIR/TAKE/take.json        what the take is; written first and last
+//!   DIR/TAKE/take.journal     grows each second: what is durable, and its checksums
+//!   DIR/TAKE/NAME.wav         the streams
+//! ```
+
+mod folder;
+mod journal;
+mod manifest;
+
+pub use folder::{DiskFolder, TakeFile, TakeFolder};
+pub use journal::{
+    Journal, JournalEvent, JournalReader, JournalRecord, ProgressRun, Summed, decode_journal,
+};
+pub use manifest::{
+    Manifest, RecordedGap, RecordedMark, RecordedPiece, RecordedStream, TakeFigures, TakeState,
+    TrimmedRun, is_plain_name,
+};
+
+/// The name of the manifest.
+pub const MANIFEST: &str = "take.json";
+/// The name of the journal.
+pub const JOURNAL: &str = "take.journal";

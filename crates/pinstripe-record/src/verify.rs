@@ -1,0 +1,298 @@
+//! Every byte of a take, held against the checksums of its journal; of test streams also against
+//! what their content must be.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::{Counter, Monitor};
+
+use crate::recover::{RUN_MAX_BYTES, all_folders};
+use crate::sample::{StreamShape, fill_test};
+use crate::take::{
+    DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, Manifest, RecordedGap, Summed,
+    TakeFile, TakeFolder, TakeState, TrimmedRun, is_plain_name,
+};
+
+/// Damage that is named place by place, for each file.
+const NAMED: u64 = 3;
+
+/// Files that are open at once.
+const OPEN_MAX: usize = 512;
+
+/// The outcome.
+#[derive(Debug)]
+pub struct VerifyOutcome {
+    /// The manifest.
+    pub manifest: Manifest,
+    /// Files that were read.
+    pub files: u64,
+    /// Payload bytes whose checksums hold.
+    pub sound_bytes: u64,
+    /// Payload bytes that are damaged or missing.
+    pub damaged_bytes: u64,
+    /// Frames of test streams that are not what they must be.
+    pub wrong_frames: u64,
+    /// Frames of test streams that are.
+    pub right_frames: u64,
+}
+
+/// Whether a directory has a take.
+pub fn is_take(path: &Path) -> bool {
+    DiskFolder::open(path).is_ok()
+}
+
+/// Verifies the take in this directory. Damage is a loss in the ledger.
+///
+/// # Errors
+/// [`Kind::NotFound`] where there is none, [`Kind::Busy`] while it is recorded; otherwise those of
+/// the directory.
+pub fn verify(path: &Path, monitor: &Monitor) -> Result<VerifyOutcome> {
+    let folder: Arc<dyn TakeFolder> = Arc::new(DiskFolder::open(path)?);
+    let manifest = Manifest::load(&*folder)?;
+    let folders = all_folders(folder, &manifest, monitor);
+    verify_in(&folders, manifest, monitor)
+}
+
+/// Verifies a take in these directories.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_in(
+    folders: &[Arc<dyn TakeFolder>],
+    manifest: Manifest,
+    monitor: &Monitor,
+) -> Result<VerifyOutcome> {
+    let mut outcome = VerifyOutcome {
+        manifest,
+        files: 0,
+        sound_bytes: 0,
+        damaged_bytes: 0,
+        wrong_frames: 0,
+        right_frames: 0,
+    };
+    for folder in folders {
+        let journal = folder.open(JOURNAL, false)?;
+        journal.lock(true)?;
+        if outcome.manifest.state == TakeState::Recording {
+            let error = Error::new(Kind::Changed, "the recording of this take was cut off")
+                .advice("run 'pinstripe recover' on it: what is durable is complete after that");
+            monitor.warning(folder.path(), error);
+        }
+        let mut files =
+            Files { folder: &**folder, open: BTreeMap::new(), order: VecDeque::new(), monitor };
+        let mut reader = JournalReader::new(&journal)?;
+        reader.begin(&outcome.manifest.id)?;
+        while let Some(record) = reader.next_record()? {
+            match record {
+                JournalRecord::Event(JournalEvent::Piece {
+                    piece,
+                    stream,
+                    file,
+                    start_frame,
+                    ..
+                }) => {
+                    files.begin(&outcome.manifest, (piece, stream), &file, start_frame);
+                }
+                JournalRecord::Event(_) => {}
+                JournalRecord::Progress { runs, .. } => {
+                    for run in runs {
+                        files.check(run.piece, &run.runs, &mut outcome)?;
+                    }
+                }
+            }
+        }
+        outcome.files += files.open.len() as u64;
+    }
+    Ok(outcome)
+}
+
+struct OpenFile {
+    name: String,
+    /// None while it is closed.
+    file: Option<TakeFile>,
+    /// It could not be opened.
+    is_missing: bool,
+    length: u64,
+    payload_at: u64,
+    at: u64,
+    /// Where it ends, and what is left of the run in which that is; the end is not known of a take
+    /// that was cut off.
+    end: Option<(u64, Option<TrimmedRun>)>,
+    damages: u64,
+    content: Option<TestContent>,
+}
+
+/// What a test stream must hold.
+struct TestContent {
+    shape: StreamShape,
+    number: u64,
+    start_frame: u64,
+    gaps: Vec<RecordedGap>,
+}
+
+struct Files<'a> {
+    folder: &'a dyn TakeFolder,
+    open: BTreeMap<u32, OpenFile>,
+    /// Those that are open, the one that was opened first in front.
+    order: VecDeque<u32>,
+    monitor: &'a Monitor,
+}
+
+impl Files<'_> {
+    fn begin(&mut self, manifest: &Manifest, (piece, number): (u32, u32), name: &str, start: u64) {
+        let Some(facts) = manifest.head_facts(number, start) else { return };
+        if !is_plain_name(name) || self.open.contains_key(&piece) {
+            return;
+        }
+        let stream = &manifest.streams[number as usize];
+        let gaps = manifest.gaps.iter().filter(|it| it.stream == number).cloned().collect();
+        let content = stream.test.map(|test| TestContent {
+            shape: stream.shape,
+            number: test,
+            start_frame: start,
+            gaps,
+        });
+        let file = OpenFile {
+            name: name.to_owned(),
+            file: None,
+            is_missing: false,
+            length: 0,
+            payload_at: facts.payload_at(),
+            at: 0,
+            end: manifest
+                .pieces
+                .iter()
+                .find(|it| it.piece == piece)
+                .map(|it| (it.frames.saturating_mul(facts.shape.frame_bytes()), it.trimmed)),
+            damages: 0,
+            content,
+        };
+        self.open.insert(piece, file);
+    }
+
+    /// Opens a file unless it is open, and closes another one where many are.
+    fn reopen(&mut self, piece: u32) {
+        let Some(file) = self.open.get_mut(&piece) else { return };
+        if file.file.is_some() || file.is_missing {
+            return;
+        }
+        let opened = self.folder.open(&file.name, false);
+        match opened.and_then(|opened| Ok((opened.device().len()?, opened))) {
+            Ok((length, opened)) => (file.length, file.file) = (length, Some(opened)),
+            Err(error) => {
+                file.is_missing = true;
+                self.monitor.loss(self.folder.path().join(&file.name), error);
+                return;
+            }
+        }
+        self.order.push_back(piece);
+        if self.order.len() > OPEN_MAX
+            && let Some(first) = self.order.pop_front()
+            && let Some(first) = self.open.get_mut(&first)
+        {
+            first.file = None;
+        }
+    }
+
+    fn check(&mut self, piece: u32, runs: &[Summed], outcome: &mut VerifyOutcome) -> Result<()> {
+        self.reopen(piece);
+        let Some(file) = self.open.get_mut(&piece) else { return Ok(()) };
+        let mut bytes = Vec::new();
+        for whole in runs {
+            let at = file.at;
+            file.at = file.at.saturating_add(whole.bytes.into());
+            let mut is_sound = file.holds(at, *whole, &mut bytes);
+            if !is_sound && file.ends_within(at, *whole) {
+                let Some(rest) = file.left_of(at) else { continue };
+                is_sound = file.holds(at, rest, &mut bytes);
+            }
+            let count = bytes.len() as u64;
+            if !is_sound {
+                outcome.damaged_bytes += u64::from(whole.bytes);
+                file.tell_damage(self.folder, self.monitor, at, whole.bytes);
+                continue;
+            }
+            outcome.sound_bytes += count;
+            self.monitor.add(Counter::CheckedBytes, count);
+            if let Some(content) = &file.content {
+                let (right, wrong) = content.count(at, &bytes);
+                outcome.right_frames += right;
+                outcome.wrong_frames += wrong;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl OpenFile {
+    /// Names damage, the first places of each file. One that could not be opened was named.
+    fn tell_damage(&mut self, folder: &dyn TakeFolder, monitor: &Monitor, at: u64, bytes: u32) {
+        self.damages += 1;
+        if self.damages <= NAMED && !self.is_missing {
+            let what = format!(
+                "{bytes} bytes are not those that were written, from {at} of the payload on"
+            );
+            monitor.loss(folder.path().join(&self.name), Error::corrupt(what, &self.name));
+        }
+    }
+
+    /// Reads a run; whether it is what was written.
+    fn holds(&self, at: u64, run: Summed, bytes: &mut Vec<u8>) -> bool {
+        let Some(file) = &self.file else { return false };
+        let is_there =
+            self.payload_at.saturating_add(at).saturating_add(run.bytes.into()) <= self.length;
+        if !is_there || run.bytes > RUN_MAX_BYTES {
+            return false;
+        }
+        bytes.resize(run.bytes as usize, 0);
+        file.device().read_at(self.payload_at + at, bytes).is_ok() && Summed::of(bytes) == run
+    }
+
+    /// Whether the file ends before the end of a run.
+    fn ends_within(&self, at: u64, run: Summed) -> bool {
+        self.end.is_some_and(|(end, _)| at.saturating_add(run.bytes.into()) > end)
+    }
+
+    /// What is left of the last run, which begins there.
+    fn left_of(&self, at: u64) -> Option<Summed> {
+        let trimmed = self.end.and_then(|(_, trimmed)| trimmed).filter(|it| it.at == at)?;
+        Some(Summed { bytes: trimmed.bytes, sum: trimmed.sum })
+    }
+}
+
+impl TestContent {
+    /// `(right, wrong)` frames that end in these bytes of the payload, from `at` on.
+    fn count(&self, at: u64, bytes: &[u8]) -> (u64, u64) {
+        let size = self.shape.frame_bytes();
+        let (first, end) = (at / size, (at + bytes.len() as u64).div_ceil(size));
+        let mut made = vec![0; ((end - first) * size) as usize];
+        fill_test(&self.shape, self.number, self.start_frame.saturating_add(first), &mut made);
+        let skip = at % size;
+        let (mut right, mut wrong) = (0, 0);
+        for frame in first..end {
+            let from = ((frame - first) * size).max(skip);
+            let to = ((frame - first + 1) * size).min(skip + bytes.len() as u64);
+            let found = &bytes[(from - skip) as usize..(to - skip) as usize];
+            let is_lost = self.is_lost(self.start_frame.saturating_add(frame));
+            let is_right = match is_lost {
+                true => found.iter().all(|it| *it == self.shape.format.silence()),
+                false => found == &made[from as usize..to as usize],
+            };
+            // A frame in two runs counts where it ends.
+            if to == (frame - first + 1) * size || !is_right {
+                *(if is_right { &mut right } else { &mut wrong }) += 1;
+            }
+        }
+        (right, wrong)
+    }
+
+    fn is_lost(&self, frame: u64) -> bool {
+        let before = self.gaps.partition_point(|it| it.frame <= frame);
+        before.checked_sub(1).is_some_and(|it| {
+            let gap = &self.gaps[it];
+            frame < gap.frame.saturating_add(gap.frames)
+        })
+    }
+}

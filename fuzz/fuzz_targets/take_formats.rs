@@ -1,0 +1,32 @@
+//! What the recorder reads of a take, and of its command line: any bytes. A manifest that is read is
+//! written again as it was; a record of the journal ends within its bytes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pinstripe_base::checksum::checksum;
+use pinstripe_record::input::parse_input;
+use pinstripe_record::take::{Manifest, decode_journal};
+
+fuzz_target!(|input: (bool, u64, &[u8])| {
+    let (framed, number, bytes) = input;
+    if let Ok(manifest) = Manifest::decode(bytes) {
+        for stream in 0..manifest.streams.len() as u32 {
+            let facts = manifest.head_facts(stream, number).expect("a stream of it");
+            assert_eq!(facts.head(number >> 8).len() as u64, facts.payload_at());
+        }
+    }
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        let _ = parse_input(text);
+    }
+    let mut record = bytes.to_vec();
+    if framed && record.len() >= 16 {
+        // What a decoder must get past to see the rest: length, number, checksum.
+        let length = (record.len() - 16) as u32;
+        record[4..8].copy_from_slice(&length.to_le_bytes());
+        record[8..16].copy_from_slice(&number.to_le_bytes());
+        record.extend(checksum(&record));
+    }
+    if let Some((_, length)) = decode_journal(&record, number) {
+        assert!(length <= record.len());
+    }
+});
