@@ -13,17 +13,20 @@
 
 pub mod directory;
 mod memory;
+mod places;
 mod shared;
 mod steps;
 mod watched;
 
-#[cfg(test)]
-pub(crate) mod conformance;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 
 pub use directory::DirectoryMember;
 pub use memory::MemoryMember;
+pub use places::{Places, RemoteMembers, is_remote};
+pub(crate) use places::{of_bytes, real};
 pub use steps::{DiskStep, Steps};
-pub use watched::{Patience, WatchedMember};
+pub use watched::{Patience, WatchedMember, goes_on};
 
 use std::fmt;
 use std::path::Path;
@@ -167,7 +170,7 @@ pub trait Member: Send + Sync {
     /// `most_bytes` is `Kind::Corrupt`. An error of one says nothing of the others.
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
         let read = |name: &ExtentName| {
-            watched::goes_on();
+            goes_on();
             let mut whole =
                 vec![0; expect_short(self.len(*name)?, most_bytes, self.place(), *name)?];
             self.read_at(*name, 0, &mut whole)?;

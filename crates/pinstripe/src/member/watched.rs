@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lane::Lane;
-pub(super) use lane::goes_on;
+pub use lane::goes_on;
 
 use super::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
 use pinstripe_base::error::{Error, Result};

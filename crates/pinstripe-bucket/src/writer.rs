@@ -1,0 +1,129 @@
+//! An extent on its way into a bucket: held until it is whole, and then one request.
+//!
+//! A long one is sent in parts as it grows. It appears when it is complete, and not if its writer
+//! is dropped. Completing in parts cannot be made conditional everywhere, so for those the name is
+//! looked for first; extents that are so long have names that were drawn at random.
+
+use std::sync::Arc;
+
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path as Key;
+use object_store::{MultipartId, PutPayload};
+use pinstripe::member::{ExtentWriter, Replace};
+use pinstripe_base::error::Result;
+
+use crate::fault::Fault;
+use crate::member::Inner;
+
+/// Extents up to this are one request: a pack's extent has at most 64 MiB and its checksums.
+const WHOLE_MAX_BYTES: usize = 72 << 20;
+/// Bytes of a part of a longer one.
+const PART_BYTES: usize = 16 << 20;
+
+/// A writer of one extent.
+pub struct BucketWriter {
+    member: Arc<Inner>,
+    key: Key,
+    name: String,
+    replace: Replace,
+    bytes: Vec<u8>,
+    upload: Option<Upload>,
+}
+
+/// An upload in parts, and those that are there.
+struct Upload {
+    id: MultipartId,
+    parts: Vec<PartId>,
+}
+
+impl BucketWriter {
+    pub fn new(member: Arc<Inner>, key: Key, name: String, replace: Replace) -> Self {
+        BucketWriter { member, key, name, replace, bytes: Vec::new(), upload: None }
+    }
+
+    fn send_part(&mut self, bytes: Vec<u8>) -> Result<(), Fault> {
+        let Self { member, key, upload, .. } = self;
+        let (session, many) = (&member.session, bytes.len() as u64);
+        member.runtime.block_on(async {
+            if upload.is_none() {
+                let id = session.send(0, || session.client.create_multipart(key)).await?;
+                *upload = Some(Upload { id, parts: Vec::new() });
+            }
+            let Some(Upload { id, parts }) = upload else { return Ok(()) };
+            let payload = PutPayload::from(bytes);
+            let send = || session.client.put_part(key, id, parts.len(), payload.clone());
+            let part = session.send(many, send).await?;
+            parts.push(part);
+            Ok(())
+        })
+    }
+
+    fn finish(&mut self) -> Result<(), Fault> {
+        let rest = std::mem::take(&mut self.bytes);
+        if self.upload.is_some() {
+            if !rest.is_empty() {
+                self.send_part(rest)?;
+            }
+            return self.complete();
+        }
+        let Self { member, key, replace, .. } = self;
+        let payload = PutPayload::from(rest);
+        member.runtime.block_on(async {
+            match replace {
+                Replace::Never => member.session.create(key, &payload).await,
+                Replace::Allowed => member.session.put(key, &payload).await,
+            }
+        })
+    }
+
+    fn complete(&mut self) -> Result<(), Fault> {
+        let Self { member, key, replace, upload, .. } = self;
+        let (session, Some(Upload { id, parts })) = (&member.session, &*upload) else {
+            return Ok(());
+        };
+        member.runtime.block_on(async {
+            if *replace == Replace::Never {
+                match session.len(key).await {
+                    Err(Fault::Missing) => {}
+                    Ok(_) => return Err(Fault::Exists),
+                    Err(fault) => return Err(fault),
+                }
+            }
+            let send = || async {
+                session.client.complete_multipart(key, id, parts.clone()).await.map(drop)
+            };
+            session.send(0, send).await
+        })?;
+        self.upload = None;
+        Ok(())
+    }
+}
+
+impl ExtentWriter for BucketWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.bytes.extend_from_slice(bytes);
+        while self.bytes.len() > WHOLE_MAX_BYTES
+            || self.upload.is_some() && self.bytes.len() >= PART_BYTES
+        {
+            let rest = self.bytes.split_off(PART_BYTES);
+            let part = std::mem::replace(&mut self.bytes, rest);
+            self.send_part(part).map_err(|fault| self.member.error(&fault, "write", &self.name))?;
+        }
+        Ok(())
+    }
+
+    fn seal(mut self: Box<Self>) -> Result<()> {
+        self.finish().map_err(|fault| self.member.error(&fault, "write", &self.name))
+    }
+}
+
+impl Drop for BucketWriter {
+    fn drop(&mut self) {
+        if let Some(Upload { id, .. }) = self.upload.take() {
+            let (session, key) = (&self.member.session, &self.key);
+            // What stays behind is what the bucket's rule for unfinished uploads removes.
+            let abort = session.send(0, || session.client.abort_multipart(key, &id));
+            let _ = self.member.runtime.block_on(abort);
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Endpoints that fail, lie, or are slow.
