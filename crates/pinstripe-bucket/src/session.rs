@@ -34,6 +34,8 @@ const FIRST_CALL: Duration = Duration::from_secs(9);
 /// The first pause before a request is sent again; it doubles.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(4);
+/// Answers that are none of S3's until a call gives up: what answers so may not be S3.
+const ODD_MAX: usize = 3;
 /// How long a silent endpoint is not asked again.
 const REST: Duration = Duration::from_secs(10);
 /// Keys in a page of a listing.
@@ -118,7 +120,7 @@ impl Session {
             Some(fault) => Err(fault),
             None => {
                 let call = if has_answered { CALL } else { FIRST_CALL } + data;
-                Ok(Turns { began: clock::monotonic(), call, pause: PAUSE })
+                Ok(Turns { began: clock::monotonic(), call, pause: PAUSE, odd: 0 })
             }
         }
     }
@@ -267,6 +269,8 @@ struct Turns {
     began: Instant,
     call: Duration,
     pause: Duration,
+    /// Answers that were none of S3's.
+    odd: usize,
 }
 
 impl Turns {
@@ -285,7 +289,8 @@ impl Turns {
         if matches!(&fault, Fault::Refused(refusal) if refusal.is_throttle()) {
             session.window.halve();
         }
-        if !fault.is_transient() {
+        self.odd += usize::from(matches!(fault, Fault::Odd(_)));
+        if !fault.is_transient() || self.odd == ODD_MAX {
             return Err(fault);
         }
         if self.left() <= self.pause {

@@ -21,6 +21,8 @@ use crate::fault::Refusal;
 
 /// Longest answer that is not an object: a page of a listing has at most 1000 keys of 1 KiB.
 const ANSWER_MAX_BYTES: usize = 8 << 20;
+/// The first tag of an answer stands so near its beginning.
+const TAG_WITHIN_BYTES: usize = 1 << 10;
 /// As much of an error is read.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
@@ -123,7 +125,8 @@ impl fmt::Debug for Counted {
 impl HttpService for Counted {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.counters.count(&request);
-        let is_object = request.method() == "GET" && !is_listing(&request);
+        let is_listing = is_listing(&request);
+        let is_object = request.method() == "GET" && !is_listing;
         let has_body = request.method() != "HEAD";
         let (parts, body) = self.inner.execute(request).await?.into_parts();
         let status = parts.status.as_u16();
@@ -133,6 +136,9 @@ impl HttpService for Counted {
         if parts.status.is_success() {
             let whole = bounded(body, ANSWER_MAX_BYTES).await?;
             self.counters.received(whole.len() as u64);
+            if is_listing && !has_tag(&whole, b"<ListBucketResult") {
+                return Err(odd("an answer that is no listing"));
+            }
             return Ok(HttpResponse::from_parts(parts, whole.into()));
         }
         let id = parts.headers.get("x-amz-request-id").and_then(|id| id.to_str().ok());
@@ -140,11 +146,21 @@ impl HttpService for Counted {
         let refusal = Refusal::read(status, id.unwrap_or_default(), &said);
         // Missing buckets are 404, too; a HEAD has no body that could tell.
         let is_missing = status == 404 && refusal.code != "NoSuchBucket";
-        if is_missing || matches!(status, 304 | 412 | 416) {
+        if is_missing || matches!(status, 304 | 412) {
             return Ok(HttpResponse::from_parts(parts, said.into()));
         }
         Err(HttpError::new(HttpErrorKind::Unknown, refusal))
     }
+}
+
+/// The error for an answer that is none of S3's. A page of a login portal must not be taken for an
+/// empty listing: what is not listed may be deleted.
+fn odd(what: &str) -> HttpError {
+    HttpError::new(HttpErrorKind::Decode, std::io::Error::other(what.to_owned()))
+}
+
+fn has_tag(body: &[u8], tag: &[u8]) -> bool {
+    body.windows(tag.len()).take(TAG_WITHIN_BYTES).any(|window| window == tag)
 }
 
 /// The beginning of a body that describes an error.
@@ -167,8 +183,7 @@ async fn bounded(body: HttpResponseBody, most_bytes: usize) -> Result<Bytes, Htt
     while let Some(part) = stream.next().await {
         let part = part?;
         if whole.len() + part.len() > most_bytes {
-            let too_long = std::io::Error::other("the answer is longer than any of S3");
-            return Err(HttpError::new(HttpErrorKind::Decode, too_long));
+            return Err(odd("an answer that is longer than any of S3"));
         }
         whole.extend_from_slice(&part);
     }

@@ -34,6 +34,7 @@ pub struct BucketWriter {
 struct Upload {
     id: MultipartId,
     parts: Vec<PartId>,
+    bytes: u64,
 }
 
 impl BucketWriter {
@@ -41,19 +42,20 @@ impl BucketWriter {
         BucketWriter { member, key, name, replace, bytes: Vec::new(), upload: None }
     }
 
-    fn send_part(&mut self, bytes: Vec<u8>) -> Result<(), Fault> {
+    fn send_part(&mut self, part: Vec<u8>) -> Result<(), Fault> {
         let Self { member, key, upload, .. } = self;
-        let (session, many) = (&member.session, bytes.len() as u64);
+        let (session, many) = (&member.session, part.len() as u64);
         member.runtime.block_on(async {
             if upload.is_none() {
                 let id = session.send(0, || session.client.create_multipart(key)).await?;
-                *upload = Some(Upload { id, parts: Vec::new() });
+                *upload = Some(Upload { id, parts: Vec::new(), bytes: 0 });
             }
-            let Some(Upload { id, parts }) = upload else { return Ok(()) };
-            let payload = PutPayload::from(bytes);
+            let Some(Upload { id, parts, bytes }) = upload else { return Ok(()) };
+            let payload = PutPayload::from(part);
             let send = || session.client.put_part(key, id, parts.len(), payload.clone());
             let part = session.send(many, send).await?;
             parts.push(part);
+            *bytes += many;
             Ok(())
         })
     }
@@ -78,7 +80,7 @@ impl BucketWriter {
 
     fn complete(&mut self) -> Result<(), Fault> {
         let Self { member, key, replace, upload, .. } = self;
-        let (session, Some(Upload { id, parts })) = (&member.session, &*upload) else {
+        let (session, Some(Upload { id, parts, bytes })) = (&member.session, &*upload) else {
             return Ok(());
         };
         member.runtime.block_on(async {
@@ -92,7 +94,11 @@ impl BucketWriter {
             let send = || async {
                 session.client.complete_multipart(key, id, parts.clone()).await.map(drop)
             };
-            session.send(0, send).await
+            match session.send(0, send).await {
+                // An earlier attempt may have completed it, and its answer was lost.
+                Err(Fault::Missing) if session.len(key).await == Ok(*bytes) => Ok(()),
+                done => done,
+            }
         })?;
         self.upload = None;
         Ok(())
