@@ -65,8 +65,7 @@ impl BucketMember {
             .block_on(session.list(&prefix, 1000, |meta| foreign(meta.location.as_ref())))
             .map_err(|fault| session.error(&fault, "list", path))?;
         let Some(first) = listed.first() else { return Ok(()) };
-        let is_label = *first == self.key(ExtentName::Label).to_string();
-        let advice = match is_label {
+        let advice = match self.len(ExtentName::Label).is_ok() {
             true => "it is a member of a store already; name another prefix",
             false => "name another prefix, as in s3://BUCKET/NAME",
         };

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
@@ -42,7 +42,7 @@ type AccessOf = dyn Fn(&BucketPlace) -> Result<Access> + Send + Sync;
 pub struct Buckets {
     defaults: EndpointDefaults,
     access: Box<AccessOf>,
-    runtime: Arc<Runtime>,
+    runtime: OnceLock<Arc<Runtime>>,
     counters: Arc<Counters>,
     endpoints: Mutex<HashMap<String, Endpoint>>,
 }
@@ -55,27 +55,32 @@ struct Endpoint {
 }
 
 impl Buckets {
-    /// Members at endpoints that `access` has credentials for.
-    ///
-    /// # Errors
-    /// [`Kind::Io`] when no thread can be started.
+    /// Members at endpoints that `access` has credentials for. Nothing is started before the first
+    /// is opened.
     pub fn new(
         defaults: EndpointDefaults,
         access: impl Fn(&BucketPlace) -> Result<Access> + Send + Sync + 'static,
-    ) -> Result<Self> {
+    ) -> Self {
+        Buckets {
+            defaults,
+            access: Box::new(access),
+            runtime: OnceLock::new(),
+            counters: Arc::default(),
+            endpoints: Mutex::default(),
+        }
+    }
+
+    fn runtime(&self) -> Result<Arc<Runtime>> {
+        if let Some(runtime) = self.runtime.get() {
+            return Ok(Arc::clone(runtime));
+        }
         let runtime = Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("buckets")
             .enable_all()
             .build()
             .map_err(|error| Error::io("cannot start threads for", "buckets", error))?;
-        Ok(Buckets {
-            defaults,
-            access: Box::new(access),
-            runtime: Arc::new(runtime),
-            counters: Arc::default(),
-            endpoints: Mutex::default(),
-        })
+        Ok(Arc::clone(self.runtime.get_or_init(|| Arc::new(runtime))))
     }
 
     /// The one form of a place in a bucket.
@@ -112,7 +117,7 @@ impl Buckets {
             window: endpoint.window,
             health: endpoint.health,
         };
-        Ok(BucketMember::new(session, Arc::clone(&self.runtime), place))
+        Ok(BucketMember::new(session, self.runtime()?, place))
     }
 
     fn endpoint(&self, place: &BucketPlace) -> Endpoint {

@@ -29,15 +29,17 @@ use crate::window::Window;
 const ATTEMPT: Duration = Duration::from_secs(8);
 /// A call with all its attempts may take so long, with the same addition.
 const CALL: Duration = Duration::from_secs(20);
-/// A call to an endpoint that has not answered yet.
+/// A call to an endpoint that has not answered yet, and one that it refuses to connect.
 const FIRST_CALL: Duration = Duration::from_secs(9);
+const FIRST_CONNECT: Duration = Duration::from_secs(2);
 /// The first pause before a request is sent again; it doubles.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(4);
 /// Answers that are none of S3's until a call gives up: what answers so may not be S3.
 const ODD_MAX: usize = 3;
-/// How long a silent endpoint is not asked again.
+/// How long a silent endpoint is not asked again; it doubles each time.
 const REST: Duration = Duration::from_secs(10);
+const REST_MAX: Duration = Duration::from_secs(160);
 /// Keys in a page of a listing.
 const PAGE: usize = 1000;
 /// How often a listing is begun.
@@ -57,7 +59,14 @@ pub struct Session {
 
 /// What is known of an endpoint's being there.
 #[derive(Default)]
-pub struct Health(Mutex<(bool, Option<(Instant, Fault)>)>);
+pub struct Health(Mutex<Heard>);
+
+#[derive(Default)]
+struct Heard {
+    has_answered: bool,
+    /// Since when it is left alone, how long, and the fault that a call gets meanwhile.
+    rests: Option<(Instant, Duration, Fault)>,
+}
 
 /// An object, as far as it was asked for.
 pub struct Fetched {
@@ -69,17 +78,20 @@ pub struct Fetched {
 impl Health {
     /// Whether it ever answered, and the fault that it is left alone for.
     fn look(&self) -> (bool, Option<Fault>) {
-        let state = lock(&self.0);
-        let rests = state.1.as_ref().filter(|(since, _)| clock::monotonic() < *since + REST);
-        (state.0, rests.map(|(_, fault)| fault.clone()))
+        let heard = lock(&self.0);
+        let rests = heard.rests.as_ref().filter(|(began, rest, _)| since(*began) < *rest);
+        (heard.has_answered, rests.map(|(.., fault)| fault.clone()))
     }
 
     fn answered(&self) {
-        *lock(&self.0) = (true, None);
+        *lock(&self.0) = Heard { has_answered: true, rests: None };
     }
 
     fn was_silent(&self, fault: &Fault) {
-        lock(&self.0).1 = Some((clock::monotonic(), fault.clone()));
+        let mut heard = lock(&self.0);
+        let rest = heard.rests.as_ref().map_or(REST, |(_, rest, _)| (*rest * 2).min(REST_MAX));
+        *heard =
+            Heard { has_answered: false, rests: Some((clock::monotonic(), rest, fault.clone())) };
     }
 }
 
@@ -120,7 +132,7 @@ impl Session {
             Some(fault) => Err(fault),
             None => {
                 let call = if has_answered { CALL } else { FIRST_CALL } + data;
-                Ok(Turns { began: clock::monotonic(), call, pause: PAUSE, odd: 0 })
+                Ok(Turns { began: clock::monotonic(), call, has_answered, pause: PAUSE, odd: 0 })
             }
         }
     }
@@ -268,6 +280,7 @@ impl Session {
 struct Turns {
     began: Instant,
     call: Duration,
+    has_answered: bool,
     pause: Duration,
     /// Answers that were none of S3's.
     odd: usize,
@@ -293,7 +306,9 @@ impl Turns {
         if !fault.is_transient() || self.odd == ODD_MAX {
             return Err(fault);
         }
-        if self.left() <= self.pause {
+        let is_refused = matches!(fault, Fault::Cut(_)) && !self.has_answered;
+        let is_over = is_refused && since(self.began) >= FIRST_CONNECT;
+        if is_over || self.left() <= self.pause {
             if fault.is_silence() {
                 session.health.was_silent(&fault);
             }

@@ -26,7 +26,7 @@ pub fn buckets(secret: &'static str) -> Buckets {
         let credentials = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         Ok(Access { region: "us-east-1".to_owned(), credentials })
     };
-    Buckets::new(EndpointDefaults::default(), access).unwrap()
+    Buckets::new(EndpointDefaults::default(), access)
 }
 
 impl Site {
