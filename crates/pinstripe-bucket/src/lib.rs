@@ -1,8 +1,8 @@
 //! Members in buckets: the member seam of a store, carried out by an S3 endpoint.
 //!
 //! The seam is synchronous and so is this crate to its callers: requests run on a small runtime of
-//! its own, and a caller waits for its own. Floors: `remote` opens members; `member` and `probe`
-//! carry calls out; `session` sends one request until it is answered, and `traffic` counts and
+//! its own, and a caller waits for its own. Floors: `remote` opens members; `member`, `writer` and
+//! `probe` carry calls out, with `tails`; `session` sends one request until it is answered, and `traffic` counts and
 //! bounds what goes over the wire; `place`, `key` and `fault` are values.
 //!
 //! Invariants:
@@ -20,6 +20,7 @@ mod place;
 mod probe;
 mod remote;
 mod session;
+mod tails;
 mod traffic;
 mod window;
 mod writer;

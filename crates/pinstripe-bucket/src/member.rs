@@ -18,6 +18,7 @@ use crate::fault::Fault;
 use crate::key;
 use crate::place::BucketPlace;
 use crate::session::{LIST_MAX, Session};
+use crate::tails::{TAIL_BYTES, Tail, Tails, has_tail};
 use crate::writer::BucketWriter;
 
 /// Objects that are asked for side by side.
@@ -31,6 +32,7 @@ pub struct Inner {
     pub session: Session,
     pub runtime: Arc<Runtime>,
     pub place: BucketPlace,
+    pub tails: Tails,
     path: PathBuf,
 }
 
@@ -44,7 +46,7 @@ impl Inner {
 impl BucketMember {
     pub fn new(session: Session, runtime: Arc<Runtime>, place: BucketPlace) -> Self {
         let path = place.path();
-        BucketMember(Arc::new(Inner { session, runtime, place, path }))
+        BucketMember(Arc::new(Inner { session, runtime, place, tails: Tails::default(), path }))
     }
 
     /// What its calls use.
@@ -57,7 +59,7 @@ impl BucketMember {
     /// # Errors
     /// [`Kind::Refused`] when something is; those of the endpoint.
     pub fn require_empty(&self) -> Result<()> {
-        let Inner { session, runtime, place, path } = &*self.0;
+        let Inner { session, runtime, place, path, .. } = &*self.0;
         let prefix = Key::from(place.prefix());
         let probe = key::key(place, key::PROBE).to_string();
         let foreign = |key: &str| (!key.starts_with(&probe)).then(|| key.to_owned());
@@ -94,6 +96,27 @@ impl BucketMember {
         Ok(got.bytes)
     }
 
+    /// The end of an extent, by one request or none.
+    fn tail(&self, name: ExtentName) -> Result<Arc<Tail>, Fault> {
+        let Inner { session, runtime, tails, .. } = &*self.0;
+        if let Some(tail) = tails.get(name) {
+            return Ok(tail);
+        }
+        let epoch = tails.epoch();
+        let range = Some(GetRange::Suffix(TAIL_BYTES));
+        let got = runtime.block_on(session.get(&self.key(name), range, TAIL_BYTES));
+        let tail = match got {
+            Ok(got) => Tail { extent_bytes: got.object_bytes, bytes: got.bytes },
+            // An empty object has no end that could be asked for.
+            Err(Fault::Odd(_) | Fault::Refused(_)) => {
+                let extent_bytes = runtime.block_on(session.len(&self.key(name)))?;
+                return Ok(Arc::new(Tail { extent_bytes, bytes: Vec::new() }));
+            }
+            Err(fault) => return Err(fault),
+        };
+        Ok(tails.keep(name, tail, epoch))
+    }
+
     fn too_short(&self, name: ExtentName, offset: u64, wanted: usize, found: u64) -> Error {
         let end = u128::from(offset) + wanted as u128;
         Error::corrupt("the extent is too short", self.0.path.join(name.path()))
@@ -103,8 +126,9 @@ impl BucketMember {
 
 impl Member for BucketMember {
     fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        self.0.tails.forget(name);
         let member = Arc::clone(&self.0);
-        Ok(Box::new(BucketWriter::new(member, self.key(name), name.path(), replace)))
+        Ok(Box::new(BucketWriter::new(member, self.key(name), name, replace)))
     }
 
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
@@ -126,6 +150,11 @@ impl Member for BucketMember {
         let Some(end) = end else {
             return Err(self.too_short(name, offset, wanted, self.len(name)?));
         };
+        let tail = self.0.tails.get(name);
+        if let Some(bytes) = tail.as_ref().and_then(|tail| tail.get(offset, wanted)) {
+            buf.copy_from_slice(bytes);
+            return Ok(());
+        }
         let range = Some(GetRange::Bounded(offset..end));
         let got = runtime.block_on(session.get(&self.key(name), range, wanted as u64));
         match got {
@@ -145,9 +174,11 @@ impl Member for BucketMember {
 
     fn len(&self, name: ExtentName) -> Result<u64> {
         let Inner { session, runtime, .. } = &*self.0;
-        runtime
-            .block_on(session.len(&self.key(name)))
-            .map_err(|fault| self.failed(&fault, "look at", name))
+        let found = match has_tail(name) {
+            true => self.tail(name).map(|tail| tail.extent_bytes),
+            false => runtime.block_on(session.len(&self.key(name))),
+        };
+        found.map_err(|fault| self.failed(&fault, "look at", name))
     }
 
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
@@ -157,7 +188,7 @@ impl Member for BucketMember {
     }
 
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        let Inner { session, runtime, place, path } = &*self.0;
+        let Inner { session, runtime, place, path, .. } = &*self.0;
         let prefix = key::key(place, room.dir());
         let listed = session.list(&prefix, LIST_MAX, |meta| {
             key::extent(place, room, &meta.location).map(|id| (id, meta.size))
@@ -171,7 +202,8 @@ impl Member for BucketMember {
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
-        let Inner { session, runtime, .. } = &*self.0;
+        let Inner { session, runtime, tails, .. } = &*self.0;
+        tails.forget(name);
         runtime
             .block_on(session.delete(&self.key(name)))
             .map_err(|fault| self.failed(&fault, "delete", name))

@@ -42,7 +42,7 @@ const REST: Duration = Duration::from_secs(10);
 const REST_MAX: Duration = Duration::from_secs(160);
 /// Keys in a page of a listing.
 const PAGE: usize = 1000;
-/// How often a listing is begun.
+/// How often a listing that broke off in its middle is begun.
 const LIST_STARTS: usize = 6;
 /// More keys than any room has: an endpoint that lists without end is given up there.
 pub const LIST_MAX: usize = 1 << 26;
@@ -241,7 +241,8 @@ impl Session {
         keep: impl Fn(&ObjectMeta) -> Option<T>,
     ) -> Result<Vec<T>, Fault> {
         let mut turns = self.turns(Duration::ZERO)?;
-        for _ in 0..LIST_STARTS {
+        let mut broken_off = 0;
+        loop {
             let (mut kept, mut seen) = (Vec::new(), 0_usize);
             let prefix = (!prefix.as_ref().is_empty()).then_some(prefix);
             let mut pages = self.client.list(prefix).ready_chunks(PAGE);
@@ -270,9 +271,12 @@ impl Session {
                     return Ok(kept);
                 }
             };
+            broken_off += usize::from(seen > 0);
+            if broken_off == LIST_STARTS {
+                return Err(fault);
+            }
             turns.next(self, fault).await?;
         }
-        Err(Fault::Odd("the listing breaks off each time".to_owned()))
     }
 }
 

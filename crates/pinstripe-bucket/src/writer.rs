@@ -9,7 +9,7 @@ use std::sync::Arc;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as Key;
 use object_store::{MultipartId, PutPayload};
-use pinstripe::member::{ExtentWriter, Replace};
+use pinstripe::member::{ExtentName, ExtentWriter, Replace};
 use pinstripe_base::error::Result;
 
 use crate::fault::Fault;
@@ -24,7 +24,7 @@ const PART_BYTES: usize = 16 << 20;
 pub struct BucketWriter {
     member: Arc<Inner>,
     key: Key,
-    name: String,
+    extent: ExtentName,
     replace: Replace,
     bytes: Vec<u8>,
     upload: Option<Upload>,
@@ -38,8 +38,8 @@ struct Upload {
 }
 
 impl BucketWriter {
-    pub fn new(member: Arc<Inner>, key: Key, name: String, replace: Replace) -> Self {
-        BucketWriter { member, key, name, replace, bytes: Vec::new(), upload: None }
+    pub fn new(member: Arc<Inner>, key: Key, extent: ExtentName, replace: Replace) -> Self {
+        BucketWriter { member, key, extent, replace, bytes: Vec::new(), upload: None }
     }
 
     fn send_part(&mut self, part: Vec<u8>) -> Result<(), Fault> {
@@ -113,13 +113,17 @@ impl ExtentWriter for BucketWriter {
         {
             let rest = self.bytes.split_off(PART_BYTES);
             let part = std::mem::replace(&mut self.bytes, rest);
-            self.send_part(part).map_err(|fault| self.member.error(&fault, "write", &self.name))?;
+            let sent = self.send_part(part);
+            sent.map_err(|fault| self.member.error(&fault, "write", &self.extent.path()))?;
         }
         Ok(())
     }
 
     fn seal(mut self: Box<Self>) -> Result<()> {
-        self.finish().map_err(|fault| self.member.error(&fault, "write", &self.name))
+        let done = self.finish();
+        // A reader may have fetched the end of the one before meanwhile.
+        self.member.tails.forget(self.extent);
+        done.map_err(|fault| self.member.error(&fault, "write", &self.extent.path()))
     }
 }
 

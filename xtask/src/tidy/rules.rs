@@ -24,6 +24,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-testing",
         ],
     ),
+    ("pinstripe-bucket", &["pinstripe-base", "pinstripe", "pinstripe-testing"]),
     (
         "pinstripe-lab",
         &[
@@ -45,6 +46,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-fuse",
             "pinstripe-nbd",
             "pinstripe",
+            "pinstripe-bucket",
             "pinstripe-lab",
             "pinstripe-testing",
         ],
@@ -161,6 +163,20 @@ pub const ROOMS: &[Rooms] = &[
         narrow: &[],
     },
     Rooms {
+        folder: "crates/pinstripe-bucket/src",
+        floors: &[
+            &["remote"],
+            &["probe"],
+            &["member", "writer"],
+            &["session", "tails"],
+            &["traffic", "window"],
+            &["fault", "key"],
+            &["place"],
+        ],
+        neighbours: &[("member", "writer"), ("writer", "member")],
+        narrow: &[],
+    },
+    Rooms {
         folder: "crates/pinstripe-lab/src",
         floors: &[
             &["report"],
@@ -185,7 +201,7 @@ pub const ROOMS: &[Rooms] = &[
             &["run"],
             &["config"],
             &["args"],
-            &["credential", "journal", "message", "rules", "signals"],
+            &["aws", "credential", "journal", "message", "rules", "signals"],
             &[
                 "config",
                 "escape",
