@@ -2,7 +2,7 @@
 //!
 //! The seam is synchronous and so is this crate to its callers: requests run on a small runtime of
 //! its own, and a caller waits for its own. Floors: `remote` opens members; `member`, `writer` and
-//! `probe` carry calls out, with `tails`; `session` sends one request until it is answered, and `traffic` counts and
+//! `probe` carry calls out, with `tails` and `blocks`; `session` sends one request until it is answered, and `traffic` counts and
 //! bounds what goes over the wire; `place`, `key` and `fault` are values.
 //!
 //! Invariants:
@@ -13,6 +13,7 @@
 //!
 //! Never here: the environment, files, what the bytes mean.
 
+mod blocks;
 mod fault;
 mod key;
 mod member;

@@ -7,13 +7,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use futures_util::StreamExt;
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt};
 use object_store::path::Path as Key;
 use object_store::{GetRange, PutPayload};
-use pinstripe::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, goes_on};
+use pinstripe::member::{Caps, ExtentName, ExtentWriter, Far, Member, Replace, Room, goes_on};
 use pinstripe_base::error::{Error, Kind, Result};
 use tokio::runtime::Runtime;
 
+use crate::blocks::{self, BLOCK_BYTES, Blocks};
 use crate::fault::Fault;
 use crate::key;
 use crate::place::BucketPlace;
@@ -21,6 +23,9 @@ use crate::session::{LIST_MAX, Session};
 use crate::tails::{TAIL_BYTES, Tail, Tails, has_tail};
 use crate::writer::BucketWriter;
 
+/// Extents that are sent side by side, and their length: at 100 ms one alone is mostly waiting.
+const LANES: usize = 8;
+const EXTENT_BYTES: u64 = 16 << 20;
 /// Objects that are asked for side by side.
 const READ_AT_ONCE: usize = 32;
 
@@ -29,14 +34,23 @@ pub struct BucketMember(Arc<Inner>);
 
 /// What a member and its writers share.
 pub struct Inner {
-    pub session: Session,
+    pub session: Arc<Session>,
     pub runtime: Arc<Runtime>,
     pub place: BucketPlace,
     pub tails: Tails,
+    /// Of all members; this one's are known by its number.
+    pub blocks: Arc<Blocks>,
+    number: u64,
     path: PathBuf,
 }
 
 impl Inner {
+    /// Forgets what is held of an extent.
+    pub fn forget(&self, name: ExtentName) {
+        self.tails.forget(name);
+        self.blocks.forget((self.number, name));
+    }
+
     /// The error of a call on a name below the prefix.
     pub fn error(&self, fault: &Fault, act: &str, name: &str) -> Error {
         self.session.error(fault, act, self.path.join(name))
@@ -44,9 +58,14 @@ impl Inner {
 }
 
 impl BucketMember {
-    pub fn new(session: Session, runtime: Arc<Runtime>, place: BucketPlace) -> Self {
-        let path = place.path();
-        BucketMember(Arc::new(Inner { session, runtime, place, tails: Tails::default(), path }))
+    pub fn new(
+        session: Session,
+        runtime: Arc<Runtime>,
+        place: BucketPlace,
+        (blocks, number): (Arc<Blocks>, u64),
+    ) -> Self {
+        let (path, session, tails) = (place.path(), Arc::new(session), Tails::default());
+        BucketMember(Arc::new(Inner { session, runtime, place, tails, blocks, number, path }))
     }
 
     /// What its calls use.
@@ -96,12 +115,10 @@ impl BucketMember {
         Ok(got.bytes)
     }
 
-    /// The end of an extent, by one request or none.
+    /// The end of an extent, fetched now; what was held of the extent is forgotten.
     fn tail(&self, name: ExtentName) -> Result<Arc<Tail>, Fault> {
-        let Inner { session, runtime, tails, .. } = &*self.0;
-        if let Some(tail) = tails.get(name) {
-            return Ok(tail);
-        }
+        let Inner { session, runtime, tails, blocks, number, .. } = &*self.0;
+        self.0.forget(name);
         let epoch = tails.epoch();
         let range = Some(GetRange::Suffix(TAIL_BYTES));
         let got = runtime.block_on(session.get(&self.key(name), range, TAIL_BYTES));
@@ -114,7 +131,32 @@ impl BucketMember {
             }
             Err(fault) => return Err(fault),
         };
+        blocks.learn((*number, name), tail.extent_bytes);
         Ok(tails.keep(name, tail, epoch))
+    }
+
+    /// Reads a range out of blocks, if it is to be read so and they have it.
+    fn read_blocks(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Option<()> {
+        if !has_tail(name) {
+            return None;
+        }
+        let Inner { session, runtime, blocks, number, .. } = &*self.0;
+        let extent = (*number, name);
+        let fetch = |from: u64| {
+            let (session, key) = (Arc::clone(session), self.key(name));
+            let got = runtime.spawn(async move {
+                let range = Some(GetRange::Bounded(from..from + BLOCK_BYTES));
+                Ok(Bytes::from(session.get(&key, range, BLOCK_BYTES).await?.bytes))
+            });
+            got.map(|got| got.unwrap_or_else(|error| Err(Fault::Odd(error.to_string())))).boxed()
+        };
+        let found = blocks.of(extent, offset, buf.len() as u64, fetch)?;
+        let found = runtime.block_on(futures_util::future::try_join_all(found));
+        let copied = found.ok().and_then(|found| blocks::copy(&found, offset, buf));
+        if copied.is_none() {
+            blocks.forget(extent);
+        }
+        copied
     }
 
     fn too_short(&self, name: ExtentName, offset: u64, wanted: usize, found: u64) -> Error {
@@ -126,7 +168,7 @@ impl BucketMember {
 
 impl Member for BucketMember {
     fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
-        self.0.tails.forget(name);
+        self.0.forget(name);
         let member = Arc::clone(&self.0);
         Ok(Box::new(BucketWriter::new(member, self.key(name), name, replace)))
     }
@@ -153,6 +195,9 @@ impl Member for BucketMember {
         let tail = self.0.tails.get(name);
         if let Some(bytes) = tail.as_ref().and_then(|tail| tail.get(offset, wanted)) {
             buf.copy_from_slice(bytes);
+            return Ok(());
+        }
+        if self.read_blocks(name, offset, buf).is_some() {
             return Ok(());
         }
         let range = Some(GetRange::Bounded(offset..end));
@@ -202,8 +247,8 @@ impl Member for BucketMember {
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
-        let Inner { session, runtime, tails, .. } = &*self.0;
-        tails.forget(name);
+        let Inner { session, runtime, .. } = &*self.0;
+        self.0.forget(name);
         runtime
             .block_on(session.delete(&self.key(name)))
             .map_err(|fault| self.failed(&fault, "delete", name))
@@ -218,7 +263,8 @@ impl Member for BucketMember {
     }
 
     fn caps(&self) -> Caps {
-        Caps { device: None, free_bytes: None, is_full: false }
+        let far = Some(Far { lanes: LANES, extent_bytes: EXTENT_BYTES });
+        Caps { device: None, free_bytes: None, is_full: false, far }
     }
 
     fn place(&self) -> &Path {

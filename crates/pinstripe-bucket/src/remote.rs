@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::blocks::Blocks;
 use crate::member::BucketMember;
 use crate::place::{BucketPlace, EndpointDefaults};
 use crate::probe::{self, ProbeReport};
@@ -44,6 +46,8 @@ pub struct Buckets {
     access: Box<AccessOf>,
     runtime: OnceLock<Arc<Runtime>>,
     counters: Arc<Counters>,
+    blocks: Arc<Blocks>,
+    opened: AtomicU64,
     endpoints: Mutex<HashMap<String, Endpoint>>,
 }
 
@@ -66,6 +70,8 @@ impl Buckets {
             access: Box::new(access),
             runtime: OnceLock::new(),
             counters: Arc::default(),
+            blocks: Arc::default(),
+            opened: AtomicU64::new(0),
             endpoints: Mutex::default(),
         }
     }
@@ -117,7 +123,8 @@ impl Buckets {
             window: endpoint.window,
             health: endpoint.health,
         };
-        Ok(BucketMember::new(session, self.runtime()?, place))
+        let blocks = (Arc::clone(&self.blocks), self.opened.fetch_add(1, Ordering::Relaxed));
+        Ok(BucketMember::new(session, self.runtime()?, place, blocks))
     }
 
     fn endpoint(&self, place: &BucketPlace) -> Endpoint {

@@ -121,8 +121,8 @@ impl ExtentWriter for BucketWriter {
 
     fn seal(mut self: Box<Self>) -> Result<()> {
         let done = self.finish();
-        // A reader may have fetched the end of the one before meanwhile.
-        self.member.tails.forget(self.extent);
+        // A reader may have fetched some of the one before meanwhile.
+        self.member.forget(self.extent);
         done.map_err(|fault| self.member.error(&fault, "write", &self.extent.path()))
     }
 }

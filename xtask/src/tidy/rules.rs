@@ -168,7 +168,7 @@ pub const ROOMS: &[Rooms] = &[
             &["remote"],
             &["probe"],
             &["member", "writer"],
-            &["session", "tails"],
+            &["blocks", "session", "tails"],
             &["traffic", "window"],
             &["fault", "key"],
             &["place"],

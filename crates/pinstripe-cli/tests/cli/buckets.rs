@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use pinstripe_testing::s3::{KEY_ID, KEY_SECRET};
-use pinstripe_testing::{Proxy, S3Server};
+use pinstripe_testing::{Fate, Proxy, S3Server};
 use serde_json::Value;
 
 use crate::stand::{Ran, Stand};
@@ -262,14 +262,93 @@ fn requests_are_counted_and_few() {
             .map(|class| summary[format!("request_{class}")].as_u64().unwrap())
             .sum();
         assert_eq!(counted, log.len() as u64, "{line}");
-        eprintln!("{line}: {counted}");
         assert!(counted <= most, "{line} made {counted} requests:\n{}", log.join("\n"));
     };
-    // Beside what the bytes need, and what a watch that runs each second may add.
-    budget("backup src", 36);
-    budget("backup src", 48);
+    // A few more than are made, for what depends on which thread is first.
+    budget("backup src", 30);
+    budget("backup src", 33);
     budget("snapshots", 14);
     budget("ls latest", 20);
-    budget("restore latest --to out", 30);
-    budget("check", 80);
+    budget("restore latest --to out", 26);
+    budget("check", 78);
+}
+
+/// Credentials without the right to delete: backups are made, and what stays behind is said.
+#[test]
+fn a_key_without_the_right_to_delete_backs_up() {
+    let Some(cloud) = Cloud::new("a_key_without_the_right_to_delete_backs_up", 1) else { return };
+    let proxy = Proxy::start(cloud.servers[0].port());
+    let store = cloud.servers[0].place_at(proxy.port(), "host");
+    cloud.done(&format!("init --encryption none --member {store}"));
+    proxy.rule(|asked| match asked.method == "DELETE" {
+        true => Fate::Answer(403, "<Error><Code>AccessDenied</Code></Error>".to_owned()),
+        false => Fate::Pass,
+    });
+    let backup = cloud.run(&format!("backup src --store {store}"));
+    assert_eq!(backup.code, 0, "{}{}", backup.out, backup.err);
+    assert!(backup.err.contains("DeleteObject"), "{}", backup.err);
+    cloud.assert_restored(&store, "out");
+    assert_ne!(cloud.run(&format!("gc --wait 0 --store {store}")).code, 0);
+}
+
+#[test]
+fn a_commit_survives_lost_answers_and_conflicts() {
+    let Some(cloud) = Cloud::new("a_commit_survives_lost_answers_and_conflicts", 1) else { return };
+    let proxy = Proxy::start(cloud.servers[0].port());
+    let store = cloud.servers[0].place_at(proxy.port(), "host");
+    let puts = std::sync::atomic::AtomicU64::new(0);
+    proxy.rule(move |asked| {
+        if asked.method != "PUT" {
+            return Fate::Pass;
+        }
+        let number = puts.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        match (number % 7, number % 11) {
+            (3, _) => Fate::DropAnswer,
+            (_, 5) => Fate::Answer(409, String::new()),
+            _ => Fate::Pass,
+        }
+    });
+    cloud.done(&format!("init --encryption none --member {store}"));
+    for number in 0..4 {
+        std::fs::write(cloud.stand.path("src/hello"), format!("hello {number}\n")).unwrap();
+        cloud.done(&format!("backup src --store {store}"));
+    }
+    cloud.done(&format!("forget --keep-last 2 --store {store}"));
+    cloud.done(&format!("gc --wait 0 --store {store}"));
+    cloud.done(&format!("check --read-data --store {store}"));
+    cloud.assert_restored(&store, "out");
+    let listed = cloud.done(&format!("snapshots --store {store} --json"));
+    assert_eq!(listed.matches("\"snapshot\":").count(), 2);
+}
+
+/// What a provider does to one of three members is found, named and mended.
+#[test]
+fn damage_behind_the_back_of_a_store_is_mended() {
+    let Some(cloud) = Cloud::new("damage_behind_the_back_of_a_store", 3) else { return };
+    let members: String =
+        (0..3).map(|at| format!(" --member {}", cloud.place(at, "host"))).collect();
+    cloud.done(&format!("init --encryption none --parity 1{members}"));
+    let store = cloud.place(0, "host");
+    cloud.done(&format!("backup src --store {store}"));
+    // Every pack of one member is replaced by other bytes, and its snapshots vanish.
+    let packs = cloud.servers[1].file("host/packs");
+    for shelf in std::fs::read_dir(packs).unwrap().flatten() {
+        for pack in std::fs::read_dir(shelf.path()).unwrap().flatten() {
+            let bytes = std::fs::metadata(pack.path()).unwrap().len();
+            std::fs::write(pack.path(), vec![7; bytes as usize]).unwrap();
+        }
+    }
+    std::fs::remove_dir_all(cloud.servers[1].file("host/snapshots")).unwrap();
+    cloud.assert_restored(&store, "out");
+    assert_eq!(cloud.run(&format!("check --read-data --store {store}")).code, 10);
+    cloud.done(&format!("repair --store {store}"));
+    cloud.done(&format!("check --read-data --store {store}"));
+    // A label that was copied elsewhere makes no member of the place.
+    let label = cloud.servers[1].file("host/pinstripe.member");
+    std::fs::create_dir_all(cloud.servers[1].file("copy")).unwrap();
+    std::fs::copy(label, cloud.servers[1].file("copy/pinstripe.member")).unwrap();
+    let copy = cloud.place(1, "copy");
+    let listed = cloud.run(&format!("snapshots --store {copy}"));
+    assert!(listed.out.contains("src"), "{}{}", listed.out, listed.err);
+    cloud.done(&format!("check --read-data --store {store}"));
 }

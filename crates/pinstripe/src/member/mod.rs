@@ -152,6 +152,17 @@ pub struct Caps {
     /// It has hardly more room than it keeps for what deleting takes: nothing else should be
     /// written there.
     pub is_full: bool,
+    /// Its latency, where that is to be hidden.
+    pub far: Option<Far>,
+}
+
+/// What hides the latency of a member that is far away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Far {
+    /// Extents that are sealed side by side.
+    pub lanes: usize,
+    /// The length that an extent of a pack should not exceed: it is held until it is sealed.
+    pub extent_bytes: u64,
 }
 
 /// One failure domain holding part of a store.
