@@ -25,7 +25,7 @@ const MEMBER_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options of every verb")]
 pub struct Common {
-    /// Any one member directory of the store, or a name from the config file
+    /// Any one member of the store, a directory or s3://BUCKET/PREFIX, or a name from the config file
     ///
     /// The other members are found through this one. May be given several times: each directory is
     /// tried until one opens the store, then the members that this host remembers. A word without a
@@ -56,6 +56,11 @@ pub struct Common {
     /// Default: the file named by the key 'knobs' in the config file, if any.
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub knobs: Option<PathBuf>,
+
+    /// Where buckets are.
+    #[cfg(feature = "s3")]
+    #[command(flatten)]
+    pub buckets: crate::aws::BucketArgs,
 
     /// Where the key of an encrypted store is.
     #[command(flatten)]

@@ -10,7 +10,7 @@
 //!   run                       what every verb works with; its own floors stand in run/mod.rs
 //!   config                    the config file
 //!   args                      the options of every verb, and the types of options
-//!   credential   signals   rules   journal
+//!   credential   aws   signals   rules   journal
 //!   message   event   time   table   lists   snapshot_path   users   exit   together
 //!   escape   xdg   system
 //! ```
@@ -21,6 +21,8 @@
 )]
 
 mod args;
+#[cfg(feature = "s3")]
+mod aws;
 mod cli;
 mod config;
 mod credential;

@@ -4,6 +4,8 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "helpers of tests")]
 
 mod mounts;
+mod proxy;
+pub mod s3;
 mod tick;
 
 use std::io::Write;
@@ -11,6 +13,8 @@ use std::ops::Range;
 use std::process::Command;
 
 pub use mounts::{in_own_mounts, mount, unmount};
+pub use proxy::{Asked, Fate, Proxy};
+pub use s3::S3Server;
 pub use tick::await_tick;
 
 /// A shell that runs a script.

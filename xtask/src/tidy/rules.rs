@@ -31,6 +31,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-testing",
         ],
     ),
+    ("pinstripe-bucket", &["pinstripe-base", "pinstripe", "pinstripe-testing"]),
     (
         "pinstripe-lab",
         &[
@@ -56,6 +57,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-prefetch",
             "pinstripe-record",
             "pinstripe",
+            "pinstripe-bucket",
             "pinstripe-lab",
             "pinstripe-testing",
         ],
@@ -200,6 +202,20 @@ pub const ROOMS: &[Rooms] = &[
         narrow: &[],
     },
     Rooms {
+        folder: "crates/pinstripe-bucket/src",
+        floors: &[
+            &["remote"],
+            &["probe"],
+            &["member", "writer"],
+            &["blocks", "session", "tails"],
+            &["traffic", "window"],
+            &["fault", "key"],
+            &["place"],
+        ],
+        neighbours: &[("member", "writer"), ("writer", "member")],
+        narrow: &[],
+    },
+    Rooms {
         folder: "crates/pinstripe-lab/src",
         floors: &[
             &["report"],
@@ -224,7 +240,7 @@ pub const ROOMS: &[Rooms] = &[
             &["run"],
             &["config"],
             &["args"],
-            &["credential", "journal", "message", "rules", "signals"],
+            &["aws", "credential", "journal", "message", "rules", "signals"],
             &[
                 "config",
                 "escape",

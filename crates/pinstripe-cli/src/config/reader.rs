@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use pinstripe::member::is_remote;
 use pinstripe_base::error::{Error, Kind, Result};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -144,6 +145,9 @@ impl<'a> Table<'a> {
                 self.source.error(at, format!("'{key}' begins with ~, and HOME is not set"))
             })?;
             return Ok(if below.is_empty() { home.to_owned() } else { home.join(below) });
+        }
+        if key == "member" && is_remote(Path::new(text)) {
+            return Ok(PathBuf::from(text));
         }
         if !text.starts_with('/') {
             return Err(self

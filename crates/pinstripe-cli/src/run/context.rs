@@ -12,6 +12,8 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
+#[cfg(feature = "s3")]
+use pinstripe_bucket::{Buckets, Requests};
 
 use super::known_stores::{KnownStore, KnownStores, Proof};
 use super::place;
@@ -19,6 +21,8 @@ use super::progress::{Gauge, Ticker};
 use super::real_path;
 use super::screen::{Reporter, Screen};
 use crate::args::{Common, Time};
+#[cfg(feature = "s3")]
+use crate::aws::AwsSettings;
 use crate::config::{Config, StoreEntry};
 use crate::event::Event;
 use crate::exit;
@@ -40,6 +44,8 @@ pub struct Run {
     config: OnceLock<Config>,
     memory: OnceLock<Mutex<KnownStores>>,
     patience: OnceLock<Patience>,
+    #[cfg(feature = "s3")]
+    buckets: OnceLock<Arc<Buckets>>,
 }
 
 /// The result of a verb that came to its end.
@@ -64,7 +70,17 @@ impl Run {
         let screen = Arc::new(Screen::new(&common));
         let monitor = Arc::new(Monitor::new(Box::new(Reporter(Arc::clone(&screen)))));
         let (config, memory, patience) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Run { common, screen, monitor, began: Instant::now(), config, memory, patience }
+        Run {
+            common,
+            screen,
+            monitor,
+            began: Instant::now(),
+            config,
+            memory,
+            patience,
+            #[cfg(feature = "s3")]
+            buckets: OnceLock::new(),
+        }
     }
 
     /// The content of the config file; nothing where there is none.
@@ -85,7 +101,29 @@ impl Run {
     /// # Errors
     /// Those of [`Config::load`] and [`place::named`].
     pub fn named_store(&self, preferred: Option<&str>) -> Result<Option<StoreEntry>> {
-        place::named(&self.common, preferred, self.config()?, &self.known_stores())
+        let named = place::named(&self.common, preferred, self.config()?, &self.known_stores())?;
+        let one_form = |mut named: StoreEntry| {
+            named.members = self.each_place(&named.members)?;
+            Ok(named)
+        };
+        named.map(one_form).transpose()
+    }
+
+    /// The buckets of this run; the environment is read when they are first asked for.
+    #[cfg(feature = "s3")]
+    pub fn buckets(&self) -> &Arc<Buckets> {
+        self.buckets.get_or_init(|| {
+            let settings = AwsSettings::load(&self.common.buckets);
+            let defaults = settings.defaults();
+            Arc::new(Buckets::new(defaults, move |place| settings.access(place)))
+        })
+    }
+
+    /// The requests to buckets, if there were any.
+    #[cfg(feature = "s3")]
+    pub fn asked_buckets(&self) -> Option<Requests> {
+        let requests = self.buckets.get().map(|buckets| buckets.requests());
+        requests.filter(|requests| *requests != Requests::default())
     }
 
     /// The stores that this host remembers; read when first asked for.
@@ -222,7 +260,8 @@ impl Run {
         for &(counter, name) in Counter::ALL {
             summary = summary.with(name, self.count(counter));
         }
-        let summary = summary
+        let summary = self
+            .add_requests(summary)
             .with_all(facts)
             .with("elapsed_seconds", self.elapsed().as_secs_f64())
             .with("exit_code", code);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   opening                   finds a store and opens it
+//!   remote                    members that are not on this machine
 //!   unlock   rollback         its secrets; whether it is older than this host has seen it
 //!   context                   the options, ledger, screen and deadlines of the run
 //!   place   progress          which store is meant; the bar
@@ -12,6 +13,7 @@
 
 mod context;
 mod real_path;
+mod remote;
 
 pub mod known_stores;
 pub mod opening;

@@ -83,7 +83,8 @@ impl Run {
 
     /// The places of the store that was named, or the default one.
     fn places(&self) -> Result<Vec<PathBuf>> {
-        place::existing(&self.common, self.config()?, &self.known_stores())
+        let places = place::existing(&self.common, self.config()?, &self.known_stores())?;
+        self.each_place(&places)
     }
 
     /// Names other halves of the store that were met on the way, and have snapshots of their own.
@@ -217,6 +218,7 @@ fn options(run: &Run) -> OpenOptions {
     OpenOptions {
         accept_plain: run.common.i_know_it_is_plain,
         patience: Some(run.patience()),
+        remote: run.remote(),
         ..OpenOptions::default()
     }
 }
@@ -333,7 +335,8 @@ fn warn(run: &Run, store: &Store, failed: Vec<Failed>) {
 /// Remembers a store that was just made over these members.
 pub fn made(run: &Run, members: &[PathBuf]) {
     // Whatever is wrong with it is told when it is opened to be used.
-    let Ok(store) = Store::open_with(&members[0], OpenOptions::default()) else { return };
+    let options = OpenOptions { remote: run.remote(), ..OpenOptions::default() };
+    let Ok(store) = Store::open_with(&members[0], options) else { return };
     let is_plain = store.config.encryption == Encryption::None;
     let accepted = is_plain && run.common.i_know_it_is_plain;
     let proof = if is_plain && !accepted { Proof::Label } else { Proof::Sure };

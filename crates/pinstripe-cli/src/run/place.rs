@@ -59,12 +59,22 @@ fn list(text: &OsStr, is_one: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
                 place.push(b':');
                 rest = &rest[1..];
             }
-            b':' if !rest.starts_with(b"//") => places.push(Vec::new()),
+            b':' if !rest.starts_with(b"//") && !is_before_port(place, rest) => {
+                places.push(Vec::new());
+            }
             _ => place.push(byte),
         }
     }
     places.retain(|place| !place.is_empty());
     places.into_iter().map(|place| PathBuf::from(OsString::from_vec(place))).collect()
+}
+
+/// Whether a colon stands between a host and its port: as in `s3+http://host:9000/bucket`.
+fn is_before_port(place: &[u8], rest: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(place);
+    let is_in_host = text.split_once("://").is_some_and(|(_, host)| !host.contains('/'));
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    is_in_host && digits > 0 && rest.get(digits) == Some(&b'/')
 }
 
 /// The store that the given words name together, by some of its members.
@@ -137,6 +147,8 @@ mod tests {
         assert_eq!(divided(r"/other\:name:/b"), ["/other:name", "/b"]);
         assert_eq!(divided(r"/back\slash"), [r"/back\slash"]);
         assert_eq!(divided("s3://bucket/a:/b"), ["s3://bucket/a", "/b"]);
+        let port = "s3+http://127.0.0.1:9000/bucket/a";
+        assert_eq!(divided(&format!("{port}:/b")), [port, "/b"]);
         assert!(divided(":").is_empty());
     }
 }

@@ -24,16 +24,18 @@ use crate::run::{Ending, Run};
 /// Create a store over one or more member directories
 ///
 /// Each member should be on its own disk, because parity protects against the loss of a disk. The
-/// directories must be missing or empty.
+/// directories must be missing or empty. A member may also be a prefix in a bucket, with nothing
+/// below it: s3://BUCKET/PREFIX with --endpoint, or s3+https://HOST/BUCKET/PREFIX.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe init --member /mnt/a/store --member /mnt/b/store --member /mnt/c/store --parity 1
   pinstripe init --member /mnt/usb/store --key-file ~/usb.key
   pinstripe init --member /mnt/public/store --encryption none
+  pinstripe init --member s3://backups/host --endpoint https://s3.example.org
   pinstripe init --member d0 --member d1 --member d2 --parity 1 --same-disk --codec zstd:9")]
 pub struct InitArgs {
-    /// A directory that becomes a member; once for each member
+    /// A directory, or s3://BUCKET/PREFIX, that becomes a member; once for each member
     #[arg(long = "member", value_name = "DIR", required = true, value_hint = ValueHint::DirPath)]
     members: Vec<PathBuf>,
 
@@ -92,11 +94,11 @@ pub struct InitArgs {
           default_value_t = key::KDF_MEMORY)]
     kdf_memory: Size,
 
-    /// Allow several members on one disk
+    /// Allow several members on one disk, or at one endpoint
     ///
     /// Such members are lost together, and share the speed of the disk.
-    #[arg(long)]
-    same_disk: bool,
+    #[arg(long, visible_alias = "same-disk")]
+    same_fate: bool,
 }
 
 impl InitArgs {
@@ -110,8 +112,9 @@ impl InitArgs {
         let instead = "it works on the members of a store that exists";
         refuse_option(!run.common.faults.is_empty(), "--fault", instead)?;
         let (slot, made) = self.slot(run)?;
-        let config = init::run(&init::InitOptions {
-            members: self.members.clone(),
+        let members = run.each_place(&self.members)?;
+        let options = init::InitOptions {
+            members: members.clone(),
             parity: self.parity,
             strip_bytes: self.strip_size.0,
             chunking: self.chunk_size,
@@ -123,16 +126,17 @@ impl InitArgs {
                 slot,
                 store: None,
             },
-            same_disk: self.same_disk,
+            same_disk: self.same_fate,
             now_seconds: clock::now().0,
-        })
-        .inspect_err(|_| remove_key_file(made.as_deref()))?;
+        };
+        let config = init::run_with(&options, &run.to_places())
+            .inspect_err(|_| remove_key_file(made.as_deref()))?;
         self.say(run, &config);
-        opening::made(run, &self.members);
+        opening::made(run, &members);
         if let Some(file) = &made {
             run.screen.say(&key_file_advice(file));
         }
-        for (number, place) in self.members.iter().enumerate() {
+        for (number, place) in members.iter().enumerate() {
             let event = Event::new("member").with("member", number).with_path("place", place);
             run.screen.event(&event)?;
         }

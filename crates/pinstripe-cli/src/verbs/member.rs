@@ -45,18 +45,18 @@ pub struct MemberArgs {
 
 #[derive(clap::Subcommand)]
 enum MemberVerb {
-    /// Make a directory, missing or empty, a member
+    /// Make a directory, missing or empty, or a prefix in a bucket, a member
     ///
     /// New packs use it at once; stored data stays where it is, until 'member rebalance'. A member
     /// that is being removed stays if it is added again.
     Add {
-        /// The directory
+        /// The directory, or s3://BUCKET/PREFIX
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         place: PathBuf,
 
-        /// Allow it on a disk that holds another member
-        #[arg(long)]
-        same_disk: bool,
+        /// Allow it on a disk, or at an endpoint, that holds another member
+        #[arg(long, visible_alias = "same-disk")]
+        same_fate: bool,
     },
     /// Move all data of a member to the others, and remove it
     ///
@@ -79,9 +79,9 @@ enum MemberVerb {
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         to: PathBuf,
 
-        /// Allow it on a disk that holds another remaining member
-        #[arg(long)]
-        same_disk: bool,
+        /// Allow it on a disk, or at an endpoint, that holds another remaining member
+        #[arg(long, visible_alias = "same-disk")]
+        same_fate: bool,
     },
     /// Bring over the snapshots of another half of the store
     ///
@@ -116,9 +116,9 @@ impl MemberArgs {
     /// Those of [`member`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         run.wait_for(self.wait, || match &self.act {
-            MemberVerb::Add { place, same_disk } => add(run, place, *same_disk),
+            MemberVerb::Add { place, same_fate } => add(run, place, *same_fate),
             MemberVerb::Remove { member } => remove(run, *member),
-            MemberVerb::Replace { member, to, same_disk } => replace(run, *member, to, *same_disk),
+            MemberVerb::Replace { member, to, same_fate } => replace(run, *member, to, *same_fate),
             MemberVerb::Merge { place, dry_run } => merge(run, place, *dry_run),
             MemberVerb::Rebalance { dry_run } => rebalance(run, *dry_run),
         })
@@ -126,6 +126,7 @@ impl MemberArgs {
 }
 
 fn add(run: &Run, place: &Path, same_disk: bool) -> Result<Ending> {
+    let place = &run.place(place)?;
     let mut store = run.open_store()?;
     let added = member::add(&mut store, place, same_disk, &run.monitor)?;
     run.remember(&store, Proof::Label);
@@ -153,6 +154,7 @@ fn remove(run: &Run, number: usize) -> Result<Ending> {
 }
 
 pub(super) fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -> Result<Ending> {
+    let place = &run.place(place)?;
     let mut store = run.open_store()?;
     let limits = run.limits(&store);
     let ticker = run.ticker(GAUGE);
@@ -182,6 +184,7 @@ const MERGE_GAUGE: Gauge = Gauge {
 
 fn merge(run: &Run, place: &Path, dry_run: bool) -> Result<Ending> {
     let (store, credential) = run.open_with_credential()?;
+    let place = &run.place(place)?;
     let mut other = opening::open_half(run, place)?;
     unlock_half(run, &mut other, credential.as_ref())?;
     let ticker = run.ticker(MERGE_GAUGE);

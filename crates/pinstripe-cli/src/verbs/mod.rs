@@ -30,6 +30,8 @@ mod overlay;
 mod play;
 mod record;
 mod recover;
+#[cfg(feature = "s3")]
+mod probe;
 mod repair;
 mod restore;
 mod scrub;
@@ -70,6 +72,8 @@ pub enum Verb {
     Check(check::CheckArgs),
     Members(members::MembersArgs),
     Member(member::MemberArgs),
+    #[cfg(feature = "s3")]
+    Probe(probe::ProbeArgs),
     Repair(repair::RepairArgs),
     Upgrade(upgrade::UpgradeArgs),
     Config(config::ConfigArgs),
@@ -115,6 +119,8 @@ impl Verb {
             Verb::Check(_) => "check",
             Verb::Members(_) => "members",
             Verb::Member(_) => "member",
+            #[cfg(feature = "s3")]
+            Verb::Probe(_) => "probe",
             Verb::Repair(_) => "repair",
             Verb::Upgrade(_) => "upgrade",
             Verb::Config(_) => "config",
@@ -163,6 +169,8 @@ impl Verb {
             Verb::Check(args) => args.run(run),
             Verb::Members(args) => args.run(run),
             Verb::Member(args) => args.run(run),
+            #[cfg(feature = "s3")]
+            Verb::Probe(args) => args.run(run),
             Verb::Repair(args) => args.run(run),
             Verb::Upgrade(args) => args.run(run),
             Verb::Config(args) => args.run(run),

@@ -16,6 +16,7 @@ fn help_says_what_there_is() {
         "check",
         "members",
         "member",
+        "probe",
         "repair",
         "scrub",
         "key",

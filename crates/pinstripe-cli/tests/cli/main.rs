@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
 
 mod array;
+#[cfg(feature = "s3")]
+mod buckets;
 mod content;
 mod daily;
 mod descriptors;

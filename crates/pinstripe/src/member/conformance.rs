@@ -1,5 +1,7 @@
 //! The one suite that every member passes: each rule of the seam, said as a test.
 
+#![allow(clippy::disallowed_methods, reason = "tests race threads")]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{ExtentName, Member, Replace, Room};
@@ -7,7 +9,10 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::units::MIB;
 
 /// Runs every check, each on a fresh, empty member.
-pub(crate) fn run(fresh: &dyn Fn() -> Box<dyn Member>) {
+///
+/// # Panics
+/// When the member breaks a rule.
+pub fn run(fresh: &dyn Fn() -> Box<dyn Member>) {
     for check in [
         an_extent_is_seen_when_it_is_sealed,
         a_dropped_writer_leaves_nothing,

@@ -13,17 +13,20 @@
 
 pub mod directory;
 mod memory;
+mod places;
 mod shared;
 mod steps;
 mod watched;
 
-#[cfg(test)]
-pub(crate) mod conformance;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 
 pub use directory::DirectoryMember;
 pub use memory::MemoryMember;
+pub use places::{Places, RemoteMembers, is_remote};
+pub(crate) use places::{of_bytes, real};
 pub use steps::{DiskStep, Steps};
-pub use watched::{Patience, WatchedMember};
+pub use watched::{Patience, WatchedMember, goes_on};
 
 use std::fmt;
 use std::path::Path;
@@ -149,6 +152,17 @@ pub struct Caps {
     /// It has hardly more room than it keeps for what deleting takes: nothing else should be
     /// written there.
     pub is_full: bool,
+    /// Its latency, where that is to be hidden.
+    pub far: Option<Far>,
+}
+
+/// What hides the latency of a member that is far away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Far {
+    /// Extents that are sealed side by side.
+    pub lanes: usize,
+    /// The length that an extent of a pack should not exceed: it is held until it is sealed.
+    pub extent_bytes: u64,
 }
 
 /// One failure domain holding part of a store.
@@ -172,7 +186,7 @@ pub trait Member: Send + Sync {
     /// `most_bytes` is `Kind::Corrupt`. An error of one says nothing of the others.
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
         let read = |name: &ExtentName| {
-            watched::goes_on();
+            goes_on();
             let mut whole =
                 vec![0; expect_short(self.len(*name)?, most_bytes, self.place(), *name)?];
             self.read_at(*name, 0, &mut whole)?;

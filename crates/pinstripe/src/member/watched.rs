@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lane::Lane;
-pub(super) use lane::goes_on;
+pub use lane::goes_on;
 
 use super::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
 use pinstripe_base::error::{Error, Result};
@@ -192,7 +192,7 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
     }
 
     fn caps(&self) -> Caps {
-        let unknown = Caps { device: None, free_bytes: None, is_full: false };
+        let unknown = Caps { device: None, free_bytes: None, is_full: false, far: None };
         self.control(|member| Ok(member.caps())).unwrap_or(unknown)
     }
 

@@ -5,7 +5,6 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::chunk::Chunking;
 use crate::codec::Codec;
@@ -16,8 +15,7 @@ use crate::format::label::{
     StoreConfig,
 };
 use crate::format::stripe_set::Geometry;
-use crate::member::directory::DirectoryMember;
-use crate::member::{ExtentName, Member, Room, Steps};
+use crate::member::{ExtentName, Places, Room, is_remote, real};
 use crate::seal::{NewSlot, RootKey, Voucher};
 use crate::store::keys_name;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -49,7 +47,7 @@ pub struct InitOptions {
     pub codec: Codec,
     /// The encryption of content.
     pub seal: Seal,
-    /// Members may share a disk.
+    /// Members may share a disk, or an endpoint.
     pub same_disk: bool,
     /// Seconds since 1970.
     pub now_seconds: i64,
@@ -89,14 +87,14 @@ impl Seal {
 /// [`Kind::Usage`] for settings that make no sense, [`Kind::Refused`] for members on one disk or
 /// directories that are not empty.
 pub fn run(options: &InitOptions) -> Result<StoreConfig> {
-    run_with(options, None)
+    run_with(options, &Places::default())
 }
 
-/// [`run`] with every change of the members passing `steps`.
+/// [`run`] with members wherever `places` can make them.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_with(options: &InitOptions, steps: Option<Arc<dyn Steps>>) -> Result<StoreConfig> {
+pub fn run_with(options: &InitOptions, to: &Places) -> Result<StoreConfig> {
     let members = options.members.len();
     let parity = usize::from(options.parity);
     if options.parity > PARITY_OFFERED {
@@ -122,7 +120,7 @@ pub fn run_with(options: &InitOptions, steps: Option<Arc<dyn Steps>>) -> Result<
         options.members.iter().map(|member| absolute(member)).collect::<Result<Vec<_>>>()?;
     refuse_twins(&places)?;
     if !options.same_disk {
-        refuse_one_disk(&places)?;
+        refuse_one_fate(to, &places)?;
     }
     let config = StoreConfig {
         store: options.seal.store.map_or_else(|| random().map(StoreId), Ok)?,
@@ -136,7 +134,7 @@ pub fn run_with(options: &InitOptions, steps: Option<Arc<dyn Steps>>) -> Result<
         padding: options.seal.padding,
     };
     let (keys, voucher) = key_objects(&config, options.seal.slot.as_ref())?;
-    make(&config, &places, &keys, voucher.as_ref(), steps.as_ref())?;
+    make(&config, (to, &places), &keys, voucher.as_ref())?;
     Ok(config)
 }
 
@@ -175,13 +173,11 @@ fn key_objects(
 
 fn make(
     config: &StoreConfig,
-    places: &[PathBuf],
+    (to, places): (&Places, &[PathBuf]),
     keys: &[(ExtentName, Vec<u8>)],
     voucher: Option<&Voucher>,
-    steps: Option<&Arc<dyn Steps>>,
 ) -> Result<()> {
-    let create = |place: &PathBuf| DirectoryMember::create_in_with(place, steps.cloned());
-    let made = places.iter().map(create).collect::<Result<Vec<_>>>()?;
+    let made = places.iter().map(|place| to.create(place)).collect::<Result<Vec<_>>>()?;
     for member in &made {
         keys.iter().try_for_each(|(name, bytes)| member.put(*name, bytes))?;
     }
@@ -204,7 +200,7 @@ fn make(
 }
 
 pub(super) fn absolute(place: &Path) -> Result<PathBuf> {
-    paths::real(place)
+    real(place)
         .or_else(|_| std::path::absolute(place))
         .map_err(|error| Error::io("cannot make this path absolute", place, error))
 }
@@ -222,30 +218,45 @@ pub(super) fn refuse_twins(places: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Members on one disk die together and wait for one another's seeks: parity would be for show.
-pub(super) fn refuse_one_disk(places: &[PathBuf]) -> Result<()> {
-    let disks: Vec<_> = places.iter().map(|place| physical_disk(existing(place))).collect();
-    for (at, disk) in disks.iter().enumerate() {
-        let twin = disk.as_ref().and_then(|disk| {
-            disks[..at].iter().position(|other| other.as_ref() == Some(disk)).map(|n| (disk, n))
+/// Members on one disk, or at one endpoint, are lost together and wait for one another: parity
+/// would be for show.
+pub(super) fn refuse_one_fate(to: &Places, places: &[PathBuf]) -> Result<()> {
+    let fates = places.iter().map(|place| fate(to, place)).collect::<Result<Vec<_>>>()?;
+    for (at, fate) in fates.iter().enumerate() {
+        let twin = fate.as_ref().and_then(|fate| {
+            fates[..at].iter().position(|other| other.as_ref() == Some(fate)).map(|n| (fate, n))
         });
-        if let Some((disk, other)) = twin {
-            return Err(Error::new(
-                Kind::Refused,
-                format!(
-                    "this member lies on the same disk ({}) as {}",
-                    disk.name(),
-                    places[other].display()
-                ),
-            )
-            .at(&places[at])
-            .advice(
+        let Some((fate, other)) = twin else { continue };
+        let other = places[other].display();
+        let (what, advice) = match fate {
+            Fate::Disk(name) => (
+                format!("this member lies on the same disk ({name}) as {other}"),
                 "if that disk is lost, both members are lost, and they share its speed; name a \
                  directory on another disk, or accept this with --same-disk",
-            ));
-        }
+            ),
+            Fate::Endpoint(name) => (
+                format!("this member is at the same endpoint ({name}) as {other}"),
+                "if that endpoint or account is lost, both members are lost; name a bucket of \
+                 another provider, or accept this with --same-fate",
+            ),
+        };
+        return Err(Error::new(Kind::Refused, what).at(&places[at]).advice(advice));
     }
     Ok(())
+}
+
+/// What a member is lost with.
+#[derive(PartialEq)]
+enum Fate {
+    Disk(String),
+    Endpoint(String),
+}
+
+fn fate(to: &Places, place: &Path) -> Result<Option<Fate>> {
+    if is_remote(place) {
+        return to.fate(place).map(|fate| Some(Fate::Endpoint(fate)));
+    }
+    Ok(physical_disk(existing(place)).map(|disk| Fate::Disk(disk.name().to_string())))
 }
 
 /// The place itself, or the closest directory above it that exists.

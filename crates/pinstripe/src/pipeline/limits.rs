@@ -7,11 +7,15 @@ use pinstripe_base::units::MIB;
 pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;
 /// A pack is sealed when its logical run has reached this length.
 pub const PACK_BYTES: u64 = 64 * MIB;
+/// Part of a far member's queue, in bytes, that its extents on the way may take: twice as much.
+pub(crate) const LANE_SHARE: u64 = 2;
 /// Chunks in packs that no index run speaks of yet; then one is written, and their claims end.
 pub(crate) const PUBLISH_CHUNKS: usize = 256 << 10;
 /// The interval at which a backup looks at other writers: the file systems of the members wake
 /// nobody when another process, perhaps on another host, changes something.
 pub(crate) const WATCH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+/// The same where a look costs requests to a far member: a `gc` waits for three of them.
+pub(crate) const WATCH_INTERVAL_FAR: std::time::Duration = std::time::Duration::from_secs(20);
 /// The time that a computing thread asks to run for before another takes the processor.
 pub(crate) const TURN: std::time::Duration = std::time::Duration::from_millis(50);
 /// Merges of index runs with at most so many rows are finished also when the backup is.

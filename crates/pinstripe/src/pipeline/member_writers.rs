@@ -1,10 +1,14 @@
-//! One writer thread per member, fed through a bounded queue.
+//! One writer thread per member, fed through a bounded queue; a member that is far away has lanes
+//! beside it, which seal extents.
 //!
-//! Invariants: commands for one member are carried out in the order given; a member that fails is
+//! Invariants: commands for one member are carried out in the order given, but for seals, of which
+//! a far member carries out several at once: whatever is no extent waits for them; a member that fails is
 //! left out from then on: open sets stay without it, later ones are laid over the rest; the run
 //! goes on as long as no more have failed or are absent than parity replaces; a full member counts
 //! as failed, and one that is full already takes nothing from the start; a failed fsync is never
 //! retried: the member is given up.
+
+mod lanes;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,7 +16,9 @@ use std::thread::Scope;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use self::lanes::Lanes;
 use super::abort::Abort;
+use super::limits::{LANE_SHARE, PACK_BYTES};
 use super::scratch_pool::ScratchPool;
 use crate::format::label::StoreConfig;
 use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
@@ -32,6 +38,8 @@ const FULL: &str = "free space on it with 'pinstripe forget' and 'pinstripe gc',
 pub struct SetMembers {
     /// The geometry of the set.
     pub geometry: Geometry,
+    /// The length of the logical run of a pack over them.
+    pub pack_bytes: u64,
     members: Arc<Vec<usize>>,
 }
 
@@ -60,6 +68,8 @@ pub struct MemberWriters<'a> {
     queues: Vec<Option<Sender<Command>>>,
     /// By member number: whether it takes stripe sets.
     takes: Vec<bool>,
+    /// By member number: the length of its extents, if it is far away.
+    extent_bytes: Vec<Option<u64>>,
     config: &'a StoreConfig,
     shared: Shared<'a>,
 }
@@ -104,18 +114,25 @@ impl<'a> MemberWriters<'a> {
             monitor,
             strips: Arc::new(ScratchPool::new(members.len() * strips_queued)),
         };
+        let caps = |member: &Option<SharedMember>| member.as_ref()?.caps().far;
+        let far: Vec<_> = members.iter().map(caps).collect();
         let start = |(number, member): (usize, &Option<SharedMember>)| {
             let member = member.clone()?;
             let (sender, receiver) = bounded(strips_queued);
-            let shared = shared.clone();
-            scope.spawn(move || {
-                Writer { number, member, shared, open: HashMap::new() }.run(&receiver)
+            let writer = Writer { number, member, shared: shared.clone(), open: HashMap::new() };
+            let lanes = far[number].map(|far| {
+                let queue_bytes = strips_queued as u64 * u64::from(store.config.strip_bytes);
+                let affordable = LANE_SHARE * queue_bytes / far.extent_bytes.max(1);
+                let lanes = affordable.clamp(1, far.lanes.max(1) as u64) as usize;
+                Lanes::start(scope, lanes, number, &writer.member, &shared)
             });
+            scope.spawn(move || writer.run(&receiver, lanes));
             Some(sender)
         };
         let queues = members.iter().enumerate().map(start).collect();
+        let extent_bytes = far.iter().map(|far| far.map(|far| far.extent_bytes)).collect();
         let takes = store.takers().iter().map(Option::is_some).collect();
-        MemberWriters { queues, takes, config: &store.config, shared }
+        MemberWriters { queues, takes, extent_bytes, config: &store.config, shared }
     }
 
     fn send(&self, member: usize, command: Command) {
@@ -160,7 +177,11 @@ impl<'a> MemberWriters<'a> {
         for &member in &members {
             self.send(member, Command::Begin(name));
         }
-        SetMembers { geometry, members: Arc::new(members) }
+        // Short extents, where all are to be held until they are sealed.
+        let longest = members.iter().map(|member| self.extent_bytes[*member]).min().flatten();
+        let far = longest.map_or(PACK_BYTES, |bytes| bytes * geometry.data() as u64);
+        let pack_bytes = far.min(PACK_BYTES);
+        SetMembers { geometry, pack_bytes, members: Arc::new(members) }
     }
 
     /// Seals a stripe set on all members that hold it.
@@ -307,6 +328,13 @@ impl Shared<'_> {
     }
 }
 
+impl Command {
+    /// Whether it is about an extent that is not sealed yet, and so about nothing else.
+    fn is_of_extent(&self) -> bool {
+        matches!(self, Command::Begin(_) | Command::Append(..) | Command::Seal(_))
+    }
+}
+
 /// The thread of one member.
 struct Writer<'a> {
     number: usize,
@@ -316,8 +344,11 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn run(mut self, commands: &Receiver<Command>) {
+    fn run(mut self, commands: &Receiver<Command>, mut lanes: Option<Lanes>) {
         for command in commands {
+            if let (Some(lanes), false) = (&mut lanes, command.is_of_extent()) {
+                lanes.finish();
+            }
             if let Command::Barrier(done) = command {
                 drop(done);
                 continue;
@@ -326,7 +357,16 @@ impl Writer<'_> {
                 self.open.clear();
                 continue;
             }
-            if let Err(error) = self.carry_out(command) {
+            let done = match (command, &mut lanes) {
+                (Command::Seal(name), Some(lanes)) => {
+                    if let Some(writer) = self.open.remove(&name) {
+                        lanes.seal(writer);
+                    }
+                    Ok(())
+                }
+                (command, _) => self.carry_out(command),
+            };
+            if let Err(error) = done {
                 self.open.clear();
                 self.shared.fail(self.number, &self.member, error);
             }

@@ -5,7 +5,6 @@
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::limits::PACK_BYTES;
 use super::member_writers::{Barrier, MemberWriters, SetMembers};
 use super::publish::Publisher;
 use super::scratch_pool::ScratchPool;
@@ -112,7 +111,7 @@ pub fn run(
             last.add(head, &bytes, publisher.writers)?;
         }
         pool.give(bytes);
-        if open[0].writer.position() >= PACK_BYTES {
+        if open[0].writer.position() >= open[0].set_members.pack_bytes {
             seal(&mut open)?;
         }
     }

@@ -66,7 +66,7 @@ impl Member for Window {
     }
 
     fn caps(&self) -> Caps {
-        Caps { device: None, free_bytes: None, is_full: false }
+        Caps { device: None, free_bytes: None, is_full: false, far: None }
     }
 
     fn place(&self) -> &Path {

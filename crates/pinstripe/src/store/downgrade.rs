@@ -9,13 +9,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{OpenOptions, keys_name, read_member, read_small};
+use super::search::read_member_at;
+use super::{OpenOptions, keys_name, read_small};
 use crate::format::key_ring::{KeyRing, KeySlot};
 use crate::format::keys::Keys;
 use crate::format::label::{Encryption, StoreConfig};
 use crate::format::removed_slot::RemovedSlot;
-use crate::member::directory::DirectoryMember;
-use crate::member::{ExtentName, Member, Room};
+use crate::member::{ExtentName, Places, Room};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// Refuses a store with both kinds of keys; `looked` is where its members may be. A place that
@@ -24,9 +24,9 @@ use pinstripe_base::error::{Error, Kind, Result};
 /// # Errors
 /// [`Kind::NotEncrypted`].
 pub(super) fn refuse(config: &StoreConfig, looked: &[&Path], options: &OpenOptions) -> Result<()> {
-    let ask = |place: &Path, what: fn(&StoreConfig, &Path) -> Option<PathBuf>| {
-        let config = config.clone();
-        options.ask(place, move |place| Ok(what(&config, place))).ok().flatten()
+    let ask = |place: &Path, what: fn(&Places, &StoreConfig, &Path) -> Option<PathBuf>| {
+        let (places, config) = (options.places(), config.clone());
+        options.ask(place, move |place| Ok(what(&places, &config, place))).ok().flatten()
     };
     if config.encryption == Encryption::None {
         return match looked.iter().find_map(|place| ask(place, sealing)) {
@@ -58,8 +58,8 @@ fn both(what: &str, place: PathBuf) -> Error {
 }
 
 /// Things in a place that only an encrypted store has: a label that says so, a ring, a slot.
-fn sealing(config: &StoreConfig, place: &Path) -> Option<PathBuf> {
-    let labelled = read_member(place).ok();
+fn sealing(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBuf> {
+    let labelled = read_member_at(places, place).ok();
     if let Some((_, label)) = &labelled
         && label.config.store == config.store
         && label.config.encryption != Encryption::None
@@ -70,12 +70,12 @@ fn sealing(config: &StoreConfig, place: &Path) -> Option<PathBuf> {
         Some((member, label)) if label.config.store == config.store => member,
         // The directory of another store says nothing about this one.
         Some(_) => return None,
-        None => DirectoryMember::open(place).ok()?,
+        None => places.open(place).ok()?,
     };
     let names = member.list(Room::Keys).unwrap_or_default().into_iter();
     let mut names = names.map(|(id, _)| ExtentName::In(Room::Keys, id));
     let name = names.find(|&name| {
-        read_small(&member, name).is_ok_and(|bytes| sealed_owner(&bytes) == Some(config.store))
+        read_small(&*member, name).is_ok_and(|bytes| sealed_owner(&bytes) == Some(config.store))
     })?;
     Some(place.join(name.path()))
 }
@@ -89,8 +89,8 @@ fn sealed_owner(bytes: &[u8]) -> Option<pinstripe_base::id::StoreId> {
 }
 
 /// The place where the keys of a store stand in the clear, if there is one.
-fn keys_in_the_clear(config: &StoreConfig, place: &Path) -> Option<PathBuf> {
-    let (name, member) = (keys_name(config), DirectoryMember::open(place).ok()?);
-    let keys = Keys::decode(&read_small(&member, name).ok()?).ok()?;
+fn keys_in_the_clear(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBuf> {
+    let (name, member) = (keys_name(config), places.open(place).ok()?);
+    let keys = Keys::decode(&read_small(&*member, name).ok()?).ok()?;
     (keys.store == config.store).then(|| place.join(name.path()))
 }

@@ -15,7 +15,6 @@ use super::{Store, deletion, read_small};
 use crate::format::forgotten::Mark;
 use crate::format::gc::GcObject;
 use crate::format::label::MemberTable;
-use crate::member::directory::DirectoryMember;
 use crate::member::{ExtentName, Member, Room};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SnapshotId;
@@ -80,7 +79,7 @@ impl Store {
 
     /// Names of the snapshots on a member of another half, without those forgotten there.
     fn snapshots_at(&self, place: &Path) -> Result<BTreeSet<SnapshotId>> {
-        let member = self.options.ask(place, |place| DirectoryMember::open(place))?;
+        let member = self.options.open(place)?;
         let member = self.options.watch(member);
         let is_void = |id: SnapshotId| {
             let read = read_small(&*member, ExtentName::snapshot(id));

@@ -40,7 +40,7 @@ use crate::format::keys::Keys;
 use crate::format::label::{Format, MemberRow, MemberState, MemberTable, StoreConfig};
 use crate::format::session::Process;
 use crate::format::stripe_set::{Geometry, MEMBERS_MAX};
-use crate::member::{ExtentName, Member, Replace, Room, SharedMember};
+use crate::member::{ExtentName, Member, Places, Replace, Room, SharedMember};
 use crate::seal::{self, Opener, Sealer, Voucher};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
@@ -158,6 +158,11 @@ impl Store {
         let mut name = [0; N];
         names.fill(&mut name)?;
         Ok(name)
+    }
+
+    /// The way to members, as this store was opened.
+    pub(crate) fn places(&self) -> Places {
+        self.options.places()
     }
 
     /// The member that it was opened through.

@@ -12,28 +12,31 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::search::{Search, candidates, forgery, label_of};
+use super::search::{Search, candidates, forgery, label_of, read_member_at};
 use super::{MemberSlot, Store, downgrade, judge_key_object, keys_name, read_small};
 use crate::fault::FaultMember;
 use crate::format::keys::Keys;
-use crate::format::label::{Encryption, StoreConfig};
+use crate::format::label::{Encryption, Label, StoreConfig};
 use crate::format::session::Process;
 use crate::format::stripe_set::{HEADER_BYTES, Header};
-use crate::member::directory::DirectoryMember;
-use crate::member::{ExtentName, Member, Patience, Room, SharedMember, Steps, WatchedMember};
+use crate::member::{
+    ExtentName, Member, Patience, Places, RemoteMembers, Room, SharedMember, Steps, WatchedMember,
+    real,
+};
 use crate::seal::Opener;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::Names;
 use pinstripe_io::fault::Plan;
-use pinstripe_io::paths;
 
 /// The layer between a store and its disks: none, unless a test or an experiment asks for one.
 #[derive(Default, Clone)]
 pub struct OpenOptions {
     /// Laid over the members that they name.
     pub faults: Plan,
-    /// Every change that a member makes passes these.
+    /// Every change that a directory member makes passes these.
     pub steps: Option<Arc<dyn Steps>>,
+    /// Opens members that are no directories.
+    pub remote: Option<Arc<dyn RemoteMembers>>,
     /// The process that opens it; `None` is this process.
     pub process: Option<Process>,
     /// Opens a store as it calls itself although something speaks of another encryption.
@@ -53,12 +56,25 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
+    /// The way to the members.
+    pub(super) fn places(&self) -> Places {
+        Places { remote: self.remote.clone(), steps: self.steps.clone() }
+    }
+
+    /// Opens the member at a place, which may not answer.
+    pub(super) fn open(&self, place: &Path) -> Result<SharedMember> {
+        let places = self.places();
+        self.ask(place, move |place| places.open(place))
+    }
+
+    /// Opens the member at a place, which may not answer, and reads its label.
+    pub(super) fn read_member(&self, place: &Path) -> Result<(SharedMember, Label)> {
+        let places = self.places();
+        self.ask(place, move |place| read_member_at(&places, place))
+    }
+
     /// Puts what is asked for before a member.
-    fn share(&self, member: DirectoryMember, number: usize) -> SharedMember {
-        let member = match &self.steps {
-            Some(steps) => member.with_steps(Arc::clone(steps)),
-            None => member,
-        };
+    fn share(&self, member: SharedMember, number: usize) -> SharedMember {
         let faults = self.faults.for_member(number as u32);
         if faults.faults.is_empty() {
             return self.watch(member);
@@ -95,7 +111,7 @@ impl MemberSlot {
         &mut self,
         options: &OpenOptions,
         place: PathBuf,
-        member: DirectoryMember,
+        member: SharedMember,
         number: usize,
     ) {
         self.place = place;
@@ -130,7 +146,7 @@ impl Store {
     /// As [`open`](Self::open).
     pub fn open_with(any: &Path, options: OpenOptions) -> Result<Store> {
         let any = options.ask(any, |any| {
-            paths::real(any).map_err(|error| {
+            real(any).map_err(|error| {
                 Error::io("there is no store here", any, error)
                     .advice("is its disk mounted? name a member directory of a store")
             })
@@ -200,11 +216,8 @@ impl Store {
                 continue;
             }
             for candidate in candidates(&self.member_slots[number].place) {
-                let open = |place: &Path| DirectoryMember::open(place);
-                let Ok(member) = self.options.ask(&candidate, open) else { continue };
-                if self.is_ours(&*self.options.watch(member))
-                    && let Ok(member) = self.options.ask(&candidate, open)
-                {
+                let Ok(member) = self.options.open(&candidate) else { continue };
+                if self.is_ours(&*self.options.watch(Arc::clone(&member))) {
                     self.member_slots[number].take(&self.options, candidate, member, number);
                     break;
                 }

@@ -6,16 +6,13 @@
 //!
 //! Never here: slots that are taken without a label (open), a verb's reaction to an absent member.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::halves::Outsider;
 use super::open::OpenOptions;
 use super::{MemberSlot, agreement, read_small};
 use crate::format::label::{Format, Label, MemberRow, MemberTable, StoreConfig};
-use crate::member::directory::DirectoryMember;
-use crate::member::{ExtentName, Member};
+use crate::member::{ExtentName, Member, Places, SharedMember, is_remote, of_bytes as path};
 use crate::seal::Voucher;
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -45,7 +42,7 @@ impl Search {
         voucher: Option<&Voucher>,
         options: &OpenOptions,
     ) -> Result<Self> {
-        let own = options.ask(any, read_member)?.1;
+        let (named, own) = options.read_member(any)?;
         if options.without.contains(&own.member.into()) {
             let what = format!("member {} is both left out and named with --store", own.member);
             return Err(Error::new(Kind::Usage, what)
@@ -60,9 +57,7 @@ impl Search {
             table: own.table.clone(),
             looked: vec![(
                 any.to_path_buf(),
-                options
-                    .ask(any, |place| DirectoryMember::open(place))
-                    .and_then(|member| label_of(&*options.watch(member), voucher)),
+                verified(own.clone(), &*options.watch(named), voucher),
             )],
             without: options.without.clone(),
             also: options.also.clone(),
@@ -72,7 +67,7 @@ impl Search {
         // Any label may say where to look: what is found there speaks for itself.
         let mut hints = vec![own.table.clone()];
         while let Some(place) = search.unseen(&hints) {
-            let found = options.ask(&place, read_member).and_then(|(member, label)| {
+            let found = options.read_member(&place).and_then(|(member, label)| {
                 if label.config.store != store {
                     let what = "this member belongs to another store";
                     return Err(Error::new(Kind::WrongMember, what)
@@ -80,7 +75,7 @@ impl Search {
                         .expected(store, label.config.store));
                 }
                 match is_of_half(&label) {
-                    true => label_of(&*options.watch(member), voucher),
+                    true => verified(label, &*options.watch(member), voucher),
                     false => Err(of_another_half(&place)),
                 }
             });
@@ -187,8 +182,7 @@ impl Search {
                 (place != self.any, at.unwrap_or(candidates.len()))
             };
             let found = mine.min_by_key(|place| rank(place));
-            let open = |place: &Path| DirectoryMember::open(place);
-            match found.map(|place| (place, options.ask(place, open))) {
+            match found.map(|place| (place, options.open(place))) {
                 Some((place, Ok(member))) => {
                     if *place != slot.place {
                         moved.push((number, slot.place.clone()));
@@ -277,6 +271,9 @@ fn of_another_half(place: &Path) -> Error {
 /// if all members had moved together as the one at hand did (`own_old` -> `own_new`).
 pub(super) fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Vec<PathBuf> {
     let mut all = vec![last_seen.to_path_buf()];
+    if [last_seen, own_old, own_new].into_iter().any(is_remote) {
+        return all;
+    }
     let (mut old, mut new) = (own_old, own_new);
     while let (Some(old_up), Some(new_up)) = (old.parent(), new.parent()) {
         if old.file_name() != new.file_name() {
@@ -301,10 +298,23 @@ const FORGED: &str = "this label was written without a key of this store: its me
 ///
 /// # Errors
 /// [`Kind::NotFound`] when it is no member.
-pub fn read_member(place: &Path) -> Result<(DirectoryMember, Label)> {
-    let member = DirectoryMember::open(place)?;
-    let label = read_label(&member)?;
+pub fn read_member(place: &Path) -> Result<(SharedMember, Label)> {
+    read_member_at(&Places::default(), place)
+}
+
+/// Opens a place as a member and reads its label.
+pub(super) fn read_member_at(places: &Places, place: &Path) -> Result<(SharedMember, Label)> {
+    let member = places.open(place)?;
+    let label = read_label(&*member)?;
     Ok((member, label))
+}
+
+/// A label that was just read from a member; with keys at hand, if a holder of them made it.
+fn verified(label: Label, member: &dyn Member, voucher: Option<&Voucher>) -> Result<Label> {
+    match voucher {
+        None => Ok(label),
+        Some(_) => label_of(member, voucher),
+    }
 }
 
 /// Reads a label; with keys at hand, one that a holder of them made.
@@ -327,6 +337,14 @@ pub(super) fn forgery(found: &Result<Label>) -> Option<&Error> {
 fn read_label(member: &dyn Member) -> Result<Label> {
     let place = member.place();
     let bytes = read_small(member, ExtentName::Label).map_err(|error| match error.kind() {
+        Kind::NotFound if is_remote(place) => {
+            Error::new(Kind::NotFound, "no member of a store is under this prefix")
+                .at(place)
+                .advice(
+                    "check the endpoint, the bucket and the prefix; if the member is lost for \
+                     good: pinstripe member replace N --to PLACE",
+                )
+        }
         Kind::NotFound => Error::new(Kind::NotFound, "this directory is not a member of a store")
             .at(place)
             .advice(
@@ -340,10 +358,6 @@ fn read_label(member: &dyn Member) -> Result<Label> {
             .at(place.join(ExtentName::Label.path()))
             .advice("open the store through another member, then run repair")
     })
-}
-
-fn path(bytes: &[u8]) -> PathBuf {
-    PathBuf::from(OsStr::from_bytes(bytes))
 }
 
 #[cfg(test)]

@@ -13,13 +13,11 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{Claim, MemberSlot, Store, read_member, read_small, replace_small};
+use super::{Claim, MemberSlot, Store, read_small, replace_small};
 use crate::format::label::{Encryption, Format, Label, MemberRow, MemberState, MemberTable};
-use crate::member::directory::DirectoryMember;
-use crate::member::{ExtentName, Member, Room, SharedMember};
+use crate::member::{ExtentName, Room, SharedMember, real};
 use crate::seal::{self, Voucher};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_io::paths;
 
 impl Store {
     /// Writes the label of every present member on which it is missing, damaged or says something
@@ -236,8 +234,7 @@ impl Store {
         if let Some(number) = self.joined(place)? {
             return Ok(number);
         }
-        let steps = self.options.steps.clone();
-        let member = match self.options.ask(place, read_member) {
+        let member = match self.options.read_member(place) {
             // A member that got a number that is not its own any more, or never became one.
             Ok((member, label)) if label.config == self.config => {
                 let holds_any = [Room::Packs, Room::Index].into_iter();
@@ -253,13 +250,13 @@ impl Store {
                         ));
                     }
                 }
-                match steps {
-                    Some(steps) => member.with_steps(steps),
-                    None => member,
-                }
+                member
             }
             Err(error) if error.kind() == Kind::Unanswered => return Err(error),
-            _ => self.options.ask(place, |place| DirectoryMember::create_in_with(place, steps))?,
+            _ => {
+                let places = self.options.places();
+                self.options.ask(place, move |place| places.create(place))?
+            }
         };
         let place = absolute(place)?;
         let number = usize::from(self.table.next);
@@ -277,7 +274,7 @@ impl Store {
         self.adopt(table);
         self.require_voucher()?;
         let label = self.vouch(ExtentName::Label, self.label(number).encode());
-        replace_small(&member, ExtentName::Label, &label)?;
+        replace_small(&*member, ExtentName::Label, &label)?;
         member.sync()?;
         let options = self.options.clone();
         self.member_slots[number].take(&options, place, member, number);
@@ -286,7 +283,7 @@ impl Store {
 
     /// The number of a directory that is a member already, as far as its own label knows.
     fn joined(&mut self, place: &Path) -> Result<Option<usize>> {
-        let (member, label) = match self.options.ask(place, read_member) {
+        let (member, label) = match self.options.read_member(place) {
             Ok(found) => found,
             Err(error) if error.kind() == Kind::Unanswered => return Err(error),
             Err(_) => return Ok(None),
@@ -373,5 +370,5 @@ impl Store {
 }
 
 fn absolute(place: &Path) -> Result<std::path::PathBuf> {
-    paths::real(place).map_err(|error| Error::io("cannot make this path absolute", place, error))
+    real(place).map_err(|error| Error::io("cannot make this path absolute", place, error))
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::format::session::Process;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{DiskStep, Room, Steps};
+use pinstripe::member::{DiskStep, Places, Room, Steps};
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::seal::{Credential, NewSlot};
@@ -238,7 +238,8 @@ impl Site {
             same_disk: true,
             now_seconds: 0,
         };
-        ops::init::run_with(&options, Some(steps)).map(drop)
+        let places = Places { steps: Some(steps), ..Places::default() };
+        ops::init::run_with(&options, &places).map(drop)
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

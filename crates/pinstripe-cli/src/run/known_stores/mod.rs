@@ -12,6 +12,7 @@ mod record;
 use std::path::{Path, PathBuf};
 
 use pinstripe::format::label::Encryption;
+use pinstripe::member::is_remote;
 use pinstripe::store::Store;
 use pinstripe_base::id::StoreId;
 use pinstripe_base::monitor::Monitor;
@@ -133,8 +134,12 @@ impl KnownStores {
     }
 }
 
-/// An absolute path without `.` and without doubled slashes; symlinks stay.
+/// An absolute path without `.` and without doubled slashes; symlinks stay. A remote place is as
+/// it is.
 pub fn absolute(path: &Path) -> PathBuf {
+    if is_remote(path) {
+        return path.to_path_buf();
+    }
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     whole.components().collect()
 }
@@ -142,7 +147,9 @@ pub fn absolute(path: &Path) -> PathBuf {
 /// The forms in which a path may be remembered: as it is named, and without symlinks.
 pub fn forms(path: &Path) -> Vec<PathBuf> {
     let mut forms = vec![absolute(path)];
-    forms.extend(real_path(path).ok());
+    if !is_remote(path) {
+        forms.extend(real_path(path).ok());
+    }
     forms
 }
 

@@ -60,7 +60,7 @@ thread_local! {
 }
 
 /// Reports that the call of this thread makes progress: for calls of many small steps.
-pub(in crate::member) fn goes_on() {
+pub fn goes_on() {
     PULSE.with_borrow(|pulse| {
         if let Some(pulse) = pulse {
             pulse.fetch_add(1, Ordering::Relaxed);

@@ -6,7 +6,8 @@ use std::path::{Component, Path, PathBuf};
 
 use super::BackupOptions;
 use crate::format::tree::{compare_paths, is_at_or_below};
-use crate::store::Store;
+use crate::member::is_remote;
+use crate::store::{MemberSlot, Store};
 use crate::walk::Exclude;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
@@ -23,7 +24,7 @@ pub fn exclude_members(
     sources: &[Vec<u8>],
     monitor: &Monitor,
 ) -> Exclude {
-    for slot in &store.member_slots {
+    for slot in store.member_slots.iter().filter(|slot| !is_remote(&slot.place)) {
         let place = slot.place.as_os_str().as_bytes();
         let below_root = place.strip_prefix(b"/").unwrap_or(place);
         if sources.iter().any(|source| is_at_or_below(below_root, source)) {
@@ -126,7 +127,8 @@ fn below_root(absolute: &Path) -> Vec<u8> {
 
 /// A store must not back itself up: every run would find its own new packs.
 pub fn refuse_members(store: &Store, sources: &[Vec<u8>]) -> Result<()> {
-    for slot in store.member_slots.iter().filter(|slot| slot.member.is_some()) {
+    let is_here = |slot: &&MemberSlot| slot.member.is_some() && !is_remote(&slot.place);
+    for slot in store.member_slots.iter().filter(is_here) {
         let place = slot.place.as_os_str().as_bytes();
         let place = place.strip_prefix(b"/").unwrap_or(place);
         if let Some(source) = sources.iter().find(|source| is_at_or_below(source, place)) {

@@ -105,7 +105,8 @@ pub(in crate::ops) fn refuse_disk(
         Some(*number) != leaves && store.member_slots[*number].place != place
     };
     for (number, _) in store.present().filter(stays) {
-        init::refuse_one_disk(&[store.member_slots[number].place.clone(), place.clone()])?;
+        let both = [store.member_slots[number].place.clone(), place.clone()];
+        init::refuse_one_fate(&store.places(), &both)?;
     }
     Ok(())
 }

@@ -6,14 +6,13 @@ use std::path::Path;
 use super::super::mender::{lay, open_slot};
 use super::add::{assign_slot, refuse_disk};
 use super::{Moved, carry, finish_retiring, remove, survey};
-use crate::member::{ExtentName, Replace, Room};
+use crate::member::{ExtentName, Replace, Room, real};
 use crate::pipeline::limits::Limits;
 use crate::store::index::indexed_sets;
 use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_io::paths;
 
 /// The outcome.
 #[derive(Debug, Clone, Default, serde::Serialize)]
@@ -55,7 +54,7 @@ pub fn replace(
         return Ok(Replaced { replaced_by, ..Replaced::default() });
     };
     let is_present = old.member.is_some();
-    if paths::real(place).is_ok_and(|place| place == old.place) && is_present {
+    if real(place).is_ok_and(|place| place == old.place) && is_present {
         return Err(Error::new(Kind::Usage, "a member cannot replace itself")
             .at(place)
             .advice("name an empty directory; 'pinstripe repair' repairs what is damaged"));

@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
+use crate::member::is_remote;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::limits::{MERGE_ROWS, WATCH_INTERVAL};
+use crate::pipeline::limits::{MERGE_ROWS, WATCH_INTERVAL, WATCH_INTERVAL_FAR};
 use crate::store::Store;
 use crate::store::deletion::acknowledge::Acknowledger;
 use crate::store::index::Index;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Monitor;
 
-/// Checks every second which packs other writers have finished and which are to be deleted, until
+/// Checks every second, or less often where members are far away, which packs other writers have finished and which are to be deleted, until
 /// `end` closes.
 pub fn watch(
     store: &Store,
@@ -20,7 +21,9 @@ pub fn watch(
     acknowledger: &mut Acknowledger,
     end: &Receiver<()>,
 ) {
-    while end.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+    let is_far = store.present().any(|(_, member)| is_remote(member.place()));
+    let interval = if is_far { WATCH_INTERVAL_FAR } else { WATCH_INTERVAL };
+    while end.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
         // A member that cannot be listed is reported by the stage that needs it; meanwhile a gc
         // waits for an answer.
         let _ = acknowledger.look(store, index);

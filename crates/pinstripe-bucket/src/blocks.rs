@@ -1,0 +1,214 @@
+//! Extents that are read from front to back are fetched in blocks, and ahead of their readers.
+//!
+//! A store reads records of some hundred KiB; over a far endpoint each would cost a round trip. A
+//! reader that goes on near where it was gets whole blocks, and the next ones are under way before
+//! it asks. Reads that jump fetch what they ask for and nothing else.
+//!
+//! Invariants: a block is fetched once however many threads wait for it; at most [`BLOCKS_MAX`]
+//! are held, in all members together; opening an extent anew forgets its blocks, so that bytes
+//! which arrived wrong are not given twice.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use pinstripe::member::ExtentName;
+use pinstripe_base::sync::lock;
+
+use crate::fault::Fault;
+
+/// Bytes of a block: at 100 ms, 16 in flight fill what two processors can take.
+pub const BLOCK_BYTES: u64 = 4 << 20;
+/// Blocks that are held.
+const BLOCKS_MAX: usize = 24;
+/// Blocks that are fetched ahead of a reader that goes on.
+const AHEAD_MAX: u64 = 6;
+/// A read that begins so near the end of an earlier one goes on from there: threads that read
+/// records of one pack take them in turns.
+const NEAR_BYTES: u64 = 2 << 20;
+/// Reads that went on until blocks are fetched.
+const RUN_MIN: u64 = 2;
+/// Extents whose readers are remembered.
+const TRACKS_MAX: usize = 256;
+
+/// A block, there or on its way.
+pub type Block = Shared<BoxFuture<'static, Result<Bytes, Fault>>>;
+
+/// An extent of one of the members.
+pub type Extent = (u64, ExtentName);
+
+/// The blocks of all members.
+#[derive(Default)]
+pub struct Blocks(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    blocks: BTreeMap<(Extent, u64), (u64, Block)>,
+    tracks: HashMap<Extent, Track>,
+    clock: u64,
+}
+
+/// What readers of an extent do.
+#[derive(Default, Clone, Copy)]
+struct Track {
+    end: u64,
+    /// Reads that went on from the one before.
+    run: u64,
+    used: u64,
+    /// The extent's length, once it is known.
+    extent_bytes: Option<u64>,
+}
+
+impl Blocks {
+    /// The blocks that hold a range, in order, if it is to be read so; `fetch` begins to fetch
+    /// one.
+    pub fn of(
+        &self,
+        extent: Extent,
+        offset: u64,
+        bytes: u64,
+        fetch: impl Fn(u64) -> BoxFuture<'static, Result<Bytes, Fault>>,
+    ) -> Option<Vec<Block>> {
+        let mut state = lock(&self.0);
+        let track = state.note(extent, offset, bytes);
+        let wanted = offset / BLOCK_BYTES..=(offset + bytes.max(1) - 1) / BLOCK_BYTES;
+        let is_held = wanted.clone().all(|at| state.blocks.contains_key(&(extent, at)));
+        if !is_held && track.run < RUN_MIN {
+            return None;
+        }
+        let blocks: Vec<_> = wanted.clone().map(|at| state.block(extent, at, &fetch)).collect();
+        if let Some(end) = track.extent_bytes.filter(|_| track.run >= RUN_MIN) {
+            let next = wanted.end() + 1;
+            let ahead = next..next + track.run.min(AHEAD_MAX);
+            for at in ahead.filter(|at| at * BLOCK_BYTES < end) {
+                drop(state.block(extent, at, &fetch));
+            }
+        }
+        Some(blocks)
+    }
+
+    /// Remembers how long an extent is.
+    pub fn learn(&self, extent: Extent, extent_bytes: u64) {
+        lock(&self.0).tracks.entry(extent).or_default().extent_bytes = Some(extent_bytes);
+    }
+
+    /// Forgets what is held of an extent.
+    pub fn forget(&self, extent: Extent) {
+        let mut state = lock(&self.0);
+        state.tracks.remove(&extent);
+        let held = state.blocks.range((extent, 0)..=(extent, u64::MAX)).map(|(key, _)| *key);
+        for key in held.collect::<Vec<_>>() {
+            state.blocks.remove(&key);
+        }
+    }
+}
+
+impl State {
+    fn note(&mut self, extent: Extent, offset: u64, bytes: u64) -> Track {
+        self.clock += 1;
+        let track = self.tracks.entry(extent).or_default();
+        let goes_on = offset >= track.end.saturating_sub(NEAR_BYTES)
+            && offset <= track.end.saturating_add(NEAR_BYTES);
+        track.run = if goes_on { track.run + 1 } else { 0 };
+        track.end = if goes_on { track.end.max(offset + bytes) } else { offset + bytes };
+        track.used = self.clock;
+        let track = *track;
+        if self.tracks.len() > TRACKS_MAX {
+            let oldest = self.tracks.iter().min_by_key(|(_, track)| track.used);
+            if let Some(oldest) = oldest.map(|(extent, _)| *extent) {
+                self.tracks.remove(&oldest);
+            }
+        }
+        track
+    }
+
+    fn block(
+        &mut self,
+        extent: Extent,
+        at: u64,
+        fetch: &impl Fn(u64) -> BoxFuture<'static, Result<Bytes, Fault>>,
+    ) -> Block {
+        self.clock += 1;
+        let clock = self.clock;
+        let new = || (clock, fetch(at * BLOCK_BYTES).shared());
+        let held = self.blocks.entry((extent, at)).or_insert_with(new);
+        held.0 = clock;
+        let block = held.1.clone();
+        if self.blocks.len() > BLOCKS_MAX {
+            let oldest = self.blocks.iter().min_by_key(|(_, (clock, _))| *clock);
+            if let Some(oldest) = oldest.map(|(key, _)| *key) {
+                self.blocks.remove(&oldest);
+            }
+        }
+        block
+    }
+}
+
+/// The bytes of a range out of the blocks that hold it; `None` where they end before it does.
+pub fn copy(blocks: &[Bytes], offset: u64, buf: &mut [u8]) -> Option<()> {
+    let mut at = usize::try_from(offset % BLOCK_BYTES).ok()?;
+    let mut rest = buf;
+    for block in blocks {
+        let bytes = (block.len().checked_sub(at)?).min(rest.len());
+        let (head, tail) = rest.split_at_mut(bytes);
+        head.copy_from_slice(&block[at..at + bytes]);
+        (rest, at) = (tail, 0);
+    }
+    rest.is_empty().then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pinstripe::member::Room;
+
+    const EXTENT: Extent = (0, ExtentName::In(Room::Packs, [1; 16]));
+
+    fn fetch(_: u64) -> BoxFuture<'static, Result<Bytes, Fault>> {
+        futures_util::future::ready(Ok(Bytes::new())).boxed()
+    }
+
+    fn held(blocks: &Blocks) -> Vec<u64> {
+        lock(&blocks.0).blocks.keys().map(|(_, at)| *at).collect()
+    }
+
+    #[test]
+    fn who_goes_on_gets_blocks_and_who_jumps_does_not() {
+        let blocks = Blocks::default();
+        blocks.learn(EXTENT, 20 * BLOCK_BYTES);
+        assert!(blocks.of(EXTENT, 5 * BLOCK_BYTES, 1000, fetch).is_none());
+        assert!(blocks.of(EXTENT, 9 * BLOCK_BYTES, 1000, fetch).is_none());
+        assert!(blocks.of(EXTENT, 1 * BLOCK_BYTES, 1000, fetch).is_none());
+        assert!(blocks.of(EXTENT, 1 * BLOCK_BYTES + 1000, 1000, fetch).is_none());
+        assert_eq!(blocks.of(EXTENT, 1 * BLOCK_BYTES + 2000, 1000, fetch).unwrap().len(), 1);
+        assert_eq!(held(&blocks), [1, 2, 3]);
+        let over = blocks.of(EXTENT, 2 * BLOCK_BYTES - 10, 20, fetch);
+        assert!(over.is_none_or(|over| over.len() == 2));
+        blocks.forget(EXTENT);
+        assert!(held(&blocks).is_empty());
+    }
+
+    #[test]
+    fn few_are_held_and_none_behind_the_end() {
+        let blocks = Blocks::default();
+        blocks.learn(EXTENT, 100 * BLOCK_BYTES);
+        for at in 0..1000 {
+            blocks.of(EXTENT, at * (BLOCK_BYTES / 10), BLOCK_BYTES / 10, fetch);
+            assert!(held(&blocks).len() <= BLOCKS_MAX);
+        }
+        assert!(held(&blocks).iter().all(|at| *at < 100));
+    }
+
+    #[test]
+    fn a_range_is_put_together_from_its_blocks() {
+        let block = |byte: u8, bytes: usize| Bytes::from(vec![byte; bytes]);
+        let full = BLOCK_BYTES as usize;
+        let mut buf = [0; 4];
+        copy(&[block(1, full), block(2, 100)], BLOCK_BYTES - 2, &mut buf).unwrap();
+        assert_eq!(buf, [1, 1, 2, 2]);
+        assert_eq!(copy(&[block(1, 3)], 0, &mut buf), None, "it is too short");
+        assert_eq!(copy(&[block(1, 3)], 5, &mut buf), None);
+    }
+}

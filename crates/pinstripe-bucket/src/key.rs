@@ -1,0 +1,61 @@
+//! Keys of objects, and the extents that they are.
+
+use object_store::path::Path as Key;
+use pinstripe::member::{ExtentName, Room};
+
+use crate::place::BucketPlace;
+
+/// What keys of a probe begin with; they belong to nothing.
+pub const PROBE: &str = "probe-";
+
+/// The key of a name below the member's prefix.
+pub fn key(place: &BucketPlace, name: &str) -> Key {
+    let prefix = place.prefix();
+    Key::from(if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") })
+}
+
+/// The extent of a room that a key names; `None` for a stranger.
+pub fn extent(place: &BucketPlace, room: Room, listed: &Key) -> Option<[u8; 16]> {
+    let (_, leaf) = listed.as_ref().rsplit_once('/')?;
+    let digits = leaf.as_bytes();
+    if digits.len() != 32 || !digits.iter().all(|digit| b"0123456789abcdef".contains(digit)) {
+        return None;
+    }
+    let mut id = [0; 16];
+    for (byte, two) in id.iter_mut().zip(leaf.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok()?;
+    }
+    (key(place, &ExtentName::In(room, id).path()) == *listed).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::place::EndpointDefaults;
+
+    #[test]
+    fn keys_come_back_and_strangers_do_not() {
+        for text in ["s3+http://h/bucket/a/b", "s3+http://h/bucket"] {
+            let place = BucketPlace::parse(Path::new(text), &EndpointDefaults::default()).unwrap();
+            for room in [Room::Packs, Room::Snapshots] {
+                let name = ExtentName::In(room, [0xa7; 16]);
+                let made = key(&place, &name.path());
+                assert_eq!(extent(&place, room, &made), Some([0xa7; 16]));
+                assert_eq!(extent(&place, Room::Index, &made), None);
+            }
+            let long = "a".repeat(32);
+            for odd in [
+                "packs/ab/x".to_owned(),
+                "x".to_owned(),
+                format!("packs/{long}"),
+                format!("packs/bb/{long}"),
+                format!("packs/aa/{}", "A".repeat(32)),
+                format!("packs/aa/x/{long}"),
+            ] {
+                assert_eq!(extent(&place, Room::Packs, &key(&place, &odd)), None, "{odd}");
+            }
+        }
+    }
+}

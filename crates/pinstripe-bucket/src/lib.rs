@@ -1,0 +1,32 @@
+//! Members in buckets: the member seam of a store, carried out by an S3 endpoint.
+//!
+//! The seam is synchronous and so is this crate to its callers: requests run on a small runtime of
+//! its own, and a caller waits for its own. Floors: `remote` opens members; `member`, `writer` and
+//! `probe` carry calls out, with `tails` and `blocks`; `session` sends one request until it is answered, and `traffic` counts and
+//! bounds what goes over the wire; `place`, `key` and `fault` are values.
+//!
+//! Invariants:
+//! - `put` has one winner: an endpoint's "exists already" is believed only after the object was
+//!   read, and equal bytes are this call's own, since an answer may have been lost;
+//! - every request has a deadline, every retry an end, every answer a largest size;
+//! - credentials are given by the caller and go nowhere but into signatures.
+//!
+//! Never here: the environment, files, what the bytes mean.
+
+mod blocks;
+mod fault;
+mod key;
+mod member;
+mod place;
+mod probe;
+mod remote;
+mod session;
+mod tails;
+mod traffic;
+mod window;
+mod writer;
+
+pub use place::{BucketPlace, EndpointDefaults};
+pub use probe::{Ability, ProbeReport};
+pub use remote::{Access, Buckets};
+pub use traffic::Requests;

@@ -1,0 +1,273 @@
+//! A member below a prefix of a bucket.
+//!
+//! Extents are objects, and their keys are their paths below the prefix. An object that a PUT was
+//! answered for is durable, and an unfinished one is not there: so there is nothing to sync and
+//! nothing to sweep.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt};
+use object_store::path::Path as Key;
+use object_store::{GetRange, PutPayload};
+use pinstripe::member::{Caps, ExtentName, ExtentWriter, Far, Member, Replace, Room, goes_on};
+use pinstripe_base::error::{Error, Kind, Result};
+use tokio::runtime::Runtime;
+
+use crate::blocks::{self, BLOCK_BYTES, Blocks};
+use crate::fault::Fault;
+use crate::key;
+use crate::place::BucketPlace;
+use crate::session::{LIST_MAX, Session};
+use crate::tails::{TAIL_BYTES, Tail, Tails, has_tail};
+use crate::writer::BucketWriter;
+
+/// Extents that are sent side by side, and their length: at 100 ms one alone is mostly waiting.
+const LANES: usize = 8;
+const EXTENT_BYTES: u64 = 16 << 20;
+/// Objects that are asked for side by side.
+const READ_AT_ONCE: usize = 32;
+
+/// A member in a bucket.
+pub struct BucketMember(Arc<Inner>);
+
+/// What a member and its writers share.
+pub struct Inner {
+    pub session: Arc<Session>,
+    pub runtime: Arc<Runtime>,
+    pub place: BucketPlace,
+    pub tails: Tails,
+    /// Of all members; this one's are known by its number.
+    pub blocks: Arc<Blocks>,
+    number: u64,
+    path: PathBuf,
+}
+
+impl Inner {
+    /// Forgets what is held of an extent.
+    pub fn forget(&self, name: ExtentName) {
+        self.tails.forget(name);
+        self.blocks.forget((self.number, name));
+    }
+
+    /// The error of a call on a name below the prefix.
+    pub fn error(&self, fault: &Fault, act: &str, name: &str) -> Error {
+        self.session.error(fault, act, self.path.join(name))
+    }
+}
+
+impl BucketMember {
+    pub fn new(
+        session: Session,
+        runtime: Arc<Runtime>,
+        place: BucketPlace,
+        (blocks, number): (Arc<Blocks>, u64),
+    ) -> Self {
+        let (path, session, tails) = (place.path(), Arc::new(session), Tails::default());
+        BucketMember(Arc::new(Inner { session, runtime, place, tails, blocks, number, path }))
+    }
+
+    /// What its calls use.
+    pub fn inner(&self) -> &Inner {
+        &self.0
+    }
+
+    /// Makes sure that nothing but the leftover of a probe is below the prefix.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when something is; those of the endpoint.
+    pub fn require_empty(&self) -> Result<()> {
+        let Inner { session, runtime, place, path, .. } = &*self.0;
+        let prefix = Key::from(place.prefix());
+        let probe = key::key(place, key::PROBE).to_string();
+        let foreign = |key: &str| (!key.starts_with(&probe)).then(|| key.to_owned());
+        let listed = runtime
+            .block_on(session.list(&prefix, 1000, |meta| foreign(meta.location.as_ref())))
+            .map_err(|fault| session.error(&fault, "list", path))?;
+        let Some(first) = listed.first() else { return Ok(()) };
+        let advice = match self.len(ExtentName::Label).is_ok() {
+            true => "it is a member of a store already; name another prefix",
+            false => "name another prefix, as in s3://BUCKET/NAME",
+        };
+        Err(Error::new(Kind::Refused, "the prefix is not empty")
+            .at(path)
+            .expected("nothing below it", format!("'{first}'"))
+            .advice(advice))
+    }
+
+    fn key(&self, name: ExtentName) -> Key {
+        key::key(&self.0.place, &name.path())
+    }
+
+    fn failed(&self, fault: &Fault, act: &str, name: ExtentName) -> Error {
+        self.0.error(fault, act, &name.path())
+    }
+
+    async fn read_one(&self, name: ExtentName, most_bytes: u64) -> Result<Vec<u8>> {
+        let got = self.0.session.get(&self.key(name), None, most_bytes).await;
+        let got = got.map_err(|fault| self.failed(&fault, "read", name))?;
+        if got.object_bytes > most_bytes {
+            let place = self.0.path.join(name.path());
+            return Err(Error::corrupt("too long for a small object", place)
+                .expected(format!("at most {most_bytes} bytes"), got.object_bytes));
+        }
+        Ok(got.bytes)
+    }
+
+    /// The end of an extent, fetched now; what was held of the extent is forgotten.
+    fn tail(&self, name: ExtentName) -> Result<Arc<Tail>, Fault> {
+        let Inner { session, runtime, tails, blocks, number, .. } = &*self.0;
+        self.0.forget(name);
+        let epoch = tails.epoch();
+        let range = Some(GetRange::Suffix(TAIL_BYTES));
+        let got = runtime.block_on(session.get(&self.key(name), range, TAIL_BYTES));
+        let tail = match got {
+            Ok(got) => Tail { extent_bytes: got.object_bytes, bytes: got.bytes },
+            // An empty object has no end that could be asked for.
+            Err(Fault::Odd(_) | Fault::Refused(_)) => {
+                let extent_bytes = runtime.block_on(session.len(&self.key(name)))?;
+                return Ok(Arc::new(Tail { extent_bytes, bytes: Vec::new() }));
+            }
+            Err(fault) => return Err(fault),
+        };
+        blocks.learn((*number, name), tail.extent_bytes);
+        Ok(tails.keep(name, tail, epoch))
+    }
+
+    /// Reads a range out of blocks, if it is to be read so and they have it.
+    fn read_blocks(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Option<()> {
+        if !has_tail(name) {
+            return None;
+        }
+        let Inner { session, runtime, blocks, number, .. } = &*self.0;
+        let extent = (*number, name);
+        let fetch = |from: u64| {
+            let (session, key) = (Arc::clone(session), self.key(name));
+            let got = runtime.spawn(async move {
+                let range = Some(GetRange::Bounded(from..from + BLOCK_BYTES));
+                Ok(Bytes::from(session.get(&key, range, BLOCK_BYTES).await?.bytes))
+            });
+            got.map(|got| got.unwrap_or_else(|error| Err(Fault::Odd(error.to_string())))).boxed()
+        };
+        let found = blocks.of(extent, offset, buf.len() as u64, fetch)?;
+        let found = runtime.block_on(futures_util::future::try_join_all(found));
+        let copied = found.ok().and_then(|found| blocks::copy(&found, offset, buf));
+        if copied.is_none() {
+            blocks.forget(extent);
+        }
+        copied
+    }
+
+    fn too_short(&self, name: ExtentName, offset: u64, wanted: usize, found: u64) -> Error {
+        let end = u128::from(offset) + wanted as u128;
+        Error::corrupt("the extent is too short", self.0.path.join(name.path()))
+            .expected(format!("{end} bytes or more"), found)
+    }
+}
+
+impl Member for BucketMember {
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        self.0.forget(name);
+        let member = Arc::clone(&self.0);
+        Ok(Box::new(BucketWriter::new(member, self.key(name), name, replace)))
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        let payload = PutPayload::from(bytes.to_vec());
+        let Inner { session, runtime, .. } = &*self.0;
+        runtime
+            .block_on(session.create(&self.key(name), &payload))
+            .map_err(|fault| self.failed(&fault, "write", name))
+    }
+
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if buf.is_empty() {
+            return self.len(name).map(drop);
+        }
+        let Inner { session, runtime, .. } = &*self.0;
+        let wanted = buf.len();
+        // An offset that no object can have is not asked for: endpoints read it in many ways.
+        let end = offset.checked_add(wanted as u64).filter(|end| *end <= i64::MAX as u64);
+        let Some(end) = end else {
+            return Err(self.too_short(name, offset, wanted, self.len(name)?));
+        };
+        let tail = self.0.tails.get(name);
+        if let Some(bytes) = tail.as_ref().and_then(|tail| tail.get(offset, wanted)) {
+            buf.copy_from_slice(bytes);
+            return Ok(());
+        }
+        if self.read_blocks(name, offset, buf).is_some() {
+            return Ok(());
+        }
+        let range = Some(GetRange::Bounded(offset..end));
+        let got = runtime.block_on(session.get(&self.key(name), range, wanted as u64));
+        match got {
+            Ok(got) if got.bytes.len() == wanted => {
+                buf.copy_from_slice(&got.bytes);
+                Ok(())
+            }
+            Ok(got) => Err(self.too_short(name, offset, wanted, got.object_bytes)),
+            // Behind the end: endpoints say so by a status that the client passes on as odd.
+            Err(fault @ (Fault::Odd(_) | Fault::Refused(_))) => match self.len(name) {
+                Ok(found) if found < end => Err(self.too_short(name, offset, wanted, found)),
+                _ => Err(self.failed(&fault, "read", name)),
+            },
+            Err(fault) => Err(self.failed(&fault, "read", name)),
+        }
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        let Inner { session, runtime, .. } = &*self.0;
+        let found = match has_tail(name) {
+            true => self.tail(name).map(|tail| tail.extent_bytes),
+            false => runtime.block_on(session.len(&self.key(name))),
+        };
+        found.map_err(|fault| self.failed(&fault, "look at", name))
+    }
+
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        let reads = names.iter().map(|name| self.read_one(*name, most_bytes));
+        let reads = futures_util::stream::iter(reads).buffered(READ_AT_ONCE);
+        self.0.runtime.block_on(reads.inspect(|_| goes_on()).collect())
+    }
+
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        let Inner { session, runtime, place, path, .. } = &*self.0;
+        let prefix = key::key(place, room.dir());
+        let listed = session.list(&prefix, LIST_MAX, |meta| {
+            key::extent(place, room, &meta.location).map(|id| (id, meta.size))
+        });
+        let mut listed = runtime
+            .block_on(listed)
+            .map_err(|fault| session.error(&fault, "list", path.join(room.dir())))?;
+        listed.sort_unstable();
+        listed.dedup_by_key(|(id, _)| *id);
+        Ok(listed)
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        let Inner { session, runtime, .. } = &*self.0;
+        self.0.forget(name);
+        runtime
+            .block_on(session.delete(&self.key(name)))
+            .map_err(|fault| self.failed(&fault, "delete", name))
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(()) // What was answered is durable.
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        Ok(0) // What is unfinished is not there.
+    }
+
+    fn caps(&self) -> Caps {
+        let far = Some(Far { lanes: LANES, extent_bytes: EXTENT_BYTES });
+        Caps { device: None, free_bytes: None, is_full: false, far }
+    }
+
+    fn place(&self) -> &Path {
+        &self.0.path
+    }
+}

@@ -1,0 +1,157 @@
+//! What an endpoint can, found out by trying: the properties that the store's commits stand on.
+
+use futures_util::future::join_all;
+use object_store::path::Path as Key;
+use object_store::{GetRange, PutPayload};
+use pinstripe_base::error::{Error, Kind, Result};
+
+use crate::fault::Fault;
+use crate::key;
+use crate::member::Inner;
+use crate::session::Session;
+
+/// Racers of one name.
+const RACERS: usize = 8;
+/// Races of a whole probe, and of the short one that stands before a new member.
+const ROUNDS: usize = 30;
+const ROUNDS_SHORT: usize = 3;
+/// Puts and deletes that are looked for in a listing.
+const LOOKS: usize = 20;
+
+/// One thing that an endpoint can or cannot do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ability {
+    /// In a few words.
+    pub what: &'static str,
+    /// Whether it does.
+    pub is_there: bool,
+    /// Whether a store that several hosts write needs it.
+    pub is_needed: bool,
+    /// What was seen, as in `30 of 30 races had one winner`.
+    pub seen: String,
+}
+
+/// What an endpoint can.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeReport {
+    /// One line for each thing tried.
+    pub abilities: Vec<Ability>,
+}
+
+impl ProbeReport {
+    /// The first needed thing that is missing.
+    #[must_use]
+    pub fn missing(&self) -> Option<&Ability> {
+        self.abilities.iter().find(|ability| ability.is_needed && !ability.is_there)
+    }
+}
+
+/// Makes sure that of several that make one object the endpoint lets one win.
+///
+/// # Errors
+/// [`Kind::Refused`] when it does not; those of the endpoint.
+pub fn require_one_winner(member: &Inner) -> Result<()> {
+    let raced = member.runtime.block_on(races(member, ROUNDS_SHORT));
+    let raced = raced.map_err(|fault| failed(member, &fault))?;
+    if raced == ROUNDS_SHORT {
+        return Ok(());
+    }
+    let what = "this endpoint lets several writers make the same object (no create-if-absent)";
+    Err(Error::new(Kind::Refused, what)
+        .at(member.place.path())
+        .expected("one winner in each race", format!("{raced} of {ROUNDS_SHORT} races had one"))
+        .advice("backups of two writers could overwrite each other there: use another endpoint"))
+}
+
+/// Tries everything.
+///
+/// # Errors
+/// Those of the endpoint.
+pub fn run(member: &Inner) -> Result<ProbeReport> {
+    let tried = member.runtime.block_on(async {
+        let won = races(member, ROUNDS).await?;
+        let mut abilities = vec![Ability {
+            what: "create if absent, raced 8 ways",
+            is_there: won == ROUNDS,
+            is_needed: true,
+            seen: format!("{won} of {ROUNDS} races had one winner"),
+        }];
+        abilities.extend(listing(member).await?);
+        abilities.push(suffix(member).await?);
+        Ok(abilities)
+    });
+    Ok(ProbeReport { abilities: tried.map_err(|fault| failed(member, &fault))? })
+}
+
+fn failed(member: &Inner, fault: &Fault) -> Error {
+    member.session.error(fault, "probe", member.place.path())
+}
+
+fn fresh_key(member: &Inner) -> Key {
+    let id = pinstripe_base::id::random::<16>().unwrap_or_default();
+    key::key(&member.place, &format!("{}{}", key::PROBE, pinstripe_base::id::hex(&id)))
+}
+
+/// The number of races that had one winner, whose bytes were there afterwards.
+async fn races(member: &Inner, rounds: usize) -> Result<usize, Fault> {
+    let mut sound = 0;
+    for _ in 0..rounds {
+        let key = fresh_key(member);
+        let raced = race(&member.session, &key).await;
+        member.session.delete(&key).await?;
+        sound += usize::from(raced?);
+    }
+    Ok(sound)
+}
+
+async fn race(session: &Session, key: &Key) -> Result<bool, Fault> {
+    let bytes = |racer: usize| vec![racer as u8; 64];
+    let racers = (0..RACERS)
+        .map(|racer| async move { session.create(key, &PutPayload::from(bytes(racer))).await });
+    let mut winners = Vec::new();
+    for (racer, put) in join_all(racers).await.into_iter().enumerate() {
+        match put {
+            Ok(()) => winners.push(racer),
+            Err(Fault::Exists) => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    let there = session.get(key, None, 64).await?.bytes;
+    Ok(matches!(winners[..], [winner] if there == bytes(winner)))
+}
+
+/// Whether what was put and deleted is so in the next listing.
+async fn listing(member: &Inner) -> Result<[Ability; 2], Fault> {
+    let Inner { session, place, .. } = member;
+    let prefix = Key::from(place.prefix());
+    let (mut seen_put, mut seen_delete) = (0, 0);
+    for _ in 0..LOOKS {
+        let key = fresh_key(member);
+        session.put(&key, &PutPayload::from(b"probe".to_vec())).await?;
+        let is_listed = |found: Vec<()>| !found.is_empty();
+        let find = || session.list(&prefix, usize::MAX, |it| (it.location == key).then_some(()));
+        let listed = find().await;
+        let deleted = session.delete(&key).await;
+        seen_put += usize::from(is_listed(listed?));
+        deleted?;
+        seen_delete += usize::from(!is_listed(find().await?));
+    }
+    let ability = |what, seen| Ability {
+        what,
+        is_there: seen == LOOKS,
+        is_needed: true,
+        seen: format!("{seen} of {LOOKS} listings knew"),
+    };
+    Ok([ability("list after put", seen_put), ability("list after delete", seen_delete)])
+}
+
+async fn suffix(member: &Inner) -> Result<Ability, Fault> {
+    let session = &member.session;
+    let key = fresh_key(member);
+    session.put(&key, &PutPayload::from(b"0123456789".to_vec())).await?;
+    let got = session.get(&key, Some(GetRange::Suffix(4)), 4).await;
+    session.delete(&key).await?;
+    let is_there = got.is_ok_and(|got| got.bytes == b"6789" && got.object_bytes == 10);
+    let seen = if is_there { "the end of an object in one request" } else { "refused" };
+    Ok(Ability { what: "ranges from the end", is_there, is_needed: false, seen: seen.to_owned() })
+}

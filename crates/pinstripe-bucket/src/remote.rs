@@ -1,0 +1,185 @@
+//! Opens members in buckets, with one runtime and one window for each endpoint.
+
+#![allow(clippy::disallowed_methods, reason = "the runtime has threads of its own")]
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::{ClientOptions, RetryConfig};
+use pinstripe::member::{RemoteMembers, SharedMember};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::blocks::Blocks;
+use crate::member::BucketMember;
+use crate::place::{BucketPlace, EndpointDefaults};
+use crate::probe::{self, ProbeReport};
+use crate::session::{Health, Session};
+use crate::traffic::{Counters, CountingConnector, Requests};
+use crate::window::Window;
+
+const CONNECT: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(60);
+
+/// What an endpoint is used with. It has no `Debug`: it holds secrets.
+#[derive(Default)]
+pub struct Access {
+    /// The region that requests are signed for.
+    pub region: String,
+    /// Options of `object_store` that say where credentials come from, by their names, as in
+    /// `aws_access_key_id`.
+    pub credentials: Vec<(String, String)>,
+}
+
+/// Finds what an endpoint is used with.
+type AccessOf = dyn Fn(&BucketPlace) -> Result<Access> + Send + Sync;
+
+/// Opens members in buckets.
+pub struct Buckets {
+    defaults: EndpointDefaults,
+    access: Box<AccessOf>,
+    runtime: OnceLock<Arc<Runtime>>,
+    counters: Arc<Counters>,
+    blocks: Arc<Blocks>,
+    opened: AtomicU64,
+    endpoints: Mutex<HashMap<String, Endpoint>>,
+}
+
+/// What the buckets of one endpoint share.
+#[derive(Clone)]
+struct Endpoint {
+    window: Arc<Window>,
+    health: Arc<Health>,
+}
+
+impl Buckets {
+    /// Members at endpoints that `access` has credentials for. Nothing is started before the first
+    /// is opened.
+    pub fn new(
+        defaults: EndpointDefaults,
+        access: impl Fn(&BucketPlace) -> Result<Access> + Send + Sync + 'static,
+    ) -> Self {
+        Buckets {
+            defaults,
+            access: Box::new(access),
+            runtime: OnceLock::new(),
+            counters: Arc::default(),
+            blocks: Arc::default(),
+            opened: AtomicU64::new(0),
+            endpoints: Mutex::default(),
+        }
+    }
+
+    fn runtime(&self) -> Result<Arc<Runtime>> {
+        if let Some(runtime) = self.runtime.get() {
+            return Ok(Arc::clone(runtime));
+        }
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("buckets")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::io("cannot start threads for", "buckets", error))?;
+        Ok(Arc::clone(self.runtime.get_or_init(|| Arc::new(runtime))))
+    }
+
+    /// The one form of a place in a bucket.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when it is none.
+    pub fn canonical(&self, place: &Path) -> Result<PathBuf> {
+        Ok(BucketPlace::parse(place, &self.defaults)?.path())
+    }
+
+    /// The requests so far, to all endpoints.
+    #[must_use]
+    pub fn requests(&self) -> Requests {
+        self.counters.read()
+    }
+
+    /// Tries what an endpoint can, with objects below this place that are removed again.
+    ///
+    /// # Errors
+    /// Those of the endpoint.
+    pub fn probe(&self, place: &Path) -> Result<ProbeReport> {
+        probe::run(self.member(place)?.inner())
+    }
+
+    fn member(&self, place: &Path) -> Result<BucketMember> {
+        let place = BucketPlace::parse(place, &self.defaults)?;
+        let access = (self.access)(&place)?;
+        let endpoint = self.endpoint(&place);
+        let session = Session {
+            endpoint: place.endpoint(),
+            region: access.region.clone(),
+            client: self.client(&place, access)?,
+            counters: Arc::clone(&self.counters),
+            window: endpoint.window,
+            health: endpoint.health,
+        };
+        let blocks = (Arc::clone(&self.blocks), self.opened.fetch_add(1, Ordering::Relaxed));
+        Ok(BucketMember::new(session, self.runtime()?, place, blocks))
+    }
+
+    fn endpoint(&self, place: &BucketPlace) -> Endpoint {
+        let mut endpoints = lock(&self.endpoints);
+        let new = || Endpoint { window: Arc::new(Window::new()), health: Arc::default() };
+        endpoints.entry(place.endpoint()).or_insert_with(new).clone()
+    }
+
+    fn client(&self, place: &BucketPlace, access: Access) -> Result<AmazonS3> {
+        // Retries and deadlines are the session's, which knows what a lost answer means.
+        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let options = ClientOptions::new()
+            .with_timeout_disabled()
+            .with_connect_timeout(CONNECT)
+            .with_pool_idle_timeout(IDLE)
+            .with_http1_only()
+            .with_allow_http(!place.is_secure());
+        let mut builder = AmazonS3Builder::new()
+            .with_bucket_name(place.bucket())
+            .with_region(access.region)
+            .with_virtual_hosted_style_request(false)
+            // Over TLS no byte changes on the way; without, the signature is over the body.
+            .with_unsigned_payload(place.is_secure())
+            .with_retry(retry)
+            .with_disable_bulk_delete(true)
+            .with_client_options(options)
+            .with_http_connector(CountingConnector(Arc::clone(&self.counters)))
+            .with_endpoint(place.endpoint());
+        for (name, value) in access.credentials {
+            let key = AmazonS3ConfigKey::from_str(&name).map_err(|_| {
+                Error::new(Kind::Usage, format!("this is no option of credentials: {name}"))
+            })?;
+            builder = builder.with_config(key, value);
+        }
+        builder.build().map_err(|error| {
+            Error::new(Kind::Usage, format!("cannot use this endpoint: {error}"))
+                .at(place.path())
+                .advice("check the endpoint's URL and the credentials")
+        })
+    }
+}
+
+impl RemoteMembers for Buckets {
+    fn open(&self, place: &Path) -> Result<SharedMember> {
+        Ok(Arc::new(self.member(place)?))
+    }
+
+    fn create(&self, place: &Path) -> Result<SharedMember> {
+        let member = self.member(place)?;
+        member.require_empty()?;
+        probe::require_one_winner(member.inner())?;
+        Ok(Arc::new(member))
+    }
+
+    fn fate(&self, place: &Path) -> Result<String> {
+        Ok(BucketPlace::parse(place, &self.defaults)?.endpoint())
+    }
+}

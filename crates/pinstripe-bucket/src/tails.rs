@@ -1,0 +1,123 @@
+//! The ends of extents that were looked at lately.
+//!
+//! Whoever opens an extent asks for its length, then for its trailer, then for more near its end:
+//! three requests that one can answer. So the first question fetches the end with the length. A
+//! short extent is whole then.
+//!
+//! Invariants: only rooms whose extents never change are kept, the label never is; what this
+//! process deletes or replaces is forgotten first; the bytes are those of this run's own requests.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use pinstripe::member::{ExtentName, Room};
+use pinstripe_base::sync::lock;
+
+/// Bytes of an end.
+pub const TAIL_BYTES: u64 = 64 << 10;
+/// Ends that are kept.
+const TAILS_MAX: usize = 128;
+
+/// The end of an extent.
+pub struct Tail {
+    /// The length of the whole extent.
+    pub extent_bytes: u64,
+    /// Its last bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Tail {
+    /// The bytes from `offset` on, if they all lie within.
+    pub fn get(&self, offset: u64, wanted: usize) -> Option<&[u8]> {
+        let start = self.extent_bytes - self.bytes.len() as u64;
+        let from = usize::try_from(offset.checked_sub(start)?).ok()?;
+        self.bytes.get(from..from.checked_add(wanted)?)
+    }
+}
+
+/// The ends that are kept; the oldest goes first.
+#[derive(Default)]
+pub struct Tails(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    tails: HashMap<ExtentName, (u64, Arc<Tail>)>,
+    clock: u64,
+    /// Counts what was forgotten.
+    epoch: u64,
+}
+
+/// Whether an extent of this name has an end worth keeping: one that is written once and read in
+/// parts.
+pub fn has_tail(name: ExtentName) -> bool {
+    matches!(name, ExtentName::In(Room::Packs | Room::Index, _))
+}
+
+impl Tails {
+    /// The end of an extent, if it is kept.
+    pub fn get(&self, name: ExtentName) -> Option<Arc<Tail>> {
+        lock(&self.0).tails.get(&name).map(|(_, tail)| Arc::clone(tail))
+    }
+
+    /// The time before which an end was fetched, to be given with it.
+    pub fn epoch(&self) -> u64 {
+        lock(&self.0).epoch
+    }
+
+    /// Keeps an end, if nothing was forgotten since `epoch`: it may be of the extent before.
+    pub fn keep(&self, name: ExtentName, tail: Tail, epoch: u64) -> Arc<Tail> {
+        let tail = Arc::new(tail);
+        let mut kept = lock(&self.0);
+        if kept.epoch != epoch {
+            return tail;
+        }
+        kept.clock += 1;
+        let clock = kept.clock;
+        kept.tails.insert(name, (clock, Arc::clone(&tail)));
+        if kept.tails.len() > TAILS_MAX {
+            let oldest = kept.tails.iter().min_by_key(|(_, (clock, _))| *clock);
+            if let Some(oldest) = oldest.map(|(name, _)| *name) {
+                kept.tails.remove(&oldest);
+            }
+        }
+        tail
+    }
+
+    /// Forgets an end.
+    pub fn forget(&self, name: ExtentName) {
+        let mut kept = lock(&self.0);
+        kept.tails.remove(&name);
+        kept.epoch += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_gives_what_lies_within_it() {
+        let tail = Tail { extent_bytes: 10, bytes: b"6789".to_vec() };
+        assert_eq!(tail.get(6, 4), Some(&b"6789"[..]));
+        assert_eq!(tail.get(7, 2), Some(&b"78"[..]));
+        for (offset, wanted) in [(5, 1), (6, 5), (10, 1), (u64::MAX, 1), (7, usize::MAX)] {
+            assert_eq!(tail.get(offset, wanted), None);
+        }
+    }
+
+    #[test]
+    fn few_are_kept_and_the_oldest_goes() {
+        let tails = Tails::default();
+        let name = |number: usize| ExtentName::In(Room::Packs, (number as u128).to_be_bytes());
+        for number in 0..TAILS_MAX + 10 {
+            tails.keep(name(number), Tail { extent_bytes: 1, bytes: vec![0] }, 0);
+        }
+        assert!(tails.get(name(9)).is_none());
+        assert!(tails.get(name(10)).is_some());
+        tails.forget(name(10));
+        assert!(tails.get(name(10)).is_none());
+        tails.keep(name(10), Tail { extent_bytes: 1, bytes: vec![0] }, 0);
+        assert!(tails.get(name(10)).is_none(), "it may be of the one before");
+        assert!(!has_tail(ExtentName::Label) && !has_tail(ExtentName::In(Room::Keys, [0; 16])));
+    }
+}

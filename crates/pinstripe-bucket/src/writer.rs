@@ -1,0 +1,139 @@
+//! An extent on its way into a bucket: held until it is whole, and then one request.
+//!
+//! A long one is sent in parts as it grows. It appears when it is complete, and not if its writer
+//! is dropped. Completing in parts cannot be made conditional everywhere, so for those the name is
+//! looked for first; extents that are so long have names that were drawn at random.
+
+use std::sync::Arc;
+
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path as Key;
+use object_store::{MultipartId, PutPayload};
+use pinstripe::member::{ExtentName, ExtentWriter, Replace};
+use pinstripe_base::error::Result;
+
+use crate::fault::Fault;
+use crate::member::Inner;
+
+/// Extents up to this are one request: a pack's extent has at most 64 MiB and its checksums.
+const WHOLE_MAX_BYTES: usize = 72 << 20;
+/// Bytes of a part of a longer one.
+const PART_BYTES: usize = 16 << 20;
+
+/// A writer of one extent.
+pub struct BucketWriter {
+    member: Arc<Inner>,
+    key: Key,
+    extent: ExtentName,
+    replace: Replace,
+    bytes: Vec<u8>,
+    upload: Option<Upload>,
+}
+
+/// An upload in parts, and those that are there.
+struct Upload {
+    id: MultipartId,
+    parts: Vec<PartId>,
+    bytes: u64,
+}
+
+impl BucketWriter {
+    pub fn new(member: Arc<Inner>, key: Key, extent: ExtentName, replace: Replace) -> Self {
+        BucketWriter { member, key, extent, replace, bytes: Vec::new(), upload: None }
+    }
+
+    fn send_part(&mut self, part: Vec<u8>) -> Result<(), Fault> {
+        let Self { member, key, upload, .. } = self;
+        let (session, many) = (&member.session, part.len() as u64);
+        member.runtime.block_on(async {
+            if upload.is_none() {
+                let id = session.send(0, || session.client.create_multipart(key)).await?;
+                *upload = Some(Upload { id, parts: Vec::new(), bytes: 0 });
+            }
+            let Some(Upload { id, parts, bytes }) = upload else { return Ok(()) };
+            let payload = PutPayload::from(part);
+            let send = || session.client.put_part(key, id, parts.len(), payload.clone());
+            let part = session.send(many, send).await?;
+            parts.push(part);
+            *bytes += many;
+            Ok(())
+        })
+    }
+
+    fn finish(&mut self) -> Result<(), Fault> {
+        let rest = std::mem::take(&mut self.bytes);
+        if self.upload.is_some() {
+            if !rest.is_empty() {
+                self.send_part(rest)?;
+            }
+            return self.complete();
+        }
+        let Self { member, key, replace, .. } = self;
+        let payload = PutPayload::from(rest);
+        member.runtime.block_on(async {
+            match replace {
+                Replace::Never => member.session.create(key, &payload).await,
+                Replace::Allowed => member.session.put(key, &payload).await,
+            }
+        })
+    }
+
+    fn complete(&mut self) -> Result<(), Fault> {
+        let Self { member, key, replace, upload, .. } = self;
+        let (session, Some(Upload { id, parts, bytes })) = (&member.session, &*upload) else {
+            return Ok(());
+        };
+        member.runtime.block_on(async {
+            if *replace == Replace::Never {
+                match session.len(key).await {
+                    Err(Fault::Missing) => {}
+                    Ok(_) => return Err(Fault::Exists),
+                    Err(fault) => return Err(fault),
+                }
+            }
+            let send = || async {
+                session.client.complete_multipart(key, id, parts.clone()).await.map(drop)
+            };
+            match session.send(0, send).await {
+                // An earlier attempt may have completed it, and its answer was lost.
+                Err(Fault::Missing) if session.len(key).await == Ok(*bytes) => Ok(()),
+                done => done,
+            }
+        })?;
+        self.upload = None;
+        Ok(())
+    }
+}
+
+impl ExtentWriter for BucketWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.bytes.extend_from_slice(bytes);
+        while self.bytes.len() > WHOLE_MAX_BYTES
+            || self.upload.is_some() && self.bytes.len() >= PART_BYTES
+        {
+            let rest = self.bytes.split_off(PART_BYTES);
+            let part = std::mem::replace(&mut self.bytes, rest);
+            let sent = self.send_part(part);
+            sent.map_err(|fault| self.member.error(&fault, "write", &self.extent.path()))?;
+        }
+        Ok(())
+    }
+
+    fn seal(mut self: Box<Self>) -> Result<()> {
+        let done = self.finish();
+        // A reader may have fetched some of the one before meanwhile.
+        self.member.forget(self.extent);
+        done.map_err(|fault| self.member.error(&fault, "write", &self.extent.path()))
+    }
+}
+
+impl Drop for BucketWriter {
+    fn drop(&mut self) {
+        if let Some(Upload { id, .. }) = self.upload.take() {
+            let (session, key) = (&self.member.session, &self.key);
+            // What stays behind is what the bucket's rule for unfinished uploads removes.
+            let abort = session.send(0, || session.client.abort_multipart(key, &id));
+            let _ = self.member.runtime.block_on(abort);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Members in buckets of a real server, with a proxy between that counts and lies.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
+
+mod faults;
+mod rules;
+mod support;

@@ -1,0 +1,84 @@
+//! The rules of the seam, and the probe.
+
+use pinstripe::member::{ExtentName, Member, RemoteMembers, Replace, conformance};
+use pinstripe_base::error::Kind;
+
+use crate::support::Site;
+
+#[test]
+fn keeps_the_rules_of_the_seam() {
+    let Some(site) = Site::new("keeps_the_rules_of_the_seam") else { return };
+    conformance::run(&|| Box::new(site.open(&site.fresh_place()).unwrap()));
+}
+
+#[test]
+fn a_sound_endpoint_passes_the_probe_and_keeps_nothing_of_it() {
+    let Some(site) = Site::new("a_sound_endpoint_passes_the_probe") else { return };
+    let place = site.fresh_place();
+    let report = site.buckets.probe(&place).unwrap();
+    assert_eq!(report.missing(), None, "{report:?}");
+    assert_eq!(report.abilities[0].seen, "30 of 30 races had one winner");
+    site.buckets.create(&place).unwrap();
+}
+
+#[test]
+fn a_prefix_that_is_not_empty_is_refused() {
+    let Some(site) = Site::new("a_prefix_that_is_not_empty_is_refused") else { return };
+    let place = site.fresh_place();
+    let file = site.server.file("p0/notes");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(file, "mine").unwrap();
+    let error = site.buckets.create(&place).err().unwrap();
+    assert_eq!(error.kind(), Kind::Refused);
+    assert!(error.to_string().contains("p0/notes"), "{error}");
+}
+
+fn pattern(seed: u32, bytes: u32) -> Vec<u8> {
+    (0..bytes).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed as u8).collect()
+}
+
+fn write(member: &dyn Member, name: ExtentName, bytes: &[u8]) {
+    let mut writer = member.create(name, Replace::Allowed).unwrap();
+    bytes.chunks(1 << 20).for_each(|part| writer.append(part).unwrap());
+    writer.seal().unwrap();
+}
+
+#[test]
+fn readers_from_front_to_back_take_few_requests() {
+    let Some(site) = Site::new("readers_from_front_to_back_take_few_requests") else { return };
+    let member = site.member();
+    let name = ExtentName::pack(pinstripe_base::id::SetId([5; 16]));
+    let content = pattern(1, 30 << 20);
+    write(&*member, name, &content);
+    site.proxy.take_log();
+    assert_eq!(member.len(name).unwrap(), content.len() as u64);
+    // Four threads take records in turns, as those of a restore do.
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    const RECORD: usize = 200_000;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst) * RECORD;
+                    if at >= content.len() {
+                        break;
+                    }
+                    let mut record = vec![0; RECORD.min(content.len() - at)];
+                    member.read_at(name, at as u64, &mut record).unwrap();
+                    assert!(record == content[at..at + record.len()], "at {at}");
+                }
+            });
+        }
+    });
+    let asked = site.proxy.take_log().len();
+    assert!(asked <= 8 + 2 + 8, "{asked} requests for 8 blocks");
+    // What was fetched ahead of one is not given for another.
+    let other = pattern(2, 9 << 20);
+    write(&*member, name, &other);
+    assert_eq!(member.len(name).unwrap(), other.len() as u64);
+    let mut whole = vec![0; other.len()];
+    whole.chunks_mut(1 << 20).enumerate().for_each(|(at, part)| {
+        member.read_at(name, (at as u64) << 20, part).unwrap();
+    });
+    assert!(whole == other);
+}

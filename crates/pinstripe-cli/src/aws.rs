@@ -1,0 +1,299 @@
+//! Where credentials and endpoints of buckets come from: the variables and files that all S3 tools
+//! share.
+//!
+//! Invariants: a secret is never an argument, never printed and never in an event. Profiles are
+//! read as they are; nothing that a file names is run.
+
+use std::path::PathBuf;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_bucket::{Access, BucketPlace, EndpointDefaults};
+
+use crate::xdg;
+
+/// More is no file of profiles.
+const FILE_MAX_BYTES: u64 = 1 << 20;
+
+/// Options about buckets.
+#[derive(clap::Args, Clone, Default)]
+#[group(skip)]
+pub struct BucketArgs {
+    /// The endpoint of places that begin with s3://, as in https://s3.example.org
+    ///
+    /// It is recorded with a new member, so that other verbs need no option. Without it, the
+    /// variables AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL and the profile say it; otherwise it is
+    /// AWS. Traffic is encrypted unless the endpoint begins with http://.
+    #[arg(long, global = true, value_name = "URL", hide_short_help = true)]
+    pub endpoint: Option<String>,
+
+    /// The region of buckets, where the endpoint does not say it
+    ///
+    /// Default: the variables AWS_REGION and AWS_DEFAULT_REGION, then the profile, then us-east-1.
+    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
+    pub region: Option<String>,
+}
+
+/// What the environment and the files of profiles say.
+#[derive(Default)]
+pub struct AwsSettings {
+    args: BucketArgs,
+    profiles: Vec<Profile>,
+    /// The name of the profile to use where none is for the endpoint.
+    profile: String,
+    variable: Variable,
+}
+
+/// Reads a variable that is set and not empty.
+struct Variable(Box<dyn Fn(&str) -> Option<String> + Send + Sync>);
+
+impl Default for Variable {
+    fn default() -> Self {
+        Variable(Box::new(|name| xdg::set(name)?.into_string().ok()))
+    }
+}
+
+/// A profile: its name, and its keys with their values.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Profile {
+    name: String,
+    keys: Vec<(String, String)>,
+}
+
+impl Profile {
+    fn get(&self, key: &str) -> Option<&str> {
+        let found = self.keys.iter().rev().find(|(name, _)| name == key);
+        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// The keys of an access, where they are whole.
+    fn credentials(&self) -> Option<Vec<(String, String)>> {
+        let names = ["aws_access_key_id", "aws_secret_access_key"];
+        let mut all = Vec::new();
+        for name in names {
+            all.push((name.to_owned(), self.get(name)?.to_owned()));
+        }
+        all.extend(
+            self.get("aws_session_token").map(|it| ("aws_session_token".to_owned(), it.to_owned())),
+        );
+        Some(all)
+    }
+}
+
+impl AwsSettings {
+    /// Reads the environment and the files that it names.
+    pub fn load(args: &BucketArgs) -> Self {
+        let variable = Variable::default();
+        let file = |variable_name: &str, below_home: &str| {
+            let named = (variable.0)(variable_name).map(PathBuf::from);
+            named.or_else(|| Some(PathBuf::from((variable.0)("HOME")?).join(below_home)))
+        };
+        let files = [
+            file("AWS_CONFIG_FILE", ".aws/config"),
+            file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
+        ];
+        let mut profiles = Vec::new();
+        for text in files.into_iter().flatten().filter_map(|path| read(&path)) {
+            merge(&mut profiles, parse(&text));
+        }
+        let profile = (variable.0)("AWS_PROFILE").or_else(|| (variable.0)("AWS_DEFAULT_PROFILE"));
+        let profile = profile.unwrap_or_else(|| "default".to_owned());
+        AwsSettings { args: args.clone(), profiles, profile, variable }
+    }
+
+    /// What completes a place that names no endpoint.
+    pub fn defaults(&self) -> EndpointDefaults {
+        let of_profile = |key| self.chosen().and_then(|it| it.get(key)).map(str::to_owned);
+        let endpoint = (self.args.endpoint.clone())
+            .or_else(|| self.variable("AWS_ENDPOINT_URL_S3"))
+            .or_else(|| self.variable("AWS_ENDPOINT_URL"))
+            .or_else(|| of_profile("endpoint_url"));
+        EndpointDefaults { endpoint, region: self.region(self.chosen()) }
+    }
+
+    /// What an endpoint is used with: a profile made for it, else the variables, else the chosen
+    /// profile, else what the machine gives.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when nothing says how.
+    pub fn access(&self, place: &BucketPlace) -> Result<Access> {
+        let own = self.profiles.iter().find(|profile| {
+            let is_it =
+                |url: &str| url.trim_end_matches('/').eq_ignore_ascii_case(&place.endpoint());
+            profile.get("endpoint_url").is_some_and(is_it) && profile.credentials().is_some()
+        });
+        let region = place.region().map(str::to_owned);
+        let region = region.or_else(|| self.region(own.or_else(|| self.chosen())));
+        let region = region.unwrap_or_else(|| "us-east-1".to_owned());
+        let credentials = own
+            .and_then(Profile::credentials)
+            .or_else(|| self.of_variables())
+            .or_else(|| self.chosen().and_then(Profile::credentials))
+            .or_else(|| self.of_machine(place));
+        match credentials {
+            Some(credentials) => Ok(Access { region, credentials }),
+            None => Err(Error::new(Kind::NotFound, "there are no credentials for this endpoint")
+                .at(place.path())
+                .advice(
+                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile with \
+                     AWS_PROFILE, or write a profile with this endpoint_url to ~/.aws/config",
+                )),
+        }
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        (self.variable.0)(name)
+    }
+
+    fn chosen(&self) -> Option<&Profile> {
+        self.profiles.iter().find(|profile| profile.name == self.profile)
+    }
+
+    fn region(&self, profile: Option<&Profile>) -> Option<String> {
+        (self.args.region.clone())
+            .or_else(|| self.variable("AWS_REGION"))
+            .or_else(|| self.variable("AWS_DEFAULT_REGION"))
+            .or_else(|| profile.and_then(|it| it.get("region")).map(str::to_owned))
+    }
+
+    /// Variables as pairs of options, if those that must be there are.
+    fn pairs(&self, needed: &[&str], more: &[&str]) -> Option<Vec<(String, String)>> {
+        let pair = |name: &&str| Some((name.to_ascii_lowercase(), self.variable(name)?));
+        let mut all = needed.iter().map(pair).collect::<Option<Vec<_>>>()?;
+        all.extend(more.iter().filter_map(pair));
+        Some(all)
+    }
+
+    fn of_variables(&self) -> Option<Vec<(String, String)>> {
+        self.pairs(&["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"], &["AWS_SESSION_TOKEN"])
+    }
+
+    /// Web identity, container and instance: what a machine of AWS offers, and no other is asked.
+    fn of_machine(&self, place: &BucketPlace) -> Option<Vec<(String, String)>> {
+        let web = ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"];
+        let pod = ["AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"];
+        let is_disabled = || {
+            let disabled = self.variable("AWS_EC2_METADATA_DISABLED");
+            disabled.is_some_and(|it| it.eq_ignore_ascii_case("true"))
+        };
+        self.pairs(&web, &["AWS_ROLE_SESSION_NAME"])
+            .or_else(|| self.pairs(&["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"], &[]))
+            .or_else(|| self.pairs(&pod, &[]))
+            .or_else(|| (place.is_aws() && !is_disabled()).then(Vec::new))
+    }
+}
+
+/// The text of a file, if it is there and is one of profiles.
+fn read(path: &std::path::Path) -> Option<String> {
+    use std::io::Read;
+    let mut text = String::new();
+    let file = std::fs::File::open(path).ok()?;
+    file.take(FILE_MAX_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// The profiles of a file. Lines that begin with a space belong to a key of another tool.
+fn parse(text: &str) -> Vec<Profile> {
+    let mut profiles: Vec<Profile> = Vec::new();
+    for line in text.lines().filter(|line| !line.starts_with([' ', '\t', '#', ';'])) {
+        let line = line.trim_end();
+        if let Some(name) = line.strip_prefix('[').and_then(|it| it.split(']').next()) {
+            let name = name.trim();
+            let name = name.strip_prefix("profile ").unwrap_or(name).trim().to_owned();
+            profiles.push(Profile { name, keys: Vec::new() });
+        } else if let (Some(profile), Some((key, value))) =
+            (profiles.last_mut(), line.split_once('='))
+        {
+            profile.keys.push((key.trim().to_ascii_lowercase(), value.trim().to_owned()));
+        }
+    }
+    profiles
+}
+
+/// Adds profiles; those of one name become one.
+fn merge(all: &mut Vec<Profile>, more: Vec<Profile>) {
+    for profile in more {
+        match all.iter_mut().find(|known| known.name == profile.name) {
+            Some(known) => known.keys.extend(profile.keys),
+            None => all.push(profile),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const FILE: &str = "\
+# Two providers.
+[default]
+region = eu-west-1
+s3 =
+  addressing_style = path
+[profile near]
+endpoint_url = https://near.example.org/
+aws_access_key_id=near-id
+aws_secret_access_key = near=secret=
+region = garage
+no value
+";
+
+    fn settings(variables: &'static [(&'static str, &'static str)]) -> AwsSettings {
+        let lookup = |name: &str| {
+            let found = variables.iter().find(|(variable, _)| *variable == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let mut profiles = parse(FILE);
+        merge(
+            &mut profiles,
+            parse("[default]\naws_access_key_id = d\naws_secret_access_key = s\n"),
+        );
+        AwsSettings {
+            args: BucketArgs::default(),
+            profiles,
+            profile: lookup("AWS_PROFILE").unwrap_or_else(|| "default".to_owned()),
+            variable: Variable(Box::new(lookup)),
+        }
+    }
+
+    fn place(text: &str, settings: &AwsSettings) -> BucketPlace {
+        BucketPlace::parse(Path::new(text), &settings.defaults()).unwrap()
+    }
+
+    fn used(settings: &AwsSettings, text: &str) -> (String, String) {
+        let access = settings.access(&place(text, settings)).unwrap();
+        (access.region, access.credentials[0].1.clone())
+    }
+
+    #[test]
+    fn the_profile_of_an_endpoint_is_used_for_it_alone() {
+        let settings =
+            settings(&[("AWS_ACCESS_KEY_ID", "env-id"), ("AWS_SECRET_ACCESS_KEY", "env-secret")]);
+        let near = used(&settings, "s3+https://near.example.org/bucket");
+        assert_eq!(near, ("garage".to_owned(), "near-id".to_owned()));
+        let other = used(&settings, "s3+https://far.example.org/bucket");
+        assert_eq!(other, ("eu-west-1".to_owned(), "env-id".to_owned()));
+        let aws = used(&settings, "s3+https://s3.us-west-2.amazonaws.com/bucket");
+        assert_eq!(aws.0, "us-west-2");
+    }
+
+    #[test]
+    fn without_variables_the_profile_counts_and_names_the_endpoint() {
+        let plain = settings(&[]);
+        assert_eq!(used(&plain, "s3+https://far.example.org/bucket").1, "d");
+        let aws = place("s3://bucket", &plain).to_string();
+        assert_eq!(aws, "s3+https://s3.eu-west-1.amazonaws.com/bucket");
+        let near = settings(&[("AWS_PROFILE", "near")]);
+        assert_eq!(place("s3://bucket", &near).to_string(), "s3+https://near.example.org/bucket");
+    }
+
+    #[test]
+    fn where_nothing_is_said_no_machine_is_asked_but_one_of_aws() {
+        let settings = settings(&[("AWS_PROFILE", "none")]);
+        let error = settings.access(&place("s3+https://far.example.org/bucket", &settings));
+        assert_eq!(error.err().map(|error| error.kind()), Some(Kind::NotFound));
+        let aws = place("s3+https://s3.us-east-1.amazonaws.com/bucket", &settings);
+        assert!(settings.access(&aws).unwrap().credentials.is_empty());
+    }
+}

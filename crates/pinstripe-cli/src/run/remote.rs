@@ -1,0 +1,74 @@
+//! Places that are not on this machine: their one form, and who opens them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pinstripe::member::{Places, RemoteMembers};
+use pinstripe_base::error::Result;
+#[cfg(feature = "s3")]
+use pinstripe_base::units::format_size;
+
+use super::context::Run;
+use crate::event::Event;
+
+impl Run {
+    /// The one form of a place that a user named.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) when a remote one is of another form.
+    pub fn place(&self, place: &Path) -> Result<PathBuf> {
+        #[cfg(feature = "s3")]
+        if pinstripe::member::is_remote(place) {
+            return self.buckets().canonical(place);
+        }
+        Ok(place.to_path_buf())
+    }
+
+    /// The one form of each of these places.
+    ///
+    /// # Errors
+    /// As [`place`](Self::place).
+    pub fn each_place(&self, places: &[PathBuf]) -> Result<Vec<PathBuf>> {
+        places.iter().map(|place| self.place(place)).collect()
+    }
+
+    /// The way to new members.
+    pub fn to_places(&self) -> Places {
+        Places { remote: self.remote(), steps: None }
+    }
+
+    /// Opens members that are no directories.
+    pub fn remote(&self) -> Option<Arc<dyn RemoteMembers>> {
+        #[cfg(feature = "s3")]
+        return Some(Arc::clone(self.buckets()) as Arc<dyn RemoteMembers>);
+        #[cfg(not(feature = "s3"))]
+        None
+    }
+
+    /// Adds to the summary what remote members were asked for, and says it.
+    pub fn add_requests(&self, summary: Event) -> Event {
+        #[cfg(feature = "s3")]
+        if let Some(requests) = self.asked_buckets() {
+            let pinstripe_bucket::Requests { puts, gets, lists, deletes, retries, .. } = requests;
+            let (up, down) = (requests.sent_bytes, requests.received_bytes);
+            if !self.common.quiet && !self.common.json {
+                // Not on standard output: that may be content.
+                self.screen.complain(&format!(
+                    "pinstripe: requests: {puts} put, {gets} get, {lists} list, {deletes} delete, \
+                     {retries} sent again; {} up, {} down",
+                    format_size(up),
+                    format_size(down),
+                ));
+            }
+            return summary
+                .with("request_puts", puts)
+                .with("request_gets", gets)
+                .with("request_lists", lists)
+                .with("request_deletes", deletes)
+                .with("request_retries", retries)
+                .with("request_sent_bytes", up)
+                .with("request_received_bytes", down);
+        }
+        summary
+    }
+}

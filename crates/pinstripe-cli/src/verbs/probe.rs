@@ -1,0 +1,72 @@
+//! `pinstripe probe`: what an S3 endpoint can.
+
+use std::path::PathBuf;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_bucket::Ability;
+
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::table::{self, Side};
+
+/// Test whether an S3 endpoint keeps the rules that a store stands on
+///
+/// Objects are made below PLACE, raced, listed and removed again; about 500 requests. 'init' and
+/// 'member add' test the first line by themselves.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  pinstripe probe s3://backups/host --endpoint https://s3.example.org
+  pinstripe probe s3+https://s3.example.org/backups/host --json")]
+pub struct ProbeArgs {
+    /// A prefix in a bucket: s3://BUCKET/PREFIX
+    #[arg(value_name = "PLACE")]
+    place: PathBuf,
+}
+
+const HEAD: [(&str, Side); 3] = [("what", Side::Left), ("works", Side::Left), ("seen", Side::Left)];
+
+impl ProbeArgs {
+    /// Tries everything and prints a table.
+    ///
+    /// # Errors
+    /// Those of the endpoint; [`Kind::Refused`] when it lacks what a store needs.
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let place = run.place(&self.place)?;
+        let report = run.buckets().probe(&place)?;
+        for ability in &report.abilities {
+            run.screen.event(&event(ability))?;
+        }
+        let rows: Vec<_> = report.abilities.iter().map(row).collect();
+        for line in table::lines(&HEAD, &rows) {
+            run.screen.row(&line)?;
+        }
+        match report.missing() {
+            None => Ok(Ending::done(Event::default().with_path("place", &place))),
+            Some(missing) => {
+                let what = format!("this endpoint lacks what a store needs: {}", missing.what);
+                Err(Error::new(Kind::Refused, what)
+                    .at(place)
+                    .expected("that it works each time", &missing.seen)
+                    .advice("use another endpoint"))
+            }
+        }
+    }
+}
+
+fn row(ability: &Ability) -> Vec<String> {
+    let works = match (ability.is_there, ability.is_needed) {
+        (true, _) => "yes",
+        (false, true) => "NO",
+        (false, false) => "no, not needed",
+    };
+    vec![ability.what.to_owned(), works.to_owned(), ability.seen.clone()]
+}
+
+fn event(ability: &Ability) -> Event {
+    Event::new("ability")
+        .with("what", ability.what)
+        .with("is_there", ability.is_there)
+        .with("is_needed", ability.is_needed)
+        .with("seen", ability.seen.as_str())
+}

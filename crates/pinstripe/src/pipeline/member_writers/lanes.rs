@@ -1,0 +1,74 @@
+//! The lanes of a far member: its extents are sealed side by side, since sealing one is mostly
+//! waiting.
+//!
+//! Invariants: as many extents are on the way as there are lanes; what comes behind them waits
+//! ([`Lanes::finish`]); a lane that fails gives its member up, as its writer would.
+
+use std::thread::Scope;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::Shared;
+use crate::member::{ExtentWriter, SharedMember};
+
+/// The threads that seal extents of one member.
+pub(super) struct Lanes {
+    extents: Sender<Box<dyn ExtentWriter>>,
+    sealed: Receiver<()>,
+    lanes: usize,
+    on_the_way: usize,
+}
+
+impl Lanes {
+    /// Starts so many; they end when this is dropped.
+    pub(super) fn start<'scope, 'a: 'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        lanes: usize,
+        number: usize,
+        member: &SharedMember,
+        shared: &Shared<'a>,
+    ) -> Self {
+        let (extents, taken) = bounded::<Box<dyn ExtentWriter>>(lanes);
+        let (done, sealed) = bounded(lanes);
+        for _ in 0..lanes {
+            let (taken, done) = (taken.clone(), done.clone());
+            let (member, shared) = (member.clone(), shared.clone());
+            scope.spawn(move || {
+                for extent in taken {
+                    if !shared.abort.is_raised()
+                        && !shared.has_failed(number)
+                        && let Err(error) = extent.seal()
+                    {
+                        shared.fail(number, &member, error);
+                    }
+                    // The writer has ended when the run is over.
+                    let _ = done.send(());
+                }
+            });
+        }
+        Lanes { extents, sealed, lanes, on_the_way: 0 }
+    }
+
+    /// Has an extent sealed, once a lane is free.
+    pub(super) fn seal(&mut self, extent: Box<dyn ExtentWriter>) {
+        if self.on_the_way == self.lanes {
+            self.wait_for_one();
+        }
+        self.on_the_way += usize::from(self.extents.send(extent).is_ok());
+    }
+
+    /// Waits until every extent is sealed, or its member failed.
+    pub(super) fn finish(&mut self) {
+        while self.on_the_way > 0 {
+            self.wait_for_one();
+        }
+    }
+
+    fn wait_for_one(&mut self) {
+        match self.sealed.recv() {
+            Ok(()) => self.on_the_way -= 1,
+            // A lane that panicked; the scope passes that on.
+            Err(_) => self.on_the_way = 0,
+        }
+    }
+}
