@@ -105,7 +105,13 @@ impl Committer<'_> {
     fn commit(&mut self) -> Result<()> {
         let pieces = self.open();
         let now = self.desk.now();
-        let synced = self.each(&pieces, &|piece| piece.sync(now));
+        let synced = self.each(&pieces, &|piece| {
+            let synced = piece.sync(now);
+            if synced.is_err() {
+                piece.fail();
+            }
+            synced
+        });
         let count = self.lane.pieces().len();
         if count > self.known {
             self.lane.folder.sync_names()?;
@@ -144,7 +150,7 @@ impl Committer<'_> {
         Ok(())
     }
 
-    /// Does a step for all files; the first error. A file of which it failed is done with.
+    /// Does a step for all files; the first error.
     fn each(
         &self,
         pieces: &[Arc<Piece>],
@@ -153,7 +159,6 @@ impl Committer<'_> {
         let first = Mutex::new(None);
         self.crew.each(pieces.to_vec(), &|piece| {
             if let Err(error) = step(piece) {
-                piece.fail();
                 lock(&first).get_or_insert(error);
             }
         });
