@@ -1,10 +1,10 @@
-//! What the recorder reads of a take, and of its command line: any bytes. A manifest that is read is
+//! What the recorder reads of a take, of a network, and of its command line: any bytes. A manifest that is read is
 //! written again as it was; a record of the journal ends within its bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe_base::checksum::checksum;
-use pinstripe_record::input::parse_input;
+use pinstripe_record::input::{RtpPacket, RtpWindow, SdpStream, parse_input};
 use pinstripe_record::take::{Manifest, decode_journal};
 
 fuzz_target!(|input: (bool, u64, &[u8])| {
@@ -16,7 +16,19 @@ fuzz_target!(|input: (bool, u64, &[u8])| {
         }
     }
     if let Ok(text) = std::str::from_utf8(bytes) {
-        let _ = parse_input(text);
+        let _ = SdpStream::parse(text);
+        // A description is read from a file that the text names: none here.
+        if !text.contains(".sdp") {
+            let _ = parse_input(text);
+        }
+    }
+    if let Some(packet) = RtpPacket::parse(bytes) {
+        let mut window = RtpWindow::new(6, 100, 48_000);
+        for timestamp in [packet.timestamp, packet.source, number as u32] {
+            let whole = packet.payload.len() / 6 * 6;
+            window.place(timestamp, &packet.payload[..whole], number % 1000, &mut |_| {});
+        }
+        window.finish(&mut |_| {});
     }
     let mut record = bytes.to_vec();
     if framed && record.len() >= 16 {

@@ -95,6 +95,8 @@ pub struct Ring {
     gap_tails: [Line<AtomicU64>; CONSUMERS],
     peak: AtomicU64,
     lost_bytes: AtomicU64,
+    /// Bytes that the input knew to be missing.
+    missing_bytes: AtomicU64,
     overruns: AtomicU64,
     is_ended: AtomicBool,
 }
@@ -131,6 +133,7 @@ impl Ring {
             gap_tails: std::array::from_fn(tail),
             peak: AtomicU64::new(0),
             lost_bytes: AtomicU64::new(0),
+            missing_bytes: AtomicU64::new(0),
             overruns: AtomicU64::new(0),
             is_ended: AtomicBool::new(false),
         });
@@ -166,7 +169,12 @@ impl Ring {
 
     /// Bytes of the stream that the producer has made, lost ones included.
     pub fn produced_bytes(&self) -> u64 {
-        self.head.0.load(Ordering::Acquire) + self.lost_bytes()
+        self.head.0.load(Ordering::Acquire) + self.lost_bytes() + self.missing_bytes()
+    }
+
+    /// Bytes that the input left out because it knew them to be missing.
+    pub fn missing_bytes(&self) -> u64 {
+        self.missing_bytes.load(Ordering::Relaxed)
     }
 
     /// The count of the consumer that is furthest behind; `head` where none reads.
@@ -231,7 +239,8 @@ impl RingProducer {
     /// Leaves out so many bytes of whole frames, as if they had not fitted: what an input knows to
     /// be missing.
     pub fn skip(&mut self, bytes: u64) {
-        self.lose(bytes);
+        self.open_gap_bytes += bytes;
+        self.ring.missing_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn copy(&self, head: u64, bytes: &[u8]) {

@@ -91,14 +91,14 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
 #[test]
 fn killed_at_any_moment_a_take_keeps_all_that_was_durable() {
     let stand = Stand::new();
-    for round in 0..5_u64 {
+    for round in pinstripe_testing::chosen_seeds("PINSTRIPE_RECORD_SEEDS", 0..5) {
         let take = format!("t{round}");
         let line = format!("record {take} --to . {FAST} test:streams=16,rate=48000");
         let mut recorder = Recorder::start(&stand, &line);
         recorder.await_event("recording");
         recorder.await_event("recording");
-        // Somewhere within the next commit.
-        std::thread::sleep(std::time::Duration::from_millis(137 * round));
+        // Somewhere within the next commit: the seed says where.
+        std::thread::sleep(std::time::Duration::from_millis(137 * round % 1000));
         recorder.kill();
         let before = headers(&stand, &take);
         let recovered = stand.run(&format!("recover {take} --json"));

@@ -32,7 +32,7 @@ pub fn commit_lane(desk: &Desk, lane: &Lane) {
     let spent = || note_time(lane);
     std::thread::scope(|scope| {
         crew.start(scope, SYNCS_IN_FLIGHT.min(2 * desk.streams.len()), &begin, &spent);
-        Committer { desk, lane, crew: &crew, known: 0, unvouched: Vec::new() }.run();
+        Committer { desk, lane, crew: &crew, unvouched: Vec::new() }.run();
         crew.end();
     });
     note_time(lane);
@@ -51,8 +51,6 @@ struct Committer<'a> {
     desk: &'a Desk,
     lane: &'a Lane,
     crew: &'a Crew,
-    /// Files of which the names are durable.
-    known: usize,
     /// Bytes that are durable and stand in records which are not.
     unvouched: Vec<(Arc<Piece>, u64)>,
 }
@@ -105,12 +103,14 @@ impl Committer<'_> {
     fn commit(&mut self) -> Result<()> {
         let pieces = self.open();
         let now = self.desk.now();
-        let synced = self.each(&pieces, &|piece| piece.sync(now));
-        let count = self.lane.pieces().len();
-        if count > self.known {
-            self.lane.folder.sync_names()?;
-            self.known = count;
-        }
+        let synced = self.each(&pieces, &|piece| {
+            let synced = piece.sync(now);
+            if synced.is_err() {
+                piece.fail();
+            }
+            synced
+        });
+        self.lane.sync_names()?;
         self.vouch(&pieces, now)?;
         let headed = self.each(&pieces, &|piece| match piece {
             done if done.is_done() => Ok(()),
@@ -144,7 +144,7 @@ impl Committer<'_> {
         Ok(())
     }
 
-    /// Does a step for all files; the first error. A file of which it failed is done with.
+    /// Does a step for all files; the first error.
     fn each(
         &self,
         pieces: &[Arc<Piece>],
@@ -153,7 +153,6 @@ impl Committer<'_> {
         let first = Mutex::new(None);
         self.crew.each(pieces.to_vec(), &|piece| {
             if let Err(error) = step(piece) {
-                piece.fail();
                 lock(&first).get_or_insert(error);
             }
         });
@@ -168,7 +167,7 @@ impl Committer<'_> {
         let is_closed = self.open().is_empty();
         if is_closed {
             self.lane.tell(JournalEvent::Complete);
-            if let Err(error) = self.lane.commit() {
+            if let Err(error) = lock(&self.lane.journal).finish() {
                 self.lane.fail(error);
             }
         }

@@ -215,7 +215,7 @@ pub fn cues_within(
     let lost = gaps
         .iter()
         .filter(|it| it.stream == stream && frames.contains(&it.frame))
-        .map(|gap| (gap.frame, format!("overrun: {} frames are silence", gap.frames)));
+        .map(|gap| (gap.frame, format!("lost: {} frames are silence", gap.frames)));
     // The end is a place that can be marked, too.
     let marked = marks
         .iter()

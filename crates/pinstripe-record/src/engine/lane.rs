@@ -1,6 +1,6 @@
 //! One directory of a take while it is recorded.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub struct Lane {
     /// Set when its writer has nothing more to do.
     pub(super) writer_ended: Stop,
     pub(super) journal: Mutex<Journal>,
+    /// Files of which the names are durable.
+    pub(super) named: AtomicUsize,
     pieces: Mutex<Vec<Arc<Piece>>>,
     /// Copies that another lane hands over.
     inbox: Mutex<Vec<StreamCopy>>,
@@ -63,6 +65,7 @@ impl Lane {
             figures: LaneFigures::default(),
             writer_ended: Stop::new()?,
             journal: Mutex::new(journal),
+            named: AtomicUsize::new(0),
             pieces: Mutex::default(),
             inbox: Mutex::default(),
             failure: Mutex::default(),
@@ -85,6 +88,19 @@ impl Lane {
     /// Adds an event to the journal, durable with its next commit.
     pub fn tell(&self, event: JournalEvent) {
         lock(&self.journal).add(JournalRecord::Event(event));
+    }
+
+    /// Makes the names of all files durable, if there are new ones.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn sync_names(&self) -> Result<()> {
+        let count = lock(&self.pieces).len();
+        if count > self.named.load(Ordering::Acquire) {
+            self.folder.sync_names()?;
+            self.named.store(count, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Makes the journal durable as it is.

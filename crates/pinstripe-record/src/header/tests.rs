@@ -114,6 +114,22 @@ fn told(program: &str, args: &[&str], path: &Path) -> Option<String> {
     Some(told + &complaints)
 }
 
+/// An RF64 of 100,000 frames: the head of a long one, with other sizes.
+fn shortened(dir: &Path, facts: &HeadFacts) -> std::path::PathBuf {
+    let payload = 100_000 * facts.shape.frame_bytes();
+    let mut head = facts.head(6_000_000_000);
+    assert_eq!(&head[..4], b"RF64");
+    let riff = head.len() as u64 - 8 + payload;
+    for (at, size) in [(20, riff), (28, payload), (36, 100_000)] {
+        head[at..at + 8].copy_from_slice(&size.to_le_bytes());
+    }
+    let path = dir.join("short-rf64.wav");
+    let file = File::create(&path).unwrap();
+    file.write_all_at(&head, 0).unwrap();
+    file.set_len(head.len() as u64 + payload).unwrap();
+    path
+}
+
 #[test]
 fn other_programs_read_every_kind_and_length() {
     let dir = tempfile::tempdir().unwrap();
@@ -136,11 +152,17 @@ fn other_programs_read_every_kind_and_length() {
             dir.path().join(format!("{kind}-{format}-{channels}-{payload}.{}", facts.extension()));
         write_file(&path, &facts, payload, &cues);
         let frames = payload / facts.shape.frame_bytes();
-        if let Some(said) = told("soxi", &["-s"], &path) {
+        // sox reads all of a file to find its end: of the long one its form, made short, will do.
+        let path_of_sox = match payload > 1 << 32 {
+            true => shortened(dir.path(), &facts),
+            false => path.clone(),
+        };
+        let frames_of_sox = if payload > 1 << 32 { 100_000 } else { frames };
+        if let Some(said) = told("soxi", &["-s"], &path_of_sox) {
             was_read[0] = true;
             assert_eq!(
                 said.trim().lines().last(),
-                Some(frames.to_string().as_str()),
+                Some(frames_of_sox.to_string().as_str()),
                 "{}",
                 path.display()
             );

@@ -4,6 +4,7 @@
 //! hold is lost and counted there. One that can (a file, a pipe) waits for room instead.
 
 mod pcm;
+mod rtp;
 mod text;
 mod tone;
 
@@ -18,6 +19,7 @@ use crate::ring::RingProducer;
 use crate::take::RecordedStream;
 
 pub use pcm::PcmInput;
+pub use rtp::{Given, RtpCounts, RtpInput, RtpPacket, RtpWindow, SdpStream};
 pub use text::{InputSpec, parse_input};
 pub use tone::TestInput;
 

@@ -3,8 +3,9 @@
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::pcm::PcmSpec;
+use super::rtp::RtpSpec;
 use super::tone::TestSpec;
-use super::{PcmInput, RecordInput, TestInput};
+use super::{PcmInput, RecordInput, RtpInput, TestInput};
 
 /// An input that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub enum InputSpec {
     Test(TestSpec),
     /// Samples, or any bytes, of another program.
     Pcm(PcmSpec),
+    /// Sound from a network.
+    Rtp(RtpSpec),
 }
 
 impl InputSpec {
@@ -21,6 +24,7 @@ impl InputSpec {
         match self {
             InputSpec::Test(spec) => Box::new(TestInput::new(spec, is_poly)),
             InputSpec::Pcm(spec) => Box::new(PcmInput::new(spec, is_poly)),
+            InputSpec::Rtp(spec) => Box::new(RtpInput::new(spec, is_poly)),
         }
     }
 }
@@ -34,9 +38,10 @@ pub fn parse_input(text: &str) -> Result<InputSpec> {
     match kind {
         "test" => TestSpec::parse(text, rest).map(InputSpec::Test),
         "pcm" => PcmSpec::parse(text, rest, false).map(InputSpec::Pcm),
+        "rtp" => RtpSpec::parse(text, rest).map(InputSpec::Rtp),
         "raw" => PcmSpec::parse(text, rest, true).map(InputSpec::Pcm),
         _ => Err(Error::new(Kind::Usage, format!("'{text}' is no input"))
-            .expected("test:, pcm: or raw:", kind)
+            .expected("test:, pcm:, raw: or rtp:", kind)
             .advice("for example test:streams=8,rate=48000,format=s24 or pcm:FIFO,rate=48000,channels=2,format=s16")),
     }
 }
@@ -83,6 +88,7 @@ mod tests {
             "pcm:unix:/run/a.sock,rate=48000,channels=8,format=s32be,name=stage",
             "raw:/some/fifo",
             "raw:tcp:127.0.0.1:5000,rate=1000000",
+            "rtp:239.69.1.2:5004,format=L24,rate=48000,channels=8,jitter=20",
         ] {
             assert!(parse_input(good).is_ok(), "{good}");
         }
@@ -101,6 +107,9 @@ mod tests {
             "pcm:unix:,rate=48000,channels=2,format=s16",
             "raw:",
             "raw:file,channels=2",
+            "rtp:somewhere,format=L24,rate=48000,channels=8",
+            "rtp:127.0.0.1:5004,format=L20,rate=48000,channels=8",
+            "rtp:127.0.0.1:5004,format=L24",
         ] {
             let error = parse_input(bad).unwrap_err();
             assert_eq!(error.kind(), Kind::Usage, "{bad}");

@@ -207,7 +207,7 @@ fn make_files(desk: &Desk, copies: usize) -> Result<Vec<Arc<Piece>>> {
 fn begin_journals(manifest: &Manifest, desk: &Desk) -> Result<()> {
     desk.lanes.iter().try_for_each(|lane| {
         lane.commit()?;
-        lane.folder.sync_names()?;
+        lane.sync_names()?;
         manifest.save(&*lane.folder)
     })
 }

@@ -102,6 +102,14 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
         );
         take.desk.monitor.loss(name, error);
     };
+    if last.missing_frames > 0 {
+        let what = format!(
+            "{} frames of all streams did not come from their sources, and are silence",
+            format_count(last.missing_frames)
+        );
+        let error = Error::new(Kind::Io, what).advice("the places stand in take.json");
+        take.desk.monitor.loss(&last.take, error);
+    }
     if hurt.len() <= NAMED {
         hurt.iter().for_each(|it| tell(&it.name, it.overruns, it.lost_frames));
     } else {

@@ -42,6 +42,8 @@ pub struct StreamStatus {
     pub overruns: u64,
     /// Frames that were lost.
     pub lost_frames: u64,
+    /// Frames that did not come from the source, and are silence, too.
+    pub missing_frames: u64,
 }
 
 /// How a take goes.
@@ -69,6 +71,8 @@ pub struct TakeStatus {
     pub overruns: u64,
     /// Frames lost in them.
     pub lost_frames: u64,
+    /// Frames that did not come from sources, of all streams.
+    pub missing_frames: u64,
     /// The longest write.
     pub longest_write_ms: f64,
     /// All writes together.
@@ -127,6 +131,7 @@ impl RunningTake {
             has_alarm: worst >= ALARM_PERCENT,
             overruns: by_stream.iter().map(|it| it.overruns).sum(),
             lost_frames: by_stream.iter().map(|it| it.lost_frames).sum(),
+            missing_frames: by_stream.iter().map(|it| it.missing_frames).sum(),
             longest_write_ms: most(|it| &it.longest_write_nanos),
             writing_seconds: sum(|it| &it.writing_nanos) as f64 / 1e9,
             held_back_worst_ms: millis(self.held_back.load(Ordering::Relaxed)),
@@ -188,6 +193,7 @@ fn stream_status(stream: &StreamDesk) -> StreamStatus {
         ring_worst_percent: percent(ring.peak_bytes()),
         overruns: ring.overruns(),
         lost_frames: ring.lost_bytes() / frame_bytes,
+        missing_frames: ring.missing_bytes() / frame_bytes,
     }
 }
 

@@ -187,17 +187,17 @@ pub struct Journal {
     at: u64,
     number: u64,
     waiting: Vec<u8>,
-    /// Its length with what is reserved: a full disk still takes what the journal has to say.
-    reserved: u64,
+    /// Its length with the zeros ahead.
+    room_to: u64,
 }
 
-/// What is reserved at a time.
-const RESERVE_BYTES: u64 = 1 << 20;
+/// Zeros that are written ahead at a time.
+const ROOM_BYTES: u64 = 1 << 20;
 
 impl Journal {
     /// An empty one in a new file.
     pub fn new(file: TakeFile) -> Self {
-        Journal { file, at: 0, number: 0, waiting: Vec::new(), reserved: 0 }
+        Journal { file, at: 0, number: 0, waiting: Vec::new(), room_to: 0 }
     }
 
     /// The file.
@@ -247,16 +247,36 @@ impl Journal {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let end = self.at + self.waiting.len() as u64;
-        if end > self.reserved {
-            let range = self.reserved..(end + RESERVE_BYTES);
-            if self.file.reserve(range.clone()).is_ok() {
-                self.reserved = range.end;
-            }
-        }
+        self.make_room(self.at + self.waiting.len() as u64);
         self.file.device().write_at(self.at, &self.waiting)?;
         self.at += self.waiting.len() as u64;
         self.waiting.clear();
+        self.file.device().sync()
+    }
+}
+
+impl Journal {
+    /// Writes zeros ahead, so that a commit changes neither the length of the file nor where it lies,
+    /// and does not wait for the file system's own journal, in which the data of others may be
+    /// waited for.
+    fn make_room(&mut self, end: u64) {
+        let zeros = vec![0; ROOM_BYTES as usize];
+        while self.room_to < end {
+            // What a full disk has no room for now, the records themselves may still fit into.
+            if self.file.device().write_at(self.room_to, &zeros).is_err() {
+                return;
+            }
+            self.room_to += ROOM_BYTES;
+        }
+    }
+
+    /// Cuts off what was written ahead, when nothing more is added.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn finish(&mut self) -> Result<()> {
+        self.commit()?;
+        self.file.device().set_len(self.at)?;
         self.file.device().sync()
     }
 }
@@ -360,7 +380,7 @@ mod tests {
         let mut journal = Journal::new(file());
         records().into_iter().for_each(|it| journal.add(it));
         journal.commit().unwrap();
-        let length = journal.file().device().len().unwrap();
+        let length = journal.at;
         assert_eq!(read(journal.file()), records());
         // Zeros of a reservation behind it are no records.
         journal.file().device().set_len(length + 100_000).unwrap();

@@ -48,12 +48,16 @@ INPUT is
                              samples from a file, a FIFO, - (standard input), unix:PATH or
                              tcp:HOST:PORT. FORMAT: u8, s16, s24, s32, f32 (with le or be behind
                              it), s24_32le, or ALSA's names
+  rtp:ADDRESS:PORT,format=L24|L16,rate=HZ,channels=N[,pt=N][,jitter=MS][,name=NAME]
+  rtp:FILE.sdp[,jitter=MS]   sound from a network, as AES67 devices, ffmpeg and GStreamer send it;
+                             packets may come out of order within the jitter, 60 ms
   raw:PLACE[,rate=BYTES][,name=NAME]
                              any bytes, with the bytes per second that are expected
 
 Examples:
   pinstripe record take1 --to /mnt/a test:streams=64,rate=96000,format=s24 --duration 1m
   arecord -f S24_3LE -r 48000 -c 8 -t raw | pinstripe record gig --to /mnt/a pcm:-,rate=48000,channels=8,format=s24
+  pinstripe record stage --to /mnt/a --ring 128K rtp:239.69.1.2:5004,format=L24,rate=48000,channels=8
   mkfifo mix && pinstripe record gig --to /mnt/a --to /mnt/b --mirror --ring 128K pcm:mix,rate=48000,channels=2,format=s16
   pinstripe record ctl status /mnt/a/gig
   pinstripe record ctl mark /mnt/a/gig 'second movement'

@@ -1,0 +1,337 @@
+//! Sound from a network: RTP with 16 or 24 bit samples, as AES67 devices, ffmpeg and GStreamer send it.
+//!
+//! Packets are placed by timestamp; what is lost is silence of the right length. A socket cannot
+//! wait: what its buffer in the kernel could not hold is counted apart from what the network lost.
+
+#![allow(clippy::disallowed_methods, reason = "listens at the sockets of inputs")]
+
+mod packet;
+mod window;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::wait_readable;
+
+use super::text::{number, pairs};
+use super::{InputFeed, RecordInput};
+use crate::limits::{CHANNELS_MAX, NAME_BYTES};
+use crate::sample::{SampleFormat, StreamShape};
+use crate::take::RecordedStream;
+
+pub use packet::{RtpPacket, SdpStream};
+pub use window::{Given, RtpCounts, RtpWindow};
+
+/// Reordering that is borne where nothing is said: ffmpeg sends in bursts of 50 ms.
+const JITTER_MS: u64 = 60;
+/// The largest datagram.
+const DATAGRAM_BYTES: usize = 65_536;
+/// What is asked for as the buffer of a socket; the system gives what it allows.
+const SOCKET_BYTES: usize = 8 << 20;
+/// Packets of another sender in a row after which the old one is taken to be gone.
+const STRANGERS: u32 = 3;
+/// The longest silence that a restart is bridged by.
+const BRIDGE: Duration = Duration::from_secs(3600);
+/// The largest description that is read.
+const SDP_BYTES: u64 = 64 << 10;
+
+/// A stream that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RtpSpec {
+    text: String,
+    address: SocketAddr,
+    shape: StreamShape,
+    kind: Option<u8>,
+    jitter_ms: u64,
+    name: String,
+}
+
+impl RtpSpec {
+    /// Reads `ADDRESS:PORT,format=L24,rate=,channels=[,pt=][,jitter=MS][,name=]`, or a file of SDP in
+    /// front of the options.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`]; as the system says for the file.
+    pub(super) fn parse(text: &str, rest: &str) -> Result<Self> {
+        let (place, rest) = rest.split_once(',').unwrap_or((rest, ""));
+        let sdp = if place.ends_with(".sdp") { Some(read_sdp(place)?) } else { None };
+        let (mut format, mut rate, mut channels, mut kind) = (None, None, None, None);
+        let (mut jitter_ms, mut name) = (JITTER_MS, "rtp".to_owned());
+        let mut at = place.to_owned();
+        if let Some(sdp) = sdp {
+            at = format!("{}:{}", sdp.address, sdp.port);
+            format = Some(encoding(&sdp.encoding)?);
+            rate = Some(number("rate", &sdp.rate.to_string(), 1, 1 << 24)?);
+            channels = Some(number("channels", &sdp.channels.to_string(), 1, 64)?);
+            (kind, name) = (Some(sdp.kind), sdp.name.chars().take(NAME_BYTES).collect());
+        }
+        for (key, value) in
+            pairs(text, rest, &["format", "rate", "channels", "pt", "jitter", "name"])?
+        {
+            match key {
+                "format" => format = Some(encoding(value)?),
+                "rate" => rate = Some(number(key, value, 1, 1 << 24)?),
+                "channels" => channels = Some(number(key, value, 1, CHANNELS_MAX.into())?),
+                "pt" => kind = Some(number(key, value, 0, 127)? as u8),
+                "jitter" => jitter_ms = number(key, value, 1, 10_000)?,
+                _ => name = value.chars().take(NAME_BYTES).collect(),
+            }
+        }
+        let address = at.parse().map_err(|_| {
+            Error::new(Kind::Usage, format!("'{text}' names no address"))
+                .expected("ADDRESS:PORT, as in 239.69.1.2:5004, or a file that ends in .sdp", place)
+        })?;
+        let missing = |what: &str| {
+            Error::new(Kind::Usage, format!("'{text}' does not say its {what}"))
+                .advice("write it as in rtp:127.0.0.1:5004,format=L24,rate=48000,channels=8")
+        };
+        let shape = StreamShape {
+            format: format.ok_or_else(|| missing("format"))?,
+            rate: rate.ok_or_else(|| missing("rate"))? as u32,
+            channels: channels.ok_or_else(|| missing("channels"))? as u16,
+        };
+        Ok(RtpSpec { text: text.to_owned(), address, shape, kind, jitter_ms, name })
+    }
+}
+
+fn encoding(text: &str) -> Result<SampleFormat> {
+    match text.to_ascii_uppercase().as_str() {
+        "L16" => Ok(SampleFormat::S16),
+        "L24" => Ok(SampleFormat::S24),
+        _ => Err(Error::new(Kind::Usage, "is no format of RTP").expected("L16 or L24", text)),
+    }
+}
+
+fn read_sdp(path: &str) -> Result<SdpStream> {
+    use std::io::Read;
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|it| it.take(SDP_BYTES).read_to_string(&mut text))
+        .map_err(|error| Error::io("cannot read the description", path, error))?;
+    SdpStream::parse(&text).ok_or_else(|| {
+        Error::new(Kind::Usage, "describes no stream of sound that can be recorded").at(path)
+    })
+}
+
+/// Sound from a network.
+pub struct RtpInput {
+    spec: RtpSpec,
+    /// Streams, and the form of each.
+    count: usize,
+    shape: StreamShape,
+}
+
+/// What the socket saw besides packets of the stream.
+#[derive(Default)]
+struct Strays {
+    bad: u64,
+    strangers: u64,
+    in_a_row: u32,
+    kernel_drops: u32,
+}
+
+impl RtpInput {
+    pub(super) fn new(spec: RtpSpec, is_poly: bool) -> Self {
+        let (count, channels) = match is_poly {
+            true => (1, spec.shape.channels),
+            false => (usize::from(spec.shape.channels), 1),
+        };
+        let shape = StreamShape { channels, ..spec.shape };
+        RtpInput { spec, count, shape }
+    }
+
+    fn listen(&self) -> Result<UdpSocket> {
+        let address = self.spec.address;
+        let cannot = |error| Error::io("cannot listen", address.to_string(), error);
+        let socket = match address.ip() {
+            IpAddr::V4(group) if group.is_multicast() => {
+                let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+                UdpSocket::bind(any).and_then(|it| {
+                    it.join_multicast_v4(&group, &Ipv4Addr::UNSPECIFIED).map(|()| it)
+                })
+            }
+            _ => UdpSocket::bind(address),
+        }
+        .map_err(cannot)?;
+        socket.set_nonblocking(true).map_err(cannot)?;
+        // More than the usual limit is root's to take; the other call takes what is allowed.
+        if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
+            let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
+        }
+        count_drops(&socket);
+        Ok(socket)
+    }
+
+    /// Takes frames apart and puts each channel into its stream.
+    fn give(
+        &self,
+        feed: &mut InputFeed<'_>,
+        given: Given<'_>,
+        left: &mut u64,
+        parts: &mut [Vec<u8>],
+    ) {
+        let bytes = self.shape.format.bytes() as usize;
+        let frame = bytes * usize::from(self.spec.shape.channels);
+        match given {
+            Given::Lost(frames) => {
+                let frames = frames.min(*left);
+                *left -= frames;
+                let missing = frames * self.shape.frame_bytes();
+                feed.producers.iter_mut().for_each(|it| it.skip(missing));
+            }
+            Given::Frames(run) => {
+                let frames = ((run.len() / frame) as u64).min(*left);
+                *left -= frames;
+                parts.iter_mut().for_each(Vec::clear);
+                let per_part = usize::from(self.spec.shape.channels) / self.count;
+                for whole in run.chunks_exact(frame).take(frames as usize) {
+                    for (number, sample) in whole.chunks_exact(bytes).enumerate() {
+                        parts[number / per_part].extend(sample.iter().rev());
+                    }
+                }
+                feed.producers.iter_mut().zip(parts).for_each(|(it, part)| it.push(part));
+            }
+        }
+    }
+
+    fn tell(&self, feed: &InputFeed<'_>, counts: &RtpCounts, strays: &Strays) {
+        let told: Vec<String> = [
+            (counts.lost_frames, "frames lost on the way"),
+            (u64::from(strays.kernel_drops), "packets dropped by the kernel"),
+            (counts.late, "packets late"),
+            (counts.doubled, "packets doubled"),
+            (counts.reordered, "packets reordered"),
+            (counts.restarts, "restarts"),
+            (strays.strangers, "packets of other senders"),
+            (strays.bad, "packets of another form"),
+        ]
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+        if !told.is_empty() {
+            (feed.warn)(Error::new(Kind::Io, told.join(", ")));
+        }
+    }
+}
+
+impl RecordInput for RtpInput {
+    fn streams(&self) -> Vec<RecordedStream> {
+        let stream = |number: usize| RecordedStream {
+            name: match self.count {
+                1 => self.spec.name.clone(),
+                _ => format!("{}-{}", self.spec.name, number + 1),
+            },
+            shape: self.shape,
+            source: self.spec.text.clone(),
+            test: None,
+        };
+        (0..self.count).map(stream).collect()
+    }
+
+    fn is_patient(&self) -> bool {
+        false
+    }
+
+    fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()> {
+        let socket = self.listen()?;
+        let rate = self.spec.shape.rate;
+        let size = (u64::from(rate) * self.spec.jitter_ms / 1000).max(1);
+        let frame = self.spec.shape.frame_bytes() as usize;
+        let mut window = RtpWindow::new(frame, size, rate);
+        let (mut buffer, mut parts) = (vec![0; DATAGRAM_BYTES], vec![Vec::new(); self.count]);
+        let (mut strays, mut sender) = (Strays::default(), None);
+        let mut left = feed.most_frames(rate);
+        let mut last: Option<Instant> = None;
+        while left > 0 && !feed.halt.is_set() {
+            let waited = wait_readable(&[socket.as_fd(), feed.halt.as_fd()], None);
+            waited.map_err(|error| Error::io("cannot wait for", &self.spec.text, error))?;
+            while let Some(count) = receive(&socket, &mut buffer, &mut strays.kernel_drops)
+                .map_err(|error| Error::io("cannot receive", &self.spec.text, error))?
+            {
+                let packet = RtpPacket::parse(&buffer[..count]).filter(|it| {
+                    let is_whole = it.payload.len().is_multiple_of(frame);
+                    is_whole && self.spec.kind.is_none_or(|kind| kind == it.kind)
+                });
+                let Some(packet) = packet else {
+                    strays.bad += 1;
+                    continue;
+                };
+                let since = last.map_or(Duration::ZERO, clock::since).min(BRIDGE);
+                let waited = (since.as_secs_f64() * f64::from(rate)) as u64;
+                let mut give = |given: Given<'_>| self.give(feed, given, &mut left, &mut parts);
+                if *sender.get_or_insert(packet.source) != packet.source {
+                    strays.strangers += 1;
+                    strays.in_a_row += 1;
+                    if strays.in_a_row <= STRANGERS {
+                        continue;
+                    }
+                    sender = Some(packet.source);
+                    window.restart(waited, &mut give);
+                }
+                strays.in_a_row = 0;
+                window.place(packet.timestamp, packet.payload, waited, &mut give);
+                last = Some(clock::monotonic());
+            }
+        }
+        let mut give = |given: Given<'_>| self.give(feed, given, &mut left, &mut parts);
+        window.finish(&mut give);
+        self.tell(feed, &window.counts, &strays);
+        Ok(())
+    }
+}
+
+/// Has the kernel tell with each packet how many it has dropped.
+fn count_drops(socket: &UdpSocket) {
+    let on: libc::c_int = 1;
+    // SAFETY: the option is a number, and the socket is open; a kernel without it counts nothing.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RXQ_OVFL,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}
+
+/// The next datagram, if there is one, and the count of those that the kernel has dropped.
+fn receive(socket: &UdpSocket, buffer: &mut [u8], drops: &mut u32) -> io::Result<Option<usize>> {
+    // Aligned as control messages must be.
+    let mut control = [0_u64; 8];
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: all zeros are a message without anything.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    // SAFETY: the message names memory that lives until the call returns.
+    let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
+    if count < 0 {
+        let error = io::Error::last_os_error();
+        return match error.kind() {
+            // An earlier send that was refused, as of a socket that also sends, is none of ours.
+            io::ErrorKind::WouldBlock
+            | io::ErrorKind::Interrupted
+            | io::ErrorKind::ConnectionRefused => Ok(None),
+            _ => Err(error),
+        };
+    }
+    // SAFETY: the kernel filled the control buffer as the message says, and the macros stay in it.
+    unsafe {
+        let mut head = libc::CMSG_FIRSTHDR(&raw const message);
+        while !head.is_null() {
+            if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SO_RXQ_OVFL {
+                *drops = libc::CMSG_DATA(head).cast::<u32>().read_unaligned();
+            }
+            head = libc::CMSG_NXTHDR(&raw const message, head);
+        }
+    }
+    Ok(Some(count as usize))
+}
