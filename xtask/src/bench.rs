@@ -9,7 +9,7 @@ use crate::workspace::{Result, Workspace, cargo, succeeds};
 
 const CASES: &[&str] = &[
     "array", "codec", "lab", "walk", "parity", "seal", "settings", "split", "backup", "catalog",
-    "store",
+    "store", "read",
 ];
 
 /// Runs one case, or all of them; false when one of them failed.
