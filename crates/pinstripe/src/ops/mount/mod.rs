@@ -264,6 +264,10 @@ impl FileTree for SnapshotTree {
             let child = top.children(number).and_then(|children| children.get(name));
             return child.and_then(|child| self.own_node(&top, child)).ok_or_else(gone);
         }
+        // A path is no name, even where there is such a path.
+        if name.contains(&b'/') || name.is_empty() {
+            return Err(gone());
+        }
         self.find(directory, name)
     }
 
