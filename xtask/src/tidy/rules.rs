@@ -175,8 +175,8 @@ pub const ROOMS: &[Rooms] = &[
         floors: &[
             &["tree"],
             &["blocks", "listings"],
-            &["calls", "nodes"],
-            &["cache", "latencies", "source"],
+            &["cache", "calls", "nodes"],
+            &["latencies", "source"],
         ],
         neighbours: &[],
         narrow: &[],
