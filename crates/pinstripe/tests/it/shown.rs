@@ -119,7 +119,9 @@ fn a_mount_shows_nothing_that_leads_outside_of_it() {
     };
     commit(&|_| vec![huge(b"sizes/2 to 63", 1 << 63, Vec::new())]);
     commit(&|_| vec![huge(b"sizes/last", u64::MAX, Vec::new())]);
-    commit(&|_| vec![huge(b"sizes/extent", 1 << 40, vec![(1 << 63)..u64::MAX])]);
+    commit(&|_| {
+        vec![huge(b"sizes/extent", 1 << 40, std::iter::once((1 << 63)..u64::MAX).collect())]
+    });
     let many = (0..999).map(|at| 9 * at..9 * at + 1).collect::<Vec<_>>();
     commit(&|_| vec![huge(b"sizes/many extents", 1 << 40, many.clone())]);
     commit(&|_| vec![symlink(b"sizes/long link", &[b'x'; 70_000])]);
