@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::workspace::{Result, Workspace, cargo, succeeds};
 
 const CASES: &[&str] = &[
-    "array", "codec", "lab", "walk", "parity", "record", "seal", "settings", "split", "backup",
+    "array", "codec", "lab", "walk", "parity", "read", "record", "seal", "settings", "split", "backup",
     "catalog", "store",
 ];
 

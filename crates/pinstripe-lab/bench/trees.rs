@@ -4,11 +4,33 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::Result;
+use crate::child;
 
 /// Bytes read at one time.
 const BUFFER_BYTES: usize = 1 << 18;
+const TARBALL: &str = "/usr/src/linux-source-6.1.tar.xz";
+
+/// Unpacks Debian's kernel source below `work`, once.
+pub fn kernel_source(work: &Path) -> Result<PathBuf> {
+    let (tree, done) = (work.join("linux-source-6.1"), work.join("linux-source-6.1.complete"));
+    if done.exists() {
+        return Ok(tree);
+    }
+    if !Path::new(TARBALL).exists() {
+        let advice = "apt-get install linux-source-6.1 restic, or name a tree with --source";
+        return Err(format!("no {TARBALL}: {advice}"));
+    }
+    remove(&tree)?;
+    eprintln!("unpacking {TARBALL}");
+    let mut tar = Command::new("tar");
+    tar.arg("-xJf").arg(TARBALL).arg("-C").arg(work);
+    child::run(&mut tar, &work.join("logs"), "unpack")?;
+    fs::write(&done, "").map_err(|error| format!("cannot write {}: {error}", done.display()))?;
+    Ok(tree)
+}
 
 /// Entries at and below `root`, and the bytes of its regular files.
 pub fn measure(root: &Path) -> Result<(u64, u64)> {

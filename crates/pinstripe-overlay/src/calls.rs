@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinstripe_base::clock::{monotonic, since};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -112,12 +112,11 @@ impl CallPool {
         &self,
         call: impl FnOnce(Reply<T>) + Send + 'static,
     ) -> Result<T> {
-        let slot = Arc::new(Slot { answer: Mutex::new(Stage::Waiting), changed: Condvar::new() });
-        self.start(&slot, call)?;
-        self.answer(&slot)
+        let slot = self.start(call)?;
+        self.answer(&slot, self.until())
     }
 
-    /// Makes several calls at once.
+    /// Makes several calls at once, with one deadline for all.
     ///
     /// # Errors
     /// Each as of [`call`](Self::call).
@@ -125,13 +124,10 @@ impl CallPool {
         &self,
         calls: impl IntoIterator<Item = C>,
     ) -> Vec<Result<T>> {
-        let started = |call| {
-            let slot =
-                Arc::new(Slot { answer: Mutex::new(Stage::Waiting), changed: Condvar::new() });
-            self.start(&slot, call).map(|()| slot)
-        };
-        let slots: Vec<Result<Arc<Slot<T>>>> = calls.into_iter().map(started).collect();
-        slots.into_iter().map(|slot| self.answer(&*slot?)).collect()
+        let until = self.until();
+        let slots: Vec<Result<Arc<Slot<T>>>> =
+            calls.into_iter().map(|call| self.start(call)).collect();
+        slots.into_iter().map(|slot| self.answer(&*slot?, until)).collect()
     }
 
     /// How the source answers.
@@ -145,12 +141,17 @@ impl CallPool {
         }
     }
 
+    /// The deadline of a call that is made now; `None` where the clock does not reach as far.
+    fn until(&self) -> Option<Instant> {
+        monotonic().checked_add(self.deadline)
+    }
+
     fn start<T: Send + 'static>(
         &self,
-        slot: &Arc<Slot<T>>,
         call: impl FnOnce(Reply<T>) + Send + 'static,
-    ) -> Result<()> {
-        let (reply, shared) = (Reply(Arc::clone(slot)), Arc::clone(&self.shared));
+    ) -> Result<Arc<Slot<T>>> {
+        let slot = Arc::new(Slot { answer: Mutex::new(Stage::Waiting), changed: Condvar::new() });
+        let (reply, shared) = (Reply(Arc::clone(&slot)), Arc::clone(&self.shared));
         let timed = move || {
             if matches!(*lock(&reply.0.answer), Stage::Abandoned) {
                 return;
@@ -166,7 +167,7 @@ impl CallPool {
         queue.calls.push_back(Box::new(timed));
         if queue.calls.len() <= queue.idle || queue.threads >= self.threads_max {
             self.shared.work.notify_one();
-            return Ok(());
+            return Ok(slot);
         }
         let shared = Arc::clone(&self.shared);
         let started = std::thread::Builder::new().name("source".to_owned()).spawn(move || {
@@ -181,11 +182,10 @@ impl CallPool {
                 return Err(Error::io("cannot start a thread", "source", error));
             }
         }
-        Ok(())
+        Ok(slot)
     }
 
-    fn answer<T>(&self, slot: &Slot<T>) -> Result<T> {
-        let until = monotonic().checked_add(self.deadline);
+    fn answer<T>(&self, slot: &Slot<T>, until: Option<Instant>) -> Result<T> {
         let mut answer = lock(&slot.answer);
         while matches!(*answer, Stage::Waiting) {
             let left = until.map_or(self.deadline, |it| it.saturating_duration_since(monotonic()));

@@ -9,6 +9,7 @@ mod codec;
 mod lab;
 mod parity;
 mod record;
+mod read;
 mod seal;
 mod settings;
 mod split;
@@ -41,6 +42,7 @@ pub const ALL: &[Case] = &[
     Case { name: "lab", about: lab::ABOUT, run: lab::run_case },
     Case { name: "parity", about: parity::ABOUT, run: parity::run },
     Case { name: "record", about: record::ABOUT, run: record::run },
+    Case { name: "read", about: read::ABOUT, run: read::run },
     Case { name: "seal", about: seal::ABOUT, run: seal::run },
     Case { name: "settings", about: settings::ABOUT, run: settings::run },
     Case { name: "split", about: split::ABOUT, run: split::run },

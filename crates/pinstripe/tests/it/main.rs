@@ -27,6 +27,7 @@ mod resume;
 mod scrub;
 mod seal;
 mod seams;
+mod shown;
 mod source;
 mod split;
 mod strangers;

@@ -59,7 +59,7 @@ fn fill(out: &mut dyn Write, files: &mut Files, slab: [u64; 3], bytes: u64) -> i
 }
 
 /// The backup of the image beside what each stage could do alone.
-pub fn table(costs: &Costs, bytes: u64, limits: &[Limit]) -> Result<Table> {
+pub(super) fn table(costs: &Costs, bytes: u64, limits: &[Limit]) -> Result<Table> {
     let note = format!(
         "{}: slabs of 64 MiB, of which 40 MiB are files of {FILES_FROM}, 12 MiB zeros and 12 MiB \
          pseudo-random. A stage's own rate is that of all cores doing nothing else.",

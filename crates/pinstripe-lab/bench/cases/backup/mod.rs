@@ -6,7 +6,7 @@
 //! is compared with its source, content and metadata, outside the measured time. A store is made
 //! anew in each round, and making it is not measured.
 
-mod image;
+pub(super) mod image;
 mod limits;
 
 use std::collections::BTreeMap;
@@ -31,7 +31,6 @@ use crate::trees;
 pub const ABOUT: &str = "pinstripe against restic: --source TREE, --work DIR (20 GB free), \
                          --rounds N, --image-size SIZE, --restic FILE, --pinstripe FILE";
 
-const TARBALL: &str = "/usr/src/linux-source-6.1.tar.xz";
 const MEMORY_LIMIT_MIB: f64 = 200.0;
 
 /// The steps of each round.
@@ -127,7 +126,7 @@ impl Contest {
         let pinstripe = settings.bench.pinstripe()?;
         let source = match &settings.source {
             Some(source) => source.clone(),
-            None => unpack(&work)?,
+            None => trees::kernel_source(&work)?,
         };
         let (entries, source_bytes) = trees::measure(&source)?;
         let (costs, stored) = (Costs::new(), Default::default());
@@ -312,25 +311,6 @@ fn costs_of<'a>(costs: &'a Costs, phase: Phase, tool: &'static str) -> Result<&'
 
 fn mib(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
-}
-
-/// Unpacks Debian's kernel source below `work`, once.
-fn unpack(work: &Path) -> Result<PathBuf> {
-    let (tree, done) = (work.join("linux-source-6.1"), work.join("linux-source-6.1.complete"));
-    if done.exists() {
-        return Ok(tree);
-    }
-    if !Path::new(TARBALL).exists() {
-        let advice = "apt-get install linux-source-6.1 restic, or name a tree with --source";
-        return Err(format!("no {TARBALL}: {advice}"));
-    }
-    trees::remove(&tree)?;
-    eprintln!("unpacking {TARBALL}");
-    let mut tar = Command::new("tar");
-    tar.arg("-xJf").arg(TARBALL).arg("-C").arg(work);
-    child::run(&mut tar, &work.join("logs"), "unpack")?;
-    fs::write(&done, "").map_err(|error| format!("cannot write {}: {error}", done.display()))?;
-    Ok(tree)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod inode;
 mod listing;
 mod order;
 mod pages;
+mod status;
 mod top;
 
 use std::collections::{BTreeSet, HashMap};
@@ -33,8 +34,6 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{lock, read, write};
 use pinstripe_io::file_tree::{FileTree, Node, ROOT, TakeEntry};
-use pinstripe_prefetch::readers::ReadersOfObject;
-use pinstripe_prefetch::runner::BudgetUsage;
 
 pub use top::NameOfTime;
 
@@ -125,24 +124,6 @@ impl SnapshotTree {
     /// Snapshots shown.
     pub fn snapshots(&self) -> usize {
         self.top().snapshots()
-    }
-
-    /// What the memory for content holds.
-    pub fn memory(&self) -> BudgetUsage {
-        self.content.usage()
-    }
-
-    /// The readers of so many files, each with the path in its snapshot and the size of the file; the
-    /// file that was read last first.
-    pub fn readers(&self, files: usize) -> Vec<(Vec<u8>, u64, ReadersOfObject)> {
-        let named = |readers: ReadersOfObject| {
-            let Inode::Entry { ordinal, number } = Inode::of(readers.object) else { return None };
-            // Of a snapshot that was forgotten nothing is told any more.
-            let found = self.entry(ordinal, number).ok()?;
-            let entry = found.entry();
-            Some((entry.path.clone(), entry.size, readers))
-        };
-        self.content.report(files).into_iter().filter_map(named).collect()
     }
 
     fn top(&self) -> RwLockReadGuard<'_, Top> {
@@ -263,6 +244,10 @@ impl FileTree for SnapshotTree {
             let top = self.top();
             let child = top.children(number).and_then(|children| children.get(name));
             return child.and_then(|child| self.own_node(&top, child)).ok_or_else(gone);
+        }
+        // A path is no name, even where there is such a path.
+        if name.contains(&b'/') || name.is_empty() {
+            return Err(gone());
         }
         self.find(directory, name)
     }
