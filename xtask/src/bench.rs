@@ -8,8 +8,8 @@ use std::process::Command;
 use crate::workspace::{Result, Workspace, cargo, succeeds};
 
 const CASES: &[&str] = &[
-    "array", "codec", "lab", "walk", "parity", "read", "record", "seal", "settings", "split", "backup",
-    "catalog", "store",
+    "array", "codec", "lab", "walk", "parity", "read", "record", "seal", "settings", "split",
+    "backup", "catalog", "store",
 ];
 
 /// Runs one case, or all of them; false when one of them failed.

@@ -28,10 +28,10 @@ mod members;
 mod mount;
 mod overlay;
 mod play;
-mod record;
-mod recover;
 #[cfg(feature = "s3")]
 mod probe;
+mod record;
+mod recover;
 mod repair;
 mod restore;
 mod scrub;
