@@ -180,9 +180,9 @@ mod tests {
         blocks.learn(EXTENT, 20 * BLOCK_BYTES);
         assert!(blocks.of(EXTENT, 5 * BLOCK_BYTES, 1000, fetch).is_none());
         assert!(blocks.of(EXTENT, 9 * BLOCK_BYTES, 1000, fetch).is_none());
-        assert!(blocks.of(EXTENT, 1 * BLOCK_BYTES, 1000, fetch).is_none());
-        assert!(blocks.of(EXTENT, 1 * BLOCK_BYTES + 1000, 1000, fetch).is_none());
-        assert_eq!(blocks.of(EXTENT, 1 * BLOCK_BYTES + 2000, 1000, fetch).unwrap().len(), 1);
+        assert!(blocks.of(EXTENT, BLOCK_BYTES, 1000, fetch).is_none());
+        assert!(blocks.of(EXTENT, BLOCK_BYTES + 1000, 1000, fetch).is_none());
+        assert_eq!(blocks.of(EXTENT, BLOCK_BYTES + 2000, 1000, fetch).unwrap().len(), 1);
         assert_eq!(held(&blocks), [1, 2, 3]);
         let over = blocks.of(EXTENT, 2 * BLOCK_BYTES - 10, 20, fetch);
         assert!(over.is_none_or(|over| over.len() == 2));

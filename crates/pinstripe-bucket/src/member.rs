@@ -30,6 +30,7 @@ const EXTENT_BYTES: u64 = 16 << 20;
 const READ_AT_ONCE: usize = 32;
 
 /// A member in a bucket.
+#[derive(Clone)]
 pub struct BucketMember(Arc<Inner>);
 
 /// What a member and its writers share.

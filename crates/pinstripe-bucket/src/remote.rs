@@ -5,7 +5,6 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -47,7 +46,8 @@ pub struct Buckets {
     runtime: OnceLock<Arc<Runtime>>,
     counters: Arc<Counters>,
     blocks: Arc<Blocks>,
-    opened: AtomicU64,
+    /// The members opened so far, with their connections.
+    members: Mutex<HashMap<BucketPlace, BucketMember>>,
     endpoints: Mutex<HashMap<String, Endpoint>>,
 }
 
@@ -71,7 +71,7 @@ impl Buckets {
             runtime: OnceLock::new(),
             counters: Arc::default(),
             blocks: Arc::default(),
-            opened: AtomicU64::new(0),
+            members: Mutex::default(),
             endpoints: Mutex::default(),
         }
     }
@@ -111,8 +111,13 @@ impl Buckets {
         probe::run(self.member(place)?.inner())
     }
 
+    /// The member at a place; one that was opened before is the same, with its connections.
     fn member(&self, place: &Path) -> Result<BucketMember> {
         let place = BucketPlace::parse(place, &self.defaults)?;
+        let mut members = lock(&self.members);
+        if let Some(member) = members.get(&place) {
+            return Ok(member.clone());
+        }
         let access = (self.access)(&place)?;
         let endpoint = self.endpoint(&place);
         let session = Session {
@@ -123,8 +128,10 @@ impl Buckets {
             window: endpoint.window,
             health: endpoint.health,
         };
-        let blocks = (Arc::clone(&self.blocks), self.opened.fetch_add(1, Ordering::Relaxed));
-        Ok(BucketMember::new(session, self.runtime()?, place, blocks))
+        let blocks = (Arc::clone(&self.blocks), members.len() as u64);
+        let member = BucketMember::new(session, self.runtime()?, place.clone(), blocks);
+        members.insert(place, member.clone());
+        Ok(member)
     }
 
     fn endpoint(&self, place: &BucketPlace) -> Endpoint {

@@ -43,8 +43,11 @@ pub struct AwsSettings {
     variable: Variable,
 }
 
+/// Finds what a variable has.
+type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
+
 /// Reads a variable that is set and not empty.
-struct Variable(Box<dyn Fn(&str) -> Option<String> + Send + Sync>);
+struct Variable(Box<Lookup>);
 
 impl Default for Variable {
     fn default() -> Self {

@@ -328,13 +328,6 @@ impl Shared<'_> {
     }
 }
 
-impl Command {
-    /// Whether it is about an extent that is not sealed yet, and so about nothing else.
-    fn is_of_extent(&self) -> bool {
-        matches!(self, Command::Begin(_) | Command::Append(..) | Command::Seal(_))
-    }
-}
-
 /// The thread of one member.
 struct Writer<'a> {
     number: usize,

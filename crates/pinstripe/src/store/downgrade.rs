@@ -13,23 +13,31 @@ use super::search::read_member_at;
 use super::{OpenOptions, keys_name, read_small};
 use crate::format::key_ring::{KeyRing, KeySlot};
 use crate::format::keys::Keys;
-use crate::format::label::{Encryption, StoreConfig};
+use crate::format::label::{Encryption, Label, StoreConfig};
 use crate::format::removed_slot::RemovedSlot;
 use crate::member::{ExtentName, Places, Room};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Refuses a store with both kinds of keys; `looked` is where its members may be. A place that
-/// does not answer has nothing to say.
+/// Refuses a store with both kinds of keys; `looked` is where its members may be, and what their
+/// labels say. A place that does not answer has nothing to say.
 ///
 /// # Errors
 /// [`Kind::NotEncrypted`].
-pub(super) fn refuse(config: &StoreConfig, looked: &[&Path], options: &OpenOptions) -> Result<()> {
+pub(super) fn refuse(
+    config: &StoreConfig,
+    looked: &[(PathBuf, Result<Label>)],
+    options: &OpenOptions,
+) -> Result<()> {
     let ask = |place: &Path, what: fn(&Places, &StoreConfig, &Path) -> Option<PathBuf>| {
         let (places, config) = (options.places(), config.clone());
         options.ask(place, move |place| Ok(what(&places, &config, place))).ok().flatten()
     };
     if config.encryption == Encryption::None {
-        return match looked.iter().find_map(|place| ask(place, sealing)) {
+        // A label that was read and agreed on seals nothing: what it stands beside is looked at.
+        let sealing_at = |(place, label): &(PathBuf, Result<Label>)| {
+            ask(place, if label.is_ok() { sealing_keys } else { sealing })
+        };
+        return match looked.iter().find_map(sealing_at) {
             None => Ok(()),
             Some(evidence) => Err(both(
                 "the label says that this store is not encrypted, but this object exists only in \
@@ -38,7 +46,7 @@ pub(super) fn refuse(config: &StoreConfig, looked: &[&Path], options: &OpenOptio
             )),
         };
     }
-    let plain = looked.iter().filter_map(|place| ask(place, keys_in_the_clear));
+    let plain = looked.iter().filter_map(|(place, _)| ask(place, keys_in_the_clear));
     let plain: Vec<_> = plain.collect();
     match plain.first() {
         Some(first) if plain.len() > usize::from(config.parity) => {
@@ -66,12 +74,16 @@ fn sealing(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBu
     {
         return Some(place.join(ExtentName::Label.path()));
     }
-    let member = match labelled {
-        Some((member, label)) if label.config.store == config.store => member,
+    match labelled {
         // The directory of another store says nothing about this one.
-        Some(_) => return None,
-        None => places.open(place).ok()?,
-    };
+        Some((_, label)) if label.config.store != config.store => None,
+        _ => sealing_keys(places, config, place),
+    }
+}
+
+/// A ring or a slot in a place.
+fn sealing_keys(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBuf> {
+    let member = places.open(place).ok()?;
     let names = member.list(Room::Keys).unwrap_or_default().into_iter();
     let mut names = names.map(|(id, _)| ExtentName::In(Room::Keys, id));
     let name = names.find(|&name| {

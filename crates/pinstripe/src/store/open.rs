@@ -21,7 +21,7 @@ use crate::format::session::Process;
 use crate::format::stripe_set::{HEADER_BYTES, Header};
 use crate::member::{
     ExtentName, Member, Patience, Places, RemoteMembers, Room, SharedMember, Steps, WatchedMember,
-    real,
+    is_remote, real,
 };
 use crate::seal::Opener;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -116,8 +116,10 @@ impl MemberSlot {
     ) {
         self.place = place;
         let member = options.share(member, number);
-        // Asked once with all that stands between: one that is silent by now is absent.
-        let asked = options.patience.as_ref().map(|_| member.len(ExtentName::Label));
+        // Asked once with all that stands between: one that is silent by now is absent. A remote
+        // one costs a round trip, and has a deadline of its own.
+        let is_asked = options.patience.is_some() && !is_remote(&self.place);
+        let asked = is_asked.then(|| member.len(ExtentName::Label));
         match asked {
             Some(Err(error)) if error.kind() == Kind::Unanswered => self.absence = Some(error),
             _ => {
@@ -155,8 +157,7 @@ impl Store {
         let (member_slots, moved) = search.member_slots(&options);
         let outsiders = search.outsiders();
         if !options.accept_plain {
-            let looked: Vec<_> = search.looked.iter().map(|(place, _)| &**place).collect();
-            downgrade::refuse(&search.config, &looked, &options)?;
+            downgrade::refuse(&search.config, &search.looked, &options)?;
         }
         let Search { config, format, table, own_old, .. } = search;
         let (keys, opener) = match config.encryption {

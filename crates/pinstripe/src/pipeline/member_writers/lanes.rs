@@ -8,8 +8,15 @@ use std::thread::Scope;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::Shared;
+use super::{Command, Shared};
 use crate::member::{ExtentWriter, SharedMember};
+
+impl Command {
+    /// Whether it is about an extent that is not sealed yet, and so about nothing else.
+    pub(super) fn is_of_extent(&self) -> bool {
+        matches!(self, Command::Begin(_) | Command::Append(..) | Command::Seal(_))
+    }
+}
 
 /// The threads that seal extents of one member.
 pub(super) struct Lanes {
