@@ -72,14 +72,18 @@ fn systemd_accepts_the_units_and_we_their_commands() {
         fs::write(&copy, text.replace("/usr/bin/pinstripe", program.to_str().unwrap())).unwrap();
         units.push(copy);
         let line = text.lines().find_map(|it| it.strip_prefix("ExecStart=/usr/bin/pinstripe "));
-        // The name is unknown, so the line ends there when everything else of it is understood.
-        let ran = match line.unwrap().replace("%i", "none") {
-            line if line.contains("serve") => stand.run(line.trim_start_matches("--quiet ")),
+        // Names and places are unknown, so the line ends there when all else of it is understood.
+        let here = format!(" {}/", stand.path("").display().to_string().trim_end_matches('/'));
+        let line = line.unwrap().replace("%i", "none").replace(" /mnt/", " none/");
+        let ran = match line.replace(" /var/log/", &here).replace(" /var/cache/", &here) {
+            line if ["serve", "mount", "overlay"].iter().any(|verb| line.contains(verb)) => {
+                stand.run(line.trim_start_matches("--quiet "))
+            }
             line => stand.run(&format!("{} none", line.trim_start_matches("--quiet "))),
         };
         assert_eq!(ran.code, 11, "{line:?}: {}", ran.err);
     }
-    assert_eq!(units.len(), 2);
+    assert_eq!(units.len(), 4);
     if !has("systemd-analyze") {
         return skipped(TEST, "systemd-analyze is missing");
     }

@@ -175,11 +175,11 @@ impl FileTree for SlowTree {
     }
 
     fn data(&self, inode: u64) -> Answer<Vec<Range<u64>>> {
-        Ok(vec![0..node(inode).size])
+        Ok(std::iter::once(0..node(inode).size).collect())
     }
 
     fn totals(&self) -> (u64, u64) {
-        (SIZE, u64::from(ROOT) + 1)
+        (SIZE, ROOT + 1)
     }
 }
 

@@ -472,7 +472,11 @@ fn more_extents_are_read_than_files_stay_open() {
 #[test]
 fn what_was_read_before_is_at_hand_until_it_is_deleted() {
     let test = "what_was_read_before_is_at_hand_until_it_is_deleted";
-    let (dir, member) = member();
+    // On a disk: tmpfs, where tests may run, does not say what is in memory.
+    let Ok(dir) = tempfile::tempdir_in("/var/tmp") else {
+        return pinstripe_testing::skipped(test, "there is no /var/tmp");
+    };
+    let member = DirectoryMember::create_in(dir.path()).unwrap();
     write(&member, pack(1), Replace::Never, b"0123456789").unwrap();
     let mut buf = [0; 4];
     assert!(!member.read_at_hand(pack(1), 3, &mut buf), "it is not open yet");
