@@ -16,7 +16,7 @@ mod unsure;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use self::replacement::ReplacementMember;
 use self::tables::{Tables, check_of};
@@ -29,7 +29,7 @@ use crate::format::sums::{PAGE_BLOCKS, Sum, pages};
 use crate::format::superblock::{Areas, Superblock};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ArrayId, MemberId};
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{get_mut, lock};
 use pinstripe_io::device::SharedDevice;
 
 /// Pages of the table of checksums that a member keeps in memory beside those that changed: 2 MiB.
@@ -62,7 +62,7 @@ impl ArrayMember {
         let regions = vec![Region::UNWRITTEN; pages(superblock.data_bytes / BLOCK_BYTES) as usize];
         let sectors = regions.len().div_ceil(SECTOR_REGIONS);
         let mut member = Self::with(device, superblock, regions, vec![0; sectors]);
-        let tables = member.tables.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let tables = get_mut(&mut member.tables);
         (tables.changed, tables.is_urgent) = ((0..sectors as u64).collect(), true);
         member
     }
@@ -87,7 +87,7 @@ impl ArrayMember {
             checks.push(check_of(&sector));
         }
         regions.truncate(count);
-        let tables = member.tables.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let tables = get_mut(&mut member.tables);
         (tables.regions, tables.checks) = (regions, checks);
         let check = tables.regions_check();
         if superblock.is_clean && !force && check != superblock.regions_check {

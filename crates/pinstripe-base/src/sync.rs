@@ -37,6 +37,11 @@ pub fn into_inner<T>(mutex: Mutex<T>) -> T {
     mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The value of a mutex that only the caller has; ignores poisoning as [`lock`].
+pub fn get_mut<T: ?Sized>(mutex: &mut Mutex<T>) -> &mut T {
+    mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Locks for reading, beside other readers; ignores poisoning as [`lock`].
 pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)

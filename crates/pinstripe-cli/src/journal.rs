@@ -4,11 +4,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pinstripe_base::error::{Error, Result};
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{into_inner, lock};
 
 use crate::event::Event;
 use crate::time;
@@ -57,7 +57,7 @@ impl Journal {
     /// # Errors
     /// The last failure.
     pub fn finish(self) -> Result<()> {
-        let failure = self.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let failure = into_inner(self.failure);
         let synced = self.file.sync_all();
         match failure.map_or(synced, Err) {
             Ok(()) => Ok(()),

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::fetch::{Fetch, carry_out};
 use super::job::{Job, Memory};
@@ -17,7 +17,7 @@ use crate::geometry::RowMap;
 use crate::plan::Mark;
 use crate::set::MemberSet;
 use pinstripe_base::error::Result;
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{into_inner, lock};
 
 /// Bytes that a batch moves, at most, where a record takes long to become durable: many rows are to
 /// share one sync.
@@ -214,7 +214,7 @@ impl Batch {
                 fail(*slot);
             }
         });
-        failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+        into_inner(failed)
     }
 
     /// Reads what all jobs need. Blocks that are bad go to `report` and are marked; the numbers of

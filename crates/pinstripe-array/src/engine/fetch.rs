@@ -1,14 +1,14 @@
 //! The reads of a batch, side by side.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::batch::TASK_TRANSFERS;
 use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
 use crate::member::ArrayMember;
 use crate::plan::{Class, Mark};
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{into_inner, lock};
 
 /// A read to be carried out.
 pub(super) struct Fetch<'a> {
@@ -50,5 +50,5 @@ pub(super) fn carry_out(
         }
     });
     drop(tasks);
-    bad.into_inner().unwrap_or_else(PoisonError::into_inner)
+    into_inner(bad)
 }

@@ -1,7 +1,7 @@
 //! Reading, from the member that has a shard or by the parity of the others.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::Array;
 use crate::executor::{Executor, TaskKind};
@@ -9,7 +9,7 @@ use crate::format::BLOCK_BYTES;
 use crate::geometry::{RowMap, Shape, Span};
 use crate::plan::{Method, RowPlan};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{into_inner, lock};
 
 /// Spans that one call of `run` examines.
 const RUN_SPANS: usize = 1024;
@@ -50,10 +50,7 @@ impl Array {
                 let (span, part, done) = &mut *lock(&parts[number]);
                 *done = self.read_span(shape, span, part);
             });
-            let done = |part: Mutex<(_, _, Result<()>)>| {
-                part.into_inner().unwrap_or_else(PoisonError::into_inner).2
-            };
-            parts.into_iter().try_for_each(done)
+            parts.into_iter().try_for_each(|part| into_inner(part).2)
         })
     }
 

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{into_inner, lock};
 use pinstripe_io::device::{AlignedBuf, Completion, Ring};
 
 use super::{Area, Done, Engine, Job, Request};
@@ -43,7 +43,7 @@ pub fn run(job: &Job, area: &Area, live: &Live) -> Result<Done> {
             .map(|it| it.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
-    if let Some(error) = shared.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(error) = into_inner(shared.failure) {
         return Err(error);
     }
     live.check()?;

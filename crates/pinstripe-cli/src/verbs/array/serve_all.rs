@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pinstripe_array::ops::Register;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::{Stop, lock};
+use pinstripe_base::sync::{Stop, into_inner, lock};
 
 use super::scan::Failures;
 use super::serve::announce;
@@ -64,7 +64,7 @@ pub fn serve_all(
         }
         stops.iter().for_each(Stop::set);
     });
-    let failures = failures.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let failures = into_inner(failures);
     let served = names.len() as u64 - failures.count();
     Ok(failures.ending(served))
 }

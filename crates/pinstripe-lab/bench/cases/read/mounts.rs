@@ -39,10 +39,12 @@ pub(super) fn table(settings: &Settings) -> Result<Table> {
     };
     let image = image::make(&work, settings.image_bytes)?;
     let (entries, bytes) = trees::measure(&tree)?;
-    let native = Figures { ready: f64::NAN, ..figures(&tree, &image)? };
+    let native = Figures { ready: f64::NAN, ..figures(&tree, &image, None)? };
     let ours = pinstripe(settings, &tree, &image)?;
-    let restic = restic(settings, &tree, &image)?;
-    let borg = borg(settings, &tree, &image)?;
+    let restic = restic(settings, &tree, &image);
+    let restic = restic.or_else(|error| none_of("restic", error))?;
+    let borg = borg(settings, &tree, &image);
+    let borg = borg.or_else(|error| none_of("borg", error))?;
     let note = format!(
         "A tree of {} entries with {}, and an image of {}; stores and page cache warm, one run of \
          each, pinstripe first. The source itself is read for comparison.",
@@ -86,24 +88,45 @@ pub(super) fn table(settings: &Settings) -> Result<Table> {
     Ok(table)
 }
 
+/// The figure of a peer that failed: none, and a line that says why. Ours have to be there.
+fn figure(peer: Option<&str>, measured: Result<f64>) -> Result<f64> {
+    match (peer, measured) {
+        (Some(peer), Err(error)) => {
+            eprintln!("{peer}: {error}");
+            Ok(f64::NAN)
+        }
+        (_, measured) => measured,
+    }
+}
+
+/// All figures of a peer that could not even be mounted.
+fn none_of(peer: &str, error: String) -> Result<Figures> {
+    let none = figure(Some(peer), Err(error))?;
+    let (ready, first_list, second_list, tar) = (none, none, none, none);
+    Ok(Figures { ready, first_list, second_list, tar, in_order: none, stride: none })
+}
+
 /// Times everything but the readiness.
-fn figures(tree: &Path, image: &Path) -> Result<Figures> {
+fn figures(tree: &Path, image: &Path, peer: Option<&str>) -> Result<Figures> {
     let shell = |line: &str| {
         let began = Instant::now();
         let status = Command::new("sh").arg("-c").arg(line).current_dir(tree).status();
-        match status {
+        let seconds = match status {
             Ok(status) if status.success() => Ok(began.elapsed().as_secs_f64()),
             ended => Err(format!("'{line}' in {}: {ended:?}", tree.display())),
-        }
+        };
+        figure(peer, seconds)
     };
     let list = "ls -lR . > /dev/null";
     let (first_list, second_list) = (shell(list)?, shell(list)?);
     let tar = shell("tar -cf - . | cat > /dev/null")?;
-    let size = image.metadata().map_err(|e| format!("{}: {e}", image.display()))?.len();
-    let stride = Reads::stride(4 * MIB, 17 * 4 * MIB, size / (68 * MIB), false);
-    let stride = stride.rate(image, &|_, _| true)?;
-    cool(image)?;
-    let in_order = Reads::stride(MIB, MIB, size / MIB, false).rate(image, &|_, _| true)?;
+    let rate = |length, distance| {
+        let size = image.metadata().map_err(|e| format!("{}: {e}", image.display()))?.len();
+        cool(image)?;
+        Reads::stride(length, distance, size / distance, false).rate(image, &|_, _| true)
+    };
+    let stride = figure(peer, rate(4 * MIB, 17 * 4 * MIB))?;
+    let in_order = figure(peer, rate(MIB, MIB))?;
     let figures = Figures { ready: f64::NAN, first_list, second_list, tar, in_order, stride };
     eprintln!("{}: ls {first_list:.2} {second_list:.2} s, tar {tar:.2} s", tree.display());
     Ok(figures)
@@ -119,7 +142,7 @@ fn pinstripe(settings: &Settings, tree: &Path, image: &Path) -> Result<Figures> 
     child::run(tool.command("mount").arg(&place.0), &tool.logs, "mount")?;
     let ready = began.elapsed().as_secs_f64();
     let latest = place.0.join("latest");
-    Ok(Figures { ready, ..figures(&below(&latest, tree), &below(&latest, image))? })
+    Ok(Figures { ready, ..figures(&below(&latest, tree), &below(&latest, image), None)? })
 }
 
 fn restic(settings: &Settings, tree: &Path, image: &Path) -> Result<Figures> {
@@ -135,7 +158,8 @@ fn restic(settings: &Settings, tree: &Path, image: &Path) -> Result<Figures> {
     let mut server = Server(server.map_err(|error| format!("restic mount: {error}"))?);
     server.await_directory(&latest)?;
     let ready = began.elapsed().as_secs_f64();
-    let figures = figures(&below(&latest, tree), &below(&latest, image));
+    let peer = Some("restic");
+    let figures = figures(&below(&latest, tree), &below(&latest, image), peer);
     drop(place);
     Ok(Figures { ready, ..figures? })
 }
@@ -159,7 +183,8 @@ fn borg(settings: &Settings, tree: &Path, image: &Path) -> Result<Figures> {
     let began = Instant::now();
     child::run(command("mount").arg(&archive).arg(&place.0), &logs, "borg-mount")?;
     let ready = began.elapsed().as_secs_f64();
-    Ok(Figures { ready, ..figures(&below(&place.0, tree), &below(&place.0, image))? })
+    let (tree, image) = (below(&place.0, tree), below(&place.0, image));
+    Ok(Figures { ready, ..figures(&tree, &image, Some("borg"))? })
 }
 
 /// The place of a full path below a directory.
