@@ -1,5 +1,6 @@
 //! `cargo xtask sim [--seeds N] [--from S]`: the simulator of arrays with many seeds, and with the
-//! power going at each step of one story of each level.
+//! power going at each step of one story of each level; power cuts while an array grows, with as
+//! many seeds; and the planner of read-ahead on 10,000 generated patterns.
 
 use crate::soak::range;
 use crate::workspace::{Result, cargo, root_folder, succeeds};
@@ -8,20 +9,20 @@ use crate::workspace::{Result, cargo, root_folder, succeeds};
 pub fn run(args: &[String]) -> Result<bool> {
     let (from, to) = range(args)?;
     println!("the simulator of arrays with seeds {from} to {}", to - 1);
-    let mut test = cargo();
-    test.args([
-        "test",
-        "--release",
-        "--package",
-        "pinstripe-array",
-        "--test",
-        "sim",
-        "--",
-        "--nocapture",
-    ]);
-    test.env("PINSTRIPE_SIM_SEEDS", format!("{from}..{to}"));
-    if std::env::var_os("RUST_BACKTRACE").is_none() {
-        test.env("RUST_BACKTRACE", "0");
-    }
-    succeeds(test.current_dir(root_folder()?))
+    let seeds = format!("{from}..{to}");
+    let play = |package: &str, args: &[&str], variable: &str, seeds: &str| -> Result<bool> {
+        let mut test = cargo();
+        test.args(["test", "--release", "--package", package]).args(args);
+        test.env(variable, seeds);
+        if std::env::var_os("RUST_BACKTRACE").is_none() {
+            test.env("RUST_BACKTRACE", "0");
+        }
+        succeeds(test.current_dir(root_folder()?))
+    };
+    let worlds = ["--test", "sim", "--", "--nocapture"];
+    let growing = ["--lib", "--", "a_power_cut"];
+    let patterns = ["--lib", "--", "no_generated_pattern"];
+    Ok(play("pinstripe-array", &worlds, "PINSTRIPE_SIM_SEEDS", &seeds)?
+        & play("pinstripe-array", &growing, "PINSTRIPE_GROW_SEEDS", &seeds)?
+        & play("pinstripe-prefetch", &patterns, "PINSTRIPE_PATTERN_SEEDS", "0..10000")?)
 }

@@ -6,7 +6,7 @@
 //! `cargo xtask soak quick` runs `lab quick` again and again and compares its advice: half an hour,
 //! on a machine that does nothing else.
 //!
-//! The test command runs the first fifty seeds; this runs as many as there is time for. A seed
+//! The test command runs the first twenty-five seeds; this runs as many as there is time for. A seed
 //! that fails is named with its story and a shorter one that fails too.
 
 mod lab;

@@ -13,7 +13,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
     ),
     ("pinstripe-fuse", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
     ("pinstripe-nbd", &["pinstripe-base", "pinstripe-io", "pinstripe-fuse", "pinstripe-testing"]),
-    ("pinstripe-prefetch", &["pinstripe-base"]),
+    ("pinstripe-prefetch", &["pinstripe-base", "pinstripe-testing"]),
     // It shows any directory, and knows nothing of the store.
     (
         "pinstripe-overlay",

@@ -219,10 +219,15 @@ fn cut(level: Level, count: usize, seed: u64) -> PowerCut {
     })
 }
 
+/// Seeds of power cuts; `cargo xtask sim` chooses more.
+fn seeds() -> std::ops::Range<u64> {
+    pinstripe_testing::chosen_seeds("PINSTRIPE_GROW_SEEDS", 1..20)
+}
+
 #[test]
 fn a_power_cut_while_the_array_grows_costs_nothing_that_was_synced() {
     for (level, count) in KINDS {
-        for seed in 1..40 {
+        for seed in seeds() {
             cut(level, count, seed).judge(None);
         }
     }
@@ -231,7 +236,7 @@ fn a_power_cut_while_the_array_grows_costs_nothing_that_was_synced() {
 #[test]
 fn a_power_cut_that_takes_a_member_with_it_while_the_array_grows() {
     for (level, count) in KINDS.into_iter().filter(|(level, _)| *level != Level::Raid0) {
-        for seed in 1..40 {
+        for seed in seeds() {
             cut(level, count, seed).judge(Some(seed as usize % (count + 1)));
         }
     }
