@@ -7,6 +7,7 @@
 //!   engine                    writes rings to files, and makes files durable
 //!   input                     what is recorded
 //!   take                      the directory of a take: files, journal, manifest
+//!   jack                      a client of a JACK server
 //!   header   ring             heads of WAV and CAF; one locked arena of rings
 //!   realtime                  priorities of threads
 //!   sample   limits           formats of samples; what nothing may exceed
@@ -22,6 +23,7 @@ pub mod calibrate;
 pub mod engine;
 pub mod header;
 pub mod input;
+mod jack;
 pub mod limits;
 pub mod play;
 pub mod realtime;

@@ -63,6 +63,7 @@ const PACKAGES: &[&str] = &[
     "dosfstools",
     "e2fsprogs",
     "fio",
+    "jackd2",
     "libnbd-bin",
     "qemu-utils",
     "rsync",

@@ -195,7 +195,7 @@ pub const ROOMS: &[Rooms] = &[
             &["play", "recorder", "verify"],
             &["recover"],
             &["engine", "input"],
-            &["take"],
+            &["jack", "take"],
             &["header", "ring"],
             &["realtime", "sample"],
             &["limits"],

@@ -3,6 +3,7 @@
 //! An input that cannot wait (a clock, a network, sound hardware) pushes, and what a ring cannot
 //! hold is lost and counted there. One that can (a file, a pipe) waits for room instead.
 
+mod jack;
 mod pcm;
 mod rtp;
 mod text;
@@ -18,6 +19,7 @@ use pinstripe_base::sync::Stop;
 use crate::ring::RingProducer;
 use crate::take::RecordedStream;
 
+pub use jack::JackInput;
 pub use pcm::PcmInput;
 pub use rtp::{Given, RtpCounts, RtpInput, RtpPacket, RtpWindow, SdpStream};
 pub use text::{InputSpec, parse_input};

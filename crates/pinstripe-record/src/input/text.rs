@@ -2,10 +2,11 @@
 
 use pinstripe_base::error::{Error, Kind, Result};
 
+use super::jack::JackSpec;
 use super::pcm::PcmSpec;
 use super::rtp::RtpSpec;
 use super::tone::TestSpec;
-use super::{PcmInput, RecordInput, RtpInput, TestInput};
+use super::{JackInput, PcmInput, RecordInput, RtpInput, TestInput};
 
 /// An input that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,16 +17,22 @@ pub enum InputSpec {
     Pcm(PcmSpec),
     /// Sound from a network.
     Rtp(RtpSpec),
+    /// Ports of a JACK server.
+    Jack(JackSpec),
 }
 
 impl InputSpec {
     /// The input itself. `is_poly`: all of its channels in one stream.
-    pub fn open(self, is_poly: bool) -> Box<dyn RecordInput> {
-        match self {
+    ///
+    /// # Errors
+    /// Those of a JACK server. What other inputs read is opened when they run.
+    pub fn open(self, is_poly: bool) -> Result<Box<dyn RecordInput>> {
+        Ok(match self {
             InputSpec::Test(spec) => Box::new(TestInput::new(spec, is_poly)),
             InputSpec::Pcm(spec) => Box::new(PcmInput::new(spec, is_poly)),
             InputSpec::Rtp(spec) => Box::new(RtpInput::new(spec, is_poly)),
-        }
+            InputSpec::Jack(spec) => Box::new(JackInput::open(spec, is_poly)?),
+        })
     }
 }
 
@@ -39,9 +46,10 @@ pub fn parse_input(text: &str) -> Result<InputSpec> {
         "test" => TestSpec::parse(text, rest).map(InputSpec::Test),
         "pcm" => PcmSpec::parse(text, rest, false).map(InputSpec::Pcm),
         "rtp" => RtpSpec::parse(text, rest).map(InputSpec::Rtp),
+        "jack" => JackSpec::parse(text, rest).map(InputSpec::Jack),
         "raw" => PcmSpec::parse(text, rest, true).map(InputSpec::Pcm),
         _ => Err(Error::new(Kind::Usage, format!("'{text}' is no input"))
-            .expected("test:, pcm:, raw: or rtp:", kind)
+            .expected("test:, pcm:, raw:, rtp: or jack:", kind)
             .advice("for example test:streams=8,rate=48000,format=s24 or pcm:FIFO,rate=48000,channels=2,format=s16")),
     }
 }
@@ -88,6 +96,7 @@ mod tests {
             "pcm:unix:/run/a.sock,rate=48000,channels=8,format=s32be,name=stage",
             "raw:/some/fifo",
             "raw:tcp:127.0.0.1:5000,rate=1000000",
+            "jack:system:capture_*,format=f32",
             "rtp:239.69.1.2:5004,format=L24,rate=48000,channels=8,jitter=20",
         ] {
             assert!(parse_input(good).is_ok(), "{good}");
@@ -95,6 +104,7 @@ mod tests {
         for bad in [
             "",
             "jack",
+            "jack:",
             "test:streams=0",
             "test:streams=x",
             "test:streams=2,rats=1",

@@ -217,4 +217,6 @@ fn check(plan: &TakePlan) -> Result<()> {
 type LaneCopies = Vec<Vec<StreamCopy>>;
 
 #[cfg(test)]
+mod jack_tests;
+#[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use crate::recover::recover_in;
 use crate::take::{DiskFolder, TakeFile, TakeState};
 use crate::verify::{VerifyOutcome, verify_in};
 
-fn plan(take: &str) -> TakePlan {
+pub fn plan(take: &str) -> TakePlan {
     TakePlan {
         take: take.to_owned(),
         kind: FileKind::Wav,
@@ -34,12 +34,12 @@ fn plan(take: &str) -> TakePlan {
 }
 
 fn inputs(texts: &[&str]) -> Vec<Box<dyn RecordInput>> {
-    texts.iter().map(|it| parse_input(it).unwrap().open(false)).collect()
+    texts.iter().map(|it| parse_input(it).unwrap().open(false).unwrap()).collect()
 }
 
-type Folders = Vec<Arc<dyn TakeFolder>>;
+pub type Folders = Vec<Arc<dyn TakeFolder>>;
 
-fn on_disk(dirs: &[&Path], take: &str, faults: Option<&str>) -> Folders {
+pub fn on_disk(dirs: &[&Path], take: &str, faults: Option<&str>) -> Folders {
     let plan = faults.map(|it| it.parse::<Plan>().unwrap());
     let folder = |(number, dir): (usize, &&Path)| {
         // Faults are of the first directory.
@@ -57,7 +57,7 @@ fn take(plan: &TakePlan, texts: &[&str], folders: &Folders) -> (TakeOutcome, Arc
 }
 
 /// Verifies with new descriptors, as another program would.
-fn verified(folders: &Folders) -> (VerifyOutcome, u64) {
+pub fn verified(folders: &Folders) -> (VerifyOutcome, u64) {
     let manifest = Manifest::load(&*folders[0]).unwrap();
     let monitor = Monitor::default();
     let outcome = verify_in(folders, manifest, &monitor).unwrap();

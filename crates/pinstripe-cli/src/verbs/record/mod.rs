@@ -51,6 +51,8 @@ INPUT is
   rtp:ADDRESS:PORT,format=L24|L16,rate=HZ,channels=N[,pt=N][,jitter=MS][,name=NAME]
   rtp:FILE.sdp[,jitter=MS]   sound from a network, as AES67 devices, ffmpeg and GStreamer send it;
                              packets may come out of order within the jitter, 60 ms
+  jack:[CLIENT:]PATTERN[,format=s24|s16|f32]
+                             ports of a JACK server or of PipeWire that match, with * and ?
   raw:PLACE[,rate=BYTES][,name=NAME]
                              any bytes, with the bytes per second that are expected
 
@@ -59,6 +61,7 @@ Examples:
   arecord -f S24_3LE -r 48000 -c 8 -t raw | pinstripe record gig --to /mnt/a pcm:-,rate=48000,channels=8,format=s24
   pinstripe record stage --to /mnt/a --ring 128K rtp:239.69.1.2:5004,format=L24,rate=48000,channels=8
   mkfifo mix && pinstripe record gig --to /mnt/a --to /mnt/b --mirror --ring 128K pcm:mix,rate=48000,channels=2,format=s16
+  pinstripe record gig --to /mnt/a --ring 128K 'jack:system:capture_*'
   pinstripe record ctl status /mnt/a/gig
   pinstripe record ctl mark /mnt/a/gig 'second movement'
   pinstripe recover /mnt/a/gig          # after a crash
@@ -171,9 +174,10 @@ impl RecordArgs {
         if let Some(RecordCommand::Ctl(ctl)) = &self.command {
             return ctl.run(run);
         }
-        let inputs = || self.inputs.iter().map(|it| it.clone().open(self.poly));
+        let inputs = self.inputs.iter().map(|it| it.clone().open(self.poly));
+        let inputs = inputs.collect::<Result<Vec<Box<dyn RecordInput>>>>()?;
         let shapes: Vec<StreamShape> =
-            inputs().flat_map(|it| it.streams()).map(|it| it.shape).collect();
+            inputs.iter().flat_map(|it| it.streams()).map(|it| it.shape).collect();
         let least = (2 * self.chunk.0).next_power_of_two();
         memory_of(shapes.len(), self.ring.map_or(least, |it| it.0))?;
         let mut plan = self.plan()?;
@@ -197,7 +201,6 @@ impl RecordArgs {
             };
             self.to.iter().map(make).collect()
         };
-        let inputs: Vec<Box<dyn RecordInput>> = inputs().collect();
         let (mut control, mut has_begun) = (None, false);
         let mut line = tell::Line::new(run);
         let mut watch = |take: &Arc<RunningTake>, status: &TakeStatus| {

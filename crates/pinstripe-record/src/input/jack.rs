@@ -1,0 +1,299 @@
+//! Ports of a JACK server, or of PipeWire.
+//!
+//! Each port that matches is a stream. A server cannot wait: what a ring cannot hold is lost and
+//! counted there, and what the server's clock went on by without handing it over is missing, and
+//! silence of that length.
+
+use std::time::Duration;
+
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+
+use super::text::pairs;
+use super::{InputFeed, RecordInput};
+use crate::jack::{Capture, Captured, JackClient, JackPort};
+use crate::limits::{CHANNELS_MAX, NAME_BYTES, STREAMS_MAX};
+use crate::sample::{SampleFormat, StreamShape};
+use crate::take::RecordedStream;
+
+/// The interval at which the server is looked at: nothing in its threads may wake this one.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The interval at which ports that are not connected are tried.
+const CONNECT_EVERY: Duration = Duration::from_secs(1);
+/// A clock is measured for so long before it is judged.
+const MEASURED_FOR: Duration = Duration::from_secs(2);
+/// How far the measured rate may be from the one that the server says.
+const RATE_SHARE: f64 = 0.005;
+
+/// Ports that were asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JackSpec {
+    text: String,
+    pattern: String,
+    format: SampleFormat,
+}
+
+impl JackSpec {
+    /// Reads `[CLIENT:]PATTERN[,format=s24|s16|f32]`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`].
+    pub(super) fn parse(text: &str, rest: &str) -> Result<Self> {
+        let (pattern, options) = match rest.find(",format=") {
+            Some(at) => (&rest[..at], &rest[at + 1..]),
+            None => (rest, ""),
+        };
+        if pattern.is_empty() {
+            return Err(Error::new(Kind::Usage, format!("'{text}' names no ports"))
+                .expected("a pattern, as in jack:system:capture_* or jack:*", "nothing"));
+        }
+        let mut format = SampleFormat::S24;
+        for (_, value) in pairs(text, options, &["format"])? {
+            format = value.parse()?;
+        }
+        if !matches!(format, SampleFormat::S16 | SampleFormat::S24 | SampleFormat::F32) {
+            return Err(Error::new(Kind::Usage, "is no format for JACK")
+                .expected("s24, s16 or f32", format));
+        }
+        Ok(JackSpec { text: text.to_owned(), pattern: pattern.to_owned(), format })
+    }
+}
+
+/// Ports of a server, and a client of ours that has one for each.
+pub struct JackInput {
+    spec: JackSpec,
+    client: JackClient,
+    shape: StreamShape,
+    /// Full names of the ports that are recorded, and ours.
+    ports: Vec<(String, JackPort)>,
+    is_poly: bool,
+}
+
+impl JackInput {
+    /// Opens a client and makes a port for each that matches. `is_poly`: all of them in one stream.
+    ///
+    /// # Errors
+    /// Those of [`JackClient::open`]; [`Kind::NotFound`] when no port matches, [`Kind::Refused`] for
+    /// too many.
+    pub(super) fn open(spec: JackSpec, is_poly: bool) -> Result<Self> {
+        let client = JackClient::open("pinstripe")?;
+        let own = format!("{}:", client.name());
+        let sources = client.sources();
+        let is_wanted = |name: &&String| !name.starts_with(&own) && is_match(&spec.pattern, name);
+        let wanted: Vec<&String> = sources.iter().filter(is_wanted).collect();
+        if wanted.is_empty() {
+            let error = Error::new(Kind::NotFound, format!("no port matches '{}'", spec.pattern));
+            let known = sources.iter().take(8).map(|it| printable(it)).collect::<Vec<_>>();
+            return Err(error.advice(match known.len() {
+                0 => "the server has no port that gives samples".to_owned(),
+                _ => format!("ports that give samples: {}", known.join(", ")),
+            }));
+        }
+        let most = if is_poly { usize::from(CHANNELS_MAX) } else { STREAMS_MAX };
+        if wanted.len() > most {
+            return Err(Error::new(Kind::Refused, format!("{} ports match", wanted.len()))
+                .expected(format!("{most} at most"), wanted.len()));
+        }
+        let port = |(number, name): (usize, &&String)| {
+            Ok(((*name).clone(), client.input_port(&format!("in_{}", number + 1))?))
+        };
+        let ports = wanted.iter().enumerate().map(port).collect::<Result<Vec<_>>>()?;
+        let channels = if is_poly { ports.len() as u16 } else { 1 };
+        let shape = StreamShape { format: spec.format, channels, rate: client.rate() };
+        Ok(JackInput { spec, client, shape, ports, is_poly })
+    }
+
+    /// Connects what is not connected, and says once of each port that it went away.
+    fn connect(&self, is_gone: &mut [bool], feed: &InputFeed<'_>) {
+        for ((name, port), is_gone) in self.ports.iter().zip(is_gone) {
+            if self.client.is_connected(*port) || self.client.connect(name, *port) {
+                *is_gone = false;
+            } else if !std::mem::replace(is_gone, true) {
+                let what = format!("the port '{}' is not there", printable(name));
+                (feed.warn)(
+                    Error::new(Kind::NotFound, what)
+                        .advice("its stream is silence until it comes back"),
+                );
+            }
+        }
+    }
+
+    /// What ends the capture, if anything does.
+    fn end(&self, now: &Captured) -> Option<Result<()>> {
+        if now.is_complete {
+            return Some(Ok(()));
+        }
+        if now.is_gone {
+            return Some(Err(Error::new(Kind::Io, "the JACK server ended")
+                .advice("what came before it ended is recorded")));
+        }
+        (now.new_rate > 0).then(|| {
+            let what = format!("the JACK server went to {} frames per second", now.new_rate);
+            Err(Error::new(Kind::Io, what)
+                .expected(self.shape.rate, now.new_rate)
+                .advice("what came before is recorded; begin another take at the new rate"))
+        })
+    }
+}
+
+/// The clock of a server beside the one of the system.
+struct Pace {
+    began: Option<(std::time::Instant, u64)>,
+    is_judged: bool,
+}
+
+impl Pace {
+    /// The frames per second that come, when that is not what was said; once.
+    fn judge(&mut self, frames: u64, rate: u32) -> Option<f64> {
+        let (began, first) = match self.began {
+            None if frames == 0 => return None,
+            None => *self.began.insert((clock::monotonic(), frames)),
+            Some(began) => began,
+        };
+        let time = clock::since(began);
+        if self.is_judged || time < MEASURED_FOR {
+            return None;
+        }
+        self.is_judged = true;
+        let measured = (frames - first) as f64 / time.as_secs_f64();
+        let share = (measured / f64::from(rate) - 1.0).abs();
+        // A block that came a moment ago, or comes in a moment, is no other rate.
+        (share > RATE_SHARE && share * time.as_secs_f64() > 0.1).then_some(measured)
+    }
+}
+
+impl RecordInput for JackInput {
+    fn streams(&self) -> Vec<RecordedStream> {
+        let stream = |name: &str| RecordedStream {
+            name: name.chars().take(NAME_BYTES / 4).collect(),
+            shape: self.shape,
+            source: self.spec.text.clone(),
+            test: None,
+        };
+        match self.is_poly {
+            true => vec![stream("jack")],
+            false => self.ports.iter().map(|(name, _)| stream(&file_name(name))).collect(),
+        }
+    }
+
+    fn is_patient(&self) -> bool {
+        false
+    }
+
+    fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()> {
+        let (most, rate) = (feed.most_frames(self.shape.rate), self.shape.rate);
+        let producers = std::mem::take(&mut feed.producers);
+        let ports: Vec<JackPort> = self.ports.iter().map(|(_, port)| *port).collect();
+        let capture = Capture::start(&self.client, &ports, self.shape, most, producers)?;
+        let mut is_gone = vec![false; self.ports.len()];
+        let mut connected: Option<std::time::Instant> = None;
+        let mut pace = Pace { began: None, is_judged: false };
+        let ended = loop {
+            let now = capture.so_far();
+            if let Some(ended) = self.end(&now) {
+                break ended;
+            }
+            if connected.is_none_or(|at| clock::since(at) >= CONNECT_EVERY) {
+                self.connect(&mut is_gone, feed);
+                connected = Some(clock::monotonic());
+            }
+            if let Some(measured) = pace.judge(now.frames, rate) {
+                let what = format!("{measured:.0} frames per second come from the JACK server");
+                (feed.warn)(Error::new(Kind::Io, what).expected(rate, format!("{measured:.0}")).advice(
+                    "the headers say what the server says: set its rate, and begin another take",
+                ));
+            }
+            if feed.halt.wait(LOOK_EVERY) {
+                break Ok(());
+            }
+        };
+        let last = capture.so_far();
+        drop(capture);
+        if last.xruns > 0 {
+            let what = format!("the JACK server missed its deadline {} times", last.xruns);
+            (feed.warn)(Error::new(Kind::Io, what).advice(
+                "where no frame is missing the samples of such a block may still be wrong",
+            ));
+        }
+        ended
+    }
+}
+
+/// Whether a full name of a port, `CLIENT:PORT`, is meant by a pattern with `*` and `?`. A pattern
+/// without a colon is of ports of any client.
+fn is_match(pattern: &str, name: &str) -> bool {
+    let port = name.split_once(':').map_or(name, |(_, port)| port);
+    let of = if pattern.contains(':') { name } else { port };
+    let (pattern, of): (Vec<char>, Vec<char>) = (pattern.chars().collect(), of.chars().collect());
+    // Whether the pattern so far fits the first `n` characters.
+    let mut fits = vec![false; of.len() + 1];
+    fits[0] = true;
+    for sign in pattern {
+        let mut next = vec![false; of.len() + 1];
+        next[0] = fits[0] && sign == '*';
+        for at in 1..=of.len() {
+            next[at] = match sign {
+                '*' => fits[at] || next[at - 1],
+                '?' => fits[at - 1],
+                sign => fits[at - 1] && of[at - 1] == sign,
+            };
+        }
+        fits = next;
+    }
+    fits[of.len()]
+}
+
+/// A name of a port as the name of a stream, which is part of the name of a file.
+fn file_name(name: &str) -> String {
+    let is_plain = |sign: char| sign.is_alphanumeric() || matches!(sign, '_' | '-' | '.');
+    name.chars().map(|sign| if is_plain(sign) { sign } else { '-' }).collect()
+}
+
+fn printable(name: &str) -> String {
+    name.chars().filter(|sign| !sign.is_control()).take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_of_full_names_or_of_ports() {
+        for (pattern, name, wanted) in [
+            ("system:capture_*", "system:capture_12", true),
+            ("system:capture_*", "other:capture_12", false),
+            ("capture_?", "system:capture_1", true),
+            ("capture_?", "system:capture_12", false),
+            ("*", "a:b:c", true),
+            ("b:c", "a:b:c", false),
+            ("*:out", "a b:out", true),
+            ("**t*", "x:out", true),
+            ("", "x:", true),
+        ] {
+            assert_eq!(is_match(pattern, name), wanted, "{pattern} {name}");
+        }
+        assert_eq!(file_name("gen 1:out/1"), "gen-1-out-1");
+    }
+
+    #[test]
+    fn what_was_asked_for_is_read() {
+        let spec = |rest: &str| JackSpec::parse(&format!("jack:{rest}"), rest);
+        assert_eq!(spec("a,b:*,format=f32").unwrap().pattern, "a,b:*");
+        assert_eq!(spec("a:*,format=f32").unwrap().format, SampleFormat::F32);
+        assert_eq!(spec("*").unwrap().format, SampleFormat::S24);
+        for bad in ["", ",format=s24", "*,format=s32", "*,format=mp3", "*,format="] {
+            assert_eq!(spec(bad).unwrap_err().kind(), Kind::Usage, "{bad}");
+        }
+    }
+
+    #[test]
+    fn another_rate_than_the_one_that_was_said_is_told_once() {
+        let ago = clock::monotonic() - Duration::from_secs(10);
+        let mut pace = Pace { began: Some((ago, 0)), is_judged: false };
+        let measured = pace.judge(481_280, 96_000).unwrap();
+        assert!((47_000.0..48_200.0).contains(&measured), "{measured}");
+        assert!(pace.judge(481_280, 96_000).is_none());
+        let mut right = Pace { began: Some((ago, 0)), is_judged: false };
+        assert!(right.judge(960_500, 96_000).is_none());
+    }
+}

@@ -1,0 +1,270 @@
+//! Samples from a server into rings.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+use super::library::Library;
+use super::{JackClient, JackPort, RawClient, RawPort};
+use crate::ring::RingProducer;
+use crate::sample::{SampleFormat, StreamShape};
+
+/// Frames that are converted at a time.
+const FRAMES: usize = 1024;
+
+/// What a capture came to so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// Frames, those that are missing included.
+    pub frames: u64,
+    /// Frames that the clock of the server went on by without handing them over.
+    pub missing_frames: u64,
+    /// Deadlines that the server missed.
+    pub xruns: u64,
+    /// The rate that the server changed to; 0 when it did not.
+    pub new_rate: u32,
+    /// Whether the server is gone.
+    pub is_gone: bool,
+    /// Whether all frames that were asked for are there.
+    pub is_complete: bool,
+}
+
+/// What the threads of the library and the one of the input share.
+struct Shared {
+    /// The rate that the server had at the beginning.
+    rate: u32,
+    frames: AtomicU64,
+    missing_frames: AtomicU64,
+    xruns: AtomicU64,
+    new_rate: AtomicU32,
+    is_gone: AtomicBool,
+    is_complete: AtomicBool,
+}
+
+/// What the callback for blocks is given: the thread of the server's clock alone touches it.
+struct State {
+    library: &'static Library,
+    client: NonNull<RawClient>,
+    ports: Vec<NonNull<RawPort>>,
+    shape: StreamShape,
+    most_frames: u64,
+    /// By stream. Of several ports one after the other, or of all ports together.
+    producers: Vec<RingProducer>,
+    block: Vec<u8>,
+    /// The frame that the next block begins with, by the server's clock.
+    next: Option<u32>,
+    shared: Arc<Shared>,
+}
+
+/// A client that is active. It is stopped when this is dropped.
+pub struct Capture<'c> {
+    client: &'c JackClient,
+    state: NonNull<State>,
+    shared: Arc<Shared>,
+}
+
+impl<'c> Capture<'c> {
+    /// Starts. `producers` are of one stream for each port, or of one for all.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when the server does not take the client.
+    pub fn start(
+        client: &'c JackClient,
+        ports: &[JackPort],
+        shape: StreamShape,
+        most_frames: u64,
+        producers: Vec<RingProducer>,
+    ) -> Result<Self> {
+        debug_assert!(producers.len() == ports.len() || producers.len() == 1);
+        let shared = Arc::new(Shared {
+            rate: shape.rate,
+            frames: AtomicU64::new(0),
+            missing_frames: AtomicU64::new(0),
+            xruns: AtomicU64::new(0),
+            new_rate: AtomicU32::new(0),
+            is_gone: AtomicBool::new(false),
+            is_complete: AtomicBool::new(false),
+        });
+        let state = Box::new(State {
+            library: client.library,
+            client: client.raw,
+            ports: ports.iter().map(|port| port.0).collect(),
+            shape,
+            most_frames,
+            producers,
+            block: vec![0; FRAMES * shape.frame_bytes() as usize],
+            next: None,
+            shared: Arc::clone(&shared),
+        });
+        let state = NonNull::from(Box::leak(state));
+        let (library, raw) = (client.library, client.raw.as_ptr());
+        let (argument, told) = (state.as_ptr().cast(), Arc::as_ptr(&shared).cast_mut().cast());
+        let capture = Capture { client, state, shared };
+        // SAFETY: the client is open and not active; the state lives until `drop` has deactivated it.
+        let active = unsafe {
+            (library.jack_on_shutdown)(raw, shutdown, told);
+            (library.jack_set_process_callback)(raw, process, argument)
+                | (library.jack_set_sample_rate_callback)(raw, rate, told)
+                | (library.jack_set_xrun_callback)(raw, xrun, told)
+                | (library.jack_activate)(raw)
+        };
+        match active {
+            0 => Ok(capture),
+            _ => Err(Error::new(Kind::Refused, "the JACK server takes no client")),
+        }
+    }
+
+    /// What it came to so far.
+    pub fn so_far(&self) -> Captured {
+        let shared = &self.shared;
+        Captured {
+            frames: shared.frames.load(Ordering::Relaxed),
+            missing_frames: shared.missing_frames.load(Ordering::Relaxed),
+            xruns: shared.xruns.load(Ordering::Relaxed),
+            new_rate: shared.new_rate.load(Ordering::Relaxed),
+            is_gone: shared.is_gone.load(Ordering::Acquire),
+            is_complete: shared.is_complete.load(Ordering::Acquire),
+        }
+    }
+}
+
+impl Drop for Capture<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the client is open; after this no callback runs, for `jack_deactivate` waits for
+        // the last one, and the threads of a client whose server is gone have ended.
+        unsafe {
+            (self.client.library.jack_deactivate)(self.client.raw.as_ptr());
+            drop(Box::from_raw(self.state.as_ptr()));
+        }
+    }
+}
+
+/// One block of all ports. No lock, no memory, no system call.
+extern "C" fn process(frames: u32, argument: *mut c_void) -> c_int {
+    // SAFETY: the argument is the state, which only this thread uses until the client is stopped.
+    let state = unsafe { &mut *argument.cast::<State>() };
+    state.take(frames);
+    0
+}
+
+extern "C" fn rate(rate: u32, argument: *mut c_void) -> c_int {
+    // SAFETY: the argument is what is shared, and lives until the client is stopped.
+    let shared = unsafe { &*argument.cast::<Shared>() };
+    if rate != shared.rate {
+        shared.new_rate.store(rate, Ordering::Relaxed);
+    }
+    0
+}
+
+extern "C" fn xrun(argument: *mut c_void) -> c_int {
+    // SAFETY: as above.
+    unsafe { &*argument.cast::<Shared>() }.xruns.fetch_add(1, Ordering::Relaxed);
+    0
+}
+
+extern "C" fn shutdown(argument: *mut c_void) {
+    // SAFETY: as above.
+    unsafe { &*argument.cast::<Shared>() }.is_gone.store(true, Ordering::Release);
+}
+
+impl State {
+    fn take(&mut self, frames: u32) {
+        // SAFETY: the client is open, and this is its process thread.
+        let now = unsafe { (self.library.jack_last_frame_time)(self.client.as_ptr()) };
+        if let Some(next) = self.next {
+            // The clock wraps; a jump back is a clock that was set anew, and nothing is missing.
+            let jump = now.wrapping_sub(next);
+            if jump != 0 && jump < 1 << 31 {
+                self.skip(u64::from(jump));
+            }
+        }
+        self.next = Some(now.wrapping_add(frames));
+        let room = self.room();
+        let wanted = u64::from(frames).min(room) as usize;
+        self.copy(frames, wanted);
+        self.shared.frames.fetch_add(wanted as u64, Ordering::Relaxed);
+        if u64::from(frames) >= room {
+            self.shared.is_complete.store(true, Ordering::Release);
+        }
+    }
+
+    /// Frames until all are there.
+    fn room(&self) -> u64 {
+        self.most_frames.saturating_sub(self.shared.frames.load(Ordering::Relaxed))
+    }
+
+    fn skip(&mut self, frames: u64) {
+        let frames = frames.min(self.room());
+        for producer in &mut self.producers {
+            producer.skip(frames * self.shape.frame_bytes());
+        }
+        self.shared.frames.fetch_add(frames, Ordering::Relaxed);
+        self.shared.missing_frames.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    /// Hands `wanted` frames of a block over, as many at a time as are converted at a time.
+    fn copy(&mut self, frames: u32, wanted: usize) {
+        let is_one = self.producers.len() != self.ports.len();
+        let width = self.shape.format.bytes() as usize;
+        let stride = if is_one { self.ports.len() * width } else { width };
+        for from in (0..wanted).step_by(FRAMES) {
+            let count = FRAMES.min(wanted - from);
+            let block = &mut self.block[..count * stride];
+            for (number, port) in self.ports.iter().enumerate() {
+                // SAFETY: the port is of this client, this is its process thread, and a buffer has
+                // as many samples as the block has frames.
+                let samples = unsafe {
+                    let buffer = (self.library.jack_port_get_buffer)(port.as_ptr(), frames);
+                    std::slice::from_raw_parts(buffer.cast::<f32>().add(from), count)
+                };
+                let at = if is_one { number * width } else { 0 };
+                store(self.shape.format, samples, block, at, stride);
+                if !is_one {
+                    self.producers[number].push(block);
+                }
+            }
+            if is_one {
+                self.producers[0].push(block);
+            }
+        }
+    }
+}
+
+/// Stores samples in a format, `stride` bytes from each to the next. A sample of 24 bits that was made
+/// a float comes back as it was; what is beyond full scale is full scale.
+fn store(format: SampleFormat, samples: &[f32], out: &mut [u8], at: usize, stride: usize) {
+    let whole =
+        |sample: f32, full: f32| (sample * full).round_ties_even().clamp(-full, full - 1.0) as i32;
+    for (sample, out) in samples.iter().zip(out[at..].chunks_mut(stride)) {
+        match format {
+            SampleFormat::S16 => {
+                out[..2].copy_from_slice(&(whole(*sample, 32_768.0) as i16).to_le_bytes());
+            }
+            SampleFormat::F32 => out[..4].copy_from_slice(&sample.to_le_bytes()),
+            _ => out[..3].copy_from_slice(&whole(*sample, 8_388_608.0).to_le_bytes()[..3]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_24_bits_come_back_and_others_are_clamped() {
+        for value in [-8_388_608, -8_388_607, -1, 0, 1, 4_242_424, 8_388_607_i32] {
+            let mut out = [9; 6];
+            store(SampleFormat::S24, &[value as f32 / 8_388_608.0], &mut out, 3, 6);
+            assert_eq!((out[0], &out[3..]), (9, &value.to_le_bytes()[..3]), "{value}");
+        }
+        let mut out = [0; 6];
+        store(SampleFormat::S16, &[2.0, -2.0, f32::NAN], &mut out, 0, 2);
+        assert_eq!(out, [0xff, 0x7f, 0, 0x80, 0, 0]);
+        let mut out = [0; 4];
+        store(SampleFormat::F32, &[0.5], &mut out, 0, 4);
+        assert_eq!(out, 0.5_f32.to_le_bytes());
+    }
+}

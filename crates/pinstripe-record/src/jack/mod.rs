@@ -1,0 +1,173 @@
+//! A client of a JACK server, or of PipeWire, which has the same library.
+//!
+//! The block of samples that the server hands over is all that happens in its thread: no lock, no
+//! memory, no system call. Everything else is done by the thread of the input, which looks.
+
+#![allow(clippy::disallowed_methods, reason = "a server that hangs is waited for with a deadline")]
+
+mod capture;
+#[cfg(test)]
+pub mod generator;
+mod library;
+
+use std::ffi::{CStr, CString, c_int};
+use std::ptr::NonNull;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+pub use capture::{Capture, Captured};
+use library::{AUDIO, Library, NO_START_SERVER, PORT_IS_INPUT, PORT_IS_OUTPUT, RawClient, RawPort};
+
+/// A server answers in milliseconds, or hangs.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// A client. It is closed when this is dropped.
+pub struct JackClient {
+    library: &'static Library,
+    raw: NonNull<RawClient>,
+}
+
+// SAFETY: libjack lets any thread call these functions for a client; the callbacks, which run in
+// threads of its own, have state of their own.
+unsafe impl Send for JackClient {}
+// SAFETY: as above.
+unsafe impl Sync for JackClient {}
+
+/// A port of a client of ours.
+#[derive(Clone, Copy)]
+pub struct JackPort(NonNull<RawPort>);
+
+// SAFETY: a handle, which libjack lets any thread use.
+unsafe impl Send for JackPort {}
+
+impl JackClient {
+    /// Opens a client at the server that `JACK_DEFAULT_SERVER` names, or the default one.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] without libjack, [`Kind::NotFound`] without a server, and
+    /// [`Kind::Unanswered`] for one that hangs.
+    pub fn open(name: &str) -> Result<Self> {
+        let library = Library::get()?;
+        let name =
+            CString::new(name).map_err(|_| Error::new(Kind::Usage, "no name of a client"))?;
+        let (sender, answer) = mpsc::channel();
+        // A thread of its own: a server that hangs would hold this one for ever.
+        std::thread::spawn(move || {
+            let mut status: c_int = 0;
+            // SAFETY: the name ends with 0 and lives; the status is written only.
+            let raw = unsafe {
+                (library.jack_client_open)(name.as_ptr(), NO_START_SERVER, &raw mut status)
+            };
+            let client = NonNull::new(raw).map(|raw| JackClient { library, raw });
+            // Nobody waits any more: the client is closed when it is dropped.
+            let _ = sender.send((client, status));
+        });
+        match answer.recv_timeout(DEADLINE) {
+            Ok((Some(client), _)) => Ok(client),
+            Ok((None, status)) => {
+                Err(Error::new(Kind::NotFound, format!("no JACK server runs (status {status:#x})"))
+                    .advice("start jackd or PipeWire; JACK_DEFAULT_SERVER names a server"))
+            }
+            Err(_) => Err(Error::new(Kind::Unanswered, "the JACK server does not answer")
+                .advice("see whether it runs, with jack_lsp")),
+        }
+    }
+
+    /// Its name; the server may have added to the one that was asked for.
+    pub fn name(&self) -> String {
+        // SAFETY: the client is open; the name belongs to it.
+        unsafe { text((self.library.jack_get_client_name)(self.raw.as_ptr())) }
+    }
+
+    /// Frames per second, as the server says.
+    pub fn rate(&self) -> u32 {
+        // SAFETY: the client is open.
+        unsafe { (self.library.jack_get_sample_rate)(self.raw.as_ptr()) }
+    }
+
+    /// Full names of all ports that give samples, in the order of the server.
+    pub fn sources(&self) -> Vec<String> {
+        // SAFETY: the client is open; the list ends with a null pointer, and is freed once.
+        unsafe {
+            let ports = (self.library.jack_get_ports)(
+                self.raw.as_ptr(),
+                std::ptr::null(),
+                AUDIO.as_ptr(),
+                PORT_IS_OUTPUT,
+            );
+            if ports.is_null() {
+                return Vec::new();
+            }
+            let mut names = Vec::new();
+            while !(*ports.add(names.len())).is_null() {
+                names.push(text(*ports.add(names.len())));
+            }
+            (self.library.jack_free)(ports.cast());
+            names
+        }
+    }
+
+    /// Makes a port that takes samples.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when the server has no more ports.
+    pub fn input_port(&self, name: &str) -> Result<JackPort> {
+        self.port(name, PORT_IS_INPUT)
+    }
+
+    fn port(&self, name: &str, flags: std::ffi::c_ulong) -> Result<JackPort> {
+        let refused = || {
+            Error::new(Kind::Refused, format!("the JACK server makes no port '{name}'"))
+                .advice("it has too many: start it with a larger --port-max")
+        };
+        let name = CString::new(name).map_err(|_| refused())?;
+        // SAFETY: the client is open, both texts end with 0 and are copied.
+        let raw = unsafe {
+            (self.library.jack_port_register)(
+                self.raw.as_ptr(),
+                name.as_ptr(),
+                AUDIO.as_ptr(),
+                flags,
+                0,
+            )
+        };
+        NonNull::new(raw).map(JackPort).ok_or_else(refused)
+    }
+
+    /// Connects a port of another client to one of ours; whether the server did.
+    pub fn connect(&self, source: &str, port: JackPort) -> bool {
+        let Ok(source) = CString::new(source) else { return false };
+        // SAFETY: client and port are open, the names end with 0.
+        unsafe {
+            let port = (self.library.jack_port_name)(port.0.as_ptr());
+            (self.library.jack_connect)(self.raw.as_ptr(), source.as_ptr(), port) == 0
+        }
+    }
+
+    /// Whether a port of ours is connected to any other.
+    pub fn is_connected(&self, port: JackPort) -> bool {
+        // SAFETY: the port is of this client, which is open.
+        unsafe { (self.library.jack_port_connected)(port.0.as_ptr()) > 0 }
+    }
+}
+
+impl Drop for JackClient {
+    fn drop(&mut self) {
+        // SAFETY: open, and closed once only.
+        unsafe { (self.library.jack_client_close)(self.raw.as_ptr()) };
+    }
+}
+
+/// A text of the library.
+///
+/// # Safety
+/// `from` is null or points to a text that ends with 0.
+unsafe fn text(from: *const std::ffi::c_char) -> String {
+    if from.is_null() {
+        return String::new();
+    }
+    // SAFETY: as the caller promises.
+    unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
+}

@@ -1,0 +1,211 @@
+//! Takes of a real JACK server, with a real client that gives samples.
+//!
+//! A server is named by the environment, so each test runs itself again in a process that has it.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::units::MIB;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::tests::{Folders, on_disk, plan, verified};
+use super::*;
+use crate::input::parse_input;
+use crate::jack::JackClient;
+use crate::jack::generator::{Generator, MODULUS, STEP};
+use crate::take::TakeState;
+
+/// Names the process id of the server to the process that a test runs itself again in.
+const SERVER: &str = "PINSTRIPE_TEST_JACK_SERVER";
+const RATE: u32 = 48_000;
+
+/// A server and its name. Ended when this is dropped.
+struct Server(Child, String);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Asked to end, it removes what it has in shared memory.
+        end(self.0.id(), Signal::TERM);
+        let _ = self.0.wait();
+        // One that was killed left its part of the shared memory.
+        for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().contains(&self.1) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+fn end(process: u32, signal: Signal) {
+    let process = Pid::from_raw(process as i32).unwrap();
+    // It may have ended by itself.
+    let _ = kill_process(process, signal);
+}
+
+/// Runs `body` with the process id of a server that is `JACK_DEFAULT_SERVER`.
+fn with_server(test: &str, body: fn(u32)) {
+    if let Some(server) = std::env::var_os(SERVER) {
+        return body(server.to_str().unwrap().parse().unwrap());
+    }
+    if Command::new("jackd").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return pinstripe_testing::skipped(test, "there is no jackd");
+    }
+    let name = format!("pinstripe-{}-{test}", std::process::id());
+    let server = Command::new("jackd")
+        .args(["--name", &name, "--no-realtime", "-S", "--port-max", "128", "-d", "dummy"])
+        .args(["-r", "48000", "-p", "1024", "-C", "0", "-P", "0"])
+        .env("JACK_NO_AUDIO_RESERVATION", "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let server = Server(server.unwrap(), name.clone());
+    let this = std::env::current_exe().unwrap();
+    let status = Command::new(this)
+        .args(["--exact", &format!("recorder::jack_tests::{test}"), "--nocapture"])
+        .env("JACK_DEFAULT_SERVER", &name)
+        .env("JACK_NO_START_SERVER", "1")
+        .env(SERVER, server.0.id().to_string())
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// Waits for a server that has just been started.
+fn await_server() {
+    for _ in 0..200 {
+        if JackClient::open("looks").is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("the server does not come");
+}
+
+fn jack_plan(most: Option<Duration>) -> TakePlan {
+    TakePlan { kind: FileKind::Raw, ring_bytes: MIB, most, ..plan("t") }
+}
+
+/// Records what `text` names; `each` is called every second.
+fn record_jack(
+    plan: &TakePlan,
+    text: &str,
+    folders: &Folders,
+    each: &mut dyn FnMut(&Arc<RunningTake>),
+) -> (TakeOutcome, Arc<Monitor>) {
+    let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
+    let input = parse_input(text).unwrap().open(false).unwrap();
+    let made = || Ok(folders.clone());
+    let told = record(plan, vec![input], &made, (&stop, &monitor), &mut |take, _| each(take));
+    (told.unwrap(), monitor)
+}
+
+/// Samples of a stream of 24 bits, from the first that is not silence on.
+fn content(dir: &Path, outcome: &TakeOutcome, stream: usize) -> Vec<u32> {
+    let file = outcome.manifest.pieces.iter().find(|it| it.stream as usize == stream).unwrap();
+    let bytes = std::fs::read(dir.join("t").join(&file.file)).unwrap();
+    let samples = bytes.chunks_exact(3).map(|it| u32::from_le_bytes([it[0], it[1], it[2], 0]));
+    samples.skip_while(|sample| *sample == 0).collect()
+}
+
+fn is_continuous(samples: &[u32]) -> bool {
+    samples.windows(2).all(|pair| pair[1] == (pair[0] + STEP) % MODULUS)
+}
+
+#[test]
+fn every_sample_of_a_client_is_recorded() {
+    with_server("every_sample_of_a_client_is_recorded", |_| {
+        await_server();
+        let _generator = Generator::start("gen", 8);
+        let dir = tempfile::tempdir().unwrap();
+        let folders = on_disk(&[dir.path()], "t", None);
+        let plan = jack_plan(Some(Duration::from_secs(2)));
+        let (outcome, monitor) = record_jack(&plan, "jack:gen:out_*", &folders, &mut |_| {});
+        assert_eq!(monitor.get(Counter::Losses), 0);
+        let names: Vec<_> = outcome.manifest.streams.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!((names.len(), names[0], names[7]), (8, "gen-out_1", "gen-out_8"));
+        for stream in 0..8 {
+            let piece = &outcome.manifest.pieces[stream];
+            assert_eq!(piece.frames, 2 * u64::from(RATE));
+            let samples = content(dir.path(), &outcome, stream);
+            assert!(samples.len() > RATE as usize / 2, "{}", samples.len());
+            assert!(is_continuous(&samples), "stream {stream}");
+        }
+        assert_eq!(verified(&folders).1, 0);
+    });
+}
+
+#[test]
+fn a_server_that_is_killed_ends_the_take_and_nothing_before_is_lost() {
+    with_server("a_server_that_is_killed_ends_the_take_and_nothing_before_is_lost", |server| {
+        await_server();
+        let _generator = Generator::start("gen", 4);
+        let dir = tempfile::tempdir().unwrap();
+        let folders = on_disk(&[dir.path()], "t", None);
+        let mut seconds = 0;
+        let mut kill = |_: &Arc<RunningTake>| {
+            seconds += 1;
+            if seconds == 3 {
+                end(server, Signal::KILL);
+            }
+        };
+        let (outcome, monitor) = record_jack(&jack_plan(None), "jack:gen:*", &folders, &mut kill);
+        assert_eq!(monitor.get(Counter::Losses), 1, "the server ended");
+        assert_eq!(outcome.manifest.state, TakeState::Complete);
+        for stream in 0..4 {
+            let samples = content(dir.path(), &outcome, stream);
+            assert!(!samples.is_empty() && is_continuous(&samples), "stream {stream}");
+        }
+        assert_eq!(verified(&folders).1, 0);
+    });
+}
+
+#[test]
+fn a_port_that_goes_away_leaves_silence_and_the_others_go_on() {
+    with_server("a_port_that_goes_away_leaves_silence_and_the_others_go_on", |_| {
+        await_server();
+        let mut leaves = Some(Generator::start("leaves", 1));
+        let _stays = Generator::start("stays", 1);
+        let dir = tempfile::tempdir().unwrap();
+        let folders = on_disk(&[dir.path()], "t", None);
+        let mut seconds = 0;
+        let plan = jack_plan(Some(Duration::from_secs(4)));
+        let mut leave = |_: &Arc<RunningTake>| {
+            seconds += 1;
+            if seconds == 2 {
+                leaves = None;
+            }
+        };
+        let (outcome, monitor) = record_jack(&plan, "jack:out_*", &folders, &mut leave);
+        assert_eq!(monitor.get(Counter::Losses), 0, "a port may go away");
+        let of = |name: &str| {
+            outcome.manifest.streams.iter().position(|it| it.name.starts_with(name)).unwrap()
+        };
+        let mut gone = content(dir.path(), &outcome, of("leaves"));
+        let silence = gone.iter().rev().take_while(|sample| **sample == 0).count();
+        assert!(silence > RATE as usize / 2, "{silence} frames of silence");
+        gone.truncate(gone.len() - silence);
+        assert!(!gone.is_empty() && is_continuous(&gone));
+        assert!(is_continuous(&content(dir.path(), &outcome, of("stays"))));
+        assert!(outcome.manifest.pieces.iter().all(|it| it.frames == 4 * u64::from(RATE)));
+    });
+}
+
+#[test]
+fn no_server_and_no_port_are_said() {
+    with_server("no_server_and_no_port_are_said", |server| {
+        await_server();
+        let open = |text: &str| parse_input(text).unwrap().open(false).err().unwrap();
+        assert_eq!(open("jack:nobody:*").kind(), Kind::NotFound);
+        end(server, Signal::TERM);
+        while rustix::process::test_kill_process(Pid::from_raw(server as i32).unwrap()).is_ok()
+            && JackClient::open("looks").is_ok()
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let error = open("jack:nobody:*");
+        assert_eq!(error.kind(), Kind::NotFound);
+        assert!(error.to_string().contains("no JACK server"), "{error}");
+    });
+}
