@@ -12,7 +12,7 @@ use pinstripe_base::clock;
 use pinstripe_base::sync::lock;
 
 /// A member that waits says so at this interval, or it would be given up as silent.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+const SIGN_OF_LIFE: Duration = Duration::from_millis(250);
 
 /// Most bytes per second to and from each endpoint; without a value there is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Members in buckets: the member seam of a store, carried out by an S3 endpoint.
 //!
 //! The seam is synchronous and so is this crate to its callers: requests run on a small runtime of
-//! its own, and a caller waits for its own. Floors: `remote` opens members; `member`, `writer` and
+//! its own, and a caller waits for its own. Floors: `remote` opens members, and any prefix as the
+//! `source` of an overlay; `member`, `writer` and
 //! `probe` carry calls out, with `tails` and `blocks`; `session` sends one request until it is
 //! answered, as `window` and `bandwidth` of its `endpoint` allow; `traffic` counts and bounds what goes over the
 //! wire; `place`, `key` and `fault` are values.
@@ -24,6 +25,7 @@ mod place;
 mod probe;
 mod remote;
 mod session;
+mod source;
 mod tails;
 mod traffic;
 mod window;
@@ -33,4 +35,5 @@ pub use bandwidth::Bandwidth;
 pub use place::{BucketPlace, EndpointDefaults};
 pub use probe::{Ability, ProbeReport};
 pub use remote::{Access, Buckets};
+pub use source::BucketSource;
 pub use traffic::Requests;

@@ -22,6 +22,7 @@ use crate::member::BucketMember;
 use crate::place::{BucketPlace, EndpointDefaults};
 use crate::probe::{self, ProbeReport};
 use crate::session::Session;
+use crate::source::BucketSource;
 use crate::traffic::{CountingConnector, Requests};
 
 const CONNECT: Duration = Duration::from_secs(5);
@@ -126,6 +127,26 @@ impl Buckets {
         probe::run(self.member(place)?.inner())
     }
 
+    /// What is below any prefix, to be shown read-only as files of this owner.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when nothing is there; those of the endpoint.
+    pub fn source(&self, place: &Path, owner: (u32, u32)) -> Result<BucketSource> {
+        let place = BucketPlace::parse(place, &self.defaults)?;
+        let session = Arc::new(self.session(&place)?);
+        BucketSource::open(session, self.runtime()?, place, owner)
+    }
+
+    fn session(&self, place: &BucketPlace) -> Result<Session> {
+        let (access, endpoint) = ((self.access)(place)?, self.endpoint(place));
+        Ok(Session {
+            url: place.endpoint(),
+            region: access.region.clone(),
+            client: client(place, access, &endpoint)?,
+            endpoint,
+        })
+    }
+
     /// The member at a place; one that was opened before is the same, with its connections.
     fn member(&self, place: &Path) -> Result<BucketMember> {
         let place = BucketPlace::parse(place, &self.defaults)?;
@@ -133,14 +154,7 @@ impl Buckets {
         if let Some(member) = members.get(&place) {
             return Ok(member.clone());
         }
-        let access = (self.access)(&place)?;
-        let endpoint = self.endpoint(&place);
-        let session = Session {
-            url: place.endpoint(),
-            region: access.region.clone(),
-            client: client(&place, access, &endpoint)?,
-            endpoint,
-        };
+        let session = self.session(&place)?;
         let blocks = (Arc::clone(&self.blocks), members.len() as u64);
         let member = BucketMember::new(session, self.runtime()?, place.clone(), blocks);
         members.insert(place, member.clone());

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
 use object_store::aws::AmazonS3;
+use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::path::Path as Key;
 use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
@@ -37,9 +38,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(4);
 /// Answers that are none of S3's until a call gives up: what answers so may not be S3.
 const ODD_MAX: usize = 3;
 /// Who waits for tasks of the runtime says so at this interval.
-const BANDWIDTH_LOOK: Duration = Duration::from_secs(1);
+const BANDWIDTH_LOOK: Duration = Duration::from_millis(250);
 /// Keys in a page of a listing.
-const PAGE: usize = 1000;
+pub const PAGE: usize = 1000;
 /// How often a listing that broke off in its middle is begun.
 const LIST_STARTS: usize = 6;
 /// More keys than any room has: an endpoint that lists without end is given up there.
@@ -58,7 +59,24 @@ pub struct Session {
 pub struct Fetched {
     /// The length of the whole object.
     pub object_bytes: u64,
+    /// What tells its content from another's.
+    pub mark: ObjectMark,
     pub bytes: Vec<u8>,
+}
+
+/// What an endpoint says of the content of an object.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ObjectMark {
+    pub e_tag: String,
+    /// Seconds since 1970.
+    pub modified: i64,
+}
+
+impl ObjectMark {
+    pub fn of(meta: &ObjectMeta) -> Self {
+        let e_tag = meta.e_tag.clone().unwrap_or_default();
+        ObjectMark { e_tag, modified: meta.last_modified.timestamp() }
+    }
 }
 
 impl Session {
@@ -171,14 +189,14 @@ impl Session {
         self.send(load, || async {
             let options = GetOptions { range: range.clone(), ..GetOptions::default() };
             let got = self.client.get_opts(key, options).await?;
-            let object_bytes = got.meta.size;
+            let (object_bytes, mark) = (got.meta.size, ObjectMark::of(&got.meta));
             let wanted = got.range.end.saturating_sub(got.range.start);
             if wanted > most_bytes {
-                return Ok(Fetched { object_bytes, bytes: Vec::new() });
+                return Ok(Fetched { object_bytes, mark, bytes: Vec::new() });
             }
             let bytes = self.collect(got.into_stream(), wanted).await?;
             self.endpoint.down.spend(wanted.saturating_sub(down));
-            Ok(Fetched { object_bytes, bytes })
+            Ok(Fetched { object_bytes, mark, bytes })
         })
         .await
     }
@@ -207,8 +225,33 @@ impl Session {
 
     /// The length of an object.
     pub async fn len(&self, key: &Key) -> Result<u64, Fault> {
-        self.send(Load::default(), || async { self.client.head(key).await.map(|meta| meta.size) })
-            .await
+        Ok(self.look(key).await?.size)
+    }
+
+    /// What is said of an object.
+    pub async fn look(&self, key: &Key) -> Result<ObjectMeta, Fault> {
+        self.send(Load::default(), || self.client.head(key)).await
+    }
+
+    /// A page of what stands directly below a prefix, which ends with a slash or is empty: objects,
+    /// and prefixes of others. `token` is that of the page before.
+    pub async fn list_below(
+        &self,
+        prefix: &str,
+        token: Option<String>,
+        most: usize,
+    ) -> Result<PaginatedListResult, Fault> {
+        self.send(Load::default(), || async {
+            let options = PaginatedListOptions {
+                delimiter: Some("/".into()),
+                max_keys: Some(most),
+                page_token: token.clone(),
+                ..PaginatedListOptions::default()
+            };
+            let prefix = (!prefix.is_empty()).then_some(prefix);
+            self.client.list_paginated(prefix, options).await
+        })
+        .await
     }
 
     /// Removes an object, which may be gone.
@@ -234,15 +277,14 @@ impl Session {
         loop {
             let (mut kept, mut seen) = (Vec::new(), 0_usize);
             let prefix = (!prefix.as_ref().is_empty()).then_some(prefix);
-            let mut halved = 0;
             let mut pages = self.client.list(prefix).ready_chunks(PAGE);
-            let fault = loop {
+            let (fault, halved) = loop {
                 let permit = self.endpoint.window.enter().await;
-                halved = permit.halved;
+                let halved = permit.halved;
                 let page = tokio::time::timeout(ATTEMPT, pages.next()).await;
                 drop(permit);
                 let page = match page {
-                    Err(_) => break Fault::Late,
+                    Err(_) => break (Fault::Late, halved),
                     Ok(None) => {
                         self.good_answer();
                         return Ok(kept);
@@ -251,7 +293,7 @@ impl Session {
                 };
                 let page = match page {
                     Ok(page) => page,
-                    Err(error) => break Fault::of(&error),
+                    Err(error) => break (Fault::of(&error), halved),
                 };
                 // A long listing is one call that makes progress.
                 goes_on();
