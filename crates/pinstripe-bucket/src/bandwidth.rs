@@ -14,6 +14,9 @@ use pinstripe_base::sync::lock;
 /// A member that waits says so at this interval, or it would be given up as silent.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(250);
 
+/// What takes longer than this takes for ever.
+const LONGEST: Duration = Duration::from_secs(1 << 32);
+
 /// Most bytes per second to and from each endpoint; without a value there is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bandwidth {
@@ -44,7 +47,8 @@ impl Pace {
     /// Reserves time for bytes, and says how long it is until that begins.
     fn reserve(&self, now: Instant, bytes: u64) -> Duration {
         let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
-        let takes = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+        let seconds = bytes as f64 / rate.max(1) as f64;
+        let takes = Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST);
         let mut free_at = lock(&self.free_at);
         let begins = free_at.map_or(now, |free_at| free_at.max(now));
         *free_at = begins.checked_add(takes);
@@ -94,7 +98,8 @@ mod tests {
         for (rate, bytes) in [(0, 1 << 40), (1, u64::MAX), (u64::MAX, 1)] {
             let pace = Pace::new(Some(rate));
             pace.reserve(now, bytes);
-            pace.reserve(now, bytes);
+            let waits = pace.reserve(now, bytes);
+            assert!(!waits.is_zero() || rate == u64::MAX, "{bytes} at {rate}: {waits:?}");
         }
     }
 }
