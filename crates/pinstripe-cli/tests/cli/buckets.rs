@@ -486,3 +486,58 @@ fn a_bucket_is_shown_by_an_overlay_and_a_store_in_one_by_a_mount() {
     let empty = cloud.stand.run(&format!("overlay {} over", cloud.place(0, "nowhere")));
     assert!(empty.err.contains("nothing below this prefix"), "{}", empty.err);
 }
+
+/// A signed request to the bucket of a server, by curl; its answer.
+fn curl(server: &S3Server, method: &str, target: &str, body: &str) -> String {
+    let output = Command::new("curl")
+        .args(["-s", "-f", "-m", "20", "-X", method, "--data", body])
+        .args(["--aws-sigv4", "aws:amz:us-east-1:s3", "-u", &format!("{KEY_ID}:{KEY_SECRET}")])
+        .args(["-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD"])
+        .arg(format!("http://127.0.0.1:{}/pinstripe{target}", server.port()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{method} {target}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The texts between two marks.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
+    text.split(from).skip(1).filter_map(|rest| Some(rest.split_once(to)?.0)).collect()
+}
+
+/// A thief has the keys of a writer and deletes all there is. In a bucket with versions that makes
+/// marks of deletion; when they are removed the store is whole, with what gc deleted before.
+#[test]
+fn a_store_that_a_thief_deleted_comes_back_with_the_versions() {
+    let test = "a_store_that_a_thief_deleted_comes_back_with_the_versions";
+    if Command::new("curl").arg("--version").output().is_err() {
+        return crate::stand::skipped(test, "curl is not installed");
+    }
+    let Some(cloud) = Cloud::new(test, 1) else { return };
+    let server = &cloud.servers[0];
+    let enabled = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    curl(server, "PUT", "?versioning=", enabled);
+    let store = cloud.place(0, "host");
+    cloud.done(&format!("init --encryption none --member {store}"));
+    cloud.done(&format!("backup src --store {store}"));
+    std::fs::write(cloud.stand.path("src/hello"), "hello again\n").unwrap();
+    cloud.done(&format!("backup src --store {store}"));
+    cloud.done(&format!("forget --keep-last 1 --store {store}"));
+    cloud.done(&format!("gc --wait 0 --max-waste 0% --store {store}"));
+    let listed = curl(server, "GET", "?list-type=2&prefix=host%2F", "");
+    let keys = between(&listed, "<Key>", "</Key>");
+    assert!(keys.len() > 5, "{listed}");
+    keys.iter().for_each(|key| drop(curl(server, "DELETE", &format!("/{key}"), "")));
+    assert_eq!(cloud.run(&format!("snapshots --store {store}")).code, 11);
+
+    let versions = curl(server, "GET", "?prefix=host%2F&versions=", "");
+    for mark in between(&versions, "<DeleteMarker>", "</DeleteMarker>") {
+        let one = |name: &str| between(mark, &format!("<{name}>"), &format!("</{name}>"))[0];
+        let target = format!("/{}?versionId={}", one("Key"), one("VersionId"));
+        curl(server, "DELETE", &target, "");
+    }
+    cloud.done(&format!("check --read-data --store {store}"));
+    cloud.assert_restored(&store, "out");
+    cloud.done(&format!("gc --wait 0 --store {store}"));
+    cloud.done(&format!("check --read-data --store {store}"));
+}
