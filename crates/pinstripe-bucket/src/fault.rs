@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use object_store::client::{HttpError, HttpErrorKind};
 use pinstripe_base::error::{Error, Kind};
@@ -18,6 +19,8 @@ pub struct Refusal {
     pub request: String,
     /// The region that the endpoint says the bucket is in.
     pub region: String,
+    /// How long the endpoint wants to be left alone.
+    pub retry_after: Duration,
 }
 
 /// Why a request came to nothing.
@@ -53,11 +56,11 @@ impl StdError for Refusal {}
 
 impl Refusal {
     /// Reads the body of an answer, which may be anything.
-    pub fn read(status: u16, request: &str, body: &[u8]) -> Self {
+    pub fn read(status: u16, request: &str, retry_after: Duration, body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(body);
         let [code, message, region] = ["Code", "Message", "Region"].map(|tag| said(&text, tag));
         let request = printable(request);
-        Refusal { status, code, message, request, region }
+        Refusal { status, code, message, request, region, retry_after }
     }
 
     /// Whether the same request may be answered in a moment.
@@ -225,14 +228,14 @@ mod tests {
     #[test]
     fn what_an_endpoint_says_is_read_and_bounded() {
         let body = b"<Error><Code>NoSuchBucket</Code><Message>not \x1b[31mthere</Message></Error>";
-        let refusal = Refusal::read(404, "4442587FB7D0A2F9", body);
+        let refusal = Refusal::read(404, "4442587FB7D0A2F9", Duration::ZERO, body);
         assert_eq!(refusal.code, "NoSuchBucket");
         let text = refusal.to_string();
         assert_eq!(text, "HTTP 404, NoSuchBucket, not [31mthere (request 4442587FB7D0A2F9)");
-        let html = Refusal::read(502, "", b"<html>\xff\xfe<h1>Bad Gateway</h1>");
+        let html = Refusal::read(502, "", Duration::ZERO, b"<html>\xff\xfe<h1>Bad Gateway</h1>");
         assert_eq!((&*html.code, html.is_transient()), ("", true));
         let long = format!("<Code>{}</Code>", "x".repeat(10_000));
-        assert_eq!(Refusal::read(400, "", long.as_bytes()).code.len(), 200);
+        assert_eq!(Refusal::read(400, "", Duration::ZERO, long.as_bytes()).code.len(), 200);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Members in buckets: the member seam of a store, carried out by an S3 endpoint.
 //!
 //! The seam is synchronous and so is this crate to its callers: requests run on a small runtime of
-//! its own, and a caller waits for its own. Floors: `remote` opens members; `member`, `writer` and
-//! `probe` carry calls out, with `tails` and `blocks`; `session` sends one request until it is answered, and `traffic` counts and
-//! bounds what goes over the wire; `place`, `key` and `fault` are values.
+//! its own, and a caller waits for its own. Floors: `remote` opens members, and any prefix as the
+//! `source` of an overlay; `member`, `writer` and
+//! `probe` carry calls out, with `tails` and `blocks`; `session` sends one request until it is
+//! answered, as `window` and `bandwidth` of its `endpoint` allow; `traffic` counts and bounds what goes over the
+//! wire; `place`, `key` and `fault` are values.
 //!
 //! Invariants:
 //! - `put` has one winner: an endpoint's "exists already" is believed only after the object was
@@ -13,7 +15,9 @@
 //!
 //! Never here: the environment, files, what the bytes mean.
 
+mod bandwidth;
 mod blocks;
+mod endpoint;
 mod fault;
 mod key;
 mod member;
@@ -21,12 +25,15 @@ mod place;
 mod probe;
 mod remote;
 mod session;
+mod source;
 mod tails;
 mod traffic;
 mod window;
 mod writer;
 
+pub use bandwidth::Bandwidth;
 pub use place::{BucketPlace, EndpointDefaults};
 pub use probe::{Ability, ProbeReport};
 pub use remote::{Access, Buckets};
+pub use source::BucketSource;
 pub use traffic::Requests;

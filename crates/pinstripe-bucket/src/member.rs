@@ -152,7 +152,7 @@ impl BucketMember {
             got.map(|got| got.unwrap_or_else(|error| Err(Fault::Odd(error.to_string())))).boxed()
         };
         let found = blocks.of(extent, offset, buf.len() as u64, fetch)?;
-        let found = runtime.block_on(futures_util::future::try_join_all(found));
+        let found = runtime.block_on(session.patiently(futures_util::future::try_join_all(found)));
         let copied = found.ok().and_then(|found| blocks::copy(&found, offset, buf));
         if copied.is_none() {
             blocks.forget(extent);

@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the runtime has threads of its own")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,13 +15,15 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::bandwidth::Bandwidth;
 use crate::blocks::Blocks;
+use crate::endpoint::Endpoint;
 use crate::member::BucketMember;
 use crate::place::{BucketPlace, EndpointDefaults};
 use crate::probe::{self, ProbeReport};
-use crate::session::{Health, Session};
-use crate::traffic::{Counters, CountingConnector, Requests};
-use crate::window::Window;
+use crate::session::Session;
+use crate::source::BucketSource;
+use crate::traffic::{CountingConnector, Requests};
 
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(60);
@@ -44,18 +46,11 @@ pub struct Buckets {
     defaults: EndpointDefaults,
     access: Box<AccessOf>,
     runtime: OnceLock<Arc<Runtime>>,
-    counters: Arc<Counters>,
     blocks: Arc<Blocks>,
     /// The members opened so far, with their connections.
     members: Mutex<HashMap<BucketPlace, BucketMember>>,
-    endpoints: Mutex<HashMap<String, Endpoint>>,
-}
-
-/// What the buckets of one endpoint share.
-#[derive(Clone)]
-struct Endpoint {
-    window: Arc<Window>,
-    health: Arc<Health>,
+    bandwidth: Bandwidth,
+    endpoints: Mutex<BTreeMap<String, Arc<Endpoint>>>,
 }
 
 impl Buckets {
@@ -69,11 +64,17 @@ impl Buckets {
             defaults,
             access: Box::new(access),
             runtime: OnceLock::new(),
-            counters: Arc::default(),
+            bandwidth: Bandwidth::default(),
             blocks: Arc::default(),
             members: Mutex::default(),
             endpoints: Mutex::default(),
         }
+    }
+
+    /// The same with so many bytes per second to and from each endpoint, at most.
+    #[must_use]
+    pub fn with_bandwidth(self, bandwidth: Bandwidth) -> Self {
+        Buckets { bandwidth, ..self }
     }
 
     fn runtime(&self) -> Result<Arc<Runtime>> {
@@ -100,7 +101,22 @@ impl Buckets {
     /// The requests so far, to all endpoints.
     #[must_use]
     pub fn requests(&self) -> Requests {
-        self.counters.read()
+        self.requests_by_endpoint().into_iter().map(|(_, requests)| requests).sum()
+    }
+
+    /// The requests so far to each endpoint, named by its URL.
+    #[must_use]
+    pub fn requests_by_endpoint(&self) -> Vec<(String, Requests)> {
+        let endpoints = lock(&self.endpoints);
+        endpoints.iter().map(|(url, endpoint)| (url.clone(), endpoint.counters.read())).collect()
+    }
+
+    /// The URL of the endpoint that a place is at.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when it is no place in a bucket.
+    pub fn endpoint_of(&self, place: &Path) -> Result<String> {
+        Ok(BucketPlace::parse(place, &self.defaults)?.endpoint())
     }
 
     /// Tries what an endpoint can, with objects below this place that are removed again.
@@ -111,6 +127,26 @@ impl Buckets {
         probe::run(self.member(place)?.inner())
     }
 
+    /// What is below any prefix, to be shown read-only as files of this owner.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when nothing is there; those of the endpoint.
+    pub fn source(&self, place: &Path, owner: (u32, u32)) -> Result<BucketSource> {
+        let place = BucketPlace::parse(place, &self.defaults)?;
+        let session = Arc::new(self.session(&place)?);
+        BucketSource::open(session, self.runtime()?, place, owner)
+    }
+
+    fn session(&self, place: &BucketPlace) -> Result<Session> {
+        let (access, endpoint) = ((self.access)(place)?, self.endpoint(place));
+        Ok(Session {
+            url: place.endpoint(),
+            region: access.region.clone(),
+            client: client(place, access, &endpoint)?,
+            endpoint,
+        })
+    }
+
     /// The member at a place; one that was opened before is the same, with its connections.
     fn member(&self, place: &Path) -> Result<BucketMember> {
         let place = BucketPlace::parse(place, &self.defaults)?;
@@ -118,60 +154,51 @@ impl Buckets {
         if let Some(member) = members.get(&place) {
             return Ok(member.clone());
         }
-        let access = (self.access)(&place)?;
-        let endpoint = self.endpoint(&place);
-        let session = Session {
-            endpoint: place.endpoint(),
-            region: access.region.clone(),
-            client: self.client(&place, access)?,
-            counters: Arc::clone(&self.counters),
-            window: endpoint.window,
-            health: endpoint.health,
-        };
+        let session = self.session(&place)?;
         let blocks = (Arc::clone(&self.blocks), members.len() as u64);
         let member = BucketMember::new(session, self.runtime()?, place.clone(), blocks);
         members.insert(place, member.clone());
         Ok(member)
     }
 
-    fn endpoint(&self, place: &BucketPlace) -> Endpoint {
+    fn endpoint(&self, place: &BucketPlace) -> Arc<Endpoint> {
         let mut endpoints = lock(&self.endpoints);
-        let new = || Endpoint { window: Arc::new(Window::new()), health: Arc::default() };
-        endpoints.entry(place.endpoint()).or_insert_with(new).clone()
+        let new = || Arc::new(Endpoint::new(self.bandwidth));
+        Arc::clone(endpoints.entry(place.endpoint()).or_insert_with(new))
     }
+}
 
-    fn client(&self, place: &BucketPlace, access: Access) -> Result<AmazonS3> {
-        // Retries and deadlines are the session's, which knows what a lost answer means.
-        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let options = ClientOptions::new()
-            .with_timeout_disabled()
-            .with_connect_timeout(CONNECT)
-            .with_pool_idle_timeout(IDLE)
-            .with_http1_only()
-            .with_allow_http(!place.is_secure());
-        let mut builder = AmazonS3Builder::new()
-            .with_bucket_name(place.bucket())
-            .with_region(access.region)
-            .with_virtual_hosted_style_request(false)
-            // Over TLS no byte changes on the way; without, the signature is over the body.
-            .with_unsigned_payload(place.is_secure())
-            .with_retry(retry)
-            .with_disable_bulk_delete(true)
-            .with_client_options(options)
-            .with_http_connector(CountingConnector(Arc::clone(&self.counters)))
-            .with_endpoint(place.endpoint());
-        for (name, value) in access.credentials {
-            let key = AmazonS3ConfigKey::from_str(&name).map_err(|_| {
-                Error::new(Kind::Usage, format!("this is no option of credentials: {name}"))
-            })?;
-            builder = builder.with_config(key, value);
-        }
-        builder.build().map_err(|error| {
-            Error::new(Kind::Usage, format!("cannot use this endpoint: {error}"))
-                .at(place.path())
-                .advice("check the endpoint's URL and the credentials")
-        })
+fn client(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<AmazonS3> {
+    // Retries and deadlines are the session's, which knows what a lost answer means.
+    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    let options = ClientOptions::new()
+        .with_timeout_disabled()
+        .with_connect_timeout(CONNECT)
+        .with_pool_idle_timeout(IDLE)
+        .with_http1_only()
+        .with_allow_http(!place.is_secure());
+    let mut builder = AmazonS3Builder::new()
+        .with_bucket_name(place.bucket())
+        .with_region(access.region)
+        .with_virtual_hosted_style_request(false)
+        // Over TLS no byte changes on the way; without, the signature is over the body.
+        .with_unsigned_payload(place.is_secure())
+        .with_retry(retry)
+        .with_disable_bulk_delete(true)
+        .with_client_options(options)
+        .with_http_connector(CountingConnector(Arc::clone(&endpoint.counters)))
+        .with_endpoint(place.endpoint());
+    for (name, value) in access.credentials {
+        let key = AmazonS3ConfigKey::from_str(&name).map_err(|_| {
+            Error::new(Kind::Usage, format!("this is no option of credentials: {name}"))
+        })?;
+        builder = builder.with_config(key, value);
     }
+    builder.build().map_err(|error| {
+        Error::new(Kind::Usage, format!("cannot use this endpoint: {error}"))
+            .at(place.path())
+            .advice("check the endpoint's URL and the credentials")
+    })
 }
 
 impl RemoteMembers for Buckets {

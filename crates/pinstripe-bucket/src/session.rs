@@ -7,11 +7,13 @@
 
 use std::future::Future;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
 use object_store::aws::AmazonS3;
+use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::path::Path as Key;
 use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
@@ -19,11 +21,9 @@ use object_store::{
 use pinstripe::member::goes_on;
 use pinstripe_base::clock;
 use pinstripe_base::error::Error;
-use pinstripe_base::sync::lock;
 
+use crate::endpoint::{Endpoint, Load};
 use crate::fault::Fault;
-use crate::traffic::Counters;
-use crate::window::Window;
 
 /// One attempt of a request may take so long, and a second more for each MiB that it moves.
 const ATTEMPT: Duration = Duration::from_secs(8);
@@ -37,80 +37,66 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(4);
 /// Answers that are none of S3's until a call gives up: what answers so may not be S3.
 const ODD_MAX: usize = 3;
-/// How long a silent endpoint is not asked again; it doubles each time.
-const REST: Duration = Duration::from_secs(10);
-const REST_MAX: Duration = Duration::from_secs(160);
+/// Who waits for tasks of the runtime says so at this interval.
+const BANDWIDTH_LOOK: Duration = Duration::from_millis(250);
 /// Keys in a page of a listing.
-const PAGE: usize = 1000;
+pub const PAGE: usize = 1000;
 /// How often a listing that broke off in its middle is begun.
 const LIST_STARTS: usize = 6;
 /// More keys than any room has: an endpoint that lists without end is given up there.
 pub const LIST_MAX: usize = 1 << 26;
 
-/// An endpoint and a bucket, opened with credentials.
+/// A bucket at an endpoint, opened with credentials.
 pub struct Session {
     pub client: AmazonS3,
-    pub endpoint: String,
+    /// The endpoint's URL.
+    pub url: String,
     pub region: String,
-    pub counters: Arc<Counters>,
-    pub window: Arc<Window>,
-    pub health: Arc<Health>,
-}
-
-/// What is known of an endpoint's being there.
-#[derive(Default)]
-pub struct Health(Mutex<Heard>);
-
-#[derive(Default)]
-struct Heard {
-    has_answered: bool,
-    /// Since when it is left alone, how long, and the fault that a call gets meanwhile.
-    rests: Option<(Instant, Duration, Fault)>,
+    pub endpoint: Arc<Endpoint>,
 }
 
 /// An object, as far as it was asked for.
 pub struct Fetched {
     /// The length of the whole object.
     pub object_bytes: u64,
+    /// What tells its content from another's.
+    pub mark: ObjectMark,
     pub bytes: Vec<u8>,
 }
 
-impl Health {
-    /// Whether it ever answered, and the fault that it is left alone for.
-    fn look(&self) -> (bool, Option<Fault>) {
-        let heard = lock(&self.0);
-        let rests = heard.rests.as_ref().filter(|(began, rest, _)| since(*began) < *rest);
-        (heard.has_answered, rests.map(|(.., fault)| fault.clone()))
-    }
+/// What an endpoint says of the content of an object.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ObjectMark {
+    pub e_tag: String,
+    /// Seconds since 1970.
+    pub modified: i64,
+}
 
-    fn answered(&self) {
-        *lock(&self.0) = Heard { has_answered: true, rests: None };
-    }
-
-    fn was_silent(&self, fault: &Fault) {
-        let mut heard = lock(&self.0);
-        let rest = heard.rests.as_ref().map_or(REST, |(_, rest, _)| (*rest * 2).min(REST_MAX));
-        *heard =
-            Heard { has_answered: false, rests: Some((clock::monotonic(), rest, fault.clone())) };
+impl ObjectMark {
+    pub fn of(meta: &ObjectMeta) -> Self {
+        let e_tag = meta.e_tag.clone().unwrap_or_default();
+        ObjectMark { e_tag, modified: meta.last_modified.timestamp() }
     }
 }
 
 impl Session {
     /// The error of a call that was to do `act` on `place`.
     pub fn error(&self, fault: &Fault, act: &str, place: impl AsRef<Path>) -> Error {
-        fault.error(act, place.as_ref(), &self.endpoint, &self.region)
+        fault.error(act, place.as_ref(), &self.url, &self.region)
     }
 
     /// Sends a request that moves so many bytes until it is answered; `send` makes it anew.
-    pub async fn send<T, F>(&self, bytes: u64, send: impl Fn() -> F) -> Result<T, Fault>
+    pub async fn send<T, F>(&self, load: Load, send: impl Fn() -> F) -> Result<T, Fault>
     where
         F: Future<Output = object_store::Result<T>>,
     {
-        let data = Duration::from_secs(bytes >> 20);
-        let mut turns = self.turns(data)?;
+        let endpoint = &*self.endpoint;
+        let mut turns = self.turns(load.time())?;
         loop {
-            let permit = self.window.enter().await;
-            let time = (ATTEMPT + data).min(turns.left());
+            turns.wait(endpoint, load).await;
+            let permit = endpoint.window.enter().await;
+            let halved = permit.halved;
+            let time = (ATTEMPT + load.time()).min(turns.left());
             let answer = tokio::time::timeout(time, send()).await;
             drop(permit);
             let fault = match answer {
@@ -121,13 +107,26 @@ impl Session {
                 Ok(Err(error)) => Fault::of(&error),
                 Err(_) => Fault::Late,
             };
-            turns.next(self, fault).await?;
+            turns.next(endpoint, fault, halved).await?;
+        }
+    }
+
+    /// Waits for what tasks of the runtime do. Their requests have deadlines; that they wait for
+    /// bandwidth is no silence of the member.
+    pub async fn patiently<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            match tokio::time::timeout(BANDWIDTH_LOOK, &mut work).await {
+                Ok(done) => return done,
+                Err(_) if self.endpoint.down.is_limited() => goes_on(),
+                Err(_) => {}
+            }
         }
     }
 
     /// The turns of a call; none while the endpoint is left alone.
     fn turns(&self, data: Duration) -> Result<Turns, Fault> {
-        let (has_answered, rests) = self.health.look();
+        let (has_answered, rests) = self.endpoint.health.look();
         match rests {
             Some(fault) => Err(fault),
             None => {
@@ -138,13 +137,13 @@ impl Session {
     }
 
     fn good_answer(&self) {
-        self.window.widen();
-        self.health.answered();
+        self.endpoint.window.widen();
+        self.endpoint.health.answered();
     }
 
     /// Writes an object over any that has the key.
     pub async fn put(&self, key: &Key, payload: &PutPayload) -> Result<(), Fault> {
-        self.send(payload.content_length() as u64, || async {
+        self.send(Load::up(payload.content_length() as u64), || async {
             self.client.put(key, payload.clone()).await.map(drop)
         })
         .await
@@ -156,7 +155,7 @@ impl Session {
         let bytes = payload.content_length() as u64;
         let began = clock::monotonic();
         loop {
-            let sent = self.send(bytes, || async {
+            let sent = self.send(Load::up(bytes), || async {
                 let options = PutOptions::from(PutMode::Create);
                 self.client.put_opts(key, payload.clone(), options).await.map(drop)
             });
@@ -168,7 +167,7 @@ impl Session {
                 Ok(there) if is_same(&there, payload) => return Ok(()),
                 Ok(_) => return Err(Fault::Exists),
                 // Gone again, or never there.
-                Err(Fault::Missing) if since(began) < CALL => self.counters.retried(),
+                Err(Fault::Missing) if since(began) < CALL => self.endpoint.counters.retried(),
                 Err(fault) => return Err(fault),
             }
         }
@@ -181,16 +180,23 @@ impl Session {
         range: Option<GetRange>,
         most_bytes: u64,
     ) -> Result<Fetched, Fault> {
-        self.send(most_bytes, || async {
+        let down = match &range {
+            Some(GetRange::Bounded(range)) => range.end.saturating_sub(range.start),
+            Some(GetRange::Suffix(bytes)) => *bytes,
+            _ => 0,
+        };
+        let load = Load { up: 0, down, most_down: most_bytes };
+        self.send(load, || async {
             let options = GetOptions { range: range.clone(), ..GetOptions::default() };
             let got = self.client.get_opts(key, options).await?;
-            let object_bytes = got.meta.size;
+            let (object_bytes, mark) = (got.meta.size, ObjectMark::of(&got.meta));
             let wanted = got.range.end.saturating_sub(got.range.start);
             if wanted > most_bytes {
-                return Ok(Fetched { object_bytes, bytes: Vec::new() });
+                return Ok(Fetched { object_bytes, mark, bytes: Vec::new() });
             }
             let bytes = self.collect(got.into_stream(), wanted).await?;
-            Ok(Fetched { object_bytes, bytes })
+            self.endpoint.down.spend(wanted.saturating_sub(down));
+            Ok(Fetched { object_bytes, mark, bytes })
         })
         .await
     }
@@ -204,7 +210,7 @@ impl Session {
         let mut bytes = Vec::with_capacity(wanted as usize);
         while let Some(part) = stream.next().await {
             let part = part?;
-            self.counters.received(part.len() as u64);
+            self.endpoint.counters.received(part.len() as u64);
             bytes.extend_from_slice(&part);
             if bytes.len() as u64 > wanted {
                 break;
@@ -219,12 +225,38 @@ impl Session {
 
     /// The length of an object.
     pub async fn len(&self, key: &Key) -> Result<u64, Fault> {
-        self.send(0, || async { self.client.head(key).await.map(|meta| meta.size) }).await
+        Ok(self.look(key).await?.size)
+    }
+
+    /// What is said of an object.
+    pub async fn look(&self, key: &Key) -> Result<ObjectMeta, Fault> {
+        self.send(Load::default(), || self.client.head(key)).await
+    }
+
+    /// A page of what stands directly below a prefix, which ends with a slash or is empty: objects,
+    /// and prefixes of others. `token` is that of the page before.
+    pub async fn list_below(
+        &self,
+        prefix: &str,
+        token: Option<String>,
+        most: usize,
+    ) -> Result<PaginatedListResult, Fault> {
+        self.send(Load::default(), || async {
+            let options = PaginatedListOptions {
+                delimiter: Some("/".into()),
+                max_keys: Some(most),
+                page_token: token.clone(),
+                ..PaginatedListOptions::default()
+            };
+            let prefix = (!prefix.is_empty()).then_some(prefix);
+            self.client.list_paginated(prefix, options).await
+        })
+        .await
     }
 
     /// Removes an object, which may be gone.
     pub async fn delete(&self, key: &Key) -> Result<(), Fault> {
-        let deleted = self.send(0, || async { self.client.delete(key).await });
+        let deleted = self.send(Load::default(), || async { self.client.delete(key).await });
         match deleted.await {
             Err(Fault::Missing) => Ok(()),
             done => done,
@@ -246,12 +278,13 @@ impl Session {
             let (mut kept, mut seen) = (Vec::new(), 0_usize);
             let prefix = (!prefix.as_ref().is_empty()).then_some(prefix);
             let mut pages = self.client.list(prefix).ready_chunks(PAGE);
-            let fault = loop {
-                let permit = self.window.enter().await;
+            let (fault, halved) = loop {
+                let permit = self.endpoint.window.enter().await;
+                let halved = permit.halved;
                 let page = tokio::time::timeout(ATTEMPT, pages.next()).await;
                 drop(permit);
                 let page = match page {
-                    Err(_) => break Fault::Late,
+                    Err(_) => break (Fault::Late, halved),
                     Ok(None) => {
                         self.good_answer();
                         return Ok(kept);
@@ -260,7 +293,7 @@ impl Session {
                 };
                 let page = match page {
                     Ok(page) => page,
-                    Err(error) => break Fault::of(&error),
+                    Err(error) => break (Fault::of(&error), halved),
                 };
                 // A long listing is one call that makes progress.
                 goes_on();
@@ -275,7 +308,7 @@ impl Session {
             if broken_off == LIST_STARTS {
                 return Err(fault);
             }
-            turns.next(self, fault).await?;
+            turns.next(&self.endpoint, fault, halved).await?;
         }
     }
 }
@@ -295,16 +328,31 @@ impl Turns {
         self.call.saturating_sub(since(self.began))
     }
 
-    /// Waits until the request may be sent again.
+    /// Waits until so many bytes may go; that is not the endpoint's time.
+    async fn wait(&mut self, endpoint: &Endpoint, load: Load) {
+        if endpoint.up.is_limited() || endpoint.down.is_limited() {
+            let began = clock::monotonic();
+            endpoint.up.wait(load.up).await;
+            endpoint.down.wait(load.down).await;
+            self.began += since(began);
+        }
+    }
+
+    /// Waits until the request may be sent again. It went out when the window had been halved so
+    /// often.
     ///
     /// # Errors
     /// The fault, when sending again is of no use or the time is over.
-    async fn next(&mut self, session: &Session, fault: Fault) -> Result<(), Fault> {
+    async fn next(&mut self, endpoint: &Endpoint, fault: Fault, halved: u64) -> Result<(), Fault> {
         if !fault.is_silence() {
-            session.health.answered();
+            endpoint.health.answered();
         }
-        if matches!(&fault, Fault::Refused(refusal) if refusal.is_throttle()) {
-            session.window.halve();
+        let mut asked_for = Duration::ZERO;
+        if let Fault::Refused(refusal) = &fault
+            && refusal.is_throttle()
+        {
+            endpoint.window.halve(halved);
+            asked_for = refusal.retry_after.min(PAUSE_MAX);
         }
         self.odd += usize::from(matches!(fault, Fault::Odd(_)));
         if !fault.is_transient() || self.odd == ODD_MAX {
@@ -314,13 +362,13 @@ impl Turns {
         let is_over = is_refused && since(self.began) >= FIRST_CONNECT;
         if is_over || self.left() <= self.pause {
             if fault.is_silence() {
-                session.health.was_silent(&fault);
+                endpoint.health.was_silent(&fault);
             }
             return Err(fault);
         }
-        tokio::time::sleep(jittered(self.pause)).await;
+        tokio::time::sleep(asked_for + jittered(self.pause)).await;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
-        session.counters.retried();
+        endpoint.counters.retried();
         Ok(())
     }
 }

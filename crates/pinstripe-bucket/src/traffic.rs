@@ -5,8 +5,10 @@
 //! 409, which the client would take for "exists already" though nothing landed.
 
 use std::fmt;
+use std::iter::Sum;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -43,6 +45,20 @@ pub struct Requests {
     pub sent_bytes: u64,
     /// Bytes of bodies received.
     pub received_bytes: u64,
+}
+
+impl Sum for Requests {
+    fn sum<I: Iterator<Item = Requests>>(all: I) -> Requests {
+        all.fold(Requests::default(), |a, b| Requests {
+            puts: a.puts + b.puts,
+            gets: a.gets + b.gets,
+            lists: a.lists + b.lists,
+            deletes: a.deletes + b.deletes,
+            retries: a.retries + b.retries,
+            sent_bytes: a.sent_bytes + b.sent_bytes,
+            received_bytes: a.received_bytes + b.received_bytes,
+        })
+    }
 }
 
 /// The counters behind [`Requests`].
@@ -141,9 +157,13 @@ impl HttpService for Counted {
             }
             return Ok(HttpResponse::from_parts(parts, whole.into()));
         }
-        let id = parts.headers.get("x-amz-request-id").and_then(|id| id.to_str().ok());
+        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let id = header("x-amz-request-id");
+        // In seconds; the other form, a date, is of a clock that is not this host's.
+        let retry_after = header("retry-after").and_then(|it| it.parse().ok()).unwrap_or(0);
         let said = if has_body { refusal_body(body).await } else { Bytes::new() };
-        let refusal = Refusal::read(status, id.unwrap_or_default(), &said);
+        let retry_after = Duration::from_secs(retry_after);
+        let refusal = Refusal::read(status, id.unwrap_or_default(), retry_after, &said);
         // Missing buckets are 404, too; a HEAD has no body that could tell.
         let is_missing = status == 404 && refusal.code != "NoSuchBucket";
         if is_missing || matches!(status, 304 | 412) {

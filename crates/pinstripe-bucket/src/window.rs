@@ -1,7 +1,9 @@
 //! How many requests may be in flight to one endpoint.
 //!
 //! The window grows by one for each full round of good answers and is halved when the endpoint
-//! says that it is asked too much, so that several hosts share an endpoint without speaking.
+//! says that it is asked too much, so that several hosts share an endpoint without speaking. What
+//! is said of requests that went out before it was halved last does not halve it again: they all
+//! get the same answer at once.
 
 use std::sync::Mutex;
 
@@ -23,14 +25,20 @@ struct State {
     in_flight: usize,
     /// Good answers since the window changed.
     good: usize,
+    /// How often it was halved.
+    halved: u64,
 }
 
 /// The right to have one request in flight.
-pub struct Permit<'a>(&'a Window);
+pub struct Permit<'a> {
+    window: &'a Window,
+    /// How often the window had been halved when the request went out.
+    pub halved: u64,
+}
 
 impl Window {
     pub fn new() -> Self {
-        let state = Mutex::new(State { limit: START, in_flight: 0, good: 0 });
+        let state = Mutex::new(State { limit: START, in_flight: 0, good: 0, halved: 0 });
         Window { state, freed: Notify::new() }
     }
 
@@ -38,18 +46,20 @@ impl Window {
     pub async fn enter(&self) -> Permit<'_> {
         loop {
             let freed = self.freed.notified();
-            if self.take() {
-                return Permit(self);
+            if let Some(permit) = self.take() {
+                return permit;
             }
             freed.await;
         }
     }
 
-    fn take(&self) -> bool {
+    fn take(&self) -> Option<Permit<'_>> {
         let mut state = lock(&self.state);
-        let is_free = state.in_flight < state.limit;
-        state.in_flight += usize::from(is_free);
-        is_free
+        if state.in_flight >= state.limit {
+            return None;
+        }
+        state.in_flight += 1;
+        Some(Permit { window: self, halved: state.halved })
     }
 
     /// An answer came as it should.
@@ -63,10 +73,14 @@ impl Window {
         }
     }
 
-    /// The endpoint is asked too much.
-    pub fn halve(&self) {
+    /// The endpoint said, of a request that went out when the window had been halved so often,
+    /// that it is asked too much.
+    pub fn halve(&self, halved: u64) {
         let mut state = lock(&self.state);
-        (state.limit, state.good) = ((state.limit / 2).max(1), 0);
+        if state.halved == halved {
+            (state.limit, state.good) = ((state.limit / 2).max(1), 0);
+            state.halved += 1;
+        }
     }
 
     #[cfg(test)]
@@ -77,8 +91,8 @@ impl Window {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        lock(&self.0.state).in_flight -= 1;
-        self.0.freed.notify_one();
+        lock(&self.window.state).in_flight -= 1;
+        self.window.freed.notify_one();
     }
 }
 
@@ -86,12 +100,17 @@ impl Drop for Permit<'_> {
 mod tests {
     use super::*;
 
+    fn halve_times(window: &Window, times: u64) {
+        let halved = lock(&window.state).halved;
+        (halved..halved + times).for_each(|halved| window.halve(halved));
+    }
+
     #[test]
     fn the_window_is_halved_and_grows_again() {
         let window = Window::new();
-        (0..4).for_each(|_| window.halve());
+        halve_times(&window, 4);
         assert_eq!(window.limit(), START / 16);
-        (0..9).for_each(|_| window.halve());
+        halve_times(&window, 9);
         assert_eq!(window.limit(), 1);
         (0..3).for_each(|_| window.widen());
         assert_eq!(window.limit(), 3);
@@ -100,11 +119,24 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_of_refusals_halves_once() {
+        let window = Window::new();
+        let permits: Vec<_> = (0..START).map(|_| window.take().unwrap()).collect();
+        permits.iter().for_each(|permit| window.halve(permit.halved));
+        assert_eq!(window.limit(), START / 2);
+        drop(permits);
+        let later = window.take().unwrap();
+        window.halve(later.halved);
+        assert_eq!(window.limit(), START / 4);
+    }
+
+    #[test]
     fn no_more_are_in_flight_than_the_window_has() {
         let window = Window::new();
-        (0..9).for_each(|_| window.halve());
-        assert!(window.take() && !window.take());
-        drop(Permit(&window));
-        assert!(window.take());
+        halve_times(&window, 9);
+        let permit = window.take();
+        assert!(permit.is_some() && window.take().is_none());
+        drop(permit);
+        assert!(window.take().is_some());
     }
 }

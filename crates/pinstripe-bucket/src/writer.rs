@@ -12,6 +12,7 @@ use object_store::{MultipartId, PutPayload};
 use pinstripe::member::{ExtentName, ExtentWriter, Replace};
 use pinstripe_base::error::Result;
 
+use crate::endpoint::Load;
 use crate::fault::Fault;
 use crate::member::Inner;
 
@@ -47,13 +48,14 @@ impl BucketWriter {
         let (session, many) = (&member.session, part.len() as u64);
         member.runtime.block_on(async {
             if upload.is_none() {
-                let id = session.send(0, || session.client.create_multipart(key)).await?;
+                let id =
+                    session.send(Load::default(), || session.client.create_multipart(key)).await?;
                 *upload = Some(Upload { id, parts: Vec::new(), bytes: 0 });
             }
             let Some(Upload { id, parts, bytes }) = upload else { return Ok(()) };
             let payload = PutPayload::from(part);
             let send = || session.client.put_part(key, id, parts.len(), payload.clone());
-            let part = session.send(many, send).await?;
+            let part = session.send(Load::up(many), send).await?;
             parts.push(part);
             *bytes += many;
             Ok(())
@@ -94,7 +96,7 @@ impl BucketWriter {
             let send = || async {
                 session.client.complete_multipart(key, id, parts.clone()).await.map(drop)
             };
-            match session.send(0, send).await {
+            match session.send(Load::default(), send).await {
                 // An earlier attempt may have completed it, and its answer was lost.
                 Err(Fault::Missing) if session.len(key).await == Ok(*bytes) => Ok(()),
                 done => done,
@@ -132,7 +134,7 @@ impl Drop for BucketWriter {
         if let Some(Upload { id, .. }) = self.upload.take() {
             let (session, key) = (&self.member.session, &self.key);
             // What stays behind is what the bucket's rule for unfinished uploads removes.
-            let abort = session.send(0, || session.client.abort_multipart(key, &id));
+            let abort = session.send(Load::default(), || session.client.abort_multipart(key, &id));
             let _ = self.member.runtime.block_on(abort);
         }
     }

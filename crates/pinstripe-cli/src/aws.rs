@@ -7,10 +7,13 @@
 use std::path::PathBuf;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_bucket::{Access, BucketPlace, EndpointDefaults};
+use pinstripe_bucket::{Access, Bandwidth, BucketPlace, EndpointDefaults};
 
+use crate::args::{Size, size};
 use crate::xdg;
 
+/// Least bytes per second that a limit may allow.
+const RATE_MIN_BYTES: u64 = 1 << 10;
 /// More is no file of profiles.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
@@ -31,6 +34,33 @@ pub struct BucketArgs {
     /// Default: the variables AWS_REGION and AWS_DEFAULT_REGION, then the profile, then us-east-1.
     #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
     pub region: Option<String>,
+
+    /// Send at most so many bytes per second to each endpoint, as in 2M
+    ///
+    /// The limit is an average over several requests, of which each goes as fast as the line. Waiting
+    /// for it counts as no silence of the endpoint.
+    #[arg(long, global = true, value_name = "SIZE", value_parser = rate, hide_short_help = true)]
+    pub bandwidth_up: Option<Size>,
+
+    /// Take at most so many bytes per second from each endpoint
+    #[arg(long, global = true, value_name = "SIZE", value_parser = rate, hide_short_help = true)]
+    pub bandwidth_down: Option<Size>,
+}
+
+impl BucketArgs {
+    /// The limits to each endpoint.
+    pub fn bandwidth(&self) -> Bandwidth {
+        let bytes = |size: Option<Size>| size.map(|size| size.0);
+        Bandwidth { up: bytes(self.bandwidth_up), down: bytes(self.bandwidth_down) }
+    }
+}
+
+/// Reads a number of bytes per second; with less than this nothing would ever come to its end.
+fn rate(text: &str) -> std::result::Result<Size, String> {
+    match size(text)? {
+        Size(bytes) if bytes >= RATE_MIN_BYTES => Ok(Size(bytes)),
+        _ => Err("at least 1K bytes per second".to_owned()),
+    }
 }
 
 /// What the environment and the files of profiles say.

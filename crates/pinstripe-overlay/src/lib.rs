@@ -19,5 +19,7 @@ mod source;
 mod tree;
 
 pub use cache::{BlockCache, CacheUsage};
+#[cfg(any(test, feature = "conformance"))]
+pub use source::conformance;
 pub use source::{ContentVersion, DirectorySource, ListedName, RangeSource, SourceEntry};
 pub use tree::{FileReaders, OverlayOptions, OverlayStatus, OverlayTree, SourceUsage};

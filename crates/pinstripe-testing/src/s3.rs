@@ -35,6 +35,8 @@ impl S3Server {
         };
         fs::create_dir_all(dir.join("data").join(BUCKET)).unwrap();
         fs::create_dir_all(dir.join("sidecar")).unwrap();
+        // Versions are kept only when somebody asks the bucket for it.
+        fs::create_dir_all(dir.join("versions")).unwrap();
         // Nobody else takes the port in the moment between.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -74,7 +76,9 @@ impl S3Server {
             .args(["--port", &format!("127.0.0.1:{}", self.port), "--quiet", "--keep-alive"])
             .args(options)
             .args(["posix", "--sidecar"])
-            .args([self.dir.join("sidecar"), self.dir.join("data")])
+            .arg(self.dir.join("sidecar"))
+            .arg("--versioning-dir")
+            .args([self.dir.join("versions"), self.dir.join("data")])
             .env("ROOT_ACCESS_KEY", KEY_ID)
             .env("ROOT_SECRET_KEY", KEY_SECRET)
             .stdin(Stdio::null())

@@ -31,7 +31,10 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-testing",
         ],
     ),
-    ("pinstripe-bucket", &["pinstripe-base", "pinstripe", "pinstripe-testing"]),
+    (
+        "pinstripe-bucket",
+        &["pinstripe-base", "pinstripe-io", "pinstripe-overlay", "pinstripe", "pinstripe-testing"],
+    ),
     (
         "pinstripe-lab",
         &[
@@ -208,9 +211,10 @@ pub const ROOMS: &[Rooms] = &[
         floors: &[
             &["remote"],
             &["probe"],
-            &["member", "writer"],
+            &["member", "source", "writer"],
             &["blocks", "session", "tails"],
-            &["traffic", "window"],
+            &["endpoint"],
+            &["bandwidth", "traffic", "window"],
             &["fault", "key"],
             &["place"],
         ],

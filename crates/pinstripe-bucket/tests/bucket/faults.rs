@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use pinstripe::member::{ExtentName, Member, RemoteMembers, Replace, Room};
 use pinstripe_base::error::{Error, Kind};
+use pinstripe_bucket::Bandwidth;
+use pinstripe_testing::s3::KEY_SECRET;
 use pinstripe_testing::{Asked, Fate};
 
 use crate::support::{Site, buckets};
@@ -319,4 +321,39 @@ fn a_listing_in_no_order_with_foreign_and_double_keys_is_put_right() {
     let body = listing(&[(key('c'), 3), (key('a'), 1), (key('c'), 3), (key('G'), 9)]);
     site.proxy.rule(move |_| Fate::Answer(200, body.clone()));
     assert_eq!(member.list(Room::Gc).unwrap(), [([0xaa; 16], 1), ([0xcc; 16], 3)]);
+}
+
+#[test]
+fn bandwidth_is_kept_to() {
+    let Some(site) = Site::new("bandwidth_is_kept_to") else { return };
+    let limits = Bandwidth { up: Some(400_000), down: Some(400_000) };
+    let slow = buckets(KEY_SECRET).with_bandwidth(limits);
+    let member = slow.create(&site.fresh_place()).unwrap();
+    let content = vec![7; 100_000];
+    let began = std::time::Instant::now();
+    (0..4).for_each(|number| member.put(name(number), &content).unwrap());
+    // The first of them waits for nobody.
+    assert!(began.elapsed() >= Duration::from_millis(740), "{:?}", began.elapsed());
+    let began = std::time::Instant::now();
+    for number in 0..4 {
+        let mut read = vec![0; content.len()];
+        member.read_at(name(number), 0, &mut read).unwrap();
+        assert!(read == content);
+    }
+    assert!(began.elapsed() >= Duration::from_millis(740), "{:?}", began.elapsed());
+    assert_eq!(slow.requests_by_endpoint().len(), 1);
+}
+
+#[test]
+fn a_key_that_may_not_list_is_told_which_right_it_lacks() {
+    let Some(site) = Site::new("a_key_that_may_not_list") else { return };
+    let member = site.member();
+    site.proxy.rule(|asked| match asked.target.contains("list-type=") {
+        true => Fate::Answer(403, "<Error><Code>AccessDenied</Code></Error>".to_owned()),
+        false => Fate::Pass,
+    });
+    member.put(name(1), b"there").unwrap();
+    assert_eq!(read(&*member, name(1)).unwrap(), b"there");
+    let error = member.list(Room::Snapshots).unwrap_err();
+    assert!(text(&error).contains("ListBucket"), "{}", text(&error));
 }

@@ -4,6 +4,7 @@
 //! absolute; an option on the command line outranks the file. Since it may name a file of knobs, all
 //! verbs read it but those that `knobs` excepts, and a broken one stops them unless --knobs is given.
 
+mod prices;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use pinstripe_base::error::{Error, Kind, Result};
 use serde::Serialize;
 
+pub use self::prices::{Money, PriceEntry};
 pub use self::reader::Source;
 use self::reader::{Table, nearest};
 use crate::args::Common;
@@ -40,6 +42,9 @@ pub struct Config {
     /// Backups by name.
     #[serde(rename = "backup", skip_serializing_if = "BTreeMap::is_empty")]
     pub backups: BTreeMap<String, BackupEntry>,
+    /// What providers of buckets charge, by a name for each.
+    #[serde(rename = "price", skip_serializing_if = "BTreeMap::is_empty")]
+    pub prices: BTreeMap<String, PriceEntry>,
     /// Measured settings, taken for options that are not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub knobs: Option<PathBuf>,
@@ -139,6 +144,7 @@ impl Config {
         let mut config = Config {
             stores: each(table.named_tables("store")?, store_entry)?,
             backups: each(table.named_tables("backup")?, backup_entry)?,
+            prices: each(table.named_tables("price")?, prices::entry)?,
             retention: table.table("retention")?.map_or(Ok(Rules::default()), retention)?,
             default_store: None,
             knobs: table.path("knobs")?,
@@ -152,6 +158,14 @@ impl Config {
             _ => Ok(()),
         };
         check(&config.default_store, &table, "default-store")?;
+        let mut currencies = config.prices.values().map(|prices| &prices.currency);
+        let first = currencies.next();
+        if let Some(other) = currencies.find(|&currency| Some(currency) != first) {
+            let error = table.error("price", "prices of two currencies cannot be added up");
+            return Err(
+                error.expected(format!("one currency, as '{}'", first.map_or("", |it| it)), other)
+            );
+        }
         for (name, inner) in table.named_tables("backup")? {
             check(&config.backups[&name].store, &inner, "store")?;
         }
@@ -186,6 +200,14 @@ impl Config {
             key_file: entry.key_file,
             key_slot: None,
         }
+    }
+
+    /// The prices of an endpoint: its own, else those of all others.
+    #[cfg_attr(not(feature = "s3"), allow(dead_code, reason = "buckets cost"))]
+    pub fn prices_of(&self, url: &str) -> Option<&PriceEntry> {
+        let is_its = |it: &&PriceEntry| it.endpoint.as_deref() == Some(url);
+        let own = self.prices.values().find(is_its);
+        own.or_else(|| self.prices.values().find(|it| it.endpoint.is_none()))
     }
 
     /// The backup of this name.

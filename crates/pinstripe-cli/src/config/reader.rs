@@ -99,6 +99,20 @@ impl<'a> Table<'a> {
         self.wrong(key, "a whole number from 0", value)
     }
 
+    /// A number that is not negative, whole or not.
+    pub fn amount(&mut self, key: &'static str) -> Result<Option<f64>> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        let number = match value.get_ref() {
+            DeValue::Integer(number) => number.as_str().parse::<f64>().ok(),
+            DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
+            _ => None,
+        };
+        match number {
+            Some(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
+            _ => self.wrong(key, "a number from 0", value),
+        }
+    }
+
     /// A list of strings; none when it is not there.
     pub fn strings(&mut self, key: &'static str) -> Result<Vec<String>> {
         let Some(value) = self.value(key) else { return Ok(Vec::new()) };

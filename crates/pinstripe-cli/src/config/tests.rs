@@ -28,9 +28,33 @@ fn the_documented_example_says_what_it_says() {
     // Every key that is known stands in the example, so none is left undocumented.
     let keys = "default-store member password-file password-command key-file store paths exclude \
                 exclude-file exclude-caches one-file-system tags host keep-last keep-hourly \
-                keep-daily keep-weekly keep-monthly keep-yearly keep-within keep-tag";
+                keep-daily keep-weekly keep-monthly keep-yearly keep-within keep-tag endpoint \
+                currency put get list delete gb-out gb-month";
     for key in keys.split_whitespace() {
         assert!(page.contains(&format!("`{key}`")), "{key}");
+    }
+}
+
+#[test]
+fn prices_are_found_by_the_endpoint_and_have_one_currency() {
+    let text = "[price.near]\nendpoint = 'https://S3.near.example/'\ncurrency = 'EUR'\nput = 0.005\n\
+                [price.all]\ncurrency = 'EUR'\ngb-month = 1\n";
+    let config = parse(text).unwrap();
+    let near = config.prices_of("https://s3.near.example").unwrap();
+    assert_eq!((near.put, near.gb_month), (Money(5_000_000), Money(0)));
+    assert_eq!(config.prices_of("https://far").unwrap().gb_month, Money(1_000_000_000));
+    assert!(parse("").unwrap().prices_of("https://far").is_none());
+    assert!(refused("[price.a]\ncurrency='EUR'\n[price.b]\n").contains("two currencies"));
+    for (wrong, says) in [
+        ("put = -1", "a number from 0"),
+        ("put = 'cheap'", "a number from 0"),
+        ("put = nan", "a number from 0"),
+        ("put = 1e12", "no price"),
+        ("endpoint = 'near'", "a URL"),
+        ("puts = 1", "the nearest known key is 'put'"),
+    ] {
+        let said = refused(&format!("[price.a]\n{wrong}\n"));
+        assert!(said.contains("c.toml:2") && said.contains(says), "{said}");
     }
 }
 

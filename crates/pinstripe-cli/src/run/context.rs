@@ -115,7 +115,8 @@ impl Run {
         self.buckets.get_or_init(|| {
             let settings = AwsSettings::load(&self.common.buckets);
             let defaults = settings.defaults();
-            Arc::new(Buckets::new(defaults, move |place| settings.access(place)))
+            let buckets = Buckets::new(defaults, move |place| settings.access(place));
+            Arc::new(buckets.with_bandwidth(self.common.buckets.bandwidth()))
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   opening                   finds a store and opens it
-//!   remote                    members that are not on this machine
+//!   remote   price            members that are not on this machine; what they cost
 //!   unlock   rollback         its secrets; whether it is older than this host has seen it
 //!   context                   the options, ledger, screen and deadlines of the run
 //!   place   progress          which store is meant; the bar
@@ -12,6 +12,8 @@
 //! A file uses only those below it.
 
 mod context;
+#[cfg(feature = "s3")]
+mod price;
 mod real_path;
 mod remote;
 
@@ -24,3 +26,4 @@ pub mod screen;
 pub mod unlock;
 
 pub use self::context::{Ending, Run};
+pub use self::remote::Plan;

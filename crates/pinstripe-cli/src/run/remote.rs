@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pinstripe::member::{Places, RemoteMembers};
+use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 #[cfg(feature = "s3")]
 use pinstripe_base::units::format_size;
@@ -11,7 +12,34 @@ use pinstripe_base::units::format_size;
 use super::context::Run;
 use crate::event::Event;
 
+/// What a verb would do to the packs of a store.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Plan {
+    /// Bytes of content that would be written.
+    pub written_bytes: u64,
+    /// Bytes of them that would first be read from the members.
+    pub read_bytes: u64,
+    /// Packs that would be deleted, and their bytes on all members.
+    pub deleted_packs: u64,
+    pub deleted_bytes: u64,
+}
+
 impl Run {
+    /// Says what a plan would cost, as far as it concerns buckets that the config file has prices
+    /// of, and returns that as facts of the summary.
+    ///
+    /// # Errors
+    /// Those of the config file.
+    pub fn say_cost(&self, store: &Store, plan: &Plan) -> Result<Event> {
+        #[cfg(feature = "s3")]
+        return self.cost_of_plan(store, plan);
+        #[cfg(not(feature = "s3"))]
+        {
+            let (Self { .. }, Store { .. }, Plan { .. }) = (self, store, plan);
+            Ok(Event::default())
+        }
+    }
+
     /// The one form of a place that a user named.
     ///
     /// # Errors
@@ -60,7 +88,8 @@ impl Run {
                     format_size(down),
                 ));
             }
-            return summary
+            return self
+                .add_price(summary)
                 .with("request_puts", puts)
                 .with("request_gets", gets)
                 .with("request_lists", lists)

@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::message::counted;
 use crate::run::progress::Gauge;
 use crate::run::rollback;
-use crate::run::{Ending, Run};
+use crate::run::{Ending, Plan, Run};
 use crate::system;
 
 /// Delete what no snapshot needs; backups may run at the same time
@@ -88,7 +88,22 @@ impl GcArgs {
         drop(ticker);
         let outcome = ended?;
         say(run, self.dry_run, &outcome);
-        Ok(Ending::done(Event::default().with_fields(&outcome).with("dry_run", self.dry_run)))
+        // What was done is counted as requests; what would be done is estimated.
+        let cost = match self.dry_run {
+            true => run.say_cost(&store, &plan(&outcome))?,
+            false => Event::default(),
+        };
+        let facts = Event::default().with_fields(&outcome).with_all(cost);
+        Ok(Ending::done(facts.with("dry_run", self.dry_run)))
+    }
+}
+
+fn plan(outcome: &GcOutcome) -> Plan {
+    Plan {
+        written_bytes: outcome.moved_bytes,
+        read_bytes: outcome.moved_bytes,
+        deleted_packs: outcome.deleted_packs,
+        deleted_bytes: outcome.deleted_bytes,
     }
 }
 

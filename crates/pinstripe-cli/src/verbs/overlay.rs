@@ -1,4 +1,4 @@
-//! `pinstripe overlay`: a slow directory, shown through read-ahead.
+//! `pinstripe overlay`: a slow directory or a bucket, shown through read-ahead.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueHint;
+use pinstripe::member::is_remote;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::parse_size;
 use pinstripe_overlay::{
-    BlockCache, CacheUsage, DirectorySource, OverlayOptions, OverlayTree, SourceUsage,
+    BlockCache, CacheUsage, DirectorySource, OverlayOptions, OverlayTree, RangeSource, SourceUsage,
 };
 
 use super::shown::{
@@ -31,19 +32,20 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Show a slow directory through read-ahead
 ///
-/// The source may be anything that is mounted and slow: CephFS, NFS, sshfs, a spinning disk. What is
-/// read of it in a fixed stride, forwards or backwards, is fetched ahead of its readers, many
+/// The source may be anything that is mounted and slow: CephFS, NFS, sshfs, a spinning disk; or any
+/// prefix of a bucket, of which objects are shown as files. What is read of it in a fixed stride, forwards or backwards, is fetched ahead of its readers, many
 /// requests at a time, within --memory. The directory is read-only.
 ///
 /// A file that is open shows what it held when it was opened; where that has changed since, reading
 /// is an error (ESTALE), and opening it again shows the new content. Changes are seen by size,
-/// mtime, ctime and inode. A request that the source does not answer within --timeout is an
+/// mtime, ctime and inode, those of objects by size, ETag and time. A request that the source does not answer within --timeout is an
 /// input/output error.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
 Examples:
   pinstripe overlay /mnt/cephfs/images /mnt/fast
+  pinstripe overlay s3://data/images /mnt/fast --endpoint https://s3.example.org
   pinstripe overlay /mnt/nfs /mnt/fast --cache /var/cache/pinstripe,100G --memory 1G
   pinstripe hint /mnt/fast/disk.img stride 4M -68M
   pinstripe overlay status /mnt/fast
@@ -52,7 +54,7 @@ pub struct OverlayArgs {
     #[command(subcommand)]
     command: Option<OverlayCommand>,
 
-    /// The directory to show
+    /// The directory to show, or s3://BUCKET/PREFIX
     #[arg(value_name = "SOURCE", value_hint = ValueHint::DirPath, required = true)]
     source: Option<PathBuf>,
 
@@ -115,16 +117,43 @@ impl OverlayArgs {
         if let Some(ending) = self.shown.in_background(run, mountpoint)? {
             return Ok(ending);
         }
-        let stop = signals::catch()?;
+        if is_remote(source) {
+            return self.show_bucket(run, source, mountpoint);
+        }
         let name = full_name(source)?;
-        let directory = DirectorySource::open(source)?;
+        self.show(run, DirectorySource::open(source)?, &name, mountpoint)
+    }
+
+    #[cfg(feature = "s3")]
+    fn show_bucket(&self, run: &Run, source: &Path, mountpoint: &Path) -> Result<Ending> {
+        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        let name = run.place(source)?;
+        let bucket = run.buckets().source(&name, (uid.as_raw(), gid.as_raw()))?;
+        self.show(run, bucket, &name, mountpoint)
+    }
+
+    #[cfg(not(feature = "s3"))]
+    fn show_bucket(&self, _run: &Run, source: &Path, _mountpoint: &Path) -> Result<Ending> {
+        Err(Error::new(Kind::Unsupported, "this program can show directories only")
+            .at(source)
+            .advice("use one that was built with the feature 's3'"))
+    }
+
+    fn show<S: RangeSource>(
+        &self,
+        run: &Run,
+        source: S,
+        name: &Path,
+        mountpoint: &Path,
+    ) -> Result<Ending> {
+        let stop = signals::catch()?;
         let options = OverlayOptions {
             budget: run.common.memory.0,
             fetchers: FETCHERS,
             deadline: self.timeout.0,
         };
-        let cache = self.cache.as_ref().and_then(|cache| open_cache(run, cache, &name));
-        let tree = OverlayTree::new(directory, cache, options, Arc::clone(&run.monitor))?;
+        let cache = self.cache.as_ref().and_then(|cache| open_cache(run, cache, name));
+        let tree = OverlayTree::new(source, cache, options, Arc::clone(&run.monitor))?;
         let tree = Arc::new(tree);
         let shows = name.display().to_string();
         let threads = run.common.threads.map(|threads| threads as usize);
@@ -157,7 +186,7 @@ fn open_cache(run: &Run, cache: &CachePlace, source: &Path) -> Option<BlockCache
     opened.inspect_err(|error| run.monitor.warning("cache", error.duplicate())).ok()
 }
 
-fn add_figures(tree: &OverlayTree<DirectorySource>, status: &mut ShownStatus) {
+fn add_figures<S: RangeSource>(tree: &OverlayTree<S>, status: &mut ShownStatus) {
     let found = tree.status(FILES_TOLD);
     status.memory = found.memory.into();
     status.source = Some(source_figures(found.source));

@@ -6,6 +6,7 @@ use pinstripe_testing::s3::{KEY_ID, KEY_SECRET};
 use pinstripe_testing::{Fate, Proxy, S3Server};
 use serde_json::Value;
 
+use crate::mount::Mounted;
 use crate::stand::{Ran, Stand};
 
 /// A stand with S3 servers.
@@ -45,6 +46,15 @@ impl Cloud {
         let ran = self.run(line);
         assert_eq!(ran.code, 0, "{line}\n{}{}", ran.out, ran.err);
         ran.out
+    }
+
+    /// Keys in the file of profiles, for commands that are started elsewhere.
+    fn write_profile(&self) {
+        std::fs::create_dir_all(self.stand.path("home/.aws")).unwrap();
+        let text = format!(
+            "[default]\naws_access_key_id = {KEY_ID}\naws_secret_access_key = {KEY_SECRET}\n"
+        );
+        std::fs::write(self.stand.path("home/.aws/config"), text).unwrap();
     }
 
     /// Restores all of the newest snapshot and compares it with the source.
@@ -350,5 +360,184 @@ fn damage_behind_the_back_of_a_store_is_mended() {
     let copy = cloud.place(1, "copy");
     let listed = cloud.run(&format!("snapshots --store {copy}"));
     assert!(listed.out.contains("src"), "{}{}", listed.out, listed.err);
+    cloud.done(&format!("check --read-data --store {store}"));
+}
+
+#[test]
+fn what_it_costs_is_said_by_the_prices_of_the_config_file() {
+    let Some(cloud) = Cloud::new("what_it_costs_is_said", 2) else { return };
+    let port = cloud.servers[0].port();
+    let prices = |port: u16, name: &str| {
+        format!(
+            "[price.{name}]\nendpoint = 'http://127.0.0.1:{port}'\ncurrency = 'EUR'\nput = 1000\n\
+             get = 1\nlist = 1\ngb-out = 1\ngb-month = 1000\n"
+        )
+    };
+    std::fs::write(cloud.stand.path("prices.toml"), prices(port, "near")).unwrap();
+    let (one, two) = (cloud.place(0, "one"), cloud.place(1, "two"));
+    cloud.done(&format!("init --encryption none --parity 1 --member {one} --member {two}"));
+    let at = format!("--store {one} --config prices.toml");
+    let dry = summary(&cloud.done(&format!("backup src --dry-run {at} --json")));
+    assert!(dry["cost_once"].as_f64().unwrap() > 1.0, "{dry}");
+    // 700 kB at 1000 a GB, all of it on each of two members, of which one has prices.
+    let monthly = dry["cost_monthly"].as_f64().unwrap();
+    assert!((0.6..0.8).contains(&monthly), "{dry}");
+    assert_eq!(dry["price_currency"], "EUR");
+    let backup = cloud.run(&format!("backup src {at}"));
+    assert!(backup.err.contains("price of these requests: "), "{}", backup.err);
+    assert!(backup.err.contains(" EUR; the config file has no prices of http"), "{}", backup.err);
+    std::fs::write(cloud.stand.path("src/hello"), "hello again\n").unwrap();
+    let made = summary(&cloud.done(&format!("backup src {at} --json")));
+    let price = made["request_price"].as_f64().unwrap();
+    assert!(price >= 1.0 && price <= made["request_puts"].as_f64().unwrap() + 1.0, "{made}");
+    assert_eq!(made["price_unknown_endpoints"].as_array().unwrap().len(), 1);
+    cloud.done(&format!("forget --keep-last 1 {at}"));
+    let gc = summary(&cloud.done(&format!("gc --dry-run --max-waste 0% {at} --json")));
+    assert!(gc["cost_once"].as_f64().is_some() && gc["moved_bytes"].as_u64().is_some(), "{gc}");
+    std::fs::write(cloud.stand.path("bad.toml"), "[price.near]\nput = 'cheap'\n").unwrap();
+    let bad = cloud.run(&format!("snapshots --store {one} --config bad.toml"));
+    assert!(bad.code == 2 && bad.err.contains("bad.toml:2"), "{}", bad.err);
+}
+
+/// Waiting for bandwidth is longer here than a silent member is waited for.
+#[test]
+fn a_limit_of_bandwidth_is_no_silence_of_the_member() {
+    let Some(cloud) = Cloud::new("a_limit_of_bandwidth_is_no_silence", 1) else { return };
+    let store = cloud.place(0, "host");
+    cloud.done(&format!("init --encryption none --member {store}"));
+    let slow = "--bandwidth-up 120K --bandwidth-down 120K --member-timeout 3s";
+    let began = std::time::Instant::now();
+    cloud.done(&format!("backup src --store {store} {slow}"));
+    assert!(began.elapsed().as_secs_f64() > 3.5, "{:?}", began.elapsed());
+    cloud.assert_restored(&format!("{store} {slow}"), "out");
+    assert_eq!(cloud.run(&format!("snapshots --store {store} --bandwidth-up 9")).code, 2);
+}
+
+/// Bits that flip on the way, and listings that are those of a while ago.
+#[test]
+fn wrong_bits_and_stale_listings_are_not_believed() {
+    let Some(cloud) = Cloud::new("wrong_bits_and_stale_listings", 1) else { return };
+    let proxy = Proxy::start(cloud.servers[0].port());
+    let store = cloud.servers[0].place_at(proxy.port(), "host");
+    cloud.done(&format!("init --encryption none --member {store}"));
+    cloud.done(&format!("backup src --store {store}"));
+    proxy.rule(|asked| match asked.method == "GET" && asked.target.contains("/packs/") {
+        true => Fate::FlipAnswer,
+        false => Fate::Pass,
+    });
+    let check = cloud.run(&format!("check --read-data --store {store}"));
+    assert!(matches!(check.code, 3 | 10), "{}{}", check.out, check.err);
+    let restore = cloud.run(&format!("restore latest --to bad --store {store}"));
+    assert_ne!(restore.code, 0, "{}", restore.out);
+    // A listing of packs from before there were any: the snapshot's packs seem to be missing, and
+    // what seems to be missing is not taken for deleted.
+    let empty = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult><Name>pinstripe</Name>\
+                 <IsTruncated>false</IsTruncated></ListBucketResult>";
+    proxy.rule(|asked| {
+        match asked.target.contains("list-type=") && asked.target.contains("packs") {
+            true => Fate::Answer(200, empty.to_owned()),
+            false => Fate::Pass,
+        }
+    });
+    cloud.run(&format!("gc --wait 0 --max-waste 0% --store {store}"));
+    cloud.run(&format!("backup src --store {store}"));
+    proxy.rule(|_| Fate::Pass);
+    cloud.done(&format!("check --read-data --store {store}"));
+    cloud.assert_restored(&store, "out");
+}
+
+#[test]
+fn a_bucket_is_shown_by_an_overlay_and_a_store_in_one_by_a_mount() {
+    let test = "a_bucket_is_shown_by_an_overlay_and_a_store_in_one_by_a_mount";
+    if let Some(obstacle) = crate::fakevmcore::obstacle() {
+        return crate::stand::skipped(test, obstacle);
+    }
+    let Some(cloud) = Cloud::new(test, 1) else { return };
+    cloud.write_profile();
+    let store = cloud.place(0, "host");
+    cloud.done(&format!("init --encryption none --member {store}"));
+    cloud.done(&format!("backup src --store {store}"));
+    cloud.done(&format!("upgrade --store {store}"));
+    let mounted = Mounted::of(&cloud.stand, &format!("mount mnt --store {store}"), "mnt");
+    let source = cloud.stand.path("src").canonicalize().unwrap();
+    let shown = mounted.place.join("latest").join(source.strip_prefix("/").unwrap());
+    for name in ["hello", "sub/noise"] {
+        let wanted = std::fs::read(source.join(name)).unwrap();
+        assert!(std::fs::read(shown.join(name)).unwrap() == wanted, "{name}");
+    }
+    assert_eq!(mounted.end(), 0);
+    // Objects of others: large ones are read ahead.
+    let content = crate::stand::noise(3, 9 << 20);
+    std::fs::create_dir_all(cloud.servers[0].file("data/sub")).unwrap();
+    std::fs::write(cloud.servers[0].file("data/sub/large"), &content).unwrap();
+    std::fs::write(cloud.servers[0].file("data/small"), "small").unwrap();
+    let place = cloud.place(0, "data");
+    let mounted = Mounted::of(&cloud.stand, &format!("overlay {place} over"), "over");
+    assert!(std::fs::read(mounted.place.join("sub/large")).unwrap() == content);
+    assert_eq!(std::fs::read(mounted.place.join("small")).unwrap(), b"small");
+    let mut names: Vec<_> = std::fs::read_dir(&mounted.place)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["small", "sub"]);
+    assert!(std::fs::write(mounted.place.join("new"), "new").is_err());
+    assert_eq!(mounted.end(), 0);
+    let empty = cloud.stand.run(&format!("overlay {} over", cloud.place(0, "nowhere")));
+    assert!(empty.err.contains("nothing below this prefix"), "{}", empty.err);
+}
+
+/// A signed request to the bucket of a server, by curl; its answer.
+fn curl(server: &S3Server, method: &str, target: &str, body: &str) -> String {
+    let output = Command::new("curl")
+        .args(["-s", "-f", "-m", "20", "-X", method, "--data", body])
+        .args(["--aws-sigv4", "aws:amz:us-east-1:s3", "-u", &format!("{KEY_ID}:{KEY_SECRET}")])
+        .args(["-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD"])
+        .arg(format!("http://127.0.0.1:{}/pinstripe{target}", server.port()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{method} {target}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The texts between two marks.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
+    text.split(from).skip(1).filter_map(|rest| Some(rest.split_once(to)?.0)).collect()
+}
+
+/// A thief has the keys of a writer and deletes all there is. In a bucket with versions that makes
+/// marks of deletion; when they are removed the store is whole, with what gc deleted before.
+#[test]
+fn a_store_that_a_thief_deleted_comes_back_with_the_versions() {
+    let test = "a_store_that_a_thief_deleted_comes_back_with_the_versions";
+    if Command::new("curl").arg("--version").output().is_err() {
+        return crate::stand::skipped(test, "curl is not installed");
+    }
+    let Some(cloud) = Cloud::new(test, 1) else { return };
+    let server = &cloud.servers[0];
+    let enabled = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    curl(server, "PUT", "?versioning=", enabled);
+    let store = cloud.place(0, "host");
+    cloud.done(&format!("init --encryption none --member {store}"));
+    cloud.done(&format!("backup src --store {store}"));
+    std::fs::write(cloud.stand.path("src/hello"), "hello again\n").unwrap();
+    cloud.done(&format!("backup src --store {store}"));
+    cloud.done(&format!("forget --keep-last 1 --store {store}"));
+    cloud.done(&format!("gc --wait 0 --max-waste 0% --store {store}"));
+    let listed = curl(server, "GET", "?list-type=2&prefix=host%2F", "");
+    let keys = between(&listed, "<Key>", "</Key>");
+    assert!(keys.len() > 5, "{listed}");
+    keys.iter().for_each(|key| drop(curl(server, "DELETE", &format!("/{key}"), "")));
+    assert_eq!(cloud.run(&format!("snapshots --store {store}")).code, 11);
+
+    let versions = curl(server, "GET", "?prefix=host%2F&versions=", "");
+    for mark in between(&versions, "<DeleteMarker>", "</DeleteMarker>") {
+        let one = |name: &str| between(mark, &format!("<{name}>"), &format!("</{name}>"))[0];
+        let target = format!("/{}?versionId={}", one("Key"), one("VersionId"));
+        curl(server, "DELETE", &target, "");
+    }
+    cloud.done(&format!("check --read-data --store {store}"));
+    cloud.assert_restored(&store, "out");
+    cloud.done(&format!("gc --wait 0 --store {store}"));
     cloud.done(&format!("check --read-data --store {store}"));
 }

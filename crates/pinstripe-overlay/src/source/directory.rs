@@ -253,11 +253,51 @@ fn entry_of(file: impl AsFd, path: &[u8]) -> Result<SourceEntry> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::conformance;
     use super::*;
+
+    /// A directory with files of a test.
+    struct Files(tempfile::TempDir);
+
+    impl conformance::Stand for Files {
+        type Source = DirectorySource;
+
+        fn open(&self) -> DirectorySource {
+            DirectorySource::open(self.0.path()).unwrap()
+        }
+
+        fn write(&self, path: &str, content: &[u8]) {
+            let path = self.0.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            pinstripe_testing::await_tick();
+            std::fs::write(path, content).unwrap();
+        }
+
+        fn remove(&self, path: &str) {
+            std::fs::remove_file(self.0.path().join(path)).unwrap();
+        }
+
+        fn link(&self, name: &str, target: &str) -> bool {
+            std::os::unix::fs::symlink(target, self.0.path().join(name)).is_ok()
+        }
+    }
 
     #[test]
     fn a_directory_is_a_source() {
-        super::super::conformance::check(&|path| DirectorySource::open(path).unwrap());
+        conformance::check(&|| Files(tempfile::tempdir().unwrap()));
+    }
+
+    /// By another name and inode, with the same length.
+    #[test]
+    fn a_file_that_another_took_the_place_of_has_changed() {
+        let files = Files(tempfile::tempdir().unwrap());
+        conformance::Stand::write(&files, "file", b"first");
+        conformance::Stand::write(&files, "other", b"other");
+        let source = conformance::Stand::open(&files);
+        let version = source.stat(b"file").unwrap().version;
+        std::fs::rename(files.0.path().join("other"), files.0.path().join("file")).unwrap();
+        let read = source.read(b"file", &version, 0..4, &mut Vec::new());
+        assert_eq!(read.unwrap_err().kind(), Kind::Changed);
     }
 
     #[test]

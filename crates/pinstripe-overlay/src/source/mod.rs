@@ -4,8 +4,8 @@
 //! version: what a source says of a file so that a change shows. Calls come from many threads at
 //! once and may take long. Implementations pass `conformance.rs`.
 
-#[cfg(test)]
-pub(crate) mod conformance;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 mod directory;
 
 use std::ops::Range;

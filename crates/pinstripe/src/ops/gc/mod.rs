@@ -63,6 +63,8 @@ pub struct GcOutcome {
     pub deleted_bytes: u64,
     /// Packs among them of which something was needed and moved.
     pub repacked_packs: u64,
+    /// Bytes of records that were moved so.
+    pub moved_bytes: u64,
     /// Pages of trees that stood in one pack and are to stand in two, as in stores without parity.
     pub thin_pages: u64,
     /// Condemned packs that stay because a writer began to rely on them meanwhile.

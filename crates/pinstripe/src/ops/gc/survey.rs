@@ -115,6 +115,7 @@ impl<'a> Survey<'a> {
             deleted_packs: self.lists.packs.len() as u64,
             deleted_bytes: bytes_of(store, &self.lists.packs),
             repacked_packs: self.evacuating.len() as u64,
+            moved_bytes: self.moved_bytes,
             thin_pages: self.thin.len() as u64,
             kept_bytes: self.plan.kept_bytes,
             waste_bytes: self.plan.waste_bytes,

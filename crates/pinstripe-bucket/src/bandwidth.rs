@@ -1,0 +1,105 @@
+//! How many bytes in a second may go to one endpoint, and come from it.
+//!
+//! A request reserves the time that its bytes take and waits until that begins; then it goes as
+//! fast as the line. So the rate holds over any time that is long against one request, whichever
+//! of the threads and members ask, and deadlines are those of a line without a limit.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use pinstripe::member::goes_on;
+use pinstripe_base::clock;
+use pinstripe_base::sync::lock;
+
+/// A member that waits says so at this interval, or it would be given up as silent.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(250);
+
+/// What takes longer than this takes for ever.
+const LONGEST: Duration = Duration::from_secs(1 << 32);
+
+/// Most bytes per second to and from each endpoint; without a value there is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// To the endpoint.
+    pub up: Option<u64>,
+    /// From the endpoint.
+    pub down: Option<u64>,
+}
+
+/// One direction of an endpoint.
+#[derive(Default)]
+pub struct Pace {
+    bytes_per_second: Option<u64>,
+    /// When all bytes that were reserved have gone.
+    free_at: Mutex<Option<Instant>>,
+}
+
+impl Pace {
+    pub fn new(bytes_per_second: Option<u64>) -> Self {
+        Pace { bytes_per_second, free_at: Mutex::default() }
+    }
+
+    /// Whether there is a limit.
+    pub fn is_limited(&self) -> bool {
+        self.bytes_per_second.is_some()
+    }
+
+    /// Reserves time for bytes, and says how long it is until that begins.
+    fn reserve(&self, now: Instant, bytes: u64) -> Duration {
+        let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
+        let seconds = bytes as f64 / rate.max(1) as f64;
+        let takes = Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST);
+        let mut free_at = lock(&self.free_at);
+        let begins = free_at.map_or(now, |free_at| free_at.max(now));
+        *free_at = begins.checked_add(takes);
+        begins.saturating_duration_since(now)
+    }
+
+    /// Waits until so many bytes may go.
+    pub async fn wait(&self, bytes: u64) {
+        let mut left = self.reserve(clock::monotonic(), bytes);
+        while !left.is_zero() {
+            let part = left.min(SIGN_OF_LIFE);
+            tokio::time::sleep(part).await;
+            goes_on();
+            left -= part;
+        }
+    }
+
+    /// Bytes came that nobody knew of before.
+    pub fn spend(&self, bytes: u64) {
+        self.reserve(clock::monotonic(), bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_wait_for_those_before_them_and_for_no_others() {
+        let second = Duration::from_secs(1);
+        let pace = Pace::new(Some(1000));
+        let now = clock::monotonic();
+        assert_eq!(pace.reserve(now, 2000), Duration::ZERO, "nobody is before it");
+        assert_eq!(pace.reserve(now, 500), 2 * second);
+        assert_eq!(pace.reserve(now + second, 500), 3 * second / 2);
+        assert_eq!(pace.reserve(now + 9 * second, 500), Duration::ZERO, "time is not saved up");
+        assert_eq!(pace.reserve(now + 9 * second, 0), second / 2);
+        let free = Pace::default();
+        assert_eq!(free.reserve(now, u64::MAX), Duration::ZERO);
+        assert_eq!(free.reserve(now, 1), Duration::ZERO);
+        assert!(pace.is_limited() && !free.is_limited());
+    }
+
+    #[test]
+    fn no_rate_and_no_length_is_too_odd() {
+        let now = clock::monotonic();
+        for (rate, bytes) in [(0, 1 << 40), (1, u64::MAX), (u64::MAX, 1)] {
+            let pace = Pace::new(Some(rate));
+            pace.reserve(now, bytes);
+            let waits = pace.reserve(now, bytes);
+            assert!(!waits.is_zero() || rate == u64::MAX, "{bytes} at {rate}: {waits:?}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What all sessions with one endpoint share, and what is known of its being there.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use pinstripe_base::clock;
+use pinstripe_base::sync::lock;
+
+use crate::bandwidth::{Bandwidth, Pace};
+use crate::fault::Fault;
+use crate::traffic::Counters;
+use crate::window::Window;
+
+/// How long a silent endpoint is not asked again; it doubles each time.
+const REST: Duration = Duration::from_secs(10);
+const REST_MAX: Duration = Duration::from_secs(160);
+
+/// What all sessions with one endpoint share.
+pub struct Endpoint {
+    pub counters: Arc<Counters>,
+    pub window: Window,
+    pub health: Health,
+    pub up: Pace,
+    pub down: Pace,
+}
+
+impl Endpoint {
+    pub fn new(bandwidth: Bandwidth) -> Self {
+        let (up, down) = (Pace::new(bandwidth.up), Pace::new(bandwidth.down));
+        let (counters, health) = (Arc::default(), Health::default());
+        Endpoint { counters, window: Window::new(), health, up, down }
+    }
+}
+
+/// Bytes that a request moves.
+#[derive(Clone, Copy, Default)]
+pub struct Load {
+    pub up: u64,
+    /// From the endpoint, as far as that is known before.
+    pub down: u64,
+    /// The most that may come.
+    pub most_down: u64,
+}
+
+impl Load {
+    pub fn up(bytes: u64) -> Self {
+        Load { up: bytes, ..Load::default() }
+    }
+
+    /// The time that they may take.
+    pub fn time(self) -> Duration {
+        Duration::from_secs((self.up + self.most_down) >> 20)
+    }
+}
+
+/// What is known of an endpoint's being there.
+#[derive(Default)]
+pub struct Health(Mutex<Heard>);
+
+#[derive(Default)]
+struct Heard {
+    has_answered: bool,
+    /// Since when it is left alone, how long, and the fault that a call gets meanwhile.
+    rests: Option<(Instant, Duration, Fault)>,
+}
+
+impl Health {
+    /// Whether it ever answered, and the fault that it is left alone for.
+    pub fn look(&self) -> (bool, Option<Fault>) {
+        let heard = lock(&self.0);
+        let rests = heard.rests.as_ref().filter(|(began, rest, _)| clock::since(*began) < *rest);
+        (heard.has_answered, rests.map(|(.., fault)| fault.clone()))
+    }
+
+    pub fn answered(&self) {
+        *lock(&self.0) = Heard { has_answered: true, rests: None };
+    }
+
+    pub fn was_silent(&self, fault: &Fault) {
+        let mut heard = lock(&self.0);
+        let rest = heard.rests.as_ref().map_or(REST, |(_, rest, _)| (*rest * 2).min(REST_MAX));
+        *heard =
+            Heard { has_answered: false, rests: Some((clock::monotonic(), rest, fault.clone())) };
+    }
+}

@@ -1,0 +1,167 @@
+//! What requests to buckets cost, and what a verb would cost, by the prices of the config file.
+
+use std::collections::BTreeMap;
+
+use pinstripe::store::Store;
+use pinstripe_base::error::Result;
+use pinstripe_base::units::format_size;
+use pinstripe_bucket::Requests;
+
+use super::context::Run;
+use super::remote::Plan;
+use crate::config::{Money, PriceEntry};
+use crate::event::Event;
+
+/// Prices of requests are for so many.
+const REQUESTS: u64 = 1000;
+/// Bytes in the GB of providers.
+const GB: u64 = 1_000_000_000;
+/// Requests beside those for packs: a run of the index, the snapshot, the session, listings.
+const PUTS_BESIDE: u64 = 8;
+/// Bytes that one request for content brings.
+const READ_BYTES: u64 = 4 << 20;
+
+/// Money, once and each month.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cost {
+    once: Money,
+    monthly: Money,
+}
+
+/// The price of requests that were made.
+fn of_requests(prices: &PriceEntry, requests: &Requests) -> Money {
+    let classes = [
+        (prices.put, requests.puts),
+        (prices.get, requests.gets),
+        (prices.list, requests.lists),
+        (prices.delete, requests.deletes),
+    ];
+    let each = classes.into_iter().map(|(price, count)| price.times(count, REQUESTS));
+    each.sum::<Money>() + prices.gb_out.times(requests.received_bytes, GB)
+}
+
+/// What a plan costs at a member that takes one of `data` parts of each pack, of which there are
+/// `members`.
+fn of_plan(prices: &PriceEntry, plan: &Plan, data: u64, members: u64, extent: u64) -> Cost {
+    let (written, read) = (plan.written_bytes / data, plan.read_bytes / data);
+    let puts = if written == 0 { 0 } else { written.div_ceil(extent.max(1)) + PUTS_BESIDE };
+    let once = prices.put.times(puts, REQUESTS)
+        + prices.get.times(read.div_ceil(READ_BYTES), REQUESTS)
+        + prices.gb_out.times(read, GB)
+        + prices.delete.times(plan.deleted_packs, REQUESTS);
+    let freed = prices.gb_month.times(plan.deleted_bytes / members, GB);
+    let monthly = Money(prices.gb_month.times(written, GB).0 - freed.0);
+    Cost { once, monthly }
+}
+
+impl Run {
+    /// Adds to the summary what the requests so far cost, and says it; nothing where the config
+    /// file has no prices.
+    pub(super) fn add_price(&self, summary: Event) -> Event {
+        let Ok(config) = self.config() else { return summary };
+        if config.prices.is_empty() {
+            return summary;
+        }
+        let (mut price, mut currency, mut unknown) = (Money::default(), None, Vec::new());
+        for (url, requests) in self.buckets().requests_by_endpoint() {
+            match config.prices_of(&url) {
+                _ if requests == Requests::default() => {}
+                Some(prices) => {
+                    price = price + of_requests(prices, &requests);
+                    currency = Some(prices.currency.clone());
+                }
+                None => unknown.push(url),
+            }
+        }
+        if !self.common.quiet && !self.common.json {
+            let shown = currency.as_ref().map(|currency| format!("{price} {currency}"));
+            let shown = shown.unwrap_or_else(|| "not known".to_owned());
+            let besides = match unknown.len() {
+                0 => String::new(),
+                _ => format!("; the config file has no prices of {}", unknown.join(", ")),
+            };
+            self.screen.complain(&format!("pinstripe: price of these requests: {shown}{besides}"));
+        }
+        let summary = summary.with_some("request_price", currency.is_some().then(|| price.value()));
+        let summary = summary.with_some("price_currency", currency);
+        match unknown.is_empty() {
+            true => summary,
+            false => summary.with("price_unknown_endpoints", unknown),
+        }
+    }
+
+    /// Says what a plan would cost, as far as it concerns buckets with prices, and returns that as
+    /// facts of the summary.
+    ///
+    /// # Errors
+    /// Those of the config file.
+    pub(super) fn cost_of_plan(&self, store: &Store, plan: &Plan) -> Result<Event> {
+        let config = self.config()?;
+        let takers: Vec<_> = store.takers().into_iter().flatten().collect();
+        let members = takers.len().max(1) as u64;
+        let data = members.saturating_sub(u64::from(store.config.parity)).max(1);
+        let mut costs: BTreeMap<&str, Cost> = BTreeMap::new();
+        for member in &takers {
+            let Some(far) = member.caps().far else { continue };
+            let Ok(url) = self.buckets().endpoint_of(member.place()) else { continue };
+            let Some(prices) = config.prices_of(&url) else { continue };
+            let cost = of_plan(prices, plan, data, members, far.extent_bytes);
+            let sum = costs.entry(&prices.currency).or_default();
+            *sum = Cost { once: sum.once + cost.once, monthly: sum.monthly + cost.monthly };
+        }
+        let Some((currency, Cost { once, monthly })) = costs.into_iter().next() else {
+            return Ok(Event::default());
+        };
+        self.screen.say(&format!(
+            "at most about {once} {currency} for requests and traffic, and {monthly} {currency} \
+             a month for what is stored ({} more, {} less)",
+            format_size(plan.written_bytes / data * members),
+            format_size(plan.deleted_bytes),
+        ));
+        let facts = Event::default().with("cost_once", once.value());
+        Ok(facts.with("cost_monthly", monthly.value()).with("price_currency", currency))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prices() -> PriceEntry {
+        PriceEntry {
+            endpoint: None,
+            currency: "USD".to_owned(),
+            put: Money(5_000_000),
+            get: Money(400_000),
+            list: Money(5_000_000),
+            delete: Money(0),
+            gb_out: Money(90_000_000),
+            gb_month: Money(23_000_000),
+        }
+    }
+
+    #[test]
+    fn requests_cost_by_their_class() {
+        let requests = Requests {
+            puts: 1000,
+            gets: 10_000,
+            lists: 2000,
+            deletes: 500,
+            received_bytes: 2 * GB,
+            ..Requests::default()
+        };
+        // 0.005 + 0.004 + 0.010 + 0.180
+        assert_eq!(of_requests(&prices(), &requests).to_string(), "0.1990");
+    }
+
+    #[test]
+    fn a_plan_costs_once_and_each_month() {
+        let plan = Plan { written_bytes: 300 * GB, ..Plan::default() };
+        let cost = of_plan(&prices(), &plan, 3, 4, 16 << 20);
+        assert_eq!(cost.monthly.to_string(), "2.30");
+        assert_eq!(cost.once.to_string(), "0.0298");
+        let plan = Plan { deleted_packs: 10, deleted_bytes: 400 * GB, ..Plan::default() };
+        let cost = of_plan(&prices(), &plan, 3, 4, 16 << 20);
+        assert_eq!((cost.once.to_string(), cost.monthly.to_string()), ("0".into(), "-2.30".into()));
+    }
+}
