@@ -2,8 +2,9 @@
 //!
 //! The seam is synchronous and so is this crate to its callers: requests run on a small runtime of
 //! its own, and a caller waits for its own. Floors: `remote` opens members; `member`, `writer` and
-//! `probe` carry calls out, with `tails` and `blocks`; `session` sends one request until it is answered, and `traffic` counts and
-//! bounds what goes over the wire; `place`, `key` and `fault` are values.
+//! `probe` carry calls out, with `tails`,
+//! `blocks` and `foresight`; `session` sends one request until it is answered, and `traffic` counts
+//! and bounds what goes over the wire; `place`, `key` and `fault` are values.
 //!
 //! Invariants:
 //! - `put` has one winner: an endpoint's "exists already" is believed only after the object was
@@ -15,6 +16,7 @@
 
 mod blocks;
 mod fault;
+mod foresight;
 mod key;
 mod member;
 mod place;

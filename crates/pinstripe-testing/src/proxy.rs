@@ -142,7 +142,8 @@ impl Shared {
                 }
                 Fate::Answer(status, body) => {
                     let length = body.len();
-                    write!(client, "HTTP/1.1 {status} Said\r\nContent-Length: {length}\r\n\r\n")?;
+                    let head = format!("HTTP/1.1 {status} Said\r\nETag: \"said\"\r\n");
+                    write!(client, "{head}Content-Length: {length}\r\n\r\n")?;
                     // The answer to HEAD has no body.
                     if !request.head[0].starts_with("HEAD") {
                         client.write_all(body.as_bytes())?;

@@ -3,5 +3,6 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
 
 mod faults;
+mod foresight;
 mod rules;
 mod support;
