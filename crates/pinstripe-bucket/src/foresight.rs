@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared, join_all};
+use futures_util::future::{BoxFuture, Shared, join, join_all};
 use object_store::path::Path as Key;
 use object_store::{GetRange, ObjectMeta};
 use pinstripe::member::{ExtentName, Glance, Room};
@@ -38,6 +38,8 @@ const WHOLE_MAX: usize = 1000;
 /// Objects of one room that are fetched ahead, and their length; the label's, too.
 const FETCHED_MAX: usize = 64;
 const OBJECT_MAX_BYTES: u64 = 64 << 10;
+/// The block at the beginning of an extent that who opens it reads.
+const HEADER_BYTES: u64 = 4096;
 /// Objects of which the bytes are kept for the next listing that shows them.
 const KNOWN_MAX: usize = 512;
 
@@ -110,7 +112,8 @@ impl Foresight {
         let (asker, wanted) = (asker.clone(), wanted.to_vec());
         let left = wanted.iter().map(|glance| (glance.room, *glance)).collect();
         let known = Arc::clone(&self.known);
-        let seen = runtime.spawn(async move { look(asker, wanted, known).await.ok().map(Arc::new) });
+        let seen =
+            runtime.spawn(async move { look(asker, wanted, known).await.ok().map(Arc::new) });
         let seen = seen.map(|seen| seen.ok().flatten()).boxed().shared();
         let began = clock::monotonic();
         *round = Some(Arc::new(Round { began, left: Mutex::new(left), label, seen }));
@@ -199,11 +202,7 @@ fn is_fetched(room: Room) -> bool {
 }
 
 /// Lists what is wanted, and begins what follows from it.
-async fn look(
-    asker: Asker,
-    wanted: Vec<Glance>,
-    known: Arc<Mutex<Known>>,
-) -> Result<Seen, Fault> {
+async fn look(asker: Asker, wanted: Vec<Glance>, known: Arc<Mutex<Known>>) -> Result<Seen, Fault> {
     let mut seen = Seen { rooms: listed(&asker, &wanted, &known).await?, ..Seen::default() };
     for glance in wanted.iter().filter(|glance| glance.again) {
         let asker = asker.clone();
@@ -245,7 +244,7 @@ impl Known {
         {
             return Some(fetching.clone());
         }
-        let fetching = begin(asker, name);
+        let fetching = begin(asker, name, entry.bytes);
         if let Some(tag) = entry.tag.clone() {
             self.objects.insert(name, (tag, fetching.clone()));
         }
@@ -297,20 +296,31 @@ fn sorted(mut entries: Vec<Entry>) -> Vec<Entry> {
 
 fn fetch(runtime: &Runtime, asker: &Asker, name: ExtentName) -> Fetching {
     let _entered = runtime.enter();
-    begin(asker, name)
+    begin(asker, name, 0)
 }
 
-/// Begins to fetch an object, or the end of an extent that is opened by its end.
-fn begin(asker: &Asker, name: ExtentName) -> Fetching {
+/// Begins to fetch an object, or the end of an extent that is opened by its end; its header, too,
+/// where it does not lie within.
+fn begin(asker: &Asker, name: ExtentName, bytes: u64) -> Fetching {
     let Asker { session, place } = asker.clone();
     let fetched = tokio::spawn(async move {
-        let (range, most) = match has_tail(name) {
-            true => (Some(GetRange::Suffix(TAIL_BYTES)), TAIL_BYTES),
-            false => (None, OBJECT_MAX_BYTES),
+        let key = key::key(&place, &name.path());
+        if !has_tail(name) {
+            let got = session.get(&key, None, OBJECT_MAX_BYTES).await.ok()?;
+            let is_whole = got.bytes.len() as u64 == got.object_bytes;
+            return is_whole.then(|| Arc::new(got));
+        }
+        let head = async {
+            let range = Some(GetRange::Bounded(0..HEADER_BYTES));
+            match bytes > TAIL_BYTES {
+                true => session.get(&key, range, HEADER_BYTES).await.map(|got| got.bytes),
+                false => Ok(Vec::new()),
+            }
         };
-        let got = session.get(&key::key(&place, &name.path()), range, most).await.ok()?;
-        let is_whole = has_tail(name) || got.bytes.len() as u64 == got.object_bytes;
-        is_whole.then(|| Arc::new(got))
+        let tail = session.get(&key, Some(GetRange::Suffix(TAIL_BYTES)), TAIL_BYTES);
+        let (tail, head) = join(tail, head).await;
+        let tail = tail.ok()?;
+        Some(Arc::new(Fetched { head: head.unwrap_or_default(), ..tail }))
     });
     fetched.map(|got| got.ok().flatten()).boxed().shared()
 }

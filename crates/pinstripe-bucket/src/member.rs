@@ -12,7 +12,9 @@ use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use object_store::path::Path as Key;
 use object_store::{GetRange, PutPayload};
-use pinstripe::member::{Caps, ExtentName, ExtentWriter, Far, Glance, Member, Replace, Room, goes_on};
+use pinstripe::member::{
+    Caps, ExtentName, ExtentWriter, Far, Glance, Member, Replace, Room, goes_on,
+};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use tokio::runtime::Runtime;
@@ -136,17 +138,18 @@ impl BucketMember {
         let epoch = tails.epoch();
         if let Some(got) = foresight.read(runtime, name) {
             blocks.learn((*number, name), got.object_bytes);
-            let tail = Tail { extent_bytes: got.object_bytes, bytes: got.bytes.clone() };
+            let (head, bytes) = (got.head.clone(), got.bytes.clone());
+            let tail = Tail { extent_bytes: got.object_bytes, head, bytes };
             return Ok(tails.keep(name, tail, epoch));
         }
         let range = Some(GetRange::Suffix(TAIL_BYTES));
         let got = runtime.block_on(session.get(&self.key(name), range, TAIL_BYTES));
         let tail = match got {
-            Ok(got) => Tail { extent_bytes: got.object_bytes, bytes: got.bytes },
+            Ok(got) => Tail { extent_bytes: got.object_bytes, head: got.head, bytes: got.bytes },
             // An empty object has no end that could be asked for.
             Err(Fault::Odd(_) | Fault::Refused(_)) => {
                 let extent_bytes = runtime.block_on(session.len(&self.key(name)))?;
-                return Ok(Arc::new(Tail { extent_bytes, bytes: Vec::new() }));
+                return Ok(Arc::new(Tail { extent_bytes, head: Vec::new(), bytes: Vec::new() }));
             }
             Err(fault) => return Err(fault),
         };
@@ -251,7 +254,12 @@ impl Member for BucketMember {
     }
 
     fn len(&self, name: ExtentName) -> Result<u64> {
-        let Inner { session, runtime, .. } = &*self.0;
+        let Inner { session, runtime, foresight, .. } = &*self.0;
+        if !has_tail(name)
+            && let Some(seen) = foresight.read(runtime, name)
+        {
+            return Ok(seen.object_bytes);
+        }
         let found = match has_tail(name) {
             true => self.tail(name).map(|tail| tail.extent_bytes),
             false => runtime.block_on(session.len(&self.key(name))),

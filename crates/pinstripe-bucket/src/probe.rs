@@ -116,7 +116,12 @@ async fn race(session: &Session, key: &Key) -> Result<bool, Fault> {
             Err(fault) => return Err(fault),
         }
     }
-    let there = session.get(key, None, 64).await?.bytes;
+    let there = match session.get(key, None, 64).await {
+        Ok(got) => got.bytes,
+        // It said that it was made.
+        Err(Fault::Missing) => return Ok(false),
+        Err(fault) => return Err(fault),
+    };
     Ok(matches!(winners[..], [winner] if there == bytes(winner)))
 }
 

@@ -72,6 +72,8 @@ struct Heard {
 pub struct Fetched {
     /// The length of the whole object.
     pub object_bytes: u64,
+    /// Its first bytes, where they were asked for beside others.
+    pub head: Vec<u8>,
     pub bytes: Vec<u8>,
 }
 
@@ -187,10 +189,10 @@ impl Session {
             let object_bytes = got.meta.size;
             let wanted = got.range.end.saturating_sub(got.range.start);
             if wanted > most_bytes {
-                return Ok(Fetched { object_bytes, bytes: Vec::new() });
+                return Ok(Fetched { object_bytes, head: Vec::new(), bytes: Vec::new() });
             }
             let bytes = self.collect(got.into_stream(), wanted).await?;
-            Ok(Fetched { object_bytes, bytes })
+            Ok(Fetched { object_bytes, head: Vec::new(), bytes })
         })
         .await
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use pinstripe::member::{ExtentName, Glance, Member, Replace, Room};
+use pinstripe::member::{ExtentName, Glance, Member, RemoteMembers, Replace, Room};
 use pinstripe_testing::Fate;
 
 use crate::support::Site;
@@ -80,6 +80,7 @@ fn a_change_of_this_process_is_seen_in_spite_of_what_was_foreseen() {
     member.put(name(Room::Gc, 2), b"two").unwrap();
     assert_eq!(member.list(Room::Gc).unwrap().len(), 2);
     member.foresee(&WANTED);
+    member.list(Room::Snapshots).unwrap();
     // Put before a listing of another room: what that shows must be from afterwards, too.
     member.put(name(Room::Sessions, 3), b"session").unwrap();
     let other = site.buckets.requests().lists;
@@ -92,9 +93,12 @@ fn a_change_of_this_process_is_seen_in_spite_of_what_was_foreseen() {
     seal(&*member, name(Room::Index, 4), b"a run");
     assert_eq!(member.names(Room::Index).unwrap(), [[4; 16]]);
     member.foresee(&WANTED);
+    member.list(Room::Snapshots).unwrap();
+    member.list(Room::Index).unwrap();
+    member.names(Room::Index).unwrap();
     member.foresee(&[]);
     site.proxy.take_log();
-    member.list(Room::Index).unwrap();
+    member.list(Room::Gc).unwrap();
     assert_eq!(lists(&site.proxy.take_log()), 1);
 }
 
@@ -102,7 +106,6 @@ fn a_change_of_this_process_is_seen_in_spite_of_what_was_foreseen() {
 fn an_object_that_another_host_replaced_is_read_anew() {
     let Some(site) = Site::new("an_object_that_another_host_replaced") else { return };
     let place = site.fresh_place();
-    use pinstripe::member::RemoteMembers;
     let member = site.buckets.create(&place).unwrap();
     let other = crate::support::buckets(pinstripe_testing::s3::KEY_SECRET).open(&place).unwrap();
     member.put(name(Room::Snapshots, 1), b"before").unwrap();

@@ -14,7 +14,7 @@ use crate::store::index::{Index, PACKS_LISTED_FAR};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Monitor;
 
-/// What one look lists. Packs that are not listed are found by their runs.
+/// What one look lists: the steps of deletion, and what refreshing the index takes.
 const LOOK: [Glance; 3] =
     [Glance::of(Room::Gc, 3), Glance::of(Room::Index, 1), Glance::maybe(Room::Packs, 1)];
 

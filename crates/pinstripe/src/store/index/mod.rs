@@ -51,7 +51,7 @@ pub use rebuild::{pack_from_records, unsound_records};
 pub use stale::{Stale, Superseded, drop_superseded, stale_members, superseded};
 pub use write::{RunWriter, SealedPack, lay_run, write_run};
 
-use crate::member::Room;
+use crate::member::{Glance, Room};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
@@ -87,6 +87,10 @@ struct Marks {
     /// Runs and packs that cannot be read, as was said.
     bad: HashSet<SetId>,
 }
+
+/// What a refresh lists; packs that are not listed are found by their runs.
+const REFRESH: [Glance; 3] =
+    [Glance::of(Room::Gc, 2), Glance::of(Room::Index, 1), Glance::maybe(Room::Packs, 1)];
 
 /// Packs of a store in buckets that are listed together with everything else, in one page.
 pub(crate) const PACKS_LISTED_FAR: usize = 900;
@@ -139,6 +143,7 @@ impl<'a> Index<'a> {
     pub(crate) fn refresh(&self) -> Result<()> {
         /// Packs that may be listed at every call.
         const LISTED: usize = 4096;
+        self.store.foresee(&REFRESH);
         let turn = self.refreshes.fetch_add(1, Ordering::Relaxed) as usize;
         let packs = self.view().packs.len();
         // Of a large store that is far away runs tell enough: its packs are many pages.

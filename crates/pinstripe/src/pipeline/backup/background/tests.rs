@@ -58,6 +58,10 @@ impl Member for Far {
 
     fn foresee(&self, wanted: &[Glance]) {
         let mut foreseen = lock(&self.foreseen);
+        let left = |room| foreseen.get(room).is_some_and(|left| *left > 0);
+        if !wanted.is_empty() && wanted.iter().all(|glance| left(&glance.room)) {
+            return;
+        }
         foreseen.clear();
         if !wanted.is_empty() {
             self.lists.fetch_add(1, Ordering::Relaxed);
