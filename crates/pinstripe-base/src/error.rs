@@ -50,10 +50,12 @@ pub enum Kind {
     Interrupted,
     /// A member did not answer in time.
     Unanswered,
+    /// A member's endpoint lacks what several writers rely on: one winner of a name.
+    NoOneWinner,
 }
 
 /// Every kind with its name.
-const KINDS: [(Kind, &str); 17] = [
+const KINDS: [(Kind, &str); 18] = [
     (Kind::Io, "io"),
     (Kind::NoSpace, "no_space"),
     (Kind::NotFound, "not_found"),
@@ -71,6 +73,7 @@ const KINDS: [(Kind, &str); 17] = [
     (Kind::Busy, "busy"),
     (Kind::Interrupted, "interrupted"),
     (Kind::Unanswered, "unanswered"),
+    (Kind::NoOneWinner, "no_one_winner"),
 ];
 
 impl Kind {

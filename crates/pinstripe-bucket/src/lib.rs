@@ -2,10 +2,10 @@
 //!
 //! The seam is synchronous and so is this crate to its callers: requests run on a small runtime of
 //! its own, and a caller waits for its own. Floors: `remote` opens members, and any prefix as the
-//! `source` of an overlay; `member`, `writer` and
-//! `probe` carry calls out, with `tails` and `blocks`; `session` sends one request until it is
-//! answered, as `window` and `bandwidth` of its `endpoint` allow; `traffic` counts and bounds what goes over the
-//! wire; `place`, `key` and `fault` are values.
+//! `source` of an overlay; `member`, `writer` and `probe` carry calls out, with `tails`, `blocks`
+//! and `foresight`; `session` sends one request until it is answered, as `window` and `bandwidth`
+//! of its `endpoint` allow; `traffic` counts and bounds what goes over the wire; `place`, `key` and
+//! `fault` are values.
 //!
 //! Invariants:
 //! - `put` has one winner: an endpoint's "exists already" is believed only after the object was
@@ -19,6 +19,7 @@ mod bandwidth;
 mod blocks;
 mod endpoint;
 mod fault;
+mod foresight;
 mod key;
 mod member;
 mod place;

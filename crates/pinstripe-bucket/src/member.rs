@@ -4,19 +4,25 @@
 //! answered for is durable, and an unfinished one is not there: so there is nothing to sync and
 //! nothing to sweep.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use object_store::path::Path as Key;
 use object_store::{GetRange, PutPayload};
-use pinstripe::member::{Caps, ExtentName, ExtentWriter, Far, Member, Replace, Room, goes_on};
+use pinstripe::member::{
+    Caps, ExtentName, ExtentWriter, Far, Glance, Member, Replace, Room, goes_on,
+};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 use crate::blocks::{self, BLOCK_BYTES, Blocks};
 use crate::fault::Fault;
+use crate::foresight::{Asker, Foresight};
 use crate::key;
 use crate::place::BucketPlace;
 use crate::session::{LIST_MAX, Session};
@@ -33,6 +39,9 @@ const READ_AT_ONCE: usize = 32;
 #[derive(Clone)]
 pub struct BucketMember(Arc<Inner>);
 
+/// The bytes of a put, and its answer.
+type Sending = (Vec<u8>, JoinHandle<Result<(), Fault>>);
+
 /// What a member and its writers share.
 pub struct Inner {
     pub session: Arc<Session>,
@@ -41,6 +50,10 @@ pub struct Inner {
     pub tails: Tails,
     /// Of all members; this one's are known by its number.
     pub blocks: Arc<Blocks>,
+    /// What a verb is about to ask.
+    pub foresight: Foresight,
+    /// Puts that were begun ahead of their calls.
+    puts: Mutex<HashMap<ExtentName, Sending>>,
     number: u64,
     path: PathBuf,
 }
@@ -66,7 +79,9 @@ impl BucketMember {
         (blocks, number): (Arc<Blocks>, u64),
     ) -> Self {
         let (path, session, tails) = (place.path(), Arc::new(session), Tails::default());
-        BucketMember(Arc::new(Inner { session, runtime, place, tails, blocks, number, path }))
+        let (foresight, puts) = (Foresight::default(), Mutex::default());
+        let inner = Inner { session, runtime, place, tails, blocks, foresight, puts, number, path };
+        BucketMember(Arc::new(inner))
     }
 
     /// What its calls use.
@@ -118,17 +133,23 @@ impl BucketMember {
 
     /// The end of an extent, fetched now; what was held of the extent is forgotten.
     fn tail(&self, name: ExtentName) -> Result<Arc<Tail>, Fault> {
-        let Inner { session, runtime, tails, blocks, number, .. } = &*self.0;
+        let Inner { session, runtime, tails, blocks, foresight, number, .. } = &*self.0;
         self.0.forget(name);
         let epoch = tails.epoch();
+        if let Some(got) = foresight.read(runtime, name) {
+            blocks.learn((*number, name), got.object_bytes);
+            let (head, bytes) = (got.head.clone(), got.bytes.clone());
+            let tail = Tail { extent_bytes: got.object_bytes, head, bytes };
+            return Ok(tails.keep(name, tail, epoch));
+        }
         let range = Some(GetRange::Suffix(TAIL_BYTES));
         let got = runtime.block_on(session.get(&self.key(name), range, TAIL_BYTES));
         let tail = match got {
-            Ok(got) => Tail { extent_bytes: got.object_bytes, bytes: got.bytes },
+            Ok(got) => Tail { extent_bytes: got.object_bytes, head: got.head, bytes: got.bytes },
             // An empty object has no end that could be asked for.
             Err(Fault::Odd(_) | Fault::Refused(_)) => {
                 let extent_bytes = runtime.block_on(session.len(&self.key(name)))?;
-                return Ok(Arc::new(Tail { extent_bytes, bytes: Vec::new() }));
+                return Ok(Arc::new(Tail { extent_bytes, head: Vec::new(), bytes: Vec::new() }));
             }
             Err(fault) => return Err(fault),
         };
@@ -170,16 +191,30 @@ impl BucketMember {
 impl Member for BucketMember {
     fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
         self.0.forget(name);
+        self.0.foresight.drop_all();
         let member = Arc::clone(&self.0);
         Ok(Box::new(BucketWriter::new(member, self.key(name), name, replace)))
     }
 
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        let Inner { session, runtime, puts, .. } = &*self.0;
+        let ahead = lock(puts).remove(&name).filter(|(sent, _)| sent == bytes);
+        let ahead = ahead.and_then(|(_, sending)| runtime.block_on(sending).ok());
+        let created = ahead.unwrap_or_else(|| {
+            let payload = PutPayload::from(bytes.to_vec());
+            runtime.block_on(session.create(&self.key(name), &payload))
+        });
+        // Listings that were begun before the answer may lack it.
+        self.0.foresight.drop_all();
+        created.map_err(|fault| self.failed(&fault, "write", name))
+    }
+
+    fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
+        let Inner { session, runtime, puts, .. } = &*self.0;
+        let (session, key) = (Arc::clone(session), self.key(name));
         let payload = PutPayload::from(bytes.to_vec());
-        let Inner { session, runtime, .. } = &*self.0;
-        runtime
-            .block_on(session.create(&self.key(name), &payload))
-            .map_err(|fault| self.failed(&fault, "write", name))
+        let sending = runtime.spawn(async move { session.create(&key, &payload).await });
+        lock(puts).insert(name, (bytes.to_vec(), sending));
     }
 
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -219,7 +254,12 @@ impl Member for BucketMember {
     }
 
     fn len(&self, name: ExtentName) -> Result<u64> {
-        let Inner { session, runtime, .. } = &*self.0;
+        let Inner { session, runtime, foresight, .. } = &*self.0;
+        if !has_tail(name)
+            && let Some(seen) = foresight.read(runtime, name)
+        {
+            return Ok(seen.object_bytes);
+        }
         let found = match has_tail(name) {
             true => self.tail(name).map(|tail| tail.extent_bytes),
             false => runtime.block_on(session.len(&self.key(name))),
@@ -228,13 +268,24 @@ impl Member for BucketMember {
     }
 
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
-        let reads = names.iter().map(|name| self.read_one(*name, most_bytes));
+        let Inner { foresight, runtime, .. } = &*self.0;
+        let seen = |name: &ExtentName| foresight.read(runtime, *name).map(|got| got.bytes.clone());
+        let seen: Vec<_> = names.iter().map(|name| (*name, seen(name))).collect();
+        let reads = seen.into_iter().map(|(name, seen)| async move {
+            match seen.filter(|bytes| bytes.len() as u64 <= most_bytes) {
+                Some(bytes) => Ok(bytes),
+                None => self.read_one(name, most_bytes).await,
+            }
+        });
         let reads = futures_util::stream::iter(reads).buffered(READ_AT_ONCE);
         self.0.runtime.block_on(reads.inspect(|_| goes_on()).collect())
     }
 
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        let Inner { session, runtime, place, path, .. } = &*self.0;
+        let Inner { session, runtime, place, path, foresight, .. } = &*self.0;
+        if let Some(listed) = foresight.list(runtime, room) {
+            return Ok(listed);
+        }
         let prefix = key::key(place, room.dir());
         let listed = session.list(&prefix, LIST_MAX, |meta| {
             key::extent(place, room, &meta.location).map(|id| (id, meta.size))
@@ -250,9 +301,15 @@ impl Member for BucketMember {
     fn delete(&self, name: ExtentName) -> Result<()> {
         let Inner { session, runtime, .. } = &*self.0;
         self.0.forget(name);
-        runtime
-            .block_on(session.delete(&self.key(name)))
-            .map_err(|fault| self.failed(&fault, "delete", name))
+        let deleted = runtime.block_on(session.delete(&self.key(name)));
+        self.0.foresight.drop_all();
+        deleted.map_err(|fault| self.failed(&fault, "delete", name))
+    }
+
+    fn foresee(&self, wanted: &[Glance]) {
+        let Inner { session, runtime, place, foresight, .. } = &*self.0;
+        let asker = Asker { session: Arc::clone(session), place: place.clone() };
+        foresight.begin(runtime, &asker, wanted);
     }
 
     fn sync(&self) -> Result<()> {

@@ -49,7 +49,7 @@ impl ProbeReport {
 /// Makes sure that of several that make one object the endpoint lets one win.
 ///
 /// # Errors
-/// [`Kind::Refused`] when it does not; those of the endpoint.
+/// [`Kind::NoOneWinner`] when it does not; those of the endpoint.
 pub fn require_one_winner(member: &Inner) -> Result<()> {
     let raced = member.runtime.block_on(races(member, ROUNDS_SHORT));
     let raced = raced.map_err(|fault| failed(member, &fault))?;
@@ -57,7 +57,7 @@ pub fn require_one_winner(member: &Inner) -> Result<()> {
         return Ok(());
     }
     let what = "this endpoint lets several writers make the same object (no create-if-absent)";
-    Err(Error::new(Kind::Refused, what)
+    Err(Error::new(Kind::NoOneWinner, what)
         .at(member.place.path())
         .expected("one winner in each race", format!("{raced} of {ROUNDS_SHORT} races had one"))
         .advice("backups of two writers could overwrite each other there: use another endpoint"))
@@ -116,7 +116,12 @@ async fn race(session: &Session, key: &Key) -> Result<bool, Fault> {
             Err(fault) => return Err(fault),
         }
     }
-    let there = session.get(key, None, 64).await?.bytes;
+    let there = match session.get(key, None, 64).await {
+        Ok(got) => got.bytes,
+        // It said that it was made.
+        Err(Fault::Missing) => return Ok(false),
+        Err(fault) => return Err(fault),
+    };
     Ok(matches!(winners[..], [winner] if there == bytes(winner)))
 }
 

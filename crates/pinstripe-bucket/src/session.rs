@@ -61,6 +61,8 @@ pub struct Fetched {
     pub object_bytes: u64,
     /// What tells its content from another's.
     pub mark: ObjectMark,
+    /// Its first bytes, where they were asked for beside others.
+    pub head: Vec<u8>,
     pub bytes: Vec<u8>,
 }
 
@@ -192,11 +194,11 @@ impl Session {
             let (object_bytes, mark) = (got.meta.size, ObjectMark::of(&got.meta));
             let wanted = got.range.end.saturating_sub(got.range.start);
             if wanted > most_bytes {
-                return Ok(Fetched { object_bytes, mark, bytes: Vec::new() });
+                return Ok(Fetched { object_bytes, mark, head: Vec::new(), bytes: Vec::new() });
             }
             let bytes = self.collect(got.into_stream(), wanted).await?;
             self.endpoint.down.spend(wanted.saturating_sub(down));
-            Ok(Fetched { object_bytes, mark, bytes })
+            Ok(Fetched { object_bytes, mark, head: Vec::new(), bytes })
         })
         .await
     }

@@ -22,6 +22,8 @@ const TAILS_MAX: usize = 128;
 pub struct Tail {
     /// The length of the whole extent.
     pub extent_bytes: u64,
+    /// Its first bytes, where they were fetched with the last ones.
+    pub head: Vec<u8>,
     /// Its last bytes.
     pub bytes: Vec<u8>,
 }
@@ -29,6 +31,11 @@ pub struct Tail {
 impl Tail {
     /// The bytes from `offset` on, if they all lie within.
     pub fn get(&self, offset: u64, wanted: usize) -> Option<&[u8]> {
+        let first = usize::try_from(offset).ok();
+        let in_head = first.and_then(|from| self.head.get(from..from.checked_add(wanted)?));
+        if in_head.is_some() {
+            return in_head;
+        }
         let start = self.extent_bytes - self.bytes.len() as u64;
         let from = usize::try_from(offset.checked_sub(start)?).ok()?;
         self.bytes.get(from..from.checked_add(wanted)?)
@@ -97,9 +104,11 @@ mod tests {
 
     #[test]
     fn an_end_gives_what_lies_within_it() {
-        let tail = Tail { extent_bytes: 10, bytes: b"6789".to_vec() };
+        let tail = Tail { extent_bytes: 10, head: b"01".to_vec(), bytes: b"6789".to_vec() };
         assert_eq!(tail.get(6, 4), Some(&b"6789"[..]));
         assert_eq!(tail.get(7, 2), Some(&b"78"[..]));
+        assert_eq!((tail.get(0, 2), tail.get(1, 1)), (Some(&b"01"[..]), Some(&b"1"[..])));
+        assert_eq!((tail.get(1, 2), tail.get(2, 1)), (None, None));
         for (offset, wanted) in [(5, 1), (6, 5), (10, 1), (u64::MAX, 1), (7, usize::MAX)] {
             assert_eq!(tail.get(offset, wanted), None);
         }
@@ -110,13 +119,13 @@ mod tests {
         let tails = Tails::default();
         let name = |number: usize| ExtentName::In(Room::Packs, (number as u128).to_be_bytes());
         for number in 0..TAILS_MAX + 10 {
-            tails.keep(name(number), Tail { extent_bytes: 1, bytes: vec![0] }, 0);
+            tails.keep(name(number), Tail { extent_bytes: 1, head: Vec::new(), bytes: vec![0] }, 0);
         }
         assert!(tails.get(name(9)).is_none());
         assert!(tails.get(name(10)).is_some());
         tails.forget(name(10));
         assert!(tails.get(name(10)).is_none());
-        tails.keep(name(10), Tail { extent_bytes: 1, bytes: vec![0] }, 0);
+        tails.keep(name(10), Tail { extent_bytes: 1, head: Vec::new(), bytes: vec![0] }, 0);
         assert!(tails.get(name(10)).is_none(), "it may be of the one before");
         assert!(!has_tail(ExtentName::Label) && !has_tail(ExtentName::In(Room::Keys, [0; 16])));
     }

@@ -125,6 +125,7 @@ impl ExtentWriter for BucketWriter {
         let done = self.finish();
         // A reader may have fetched some of the one before meanwhile.
         self.member.forget(self.extent);
+        self.member.foresight.drop_all();
         done.map_err(|fault| self.member.error(&fault, "write", &self.extent.path()))
     }
 }

@@ -36,6 +36,8 @@ pub const WRONG_KEY: u8 = 17;
 pub const BUSY: u8 = 18;
 /// Not encrypted, where an encrypted store is expected.
 pub const NOT_ENCRYPTED: u8 = 19;
+/// An endpoint lets several writers make the same object.
+pub const NO_ONE_WINNER: u8 = 20;
 /// Ended early by an interrupt, with what it had done kept: what a shell reports for SIGINT.
 pub const INTERRUPTED: u8 = 130;
 /// The reader of standard output went away: what a shell reports for a death by SIGPIPE.
@@ -59,6 +61,7 @@ Exit codes:
    17  wrong password or key file
    18  another process has to finish first; try again later
    19  the store is not encrypted, and an encrypted one is expected here
+   20  an endpoint is unfit: it lets several writers make the same object
   130  interrupted (143: terminated); run it again to continue
   141  the reader of standard output went away";
 
@@ -75,6 +78,7 @@ pub fn of_error(kind: Kind) -> u8 {
         Kind::WrongKey => WRONG_KEY,
         Kind::Busy => BUSY,
         Kind::NotEncrypted => NOT_ENCRYPTED,
+        Kind::NoOneWinner => NO_ONE_WINNER,
         Kind::Interrupted => INTERRUPTED,
         _ => FAILED,
     }
@@ -112,6 +116,7 @@ mod tests {
             REFUSED,
             TOO_MANY_LOSSES,
             NOT_ENCRYPTED,
+            NO_ONE_WINNER,
             INTERRUPTED,
             BROKEN_PIPE,
         ] {

@@ -26,7 +26,8 @@ pub enum Fate {
     Pass,
     /// It is carried out, and the connection ends without an answer.
     DropAnswer,
-    /// It is not carried out; this is the answer: status, body.
+    /// It is not carried out; this is the answer: status, body. 200 without a body is what a PUT
+    /// gets.
     Answer(u16, String),
     /// It is carried out, and the answer ends after so many bytes of its body.
     Truncate(usize),
@@ -142,7 +143,12 @@ impl Shared {
                 }
                 Fate::Answer(status, body) => {
                     let length = body.len();
-                    write!(client, "HTTP/1.1 {status} Said\r\nContent-Length: {length}\r\n\r\n")?;
+                    write!(client, "HTTP/1.1 {status} Said\r\nContent-Length: {length}\r\n")?;
+                    if status == 200 && length == 0 {
+                        // As the answer to a PUT has it.
+                        client.write_all(b"ETag: \"said\"\r\n")?;
+                    }
+                    client.write_all(b"\r\n")?;
                     // The answer to HEAD has no body.
                     if !request.head[0].starts_with("HEAD") {
                         client.write_all(body.as_bytes())?;

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
 
 mod faults;
+mod foresight;
 mod overlay;
 mod rules;
 mod support;

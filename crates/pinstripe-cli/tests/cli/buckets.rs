@@ -541,3 +541,26 @@ fn a_store_that_a_thief_deleted_comes_back_with_the_versions() {
     cloud.done(&format!("gc --wait 0 --store {store}"));
     cloud.done(&format!("check --read-data --store {store}"));
 }
+
+/// An endpoint that says yes to every writer is no place for a store, and scripts can tell.
+#[test]
+fn an_endpoint_that_lets_several_win_has_an_exit_code_of_its_own() {
+    let Some(cloud) = Cloud::new("an_endpoint_that_lets_several_win", 2) else { return };
+    let proxy = Proxy::start(cloud.servers[0].port());
+    let store = cloud.servers[0].place_at(proxy.port(), "host");
+    proxy.rule(|asked| match asked.method == "PUT" {
+        true => Fate::Answer(200, String::new()),
+        false => Fate::Pass,
+    });
+    let line = format!("init --encryption none --member {store}");
+    let refused = cloud.run(&line);
+    assert_eq!(refused.code, 20, "{}{}", refused.out, refused.err);
+    assert!(refused.err.contains("one winner"), "{}", refused.err);
+    let other = cloud.place(1, "host");
+    cloud.done(&format!("init --encryption none --member {other}"));
+    let refused = cloud.run(&format!("member add {store} --store {other}"));
+    assert_eq!(refused.code, 20, "{}{}", refused.out, refused.err);
+    // Nothing was made: the same prefix is taken once the endpoint is sound.
+    proxy.rule(|_| Fate::Pass);
+    cloud.done(&line);
+}

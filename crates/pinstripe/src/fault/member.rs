@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_io::fault::{Faults, Operation, Plan, Statistics, Target, Verdict};
 
-use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
+use crate::member::{Caps, ExtentName, ExtentWriter, Glance, Member, Replace, Room};
 
 /// A member with faults.
 pub struct FaultMember<M> {
@@ -116,6 +116,10 @@ impl<M: Member> Member for FaultMember<M> {
     fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
         on_room(&self.faults, room)?;
         self.inner.names(room)
+    }
+
+    fn foresee(&self, wanted: &[Glance]) {
+        self.inner.foresee(wanted);
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {

@@ -142,6 +142,33 @@ pub enum Replace {
     Allowed,
 }
 
+/// A room that is to be listed soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Glance {
+    /// The room.
+    pub room: Room,
+    /// How many calls are content with the same listing.
+    pub times: u8,
+    /// One more call wants a listing that was begun after the first had ended.
+    pub again: bool,
+    /// The member's label is to be read, too.
+    pub label: bool,
+    /// It may not be listed after all: only if that costs no request of its own.
+    pub maybe: bool,
+}
+
+impl Glance {
+    /// A listing for so many calls.
+    pub const fn of(room: Room, times: u8) -> Self {
+        Glance { room, times, again: false, label: false, maybe: false }
+    }
+
+    /// The same, if it costs no request of its own.
+    pub const fn maybe(room: Room, times: u8) -> Self {
+        Glance { maybe: true, ..Self::of(room, times) }
+    }
+}
+
 /// The properties of a member, queried once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
@@ -172,6 +199,9 @@ pub trait Member: Send + Sync {
     /// Writes one small object whole, durably, if no object has the name: the atomic primitive.
     /// `Kind::Exists` when another was first.
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()>;
+    /// Begins a [`put`](Self::put) that is called next with the same name and bytes: a far member
+    /// sends it while others are waited for.
+    fn put_ahead(&self, _name: ExtentName, _bytes: &[u8]) {}
     /// Fills `buf` from `offset`; a short extent is `Kind::Corrupt`, a missing one
     /// `Kind::NotFound`.
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()>;
@@ -200,6 +230,11 @@ pub trait Member: Send + Sync {
     fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
         Ok(self.list(room)?.into_iter().map(|(id, _)| id).collect())
     }
+    /// Says what will be listed soon, and what is small there be read: a far member asks for it all
+    /// at once. As good as what there is at a later call is what there is at this one, or later,
+    /// unless this process changes something of the member between. Without anything, what was
+    /// foreseen is dropped: the next calls ask anew.
+    fn foresee(&self, _wanted: &[Glance]) {}
     /// Removes an extent; removing one that is not there is no error.
     fn delete(&self, name: ExtentName) -> Result<()>;
     /// Makes every seal, put and delete so far survive a power cut.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
+use crate::member::{Caps, ExtentName, ExtentWriter, Glance, Member, Replace, Room};
 use pinstripe_base::error::Result;
 
 impl<M: Member + ?Sized> Member for Arc<M> {
@@ -13,6 +13,10 @@ impl<M: Member + ?Sized> Member for Arc<M> {
 
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
         (**self).put(name, bytes)
+    }
+
+    fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
+        (**self).put_ahead(name, bytes);
     }
 
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -33,6 +37,10 @@ impl<M: Member + ?Sized> Member for Arc<M> {
 
     fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
         (**self).names(room)
+    }
+
+    fn foresee(&self, wanted: &[Glance]) {
+        (**self).foresee(wanted);
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use lane::Lane;
 pub use lane::goes_on;
 
-use super::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
+use super::{Caps, ExtentName, ExtentWriter, Glance, Member, Replace, Room};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_base::units::MIB;
@@ -138,6 +138,12 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
         self.lane.call(bytes.len() as u64, move || inner.put(name, &bytes))?
     }
 
+    fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
+        if !self.lane.is_silent() {
+            self.inner.put_ahead(name, bytes);
+        }
+    }
+
     /// Bytes that are in memory need no other thread: most reads of an index and of trees find
     /// theirs there, and the way to the other thread costs more than they do.
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -177,6 +183,13 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
 
     fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
         self.control(move |member| member.names(room))
+    }
+
+    /// It asks and does not wait, so no other thread is needed.
+    fn foresee(&self, wanted: &[Glance]) {
+        if !self.lane.is_silent() {
+            self.inner.foresee(wanted);
+        }
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {

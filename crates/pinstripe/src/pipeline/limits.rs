@@ -15,7 +15,7 @@ pub(crate) const PUBLISH_CHUNKS: usize = 256 << 10;
 /// nobody when another process, perhaps on another host, changes something.
 pub(crate) const WATCH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 /// The same where a look costs requests to a far member: a `gc` waits for three of them.
-pub(crate) const WATCH_INTERVAL_FAR: std::time::Duration = std::time::Duration::from_secs(20);
+pub(crate) const WATCH_INTERVAL_FAR: std::time::Duration = std::time::Duration::from_secs(30);
 /// The time that a computing thread asks to run for before another takes the processor.
 pub(crate) const TURN: std::time::Duration = std::time::Duration::from_millis(50);
 /// Merges of index runs with at most so many rows are finished also when the backup is.

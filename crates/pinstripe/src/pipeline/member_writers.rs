@@ -204,8 +204,14 @@ impl<'a> MemberWriters<'a> {
     /// [`Kind::Busy`] when another object has the name: this run was ended from outside. The run's
     /// fatal error.
     pub fn commit(&self, store: &Store, name: ExtentName, bytes: &[u8]) -> Result<()> {
-        for (number, member) in store.present().filter(|(n, _)| !self.shared.has_failed(*n)) {
-            match member.put(name, bytes) {
+        let takers = || store.present().filter(|(number, _)| !self.shared.has_failed(*number));
+        for (at, (number, member)) in takers().enumerate() {
+            let put = member.put(name, bytes);
+            if at == 0 && put.is_ok() {
+                // The first has decided: the others are asked side by side.
+                takers().skip(1).for_each(|(_, member)| member.put_ahead(name, bytes));
+            }
+            match put {
                 Ok(()) => self.shared.monitor.add(Counter::WrittenBytes, bytes.len() as u64),
                 Err(error)
                     if error.kind() == Kind::Exists

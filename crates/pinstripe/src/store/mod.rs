@@ -40,7 +40,7 @@ use crate::format::keys::Keys;
 use crate::format::label::{Format, MemberRow, MemberState, MemberTable, StoreConfig};
 use crate::format::session::Process;
 use crate::format::stripe_set::{Geometry, MEMBERS_MAX};
-use crate::member::{ExtentName, Member, Places, Replace, Room, SharedMember};
+use crate::member::{ExtentName, Glance, Member, Places, Replace, Room, SharedMember, is_remote};
 use crate::seal::{self, Opener, Sealer, Voucher};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
@@ -232,6 +232,18 @@ impl Store {
             .iter()
             .enumerate()
             .filter_map(|(n, slot)| Some((n, slot.member.as_ref()?)))
+    }
+
+    /// Whether a member is far away, so that what is asked ahead of time is waited for less.
+    pub(crate) fn is_far(&self) -> bool {
+        self.present().any(|(_, member)| is_remote(member.place()))
+    }
+
+    /// Announces what will be listed, to all members: see [`Member::foresee`]. To be called by who
+    /// knows that the order of these listings does not matter, and drops it with an empty list
+    /// where it does.
+    pub(crate) fn foresee(&self, wanted: &[Glance]) {
+        self.present().for_each(|(_, member)| member.foresee(wanted));
     }
 
     /// Which extents a room has, and which members have each. A member that cannot be listed

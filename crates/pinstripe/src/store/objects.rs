@@ -101,13 +101,18 @@ impl Store {
     /// process can have put is one that did not take it.
     ///
     /// # Errors
-    /// [`Kind::Exists`] when another object has the name, and then on no further member; a
-    /// member's own error when too few took it.
+    /// [`Kind::Exists`] when another object has the name, and then on no member if it has it on the
+    /// first; a member's own error when too few took it.
     pub fn put_all(&self, name: ExtentName, framed: &[u8], quorum: Quorum) -> Result<()> {
         let bytes = self.vouch(name, framed.to_vec());
         let (mut took, mut failed) = (0, None);
-        for (_, member) in self.present() {
-            match member.put(name, &bytes) {
+        for (at, (_, member)) in self.present().enumerate() {
+            let put = member.put(name, &bytes);
+            if at == 0 && put.is_ok() {
+                // The first has decided: the others are asked side by side.
+                self.present().skip(1).for_each(|(_, member)| member.put_ahead(name, &bytes));
+            }
+            match put {
                 Ok(()) => took += 1,
                 Err(error) if error.kind() == Kind::Exists => {
                     match read_small(&**member, name).and_then(|there| self.opens(name, there)) {
@@ -288,6 +293,7 @@ impl Store {
             let mut copies: Vec<_> = (members.iter())
                 .map(|member| member.read_whole(&names, AHEAD_BYTES).into_iter())
                 .collect();
+            let before = objects.len();
             for id in ids {
                 let mut votes = Votes::default();
                 for bytes in copies.iter_mut().filter_map(|copies| copies.next()?.ok()) {
@@ -298,6 +304,10 @@ impl Store {
                 }
                 let agreed = votes.most().filter(|(_, votes)| *votes == needed);
                 objects.push(agreed.and_then(|(bytes, _)| decode(*id, &bytes).ok()));
+            }
+            if objects[before..].iter().any(Option::is_none) {
+                // What is wrong may have become so on the way: it is read anew.
+                self.foresee(&[]);
             }
         }
         objects

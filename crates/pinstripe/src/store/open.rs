@@ -12,16 +12,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::search::{Search, candidates, forgery, label_of, read_member_at};
+use super::search::{OPENING, Search, candidates, forgery, label_of, read_member_at};
 use super::{MemberSlot, Store, downgrade, judge_key_object, keys_name, read_small};
 use crate::fault::FaultMember;
 use crate::format::keys::Keys;
-use crate::format::label::{Encryption, Label, StoreConfig};
+use crate::format::label::{Encryption, Label, MemberTable, StoreConfig};
 use crate::format::session::Process;
 use crate::format::stripe_set::{HEADER_BYTES, Header};
 use crate::member::{
     ExtentName, Member, Patience, Places, RemoteMembers, Room, SharedMember, Steps, WatchedMember,
-    is_remote, real,
+    is_remote, of_bytes, real,
 };
 use crate::seal::Opener;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -71,6 +71,22 @@ impl OpenOptions {
     pub(super) fn read_member(&self, place: &Path) -> Result<(SharedMember, Label)> {
         let places = self.places();
         self.ask(place, move |place| read_member_at(&places, place))
+    }
+
+    /// Has all remote members of a table asked at once for what opening asks one by one.
+    pub(super) fn look_ahead(&self, table: &MemberTable, but: &Path) {
+        let places = table.rows.iter().filter(|row| !self.without.contains(&row.number.into()));
+        let places = places.map(|row| of_bytes(&row.place));
+        for place in places.filter(|place| is_remote(place) && place != but) {
+            self.look_ahead_at(&place);
+        }
+    }
+
+    /// The same for one place. One that cannot be opened is told of when its turn comes.
+    pub(super) fn look_ahead_at(&self, place: &Path) {
+        if let Ok(member) = self.open(place) {
+            member.foresee(&OPENING);
+        }
     }
 
     /// Puts what is asked for before a member.
@@ -153,6 +169,9 @@ impl Store {
                     .advice("is its disk mounted? name a member directory of a store")
             })
         })?;
+        if is_remote(&any) {
+            options.look_ahead_at(&any);
+        }
         let search = Search::run(&any, None, &options)?;
         let (member_slots, moved) = search.member_slots(&options);
         let outsiders = search.outsiders();

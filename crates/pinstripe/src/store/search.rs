@@ -12,7 +12,9 @@ use super::halves::Outsider;
 use super::open::OpenOptions;
 use super::{MemberSlot, agreement, read_small};
 use crate::format::label::{Format, Label, MemberRow, MemberTable, StoreConfig};
-use crate::member::{ExtentName, Member, Places, SharedMember, is_remote, of_bytes as path};
+use crate::member::{
+    ExtentName, Glance, Member, Places, Room, SharedMember, is_remote, of_bytes as path,
+};
 use crate::seal::Voucher;
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -66,6 +68,7 @@ impl Search {
         let is_of_half = |label: &Label| !options.half || label.table == own.table;
         // Any label may say where to look: what is found there speaks for itself.
         let mut hints = vec![own.table.clone()];
+        options.look_ahead(&hints[0], any);
         while let Some(place) = search.unseen(&hints) {
             let found = options.read_member(&place).and_then(|(member, label)| {
                 if label.config.store != store {
@@ -301,6 +304,17 @@ const FORGED: &str = "this label was written without a key of this store: its me
 pub fn read_member(place: &Path) -> Result<(SharedMember, Label)> {
     read_member_at(&Places::default(), place)
 }
+
+/// What every verb asks of a store that it opens, or can do without.
+pub(super) const OPENING: [Glance; 7] = [
+    Glance { label: true, ..Glance::of(Room::Keys, 2) },
+    Glance::of(Room::Snapshots, 1),
+    Glance::of(Room::Forgotten, 1),
+    Glance::maybe(Room::Checkpoints, 1),
+    Glance::of(Room::Gc, 5),
+    Glance { again: true, ..Glance::maybe(Room::Index, 1) },
+    Glance::maybe(Room::Packs, 1),
+];
 
 /// Opens a place as a member and reads its label.
 pub(super) fn read_member_at(places: &Places, place: &Path) -> Result<(SharedMember, Label)> {

@@ -2,6 +2,7 @@
 
 use super::ancestry::Ancestry;
 use crate::format::session::Work;
+use crate::member::{Glance, Room};
 use crate::ops::stale;
 use crate::store::deletion::acknowledge::Acknowledger;
 use crate::store::index::{self, Index};
@@ -13,6 +14,16 @@ use pinstripe_base::monitor::Monitor;
 
 /// The number of parents tried when the chosen one was just forgotten.
 const PARENTS_TRIED: usize = 16;
+
+/// What is read once the session stands: the order of it does not matter, since all of it is read
+/// after that.
+const BEGINNING: [Glance; 5] = [
+    Glance::maybe(Room::Snapshots, 0),
+    Glance::of(Room::Forgotten, 1),
+    Glance::of(Room::Gc, 4),
+    Glance::of(Room::Index, 2),
+    Glance::maybe(Room::Packs, 1),
+];
 
 /// A writer at work.
 pub(in crate::ops) struct Writer<'a> {
@@ -30,7 +41,8 @@ impl<'a> Writer<'a> {
     /// Those of the members.
     pub fn begin(store: &'a Store, snapshot: SnapshotId, monitor: &'a Monitor) -> Result<Self> {
         let session = sessions::begin(store, Work::Backup, snapshot.0, Vec::new())?;
-        Self::with(store, session, monitor)
+        store.foresee(&BEGINNING);
+        Self::with(store, session, None, monitor)
     }
 
     /// Begins a session that builds on an earlier snapshot, and returns which. The session is put
@@ -45,16 +57,20 @@ impl<'a> Writer<'a> {
         monitor: &'a Monitor,
         find: impl Fn() -> Result<Ancestry>,
     ) -> Result<(Self, Ancestry)> {
+        // A far index is opened before the session is put, by what opening the store has asked
+        // already: afterwards it only has to be brought up to date.
+        let mut ahead = store.is_far().then(|| Index::load(store, monitor)).transpose()?;
         for _ in 0..PARENTS_TRIED {
             let earlier = find()?;
             let parents = earlier.parent.iter().map(|parent| parent.id).collect();
             let session = sessions::begin(store, Work::Backup, snapshot.0, parents)?;
+            store.foresee(&BEGINNING);
             let is_wanted = match &earlier.parent {
                 Some(parent) => snapshots::is_wanted(store, parent.id)?,
                 None => true,
             };
             if is_wanted {
-                return Ok((Self::with(store, session, monitor)?, earlier));
+                return Ok((Self::with(store, session, ahead.take(), monitor)?, earlier));
             }
             session.end()?;
         }
@@ -62,9 +78,20 @@ impl<'a> Writer<'a> {
             .advice("run it again"))
     }
 
-    fn with(store: &'a Store, session: OpenSession<'a>, monitor: &'a Monitor) -> Result<Self> {
+    fn with(
+        store: &'a Store,
+        session: OpenSession<'a>,
+        ahead: Option<Index<'a>>,
+        monitor: &'a Monitor,
+    ) -> Result<Self> {
         let is_doubtful = drop_superseded(store, &session, monitor);
-        let index = Index::load(store, monitor)?;
+        let index = match ahead {
+            Some(index) => {
+                index.refresh_packs()?;
+                index
+            }
+            None => Index::load(store, monitor)?,
+        };
         let mut acknowledger = Acknowledger::new(session.session.id);
         acknowledger.look(store, &index)?;
         Ok(Writer { session, acknowledger, index, is_doubtful })

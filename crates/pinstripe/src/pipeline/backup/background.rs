@@ -1,29 +1,54 @@
 //! Background work of a backup: watching other writers, and merging index runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
-use crate::member::is_remote;
+use crate::member::{Glance, Room};
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{MERGE_ROWS, WATCH_INTERVAL, WATCH_INTERVAL_FAR};
 use crate::store::Store;
 use crate::store::deletion::acknowledge::Acknowledger;
-use crate::store::index::Index;
+use crate::store::index::{Index, PACKS_LISTED_FAR};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Monitor;
 
-/// Checks every second, or less often where members are far away, which packs other writers have finished and which are to be deleted, until
-/// `end` closes.
+/// What one look lists: the steps of deletion, and what refreshing the index takes.
+const LOOK: [Glance; 3] =
+    [Glance::of(Room::Gc, 3), Glance::of(Room::Index, 1), Glance::maybe(Room::Packs, 1)];
+
+/// Checks every second, or less often where members are far away, which packs other writers have
+/// finished and which are to be deleted, until `end` closes.
 pub fn watch(
     store: &Store,
     index: &Index<'_>,
     acknowledger: &mut Acknowledger,
     end: &Receiver<()>,
 ) {
-    let is_far = store.present().any(|(_, member)| is_remote(member.place()));
-    let interval = if is_far { WATCH_INTERVAL_FAR } else { WATCH_INTERVAL };
-    while end.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+    let goes_on = |interval| end.recv_timeout(interval) == Err(RecvTimeoutError::Timeout);
+    watch_while(store, index, acknowledger, goes_on);
+}
+
+/// The interval between looks: a listing costs money where members are far away, and a large store
+/// takes more than one.
+fn interval(store: &Store, index: &Index<'_>) -> Duration {
+    match store.is_far() {
+        false => WATCH_INTERVAL,
+        true if index.packs().len() > PACKS_LISTED_FAR => 2 * WATCH_INTERVAL_FAR,
+        true => WATCH_INTERVAL_FAR,
+    }
+}
+
+/// [`watch`] as long as `goes_on` says so after waiting for an interval.
+fn watch_while(
+    store: &Store,
+    index: &Index<'_>,
+    acknowledger: &mut Acknowledger,
+    mut goes_on: impl FnMut(Duration) -> bool,
+) {
+    while goes_on(interval(store, index)) {
+        store.foresee(&LOOK);
         // A member that cannot be listed is reported by the stage that needs it; meanwhile a gc
         // waits for an answer.
         let _ = acknowledger.look(store, index);
@@ -61,3 +86,6 @@ impl Drop for Ended<'_> {
         self.0.store(true, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;

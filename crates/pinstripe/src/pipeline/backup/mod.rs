@@ -52,7 +52,7 @@ use crate::codec::Codec;
 use crate::dedup::Claims;
 use crate::format::entry::Entry;
 use crate::format::snapshot::{Snapshot, TreeRoot};
-use crate::member::ExtentName;
+use crate::member::{ExtentName, Glance, Room};
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, WINDOW_JOBS};
 use crate::pipeline::member_writers::MemberWriters;
@@ -177,6 +177,8 @@ fn commit(
 ) -> Result<Snapshot> {
     let Ingested { root, completeness, checkpoint } = ingested;
     let Publisher { store, writers, sealer, .. } = *publisher;
+    // What is still to be sealed drops it again.
+    store.foresee(&[Glance { label: true, ..Glance::of(Room::Index, 1) }]);
     publisher.publish()?;
     store.confirm_takers()?;
     let snapshot = describe(root, completeness);

@@ -193,6 +193,8 @@ pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
 /// # Errors
 /// As [`Store::objects`].
 pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
+    // What was foreseen may be older than what the caller has just missed.
+    store.foresee(&[]);
     Ok(readable(store)?.going_packs())
 }
 

@@ -122,7 +122,10 @@ impl Index<'_> {
             // Before the packs are listed: a deletion that begins after this shows up as news in
             // `follow_deletion` instead of being missed.
             let steps = self.store.list(Room::Gc)?.into_keys().collect();
-            *lock(&self.deletions) = steps;
+            let steps: BTreeSet<_> = steps;
+            // Asked ahead they may have been listed after the packs, and say nothing then.
+            let is_sure = steps.is_empty() || !self.store.is_far();
+            *lock(&self.deletions) = is_sure.then_some(steps);
         }
         // Members are read without a lock. A view that another thread replaced meanwhile is made
         // again, so that no update is lost.
@@ -152,7 +155,7 @@ impl Index<'_> {
         // Listed after the runs: a pack is written before the run that lists it, so a pack missing
         // here is gone, not new.
         if all {
-            let extents = sets_in(self.store, Room::Packs)?;
+            let extents = self.packs_after_runs(&view)?;
             for (_, pack) in view.packs.iter() {
                 pack.set_extents(extents.get(&pack.set).map_or(0, Vec::len));
             }
@@ -172,6 +175,20 @@ impl Index<'_> {
             }
         }
         Ok(view)
+    }
+
+    /// The extents of packs, listed after the runs. Asked ahead they may have been listed before:
+    /// if one is missing then, they are listed again.
+    fn packs_after_runs(&self, view: &View) -> Result<Extents> {
+        let extents = sets_in(self.store, Room::Packs)?;
+        let is_short = |(_, pack): (u32, &Pack)| {
+            extents.get(&pack.set).map_or(0, Vec::len) < usize::from(pack.data)
+        };
+        if self.store.is_far() && view.packs.iter().any(is_short) {
+            self.store.foresee(&[]);
+            return sets_in(self.store, Room::Packs);
+        }
+        Ok(extents)
     }
 
     /// Asks which packs deletion took, when one is gone for an unknown reason. Asked after the

@@ -12,12 +12,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::format::index_run::{Row, RunPack};
-use crate::member::ExtentName;
+use crate::member::{ExtentName, Room};
 use crate::stripe::StripSink;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 
 use super::find::Merged;
+use super::load::sets_in;
 use super::loose::Loose;
 use super::run::Run;
 use super::write::{RunWriter, lost_pack, write_run};
@@ -72,8 +73,13 @@ impl Index<'_> {
     /// lack an extent already are left to repair.
     pub fn plan_loose(&self) -> Option<Merge> {
         let view = self.view();
-        let thin = view.runs.iter().filter(|run| self.is_thin(run));
-        let runs: Vec<_> = thin.map(Arc::clone).collect();
+        // One listing instead of a question for each run, where each costs a round trip.
+        let listed = self.store.is_far().then(|| sets_in(self.store, Room::Index).ok()).flatten();
+        let is_thin = |run: &&Arc<Run>| match &listed {
+            Some(listed) => self.lacks_extents(run, listed.get(&run.set).map_or(0, Vec::len)),
+            None => self.is_thin(run),
+        };
+        let runs: Vec<_> = view.runs.iter().filter(is_thin).map(Arc::clone).collect();
         let loose = whole(&view.loose);
         let merge = Merge { loose, runs, ..Merge::default() };
         (!merge.is_empty()).then_some(merge)

@@ -51,7 +51,7 @@ pub use rebuild::{pack_from_records, unsound_records};
 pub use stale::{Stale, Superseded, drop_superseded, stale_members, superseded};
 pub use write::{RunWriter, SealedPack, lay_run, write_run};
 
-use crate::member::Room;
+use crate::member::{Glance, Room};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
@@ -88,6 +88,13 @@ struct Marks {
     bad: HashSet<SetId>,
 }
 
+/// What a refresh lists; packs that are not listed are found by their runs.
+const REFRESH: [Glance; 3] =
+    [Glance::of(Room::Gc, 2), Glance::of(Room::Index, 1), Glance::maybe(Room::Packs, 1)];
+
+/// Packs of a store in buckets that are listed together with everything else, in one page.
+pub(crate) const PACKS_LISTED_FAR: usize = 900;
+
 /// The chunk index of an open store, shared by threads.
 pub struct Index<'a> {
     store: &'a Store,
@@ -98,8 +105,9 @@ pub struct Index<'a> {
     /// Runs and loose parts that came after loading are those that this one did not see.
     first: BTreeSet<SetId>,
     refreshes: AtomicU32,
-    /// Steps of deletion that there were before packs were last looked for.
-    deletions: Mutex<BTreeSet<[u8; 16]>>,
+    /// Steps of deletion that there were before packs were last looked for; `None` when it is not
+    /// sure that they were listed before.
+    deletions: Mutex<Option<BTreeSet<[u8; 16]>>>,
 }
 
 impl<'a> Index<'a> {
@@ -135,8 +143,12 @@ impl<'a> Index<'a> {
     pub(crate) fn refresh(&self) -> Result<()> {
         /// Packs that may be listed at every call.
         const LISTED: usize = 4096;
+        self.store.foresee(&REFRESH);
         let turn = self.refreshes.fetch_add(1, Ordering::Relaxed) as usize;
-        self.gather(turn.is_multiple_of(1 + self.view().packs.len() / LISTED))
+        let packs = self.view().packs.len();
+        // Of a large store that is far away runs tell enough: its packs are many pages.
+        let is_due = turn.is_multiple_of(1 + packs / LISTED);
+        self.gather(is_due && !(self.store.is_far() && packs > PACKS_LISTED_FAR))
     }
 
     /// The same with all packs asked for their extents.
@@ -153,8 +165,10 @@ impl<'a> Index<'a> {
     /// # Errors
     /// When too few members can be listed.
     pub(crate) fn follow_deletion(&self) -> Result<bool> {
+        // What was foreseen may be older than what the caller has just found.
+        self.store.foresee(&[]);
         let now = self.store.names(Room::Gc, Quorum::Backup)?;
-        let is_news = *lock(&self.deletions) != now;
+        let is_news = lock(&self.deletions).as_ref() != Some(&now);
         if is_news {
             self.gather(true)?;
         }

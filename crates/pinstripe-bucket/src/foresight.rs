@@ -1,0 +1,326 @@
+//! What a verb is about to ask, asked ahead: listings of rooms side by side, and what is small in
+//! them.
+//!
+//! A verb lists a handful of rooms one after the other and reads a few objects of each. At 80 ms
+//! that is seconds of waiting, while each answer depends on none of the others. So the verb says
+//! what it will list; one listing of the whole prefix answers for all rooms where the member is
+//! small, and the objects and ends of runs that it names are fetched together.
+//!
+//! Invariants: a listing that is handed out was begun after the verb asked for it, and is handed
+//! out as often as the verb said; whatever this process puts, seals or removes drops all that was
+//! seen before its answer, so "put, then list" stays that; what is seen is dropped after
+//! [`FRESH`], too; bytes are used again only where a new listing shows the same object by its
+//! entity tag; a fault is no answer, and the call asks itself.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, join, join_all};
+use object_store::path::Path as Key;
+use object_store::{GetRange, ObjectMeta};
+use pinstripe::member::{ExtentName, Glance, Room};
+use pinstripe_base::clock;
+use pinstripe_base::sync::lock;
+use tokio::runtime::Runtime;
+
+use crate::fault::Fault;
+use crate::key;
+use crate::place::BucketPlace;
+use crate::session::{Fetched, LIST_MAX, Session};
+use crate::tails::{TAIL_BYTES, has_tail};
+
+/// Age at which what was seen is seen no more.
+const FRESH: Duration = Duration::from_secs(10);
+/// Keys of a whole prefix that are listed at once: one page. Longer prefixes are listed by room.
+const WHOLE_MAX: usize = 1000;
+/// Objects of one room that are fetched ahead, and their length; the label's, too.
+const FETCHED_MAX: usize = 64;
+const OBJECT_MAX_BYTES: u64 = 64 << 10;
+/// The block at the beginning of an extent that who opens it reads.
+const HEADER_BYTES: u64 = 4096;
+/// Objects of which the bytes are kept for the next listing that shows them.
+const KNOWN_MAX: usize = 512;
+
+/// Extents of a room with their lengths, in name order.
+pub type Listing = Vec<([u8; 16], u64)>;
+
+/// What may be asked of a member from any thread.
+#[derive(Clone)]
+pub struct Asker {
+    pub session: Arc<Session>,
+    pub place: BucketPlace,
+}
+
+/// What is seen of a member.
+#[derive(Default)]
+pub struct Foresight {
+    round: Mutex<Option<Arc<Round>>>,
+    known: Arc<Mutex<Known>>,
+}
+
+/// A fetch under way; `None` when it came to nothing.
+type Fetching = Shared<BoxFuture<'static, Option<Arc<Fetched>>>>;
+
+#[derive(Default)]
+struct Known {
+    /// By name: the entity tag, and the bytes.
+    objects: HashMap<ExtentName, (String, Fetching)>,
+    /// Ends that were handed out: who opened the extent has what it needs.
+    opened: HashSet<ExtentName>,
+    /// The prefix has more keys than one page.
+    is_large: bool,
+}
+
+/// What one announcement set off.
+struct Round {
+    began: Instant,
+    left: Mutex<HashMap<Room, Glance>>,
+    label: Option<Fetching>,
+    seen: Shared<BoxFuture<'static, Option<Arc<Seen>>>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    rooms: HashMap<Room, Vec<Entry>>,
+    objects: HashMap<ExtentName, Fetching>,
+    /// Listings begun after the first ones.
+    again: HashMap<Room, Shared<BoxFuture<'static, Option<Arc<Listing>>>>>,
+}
+
+/// An extent as a listing shows it.
+#[derive(Clone)]
+struct Entry {
+    id: [u8; 16],
+    bytes: u64,
+    tag: Option<String>,
+}
+
+impl Foresight {
+    /// Asks for what a verb is about to list, unless that is at hand. Nothing drops what is.
+    pub fn begin(&self, runtime: &Runtime, asker: &Asker, wanted: &[Glance]) {
+        if wanted.is_empty() {
+            return self.drop_all();
+        }
+        let mut round = lock(&self.round);
+        if round.as_ref().is_some_and(|round| round.is_fresh() && round.has(wanted)) {
+            return;
+        }
+        let is_opening = wanted.iter().any(|glance| glance.label);
+        let label = is_opening.then(|| fetch(runtime, asker, ExtentName::Label));
+        let (asker, wanted) = (asker.clone(), wanted.to_vec());
+        let left = wanted.iter().map(|glance| (glance.room, *glance)).collect();
+        let known = Arc::clone(&self.known);
+        let seen =
+            runtime.spawn(async move { look(asker, wanted, known).await.ok().map(Arc::new) });
+        let seen = seen.map(|seen| seen.ok().flatten()).boxed().shared();
+        let began = clock::monotonic();
+        *round = Some(Arc::new(Round { began, left: Mutex::new(left), label, seen }));
+    }
+
+    /// Drops all that was seen: something changes.
+    pub fn drop_all(&self) {
+        *lock(&self.round) = None;
+    }
+
+    fn current(&self) -> Option<Arc<Round>> {
+        lock(&self.round).clone().filter(|round| round.is_fresh())
+    }
+
+    fn is_current(&self, round: &Arc<Round>) -> bool {
+        lock(&self.round).as_ref().is_some_and(|now| Arc::ptr_eq(now, round))
+    }
+
+    /// The listing of a room, if it was asked for and is to be used once more.
+    pub fn list(&self, runtime: &Runtime, room: Room) -> Option<Listing> {
+        let round = self.current()?;
+        let is_first = round.take(room)?;
+        let seen = runtime.block_on(round.seen.clone())?;
+        let listing = if is_first {
+            seen.rooms.get(&room)?.iter().map(|entry| (entry.id, entry.bytes)).collect()
+        } else {
+            let again = seen.again.get(&room)?.clone();
+            Listing::clone(&*runtime.block_on(again)?)
+        };
+        self.is_current(&round).then_some(listing)
+    }
+
+    /// A small object, or the end of a run, that a listing showed.
+    pub fn read(&self, runtime: &Runtime, name: ExtentName) -> Option<Arc<Fetched>> {
+        let round = self.current()?;
+        let fetching = match name {
+            ExtentName::Label => round.label.clone()?,
+            ExtentName::In(room, _) if is_fetched(room) && round.asks(room) => {
+                runtime.block_on(round.seen.clone())?.objects.get(&name)?.clone()
+            }
+            ExtentName::In(..) => return None,
+        };
+        // An end is handed out once: opened again, an extent is asked again.
+        if has_tail(name) && !lock(&self.known).opened.insert(name) {
+            return None;
+        }
+        let fetched = runtime.block_on(fetching)?;
+        self.is_current(&round).then_some(fetched)
+    }
+}
+
+impl Round {
+    fn is_fresh(&self) -> bool {
+        clock::since(self.began) < FRESH
+    }
+
+    fn has(&self, wanted: &[Glance]) -> bool {
+        let left = lock(&self.left);
+        wanted.iter().all(|it| {
+            let there = left.get(&it.room);
+            there.is_some_and(|there| {
+                there.times >= it.times && there.again >= it.again && there.label >= it.label
+            })
+        })
+    }
+
+    fn asks(&self, room: Room) -> bool {
+        lock(&self.left).contains_key(&room)
+    }
+
+    /// Takes a listing of a room; says whether it is the first one or the later.
+    fn take(&self, room: Room) -> Option<bool> {
+        let mut left = lock(&self.left);
+        let glance = left.get_mut(&room)?;
+        if glance.times > 0 {
+            glance.times -= 1;
+            return Some(true);
+        }
+        std::mem::take(&mut glance.again).then_some(false)
+    }
+}
+
+/// Rooms of which the objects are fetched with the listing.
+fn is_fetched(room: Room) -> bool {
+    !matches!(room, Room::Packs | Room::Scrub | Room::Strays)
+}
+
+/// Lists what is wanted, and begins what follows from it.
+async fn look(asker: Asker, wanted: Vec<Glance>, known: Arc<Mutex<Known>>) -> Result<Seen, Fault> {
+    let mut seen = Seen { rooms: listed(&asker, &wanted, &known).await?, ..Seen::default() };
+    for glance in wanted.iter().filter(|glance| glance.again) {
+        let asker = asker.clone();
+        let room = glance.room;
+        if seen.rooms.get(&room).is_some_and(|entries| !entries.is_empty()) {
+            let again = tokio::spawn(async move {
+                let listed = list_room(&asker, room).await.ok()?;
+                Some(Arc::new(listed.iter().map(|entry| (entry.id, entry.bytes)).collect()))
+            });
+            let again = again.map(|listed| listed.ok().flatten()).boxed().shared();
+            seen.again.insert(room, again);
+        }
+    }
+    let mut known = lock(&known);
+    if known.objects.len() > KNOWN_MAX {
+        known.objects.clear();
+    }
+    for (room, entries) in seen.rooms.iter().filter(|(room, _)| is_fetched(**room)) {
+        for entry in entries.iter().take(FETCHED_MAX) {
+            let name = ExtentName::In(*room, entry.id);
+            if let Some(fetching) = known.fetching(&asker, name, entry) {
+                seen.objects.insert(name, fetching);
+            }
+        }
+    }
+    Ok(seen)
+}
+
+impl Known {
+    /// The fetch of an object that a listing shows: the one before, if it is the same object.
+    fn fetching(&mut self, asker: &Asker, name: ExtentName, entry: &Entry) -> Option<Fetching> {
+        let is_short = has_tail(name) || entry.bytes <= OBJECT_MAX_BYTES;
+        if !is_short || entry.bytes == 0 || self.opened.contains(&name) {
+            return None;
+        }
+        if let (Some(tag), Some((known, fetching))) = (&entry.tag, self.objects.get(&name))
+            && known == tag
+            && !matches!(fetching.peek(), Some(None))
+        {
+            return Some(fetching.clone());
+        }
+        let fetching = begin(asker, name, entry.bytes);
+        if let Some(tag) = entry.tag.clone() {
+            self.objects.insert(name, (tag, fetching.clone()));
+        }
+        Some(fetching)
+    }
+}
+
+/// The extents of rooms: by one listing of the whole prefix, if that is short; else side by side.
+async fn listed(
+    asker: &Asker,
+    wanted: &[Glance],
+    known: &Mutex<Known>,
+) -> Result<HashMap<Room, Vec<Entry>>, Fault> {
+    if wanted.len() > 1 && !lock(known).is_large {
+        let prefix = Key::from(asker.place.prefix());
+        let metas = asker.session.list(&prefix, WHOLE_MAX, |meta| Some(meta.clone())).await?;
+        if metas.len() < WHOLE_MAX {
+            let room = |it: &Glance| (it.room, entries(asker, it.room, &metas));
+            return Ok(wanted.iter().map(room).collect());
+        }
+        lock(known).is_large = true;
+    }
+    let rooms = wanted.iter().filter(|it| !it.maybe).map(|it| it.room);
+    let lists = rooms.map(|room| async move { (room, list_room(asker, room).await) });
+    let lists = join_all(lists).await;
+    lists.into_iter().map(|(room, listed)| Ok((room, listed?))).collect()
+}
+
+async fn list_room(asker: &Asker, room: Room) -> Result<Vec<Entry>, Fault> {
+    let prefix = key::key(&asker.place, room.dir());
+    let metas = asker.session.list(&prefix, LIST_MAX, |meta| entry(asker, room, meta)).await?;
+    Ok(sorted(metas))
+}
+
+fn entries(asker: &Asker, room: Room, metas: &[ObjectMeta]) -> Vec<Entry> {
+    sorted(metas.iter().filter_map(|meta| entry(asker, room, meta)).collect())
+}
+
+fn entry(asker: &Asker, room: Room, meta: &ObjectMeta) -> Option<Entry> {
+    let id = key::extent(&asker.place, room, &meta.location)?;
+    Some(Entry { id, bytes: meta.size, tag: meta.e_tag.clone() })
+}
+
+fn sorted(mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.sort_unstable_by_key(|entry| (entry.id, entry.bytes));
+    entries.dedup_by_key(|entry| entry.id);
+    entries
+}
+
+fn fetch(runtime: &Runtime, asker: &Asker, name: ExtentName) -> Fetching {
+    let _entered = runtime.enter();
+    begin(asker, name, 0)
+}
+
+/// Begins to fetch an object, or the end of an extent that is opened by its end; its header, too,
+/// where it does not lie within.
+fn begin(asker: &Asker, name: ExtentName, bytes: u64) -> Fetching {
+    let Asker { session, place } = asker.clone();
+    let fetched = tokio::spawn(async move {
+        let key = key::key(&place, &name.path());
+        if !has_tail(name) {
+            let got = session.get(&key, None, OBJECT_MAX_BYTES).await.ok()?;
+            let is_whole = got.bytes.len() as u64 == got.object_bytes;
+            return is_whole.then(|| Arc::new(got));
+        }
+        let head = async {
+            let range = Some(GetRange::Bounded(0..HEADER_BYTES));
+            match bytes > TAIL_BYTES {
+                true => session.get(&key, range, HEADER_BYTES).await.map(|got| got.bytes),
+                false => Ok(Vec::new()),
+            }
+        };
+        let tail = session.get(&key, Some(GetRange::Suffix(TAIL_BYTES)), TAIL_BYTES);
+        let (tail, head) = join(tail, head).await;
+        let tail = tail.ok()?;
+        Some(Arc::new(Fetched { head: head.unwrap_or_default(), ..tail }))
+    });
+    fetched.map(|got| got.ok().flatten()).boxed().shared()
+}

@@ -1,0 +1,146 @@
+//! What watching costs a member that is far away.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::member::{
+    Caps, ExtentName, ExtentWriter, Member, MemoryMember, Places, RemoteMembers, Replace,
+    SharedMember,
+};
+use crate::ops::init::{InitOptions, Seal, run_with};
+use crate::store::OpenOptions;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::SessionId;
+use pinstripe_base::sync::lock;
+
+/// A member that counts listings as a bucket is asked for them: one for all that is foreseen.
+struct Far {
+    inner: MemoryMember,
+    lists: AtomicU64,
+    foreseen: Mutex<BTreeMap<Room, u8>>,
+}
+
+impl Far {
+    fn changes(&self) {
+        lock(&self.foreseen).clear();
+    }
+}
+
+impl Member for Far {
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        self.changes();
+        self.inner.create(name, replace)
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        self.changes();
+        self.inner.put(name, bytes)
+    }
+
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_at(name, offset, buf)
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        self.inner.len(name)
+    }
+
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        match lock(&self.foreseen).get_mut(&room) {
+            Some(left) if *left > 0 => *left -= 1,
+            _ => drop(self.lists.fetch_add(1, Ordering::Relaxed)),
+        }
+        self.inner.list(room)
+    }
+
+    fn foresee(&self, wanted: &[Glance]) {
+        let mut foreseen = lock(&self.foreseen);
+        let left = |room| foreseen.get(room).is_some_and(|left| *left > 0);
+        if !wanted.is_empty() && wanted.iter().all(|glance| left(&glance.room)) {
+            return;
+        }
+        foreseen.clear();
+        if !wanted.is_empty() {
+            self.lists.fetch_add(1, Ordering::Relaxed);
+            foreseen.extend(wanted.iter().map(|glance| (glance.room, glance.times)));
+        }
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        self.changes();
+        self.inner.delete(name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        self.inner.sweep()
+    }
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+
+    fn place(&self) -> &Path {
+        self.inner.place()
+    }
+}
+
+struct One(Arc<Far>);
+
+impl RemoteMembers for One {
+    fn open(&self, _: &Path) -> Result<SharedMember> {
+        Ok(Arc::clone(&self.0) as SharedMember)
+    }
+
+    fn create(&self, _: &Path) -> Result<SharedMember> {
+        Ok(Arc::clone(&self.0) as SharedMember)
+    }
+
+    fn fate(&self, _: &Path) -> Result<String> {
+        Ok("far".to_owned())
+    }
+}
+
+#[test]
+fn a_backup_that_waits_lists_at_most_150_times_an_hour() {
+    let place = PathBuf::from("far://member");
+    let member = Arc::new(Far {
+        inner: MemoryMember::new(&place),
+        lists: AtomicU64::new(0),
+        foreseen: Mutex::default(),
+    });
+    let remote: Arc<dyn RemoteMembers> = Arc::new(One(Arc::clone(&member)));
+    let options = InitOptions {
+        members: vec![place.clone()],
+        parity: 0,
+        strip_bytes: 4096,
+        chunking: "64K".parse().unwrap(),
+        codec: "raw".parse().unwrap(),
+        seal: Seal::none(),
+        same_disk: true,
+        now_seconds: 0,
+    };
+    run_with(&options, &Places { remote: Some(Arc::clone(&remote)), steps: None }).unwrap();
+    let open = OpenOptions { remote: Some(remote), ..OpenOptions::default() };
+    let store = Store::open_with(&place, open).unwrap();
+    let monitor = Monitor::default();
+    let index = Index::load(&store, &monitor).unwrap();
+    let mut acknowledger = Acknowledger::new(SessionId([1; 16]));
+    let before = member.lists.load(Ordering::Relaxed);
+    let (mut passed, mut looks) = (Duration::ZERO, 0);
+    watch_while(&store, &index, &mut acknowledger, |pause| {
+        passed += pause;
+        looks += 1;
+        passed < Duration::from_secs(3600)
+    });
+    let lists = member.lists.load(Ordering::Relaxed) - before;
+    assert!(lists <= 150, "{lists} listings in {looks} looks");
+    // A gc that waits for a minute is answered.
+    assert!(looks >= 60, "{looks} looks");
+}
