@@ -7,9 +7,9 @@
 use std::path::PathBuf;
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::parse_size;
 use pinstripe_bucket::{Access, Bandwidth, BucketPlace, EndpointDefaults};
 
-use crate::args::{Size, size};
 use crate::xdg;
 
 /// Least bytes per second that a limit may allow.
@@ -40,26 +40,26 @@ pub struct BucketArgs {
     /// The limit is an average over several requests, of which each goes as fast as the line. Waiting
     /// for it counts as no silence of the endpoint.
     #[arg(long, global = true, value_name = "SIZE", value_parser = rate, hide_short_help = true)]
-    pub bandwidth_up: Option<Size>,
+    pub bandwidth_up: Option<u64>,
 
     /// Take at most so many bytes per second from each endpoint
     #[arg(long, global = true, value_name = "SIZE", value_parser = rate, hide_short_help = true)]
-    pub bandwidth_down: Option<Size>,
+    pub bandwidth_down: Option<u64>,
 }
 
 impl BucketArgs {
     /// The limits to each endpoint.
     pub fn bandwidth(&self) -> Bandwidth {
-        let bytes = |size: Option<Size>| size.map(|size| size.0);
-        Bandwidth { up: bytes(self.bandwidth_up), down: bytes(self.bandwidth_down) }
+        Bandwidth { up: self.bandwidth_up, down: self.bandwidth_down }
     }
 }
 
 /// Reads a number of bytes per second; with less than this nothing would ever come to its end.
-fn rate(text: &str) -> std::result::Result<Size, String> {
-    match size(text)? {
-        Size(bytes) if bytes >= RATE_MIN_BYTES => Ok(Size(bytes)),
-        _ => Err("at least 1K bytes per second".to_owned()),
+fn rate(text: &str) -> std::result::Result<u64, String> {
+    match parse_size(text) {
+        Ok(bytes) if bytes >= RATE_MIN_BYTES => Ok(bytes),
+        Ok(_) => Err("at least 1K bytes per second".to_owned()),
+        Err(error) => Err(error.to_string()),
     }
 }
 
