@@ -211,14 +211,18 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        ANSWER.with_borrow_mut(|answer| {
-            answer.clear();
-            let range = offset..offset.saturating_add(size.into());
-            match self.tree.read(inode.0, range, answer) {
-                Ok(()) => reply.data(answer),
-                Err(error) => reply.error(number_of(&error)),
-            }
+        let range = offset..offset.saturating_add(size.into());
+        let mut reply = Some(reply);
+        let given = ANSWER.with_borrow_mut(|answer| {
+            self.tree.give(inode.0, range, answer, &mut |bytes| {
+                if let Some(reply) = reply.take() {
+                    reply.data(bytes);
+                }
+            })
         });
+        if let (Err(error), Some(reply)) = (given, reply) {
+            reply.error(number_of(&error));
+        }
     }
 
     fn readdir(

@@ -132,6 +132,24 @@ pub trait FileTree: Send + Sync + 'static {
     /// When a byte of them cannot be had.
     fn read(&self, inode: u64, range: Range<u64>, out: &mut Vec<u8>) -> Result<()>;
 
+    /// Gives the bytes of a file from `range` in one piece, as far as there are any: those that the
+    /// tree has, where they lie together, else as they were gathered in `buffer`.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read); nothing was given then.
+    fn give(
+        &self,
+        inode: u64,
+        range: Range<u64>,
+        buffer: &mut Vec<u8>,
+        give: &mut dyn FnMut(&[u8]),
+    ) -> Result<()> {
+        buffer.clear();
+        self.read(inode, range, buffer)?;
+        give(buffer);
+        Ok(())
+    }
+
     /// The target of a symbolic link.
     ///
     /// # Errors

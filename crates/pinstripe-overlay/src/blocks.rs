@@ -56,8 +56,22 @@ impl<S: RangeSource> FetchSource for Blocks<S> {
 
     fn fetch(&self, key: BlockKey) -> Result<Arc<Vec<u8>>> {
         let node = self.nodes.get(key.inode)?;
+        // Handing it to another thread would cost more than the read.
+        if let Some(bytes) = self.at_hand(&node, key) {
+            return Ok(bytes);
+        }
         let (source, cache) = (Arc::clone(&self.source), self.cache.clone());
         self.calls.call(move |reply| fetch(&*source, cache.as_deref(), &node, key, reply))?
+    }
+}
+
+impl<S: RangeSource> Blocks<S> {
+    fn at_hand(&self, node: &SourceNode, key: BlockKey) -> Option<Arc<Vec<u8>>> {
+        let version = &node.entry.version;
+        let mut bytes = Vec::new();
+        let is_had =
+            self.source.read_at_hand(&node.path, version, key.range(version.size), &mut bytes);
+        is_had.then(|| Arc::new(bytes))
     }
 }
 

@@ -19,6 +19,8 @@ pub const CRATES: &[(&str, &[&str])] = &[
         "pinstripe-overlay",
         &["pinstripe-base", "pinstripe-io", "pinstripe-prefetch", "pinstripe-testing"],
     ),
+    // It knows clusters and objects, and nothing of the store.
+    ("pinstripe-rados", &["pinstripe-base", "pinstripe-testing"]),
     // The recorder writes plain files: it knows nothing of the store, the array and the servers.
     ("pinstripe-record", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
     (
@@ -46,6 +48,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-nbd",
             "pinstripe-record",
             "pinstripe-prefetch",
+            "pinstripe-rados",
             "pinstripe",
             "pinstripe-testing",
         ],
@@ -79,6 +82,7 @@ pub const SYNCHRONOUS: &[&str] = &[
     "pinstripe-fuse",
     "pinstripe-nbd",
     "pinstripe-prefetch",
+    "pinstripe-rados",
     "pinstripe-overlay",
     "pinstripe-record",
     "pinstripe",
@@ -177,6 +181,12 @@ pub const ROOMS: &[Rooms] = &[
     Rooms {
         folder: "crates/pinstripe-prefetch/src",
         floors: &[&["hint", "readers", "runner", "simulation"], &["planner"]],
+        neighbours: &[],
+        narrow: &[],
+    },
+    Rooms {
+        folder: "crates/pinstripe-rados/src",
+        floors: &[&["cluster"], &["library"]],
         neighbours: &[],
         narrow: &[],
     },

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
-use pinstripe_io::device::{Access, FileDevice, Policy};
+use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault;
 
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
-use crate::io::{self, Area, Content, Direction, Job, Order, Pattern, Syncing, Target};
+use crate::io::{
+    self, AheadDevice, Area, CephDevice, Content, Direction, Job, Order, Pattern, Syncing, Target,
+};
 use crate::result::{Metric, Parameter, Results};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::table::Table;
@@ -28,11 +30,17 @@ with an arm, on a network or on many disks that makes the difference between one
 and k.
 
 With --delay each read of the file takes so much longer, as on a network. Then pinstripe reads ahead \
-itself: it has k + 1 records on their way at a time.",
+itself: it has k + 1 records on their way at a time. So it does with --engine ceph:POOL, which reads \
+objects of a Ceph cluster (of the length of a record each) through librados.
+
+--through overlay adds a reader who tells nothing: the read-ahead of 'pinstripe overlay' finds the \
+stride, in this process and without a mount, at most 64 records ahead in memory for 80. The table has \
+the figures that were published in 2013 for a cluster of 24 servers beside these.",
     examples: "\
   pinstripe lab run stride --dir /mnt/ceph
   pinstripe lab run stride --ahead 0,8,32 --record-size 1M --total-size 4G
-  pinstripe lab run stride --delay 20ms --total-size 512M",
+  pinstripe lab run stride --delay 20ms --total-size 512M --through advice,overlay
+  pinstripe lab run stride --engine ceph:data --total-size 4G --through advice,overlay",
     options: OPTIONS,
     plan,
     tables,
@@ -80,8 +88,115 @@ const OPTIONS: &[CaseOption] = &[
         about: "Time added to each read: 5ms, 100us",
         more: "",
     },
+    CaseOption {
+        name: "through",
+        value: "WAY,...",
+        form: ValueForm::SomeOf(&["none", "advice", "overlay"]),
+        default: Some("advice"),
+        about: "What knows of the next records: none, advice, overlay",
+        more: "none: nothing, the baseline. advice: the program, see --ahead. overlay: pinstripe's \
+               read-ahead, which is told nothing.",
+    },
+    CaseOption {
+        name: "engine",
+        value: "NAME",
+        form: ValueForm::Text,
+        default: Some("file"),
+        about: "Read a file, or the objects of a Ceph pool: ceph:POOL, ceph:POOL/NAMESPACE",
+        more: "Objects are made in the namespace pinstripe-lab unless another one is named, and removed \
+               at the end. The package librados2 must be installed.",
+    },
+    CaseOption {
+        name: "ceph-conf",
+        value: "FILE",
+        form: ValueForm::Path,
+        default: None,
+        about: "Configuration of the cluster [default: /etc/ceph/ceph.conf]",
+        more: "",
+    },
+    CaseOption {
+        name: "ceph-user",
+        value: "NAME",
+        form: ValueForm::Text,
+        default: None,
+        about: "Name at the cluster [default: client.admin]",
+        more: "",
+    },
     shared::CACHE,
 ];
+
+/// The configuration and name that clients of Ceph use unless told otherwise.
+const CEPH_CONF: &str = "/etc/ceph/ceph.conf";
+const CEPH_USER: &str = "client.admin";
+
+/// MB/s by records advised, of 24 servers with a disk each, records of 4 MiB, stride 17 ("Read ahead
+/// affect Ceph read performance much", ceph-devel, July 2013).
+const PUBLISHED: [(&str, f64); 6] =
+    [("0", 42.8), ("1", 100.7), ("4", 217.0), ("16", 498.0), ("64", 854.0), ("128", 950.0)];
+
+/// What knows of the next records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The program, of so many.
+    Advised(u64),
+    /// The read-ahead of overlays.
+    Overlay,
+}
+
+impl Way {
+    fn word(self) -> String {
+        match self {
+            Way::Advised(ahead) => ahead.to_string(),
+            Way::Overlay => "overlay".to_owned(),
+        }
+    }
+}
+
+/// The ways that were asked for, each once.
+fn ways(values: &Values) -> Vec<Way> {
+    let mut ways = Vec::new();
+    for word in values.words("through") {
+        match word {
+            "none" => ways.push(Way::Advised(0)),
+            "overlay" => ways.push(Way::Overlay),
+            _ => ways.extend(values.counts("ahead").into_iter().map(Way::Advised)),
+        }
+    }
+    let mut once = Vec::new();
+    ways.into_iter().for_each(|way| {
+        if !once.contains(&way) {
+            once.push(way)
+        }
+    });
+    once
+}
+
+/// A pool, and how its cluster is reached.
+struct CephPool {
+    pool: String,
+    conf: PathBuf,
+    user: String,
+}
+
+/// The pool of `--engine`, if it names one.
+fn ceph(setting: &Setting, values: &Values) -> Result<Option<CephPool>> {
+    let engine = values.text("engine").unwrap_or("file");
+    let pool = match engine.strip_prefix("ceph:") {
+        Some(pool) if !pool.is_empty() && !pool.starts_with('/') => pool.to_owned(),
+        None if engine == "file" => return Ok(None),
+        _ => {
+            return Err(Error::new(Kind::Usage, format!("there is no engine '{engine}'"))
+                .advice("file, ceph:POOL or ceph:POOL/NAMESPACE"));
+        }
+    };
+    if setting.device.is_some() || values.text("delay").is_some() {
+        return Err(Error::new(Kind::Usage, "a pool has neither a device nor a delay of ours")
+            .advice("leave out --device and --delay, or --engine"));
+    }
+    let conf = values.text("ceph-conf").unwrap_or(CEPH_CONF).into();
+    let user = values.text("ceph-user").unwrap_or(CEPH_USER).to_owned();
+    Ok(Some(CephPool { pool, conf, user }))
+}
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let place = match &setting.device {
@@ -106,11 +221,14 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         stride: values.count("stride"),
         record_bytes: record_bytes as usize,
         bytes,
-        aheads: values.counts("ahead"),
+        ways: ways(values),
+        ceph: ceph(setting, values)?,
         delay,
         drops_cache: values.text("cache") == Some("drop"),
         seed: setting.seed,
+        device: None,
         area: None,
+        overlaid: None,
     }))
 }
 
@@ -122,16 +240,21 @@ struct Stride {
     stride: u64,
     record_bytes: usize,
     bytes: u64,
-    aheads: Vec<u64>,
+    ways: Vec<Way>,
+    ceph: Option<CephPool>,
     /// The layer in front of the file that makes its reads slow.
     delay: Option<fault::Plan>,
     drops_cache: bool,
     seed: u64,
+    /// What is read, while it is there.
+    device: Option<SharedDevice>,
     area: Option<Area>,
+    /// The same through read-ahead that has seen nothing yet.
+    overlaid: Option<Area>,
 }
 
 impl Stride {
-    fn job(&self, ahead: u64) -> Job {
+    fn job(&self, way: Way) -> Job {
         let pattern = Pattern {
             order: Order::Strided(self.stride),
             direction: Direction::Read,
@@ -143,10 +266,23 @@ impl Stride {
             seed: self.seed,
             ..Job::new(pattern)
         };
-        match &self.delay {
-            None => Job { ahead, ..job },
-            Some(_) => Job { threads: ahead as usize + 1, ..job },
+        match way {
+            Way::Overlay => job,
+            Way::Advised(ahead) if self.delay.is_none() && self.ceph.is_none() => {
+                Job { ahead, ..job }
+            }
+            // No kernel takes advice there.
+            Way::Advised(ahead) => Job { threads: ahead as usize + 1, ..job },
         }
+    }
+
+    /// Objects of a pool, full.
+    fn objects(&self, ceph: &CephPool, live: &Live) -> Result<SharedDevice> {
+        let bytes = self.record_bytes as u64;
+        let objects = Arc::new(CephDevice::new(&ceph.pool, &ceph.conf, &ceph.user, bytes)?);
+        let target = Target::of(Arc::clone(&objects) as SharedDevice);
+        Area::new(vec![target], self.bytes).fill(Content::Noise, live)?;
+        Ok(objects)
     }
 
     /// The device, or a file that is made; either is full.
@@ -170,19 +306,27 @@ impl Plan for Stride {
     }
 
     fn variants(&self) -> Vec<VariantSpec> {
-        let spec = |ahead: &u64| VariantSpec {
-            name: format!("{ahead} ahead"),
-            group: "stride".to_owned(),
-            about: format!("every {}th record, {ahead} advised ahead", self.stride),
-            parameters: vec![Parameter::new("ahead", ahead)],
-            metric: Metric::throughput(),
-            place: PlaceNo::FIRST,
+        let spec = |way: &Way| {
+            let (name, about) = match way {
+                Way::Advised(ahead) => (format!("{ahead} ahead"), format!("{ahead} advised ahead")),
+                Way::Overlay => {
+                    ("overlay".to_owned(), "found by the overlay's read-ahead".to_owned())
+                }
+            };
+            VariantSpec {
+                name,
+                group: "stride".to_owned(),
+                about: format!("every {}th record, {about}", self.stride),
+                parameters: vec![Parameter::new("ahead", way.word())],
+                metric: Metric::throughput(),
+                place: PlaceNo::FIRST,
+            }
         };
-        self.aheads.iter().map(spec).collect()
+        self.ways.iter().map(spec).collect()
     }
 
     fn places(&self) -> Vec<PathBuf> {
-        vec![self.place.clone()]
+        if self.ceph.is_some() { Vec::new() } else { vec![self.place.clone()] }
     }
 
     fn notes(&self) -> Vec<String> {
@@ -193,6 +337,11 @@ impl Plan for Stride {
     }
 
     fn intents(&self) -> Vec<String> {
+        if let Some(ceph) = &self.ceph {
+            let (count, bytes) = (self.bytes / self.record_bytes as u64, self.bytes);
+            let bytes = format_size(bytes);
+            return vec![format!("make {count} objects, {bytes}, in the pool {}", ceph.pool)];
+        }
         match self.is_device {
             true => vec![format!(
                 "overwrite the first {} of {}",
@@ -205,7 +354,7 @@ impl Plan for Stride {
 
     fn room(&self) -> Vec<(PathBuf, u64)> {
         let needed = (self.place.clone(), self.bytes);
-        if self.is_device { Vec::new() } else { vec![needed] }
+        if self.is_device || self.ceph.is_some() { Vec::new() } else { vec![needed] }
     }
 
     fn is_exact(&self) -> bool {
@@ -213,19 +362,26 @@ impl Plan for Stride {
     }
 
     fn prepare(&mut self, live: &Live) -> Result<()> {
-        let path = self.path(live)?;
-        let target = match &self.delay {
-            None => Target::open(&path, Access::Read, Policy::Buffered)?,
-            Some(delay) => {
-                let file = FileDevice::open(&path, Access::Read, Policy::Direct)?;
-                Target::of(Arc::new(fault::FaultyDevice::new(file, delay.clone())))
+        let target = match (&self.ceph, &self.delay) {
+            (Some(ceph), _) => Target::of(self.objects(ceph, live)?),
+            (None, None) => Target::open(&self.path(live)?, Access::Read, Policy::Buffered)?,
+            (None, Some(delay)) => {
+                let delay = delay.clone();
+                let file = FileDevice::open(&self.path(live)?, Access::Read, Policy::Direct)?;
+                Target::of(Arc::new(fault::FaultyDevice::new(file, delay)))
             }
         };
+        self.device = Some(target.shared());
         self.area = Some(Area::new(vec![target], self.bytes));
         Ok(())
     }
 
-    fn ready(&mut self, _: VariantNo, _: &Live) -> Result<()> {
+    fn ready(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
+        self.overlaid = None;
+        if let (Way::Overlay, Some(device)) = (self.ways[variant.0], &self.device) {
+            let ahead = AheadDevice::new(Arc::clone(device), self.record_bytes as u64)?;
+            self.overlaid = Some(Area::new(vec![Target::of(Arc::new(ahead))], self.bytes));
+        }
         match &self.area {
             Some(area) if self.drops_cache => area.drop_cache(),
             _ => Ok(()),
@@ -233,9 +389,9 @@ impl Plan for Stride {
     }
 
     fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
-        let job = self.job(self.aheads[variant.0]);
-        let area = self.area.as_ref().expect("the file was opened before the first run");
-        let done = io::run(&job, area, live)?;
+        let job = self.job(self.ways[variant.0]);
+        let area = self.overlaid.as_ref().or(self.area.as_ref());
+        let done = io::run(&job, area.expect("it was opened before the first run"), live)?;
         Ok(shared::outcome(&done, &job, Policy::Buffered, false))
     }
 
@@ -244,23 +400,32 @@ impl Plan for Stride {
     }
 
     fn clean(&mut self) -> Result<()> {
-        self.area = None;
+        // The last that holds objects of a pool removes them.
+        (self.area, self.overlaid, self.device) = (None, None, None);
         self.folder.take().map_or(Ok(()), |folder| folder.remove())
     }
 }
 
-/// Records ahead, MB/s, and how many times that is of the first.
+/// Records ahead, MB/s, and how many times that is of the first, beside what was published.
 fn tables(results: &Results) -> Vec<Table> {
-    let mut rows = vec![["records ahead", "MB/s", "times"].map(str::to_owned).to_vec()];
+    let head = ["records ahead", "MB/s", "times", "24 servers, 2013", "times"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
     let figures = results.variants.iter().map(|it| (it, grid::figure(it, grid::value)));
     let figures: Vec<_> = figures.collect();
     let first = figures.first().and_then(|(_, figure)| *figure);
     for (variant, figure) in figures {
         let times = figure.zip(first).map(|(it, first)| it.over(first));
         let times = times.map_or("-".to_owned(), |it| it.derive(|it| format!("{it:.1}")));
-        rows.push(vec![grid::parameter(variant, "ahead").to_owned(), grid::cell(figure), times]);
+        let ahead = grid::parameter(variant, "ahead");
+        let published = PUBLISHED.iter().find(|(known, _)| *known == ahead);
+        let [rate, gain] = published.map_or(["-".to_owned(), "-".to_owned()], |(_, rate)| {
+            [format!("{rate:.1}"), format!("{:.1}", rate / PUBLISHED[0].1)]
+        });
+        rows.push(vec![ahead.to_owned(), grid::cell(figure), times, rate, gain]);
     }
-    vec![Table::from_rows("Stride reads by records advised ahead", "", rows)]
+    let note =
+        "2013: stride 17 of 4 MiB records on a Ceph cluster (ceph-devel), as published there.";
+    vec![Table::from_rows("Stride reads by records advised ahead", note, rows)]
 }
 
 #[cfg(test)]
@@ -292,6 +457,67 @@ mod tests {
             assert_eq!(shown[3][0], "128");
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         }
+    }
+
+    #[test]
+    fn an_overlay_reads_each_record_once_too_and_published_figures_stand_beside() {
+        for more in [&[][..], &[("delay", "100us")]] {
+            let dir = tempfile::tempdir().unwrap();
+            let given = [&SMALL[..], more, &[("through", "none,advice,overlay")]].concat();
+            let results = measured(&CASE, dir.path(), &given);
+            let names: Vec<&str> = results.variants.iter().map(|it| &*it.name).collect();
+            assert_eq!(names, ["0 ahead", "3 ahead", "128 ahead", "overlay"]);
+            assert_eq!(results.variants[3].runs[0].measured.read_bytes, 4 << 20);
+            let shown = tables(&results)[0].shown();
+            assert_eq!(shown[3][3..], ["950.0", "22.2"]);
+            assert_eq!(shown[4][0], "overlay");
+            assert_eq!(shown[4][3..], ["-", "-"]);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_pool_of_a_real_cluster_is_read_like_a_file_and_left_empty() {
+        let test = "a_pool_of_a_real_cluster_is_read_like_a_file_and_left_empty";
+        let Some(conf) = std::env::var_os("PINSTRIPE_CEPH_CONF") else {
+            let reason = "PINSTRIPE_CEPH_CONF names no cluster (its ceph.conf)";
+            return pinstripe_testing::skipped(test, reason);
+        };
+        let (dir, conf) = (tempfile::tempdir().unwrap(), conf.into_string().unwrap());
+        let namespace = format!("data/lab.{}", std::process::id());
+        let engine = format!("ceph:{namespace}");
+        let ceph = [("engine", &*engine), ("ceph-conf", &*conf), ("through", "advice,overlay")];
+        let results = measured(&CASE, dir.path(), &[&SMALL[..], &ceph].concat());
+        for variant in &results.variants {
+            assert_eq!(variant.runs[0].measured.read_bytes, 4 << 20, "{}", variant.name);
+        }
+        let listed = std::process::Command::new("rados")
+            .args(["-c", &conf, "-p", "data", "-N", namespace.trim_start_matches("data/"), "ls"])
+            .output();
+        let listed = listed.unwrap();
+        assert!(listed.status.success());
+        assert_eq!(String::from_utf8_lossy(&listed.stdout), "");
+    }
+
+    #[test]
+    fn engines_that_are_none_and_clusters_that_are_not_there_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let setting = Setting { dirs: vec![dir.path().to_owned()], ..Setting::default() };
+        for bad in ["tape", "ceph:", "ceph:/x"] {
+            let values = Values::read(OPTIONS, &[("engine", bad)]).unwrap();
+            assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage, "{bad}");
+        }
+        let with_delay = [("engine", "ceph:data"), ("delay", "1ms")];
+        let values = Values::read(OPTIONS, &with_delay).unwrap();
+        assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage);
+        let missing = dir.path().join("ceph.conf");
+        let given = [("engine", "ceph:data"), ("ceph-conf", missing.to_str().unwrap())];
+        let values = Values::read(OPTIONS, &given).unwrap();
+        let mut planned = plan(&setting, &values).unwrap();
+        assert!(planned.intents()[0].contains("256 objects"), "{:?}", planned.intents());
+        let refused = planned.prepare(&Live::new(Arc::default())).unwrap_err();
+        assert!(matches!(refused.kind(), Kind::NotFound | Kind::Unsupported), "{refused}");
+        planned.clean().unwrap();
     }
 
     #[test]

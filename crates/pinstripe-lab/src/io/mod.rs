@@ -6,6 +6,8 @@
 //! behind it. Bytes go through [`pinstripe_io::device`], as those of the other verbs do. Never here:
 //! repeats, statistics, and a judgement.
 
+mod ahead;
+mod ceph;
 mod content;
 mod each;
 pub mod loadfile;
@@ -22,6 +24,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::histogram::Histogram;
 
+pub use ahead::AheadDevice;
+pub use ceph::CephDevice;
 pub use content::Content;
 pub use each::{at_once, run_each};
 pub use pattern::{Direction, Order, Pattern, Request};

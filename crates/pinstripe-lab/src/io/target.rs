@@ -57,6 +57,11 @@ impl Target {
         &*self.device
     }
 
+    /// The same, to be held longer.
+    pub fn shared(&self) -> SharedDevice {
+        Arc::clone(&self.device)
+    }
+
     fn holds(&self, wanted: u64) -> Result<()> {
         let len = self.device.len()?;
         if len >= wanted {

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::{ContentVersion, ListedName, RangeSource, SourceEntry, changed};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -34,6 +34,10 @@ const XATTR_BYTES: usize = 64 << 10;
 /// The kernel's own blocks in `stx_blocks`.
 const STAT_BLOCK_BYTES: u64 = 512;
 
+/// File systems of local disks and of memory, by their numbers (linux/magic.h): ext4, XFS, btrfs,
+/// F2FS, tmpfs.
+const LOCAL: [u32; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x0102_1994];
+
 /// A directory.
 pub struct DirectorySource {
     root: OwnedFd,
@@ -49,6 +53,8 @@ struct OpenFile {
     path: Arc<[u8]>,
     version: ContentVersion,
     file: Arc<File>,
+    /// It is on a file system of this machine, which answers for what is in memory at once.
+    is_local: bool,
 }
 
 impl Keeper for OpenFiles {
@@ -89,18 +95,18 @@ impl DirectorySource {
         })
     }
 
-    /// The open file of a version.
+    /// The file of a version, if it is open.
+    fn open_file(&self, path: &[u8], version: &ContentVersion) -> Option<OpenFile> {
+        let mut open = lock(&self.open.0);
+        let at = open.iter().rposition(|open| &*open.path == path && open.version == *version)?;
+        let found = open.remove(at);
+        open.push(found.clone());
+        Some(found)
+    }
+
+    /// The file of a version, opened if need be.
     fn file(&self, path: &[u8], version: &ContentVersion) -> Result<OpenFile> {
-        let found = {
-            let mut open = lock(&self.open.0);
-            let at = open.iter().rposition(|open| &*open.path == path && open.version == *version);
-            at.map(|at| {
-                let found = open.remove(at);
-                open.push(found.clone());
-                found
-            })
-        };
-        if let Some(found) = found {
+        if let Some(found) = self.open_file(path, version) {
             return Ok(found);
         }
         let opened = self.open_below(path, OFlags::RDONLY).map_err(|error| match error.kind() {
@@ -111,7 +117,9 @@ impl DirectorySource {
         if entry.kind != FileKind::File || entry.version != *version {
             return Err(changed(path));
         }
-        let file = OpenFile { path: path.into(), version: *version, file: Arc::new(opened.into()) };
+        let is_local = is_local(opened.as_fd());
+        let file = Arc::new(opened.into());
+        let file = OpenFile { path: path.into(), version: *version, file, is_local };
         let mut open = lock(&self.open.0);
         if open.len() >= OPEN_MAX {
             open.remove(0);
@@ -157,9 +165,7 @@ impl RangeSource for DirectorySource {
     ) -> Result<()> {
         let open = self.file(path, version)?;
         let base = out.len();
-        out.resize(base + (range.end - range.start) as usize, 0);
-        let read =
-            std::os::unix::fs::FileExt::read_exact_at(&*open.file, &mut out[base..], range.start);
+        let read = append(&open.file, range, out);
         // Only after the read is it known that no other content was read.
         let now = entry_of(open.file.as_fd(), path);
         let result = match (read, now) {
@@ -177,6 +183,35 @@ impl RangeSource for DirectorySource {
         out.truncate(base);
         self.close(&open);
         result
+    }
+
+    fn read_at_hand(
+        &self,
+        path: &[u8],
+        version: &ContentVersion,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(open) = self.open_file(path, version).filter(|open| open.is_local) else {
+            return false;
+        };
+        let read_now = |buf: &mut [u8]| {
+            let mut bufs = [std::io::IoSliceMut::new(buf)];
+            rustix::io::preadv2(&*open.file, &mut bufs, range.start, ReadWriteFlags::NOWAIT)
+        };
+        // A long buffer is not cleared in vain.
+        if range.is_empty() || read_now(&mut [0]) != Ok(1) {
+            return false;
+        }
+        let base = out.len();
+        let bytes = (range.end - range.start) as usize;
+        out.resize(base + bytes, 0);
+        let is_whole = read_now(&mut out[base..]) == Ok(bytes)
+            && entry_of(open.file.as_fd(), path).is_ok_and(|now| now.version == *version);
+        if !is_whole {
+            out.truncate(base);
+        }
+        is_whole
     }
 
     fn target(&self, path: &[u8]) -> Result<Vec<u8>> {
@@ -221,6 +256,34 @@ impl RangeSource for DirectorySource {
             .map_err(|errno| failure("cannot ask for the room of", b".", errno))?;
         Ok((totals.f_blocks.saturating_mul(totals.f_frsize), totals.f_files))
     }
+}
+
+/// Appends the bytes of a range, all of which must be there.
+fn append(file: &File, range: Range<u64>, out: &mut Vec<u8>) -> std::io::Result<()> {
+    out.reserve((range.end - range.start) as usize);
+    let mut at = range.start;
+    while at < range.end {
+        let left = (range.end - at) as usize;
+        let read = match rustix::io::pread(file, &mut out.spare_capacity_mut()[..left], at) {
+            Ok((read, _)) => read.len(),
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        if read == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        // SAFETY: the kernel has filled as many bytes of the spare capacity as it says, and `left`
+        // of them are within what was reserved.
+        unsafe { out.set_len(out.len() + read) };
+        at += read as u64;
+    }
+    Ok(())
+}
+
+/// Whether a file is on a file system whose own memory tells everything: no server has to be asked,
+/// so that nothing but the disk can keep a call.
+fn is_local(file: impl AsFd) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&(found.f_type as u64 as u32)))
 }
 
 /// What an open file, or one opened for its place only, is.
@@ -298,6 +361,40 @@ mod tests {
         std::fs::rename(files.0.path().join("other"), files.0.path().join("file")).unwrap();
         let read = source.read(b"file", &version, 0..4, &mut Vec::new());
         assert_eq!(read.unwrap_err().kind(), Kind::Changed);
+    }
+
+    #[test]
+    fn what_is_in_memory_is_read_at_hand_and_never_of_another_version() {
+        let stand = tempfile::tempdir().unwrap();
+        let content: Vec<u8> = (0..300_000u32).map(|at| (at * 7 >> 3) as u8).collect();
+        std::fs::write(stand.path().join("file"), &content).unwrap();
+        let source = DirectorySource::open(stand.path()).unwrap();
+        let version = source.stat(b"file").unwrap().version;
+        let at_hand = |range: Range<u64>, out: &mut Vec<u8>| {
+            source.read_at_hand(b"file", &version, range, out)
+        };
+        let mut out = b"before".to_vec();
+        assert!(!at_hand(0..10, &mut out), "it is not open yet");
+        source.read(b"file", &version, 0..300_000, &mut Vec::new()).unwrap();
+        if !at_hand(1000..200_000, &mut out) {
+            let file = File::open(stand.path().join("file")).unwrap();
+            let mut byte = [0];
+            let mut bufs = [std::io::IoSliceMut::new(&mut byte)];
+            let kernel = rustix::io::preadv2(&file, &mut bufs, 0, ReadWriteFlags::NOWAIT);
+            assert!(!is_local(&file) || kernel.is_err(), "the kernel has it: {kernel:?}");
+            pinstripe_testing::skipped(
+                "what_is_in_memory_is_read_at_hand_and_never_of_another_version",
+                "this file system does not say what it has in memory",
+            );
+            return;
+        }
+        assert!(out[6..] == content[1000..200_000]);
+        assert!(!at_hand(299_999..300_001, &mut out), "beyond the end");
+        assert_eq!(out.len(), 6 + 199_000, "nothing is left of an attempt");
+        pinstripe_testing::await_tick();
+        std::fs::write(stand.path().join("file"), vec![1; 300_000]).unwrap();
+        assert!(!at_hand(1000..2000, &mut out));
+        assert_eq!(out.len(), 6 + 199_000);
     }
 
     #[test]

@@ -81,6 +81,18 @@ pub trait RangeSource: Send + Sync + 'static {
         out: &mut Vec<u8>,
     ) -> Result<()>;
 
+    /// Appends the same to `out` where that needs no waiting, because the bytes are in memory;
+    /// whether it did. The caller has no deadline for it.
+    fn read_at_hand(
+        &self,
+        _path: &[u8],
+        _version: &ContentVersion,
+        _range: Range<u64>,
+        _out: &mut Vec<u8>,
+    ) -> bool {
+        false
+    }
+
     /// The target of a symbolic link.
     ///
     /// # Errors

@@ -65,6 +65,18 @@ pub struct OverlayTree<S: RangeSource> {
     told: Mutex<BTreeSet<String>>,
 }
 
+/// A part of a block.
+struct Piece {
+    block: Arc<Arc<Vec<u8>>>,
+    part: Range<usize>,
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        &self.block[self.part.clone()]
+    }
+}
+
 impl<S: RangeSource> OverlayTree<S> {
     /// The tree of a source, of which blocks are kept in `cache` if there is one. Problems are told
     /// to `monitor`, each kind once.
@@ -182,6 +194,35 @@ impl<S: RangeSource> OverlayTree<S> {
         }
     }
 
+    /// Sends out what comes after a read; the part of it that the file has.
+    fn begin_read(&self, inode: u64, range: Range<u64>) -> Result<(Arc<SourceNode>, Range<u64>)> {
+        let node = self.get(inode)?;
+        if node.entry.kind != FileKind::File {
+            return Err(Error::new(Kind::Usage, "this is no file"));
+        }
+        let size = node.entry.version.size;
+        let range = range.start..range.end.min(size);
+        if range.start < range.end {
+            self.plan(inode, size, &range);
+        }
+        Ok((node, range))
+    }
+
+    /// The beginning of a range, as much as one block has of it; waits for the block.
+    fn piece(&self, inode: u64, node: &SourceNode, range: Range<u64>) -> Result<Piece> {
+        let size = node.entry.version.size;
+        let key = self.block(inode, size, &range);
+        let whole = key.range(size);
+        let block =
+            self.runner.get(key, whole.end - whole.start).inspect_err(|error| self.tell(error))?;
+        let part =
+            (range.start - whole.start) as usize..(range.end.min(whole.end) - whole.start) as usize;
+        match block.get(part.clone()) {
+            Some(_) => Ok(Piece { block, part }),
+            None => Err(changed(&node.path)),
+        }
+    }
+
     /// The block in which a read goes on: a small one for what is short and was not foreseen.
     fn block(&self, inode: u64, size: u64, range: &Range<u64>) -> BlockKey {
         let large = BlockKey::of(inode, range.start, false);
@@ -242,30 +283,37 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
     }
 
     fn read(&self, inode: u64, range: Range<u64>, out: &mut Vec<u8>) -> Result<()> {
-        let node = self.get(inode)?;
-        if node.entry.kind != FileKind::File {
-            return Err(Error::new(Kind::Usage, "this is no file"));
-        }
-        let size = node.entry.version.size;
-        let range = range.start..range.end.min(size);
-        if range.start >= range.end {
-            return Ok(());
-        }
-        self.plan(inode, size, &range);
+        let (node, range) = self.begin_read(inode, range)?;
         let mut at = range.start;
         while at < range.end {
-            let key = self.block(inode, size, &(at..range.end));
-            let whole = key.range(size);
-            let block = self
-                .runner
-                .get(key, whole.end - whole.start)
-                .inspect_err(|error| self.tell(error))?;
-            let part =
-                (at - whole.start) as usize..(range.end.min(whole.end) - whole.start) as usize;
-            let bytes = block.get(part).ok_or_else(|| changed(&node.path))?;
-            out.extend_from_slice(bytes);
-            at += bytes.len() as u64;
+            let piece = self.piece(inode, &node, at..range.end)?;
+            out.extend_from_slice(piece.bytes());
+            at += piece.bytes().len() as u64;
         }
+        Ok(())
+    }
+
+    fn give(
+        &self,
+        inode: u64,
+        range: Range<u64>,
+        buffer: &mut Vec<u8>,
+        give: &mut dyn FnMut(&[u8]),
+    ) -> Result<()> {
+        let (node, range) = self.begin_read(inode, range)?;
+        buffer.clear();
+        let mut at = range.start;
+        while at < range.end {
+            let piece = self.piece(inode, &node, at..range.end)?;
+            at += piece.bytes().len() as u64;
+            if at == range.end && buffer.is_empty() {
+                // As a rule: the kernel asks for a block or a part of one.
+                give(piece.bytes());
+                return Ok(());
+            }
+            buffer.extend_from_slice(piece.bytes());
+        }
+        give(buffer);
         Ok(())
     }
 

@@ -180,14 +180,20 @@ fn read(tree: &OverlayTree<MadeUp>, inode: u64, range: Range<u64>) -> Result<()>
 /// The rounds of answers by which a reader of these records had all of them, when all requests
 /// that are open are answered at once, and only then are further ones seen.
 fn rounds(tree: &OverlayTree<MadeUp>, records: impl Iterator<Item = u64> + Send) -> u64 {
+    rounds_of(tree, |file| {
+        for record in records {
+            read(tree, file, record * RECORD..(record + 1) * RECORD).unwrap();
+        }
+    })
+}
+
+fn rounds_of(tree: &OverlayTree<MadeUp>, reader: impl FnOnce(u64) + Send) -> u64 {
     let file = tree.lookup(ROOT, b"file").unwrap().inode;
     tree.source.shut();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for record in records {
-                read(tree, file, record * RECORD..(record + 1) * RECORD).unwrap();
-            }
+            reader(file);
             is_over.store(true, Ordering::SeqCst);
         });
         let (mut calm, mut last) = (0, 0);
@@ -231,6 +237,48 @@ fn strides_of_either_sign_take_a_twelfth_of_the_rounds_of_one_read_at_a_time() {
         assert!(status.memory.peak <= 256 * MIB, "{name}: {status:?}");
         assert!(status.files[0].counts.wasted <= 2 * RECORD, "{name}: {status:?}");
     }
+}
+
+/// As the kernel asks for records of 4 MiB that a program reads at every 17th place: four requests
+/// of 1 MiB, and a fifth beyond the record that nobody waits for and that may come late.
+#[test]
+fn strided_records_with_the_reads_that_the_kernel_adds_take_few_rounds() {
+    const RECORDS: u64 = 100;
+    for is_backwards in [false, true] {
+        let tree = tree_of(MadeUp::of(17 * 4 * RECORDS * RECORD), 256 * MIB, LONG);
+        let rounds = rounds_of(&tree, |file| {
+            std::thread::scope(|scope| {
+                for n in 0..RECORDS {
+                    let record = if is_backwards { RECORDS - 1 - n } else { n };
+                    let start = record * 17 * 4 * RECORD;
+                    let part = |n: u64| start + n * RECORD..start + (n + 1) * RECORD;
+                    for n in 0..3 {
+                        read(&tree, file, part(n)).unwrap();
+                    }
+                    let (tree, added) = (&tree, part(4));
+                    scope.spawn(move || read(tree, file, added).unwrap());
+                    read(tree, file, part(3)).unwrap();
+                }
+            });
+        });
+        // A reader of the bare directory has three rounds a record, or four.
+        assert!(rounds * 12 <= 4 * RECORDS, "backwards {is_backwards}: {rounds} rounds");
+    }
+}
+
+#[test]
+fn what_is_given_is_what_is_read() {
+    let tree = tree_of(MadeUp::of(10 * MIB + 77), 64 * MIB, LONG);
+    let file = tree.lookup(ROOT, b"file").unwrap().inode;
+    let end = 10 * MIB + 77;
+    for range in [0..MIB, 5..4096, MIB - 5..MIB + 5, 0..end + 9, end - 1..end, end..end + 1] {
+        let (mut read, mut buffer, mut given) = (Vec::new(), vec![7; 7], Vec::new());
+        tree.read(file, range.clone(), &mut read).unwrap();
+        tree.give(file, range.clone(), &mut buffer, &mut |bytes| given.push(bytes.to_vec()))
+            .unwrap();
+        assert!(given == [read], "{range:?}");
+    }
+    tree.give(ROOT, 0..1, &mut Vec::new(), &mut |_| panic!("a directory")).unwrap_err();
 }
 
 #[test]

@@ -95,6 +95,7 @@ impl ReadPlanner {
                 self.forget_elsewhere(at, &range);
                 self.bring_to_front(at);
             }
+            None if self.is_trailing(&range, sighting) => {}
             None => self.begin(&range, sighting, &mut plan),
         }
         self.adopt(&mut plan);
@@ -176,6 +177,12 @@ impl ReadPlanner {
         let ranked =
             self.streams.iter().enumerate().filter_map(|(at, stream)| Some((rank(stream)?, at)));
         ranked.min().map(|(_, at)| at)
+    }
+
+    /// Whether a read that goes on another one only follows a strided reader: it begins nothing.
+    fn is_trailing(&self, range: &Range<u64>, sighting: Sighting) -> bool {
+        let slack = self.bounds.record;
+        sighting.is_continued && self.streams.iter().any(|stream| stream.trails(range, slack))
     }
 
     fn settle(&mut self, taken: &Taken, found: Presence, now: u64) {
@@ -287,7 +294,7 @@ impl ReadPlanner {
     /// Plans further records of the stream that was read last.
     fn extend(&mut self, range: &Range<u64>, plan: &mut FetchPlan) {
         let room = self.room();
-        let active = self.streams.iter().filter(|stream| stream.is_confirmed()).count().max(1);
+        let active = self.active();
         let share = (self.window.records() / active as u32).clamp(1, self.bounds.window);
         let memory = self.bounds.total / active as u64;
         let run = self.usual_run(self.streams.last().is_some_and(Stream::is_run));
@@ -307,6 +314,13 @@ impl ReadPlanner {
         let room = room - rest;
         self.counts.planned += rest;
         self.counts.planned += stream.plan(most, room, self.bounds.object, &mut plan.fetch);
+    }
+
+    /// Streams that share the window: not those that nobody has read for some turns of all.
+    fn active(&self) -> usize {
+        let (now, most) = (self.recent.now(), IDLE_TURNS * self.streams.len() as u64);
+        let is_active = |stream: &&Stream| stream.is_confirmed() && stream.idle(now) <= most;
+        self.streams.iter().filter(is_active).count().max(1)
     }
 
     /// Bytes that may be planned now.

@@ -5,6 +5,9 @@ use std::ops::Range;
 
 use super::StreamStatus;
 
+/// Records back at which the kernel may still be asking for what it reads ahead.
+const TRAIL: i64 = 3;
+
 /// Records of the same length at equal distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progression {
@@ -139,6 +142,20 @@ impl Stream {
     /// Whether a read is, or was, one of this stream's.
     pub(super) fn has(&self, range: &Range<u64>) -> bool {
         self.progression.number(range.start).is_some_and(|number| (0..=self.next).contains(&number))
+    }
+
+    /// Whether a read belongs to a record that the stream has just passed, or reaches over the end
+    /// of one by less than `slack`. Both are the work of the kernel's own read-ahead, which asks for
+    /// the rest of a record and a piece beyond it while the reader is at the next one already.
+    pub(super) fn trails(&self, range: &Range<u64>, slack: u64) -> bool {
+        let record = (self.progression.record + slack).min(self.distance());
+        let reached = Progression { record, ..self.progression };
+        self.is_confirmed()
+            && self.distance() > self.progression.record
+            && reached.number(range.start).is_some_and(|number| {
+                (self.last.saturating_sub(TRAIL)..=self.last).contains(&number)
+                    && !self.ahead.contains(&number)
+            })
     }
 
     /// Takes in a read.

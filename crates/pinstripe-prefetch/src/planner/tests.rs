@@ -188,3 +188,29 @@ proptest! {
         }
     }
 }
+
+/// The kernel reads ahead of a strided reader by itself: a piece beyond each record, which it asks
+/// for when the reader is at the next one already.
+#[test]
+fn what_the_kernel_reads_ahead_of_a_strided_reader_begins_no_stream() {
+    let mut reads = Vec::new();
+    for record in 0..40u64 {
+        let start = record * 17 * 4;
+        reads.push(at(start));
+        if record > 0 {
+            reads.push(at(start - 17 * 4 + 4));
+        }
+        reads.extend((1..4).map(|part| at(start + part)));
+    }
+    let mut planner = ReadPlanner::new(BOUNDS);
+    read_all(&mut planner, &reads);
+    let statuses = planner.statuses();
+    assert_eq!(statuses[0].stride, 17 * 4 * MIB as i64);
+    assert!(statuses[0].ahead >= 16, "{statuses:?}");
+    let others = statuses.iter().filter(|it| it.stride != statuses[0].stride).count();
+    assert!(others <= 1, "those of the first records at most: {statuses:?}");
+    // A reader who goes on in order is found all the same.
+    let end = 39 * 17 * 4 + 4;
+    let plans = read_all(&mut planner, &(end..end + 4).map(at).collect::<Vec<_>>());
+    assert!(plans.iter().any(|plan| plan.fetch.contains(&at(end + 4))), "{plans:?}");
+}

@@ -1,0 +1,130 @@
+//! The objects of a Ceph pool as a device: what `--engine ceph:POOL` measures.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::device::{Caps, Device, write_parts};
+use pinstripe_rados::{Cluster, Pool};
+
+/// The time for one request.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// The namespace of the pool, unless told otherwise: nothing of others is in it.
+const NAMESPACE: &str = "pinstripe-lab";
+/// The alignment that means none.
+const ALIGN_BYTES: u32 = 1;
+
+/// Equal objects, one behind the other. They are removed when it is dropped.
+pub struct CephDevice {
+    pool: Pool,
+    place: PathBuf,
+    prefix: String,
+    object_bytes: u64,
+    bytes: AtomicU64,
+}
+
+impl CephDevice {
+    /// A device without bytes in `POOL` or `POOL/NAMESPACE`, by objects of this length.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] without librados; those of connecting.
+    pub fn new(pool: &str, conf: &Path, user: &str, object_bytes: u64) -> Result<Self> {
+        let (name, namespace) = pool.split_once('/').unwrap_or((pool, NAMESPACE));
+        if name.is_empty() || object_bytes == 0 {
+            return Err(Error::new(Kind::Usage, "there is no pool of that name")
+                .advice("write --engine ceph:POOL or ceph:POOL/NAMESPACE"));
+        }
+        let place = PathBuf::from(format!("ceph:{name}/{namespace}"));
+        let pool = Cluster::connect(conf, user, DEADLINE)?.pool(name, namespace)?;
+        let (seconds, nanos) = pinstripe_base::clock::now();
+        let prefix = format!("record.{}.{seconds}.{nanos}", std::process::id());
+        Ok(CephDevice { pool, place, prefix, object_bytes, bytes: AtomicU64::new(0) })
+    }
+
+    fn object(&self, number: u64) -> String {
+        format!("{}.{number:08}", self.prefix)
+    }
+
+    /// Calls `act` with each object that a range lies in, the place in it, and the part of the range.
+    fn each(
+        &self,
+        offset: u64,
+        length: usize,
+        act: &mut dyn FnMut(&str, u64, Range<usize>) -> Result<()>,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < length {
+            let at = offset + done as u64;
+            let within = at % self.object_bytes;
+            let part = ((self.object_bytes - within) as usize).min(length - done);
+            act(&self.object(at / self.object_bytes), within, done..done + part)?;
+            done += part;
+        }
+        Ok(())
+    }
+}
+
+impl Device for CephDevice {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.each(offset, buf.len(), &mut |object, at, part| {
+            let wanted = part.len();
+            match self.pool.read(object, at, &mut buf[part])? {
+                read if read == wanted => Ok(()),
+                read => {
+                    Err(Error::corrupt("an object is too short", &self.place)
+                        .expected(wanted, read))
+                }
+            }
+        })
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.each(offset, bytes.len(), &mut |object, at, part| {
+            self.pool.write(object, at, &bytes[part])
+        })?;
+        self.bytes.fetch_max(offset + bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        write_parts(self, offset, parts)
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.bytes.load(Ordering::Relaxed))
+    }
+
+    fn set_len(&self, _: u64) -> Result<()> {
+        Err(Error::new(Kind::Unsupported, "objects are not cut").at(&self.place))
+    }
+
+    /// What a cluster has confirmed is durable.
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _: Range<u64>) -> Result<()> {
+        Err(Error::new(Kind::Unsupported, "objects are removed at the end").at(&self.place))
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { align_bytes: ALIGN_BYTES, is_block_device: false, device: None }
+    }
+
+    fn place(&self) -> &Path {
+        &self.place
+    }
+}
+
+impl Drop for CephDevice {
+    fn drop(&mut self) {
+        for number in 0..self.bytes.load(Ordering::Relaxed).div_ceil(self.object_bytes) {
+            // After the first that fails the cluster is gone, and each would take its deadline.
+            if self.pool.remove(&self.object(number)).is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! A connection to a cluster, and the objects of one of its pools.
+
+use std::ffi::{CString, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+use crate::library::{Handle, Library};
+
+/// The longest piece of one request: what every cluster takes (`osd_max_write_size` is 90 MiB).
+const PIECE_BYTES: usize = 64 << 20;
+
+/// A connection to a cluster.
+pub struct Cluster {
+    library: &'static Library,
+    handle: Handle,
+    shown: String,
+}
+
+// SAFETY: librados documents its handles as safe to use from any thread, several at once.
+unsafe impl Send for Cluster {}
+// SAFETY: as above.
+unsafe impl Sync for Cluster {}
+
+/// The objects of a pool, in one namespace of it.
+pub struct Pool {
+    cluster: Arc<Cluster>,
+    handle: Handle,
+    shown: String,
+}
+
+// SAFETY: operations on one rados_ioctx_t may be made by several threads at once; what changes
+// the context itself (its namespace) is called before it is shared.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Cluster {
+    /// Connects as `user` (as in `client.admin`) with the monitors and keys that a configuration
+    /// file names. No request takes longer than `deadline`.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] without librados; [`Kind::Unanswered`] when no monitor answers;
+    /// [`Kind::NotFound`] for a file or key that is not there; otherwise as the cluster says.
+    pub fn connect(conf: &Path, user: &str, deadline: Duration) -> Result<Arc<Self>> {
+        let library = Library::get()?;
+        let shown = format!("ceph cluster of {}", conf.display());
+        let name = text(user)?;
+        let mut handle = null_mut();
+        // SAFETY: the texts end with a NUL and outlive the call, which fills the handle.
+        let made = unsafe { (library.create)(&raw mut handle, c"ceph".as_ptr(), name.as_ptr(), 0) };
+        check(made, "cannot begin with", &shown)?;
+        // Dropped from here on, it is shut down.
+        let cluster = Cluster { library, handle, shown };
+        let path = CString::new(conf.as_os_str().as_bytes()).map_err(|_| unclean())?;
+        // SAFETY: the handle is not connected yet, the path ends with a NUL.
+        let read = unsafe { (library.conf_read_file)(handle, path.as_ptr()) };
+        check(read, "cannot read the configuration of the", &cluster.shown)?;
+        let seconds = deadline.as_secs().max(1).to_string();
+        for option in ["client_mount_timeout", "rados_mon_op_timeout", "rados_osd_op_timeout"] {
+            cluster.set(option, &seconds)?;
+        }
+        // SAFETY: the handle is valid and not connected.
+        let connected = unsafe { (library.connect)(handle) };
+        check(connected, "cannot connect to the", &cluster.shown)?;
+        Ok(Arc::new(cluster))
+    }
+
+    fn set(&self, option: &str, value: &str) -> Result<()> {
+        let (option, value) = (text(option)?, text(value)?);
+        // SAFETY: the handle is valid, the texts end with a NUL.
+        let set = unsafe { (self.library.conf_set)(self.handle, option.as_ptr(), value.as_ptr()) };
+        check(set, "cannot set a deadline for the", &self.shown)
+    }
+
+    /// A pool, and a namespace in it; the usual one where that is empty.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when there is no such pool.
+    pub fn pool(self: &Arc<Self>, pool: &str, namespace: &str) -> Result<Pool> {
+        let shown = format!("ceph:{pool}/{namespace}");
+        let (name, space) = (text(pool)?, text(namespace)?);
+        let mut handle = null_mut();
+        // SAFETY: the cluster is connected, the name ends with a NUL, the call fills the handle.
+        let made =
+            unsafe { (self.library.ioctx_create)(self.handle, name.as_ptr(), &raw mut handle) };
+        check(made, "cannot open the pool", &shown)?;
+        // SAFETY: the context was just made and is nobody else's yet.
+        unsafe { (self.library.set_namespace)(handle, space.as_ptr()) };
+        Ok(Pool { cluster: Arc::clone(self), handle, shown })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // SAFETY: every pool holds the cluster, so none is left; the handle is not used again.
+        unsafe { (self.library.shutdown)(self.handle) };
+    }
+}
+
+impl Pool {
+    fn library(&self) -> &'static Library {
+        self.cluster.library
+    }
+
+    #[cfg(test)]
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    fn of(&self, object: &str) -> String {
+        format!("{}/{object}", self.shown)
+    }
+
+    /// Fills `buf` from an offset of an object; returns how much of it there was.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] without the object; [`Kind::Unanswered`] after the deadline.
+    pub fn read(&self, object: &str, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let name = text(object)?;
+        let mut done = 0;
+        while done < buf.len() {
+            let piece = &mut buf[done..];
+            let length = piece.len().min(PIECE_BYTES);
+            let start = piece.as_mut_ptr().cast::<c_char>();
+            let at = offset + done as u64;
+            // SAFETY: the context is valid, the name ends with a NUL, and so many bytes of the
+            // buffer may be written until the call returns.
+            let read =
+                unsafe { (self.library().read)(self.handle, name.as_ptr(), start, length, at) };
+            check(read, "cannot read", &self.of(object))?;
+            done += read as usize;
+            if (read as usize) < length {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes at an offset of an object, which is made if need be.
+    ///
+    /// # Errors
+    /// [`Kind::Unanswered`] after the deadline: it is then not known what was written.
+    pub fn write(&self, object: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        let name = text(object)?;
+        let mut at = offset;
+        for piece in bytes.chunks(PIECE_BYTES) {
+            let (start, length) = (piece.as_ptr().cast(), piece.len());
+            // SAFETY: the context is valid, the name ends with a NUL, the bytes outlive the call.
+            let written =
+                unsafe { (self.library().write)(self.handle, name.as_ptr(), start, length, at) };
+            check(written, "cannot write", &self.of(object))?;
+            at += length as u64;
+        }
+        Ok(())
+    }
+
+    /// Replaces all that an object holds, at once.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for more than one request takes (64 MiB); as [`write`](Self::write).
+    pub fn replace(&self, object: &str, bytes: &[u8]) -> Result<()> {
+        let name = self.whole(object, bytes)?;
+        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+        // SAFETY: the context is valid, the name ends with a NUL, the bytes outlive the call.
+        let put = unsafe { (self.library().write_full)(self.handle, name.as_ptr(), start, length) };
+        check(put, "cannot write", &self.of(object))
+    }
+
+    /// Makes an object with this content. Of several who do so at once, one succeeds.
+    ///
+    /// # Errors
+    /// [`Kind::Exists`] when there is one; as [`replace`](Self::replace).
+    pub fn create(&self, object: &str, bytes: &[u8]) -> Result<()> {
+        const EXCLUSIVE: c_int = 1;
+        let name = self.whole(object, bytes)?;
+        let library = self.library();
+        // SAFETY: the operation is released below on every way out; the bytes and the name outlive
+        // it, and the category that servers ignore may be null.
+        let made = unsafe {
+            let op = (library.create_write_op)();
+            (library.write_op_create)(op, EXCLUSIVE, std::ptr::null());
+            (library.write_op_write_full)(op, bytes.as_ptr().cast(), bytes.len());
+            let made = (library.write_op_operate)(op, self.handle, name.as_ptr(), null_mut(), 0);
+            (library.release_write_op)(op);
+            made
+        };
+        check(made, "cannot make", &self.of(object))
+    }
+
+    /// Removes an object; it is no error when there is none.
+    ///
+    /// # Errors
+    /// As the cluster says.
+    pub fn remove(&self, object: &str) -> Result<()> {
+        let name = text(object)?;
+        // SAFETY: the context is valid, the name ends with a NUL.
+        let removed = unsafe { (self.library().remove)(self.handle, name.as_ptr()) };
+        match removed == -libc::ENOENT {
+            true => Ok(()),
+            false => check(removed, "cannot remove", &self.of(object)),
+        }
+    }
+
+    /// Bytes of an object.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when there is none.
+    pub fn size(&self, object: &str) -> Result<u64> {
+        let name = text(object)?;
+        let (mut bytes, mut mtime) = (0, 0);
+        // SAFETY: the context is valid, the name ends with a NUL, the call fills two numbers.
+        let found = unsafe {
+            (self.library().stat)(self.handle, name.as_ptr(), &raw mut bytes, &raw mut mtime)
+        };
+        check(found, "cannot examine", &self.of(object))?;
+        Ok(bytes)
+    }
+
+    fn whole(&self, object: &str, bytes: &[u8]) -> Result<CString> {
+        if bytes.len() > PIECE_BYTES {
+            let error = Error::new(Kind::Usage, "this is too much for one request to Ceph");
+            return Err(error.at(self.of(object)).expected("64 MiB or less", bytes.len()));
+        }
+        text(object)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: the context is valid until here, and the cluster still connected.
+        unsafe { (self.library().ioctx_destroy)(self.handle) };
+    }
+}
+
+fn text(text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| unclean())
+}
+
+fn unclean() -> Error {
+    Error::new(Kind::Usage, "a name of Ceph cannot hold a NUL")
+}
+
+/// The error of a call that returned a negative number.
+fn check(returned: c_int, what: &str, place: &str) -> Result<()> {
+    if returned >= 0 {
+        return Ok(());
+    }
+    if -returned == libc::ETIMEDOUT {
+        let what = format!("{what} {place}: it did not answer in time");
+        return Err(Error::new(Kind::Unanswered, what)
+            .advice("look at 'ceph -s' there, and whether its addresses are reached from here"));
+    }
+    Err(Error::io(what, place, std::io::Error::from_raw_os_error(-returned)))
+}

@@ -1,0 +1,16 @@
+//! Objects of a Ceph cluster, through the system's own librados.
+//!
+//! The library is opened when the first cluster is connected (dlopen(3)): nothing of Ceph is needed
+//! to build, and a system without it gets an error that names the package. Rooms: `cluster` (the
+//! safe calls) on `library` (the symbols). Never here: what objects mean, and a store.
+//!
+//! Invariants: a call ends by the deadline that its cluster was connected with, as far as librados
+//! keeps its own (`rados_osd_op_timeout`); the library is opened once and never closed, since
+//! its threads outlive its handles.
+
+mod cluster;
+mod library;
+#[cfg(test)]
+mod tests;
+
+pub use cluster::{Cluster, Pool};
