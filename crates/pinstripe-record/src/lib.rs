@@ -8,8 +8,8 @@
 //!   input                     what is recorded
 //!   take                      the directory of a take: files, journal, manifest
 //!   header   ring             heads of WAV and CAF; one locked arena of rings
-//!   realtime                  priorities of threads
-//!   sample   limits           formats of samples; what nothing may exceed
+//!   realtime   writes         priorities of threads; the way to the disk
+//!   sample   meter   limits   formats of samples; their levels; what nothing may exceed
 //! ```
 //!
 //! Invariants: an input's side of a ring never blocks, allocates or takes a lock. A header and the
@@ -23,6 +23,7 @@ pub mod engine;
 pub mod header;
 pub mod input;
 pub mod limits;
+pub mod meter;
 pub mod play;
 pub mod realtime;
 pub mod recorder;
@@ -31,3 +32,4 @@ pub mod ring;
 pub mod sample;
 pub mod take;
 pub mod verify;
+pub mod writes;

@@ -176,9 +176,17 @@ impl Piece {
         }
     }
 
+    /// Has the kernel write out what is not durable yet, and waits for that.
+    pub(super) fn finish_writeback(&self) {
+        self.reserve_ahead();
+        let (from, to) = (self.vouched_bytes(), self.written_bytes());
+        if from < to {
+            self.file.finish_writeback(self.payload_at + from..self.payload_at + to);
+        }
+    }
+
     /// Makes durable what was written up to now.
     pub(super) fn sync(&self, now: Duration) -> Result<()> {
-        self.reserve_ahead();
         let produced = self.ring.produced_bytes();
         let (sums, position) = {
             let mut state = lock(&self.state);

@@ -19,6 +19,7 @@ use super::{LaneCopies, TakePlan, check};
 use crate::engine::{Desk, Lane, Piece, StreamCopy, StreamDesk};
 use crate::input::RecordInput;
 use crate::limits::{ARENA_MAX_BYTES, STREAMS_MAX, SYNCS_IN_FLIGHT};
+use crate::meter::Meter;
 use crate::ring::{Arena, Ring, RingConsumer, RingProducer};
 use crate::take::{Manifest, RecordedStream, TakeFolder, TakeState};
 
@@ -161,6 +162,7 @@ fn rings(
             is_patient: patient[number as usize],
             is_mirrored: plan.is_mirrored,
             copies: AtomicUsize::new(copies),
+            meter: Meter::default(),
         });
         producers.push(producer);
     }

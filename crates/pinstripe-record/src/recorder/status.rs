@@ -8,7 +8,8 @@ use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::sync::Stop;
 use serde::Serialize;
 
-use crate::engine::{Desk, Lane, LaneFigures, StreamDesk};
+use crate::engine::{CommitStages, Desk, Lane, LaneFigures, SlowSync, StreamDesk};
+use crate::meter::{LevelReader, StreamLevel};
 
 /// Minutes left at which that is said.
 const TOLD_MINUTES: [u64; 3] = [1, 5, 15];
@@ -77,6 +78,10 @@ pub struct TakeStatus {
     pub longest_write_ms: f64,
     /// All writes together.
     pub writing_seconds: f64,
+    /// The slowest sync of a file so far.
+    pub slowest_sync: SlowSync,
+    /// The slowest commit so far, stage by stage.
+    pub slowest_commit: CommitStages,
     /// The longest time that an input which can wait was kept waiting.
     pub held_back_worst_ms: f64,
     /// Room on the disks at the rate of the streams; none where it is not known.
@@ -103,6 +108,12 @@ impl RunningTake {
         self.desk.split();
     }
 
+    /// Levels of all streams since this reader looked last; they are taken from the first look on.
+    pub fn levels(&self, reader: LevelReader) -> Vec<StreamLevel> {
+        self.desk.is_metered.store(true, Ordering::Relaxed);
+        self.desk.streams.iter().map(|it| it.meter.take(reader)).collect()
+    }
+
     /// How it goes.
     pub fn status(&self) -> TakeStatus {
         let desk = &self.desk;
@@ -119,6 +130,7 @@ impl RunningTake {
         let lag = desk.lanes.iter().map(|it| it.lag(now)).max().unwrap_or_default();
         let lag_ms = lag.as_secs_f64() * 1e3;
         let worst = of_impatient(|it| it.ring_worst_percent);
+        let (slowest_sync, slowest_commit) = slowest(&desk.lanes);
         TakeStatus {
             take: self.name.clone(),
             elapsed_seconds: now.as_secs_f64(),
@@ -134,6 +146,8 @@ impl RunningTake {
             missing_frames: by_stream.iter().map(|it| it.missing_frames).sum(),
             longest_write_ms: most(|it| &it.longest_write_nanos),
             writing_seconds: sum(|it| &it.writing_nanos) as f64 / 1e9,
+            slowest_sync,
+            slowest_commit,
             held_back_worst_ms: millis(self.held_back.load(Ordering::Relaxed)),
             left_seconds: self.left_seconds(),
             failed_directories: desk.lanes.iter().filter(|it| it.has_failed()).count(),
@@ -172,6 +186,16 @@ impl RunningTake {
             self.desk.monitor.warning(&self.name, error);
         }
     }
+}
+
+/// The slowest sync and commit of all directories.
+fn slowest(lanes: &[Arc<Lane>]) -> (SlowSync, CommitStages) {
+    let all = lanes.iter().map(|it| it.figures.slowest.get());
+    all.reduce(|a, b| {
+        let sync = if a.0.ms >= b.0.ms { a.0 } else { b.0 };
+        (sync, if a.1.ms >= b.1.ms { a.1 } else { b.1 })
+    })
+    .unwrap_or_default()
 }
 
 fn left_of(lane: &Lane) -> Option<f64> {

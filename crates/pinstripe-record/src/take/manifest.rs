@@ -6,6 +6,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::{MANIFEST, folder::TakeFolder};
+use crate::engine::{CommitStages, SlowSync};
 use crate::header::{FileKind, HeadFacts, LocalTime};
 use crate::limits::{CHANNELS_MAX, MANIFEST_BYTES, STREAMS_MAX};
 use crate::sample::{SampleFormat, StreamShape};
@@ -119,6 +120,12 @@ pub struct TakeFigures {
     pub durable_lag_worst_ms: f64,
     /// The longest time that an input which can wait was kept waiting.
     pub held_back_worst_ms: f64,
+    /// The slowest sync of a file.
+    #[serde(default)]
+    pub slowest_sync: SlowSync,
+    /// The slowest commit, stage by stage.
+    #[serde(default)]
+    pub slowest_commit: CommitStages,
 }
 
 /// What a take is.
