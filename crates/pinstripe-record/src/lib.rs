@@ -5,7 +5,7 @@
 //!   recorder   play           a take from its beginning to its end, and back
 //!   verify   recover          what it left
 //!   engine                    writes rings to files, and makes files durable
-//!   input                     what is recorded
+//!   input   drift             what is recorded; how far its clock is off
 //!   take                      the directory of a take: files, journal, manifest
 //!   header   ring             heads of WAV and CAF; one locked arena of rings
 //!   realtime   writes         priorities of threads; the way to the disk
@@ -19,6 +19,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
 pub mod calibrate;
+pub mod drift;
 pub mod engine;
 pub mod header;
 pub mod input;

@@ -46,7 +46,7 @@ const COMMIT_EVERY: Duration = Duration::from_secs(1);
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
 INPUT is
-  test:[streams=N][,rate=HZ][,format=s24][,channels=N][,frames=N][,pace=clock|free]
+  test:[streams=N][,rate=HZ][,format=s24][,channels=N][,frames=N][,pace=clock|free][,ppm=N]
                              streams with content that 'pinstripe verify' can check
   pcm:PLACE,rate=HZ,channels=N,format=FORMAT[,name=NAME]
                              samples from a file, a FIFO, - (standard input), unix:PATH or

@@ -144,6 +144,13 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
         figures.durable_lag_worst_ms / 1e3,
         outcome.stopping.as_secs_f64(),
     ));
+    for drift in &last.drifts {
+        run.screen.say(&format!(
+            "the clock of '{}' is {:+.0} ppm off this machine's",
+            escape::text(&drift.source),
+            drift.ppm
+        ));
+    }
     let (sync, commit) = (&figures.slowest_sync, &figures.slowest_commit);
     run.screen.say(&format!(
         "slowest commit {:.0} ms at {:.0} s: data {:.0}, syncs {:.0}, journal {:.0}, headers {:.0} ms; slowest sync {:.0} ms of {}",

@@ -35,6 +35,7 @@ fn status(streams: usize) -> TakeStatus {
         failed_directories: 0,
         writer_cpu_seconds: 0.0,
         commit_cpu_seconds: 0.0,
+        drifts: Vec::new(),
         by_stream: (0..streams).map(stream).collect(),
     }
 }
