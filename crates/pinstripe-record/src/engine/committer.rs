@@ -57,8 +57,8 @@ struct Committer<'a> {
     desk: &'a Desk,
     lane: &'a Lane,
     crew: &'a Crew,
-    /// Bytes that are durable and stand in records which are not.
-    unvouched: Vec<(Arc<Piece>, u64)>,
+    /// Bytes that are durable and stand in records which are not, and the moments that they cover.
+    unvouched: Vec<(Arc<Piece>, u64, u64)>,
 }
 
 impl Committer<'_> {
@@ -167,9 +167,9 @@ impl Committer<'_> {
     fn vouch(&mut self, pieces: &[Arc<Piece>], now: Duration) -> Result<()> {
         let mut runs = Vec::new();
         for piece in pieces {
-            let synced = piece.take_synced();
+            let (synced, covers) = piece.take_synced();
             let bytes = synced.iter().map(|it| u64::from(it.bytes)).sum();
-            self.unvouched.push((Arc::clone(piece), bytes));
+            self.unvouched.push((Arc::clone(piece), bytes, covers));
             if !synced.is_empty() {
                 runs.push(ProgressRun { piece: piece.number, runs: synced });
             }
@@ -183,7 +183,7 @@ impl Committer<'_> {
         drop(journal);
         let lag = self.lane.lag(self.desk.now()).as_nanos() as u64;
         self.lane.figures.lag_nanos.fetch_max(lag, Ordering::Relaxed);
-        self.unvouched.drain(..).for_each(|(piece, bytes)| piece.vouch(bytes));
+        self.unvouched.drain(..).for_each(|(piece, bytes, covers)| piece.vouch(bytes, covers));
         Ok(())
     }
 

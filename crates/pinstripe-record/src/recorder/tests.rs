@@ -586,3 +586,72 @@ fn the_slowest_sync_is_told_with_its_file_and_the_stage_of_its_commit() {
     let saved = Manifest::load(&*folders[0]).unwrap().figures.unwrap();
     assert_eq!(saved.slowest_sync.file, sync.file, "it stands in the manifest");
 }
+
+/// A directory in which one file is slow.
+struct OneSlow {
+    folder: DiskFolder,
+    slow: &'static str,
+    faults: Plan,
+}
+
+impl TakeFolder for OneSlow {
+    fn create(&self, name: &str) -> Result<TakeFile> {
+        if !name.starts_with(self.slow) {
+            return self.folder.create(name);
+        }
+        let device = FaultyDevice::new(MemoryDevice::new(name), self.faults.clone());
+        Ok(TakeFile::of_device(Arc::new(device)))
+    }
+
+    fn open(&self, name: &str, is_written: bool) -> Result<TakeFile> {
+        self.folder.open(name, is_written)
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.folder.replace(name, bytes)
+    }
+
+    fn read(&self, name: &str, most: u64) -> Result<Vec<u8>> {
+        self.folder.read(name, most)
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        self.folder.sync_names()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn refusal(&self) -> Option<String> {
+        None
+    }
+}
+
+#[test]
+fn a_file_whose_sync_takes_long_does_not_keep_the_journal_from_vouching_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    // Its third sync, in the second commit, takes three seconds.
+    let faults = "op=sync,after=2,times=1,delay=3s".parse::<Plan>().unwrap();
+    let folder = DiskFolder::create(dir.path(), "t", None).unwrap();
+    let folders: Folders = vec![Arc::new(OneSlow { folder, slow: "02-", faults })];
+    let engine = EngineSettings { commit_every: Duration::from_millis(500), ..plan("t").engine };
+    let most = Some(Duration::from_millis(3500));
+    let plan = TakePlan { engine, most, ring_bytes: 1 << 20, ..plan("t") };
+    let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
+    let made = || Ok(folders.clone());
+    let mut ahead = Duration::ZERO;
+    let mut watch = |take: &Arc<RunningTake>, _: &TakeStatus| {
+        let covered: Vec<_> = take.desk.lanes[0].pieces().iter().map(|it| it.covered()).collect();
+        ahead = ahead.max(covered[0].saturating_sub(covered[1]));
+    };
+    let told = record(&plan, inputs(&["test:streams=2"]), &made, (&stop, &monitor), &mut watch);
+    assert_eq!(monitor.get(Counter::Losses), 0);
+    assert_eq!(told.unwrap().figures.slowest_sync.file, "02-test-2.wav");
+    // Vouched for together they differ by a chunk, 57 ms.
+    assert!(ahead >= Duration::from_millis(250), "{ahead:?}");
+}

@@ -189,10 +189,9 @@ impl View {
             last.min(status.streams),
             status.streams
         )));
-        for (y, line) in (0..).zip(&out) {
-            if y < frame.area().height {
-                frame.buffer_mut().set_line(0, y, line, frame.area().width);
-            }
+        let area = frame.area();
+        for (y, line) in (0..area.height).zip(&out) {
+            frame.buffer_mut().set_line(0, y, line, area.width);
         }
     }
 
