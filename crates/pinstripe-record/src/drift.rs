@@ -16,7 +16,7 @@ const WINDOWS_MAX: usize = 200;
 /// Fewer than these are no line.
 const WINDOWS_LEAST: usize = 10;
 /// The standard error at which a slope is told, in parts per million.
-const CERTAIN_PPM: f64 = 5.0;
+const CERTAIN_PPM: f64 = 4.0;
 
 /// The time until the next look, from 4 to 16 ms. Never the same twice: looks in step with the blocks of
 /// an input would find it at one place of its block for a minute, and at another in the next. Nothing
@@ -118,7 +118,7 @@ mod tests {
             // Blocks of 5 and 10.7 ms, and packets of 1 ms with a thread that comes late; longer ones
             // need more time.
             for (block, late, seconds) in
-                [(240, 0.002, 60), (512, 0.002, 60), (48, 0.01, 60), (1024, 0.005, 240)]
+                [(240, 0.002, 60), (48, 0.01, 60), (512, 0.002, 120), (1024, 0.005, 240)]
             {
                 let found = watched(ppm, block, late, seconds).ppm();
                 let found = found.unwrap_or_else(|| panic!("{ppm} {block} {late}: nothing told"));
