@@ -14,10 +14,9 @@ use super::crew::Crew;
 use super::desk::Desk;
 use super::lane::Lane;
 use super::piece::Piece;
-use super::stages::CommitStages;
 use crate::limits::SYNCS_IN_FLIGHT;
 use crate::realtime;
-use crate::take::{JournalEvent, JournalRecord, ProgressRun};
+use crate::take::{CommitStages, JournalEvent, JournalRecord, ProgressRun};
 
 /// Where nothing is to be done while a step goes on.
 const LONG: Duration = Duration::from_secs(3600);

@@ -20,5 +20,5 @@ pub use committer::commit_lane;
 pub use desk::{Desk, EngineSettings, StreamDesk, cues_within};
 pub use lane::{Lane, LaneFigures};
 pub use piece::{Piece, close_file, trimmed_run};
-pub use stages::{CommitStages, SlowSync, SlowestCommit};
+pub use stages::SlowestCommit;
 pub use writer::{StreamCopy, write_lane};

@@ -4,35 +4,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use pinstripe_base::sync::lock;
-use serde::{Deserialize, Serialize};
 
-/// A sync of one file.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct SlowSync {
-    /// The name of the file.
-    pub file: String,
-    /// When it began, in seconds since the take did.
-    pub at_seconds: f64,
-    /// How long fdatasync(2) took.
-    pub ms: f64,
-}
-
-/// One commit, stage by stage.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct CommitStages {
-    /// When it began, in seconds since the take did.
-    pub at_seconds: f64,
-    /// All of it.
-    pub ms: f64,
-    /// Data on its way to the disk.
-    pub writeback_ms: f64,
-    /// Syncs of all files: the journal of the file system, and the cache of the disk.
-    pub sync_ms: f64,
-    /// The journal of the take.
-    pub journal_ms: f64,
-    /// Headers of all files.
-    pub head_ms: f64,
-}
+use crate::take::{CommitStages, SlowSync};
 
 /// The slowest so far.
 #[derive(Debug, Default)]

@@ -9,8 +9,9 @@ use pinstripe_base::sync::{Stop, lock};
 use serde::Serialize;
 
 use crate::drift::{ClockDrift, InputDrift};
-use crate::engine::{CommitStages, Desk, Lane, LaneFigures, SlowSync, StreamDesk};
+use crate::engine::{Desk, Lane, LaneFigures, StreamDesk};
 use crate::meter::{LevelReader, StreamLevel};
+use crate::take::{CommitStages, SlowSync};
 
 /// Minutes left at which that is said.
 const TOLD_MINUTES: [u64; 3] = [1, 5, 15];

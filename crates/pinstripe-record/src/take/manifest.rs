@@ -6,7 +6,6 @@ use pinstripe_base::error::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::{MANIFEST, folder::TakeFolder};
-use crate::engine::{CommitStages, SlowSync};
 use crate::header::{FileKind, HeadFacts, LocalTime};
 use crate::limits::{CHANNELS_MAX, MANIFEST_BYTES, STREAMS_MAX};
 use crate::sample::{SampleFormat, StreamShape};
@@ -99,6 +98,34 @@ pub struct RecordedMark {
     pub text: String,
     /// By stream: the frame.
     pub frames: Vec<u64>,
+}
+
+/// A sync of one file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SlowSync {
+    /// The name of the file.
+    pub file: String,
+    /// When it began, in seconds since the take did.
+    pub at_seconds: f64,
+    /// How long fdatasync(2) took.
+    pub ms: f64,
+}
+
+/// One commit, stage by stage.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CommitStages {
+    /// When it began, in seconds since the take did.
+    pub at_seconds: f64,
+    /// All of it.
+    pub ms: f64,
+    /// Data on its way to the disk.
+    pub writeback_ms: f64,
+    /// Syncs of all files: the journal of the file system, and the cache of the disk.
+    pub sync_ms: f64,
+    /// The journal of the take.
+    pub journal_ms: f64,
+    /// Headers of all files.
+    pub head_ms: f64,
 }
 
 /// How it went.

@@ -1,4 +1,4 @@
-use pinstripe_record::engine::{CommitStages, SlowSync};
+use pinstripe_record::take::{CommitStages, SlowSync};
 use ratatui::backend::TestBackend;
 
 use super::*;
