@@ -71,7 +71,7 @@ pub fn calibrate(
     stop: &Stop,
 ) -> Result<Calibration> {
     let name = format!(".pinstripe-calibration-{}", std::process::id());
-    let folder = Arc::new(DiskFolder::create(parent, &name, None)?);
+    let folder = Arc::new(DiskFolder::create(parent, &name, None)?.with_writes(plan.engine.writes));
     let count = shapes.len().max(1) as u64;
     let most = (ARENA_MAX_BYTES / 4 / count).max(1);
     let least = (2 * plan.engine.chunk_bytes).next_power_of_two();

@@ -5,12 +5,12 @@
 //!   recorder   play           a take from its beginning to its end, and back
 //!   verify   recover          what it left
 //!   engine                    writes rings to files, and makes files durable
-//!   input                     what is recorded
+//!   input   drift             what is recorded; how far its clock is off
 //!   take                      the directory of a take: files, journal, manifest
 //!   jack                      a client of a JACK server
 //!   header   ring             heads of WAV and CAF; one locked arena of rings
-//!   realtime                  priorities of threads
-//!   sample   limits           formats of samples; what nothing may exceed
+//!   realtime   writes         priorities of threads; the way to the disk
+//!   sample   meter   limits   formats of samples; their levels; what nothing may exceed
 //! ```
 //!
 //! Invariants: an input's side of a ring never blocks, allocates or takes a lock. A header and the
@@ -20,11 +20,13 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
 pub mod calibrate;
+pub mod drift;
 pub mod engine;
 pub mod header;
 pub mod input;
 mod jack;
 pub mod limits;
+pub mod meter;
 pub mod play;
 pub mod realtime;
 pub mod recorder;
@@ -33,3 +35,4 @@ pub mod ring;
 pub mod sample;
 pub mod take;
 pub mod verify;
+pub mod writes;

@@ -18,8 +18,11 @@ pub const GAPS_WAITING: usize = 64;
 pub const JOURNAL_RECORD_BYTES: usize = 4 << 20;
 /// The largest manifest that is read.
 pub const MANIFEST_BYTES: u64 = 64 * MIB;
-/// Files of which one directory's threads make so many durable at once.
-pub const SYNCS_IN_FLIGHT: usize = 16;
+/// Files of which one directory's threads make so many durable at once. Each wave of syncs may wait
+/// for a commit of the file system's journal, so 256 files are 4 waves and not 16.
+pub const SYNCS_IN_FLIGHT: usize = 64;
+/// Threads that write to one directory past the page cache: each write waits for the disk.
+pub const DIRECT_WRITERS: usize = 8;
 /// Space that is reserved ahead of a stream's end, at most and at least.
 pub const RESERVE_BYTES: std::ops::RangeInclusive<u64> = MIB..=64 * MIB;
 /// The length of a name of a stream.

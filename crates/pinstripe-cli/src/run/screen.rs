@@ -24,6 +24,8 @@ pub struct Screen {
     quiet: bool,
     /// Hidden until a ticker shows it.
     pub bar: ProgressBar,
+    /// Messages that wait until what covers the terminal is over; none where nothing does.
+    held: Mutex<Option<Vec<String>>>,
     out: Mutex<Out>,
 }
 
@@ -40,6 +42,7 @@ impl Screen {
             json: common.json,
             quiet: common.quiet,
             bar: ProgressBar::hidden(),
+            held: Mutex::new(None),
             out: Mutex::new(out),
         }
     }
@@ -98,8 +101,17 @@ impl Screen {
         let _ = self.event(&Event::error(error));
     }
 
+    /// Keeps messages back while something else covers the terminal, or prints those that were kept.
+    pub fn hold_messages(&self, is_held: bool) {
+        let kept = std::mem::replace(&mut *lock(&self.held), is_held.then(Vec::new));
+        kept.into_iter().flatten().for_each(|text| self.complain(&text));
+    }
+
     /// Prints a message as it is.
     pub fn complain(&self, text: &str) {
+        if let Some(held) = &mut *lock(&self.held) {
+            return held.push(text.to_owned());
+        }
         self.flush();
         // A closed standard error is no error: the reader does not want the text.
         self.bar.suspend(|| drop(writeln!(io::stderr().lock(), "{text}")));

@@ -266,3 +266,38 @@ fn a_take_is_played_as_it_was_recorded() {
     assert_eq!(stand.run("play t --stream 3").code, 2);
     assert_eq!(stand.run("play t --to alsa").code, 2);
 }
+
+#[test]
+fn the_way_to_the_disk_is_told_with_its_reason_and_each_way_keeps_every_frame() {
+    let stand = Stand::new();
+    for (way, used) in [("direct", "direct"), ("buffered", "buffered"), ("auto", "buffered")] {
+        let ran = stand.run(&format!(
+            "record {way} --to . {FAST} --writes {way} test:streams=3,frames=50000,pace=free --json"
+        ));
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let take = &ran.events_of("take")[0];
+        assert_eq!(take["writes"], used, "{take}");
+        assert!(take["why"].as_str().is_some_and(|it| !it.is_empty()), "{take}");
+        assert!(ran.summary()["slowest_commit"]["ms"].as_f64().unwrap() > 0.0);
+        let verified = stand.run(&format!("verify {way} --json"));
+        assert_eq!(verified.summary()["right_frames"], 150_000, "{way}: {}", verified.err);
+    }
+    let refused = stand.run(&format!("record t --to . {FAST} --writes odirect test:"));
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(refused.err.contains("buffered, direct or auto"), "{}", refused.err);
+}
+
+#[test]
+fn events_have_the_levels_of_all_streams() {
+    let stand = Stand::new();
+    let line = "record t --to . --ring 1M --chunk 4K --no-realtime test:streams=3,rate=8000 \
+                --duration 3s --json";
+    let ran = stand.run(line);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let events = ran.events_of("recording");
+    let loud = events.iter().filter_map(|it| it["levels_dbfs"].as_array()).find(|levels| {
+        // The content of test streams is noise of full scale.
+        levels.len() == 3 && levels.iter().all(|it| it.as_f64().is_some_and(|it| it > -1.0))
+    });
+    assert!(loud.is_some(), "{events:?}");
+}

@@ -23,13 +23,14 @@ use pinstripe_record::recorder::{TakePlan, record};
 use pinstripe_record::sample::{SampleFormat, StreamShape};
 use pinstripe_record::take::{DiskFolder, TakeFolder};
 use pinstripe_record::verify::verify;
+use pinstripe_record::writes::WritePolicy;
 
 use super::{count, pairs};
 use crate::Result;
 use crate::table::{Align, Cell, Table};
 
 pub const ABOUT: &str = "the recorder and a naive writer, alone and beside a storm: --work DIR, \
-    --streams N, --rate HZ, --ring SIZE, --chunk SIZE, --seconds N, --rounds N";
+    --streams N, --rate HZ, --ring SIZE, --chunk SIZE, --writes buffered|direct, --seconds N, --rounds N";
 
 /// What the storm writes before it begins again at the front.
 const STORM_BYTES: u64 = 4 << 30;
@@ -44,6 +45,7 @@ struct Settings {
     rate: u32,
     ring: u64,
     chunk: u64,
+    writes: WritePolicy,
     seconds: u64,
     rounds: u64,
 }
@@ -57,13 +59,15 @@ enum Storm {
 
 /// Measures.
 pub fn run(args: &[String]) -> Result<Vec<Table>> {
-    let known = ["--work", "--streams", "--rate", "--ring", "--chunk", "--seconds", "--rounds"];
+    let known =
+        ["--work", "--streams", "--rate", "--ring", "--chunk", "--seconds", "--rounds", "--writes"];
     let mut settings = Settings {
         work: std::env::temp_dir(),
         streams: 256,
         rate: 96_000,
         ring: 128 << 10,
         chunk: 32 << 10,
+        writes: WritePolicy::Buffered,
         seconds: 20,
         rounds: 1,
     };
@@ -75,6 +79,7 @@ pub fn run(args: &[String]) -> Result<Vec<Table>> {
             "--rate" => settings.rate = count(name, value)? as u32,
             "--ring" => settings.ring = size(value)?,
             "--chunk" => settings.chunk = size(value)?,
+            "--writes" => settings.writes = writes(value)?,
             "--rounds" => settings.rounds = count(name, value)?,
             _ => settings.seconds = count(name, value)?,
         }
@@ -99,7 +104,15 @@ pub fn run(args: &[String]) -> Result<Vec<Table>> {
     Ok(vec![table])
 }
 
-const COLUMNS: [(&str, Align); 13] = [
+fn writes(text: &str) -> Result<WritePolicy> {
+    match text {
+        "buffered" => Ok(WritePolicy::Buffered),
+        "direct" => Ok(WritePolicy::Direct),
+        _ => Err(format!("--writes buffered or direct, not '{text}'")),
+    }
+}
+
+const COLUMNS: [(&str, Align); 15] = [
     ("writer", Align::Left),
     ("storm", Align::Left),
     ("ring KiB", Align::Right),
@@ -108,6 +121,8 @@ const COLUMNS: [(&str, Align); 13] = [
     ("ring worst %", Align::Right),
     ("longest write ms", Align::Right),
     ("lag worst s", Align::Right),
+    ("slowest commit ms", Align::Right),
+    ("of it syncs ms", Align::Right),
     ("CPU inputs", Align::Right),
     ("CPU writer", Align::Right),
     ("CPU commits", Align::Right),
@@ -180,6 +195,7 @@ fn recorder(settings: &Settings, storm: Storm, table: &mut Table) -> Result<()> 
             chunk_bytes: settings.chunk,
             commit_every: Duration::from_secs(1),
             is_realtime: true,
+            writes: settings.writes,
             segment_seconds: None,
             segment_bytes: None,
         },
@@ -194,7 +210,7 @@ fn recorder(settings: &Settings, storm: Storm, table: &mut Table) -> Result<()> 
     };
     let folders = || {
         let folder = DiskFolder::create(&settings.work, &plan.take, None)?;
-        Ok(vec![Arc::new(folder) as Arc<dyn TakeFolder>])
+        Ok(vec![Arc::new(folder.with_writes(settings.writes)) as Arc<dyn TakeFolder>])
     };
     let (outcome, storm_rate) = storm.beside(&settings.work, || {
         let told = record(&plan, input(), &folders, (&stop, &monitor), &mut |_, _| {});
@@ -206,7 +222,7 @@ fn recorder(settings: &Settings, storm: Storm, table: &mut Table) -> Result<()> 
     let per_gb = |seconds: f64| Cell::Number(seconds / (figures.written_bytes as f64 / 1e9), 2);
     let is_right = verified.damaged_bytes == 0 && verified.wrong_frames == 0;
     table.row([
-        "pinstripe record".into(),
+        format!("pinstripe record, {}", settings.writes).into(),
         storm.name().into(),
         (settings.ring >> 10).into(),
         figures.overruns.into(),
@@ -214,6 +230,8 @@ fn recorder(settings: &Settings, storm: Storm, table: &mut Table) -> Result<()> 
         Cell::Number(figures.ring_worst_percent, 0),
         Cell::Number(figures.longest_write_ms, 1),
         Cell::Number(figures.durable_lag_worst_ms / 1e3, 2),
+        Cell::Number(figures.slowest_commit.ms, 0),
+        Cell::Number(figures.slowest_commit.sync_ms, 0),
         per_gb(outcome.input_cpu.as_secs_f64()),
         per_gb(outcome.last.writer_cpu_seconds),
         per_gb(outcome.last.commit_cpu_seconds),
@@ -254,6 +272,8 @@ fn naive(settings: &Settings, storm: Storm, syncs: bool, table: &mut Table) -> R
         Cell::Number(100.0 * found.peak_bytes as f64 / NAIVE_BYTES as f64, 0),
         Cell::Number(found.longest.as_secs_f64() * 1e3, 1),
         lag,
+        "-".into(),
+        "-".into(),
         "-".into(),
         Cell::Number(found.cpu / (found.written_bytes as f64 / 1e9), 2),
         "-".into(),

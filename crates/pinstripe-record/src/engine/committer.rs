@@ -16,7 +16,12 @@ use super::lane::Lane;
 use super::piece::Piece;
 use crate::limits::SYNCS_IN_FLIGHT;
 use crate::realtime;
-use crate::take::{JournalEvent, JournalRecord, ProgressRun};
+use crate::take::{CommitStages, JournalEvent, JournalRecord, ProgressRun};
+
+/// Where nothing is to be done while a step goes on.
+const LONG: Duration = Duration::from_secs(3600);
+/// The shortest time after which those are vouched for that did not take long.
+const SOON: Duration = Duration::from_millis(500);
 
 /// Commits again and again, until the writer is at its end and every file closed, or the
 /// directory was given up and nothing more can be done.
@@ -51,8 +56,8 @@ struct Committer<'a> {
     desk: &'a Desk,
     lane: &'a Lane,
     crew: &'a Crew,
-    /// Bytes that are durable and stand in records which are not.
-    unvouched: Vec<(Arc<Piece>, u64)>,
+    /// Bytes that are durable and stand in records which are not, and the moments that they cover.
+    unvouched: Vec<(Arc<Piece>, u64, u64)>,
 }
 
 impl Committer<'_> {
@@ -63,7 +68,7 @@ impl Committer<'_> {
             // Half-way the kernel is asked to begin, so that little is left for the syncs.
             let is_ended = self.wait_until(next.saturating_sub(every / 2));
             if !is_ended {
-                self.crew.each(self.open(), &|piece| piece.start_writeback());
+                self.crew.each(self.open(), &|it| it.start_writeback(), (every, &mut || {}));
             }
             let is_last = self.wait_until(next);
             next = self.desk.now().max(next + every);
@@ -102,31 +107,68 @@ impl Committer<'_> {
     /// Data, then journal, then headers.
     fn commit(&mut self) -> Result<()> {
         let pieces = self.open();
+        let began = self.desk.now();
+        // By itself, so that what the syncs wait for afterwards is not the data, and so that what
+        // changes in the file system's journal is there at once and not file by file.
+        self.crew.each(pieces.clone(), &|it| it.finish_writeback(), (LONG, &mut || {}));
         let now = self.desk.now();
-        let synced = self.each(&pieces, &|piece| {
-            let synced = piece.sync(now);
-            if synced.is_err() {
-                piece.fail();
-            }
-            synced
-        });
+        let synced = self.sync(&pieces, now);
+        let named_at = self.desk.now();
         self.lane.sync_names()?;
         self.vouch(&pieces, now)?;
+        let vouched_at = self.desk.now();
         let headed = self.each(&pieces, &|piece| match piece {
             done if done.is_done() => Ok(()),
             piece if piece.is_ended() && is_vouched(piece) => piece.close(&self.desk.cues(piece)),
             piece => piece.write_head(),
         });
+        let millis = |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() * 1e3;
+        let over = self.desk.now();
+        self.lane.figures.slowest.note_commit(CommitStages {
+            at_seconds: began.as_secs_f64(),
+            ms: millis(began, over),
+            writeback_ms: millis(began, now),
+            sync_ms: millis(now, named_at),
+            journal_ms: millis(named_at, vouched_at),
+            head_ms: millis(vouched_at, over),
+        });
         synced.and(headed)
+    }
+
+    /// Makes the data of all files durable. Where some take long, the journal vouches each second for
+    /// those that are done.
+    fn sync(&mut self, pieces: &[Arc<Piece>], now: Duration) -> Result<()> {
+        let (first, crew, desk, lane) = (Mutex::new(None), self.crew, self.desk, self.lane);
+        let sync = |piece: &Arc<Piece>| {
+            let at = desk.now();
+            let synced = piece.sync(now);
+            lane.figures.slowest.note_sync(&piece.name, at, desk.now().saturating_sub(at));
+            if let Err(error) = synced {
+                piece.fail();
+                lock(&first).get_or_insert(error);
+            }
+        };
+        let every = desk.settings.commit_every.max(SOON);
+        let mut meanwhile = || {
+            let vouched = lane.sync_names().and_then(|()| self.vouch(pieces, now));
+            if let Err(error) = vouched {
+                lock(&first).get_or_insert(error);
+            }
+        };
+        crew.each(pieces.to_vec(), &sync, (every, &mut meanwhile));
+        match lock(&first).take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 
     /// Puts into the journal what became durable.
     fn vouch(&mut self, pieces: &[Arc<Piece>], now: Duration) -> Result<()> {
         let mut runs = Vec::new();
         for piece in pieces {
-            let synced = piece.take_synced();
+            let (synced, covers) = piece.take_synced();
             let bytes = synced.iter().map(|it| u64::from(it.bytes)).sum();
-            self.unvouched.push((Arc::clone(piece), bytes));
+            self.unvouched.push((Arc::clone(piece), bytes, covers));
             if !synced.is_empty() {
                 runs.push(ProgressRun { piece: piece.number, runs: synced });
             }
@@ -140,7 +182,7 @@ impl Committer<'_> {
         drop(journal);
         let lag = self.lane.lag(self.desk.now()).as_nanos() as u64;
         self.lane.figures.lag_nanos.fetch_max(lag, Ordering::Relaxed);
-        self.unvouched.drain(..).for_each(|(piece, bytes)| piece.vouch(bytes));
+        self.unvouched.drain(..).for_each(|(piece, bytes, covers)| piece.vouch(bytes, covers));
         Ok(())
     }
 
@@ -151,11 +193,12 @@ impl Committer<'_> {
         step: &(dyn Fn(&Piece) -> Result<()> + Sync),
     ) -> Result<()> {
         let first = Mutex::new(None);
-        self.crew.each(pieces.to_vec(), &|piece| {
+        let step = |piece: &Arc<Piece>| {
             if let Err(error) = step(piece) {
                 lock(&first).get_or_insert(error);
             }
-        });
+        };
+        self.crew.each(pieces.to_vec(), &step, (LONG, &mut || {}));
         match lock(&first).take() {
             Some(error) => Err(error),
             None => Ok(()),

@@ -6,8 +6,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::Scope;
+use std::time::Duration;
 
-use pinstripe_base::sync::{lock, wait};
+use pinstripe_base::clock;
+use pinstripe_base::sync::{lock, wait, wait_timeout};
 
 use super::piece::Piece;
 
@@ -86,8 +88,14 @@ impl Crew {
         }
     }
 
-    /// Does a step for each file, and waits until all are done.
-    pub fn each(&self, pieces: Vec<Arc<Piece>>, step: Step<'_>) {
+    /// Does a step for each file, and waits until all are done. Calls `meanwhile` each `every`, so
+    /// that one file that takes long holds nobody else up.
+    pub fn each(
+        &self,
+        pieces: Vec<Arc<Piece>>,
+        step: Step<'_>,
+        (every, meanwhile): (Duration, &mut dyn FnMut()),
+    ) {
         if pieces.is_empty() {
             return;
         }
@@ -100,8 +108,15 @@ impl Crew {
         shared.round = Some(Arc::clone(&round));
         shared.number += 1;
         self.changed.notify_all();
+        let mut looked = clock::monotonic();
         while round.next.load(Ordering::Relaxed) < count || shared.working > 0 {
-            shared = wait(&self.changed, shared);
+            shared = wait_timeout(&self.changed, shared, every);
+            if clock::since(looked) >= every {
+                drop(shared);
+                meanwhile();
+                looked = clock::monotonic();
+                shared = lock(&self.shared);
+            }
         }
         shared.round = None;
     }

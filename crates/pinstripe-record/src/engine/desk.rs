@@ -1,6 +1,6 @@
 //! What all lanes of a take share.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,10 @@ use super::lane::Lane;
 use super::piece::Piece;
 use crate::header::{Cue, HeadFacts};
 use crate::limits::MARKS_MAX;
+use crate::meter::Meter;
 use crate::ring::Ring;
 use crate::take::{JournalEvent, RecordedGap, RecordedMark};
+use crate::writes::WritePolicy;
 
 /// Gaps that are listed one by one; the others are only counted.
 const GAPS_LISTED: usize = 100_000;
@@ -28,6 +30,8 @@ pub struct EngineSettings {
     pub commit_every: Duration,
     /// Whether priorities are asked for.
     pub is_realtime: bool,
+    /// The way to the disk.
+    pub writes: WritePolicy,
     /// The longest that one file may become, in seconds of its stream.
     pub segment_seconds: Option<f64>,
     /// The same in bytes of payload.
@@ -50,6 +54,8 @@ pub struct StreamDesk {
     pub is_mirrored: bool,
     /// Copies of it that are still written.
     pub copies: AtomicUsize,
+    /// Its level, while that is looked at.
+    pub meter: Meter,
 }
 
 /// What all lanes share.
@@ -68,6 +74,8 @@ pub struct Desk {
     pub all_over: Stop,
     /// Copies that are still written.
     pub copies_left: AtomicUsize,
+    /// Whether somebody looks at levels.
+    pub is_metered: AtomicBool,
     next_piece: AtomicU32,
     gaps: Mutex<Vec<RecordedGap>>,
     marks: Mutex<Vec<RecordedMark>>,
@@ -93,6 +101,7 @@ impl Desk {
             streams,
             monitor,
             all_over: Stop::new()?,
+            is_metered: AtomicBool::new(false),
             next_piece: AtomicU32::new(0),
             gaps: Mutex::default(),
             marks: Mutex::default(),

@@ -8,6 +8,7 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::{Stop, lock};
 
 use super::piece::Piece;
+use super::stages::SlowestCommit;
 use super::writer::StreamCopy;
 use crate::take::{Journal, JournalEvent, JournalRecord, TakeFolder};
 
@@ -26,6 +27,8 @@ pub struct LaneFigures {
     pub writer_cpu_nanos: AtomicU64,
     /// See `writer_cpu_nanos`.
     pub commit_cpu_nanos: AtomicU64,
+    /// The slowest sync and commit.
+    pub slowest: SlowestCommit,
 }
 
 /// A directory, its journal, and its files.

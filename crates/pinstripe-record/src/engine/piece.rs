@@ -176,9 +176,17 @@ impl Piece {
         }
     }
 
+    /// Has the kernel write out what is not durable yet, and waits for that.
+    pub(super) fn finish_writeback(&self) {
+        self.reserve_ahead();
+        let (from, to) = (self.vouched_bytes(), self.written_bytes());
+        if from < to {
+            self.file.finish_writeback(self.payload_at + from..self.payload_at + to);
+        }
+    }
+
     /// Makes durable what was written up to now.
     pub(super) fn sync(&self, now: Duration) -> Result<()> {
-        self.reserve_ahead();
         let produced = self.ring.produced_bytes();
         let (sums, position) = {
             let mut state = lock(&self.state);
@@ -194,15 +202,18 @@ impl Piece {
         Ok(())
     }
 
-    /// What became durable since the last call, for the journal.
-    pub(super) fn take_synced(&self) -> Vec<Summed> {
-        std::mem::take(&mut lock(&self.state).synced)
+    /// What became durable since the last call, for the journal, and the moment that it covers: both
+    /// at once, for a sync may end meanwhile.
+    pub(super) fn take_synced(&self) -> (Vec<Summed>, u64) {
+        let mut state = lock(&self.state);
+        (std::mem::take(&mut state.synced), state.synced_covers)
     }
 
-    /// The journal vouches for so many bytes more.
-    pub(super) fn vouch(&self, bytes: u64) {
+    /// The journal vouches for so many bytes more, which cover all samples up to a moment.
+    pub(super) fn vouch(&self, bytes: u64, covers: u64) {
         self.vouched.fetch_add(bytes, Ordering::Release);
-        self.covered.store(lock(&self.state).synced_covers, Ordering::Release);
+        // A file that was never synced covers what it did when it was made.
+        self.covered.fetch_max(covers, Ordering::AcqRel);
     }
 
     /// Up to when all samples are durable, since the take began.

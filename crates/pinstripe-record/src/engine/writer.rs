@@ -1,4 +1,4 @@
-//! The writer of a lane: one thread that empties rings into files.
+//! The writers of a lane empty rings into files: one thread through the page cache, several past it.
 
 #![allow(clippy::disallowed_methods, reason = "waits for rings, which must not wake it")]
 
@@ -40,6 +40,20 @@ pub struct StreamCopy {
 
 /// Empties rings until every copy of this lane is at its end, and none is handed over any more.
 pub fn write_lane(desk: &Desk, lane: &Lane, copies: Vec<StreamCopy>) {
+    let writers = desk.settings.writes.writers().min(copies.len()).max(1);
+    let mut shares: Vec<Vec<StreamCopy>> = (0..writers).map(|_| Vec::new()).collect();
+    for (number, copy) in copies.into_iter().enumerate() {
+        shares[number % writers].push(copy);
+    }
+    std::thread::scope(|scope| {
+        for share in shares {
+            scope.spawn(|| write_share(desk, lane, share));
+        }
+    });
+    lane.writer_ended.set();
+}
+
+fn write_share(desk: &Desk, lane: &Lane, copies: Vec<StreamCopy>) {
     if desk.settings.is_realtime {
         if let Err(error) = realtime::run_first(realtime::WRITING) {
             desk.note_refusal("the writer runs without real-time priority", &error);
@@ -52,7 +66,6 @@ pub fn write_lane(desk: &Desk, lane: &Lane, copies: Vec<StreamCopy>) {
     let loud = vec![128; DRAIN_BYTES as usize];
     let mut writer = Writer { desk, lane, silence, loud };
     writer.run(copies);
-    lane.writer_ended.set();
 }
 
 struct Writer<'a> {
@@ -72,6 +85,7 @@ enum Turn {
 
 impl Writer<'_> {
     fn run(&mut self, mut copies: Vec<StreamCopy>) {
+        let mut told = 0;
         while !self.desk.all_over.is_set() {
             copies.extend(self.lane.take_handed());
             if self.lane.has_failed() {
@@ -101,7 +115,8 @@ impl Writer<'_> {
                 self.lane.fail(error);
             }
             let time = realtime::thread_time().as_nanos() as u64;
-            self.lane.figures.writer_cpu_nanos.store(time, Ordering::Relaxed);
+            let spent = time - std::mem::replace(&mut told, time);
+            self.lane.figures.writer_cpu_nanos.fetch_add(spent, Ordering::Relaxed);
             if is_idle {
                 std::thread::sleep(self.until_due(&copies));
             }
@@ -142,12 +157,22 @@ impl Writer<'_> {
         }
         let count = {
             let run = copy.consumer.bytes(most);
+            self.measure(copy, run);
             self.write(copy, run)?;
             run.len() as u64
         };
         keep_partial(copy, count);
         copy.consumer.take(count);
         Ok(Turn::Worked)
+    }
+
+    /// Takes the level of a run, of one copy and while somebody looks.
+    fn measure(&self, copy: &StreamCopy, run: &[u8]) {
+        if copy.copy == 0 && self.desk.is_metered.load(Ordering::Relaxed) {
+            let format = copy.piece.facts.shape.format;
+            let phase = (copy.piece.written_bytes() % u64::from(format.bytes())) as usize;
+            self.desk.streams[copy.stream as usize].meter.add(format, phase, run);
+        }
     }
 
     fn fill_gap(&self, copy: &mut StreamCopy, bytes: u64) -> Result<Turn> {

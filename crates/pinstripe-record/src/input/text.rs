@@ -9,7 +9,7 @@ use super::tone::TestSpec;
 use super::{JackInput, PcmInput, RecordInput, RtpInput, TestInput};
 
 /// An input that was asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum InputSpec {
     /// Streams made by a clock.
     Test(TestSpec),
@@ -91,6 +91,7 @@ mod tests {
             "test:",
             "test:streams=256,rate=96000,format=s24",
             "test:streams=2,channels=2,frames=100,pace=free",
+            "test:ppm=-50",
             "pcm:/some/fifo,rate=48000,channels=2,format=s16",
             "pcm:-,rate=44100,channels=1,format=S24_3LE",
             "pcm:unix:/run/a.sock,rate=48000,channels=8,format=s32be,name=stage",
@@ -108,6 +109,8 @@ mod tests {
             "test:streams=0",
             "test:streams=x",
             "test:streams=2,rats=1",
+            "test:ppm=fast",
+            "test:ppm=NaN",
             "test:format=s17",
             "pcm:",
             "pcm:file",

@@ -20,25 +20,33 @@ const BLOCK: Duration = Duration::from_millis(5);
 const FRAMES: u64 = 1024;
 
 /// Test streams that were asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TestSpec {
     text: String,
     streams: usize,
     shape: StreamShape,
     frames: Option<u64>,
     is_free: bool,
+    /// How much faster than this machine's its clock is.
+    ppm: f64,
 }
 
 impl TestSpec {
-    /// Reads `streams=,rate=,format=,channels=,frames=,pace=clock|free`.
+    /// Reads `streams=,rate=,format=,channels=,frames=,pace=clock|free,ppm=`.
     ///
     /// # Errors
     /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage).
     pub(super) fn parse(text: &str, rest: &str) -> Result<Self> {
         let shape = StreamShape { format: SampleFormat::S24, channels: 1, rate: 48_000 };
-        let mut spec =
-            TestSpec { text: text.to_owned(), streams: 1, shape, frames: None, is_free: false };
-        let known = ["streams", "rate", "format", "channels", "frames", "pace"];
+        let mut spec = TestSpec {
+            text: text.to_owned(),
+            streams: 1,
+            shape,
+            frames: None,
+            is_free: false,
+            ppm: 0.0,
+        };
+        let known = ["streams", "rate", "format", "channels", "frames", "pace", "ppm"];
         for (key, value) in pairs(text, rest, &known)? {
             match key {
                 // More than a take may have are counted here, and refused with their memory.
@@ -48,12 +56,22 @@ impl TestSpec {
                 "channels" => {
                     spec.shape.channels = number(key, value, 1, CHANNELS_MAX.into())? as u16;
                 }
+                "ppm" => spec.ppm = ppm(value)?,
                 "frames" => spec.frames = Some(number(key, value, 0, 1 << 50)?),
                 _ => spec.is_free = is_free(value)?,
             }
         }
         Ok(spec)
     }
+}
+
+/// How far the clock is off.
+fn ppm(text: &str) -> Result<f64> {
+    let found = text.parse().ok().filter(|it: &f64| it.abs() <= 100_000.0);
+    found.ok_or_else(|| {
+        Error::new(Kind::Usage, "is nothing that a clock is off by")
+            .expected("-100000 to 100000 ppm", text)
+    })
 }
 
 /// Whether the clock is left out, so that streams come as fast as they can be written.
@@ -86,7 +104,7 @@ impl TestInput {
     /// Streams of this form by a clock, as many as are asked for.
     pub fn of(shape: StreamShape, count: usize) -> Self {
         let text = "test:".to_owned();
-        let spec = TestSpec { text, streams: count, shape, frames: None, is_free: false };
+        let spec = TestSpec { text, streams: count, shape, frames: None, is_free: false, ppm: 0.0 };
         TestInput { spec, shape, count }
     }
 
@@ -132,11 +150,12 @@ impl RecordInput for TestInput {
         let ring = feed.producers.first().map_or(bytes, |it| it.room());
         let block = bytes.min((ring / 4).max(self.shape.frame_bytes()));
         let mut block = vec![0; (block - block % self.shape.frame_bytes()) as usize];
+        let pace = f64::from(rate) * (1.0 + self.spec.ppm / 1e6) / 1e9;
         let (began, mut made) = (clock::monotonic(), 0);
         while made < end && !feed.halt.is_set() {
             let due = match self.spec.is_free {
                 true => made + FRAMES,
-                false => (clock::since(began).as_nanos() * u128::from(rate) / 1_000_000_000) as u64,
+                false => (clock::since(began).as_nanos() as f64 * pace) as u64,
             };
             let due = due.min(end);
             if !self.make(feed, &mut block, made, due) {

@@ -14,11 +14,13 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{Stop, into_inner, lock};
 use pinstripe_base::units::{format_count, format_size};
 
-use super::status::RunningTake;
+use super::status::{InputClock, RunningTake};
 use super::{LaneCopies, TakePlan, check};
+use crate::drift::ClockDrift;
 use crate::engine::{Desk, Lane, Piece, StreamCopy, StreamDesk};
 use crate::input::RecordInput;
 use crate::limits::{ARENA_MAX_BYTES, STREAMS_MAX, SYNCS_IN_FLIGHT};
+use crate::meter::Meter;
 use crate::ring::{Arena, Ring, RingConsumer, RingProducer};
 use crate::take::{Manifest, RecordedStream, TakeFolder, TakeState};
 
@@ -100,8 +102,27 @@ pub fn begin(
         is_locked: arena.is_locked(),
         warned_minutes: AtomicU64::new(u64::MAX),
         has_alarmed: false.into(),
+        clocks: Mutex::new(clocks(inputs)),
+        has_drifted: false.into(),
     });
     Ok(Begun { take, copies, producers, manifest, starting })
+}
+
+/// The clocks of inputs that have one, each with the number of its first stream.
+fn clocks(inputs: &[Box<dyn RecordInput>]) -> Vec<InputClock> {
+    let (mut clocks, mut first) = (Vec::new(), 0);
+    for input in inputs {
+        let streams = input.streams();
+        if let Some(stream) = streams.first().filter(|_| !input.is_patient()) {
+            clocks.push(InputClock {
+                source: stream.source.clone(),
+                stream: first,
+                drift: ClockDrift::new(stream.shape.rate),
+            });
+        }
+        first += streams.len();
+    }
+    clocks
 }
 
 fn manifest(
@@ -161,6 +182,7 @@ fn rings(
             is_patient: patient[number as usize],
             is_mirrored: plan.is_mirrored,
             copies: AtomicUsize::new(copies),
+            meter: Meter::default(),
         });
         producers.push(producer);
     }

@@ -29,6 +29,8 @@ pub fn end(
     manifest.figures = Some(figures.clone());
     tell_losses(take, &last, &manifest);
     tell_undurable(take);
+    let mut refusals = desk.refusals();
+    refusals.extend(desk.lanes.iter().filter_map(|it| it.folder.refusal()));
     let is_one_left = desk.lanes.iter().any(|it| !it.has_failed());
     for lane in &desk.lanes {
         let saved = manifest.save(&*lane.folder);
@@ -44,7 +46,7 @@ pub fn end(
     Ok(TakeOutcome {
         manifest,
         figures,
-        refusals: desk.refusals(),
+        refusals,
         is_locked: take.is_locked,
         last,
         starting,
@@ -85,6 +87,8 @@ fn figures(take: &RunningTake, last: &TakeStatus) -> TakeFigures {
         longest_write_ms: last.longest_write_ms,
         durable_lag_worst_ms: last.durable_lag_worst_ms,
         held_back_worst_ms: last.held_back_worst_ms,
+        slowest_sync: last.slowest_sync.clone(),
+        slowest_commit: last.slowest_commit.clone(),
     }
 }
 

@@ -15,6 +15,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{Stop, wait_readable};
 use std::os::fd::AsFd;
 
+use crate::drift::look_after;
 use crate::engine::{Desk, EngineSettings, StreamCopy, commit_lane, write_lane};
 use crate::header::{FileKind, LocalTime};
 use crate::input::{InputFeed, RecordInput};
@@ -169,7 +170,7 @@ impl Threads<'_> {
         take: &Arc<RunningTake>,
         watch: &mut dyn FnMut(&Arc<RunningTake>, &TakeStatus),
     ) -> Duration {
-        let mut next = Duration::ZERO;
+        let (mut next, mut looks) = (Duration::ZERO, 0);
         loop {
             let now = self.desk.now();
             let over = self.most.is_some_and(|most| now >= most + TELL_EVERY);
@@ -179,13 +180,16 @@ impl Threads<'_> {
             if self.desk.all_over.is_set() {
                 return now;
             }
+            take.watch_clocks();
             if now >= next {
                 take.warn_of_little_left();
                 watch(take, &take.status());
                 next = (next + TELL_EVERY).max(now);
             }
             // The inputs stop by themselves at `most`; one that does not know of time is stopped.
-            let end = self.most.map_or(next, |most| next.min(most + TELL_EVERY));
+            looks += 1;
+            let look = next.min(now + look_after(looks));
+            let end = self.most.map_or(look, |most| look.min(most + TELL_EVERY));
             let fds = [
                 stop.as_fd(),
                 take.stop.as_fd(),

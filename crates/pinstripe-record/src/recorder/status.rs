@@ -1,19 +1,25 @@
 //! How a take goes while it is recorded.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind};
-use pinstripe_base::sync::Stop;
+use pinstripe_base::sync::{Stop, lock};
 use serde::Serialize;
 
+use crate::drift::{ClockDrift, InputDrift};
 use crate::engine::{Desk, Lane, LaneFigures, StreamDesk};
+use crate::meter::{LevelReader, StreamLevel};
+use crate::take::{CommitStages, SlowSync};
 
 /// Minutes left at which that is said.
 const TOLD_MINUTES: [u64; 3] = [1, 5, 15];
 /// The fill of a ring at which there is an alarm, in percent.
 const ALARM_PERCENT: f64 = 80.0;
+
+/// The difference of two clocks that is told, in parts per million: 36 ms in an hour.
+const APART_PPM: f64 = 10.0;
 
 /// A take that is being recorded.
 pub struct RunningTake {
@@ -25,6 +31,15 @@ pub struct RunningTake {
     pub(super) is_locked: bool,
     pub(super) warned_minutes: AtomicU64,
     pub(super) has_alarmed: AtomicBool,
+    pub(super) clocks: Mutex<Vec<InputClock>>,
+    pub(super) has_drifted: AtomicBool,
+}
+
+/// The clock of an input, and the stream by which it is watched.
+pub(super) struct InputClock {
+    pub source: String,
+    pub stream: usize,
+    pub drift: ClockDrift,
 }
 
 /// How a stream goes.
@@ -77,6 +92,10 @@ pub struct TakeStatus {
     pub longest_write_ms: f64,
     /// All writes together.
     pub writing_seconds: f64,
+    /// The slowest sync of a file so far.
+    pub slowest_sync: SlowSync,
+    /// The slowest commit so far, stage by stage.
+    pub slowest_commit: CommitStages,
     /// The longest time that an input which can wait was kept waiting.
     pub held_back_worst_ms: f64,
     /// Room on the disks at the rate of the streams; none where it is not known.
@@ -87,6 +106,8 @@ pub struct TakeStatus {
     pub writer_cpu_seconds: f64,
     /// See `writer_cpu_seconds`.
     pub commit_cpu_seconds: f64,
+    /// Clocks of inputs as far as they are certain, none for inputs that wait.
+    pub drifts: Vec<InputDrift>,
     /// By stream.
     #[serde(skip)]
     pub by_stream: Vec<StreamStatus>,
@@ -101,6 +122,49 @@ impl RunningTake {
     /// Begins a new file of every stream, half a second from now.
     pub fn split(&self) {
         self.desk.split();
+    }
+
+    /// Levels of all streams since this reader looked last; they are taken from the first look on.
+    pub fn levels(&self, reader: LevelReader) -> Vec<StreamLevel> {
+        self.desk.is_metered.store(true, Ordering::Relaxed);
+        self.desk.streams.iter().map(|it| it.meter.take(reader)).collect()
+    }
+
+    /// Looks at the clocks of all inputs.
+    pub(super) fn watch_clocks(&self) {
+        for clock in lock(&self.clocks).iter_mut() {
+            let stream = &self.desk.streams[clock.stream];
+            let frames = stream.ring.produced_bytes() / stream.facts.shape.frame_bytes();
+            clock.drift.add(self.desk.now(), frames);
+        }
+    }
+
+    fn drifts(&self) -> Vec<InputDrift> {
+        let told =
+            |it: &InputClock| Some(InputDrift { source: it.source.clone(), ppm: it.drift.ppm()? });
+        lock(&self.clocks).iter().filter_map(told).collect()
+    }
+
+    /// Says once that inputs drift apart.
+    fn warn_of_drift(&self, drifts: &[InputDrift]) {
+        let order = |a: &&InputDrift, b: &&InputDrift| a.ppm.total_cmp(&b.ppm);
+        let ends = drifts.iter().min_by(order).zip(drifts.iter().max_by(order));
+        let Some((slow, fast)) = ends.filter(|(slow, fast)| fast.ppm - slow.ppm >= APART_PPM)
+        else {
+            return;
+        };
+        if !self.has_drifted.swap(true, Ordering::Relaxed) {
+            let apart = fast.ppm - slow.ppm;
+            let what = format!(
+                "the clocks of '{}' and '{}' are {apart:.0} ppm apart: {:.0} ms in an hour",
+                slow.source,
+                fast.source,
+                apart * 3.6,
+            );
+            let error = Error::new(Kind::Io, what)
+                .advice("nothing is resampled: drive both by one clock, or resample later");
+            self.desk.monitor.warning(&self.name, error);
+        }
     }
 
     /// How it goes.
@@ -119,6 +183,7 @@ impl RunningTake {
         let lag = desk.lanes.iter().map(|it| it.lag(now)).max().unwrap_or_default();
         let lag_ms = lag.as_secs_f64() * 1e3;
         let worst = of_impatient(|it| it.ring_worst_percent);
+        let (slowest_sync, slowest_commit) = slowest(&desk.lanes);
         TakeStatus {
             take: self.name.clone(),
             elapsed_seconds: now.as_secs_f64(),
@@ -134,11 +199,14 @@ impl RunningTake {
             missing_frames: by_stream.iter().map(|it| it.missing_frames).sum(),
             longest_write_ms: most(|it| &it.longest_write_nanos),
             writing_seconds: sum(|it| &it.writing_nanos) as f64 / 1e9,
+            slowest_sync,
+            slowest_commit,
             held_back_worst_ms: millis(self.held_back.load(Ordering::Relaxed)),
             left_seconds: self.left_seconds(),
             failed_directories: desk.lanes.iter().filter(|it| it.has_failed()).count(),
             writer_cpu_seconds: sum(|it| &it.writer_cpu_nanos) as f64 / 1e9,
             commit_cpu_seconds: sum(|it| &it.commit_cpu_nanos) as f64 / 1e9,
+            drifts: self.drifts(),
             by_stream,
         }
     }
@@ -164,6 +232,7 @@ impl RunningTake {
             let error = Error::new(Kind::NoSpace, what).advice("make room on the disk");
             self.desk.monitor.warning(self.desk.lanes[0].folder.path(), error);
         }
+        self.warn_of_drift(&status.drifts);
         if status.has_alarm && !self.has_alarmed.swap(true, Ordering::Relaxed) {
             let what = format!("a ring was {:.0} % full", status.ring_worst_percent);
             let error = Error::new(Kind::Io, what).advice(
@@ -172,6 +241,16 @@ impl RunningTake {
             self.desk.monitor.warning(&self.name, error);
         }
     }
+}
+
+/// The slowest sync and commit of all directories.
+fn slowest(lanes: &[Arc<Lane>]) -> (SlowSync, CommitStages) {
+    let all = lanes.iter().map(|it| it.figures.slowest.get());
+    all.reduce(|a, b| {
+        let sync = if a.0.ms >= b.0.ms { a.0 } else { b.0 };
+        (sync, if a.1.ms >= b.1.ms { a.1 } else { b.1 })
+    })
+    .unwrap_or_default()
 }
 
 fn left_of(lane: &Lane) -> Option<f64> {

@@ -11,6 +11,7 @@ use crate::input::parse_input;
 use crate::recover::recover_in;
 use crate::take::{DiskFolder, TakeFile, TakeState};
 use crate::verify::{VerifyOutcome, verify_in};
+use crate::writes::WritePolicy;
 
 pub fn plan(take: &str) -> TakePlan {
     TakePlan {
@@ -25,6 +26,7 @@ pub fn plan(take: &str) -> TakePlan {
             chunk_bytes: 8 << 10,
             commit_every: Duration::from_millis(20),
             is_realtime: false,
+            writes: WritePolicy::Buffered,
             segment_seconds: None,
             segment_bytes: None,
         },
@@ -334,6 +336,10 @@ impl TakeFolder for CutFolder {
     fn path(&self) -> &Path {
         Path::new("memory")
     }
+
+    fn refusal(&self) -> Option<String> {
+        None
+    }
 }
 
 #[test]
@@ -531,4 +537,121 @@ fn ffmpeg_is_recorded_as_it_sends() {
     let frames = outcome.manifest.pieces[0].frames;
     assert!((48_000..=96_000).contains(&frames), "{frames}");
     assert!(outcome.last.missing_frames < 48_000, "{outcome:?}");
+}
+
+#[test]
+fn a_take_past_the_page_cache_has_all_that_came() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = DiskFolder::create(dir.path(), "t", None).unwrap();
+    let folders: Folders = vec![Arc::new(folder.with_writes(WritePolicy::Direct))];
+    let engine = EngineSettings {
+        writes: WritePolicy::Direct,
+        segment_bytes: Some(300_001),
+        ..plan("t").engine
+    };
+    // More streams than writers; heads of one page, and raw files without any.
+    let texts = ["test:streams=11,frames=54321,pace=free,format=s24", "test:frames=7,pace=free"];
+    for kind in [FileKind::Wav, FileKind::Raw] {
+        let plan = TakePlan { engine: engine.clone(), kind, ..plan("t") };
+        let folders = match kind {
+            FileKind::Wav => folders.clone(),
+            _ => {
+                let folder = DiskFolder::create(dir.path(), "raw", None).unwrap();
+                vec![Arc::new(folder.with_writes(WritePolicy::Direct)) as Arc<dyn TakeFolder>]
+            }
+        };
+        let (outcome, monitor) = take(&plan, &texts, &folders);
+        assert_eq!(monitor.get(Counter::Losses), 0, "{kind}");
+        // Where the file system of the tests refuses it, the take says so.
+        assert_eq!(outcome.refusals.is_empty(), folders[0].refusal().is_none());
+        let (verified, losses) = verified(&folders);
+        assert_eq!((losses, verified.damaged_bytes, verified.wrong_frames), (0, 0, 0), "{kind}");
+        assert_eq!(verified.right_frames, 11 * 54321 + 7, "{kind}");
+    }
+}
+
+#[test]
+fn the_slowest_sync_is_told_with_its_file_and_the_stage_of_its_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    // The third sync of each file takes 300 ms: one is its head, one its first commit.
+    let faults = Some("op=sync,after=2,times=1,delay=300ms");
+    let folders = on_disk(&[dir.path()], "t", faults);
+    let plan =
+        TakePlan { most: Some(Duration::from_millis(400)), ring_bytes: 1 << 20, ..plan("t") };
+    let (outcome, monitor) = take(&plan, &["test:streams=2,rate=44100"], &folders);
+    assert_eq!(monitor.get(Counter::Losses), 0);
+    let (sync, commit) = (&outcome.figures.slowest_sync, &outcome.figures.slowest_commit);
+    assert!(sync.ms >= 300.0 && sync.file.ends_with(".wav"), "{sync:?}");
+    assert!(commit.sync_ms >= 300.0 && commit.ms >= commit.sync_ms, "{commit:?}");
+    let saved = Manifest::load(&*folders[0]).unwrap().figures.unwrap();
+    assert_eq!(saved.slowest_sync.file, sync.file, "it stands in the manifest");
+}
+
+/// A directory in which one file is slow.
+struct OneSlow {
+    folder: DiskFolder,
+    slow: &'static str,
+    faults: Plan,
+}
+
+impl TakeFolder for OneSlow {
+    fn create(&self, name: &str) -> Result<TakeFile> {
+        if !name.starts_with(self.slow) {
+            return self.folder.create(name);
+        }
+        let device = FaultyDevice::new(MemoryDevice::new(name), self.faults.clone());
+        Ok(TakeFile::of_device(Arc::new(device)))
+    }
+
+    fn open(&self, name: &str, is_written: bool) -> Result<TakeFile> {
+        self.folder.open(name, is_written)
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.folder.replace(name, bytes)
+    }
+
+    fn read(&self, name: &str, most: u64) -> Result<Vec<u8>> {
+        self.folder.read(name, most)
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        self.folder.sync_names()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn refusal(&self) -> Option<String> {
+        None
+    }
+}
+
+#[test]
+fn a_file_whose_sync_takes_long_does_not_keep_the_journal_from_vouching_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    // Its third sync, in the second commit, takes three seconds.
+    let faults = "op=sync,after=2,times=1,delay=3s".parse::<Plan>().unwrap();
+    let folder = DiskFolder::create(dir.path(), "t", None).unwrap();
+    let folders: Folders = vec![Arc::new(OneSlow { folder, slow: "02-", faults })];
+    let engine = EngineSettings { commit_every: Duration::from_millis(500), ..plan("t").engine };
+    let most = Some(Duration::from_millis(3500));
+    let plan = TakePlan { engine, most, ring_bytes: 1 << 20, ..plan("t") };
+    let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
+    let made = || Ok(folders.clone());
+    let mut ahead = Duration::ZERO;
+    let mut watch = |take: &Arc<RunningTake>, _: &TakeStatus| {
+        let covered: Vec<_> = take.desk.lanes[0].pieces().iter().map(|it| it.covered()).collect();
+        ahead = ahead.max(covered[0].saturating_sub(covered[1]));
+    };
+    let told = record(&plan, inputs(&["test:streams=2"]), &made, (&stop, &monitor), &mut watch);
+    assert_eq!(monitor.get(Counter::Losses), 0);
+    assert_eq!(told.unwrap().figures.slowest_sync.file, "02-test-2.wav");
+    // Vouched for together they differ by a chunk, 57 ms.
+    assert!(ahead >= Duration::from_millis(250), "{ahead:?}");
 }

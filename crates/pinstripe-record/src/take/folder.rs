@@ -8,11 +8,13 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
+
+use crate::writes::WritePolicy;
 
 /// Where the files of a take are.
 pub trait TakeFolder: Send + Sync {
@@ -52,6 +54,9 @@ pub trait TakeFolder: Send + Sync {
 
     /// The path, for messages and the manifest.
     fn path(&self) -> &Path;
+
+    /// Why files are not written the way that was asked for, if so.
+    fn refusal(&self) -> Option<String>;
 }
 
 /// An open file of a take.
@@ -93,13 +98,26 @@ impl TakeFile {
 
     /// Has the kernel begin to write out a range, and does not wait for it. A hint.
     pub fn start_writeback(&self, range: Range<u64>) {
+        self.write_out(range, libc::SYNC_FILE_RANGE_WRITE);
+    }
+
+    /// Writes a range out, and waits until it is there. A hint: only a sync says whether it is, and this
+    /// descriptor is not the one that a sync asks, so that it hears of every failure.
+    pub fn finish_writeback(&self, range: Range<u64>) {
+        self.write_out(
+            range,
+            libc::SYNC_FILE_RANGE_WAIT_BEFORE
+                | libc::SYNC_FILE_RANGE_WRITE
+                | libc::SYNC_FILE_RANGE_WAIT_AFTER,
+        );
+    }
+
+    fn write_out(&self, range: Range<u64>, flags: libc::c_uint) {
         let Some(file) = &self.file else { return };
         let (at, length) =
             (range.start as libc::off64_t, (range.end - range.start) as libc::off64_t);
         // SAFETY: the descriptor is open as long as `file` is.
-        unsafe {
-            libc::sync_file_range(file.as_raw_fd(), at, length, libc::SYNC_FILE_RANGE_WRITE);
-        }
+        unsafe { libc::sync_file_range(file.as_raw_fd(), at, length, flags) };
     }
 
     /// Whether its last name was removed.
@@ -131,6 +149,8 @@ impl TakeFile {
 pub struct DiskFolder {
     path: PathBuf,
     faults: Option<Plan>,
+    writes: WritePolicy,
+    refusal: OnceLock<String>,
 }
 
 impl DiskFolder {
@@ -149,7 +169,7 @@ impl DiskFolder {
         })?;
         let synced = File::open(parent).and_then(|it| it.sync_all());
         synced.map_err(|error| Error::io("cannot make new names durable", parent, error))?;
-        Ok(DiskFolder { path, faults })
+        Ok(DiskFolder { path, faults, ..DiskFolder::plain() })
     }
 
     /// Opens the directory of a take.
@@ -161,7 +181,21 @@ impl DiskFolder {
             let error = Error::new(Kind::NotFound, "there is no take");
             return Err(error.at(path).advice("name the directory that has the take's take.json"));
         }
-        Ok(DiskFolder { path: path.to_path_buf(), faults: None })
+        Ok(DiskFolder { path: path.to_path_buf(), ..DiskFolder::plain() })
+    }
+
+    fn plain() -> Self {
+        DiskFolder {
+            path: PathBuf::new(),
+            faults: None,
+            writes: WritePolicy::Buffered,
+            refusal: OnceLock::new(),
+        }
+    }
+
+    /// Has new files of streams written this way.
+    pub fn with_writes(self, writes: WritePolicy) -> Self {
+        DiskFolder { writes, ..self }
     }
 
     /// Removes the directory with all that is in it: of takes that were made to measure.
@@ -174,8 +208,15 @@ impl DiskFolder {
     }
 
     fn opened(&self, path: &Path, access: Access, file: File) -> Result<TakeFile> {
-        let device = FileDevice::open(path, access, Policy::Buffered)?;
         let is_stream = !path.ends_with(super::JOURNAL);
+        let policy = match self.writes {
+            WritePolicy::Direct if is_stream => Policy::Direct,
+            _ => Policy::Buffered,
+        };
+        let device = FileDevice::open(path, access, policy)?;
+        if let Some(fallback) = device.fallback() {
+            self.refusal.get_or_init(|| fallback.to_string());
+        }
         let device: SharedDevice = match &self.faults {
             Some(plan) if is_stream => Arc::new(FaultyDevice::new(device, plan.clone())),
             _ => Arc::new(device),
@@ -237,5 +278,9 @@ impl TakeFolder for DiskFolder {
 
     fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn refusal(&self) -> Option<String> {
+        self.refusal.get().cloned()
     }
 }

@@ -100,6 +100,34 @@ pub struct RecordedMark {
     pub frames: Vec<u64>,
 }
 
+/// A sync of one file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SlowSync {
+    /// The name of the file.
+    pub file: String,
+    /// When it began, in seconds since the take did.
+    pub at_seconds: f64,
+    /// How long fdatasync(2) took.
+    pub ms: f64,
+}
+
+/// One commit, stage by stage.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CommitStages {
+    /// When it began, in seconds since the take did.
+    pub at_seconds: f64,
+    /// All of it.
+    pub ms: f64,
+    /// Data on its way to the disk.
+    pub writeback_ms: f64,
+    /// Syncs of all files: the journal of the file system, and the cache of the disk.
+    pub sync_ms: f64,
+    /// The journal of the take.
+    pub journal_ms: f64,
+    /// Headers of all files.
+    pub head_ms: f64,
+}
+
 /// How it went.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TakeFigures {
@@ -119,6 +147,12 @@ pub struct TakeFigures {
     pub durable_lag_worst_ms: f64,
     /// The longest time that an input which can wait was kept waiting.
     pub held_back_worst_ms: f64,
+    /// The slowest sync of a file.
+    #[serde(default)]
+    pub slowest_sync: SlowSync,
+    /// The slowest commit, stage by stage.
+    #[serde(default)]
+    pub slowest_commit: CommitStages,
 }
 
 /// What a take is.

@@ -2,6 +2,7 @@
 
 mod control;
 mod rings;
+mod screen;
 mod tell;
 
 use std::path::PathBuf;
@@ -17,13 +18,16 @@ use pinstripe_record::input::{InputSpec, RecordInput, parse_input};
 use pinstripe_record::recorder::{RunningTake, TakePlan, TakeStatus, memory_of, record};
 use pinstripe_record::sample::StreamShape;
 use pinstripe_record::take::{DiskFolder, TakeFolder, is_plain_name};
+use pinstripe_record::writes::{WriteChoice, WritePolicy};
 
 use crate::args::{Size, Time, duration, one_line, parsed, refuse_option, size};
+use crate::run::progress::is_wanted;
 use crate::run::{Ending, Run};
 use crate::signals;
 use crate::time;
 
 use control::{Control, CtlArgs};
+use screen::TakeScreen;
 
 /// The interval of commits.
 const COMMIT_EVERY: Duration = Duration::from_secs(1);
@@ -42,7 +46,7 @@ const COMMIT_EVERY: Duration = Duration::from_secs(1);
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
 INPUT is
-  test:[streams=N][,rate=HZ][,format=s24][,channels=N][,frames=N][,pace=clock|free]
+  test:[streams=N][,rate=HZ][,format=s24][,channels=N][,frames=N][,pace=clock|free][,ppm=N]
                              streams with content that 'pinstripe verify' can check
   pcm:PLACE,rate=HZ,channels=N,format=FORMAT[,name=NAME]
                              samples from a file, a FIFO, - (standard input), unix:PATH or
@@ -62,6 +66,7 @@ Examples:
   pinstripe record stage --to /mnt/a --ring 128K rtp:239.69.1.2:5004,format=L24,rate=48000,channels=8
   mkfifo mix && pinstripe record gig --to /mnt/a --to /mnt/b --mirror --ring 128K pcm:mix,rate=48000,channels=2,format=s16
   pinstripe record gig --to /mnt/a --ring 128K 'jack:system:capture_*'
+  pinstripe record radio --to /mnt/a --ring 256K --writes direct raw:tcp:10.0.0.7:1234,rate=4000000
   pinstripe record ctl status /mnt/a/gig
   pinstripe record ctl mark /mnt/a/gig 'second movement'
   pinstripe recover /mnt/a/gig          # after a crash
@@ -104,6 +109,14 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(32 << 10))]
     chunk: Size,
 
+    /// Way to the disk: buffered (one thread, through the page cache), direct (past it, several
+    /// threads) or auto
+    ///
+    /// auto writes past the page cache only where that has no room for the streams, as on a machine
+    /// with little memory, and says which and why.
+    #[arg(long, value_name = "WAY", value_parser = parsed::<WriteChoice>, default_value = "auto")]
+    writes: WriteChoice,
+
     /// Stop after this time, as in 90s or 2h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Time>,
@@ -130,6 +143,10 @@ pub struct RecordArgs {
     /// Name of the tape, for the headers
     #[arg(long, value_name = "NAME", default_value = "")]
     tape: String,
+
+    /// Draw no screen on the terminal, only a line
+    #[arg(long)]
+    no_screen: bool,
 
     /// Ask for no real-time priority
     #[arg(long)]
@@ -181,6 +198,10 @@ impl RecordArgs {
         let least = (2 * self.chunk.0).next_power_of_two();
         memory_of(shapes.len(), self.ring.map_or(least, |it| it.0))?;
         let mut plan = self.plan()?;
+        let copies = 1 + u64::from(self.mirror);
+        let rate = copies * shapes.iter().map(StreamShape::byte_rate).sum::<u64>();
+        let (writes, why) = self.writes.policy(rate);
+        plan.engine.writes = writes;
         let stop = signals::catch()?;
         match self.ring {
             Some(ring) => plan.ring_bytes = ring.0,
@@ -197,25 +218,32 @@ impl RecordArgs {
         let folders = || {
             let make = |dir: &PathBuf| {
                 let made = DiskFolder::create(dir, &plan.take, faults.clone())?;
-                Ok(Arc::new(made) as Arc<dyn TakeFolder>)
+                Ok(Arc::new(made.with_writes(writes)) as Arc<dyn TakeFolder>)
             };
             self.to.iter().map(make).collect()
         };
-        let (mut control, mut has_begun) = (None, false);
-        let mut line = tell::Line::new(run);
+        let (mut control, mut has_begun, mut screen) = (None, false, None);
+        let mut line = tell::Line::new(run, self.no_screen);
         let mut watch = |take: &Arc<RunningTake>, status: &TakeStatus| {
             if !std::mem::replace(&mut has_begun, true) {
                 match Control::start(take, &self.to[0], &plan.take) {
                     Ok(started) => control = Some(started),
                     Err(error) => run.monitor.warning(&self.to[0], error),
                 }
-                tell::begin(run, &plan, status);
+                tell::begin(run, &plan, status, &why);
+                if !self.no_screen && is_wanted(&run.common) && !run.screen.is_json() {
+                    match TakeScreen::start(run, take) {
+                        Ok(started) => screen = Some(started),
+                        Err(error) => run.monitor.warning(&self.to[0], error),
+                    }
+                }
             } else {
-                line.show(run, status);
+                line.show(run, take, status);
             }
         };
         let outcome = record(&plan, inputs, &folders, (stop, &run.monitor), &mut watch);
         drop(control);
+        drop(screen);
         drop(line);
         tell::end(run, &outcome?)
     }
@@ -244,6 +272,7 @@ impl RecordArgs {
                 chunk_bytes: self.chunk.0,
                 commit_every: COMMIT_EVERY,
                 is_realtime: !self.no_realtime,
+                writes: WritePolicy::Buffered,
                 segment_seconds: match self.segment {
                     Some(Segment::Time(time)) => Some(time.as_secs_f64()),
                     _ => None,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use indicatif::ProgressDrawTarget;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
-use pinstripe_record::recorder::{TakeOutcome, TakePlan, TakeStatus};
+use pinstripe_record::meter::{LevelReader, StreamLevel};
+use pinstripe_record::recorder::{RunningTake, TakeOutcome, TakePlan, TakeStatus};
 
 use crate::escape;
 use crate::event::Event;
@@ -21,9 +22,9 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// A line, where a terminal shows it.
-    pub fn new(run: &'a Run) -> Self {
-        let is_drawn = is_wanted(&run.common) && !run.screen.is_json();
+    /// A line, where a terminal shows it and nothing else is drawn (`is_line`).
+    pub fn new(run: &'a Run, is_line: bool) -> Self {
+        let is_drawn = is_line && is_wanted(&run.common) && !run.screen.is_json();
         if is_drawn {
             run.screen.bar.set_draw_target(ProgressDrawTarget::stderr());
             let plain = indicatif::ProgressStyle::with_template("{msg}");
@@ -33,10 +34,16 @@ impl<'a> Line<'a> {
     }
 
     /// Shows how it goes, or prints it as an event.
-    pub fn show(&mut self, run: &Run, status: &TakeStatus) {
-        // A failure is remembered and told at the end.
-        let _ = run.screen.event(&Event::new("recording").with_fields(status));
-        run.screen.flush();
+    pub fn show(&mut self, run: &Run, take: &RunningTake, status: &TakeStatus) {
+        if run.screen.is_json() {
+            let levels = take.levels(LevelReader::Log);
+            let dbfs: Vec<_> = levels.iter().map(StreamLevel::dbfs).collect();
+            let clips: Vec<_> = levels.iter().map(|it| it.clips).collect();
+            let event = Event::new("recording").with_fields(status);
+            // A failure is remembered and told at the end.
+            let _ = run.screen.event(&event.with("levels_dbfs", dbfs).with("clips", clips));
+            run.screen.flush();
+        }
         if self.is_drawn {
             run.screen.bar.set_message(line(status));
         }
@@ -81,7 +88,7 @@ fn line(status: &TakeStatus) -> String {
 }
 
 /// The beginning of a take.
-pub fn begin(run: &Run, plan: &TakePlan, status: &TakeStatus) {
+pub fn begin(run: &Run, plan: &TakePlan, status: &TakeStatus, why: &str) {
     run.screen.say(&format!(
         "recording '{}': {} with rings of {}, until {}",
         escape::text(&plan.take),
@@ -92,8 +99,10 @@ pub fn begin(run: &Run, plan: &TakePlan, status: &TakeStatus) {
             None => "the inputs end, or an interrupt".to_owned(),
         },
     ));
+    run.screen.say(&format!("writes: {} ({why})", plan.engine.writes));
     let event = Event::new("take").with("take", plan.take.as_str());
     let event = event.with("streams", status.streams).with("ring_bytes", plan.ring_bytes);
+    let event = event.with("writes", plan.engine.writes.to_string()).with("why", why);
     let _ = run.screen.event(&event);
     run.screen.flush();
 }
@@ -134,6 +143,25 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
         figures.longest_write_ms,
         figures.durable_lag_worst_ms / 1e3,
         outcome.stopping.as_secs_f64(),
+    ));
+    for drift in &last.drifts {
+        run.screen.say(&format!(
+            "the clock of '{}' is {:+.0} ppm off this machine's",
+            escape::text(&drift.source),
+            drift.ppm
+        ));
+    }
+    let (sync, commit) = (&figures.slowest_sync, &figures.slowest_commit);
+    run.screen.say(&format!(
+        "slowest commit {:.0} ms at {:.0} s: data {:.0}, syncs {:.0}, journal {:.0}, headers {:.0} ms; slowest sync {:.0} ms of {}",
+        commit.ms,
+        commit.at_seconds,
+        commit.writeback_ms,
+        commit.sync_ms,
+        commit.journal_ms,
+        commit.head_ms,
+        sync.ms,
+        escape::text(&sync.file),
     ));
     let facts = Event::default()
         .with_fields(last)

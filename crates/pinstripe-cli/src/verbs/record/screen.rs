@@ -1,0 +1,306 @@
+//! The live screen of a recorder: a meter for each stream, and how the disk keeps up.
+//!
+//! What it shows follows from the status of the take and from levels, so that tests draw it without a
+//! terminal. It is drawn five times a second by a thread of its own, on standard error. Messages
+//! that come meanwhile are held back until it is over.
+
+use std::io::{self, Stderr};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::sync::Stop;
+use pinstripe_base::units::{format_count, format_size};
+use pinstripe_record::meter::{LevelReader, StreamLevel};
+use pinstripe_record::recorder::{RunningTake, StreamStatus, TakeStatus};
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use ratatui::crossterm::{cursor, execute};
+use ratatui::style::{Color, Style};
+use ratatui::text::{Line, Span};
+use ratatui::{Frame, Terminal};
+
+use crate::escape;
+use crate::message::counted;
+use crate::run::Run;
+
+/// The interval at which it is drawn.
+const DRAW_EVERY: Duration = Duration::from_millis(200);
+/// How long the greatest level stays.
+const HOLD: Duration = Duration::from_secs(2);
+/// Columns of one stream, and of the gap behind it.
+const CELL: usize = 19;
+const GAP: usize = 1;
+/// Columns of a name and of a meter.
+const NAME: usize = 7;
+const METER: usize = 5;
+/// Lines above the streams, and below.
+const HEAD: usize = 3;
+const FOOT: usize = 1;
+/// The level at which a meter is empty.
+const FLOOR_DBFS: f64 = -60.0;
+/// The fill of a ring at which there is an alarm, in percent.
+const ALARM_PERCENT: f64 = 80.0;
+const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// A screen that is drawn until it is dropped.
+pub struct TakeScreen<'a> {
+    run: &'a Run,
+    over: Arc<Stop>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl<'a> TakeScreen<'a> {
+    /// Takes the terminal over.
+    ///
+    /// # Errors
+    /// Where the terminal refuses; a take can do without.
+    pub fn start(run: &'a Run, take: &Arc<RunningTake>) -> Result<Self> {
+        let over = Arc::new(Stop::new()?);
+        let opened = Taken::new();
+        let terminal =
+            opened.map_err(|error| Error::io("cannot draw on", "the terminal", error))?;
+        run.screen.hold_messages(true);
+        let (take, ended) = (Arc::clone(take), Arc::clone(&over));
+        let thread = Some(std::thread::spawn(move || show(terminal, &take, &ended)));
+        Ok(TakeScreen { run, over, thread })
+    }
+}
+
+impl Drop for TakeScreen<'_> {
+    fn drop(&mut self) {
+        self.over.set();
+        if let Some(thread) = self.thread.take() {
+            // It shows and nothing more: what became of it is no reason to fail.
+            let _ = thread.join();
+        }
+        self.run.screen.hold_messages(false);
+    }
+}
+
+/// The terminal, given back when this is dropped.
+struct Taken(Terminal<CrosstermBackend<Stderr>>);
+
+impl Taken {
+    fn new() -> io::Result<Self> {
+        enable_raw_mode()?;
+        let begun = execute!(io::stderr(), EnterAlternateScreen, cursor::Hide)
+            .and_then(|()| Terminal::new(CrosstermBackend::new(io::stderr())));
+        begun.map(Taken).inspect_err(|_| drop(disable_raw_mode()))
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing back.
+        let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
+        let _ = disable_raw_mode();
+    }
+}
+
+fn show(mut terminal: Taken, take: &RunningTake, over: &Stop) -> io::Result<()> {
+    let mut view = View::default();
+    while !over.is_set() {
+        view.levels(&take.levels(LevelReader::Screen), Instant::now());
+        let status = take.status();
+        terminal.0.draw(|frame| view.draw(frame, &status))?;
+        if event::poll(DRAW_EVERY)?
+            && let Event::Key(key) = event::read()?
+            && view.key(key)
+        {
+            take.stop.set();
+        }
+    }
+    Ok(())
+}
+
+/// A level that is shown, and the greatest of late.
+#[derive(Debug, Clone, Copy)]
+struct Shown {
+    level: Option<f64>,
+    held: f64,
+    held_at: Instant,
+    clips: u64,
+}
+
+/// What is on the screen.
+#[derive(Default)]
+struct View {
+    shown: Vec<Shown>,
+    /// The first line of streams that is shown.
+    top: usize,
+    /// Lines of streams that fit.
+    lines: usize,
+}
+
+impl View {
+    /// Takes new levels in.
+    fn levels(&mut self, levels: &[StreamLevel], now: Instant) {
+        let empty = Shown { level: None, held: FLOOR_DBFS, held_at: now, clips: 0 };
+        self.shown.resize(levels.len(), empty);
+        for (shown, level) in self.shown.iter_mut().zip(levels) {
+            (shown.level, shown.clips) = (level.dbfs(), level.clips);
+            let is_over = now.duration_since(shown.held_at) >= HOLD;
+            let level = level.dbfs().unwrap_or(FLOOR_DBFS).max(FLOOR_DBFS);
+            if level >= shown.held || is_over {
+                (shown.held, shown.held_at) = (level, now);
+            }
+        }
+    }
+
+    /// Whether a key ends the take.
+    fn key(&mut self, key: KeyEvent) -> bool {
+        match key.code {
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
+            KeyCode::Char('q') => return true,
+            KeyCode::Down => self.top += 1,
+            KeyCode::Up => self.top = self.top.saturating_sub(1),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.top += self.lines.max(1),
+            KeyCode::PageUp => self.top = self.top.saturating_sub(self.lines.max(1)),
+            KeyCode::Home => self.top = 0,
+            _ => {}
+        }
+        false
+    }
+
+    fn draw(&mut self, frame: &mut Frame<'_>, status: &TakeStatus) {
+        let (width, height) = (usize::from(frame.area().width), usize::from(frame.area().height));
+        let columns = ((width + GAP) / (CELL + GAP)).max(1);
+        self.lines = height.saturating_sub(HEAD + FOOT).max(1);
+        let lines = status.streams.div_ceil(columns);
+        self.top = self.top.min(lines.saturating_sub(self.lines));
+        let mut out = head(status);
+        for line in self.top..(self.top + self.lines).min(lines) {
+            let numbers = (0..columns).map(|column| column + line * columns);
+            let mut spans = Vec::new();
+            for (number, stream) in numbers.filter_map(|it| Some((it, status.by_stream.get(it)?))) {
+                spans.extend(self.cell(number, stream));
+            }
+            out.push(Line::from(spans));
+        }
+        out.resize(HEAD + self.lines, Line::default());
+        let (first, last) = (self.top * columns + 1, (self.top + self.lines) * columns);
+        out.push(Line::raw(format!(
+            "streams {first} to {} of {}   arrows, space: others   q: stop",
+            last.min(status.streams),
+            status.streams
+        )));
+        let area = frame.area();
+        for (y, line) in (0..area.height).zip(&out) {
+            frame.buffer_mut().set_line(0, y, line, area.width);
+        }
+    }
+
+    /// `piano-l ███▌| -12▂▄ `: name, meter with the greatest of late, level, ring now and at its worst,
+    /// and `C` for clips or `!` for overruns.
+    fn cell(&self, number: usize, stream: &StreamStatus) -> Vec<Span<'static>> {
+        let shown = self.shown.get(number);
+        let name: String = escape::text(&stream.name).to_string();
+        // The end of a name tells more streams apart than its beginning.
+        let skipped = name.chars().count().saturating_sub(NAME);
+        let name: String = name.chars().skip(skipped).collect();
+        let (meter, level) = match shown {
+            Some(it) => (meter(it), it.level.map_or("   -".to_owned(), |it| format!("{it:4.0}"))),
+            None => (" ".repeat(METER), "   -".to_owned()),
+        };
+        let clips = shown.map_or(0, |it| it.clips);
+        let color = match shown.and_then(|it| it.level) {
+            _ if clips > 0 => Color::Red,
+            Some(level) if level > -6.0 => Color::Yellow,
+            _ => Color::Green,
+        };
+        let worst = stream.ring_worst_percent;
+        let ring = if worst >= ALARM_PERCENT { Color::Red } else { Color::Reset };
+        let flag = match (stream.overruns, clips) {
+            (1.., _) => '!',
+            (_, 1..) => 'C',
+            _ => ' ',
+        };
+        vec![
+            Span::raw(format!("{name:<NAME$}")),
+            Span::styled(meter, Style::new().fg(color)),
+            Span::raw(level),
+            Span::styled(
+                format!("{}{}", fill(stream.ring_percent), fill(worst)),
+                Style::new().fg(ring),
+            ),
+            Span::styled(format!("{flag}{}", " ".repeat(GAP)), Style::new().fg(Color::Red)),
+        ]
+    }
+}
+
+/// An eighth for each eighth of a ring that is full; what is not empty shows.
+fn fill(percent: f64) -> char {
+    let eighths = (percent / 100.0 * 8.0).ceil().clamp(0.0, 8.0);
+    EIGHTHS[eighths as usize]
+}
+
+/// A bar from -60 dBFS to full scale, and a line at the greatest of late.
+fn meter(shown: &Shown) -> String {
+    let place = |level: f64| ((level - FLOOR_DBFS) / -FLOOR_DBFS).clamp(0.0, 1.0) * METER as f64;
+    let level = shown.level.map_or(0.0, place);
+    let held = (place(shown.held).ceil() as usize).min(METER);
+    let cell = |number: usize| match (level - number as f64).clamp(0.0, 1.0) {
+        full if full >= 0.75 => '█',
+        half if half >= 0.25 => '▌',
+        _ if number + 1 == held => '│',
+        _ => '·',
+    };
+    (0..METER).map(cell).collect()
+}
+
+/// The lines about all streams.
+fn head(status: &TakeStatus) -> Vec<Line<'static>> {
+    let clock = |seconds: f64| {
+        let seconds = seconds as u64;
+        format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    };
+    let left = status.left_seconds.map_or("unknown".to_owned(), clock);
+    let (text, color) = if status.overruns > 0 || status.missing_frames > 0 {
+        let lost = status.lost_frames + status.missing_frames;
+        let text =
+            format!("{}, {} frames lost", counted(status.overruns, "OVERRUN"), format_count(lost));
+        (text, Color::Red)
+    } else if status.has_alarm {
+        ("A RING WAS OVER 80 % FULL".to_owned(), Color::Yellow)
+    } else {
+        ("nothing lost".to_owned(), Color::Green)
+    };
+    let fullest = status.by_stream.iter().max_by(|a, b| {
+        a.ring_worst_percent.partial_cmp(&b.ring_worst_percent).unwrap_or(std::cmp::Ordering::Equal)
+    });
+    let fullest = fullest.map_or(String::new(), |it| escape::text(&it.name).to_string());
+    vec![
+        Line::from(vec![
+            Span::styled("REC ", Style::new().fg(Color::Red)),
+            Span::raw(format!(
+                "{}  {}  {}  {}  left {left}",
+                escape::text(&status.take),
+                clock(status.elapsed_seconds),
+                counted(status.streams as u64, "stream"),
+                format_size(status.written_bytes),
+            )),
+        ]),
+        Line::from(vec![
+            Span::styled(text, Style::new().fg(color)),
+            Span::raw(format!(
+                "  ring {:.0} % (worst {:.0} %: {fullest})",
+                status.ring_percent, status.ring_worst_percent
+            )),
+        ]),
+        Line::raw(format!(
+            "durable lag {:.1} s (worst {:.1})  longest write {:.0} ms  slowest sync {:.0} ms",
+            status.durable_lag_ms / 1e3,
+            status.durable_lag_worst_ms / 1e3,
+            status.longest_write_ms,
+            status.slowest_sync.ms,
+        )),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! How far the clock of an input is off that of this machine.
+//!
+//! An input delivers blocks, so that its count of frames jumps and lags; it is never ahead of its
+//! clock. Of each second the moment counts at which it was furthest ahead, and through these moments
+//! goes a line: its slope is what the clock is off. Nothing is told before the line is certain, and
+//! nothing is ever resampled.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// The length of a window, of which one moment counts.
+const WINDOW: Duration = Duration::from_secs(3);
+/// The most windows that are remembered; the oldest are forgotten.
+const WINDOWS_MAX: usize = 200;
+/// Fewer than these are no line.
+const WINDOWS_LEAST: usize = 10;
+/// The standard error at which a slope is told, in parts per million.
+const CERTAIN_PPM: f64 = 4.0;
+
+/// The time until the next look, from 4 to 16 ms. Never the same twice: looks in step with the blocks of
+/// an input would find it at one place of its block for a minute, and at another in the next. Nothing
+/// wakes who looks: an input must not.
+pub fn look_after(look: u32) -> Duration {
+    let golden = 0.618_033_988_749_895;
+    Duration::from_millis(4) + Duration::from_millis(12).mul_f64((f64::from(look) * golden).fract())
+}
+
+/// The clock of an input as it was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct InputDrift {
+    /// The input, as the user wrote it.
+    pub source: String,
+    /// How much faster than this machine's it is, in parts per million.
+    pub ppm: f64,
+}
+
+/// Watches the clock of one input.
+#[derive(Debug)]
+pub struct ClockDrift {
+    rate: f64,
+    /// The window that goes on: its end, and its moment.
+    window: Option<(Duration, (f64, f64))>,
+    /// By window: seconds, and seconds that the input was ahead.
+    moments: Vec<(f64, f64)>,
+}
+
+impl ClockDrift {
+    /// The clock of an input that has so many frames per second by its own account.
+    pub fn new(rate: u32) -> Self {
+        ClockDrift { rate: f64::from(rate.max(1)), window: None, moments: Vec::new() }
+    }
+
+    /// So many frames had come at this moment.
+    pub fn add(&mut self, now: Duration, frames: u64) {
+        if frames == 0 {
+            return;
+        }
+        let seconds = now.as_secs_f64();
+        let here = (seconds, frames as f64 / self.rate - seconds);
+        match &mut self.window {
+            Some((end, best)) if now < *end => {
+                if here.1 > best.1 {
+                    *best = here;
+                }
+            }
+            window => {
+                // The first window begins when the first frame comes, and is not whole.
+                if let Some((_, best)) = window.replace((now + WINDOW, here)) {
+                    self.moments.push(best);
+                }
+            }
+        }
+        if self.moments.len() > WINDOWS_MAX {
+            self.moments.remove(0);
+        }
+    }
+
+    /// How much faster than this machine's clock it is, in parts per million, once that is certain.
+    pub fn ppm(&self) -> Option<f64> {
+        let count = self.moments.len() as f64;
+        if self.moments.len() < WINDOWS_LEAST {
+            return None;
+        }
+        let mean_at = self.moments.iter().map(|it| it.0).sum::<f64>() / count;
+        let mean = self.moments.iter().map(|it| it.1).sum::<f64>() / count;
+        let spread: f64 = self.moments.iter().map(|it| (it.0 - mean_at).powi(2)).sum();
+        let both: f64 = self.moments.iter().map(|it| (it.0 - mean_at) * (it.1 - mean)).sum();
+        let slope = both / spread;
+        let off = |it: &(f64, f64)| (it.1 - mean - slope * (it.0 - mean_at)).powi(2);
+        let error = (self.moments.iter().map(off).sum::<f64>() / (count - 2.0) / spread).sqrt();
+        (error * 1e6 <= CERTAIN_PPM).then_some(slope * 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A source by a clock of its own that delivers blocks, late by up to `late`, looked at as a take does.
+    fn watched(ppm: f64, block: u64, late: f64, seconds: u64) -> ClockDrift {
+        let rate = 48_000.0 * (1.0 + ppm / 1e6);
+        let mut drift = ClockDrift::new(48_000);
+        let (mut random, mut now) = (12345_u64, 0.0);
+        for look in 0..seconds as u32 * 100 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let late = late * (random >> 40) as f64 / (1_u64 << 24) as f64;
+            now += look_after(look).as_secs_f64();
+            let made = ((now - late).max(0.0) * rate) as u64;
+            drift.add(Duration::from_secs_f64(now), made / block * block);
+        }
+        drift
+    }
+
+    #[test]
+    fn fifty_ppm_are_told_within_a_minute_to_ten() {
+        for ppm in [50.0, -50.0, 0.0, 400.0] {
+            // Blocks of 5 and 10.7 ms, and packets of 1 ms with a thread that comes late; longer ones
+            // need more time.
+            for (block, late, seconds) in
+                [(240, 0.002, 60), (48, 0.01, 60), (512, 0.002, 120), (1024, 0.005, 240)]
+            {
+                let found = watched(ppm, block, late, seconds).ppm();
+                let found = found.unwrap_or_else(|| panic!("{ppm} {block} {late}: nothing told"));
+                assert!((found - ppm).abs() < 10.0, "{ppm} {block} {late}: {found}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_certain_is_not_told() {
+        assert_eq!(watched(50.0, 240, 0.002, 10).ppm(), None, "too short");
+        assert_eq!(watched(50.0, 48_000, 0.9, 30).ppm(), None, "blocks of a second");
+        assert_eq!(ClockDrift::new(0).ppm(), None);
+    }
+
+    #[test]
+    fn a_watch_of_hours_is_bounded_and_forgets_what_was() {
+        let drift = watched(50.0, 240, 0.001, 700);
+        assert_eq!(drift.moments.len(), WINDOWS_MAX);
+    }
+}

@@ -1,0 +1,152 @@
+//! The way to the disk: through the page cache, or past it with several threads.
+//!
+//! Through the page cache a write waits for memory only, as long as the kernel lets data wait there.
+//! Where that is too little for the streams (little memory, a small `vm.dirty_bytes`), whoever writes is
+//! made to wait for the disk: then it is better to do so knowingly, with several threads that are
+//! served first.
+
+#![allow(clippy::disallowed_methods, reason = "asks the kernel how much may wait in its cache")]
+
+use std::fmt;
+use std::str::FromStr;
+
+use pinstripe_base::error::{Error, Kind};
+use pinstripe_base::units::format_size;
+
+use crate::limits::DIRECT_WRITERS;
+
+/// Seconds of all streams that wait in the page cache at most: a second until the next commit, and two
+/// while that takes its time beside other writes.
+const CACHED_SECONDS: u64 = 4;
+
+/// The way to the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WritePolicy {
+    /// One thread, through the page cache.
+    Buffered,
+    /// Several threads, past it.
+    Direct,
+}
+
+impl WritePolicy {
+    /// Threads that write to one directory.
+    pub fn writers(self) -> usize {
+        match self {
+            WritePolicy::Buffered => 1,
+            WritePolicy::Direct => DIRECT_WRITERS,
+        }
+    }
+}
+
+impl fmt::Display for WritePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WritePolicy::Buffered => "buffered",
+            WritePolicy::Direct => "direct",
+        })
+    }
+}
+
+/// What a user asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteChoice {
+    /// What fits this machine.
+    Auto,
+    /// This one.
+    Given(WritePolicy),
+}
+
+impl FromStr for WriteChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "auto" => Ok(WriteChoice::Auto),
+            "buffered" => Ok(WriteChoice::Given(WritePolicy::Buffered)),
+            "direct" => Ok(WriteChoice::Given(WritePolicy::Direct)),
+            _ => Err(Error::new(Kind::Usage, format!("'{text}' is no way to write"))
+                .expected("buffered, direct or auto", text)),
+        }
+    }
+}
+
+impl fmt::Display for WriteChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WriteChoice::Auto => f.write_str("auto"),
+            WriteChoice::Given(policy) => policy.fmt(f),
+        }
+    }
+}
+
+impl WriteChoice {
+    /// The policy for streams of so many bytes per second together, and why.
+    pub fn policy(self, byte_rate: u64) -> (WritePolicy, String) {
+        match self {
+            WriteChoice::Given(policy) => (policy, "as asked for".to_owned()),
+            WriteChoice::Auto => fitting(byte_rate, freely_cached_bytes()),
+        }
+    }
+}
+
+/// The policy where so many bytes may wait in the page cache before writers are made to wait.
+fn fitting(byte_rate: u64, cached: Option<u64>) -> (WritePolicy, String) {
+    let needed = byte_rate.saturating_mul(CACHED_SECONDS);
+    let Some(cached) = cached else {
+        let why = "the kernel does not say how much may wait in its cache".to_owned();
+        return (WritePolicy::Buffered, why);
+    };
+    let amounts = format!(
+        "{} of the streams wait in the page cache at most, where the kernel lets {} wait",
+        format_size(needed),
+        format_size(cached)
+    );
+    match needed <= cached {
+        true => (WritePolicy::Buffered, amounts),
+        false => (WritePolicy::Direct, format!("{amounts} before it makes writers wait")),
+    }
+}
+
+/// Bytes that wait in the page cache before the kernel makes writers wait: half-way between its two
+/// thresholds.
+fn freely_cached_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/vmstat").ok()?;
+    freely_cached(&text, rustix::param::page_size() as u64)
+}
+
+fn freely_cached(vmstat: &str, page_bytes: u64) -> Option<u64> {
+    let pages = |name: &str| -> Option<u64> {
+        let line = vmstat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line?.trim().parse().ok()
+    };
+    let both = pages("nr_dirty_threshold")? + pages("nr_dirty_background_threshold")?;
+    Some(both / 2 * page_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_that_the_page_cache_has_no_room_for_go_past_it_and_the_reason_has_the_amounts() {
+        let vmstat = "nr_dirty 7\nnr_dirty_threshold 3000\nnr_dirty_background_threshold 1000\n";
+        let cached = freely_cached(vmstat, 4096);
+        assert_eq!(cached, Some(2000 * 4096));
+        assert_eq!(freely_cached("nr_dirty 7\n", 4096), None);
+        assert_eq!(fitting(2 << 20, cached).0, WritePolicy::Direct);
+        let (policy, why) = fitting(1 << 20, cached);
+        assert_eq!(policy, WritePolicy::Buffered);
+        assert!(why.starts_with("4.0 MiB of the streams"), "{why}");
+        assert_eq!(fitting(u64::MAX, None).0, WritePolicy::Buffered);
+    }
+
+    #[test]
+    fn a_way_is_read_as_it_is_written() {
+        for text in ["auto", "buffered", "direct"] {
+            assert_eq!(text.parse::<WriteChoice>().unwrap().to_string(), text);
+        }
+        assert_eq!("odirect".parse::<WriteChoice>().unwrap_err().kind(), Kind::Usage);
+        let asked = WriteChoice::Given(WritePolicy::Direct);
+        assert_eq!(asked.policy(1).0, WritePolicy::Direct);
+    }
+}
