@@ -222,6 +222,7 @@ pub const ROOMS: &[Rooms] = &[
             &["remote"],
             &["probe"],
             &["member", "source", "writer"],
+            &["foresight"],
             &["blocks", "session", "tails"],
             &["endpoint"],
             &["bandwidth", "traffic", "window"],
