@@ -66,7 +66,7 @@ fn a_configuration_that_is_not_there_and_one_of_nobody_end_in_time() {
 #[test]
 fn objects_are_written_read_and_removed() {
     let Some(pool) = pool("objects_are_written_read_and_removed") else { return };
-    let content: Vec<u8> = (0..5_000_000u32).map(|at| (at * 31 >> 5) as u8).collect();
+    let content: Vec<u8> = (0..5_000_000u32).map(|at| ((at * 31) >> 5) as u8).collect();
     pool.replace("a", &content).unwrap();
     assert_eq!(pool.size("a").unwrap(), 5_000_000);
     let mut read = vec![0; 1000];

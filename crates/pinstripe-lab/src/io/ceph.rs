@@ -25,6 +25,9 @@ pub struct CephDevice {
     bytes: AtomicU64,
 }
 
+/// Called with an object, a place in it, and the part of a range that lies there.
+type EachPart<'a> = dyn FnMut(&str, u64, Range<usize>) -> Result<()> + 'a;
+
 impl CephDevice {
     /// A device without bytes in `POOL` or `POOL/NAMESPACE`, by objects of this length.
     ///
@@ -48,12 +51,7 @@ impl CephDevice {
     }
 
     /// Calls `act` with each object that a range lies in, the place in it, and the part of the range.
-    fn each(
-        &self,
-        offset: u64,
-        length: usize,
-        act: &mut dyn FnMut(&str, u64, Range<usize>) -> Result<()>,
-    ) -> Result<()> {
+    fn each(&self, offset: u64, length: usize, act: &mut EachPart<'_>) -> Result<()> {
         let mut done = 0;
         while done < length {
             let at = offset + done as u64;

@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn what_is_in_memory_is_read_at_hand_and_never_of_another_version() {
         let stand = tempfile::tempdir().unwrap();
-        let content: Vec<u8> = (0..300_000u32).map(|at| (at * 7 >> 3) as u8).collect();
+        let content: Vec<u8> = (0..300_000u32).map(|at| ((at * 7) >> 3) as u8).collect();
         std::fs::write(stand.path().join("file"), &content).unwrap();
         let source = DirectorySource::open(stand.path()).unwrap();
         let version = source.stat(b"file").unwrap().version;

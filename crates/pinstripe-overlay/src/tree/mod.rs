@@ -67,7 +67,7 @@ pub struct OverlayTree<S: RangeSource> {
 
 /// A part of a block.
 struct Piece {
-    block: Arc<Arc<Vec<u8>>>,
+    block: Arc<Vec<u8>>,
     part: Range<usize>,
 }
 
@@ -218,7 +218,7 @@ impl<S: RangeSource> OverlayTree<S> {
         let part =
             (range.start - whole.start) as usize..(range.end.min(whole.end) - whole.start) as usize;
         match block.get(part.clone()) {
-            Some(_) => Ok(Piece { block, part }),
+            Some(_) => Ok(Piece { block: Arc::<Vec<u8>>::clone(&block), part }),
             None => Err(changed(&node.path)),
         }
     }

@@ -4,8 +4,8 @@ use pinstripe::dedup::Claims;
 use pinstripe::format::entry::{Content, Entry};
 use pinstripe::format::meta::{FileKind, Metadata, Time};
 use pinstripe::format::record::{ChunkRow, RecordKind};
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::format::tree::compare_paths;
+use pinstripe::format::snapshot::{Snapshot, TreeRoot};
+use pinstripe::format::tree::{Child, compare_paths, encode_node};
 use pinstripe::member::ExtentName;
 use pinstripe::pipeline::abort::Abort;
 use pinstripe::pipeline::member_writers::MemberWriters;
@@ -81,12 +81,31 @@ impl<'a> Forge<'a> {
     /// Puts the entries into a snapshot and commits it.
     pub fn commit(mut self, mut entries: Vec<Entry>) -> Snapshot {
         entries.sort_by(|left, right| compare_paths(&left.path, &right.path));
-        let mut tree = TreeWriter::new();
-        let root = {
-            let mut keep = |bytes: Vec<u8>| Ok(self.chunk(RecordKind::Tree, &bytes));
-            entries.iter().for_each(|entry| tree.push(entry, &mut keep).unwrap());
-            tree.finish(&mut keep).unwrap()
+        let root = self.tree(&entries);
+        self.commit_root(root)
+    }
+
+    /// Commits a snapshot with one node, of which each child says that it begins with a path.
+    pub fn commit_node(mut self, children: &[(&[u8], Vec<Entry>)]) -> Snapshot {
+        let child = |(path, entries): &(&[u8], Vec<Entry>)| {
+            let page = self.tree(entries);
+            assert_eq!(page.height, 0, "a page");
+            Child { first_path: path.to_vec(), id: page.id, entries: page.entries }
         };
+        let children: Vec<Child> = children.iter().map(child).collect();
+        let id = self.chunk(RecordKind::Tree, &encode_node(&children));
+        let entries = children.iter().map(|child| child.entries).sum();
+        self.commit_root(TreeRoot { id, height: 1, entries })
+    }
+
+    fn tree(&mut self, entries: &[Entry]) -> TreeRoot {
+        let mut tree = TreeWriter::new();
+        let mut keep = |bytes: Vec<u8>| Ok(self.chunk(RecordKind::Tree, &bytes));
+        entries.iter().for_each(|entry| tree.push(entry, &mut keep).unwrap());
+        tree.finish(&mut keep).unwrap()
+    }
+
+    fn commit_root(self, root: TreeRoot) -> Snapshot {
         let store = self.store;
         let snapshot = Snapshot {
             store: store.config.store,

@@ -44,7 +44,7 @@ impl SnapshotTree {
             }
             let (name, child) = child_of(entry_path, &path);
             let behind = self.behind(&root, &found, &entry_path[..child]);
-            let place = behind.as_ref().map_or(root.entries, Found::number) + 1;
+            let place = behind.as_ref().map_or(root.entries, Found::number).saturating_add(1);
             if is_name(name)
                 && let Some(node) = self.child_node(ordinal, &found, child)
                 && !take(place, name, &node)
@@ -106,6 +106,16 @@ impl SnapshotTree {
 
     /// The first entry behind a child of a directory and all below it.
     fn behind(&self, root: &TreeRoot, found: &Found, child: &[u8]) -> Option<Found> {
+        // Pages that contradict their nodes could lead back, and a listing would never end.
+        let next = self.next_child(root, found, child)?;
+        if next.number() > found.number() {
+            return Some(next);
+        }
+        self.tell(&Error::new(Kind::Corrupt, "pages of a tree contradict each other"));
+        None
+    }
+
+    fn next_child(&self, root: &TreeRoot, found: &Found, child: &[u8]) -> Option<Found> {
         let is_leaf = found.entry().path == child && found.entry().meta.kind != FileKind::Directory;
         let within = if is_leaf { found.next() } else { found.behind(child) };
         within.or_else(|| match is_leaf {

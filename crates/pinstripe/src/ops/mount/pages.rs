@@ -147,7 +147,7 @@ impl Pages {
         let at = entries.partition_point(|entry| is_before(&entry.path, path, is_past_all));
         match at < entries.len() {
             true => Ok(Some(Found { page, at, first })),
-            false => self.at(root, first + at as u64),
+            false => self.at(root, first.saturating_add(at as u64)),
         }
     }
 
