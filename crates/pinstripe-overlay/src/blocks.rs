@@ -19,6 +19,9 @@ pub(crate) const SMALL_BYTES: u64 = 64 << 10;
 /// Bytes of a large block.
 pub(crate) const LARGE_BYTES: u64 = 1 << 20;
 
+/// The bytes of a block. Who holds the unit that has them keeps it in the budget.
+pub(crate) type Block = Arc<Vec<u8>>;
+
 /// Names a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct BlockKey {
@@ -52,7 +55,7 @@ pub(crate) struct Blocks<S> {
 
 impl<S: RangeSource> FetchSource for Blocks<S> {
     type Key = BlockKey;
-    type Unit = Arc<Vec<u8>>;
+    type Unit = Block;
 
     fn fetch(&self, key: BlockKey) -> Result<Arc<Vec<u8>>> {
         let node = self.nodes.get(key.inode)?;

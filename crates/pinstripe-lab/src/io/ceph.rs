@@ -16,6 +16,9 @@ const NAMESPACE: &str = "pinstripe-lab";
 /// The alignment that means none.
 const ALIGN_BYTES: u32 = 1;
 
+/// What is done with an object: its name, the place in it, and the part of the caller's range.
+type Act<'a> = &'a mut dyn FnMut(&str, u64, Range<usize>) -> Result<()>;
+
 /// Equal objects, one behind the other. They are removed when it is dropped.
 pub struct CephDevice {
     pool: Pool,
@@ -24,9 +27,6 @@ pub struct CephDevice {
     object_bytes: u64,
     bytes: AtomicU64,
 }
-
-/// Called with an object, a place in it, and the part of a range that lies there.
-type EachPart<'a> = dyn FnMut(&str, u64, Range<usize>) -> Result<()> + 'a;
 
 impl CephDevice {
     /// A device without bytes in `POOL` or `POOL/NAMESPACE`, by objects of this length.
@@ -51,7 +51,7 @@ impl CephDevice {
     }
 
     /// Calls `act` with each object that a range lies in, the place in it, and the part of the range.
-    fn each(&self, offset: u64, length: usize, act: &mut EachPart<'_>) -> Result<()> {
+    fn each(&self, offset: u64, length: usize, act: Act<'_>) -> Result<()> {
         let mut done = 0;
         while done < length {
             let at = offset + done as u64;

@@ -21,7 +21,7 @@ use pinstripe_prefetch::planner::{Bounds, FetchPlan, Presence};
 use pinstripe_prefetch::readers::Readers;
 use pinstripe_prefetch::runner::{Ahead, Runner};
 
-use crate::blocks::{BlockKey, Blocks, LARGE_BYTES, SMALL_BYTES};
+use crate::blocks::{Block, BlockKey, Blocks, LARGE_BYTES, SMALL_BYTES};
 use crate::cache::BlockCache;
 use crate::calls::{CallPool, Reply};
 use crate::listings::{Listings, is_name};
@@ -67,7 +67,7 @@ pub struct OverlayTree<S: RangeSource> {
 
 /// A part of a block.
 struct Piece {
-    block: Arc<Vec<u8>>,
+    block: Arc<Block>,
     part: Range<usize>,
 }
 
@@ -218,7 +218,7 @@ impl<S: RangeSource> OverlayTree<S> {
         let part =
             (range.start - whole.start) as usize..(range.end.min(whole.end) - whole.start) as usize;
         match block.get(part.clone()) {
-            Some(_) => Ok(Piece { block: Arc::<Vec<u8>>::clone(&block), part }),
+            Some(_) => Ok(Piece { block, part }),
             None => Err(changed(&node.path)),
         }
     }
