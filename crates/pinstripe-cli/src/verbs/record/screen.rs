@@ -41,6 +41,8 @@ const METER: usize = 5;
 /// Lines above the streams, and below.
 const HEAD: usize = 3;
 const FOOT: usize = 1;
+/// How long a level stays of which nothing newer has come.
+const FADE: Duration = Duration::from_millis(1500);
 /// The level at which a meter is empty.
 const FLOOR_DBFS: f64 = -60.0;
 /// The fill of a ring at which there is an alarm, in percent.
@@ -122,6 +124,7 @@ fn show(mut terminal: Taken, take: &RunningTake, over: &Stop) -> io::Result<()> 
 #[derive(Debug, Clone, Copy)]
 struct Shown {
     level: Option<f64>,
+    level_at: Instant,
     held: f64,
     held_at: Instant,
     clips: u64,
@@ -140,10 +143,14 @@ struct View {
 impl View {
     /// Takes new levels in.
     fn levels(&mut self, levels: &[StreamLevel], now: Instant) {
-        let empty = Shown { level: None, held: FLOOR_DBFS, held_at: now, clips: 0 };
+        let empty = Shown { level: None, level_at: now, held: FLOOR_DBFS, held_at: now, clips: 0 };
         self.shown.resize(levels.len(), empty);
         for (shown, level) in self.shown.iter_mut().zip(levels) {
-            (shown.level, shown.clips) = (level.dbfs(), level.clips);
+            shown.clips = level.clips;
+            // Of a slow stream nothing may have been written since the last look.
+            if level.dbfs().is_some() || now.duration_since(shown.level_at) >= FADE {
+                (shown.level, shown.level_at) = (level.dbfs(), now);
+            }
             let is_over = now.duration_since(shown.held_at) >= HOLD;
             let level = level.dbfs().unwrap_or(FLOOR_DBFS).max(FLOOR_DBFS);
             if level >= shown.held || is_over {

@@ -106,7 +106,10 @@ fn a_peak_is_held_for_two_seconds() {
     assert_eq!(meter(&view.shown[0]), "█▌··│");
     view.levels(&levels(1, 0.01), began + Duration::from_millis(2100));
     assert_eq!(view.shown[0].held, -40.0);
+    // Of a stream that is written seldom nothing may have come since the last look.
     view.levels(&levels(1, 0.0), began + Duration::from_millis(2200));
+    assert_eq!(view.shown[0].level, Some(-40.0));
+    view.levels(&levels(1, 0.0), began + Duration::from_millis(3700));
     assert_eq!(view.shown[0].level, None);
 }
 
