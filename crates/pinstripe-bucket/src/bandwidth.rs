@@ -66,7 +66,7 @@ impl Pace {
         }
     }
 
-    /// Bytes came that nobody knew of before.
+    /// Bytes came that the request had not reserved.
     pub fn spend(&self, bytes: u64) {
         self.reserve(clock::monotonic(), bytes);
     }
@@ -81,7 +81,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let pace = Pace::new(Some(1000));
         let now = clock::monotonic();
-        assert_eq!(pace.reserve(now, 2000), Duration::ZERO, "nobody is before it");
+        assert_eq!(pace.reserve(now, 2000), Duration::ZERO, "no other bytes are before them");
         assert_eq!(pace.reserve(now, 500), 2 * second);
         assert_eq!(pace.reserve(now + second, 500), 3 * second / 2);
         assert_eq!(pace.reserve(now + 9 * second, 500), Duration::ZERO, "time is not saved up");

@@ -332,7 +332,7 @@ fn bandwidth_is_kept_to() {
     let content = vec![7; 100_000];
     let began = std::time::Instant::now();
     (0..4).for_each(|number| member.put(name(number), &content).unwrap());
-    // The first of them waits for nobody.
+    // The first of them waits for no other.
     assert!(began.elapsed() >= Duration::from_millis(740), "{:?}", began.elapsed());
     let began = std::time::Instant::now();
     for number in 0..4 {

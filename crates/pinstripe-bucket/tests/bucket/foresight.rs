@@ -135,7 +135,7 @@ fn what_cannot_be_foreseen_is_asked() {
     });
     member.foresee(&WANTED);
     assert_eq!(member.names(Room::Gc).unwrap(), [[1; 16]]);
-    // A portal's page is no listing, whoever asked for it.
+    // A portal's page is no listing, whether a verb asked for it or the announcement did.
     site.proxy.rule(|asked| match asked.target.contains("list-type=") {
         true => Fate::Answer(200, "<html>Log in</html>".to_owned()),
         false => Fate::Pass,

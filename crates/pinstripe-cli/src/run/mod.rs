@@ -26,4 +26,4 @@ pub mod screen;
 pub mod unlock;
 
 pub use self::context::{Ending, Run};
-pub use self::remote::Plan;
+pub use self::remote::PackPlan;

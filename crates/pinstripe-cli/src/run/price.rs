@@ -8,7 +8,7 @@ use pinstripe_base::units::format_size;
 use pinstripe_bucket::Requests;
 
 use super::context::Run;
-use super::remote::Plan;
+use super::remote::PackPlan;
 use crate::config::{Money, PriceEntry};
 use crate::event::Event;
 
@@ -42,7 +42,7 @@ fn of_requests(prices: &PriceEntry, requests: &Requests) -> Money {
 
 /// What a plan costs at a member that takes one of `data` parts of each pack, of which there are
 /// `members`.
-fn of_plan(prices: &PriceEntry, plan: &Plan, data: u64, members: u64, extent: u64) -> Cost {
+fn of_plan(prices: &PriceEntry, plan: &PackPlan, data: u64, members: u64, extent: u64) -> Cost {
     let (written, read) = (plan.written_bytes / data, plan.read_bytes / data);
     let puts = if written == 0 { 0 } else { written.div_ceil(extent.max(1)) + PUTS_BESIDE };
     let once = prices.put.times(puts, REQUESTS)
@@ -95,7 +95,7 @@ impl Run {
     ///
     /// # Errors
     /// Those of the config file.
-    pub(super) fn cost_of_plan(&self, store: &Store, plan: &Plan) -> Result<Event> {
+    pub(super) fn cost_of_plan(&self, store: &Store, plan: &PackPlan) -> Result<Event> {
         let config = self.config()?;
         let takers: Vec<_> = store.takers().into_iter().flatten().collect();
         let members = takers.len().max(1) as u64;
@@ -156,11 +156,11 @@ mod tests {
 
     #[test]
     fn a_plan_costs_once_and_each_month() {
-        let plan = Plan { written_bytes: 300 * GB, ..Plan::default() };
+        let plan = PackPlan { written_bytes: 300 * GB, ..PackPlan::default() };
         let cost = of_plan(&prices(), &plan, 3, 4, 16 << 20);
         assert_eq!(cost.monthly.to_string(), "2.30");
         assert_eq!(cost.once.to_string(), "0.0298");
-        let plan = Plan { deleted_packs: 10, deleted_bytes: 400 * GB, ..Plan::default() };
+        let plan = PackPlan { deleted_packs: 10, deleted_bytes: 400 * GB, ..PackPlan::default() };
         let cost = of_plan(&prices(), &plan, 3, 4, 16 << 20);
         assert_eq!((cost.once.to_string(), cost.monthly.to_string()), ("0".into(), "-2.30".into()));
     }

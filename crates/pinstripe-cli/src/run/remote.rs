@@ -14,7 +14,7 @@ use crate::event::Event;
 
 /// What a verb would do to the packs of a store.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Plan {
+pub struct PackPlan {
     /// Bytes of content that would be written.
     pub written_bytes: u64,
     /// Bytes of them that would first be read from the members.
@@ -30,12 +30,12 @@ impl Run {
     ///
     /// # Errors
     /// Those of the config file.
-    pub fn say_cost(&self, store: &Store, plan: &Plan) -> Result<Event> {
+    pub fn say_cost(&self, store: &Store, plan: &PackPlan) -> Result<Event> {
         #[cfg(feature = "s3")]
         return self.cost_of_plan(store, plan);
         #[cfg(not(feature = "s3"))]
         {
-            let (Self { .. }, Store { .. }, Plan { .. }) = (self, store, plan);
+            let (Self { .. }, Store { .. }, PackPlan { .. }) = (self, store, plan);
             Ok(Event::default())
         }
     }

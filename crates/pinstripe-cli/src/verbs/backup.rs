@@ -30,7 +30,7 @@ use crate::message::counted;
 use crate::run::place;
 use crate::run::progress::{self, Gauge};
 use crate::run::rollback;
-use crate::run::{Ending, Plan, Run};
+use crate::run::{Ending, PackPlan, Run};
 use crate::signals;
 use crate::system;
 use crate::table::{self, Side};
@@ -310,7 +310,7 @@ fn survey(run: &Run, store: &Store, options: &backup::BackupOptions) -> Result<E
     let unchanged = format_count(run.count(Counter::UnchangedFiles));
     let (shown, size) = (counted(files, "file"), format_size(bytes));
     run.screen.say(&format!("a backup would read {shown}, {size}; {unchanged} unchanged"));
-    let cost = run.say_cost(store, &Plan { written_bytes: bytes, ..Plan::default() })?;
+    let cost = run.say_cost(store, &PackPlan { written_bytes: bytes, ..PackPlan::default() })?;
     let facts = Event::default().with("would_read_files", files).with("would_read_bytes", bytes);
     Ok(Ending::done(facts.with_all(cost).with("dry_run", true)))
 }

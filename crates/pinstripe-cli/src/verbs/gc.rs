@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::message::counted;
 use crate::run::progress::Gauge;
 use crate::run::rollback;
-use crate::run::{Ending, Plan, Run};
+use crate::run::{Ending, PackPlan, Run};
 use crate::system;
 
 /// Delete what no snapshot needs; backups may run at the same time
@@ -98,8 +98,8 @@ impl GcArgs {
     }
 }
 
-fn plan(outcome: &GcOutcome) -> Plan {
-    Plan {
+fn plan(outcome: &GcOutcome) -> PackPlan {
+    PackPlan {
         written_bytes: outcome.moved_bytes,
         read_bytes: outcome.moved_bytes,
         deleted_packs: outcome.deleted_packs,

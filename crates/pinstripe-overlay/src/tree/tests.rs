@@ -240,7 +240,7 @@ fn strides_of_either_sign_take_a_twelfth_of_the_rounds_of_one_read_at_a_time() {
 }
 
 /// As the kernel asks for records of 4 MiB that a program reads at every 17th place: four requests
-/// of 1 MiB, and a fifth beyond the record that nobody waits for and that may come late.
+/// of 1 MiB, and a fifth beyond the record that no program waits for and that may come late.
 #[test]
 fn strided_records_with_the_reads_that_the_kernel_adds_take_few_rounds() {
     const RECORDS: u64 = 100;

@@ -316,7 +316,7 @@ impl ReadPlanner {
         self.counts.planned += stream.plan(most, room, self.bounds.object, &mut plan.fetch);
     }
 
-    /// Streams that share the window: not those that nobody has read for some turns of all.
+    /// Streams that share the window: not those that no reader has read for some turns of all.
     fn active(&self) -> usize {
         let (now, most) = (self.recent.now(), IDLE_TURNS * self.streams.len() as u64);
         let is_active = |stream: &&Stream| stream.is_confirmed() && stream.idle(now) <= most;

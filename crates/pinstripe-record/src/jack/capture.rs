@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::library::Library;
+use super::library::JackLibrary;
 use super::{JackClient, JackPort, RawClient, RawPort};
 use crate::ring::RingProducer;
 use crate::sample::{SampleFormat, StreamShape};
@@ -46,7 +46,7 @@ struct Shared {
 
 /// What the callback for blocks is given: the thread of the server's clock alone touches it.
 struct State {
-    library: &'static Library,
+    library: &'static JackLibrary,
     client: NonNull<RawClient>,
     ports: Vec<NonNull<RawPort>>,
     shape: StreamShape,

@@ -41,13 +41,13 @@ pub const AUDIO: &CStr = c"32 bit float mono audio";
 macro_rules! functions {
     ($($name:ident: $signature:ty,)*) => {
         /// Functions of libjack by their names.
-        pub struct Library {
+        pub struct JackLibrary {
             $(pub $name: $signature,)*
         }
 
-        impl Library {
+        impl JackLibrary {
             fn find(handle: *mut c_void) -> Option<Self> {
-                Some(Library {
+                Some(JackLibrary {
                     $($name: {
                         let name = concat!(stringify!($name), "\0");
                         // SAFETY: the handle is of a library that stays loaded, the name ends with 0.
@@ -97,21 +97,21 @@ functions! {
 /// What the library would print belongs to no user.
 extern "C" fn print_nothing(_: *const c_char) {}
 
-impl Library {
+impl JackLibrary {
     /// The library of this system.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] where there is none.
-    pub fn get() -> Result<&'static Library> {
-        static LOADED: OnceLock<Option<Library>> = OnceLock::new();
-        let found = LOADED.get_or_init(|| Library::load(c"libjack.so.0"));
+    pub fn get() -> Result<&'static JackLibrary> {
+        static LOADED: OnceLock<Option<JackLibrary>> = OnceLock::new();
+        let found = LOADED.get_or_init(|| JackLibrary::load(c"libjack.so.0"));
         found.as_ref().ok_or_else(missing)
     }
 
-    fn load(name: &CStr) -> Option<Library> {
+    fn load(name: &CStr) -> Option<JackLibrary> {
         // SAFETY: the name ends with 0; the library is never unloaded.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        let library = if handle.is_null() { None } else { Library::find(handle) }?;
+        let library = if handle.is_null() { None } else { JackLibrary::find(handle) }?;
         // SAFETY: both take a function that may be called at any time.
         unsafe {
             (library.jack_set_error_function)(print_nothing);
@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn a_library_that_is_not_there_is_named_with_its_package() {
-        assert!(Library::load(c"libjack-of-nowhere.so.0").is_none());
-        assert!(Library::load(c"libc.so.6").is_none(), "a library without these functions");
+        assert!(JackLibrary::load(c"libjack-of-nowhere.so.0").is_none());
+        assert!(JackLibrary::load(c"libc.so.6").is_none(), "a library without these functions");
         let text = missing().to_string();
         assert!(text.contains("libjack.so.0"), "{text}");
     }

@@ -18,14 +18,16 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 
 pub use capture::{Capture, Captured};
-use library::{AUDIO, Library, NO_START_SERVER, PORT_IS_INPUT, PORT_IS_OUTPUT, RawClient, RawPort};
+use library::{
+    AUDIO, JackLibrary, NO_START_SERVER, PORT_IS_INPUT, PORT_IS_OUTPUT, RawClient, RawPort,
+};
 
 /// A server answers in milliseconds, or hangs.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A client. It is closed when this is dropped.
 pub struct JackClient {
-    library: &'static Library,
+    library: &'static JackLibrary,
     raw: NonNull<RawClient>,
 }
 
@@ -49,7 +51,7 @@ impl JackClient {
     /// [`Kind::Unsupported`] without libjack, [`Kind::NotFound`] without a server, and
     /// [`Kind::Unanswered`] for one that hangs.
     pub fn open(name: &str) -> Result<Self> {
-        let library = Library::get()?;
+        let library = JackLibrary::get()?;
         let name =
             CString::new(name).map_err(|_| Error::new(Kind::Usage, "no name of a client"))?;
         let (sender, answer) = mpsc::channel();

@@ -21,10 +21,13 @@ use crate::take::TakeState;
 
 /// Names the process id of the server to the process that a test runs itself again in.
 const SERVER: &str = "PINSTRIPE_TEST_JACK_SERVER";
+/// The name of every server. The registry has eight places, and a server that was killed keeps its
+/// own until one of the same name comes.
+const NAME: &str = "pinstripe-tests";
 const RATE: u32 = 48_000;
 
-/// A server and its name. Ended when this is dropped.
-struct Server(Child, String);
+/// Ended when this is dropped.
+struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -33,7 +36,7 @@ impl Drop for Server {
         let _ = self.0.wait();
         // One that was killed left its part of the shared memory.
         for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().contains(&self.1) {
+            if entry.file_name().to_string_lossy().contains(NAME) {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -57,17 +60,14 @@ fn with_server(test: &str, body: fn(u32)) {
     // Servers that start at once race for the registry that they share, and one does not come up.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = lock(&ONE_AT_A_TIME);
-    // The registry has eight places, and one that was killed keeps its own until a server of the
-    // same name comes: so the name is always the same.
-    let name = "pinstripe-tests".to_owned();
     let server = Command::new("jackd")
-        .args(["--name", &name, "--no-realtime", "-S", "--port-max", "128", "-d", "dummy"])
+        .args(["--name", NAME, "--no-realtime", "-S", "--port-max", "128", "-d", "dummy"])
         .args(["-r", "48000", "-p", "1024", "-C", "0", "-P", "0"])
         .env("JACK_NO_AUDIO_RESERVATION", "1")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    let mut server = Server(server.unwrap(), name.clone());
+    let mut server = Server(server.unwrap());
     // One that cannot run here, as where shared memory is small, says so at once.
     std::thread::sleep(Duration::from_millis(300));
     if let Ok(Some(status)) = server.0.try_wait() {
@@ -76,7 +76,7 @@ fn with_server(test: &str, body: fn(u32)) {
     let this = std::env::current_exe().unwrap();
     let status = Command::new(this)
         .args(["--exact", &format!("recorder::jack_tests::{test}"), "--nocapture"])
-        .env("JACK_DEFAULT_SERVER", &name)
+        .env("JACK_DEFAULT_SERVER", NAME)
         .env("JACK_NO_START_SERVER", "1")
         .env(SERVER, server.0.id().to_string())
         .status();

@@ -24,7 +24,7 @@ use crate::ring::RingProducer;
 use crate::take::{Manifest, TakeFigures, TakeFolder};
 
 pub use begin::memory_of;
-pub use status::{RunningTake, StreamStatus, TakeStatus};
+pub use status::{ALARM_PERCENT, RunningTake, StreamStatus, TakeStatus};
 
 /// The interval at which a take says how it goes.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -222,5 +222,7 @@ type LaneCopies = Vec<Vec<StreamCopy>>;
 
 #[cfg(test)]
 mod jack_tests;
+#[cfg(test)]
+mod network_tests;
 #[cfg(test)]
 mod tests;

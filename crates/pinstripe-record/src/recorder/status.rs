@@ -16,7 +16,7 @@ use crate::take::{CommitStages, SlowSync};
 /// Minutes left at which that is said.
 const TOLD_MINUTES: [u64; 3] = [1, 5, 15];
 /// The fill of a ring at which there is an alarm, in percent.
-const ALARM_PERCENT: f64 = 80.0;
+pub const ALARM_PERCENT: f64 = 80.0;
 
 /// The difference of two clocks that is told, in parts per million: 36 ms in an hour.
 const APART_PPM: f64 = 10.0;

@@ -35,7 +35,7 @@ pub fn plan(take: &str) -> TakePlan {
     }
 }
 
-fn inputs(texts: &[&str]) -> Vec<Box<dyn RecordInput>> {
+pub fn inputs(texts: &[&str]) -> Vec<Box<dyn RecordInput>> {
     texts.iter().map(|it| parse_input(it).unwrap().open(false).unwrap()).collect()
 }
 
@@ -428,126 +428,6 @@ fn what_is_not_right_is_found() {
     assert!(losses >= 1 && found.damaged_bytes > 0);
     let device = FaultyDevice::new(MemoryDevice::new("x"), Plan::default());
     assert!(device.read_at(0, &mut [0]).is_err(), "the faults are those of devices");
-}
-
-/// Records what comes to an address until `send` is over and the frames are there.
-fn over_network(
-    (spec, port): (&str, u16),
-    stop_at: u64,
-    send: impl FnOnce() + Send,
-) -> (PathBuf, tempfile::TempDir, TakeOutcome) {
-    let dir = tempfile::tempdir().unwrap();
-    let folders = on_disk(&[dir.path()], "t", None);
-    let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
-    let made = || Ok(folders.clone());
-    let plan = TakePlan { ring_bytes: 1 << 20, ..plan("t") };
-    let outcome = std::thread::scope(|scope| {
-        let mut send = Some(send);
-        let mut watch = |take: &Arc<RunningTake>, status: &TakeStatus| {
-            if let Some(send) = send.take() {
-                scope.spawn(move || {
-                    await_listener(port);
-                    send();
-                });
-            }
-            if status.by_stream[0].frames >= stop_at {
-                take.stop.set();
-            }
-        };
-        record(&plan, inputs(&[spec]), &made, (&stop, &monitor), &mut watch).unwrap()
-    });
-    (dir.path().join("t"), dir, outcome)
-}
-
-/// Waits until a socket is bound to a port: what comes before goes nowhere.
-fn await_listener(port: u16) {
-    let bound = format!(":{port:04X} ");
-    while !std::fs::read_to_string("/proc/net/udp").unwrap().contains(&bound) {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// A port of this machine that nothing listens at.
-fn free_port() -> u16 {
-    std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-#[test]
-fn packets_from_a_network_are_placed_by_their_timestamps() {
-    use crate::sample::fill_test;
-    let port = free_port();
-    let shape = crate::sample::StreamShape {
-        format: crate::sample::SampleFormat::S24,
-        channels: 2,
-        rate: 48_000,
-    };
-    let packet = |number: u64| {
-        let mut bytes = vec![0x80, 98];
-        bytes.extend((number as u16).to_be_bytes());
-        bytes.extend((48 * number as u32).wrapping_sub(100).to_be_bytes());
-        bytes.extend([1, 2, 3, 4]);
-        let mut samples = vec![0; 6 * 48];
-        fill_test(&shape, 0, 48 * number, &mut samples);
-        samples.chunks_mut(3).for_each(<[u8]>::reverse);
-        bytes.extend(samples);
-        bytes
-    };
-    const PACKETS: u64 = 400;
-    let send = || {
-        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let to = ("127.0.0.1", port);
-        for number in 0..PACKETS {
-            // Number 50 is lost, 100 comes behind 101, 7 comes twice, junk comes between.
-            let number = match number {
-                50 => continue,
-                100 => 101,
-                101 => 100,
-                number => number,
-            };
-            socket.send_to(&packet(number), to).unwrap();
-            if number == 7 {
-                socket.send_to(&packet(number), to).unwrap();
-                socket.send_to(b"junk", to).unwrap();
-            }
-        }
-    };
-    let spec = format!("rtp:127.0.0.1:{port},format=L24,rate=48000,channels=2,pt=98");
-    // What still waits in the window comes at the end.
-    let (path, _dir, outcome) = over_network((&spec, port), 48 * (PACKETS - 60), send);
-    let frames = 48 * PACKETS;
-    assert!(outcome.manifest.pieces.iter().all(|it| it.frames == frames), "{outcome:?}");
-    assert_eq!((outcome.last.missing_frames, outcome.last.overruns), (2 * 48, 0));
-    let mut expected = vec![0; 6 * frames as usize];
-    fill_test(&shape, 0, 0, &mut expected);
-    expected[6 * 48 * 50..6 * 48 * 51].fill(0);
-    let left = std::fs::read(path.join("01-rtp-1.wav")).unwrap();
-    let right = std::fs::read(path.join("02-rtp-2.wav")).unwrap();
-    for frame in 0..frames as usize {
-        let here = 4096 + 3 * frame..4096 + 3 * (frame + 1);
-        let both = [&left[here.clone()], &right[here]].concat();
-        assert_eq!(both, expected[6 * frame..6 * (frame + 1)], "{frame}");
-    }
-}
-
-#[test]
-fn ffmpeg_is_recorded_as_it_sends() {
-    let port = free_port();
-    let url = format!("rtp://127.0.0.1:{port}?pkt_size=300");
-    let sine = "sine=1000:sample_rate=48000:samples_per_frame=48:duration=2";
-    let args = ["-v", "error", "-re", "-f", "lavfi", "-i", sine, "-ac", "2", "-c:a", "pcm_s24be"];
-    let mut ffmpeg = std::process::Command::new("ffmpeg");
-    ffmpeg.args(args).args(["-f", "rtp", "-payload_type", "98", &url]);
-    ffmpeg.stdout(std::process::Stdio::null());
-    if std::process::Command::new("ffmpeg").arg("-version").output().is_err() {
-        return pinstripe_testing::skipped("ffmpeg_is_recorded_as_it_sends", "no ffmpeg");
-    }
-    let send = move || assert!(ffmpeg.status().unwrap().success());
-    let spec = format!("rtp:127.0.0.1:{port},format=L24,rate=48000,channels=2");
-    let (_, _dir, outcome) = over_network((&spec, port), 48_000, send);
-    // All that came is in place; on a machine that is busy some packets may come too late.
-    let frames = outcome.manifest.pieces[0].frames;
-    assert!((48_000..=96_000).contains(&frames), "{frames}");
-    assert!(outcome.last.missing_frames < 48_000, "{outcome:?}");
 }
 
 #[test]

@@ -223,7 +223,8 @@ impl RecordArgs {
             self.to.iter().map(make).collect()
         };
         let (mut control, mut has_begun, mut screen) = (None, false, None);
-        let mut line = tell::Line::new(run, self.no_screen);
+        let is_drawn = is_wanted(&run.common) && !run.screen.is_json();
+        let mut line = tell::Line::new(run, is_drawn && self.no_screen);
         let mut watch = |take: &Arc<RunningTake>, status: &TakeStatus| {
             if !std::mem::replace(&mut has_begun, true) {
                 match Control::start(take, &self.to[0], &plan.take) {
@@ -231,7 +232,7 @@ impl RecordArgs {
                     Err(error) => run.monitor.warning(&self.to[0], error),
                 }
                 tell::begin(run, &plan, status, &why);
-                if !self.no_screen && is_wanted(&run.common) && !run.screen.is_json() {
+                if is_drawn && !self.no_screen {
                     match TakeScreen::start(run, take) {
                         Ok(started) => screen = Some(started),
                         Err(error) => run.monitor.warning(&self.to[0], error),

@@ -13,7 +13,7 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::Stop;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_record::meter::{LevelReader, StreamLevel};
-use pinstripe_record::recorder::{RunningTake, StreamStatus, TakeStatus};
+use pinstripe_record::recorder::{ALARM_PERCENT, RunningTake, StreamStatus, TakeStatus};
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::crossterm::terminal::{
@@ -24,6 +24,7 @@ use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 use ratatui::{Frame, Terminal};
 
+use super::tell::clock;
 use crate::escape;
 use crate::message::counted;
 use crate::run::Run;
@@ -45,8 +46,6 @@ const FOOT: usize = 1;
 const FADE: Duration = Duration::from_millis(1500);
 /// The level at which a meter is empty.
 const FLOOR_DBFS: f64 = -60.0;
-/// The fill of a ring at which there is an alarm, in percent.
-const ALARM_PERCENT: f64 = 80.0;
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// A screen that is drawn until it is dropped.
@@ -262,10 +261,6 @@ fn meter(shown: &Shown) -> String {
 
 /// The lines about all streams.
 fn head(status: &TakeStatus) -> Vec<Line<'static>> {
-    let clock = |seconds: f64| {
-        let seconds = seconds as u64;
-        format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
-    };
     let left = status.left_seconds.map_or("unknown".to_owned(), clock);
     let (text, color) = if status.overruns > 0 || status.missing_frames > 0 {
         let lost = status.lost_frames + status.missing_frames;

@@ -11,7 +11,6 @@ use pinstripe_record::recorder::{RunningTake, TakeOutcome, TakePlan, TakeStatus}
 use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
-use crate::run::progress::is_wanted;
 use crate::run::{Ending, Run};
 use crate::time;
 
@@ -22,9 +21,8 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// A line, where a terminal shows it and nothing else is drawn (`is_line`).
-    pub fn new(run: &'a Run, is_line: bool) -> Self {
-        let is_drawn = is_line && is_wanted(&run.common) && !run.screen.is_json();
+    /// A line, which is drawn where `is_drawn` says so.
+    pub fn new(run: &'a Run, is_drawn: bool) -> Self {
         if is_drawn {
             run.screen.bar.set_draw_target(ProgressDrawTarget::stderr());
             let plain = indicatif::ProgressStyle::with_template("{msg}");
@@ -61,10 +59,6 @@ impl Drop for Line<'_> {
 
 /// `0:01:05  256 streams  4.4 GiB  ring 23 % (worst 41 %)  lag 1.1 s  longest write 3 ms  left 2:11`.
 fn line(status: &TakeStatus) -> String {
-    let clock = |seconds: f64| {
-        let seconds = seconds as u64;
-        format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
-    };
     let left = status.left_seconds.map_or(String::new(), |it| format!("  left {}", clock(it)));
     let overruns = match status.overruns {
         0 => String::new(),
@@ -85,6 +79,12 @@ fn line(status: &TakeStatus) -> String {
         status.durable_lag_ms / 1e3,
         status.longest_write_ms,
     )
+}
+
+/// `1:02:03`.
+pub fn clock(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 /// The beginning of a take.
