@@ -4,11 +4,13 @@
 //! hostile [--seeds N] [--from S]`: members that lie, and every verb beside them. `cargo xtask soak
 //! stories [--seeds N] [--from S]`: short stories that follow from their seeds in all, in release.
 //! `cargo xtask soak quick` runs `lab quick` again and again and compares its advice: half an hour,
-//! on a machine that does nothing else.
+//! on a machine that does nothing else. `cargo xtask soak executions [--count N] [--dir DIR]` judges
+//! executions of one command on this disk, which are all the same: six minutes.
 //!
 //! The test command runs the first twenty-five seeds; this runs as many as there is time for. A seed
 //! that fails is named with its story and a shorter one that fails too.
 
+mod executions;
 mod lab;
 mod quick;
 mod split;
@@ -27,6 +29,7 @@ pub fn run(args: &[String]) -> Result<bool> {
         [word, args @ ..] if word == "stories" => stories::run(args),
         [word] if word == "split" => split::run(),
         [word] if word == "lab" => lab::run(),
+        [word, args @ ..] if word == "executions" => executions::run(args),
         [word, args @ ..] if word == "quick" => quick::run(args),
         _ => seeds(args),
     }

@@ -1,8 +1,13 @@
-//! The test binaries of the workspace, built once.
+//! The test binaries of the workspace, built once, and linted by the same compiler run.
 //!
 //! They are run by this program and not by `cargo test`, so that the times of the build, of each
 //! binary and of each test can be told apart, and so that two can run at once.
+//!
+//! clippy is a compiler that also lints. `cargo clippy` has it check and stop; here it compiles what
+//! is ours, so that no crate is read twice. Cargo keeps its warnings, and repeats them for what it
+//! does not build again.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -17,6 +22,21 @@ const TIMED: [&str; 2] = ["-Zunstable-options", "--report-time"];
 /// It takes such options from a stable toolchain when this is set.
 const ALLOWS_UNSTABLE: &str = "RUSTC_BOOTSTRAP";
 
+/// The tests that boot a kernel: `cargo xtask md-oracle` runs them. Here they are linted only.
+const BOOTS: &str = "md_oracle";
+/// The feature behind which they are.
+const BOOTS_FEATURE: &str = "pinstripe-array/md-oracle";
+/// What compiles the crates of the workspace, for cargo.
+const COMPILER: &str = "RUSTC_WORKSPACE_WRAPPER";
+
+/// What cargo made.
+pub(super) struct Built {
+    /// All test binaries.
+    pub binaries: Vec<Binary>,
+    /// The warnings of compiler and linter, as they were shown.
+    pub warnings: usize,
+}
+
 /// One test binary.
 pub(super) struct Binary {
     /// Its package and target, for people.
@@ -26,27 +46,62 @@ pub(super) struct Binary {
     folder: PathBuf,
 }
 
+/// The linting compiler beside this cargo, if it is installed.
+pub(super) fn linter() -> Option<PathBuf> {
+    let linter = Path::new(cargo().get_program()).with_file_name("clippy-driver");
+    [linter, PathBuf::from("clippy-driver")]
+        .into_iter()
+        .find(|it| works(Command::new(it).arg("--version")))
+}
+
 /// Builds all test binaries; with `is_quick` only those of libraries and programs.
-pub(super) fn build(features: &[String], is_quick: bool) -> Result<Vec<Binary>> {
-    let mut command = cargo();
-    command.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+pub(super) fn build(features: &[String], linter: Option<&Path>, is_quick: bool) -> Result<Built> {
+    let mut command = tests(features, linter)?;
+    command.args(["--no-run", "--message-format=json"]);
     if is_quick {
         command.args(["--lib", "--bins"]);
+    } else {
+        command.args(["--features", BOOTS_FEATURE]);
     }
+    let mut running = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run cargo: {error}"))?;
+    let mut built = Built { binaries: Vec::new(), warnings: 0 };
+    let lines = running.stdout.take().into_iter().flat_map(|it| BufReader::new(it).lines());
+    for line in lines.map_while(std::io::Result::ok) {
+        let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+        if let Some(warning) = warning(&message["message"]) {
+            eprint!("{warning}");
+            built.warnings += 1;
+        }
+        built.binaries.extend(Binary::of(&message));
+    }
+    match running.wait() {
+        Ok(status) if status.success() => Ok(built),
+        Ok(_) => Err("the tests do not build (see above)".to_owned()),
+        Err(error) => Err(format!("cannot wait for cargo: {error}")),
+    }
+}
+
+/// What the compiler says about code, as it is to be shown. What has no code of its own is a sum of
+/// such messages, or that `clippy.toml` names something of which this crate knows nothing.
+fn warning(message: &Value) -> Option<&str> {
+    let is_about_code = !message["code"].is_null() || message["level"] == "error";
+    message["rendered"].as_str().filter(|_| is_about_code)
+}
+
+/// `cargo test` of the workspace with features, compiled by the linter if there is one.
+fn tests(features: &[String], linter: Option<&Path>) -> Result<Command> {
+    let mut command = cargo();
+    command.args(["test", "--workspace"]).current_dir(root_folder()?);
     for feature in features {
         command.arg("--features").arg(feature);
     }
-    let output = command
-        .current_dir(root_folder()?)
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| format!("cannot run cargo: {error}"))?;
-    if !output.status.success() {
-        return Err("the tests do not build (see above)".to_owned());
+    if let Some(linter) = linter {
+        command.env(COMPILER, linter);
     }
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
-    Ok(messages.filter_map(|message: Value| Binary::of(&message)).collect())
+    Ok(command)
 }
 
 impl Binary {
@@ -57,7 +112,7 @@ impl Binary {
         let path = message["executable"].as_str().filter(|_| is_test)?;
         let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
         let package = folder.file_name()?.to_string_lossy();
-        let target = message["target"]["name"].as_str()?;
+        let target = message["target"]["name"].as_str().filter(|it| *it != BOOTS)?;
         let kind = message["target"]["kind"][0].as_str()?;
         Some(Binary {
             name: format!("{package}: {kind} {target}"),
@@ -83,12 +138,9 @@ impl Binary {
 }
 
 /// The run of the examples in the documentation.
-pub(super) fn examples(features: &[String]) -> Result<Job> {
-    let mut command = cargo();
-    command.args(["test", "--workspace", "--doc", "--quiet"]).current_dir(root_folder()?);
-    for feature in features {
-        command.arg("--features").arg(feature);
-    }
+pub(super) fn examples(features: &[String], linter: Option<&Path>) -> Result<Job> {
+    let mut command = tests(features, linter)?;
+    command.args(["--doc", "--quiet"]);
     Ok(Job { name: "documentation".to_owned(), command })
 }
 
@@ -98,15 +150,30 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn only_what_is_said_about_code_is_a_warning() {
+        let of = |level: &str, code: Value| {
+            let message = json!({"level": level, "code": code, "rendered": "text"});
+            warning(&message).is_some()
+        };
+        assert!(of("warning", json!({"code": "clippy::disallowed_methods"})));
+        assert!(of("error", Value::Null));
+        assert!(!of("warning", Value::Null));
+        assert!(warning(&Value::Null).is_none());
+    }
+
+    #[test]
     fn test_binaries_are_found_among_the_messages() {
-        let message = |reason: &str, is_test: bool, executable: Value| {
-            let target = json!({"name": "it", "kind": ["test"]});
+        let of = |name: &str, reason: &str, is_test: bool, executable: Value| {
+            let target = json!({"name": name, "kind": ["test"]});
             json!({"reason": reason, "profile": {"test": is_test}, "executable": executable,
                 "manifest_path": "/somewhere/crates/ours/Cargo.toml", "target": target})
         };
+        let message =
+            |reason: &str, is_test: bool, executable: Value| of("it", reason, is_test, executable);
         let is_one = |message: Value| Binary::of(&message).is_some();
         assert!(!is_one(message("compiler-artifact", false, json!("/target/it"))));
         assert!(!is_one(message("compiler-artifact", true, Value::Null)));
+        assert!(!is_one(of(BOOTS, "compiler-artifact", true, json!("/target/it"))));
         assert!(!is_one(message("build-script-executed", true, json!("/target/it"))));
         let found = Binary::of(&message("compiler-artifact", true, json!("/target/it"))).unwrap();
         assert_eq!(found.name, "ours: test it");

@@ -80,10 +80,9 @@ pub fn run(args: &[String]) -> Result<bool> {
     };
     let workspace = Workspace::load()?;
     let (mut tally, mut times) = (Tally::default(), Times::default());
-    times.of("formatting and lints", || formatting_and_lints(&mut tally));
+    times.of("formatting", || formatting(&mut tally));
     step("tidy");
     tally.check("tidy", tidy::run());
-    // The same features in both, so that both use what either has built.
     let oracles = if is_quick {
         ORACLES.iter().filter(|it| links(it.library)).collect()
     } else {
@@ -107,30 +106,21 @@ fn step(name: &str) {
     println!("== {name}");
 }
 
-fn formatting_and_lints(tally: &mut Tally) {
-    let format: &[&str] = &["fmt", "--all", "--check"];
-    let clippy: &[&str] = &[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--all-features",
-        "--quiet",
-        "--",
-        "-D",
-        "warnings",
-    ];
-    for (name, component, args) in [("format", "rustfmt", format), ("clippy", "clippy", clippy)] {
-        step(name);
-        let there = || works(cargo().arg(args[0]).arg("--version"));
-        if !there() {
-            // A minimal toolchain; where rustup is absent the check is left out, and says so.
-            works(Command::new("rustup").args(["component", "add", component]));
-        }
-        if there() {
-            tally.check(name, succeeds(cargo().args(args)));
-        } else {
-            tally.skipped.push(format!("{name}: {component} is not installed"));
-        }
+fn formatting(tally: &mut Tally) {
+    step("format");
+    if has_component("rustfmt", || works(cargo().args(["fmt", "--version"]))) {
+        tally.check("format", succeeds(cargo().args(["fmt", "--all", "--check"])));
+    } else {
+        tally.skipped.push("format: rustfmt is not installed".to_owned());
+    }
+}
+
+/// Whether a part of the toolchain is there, or can be had. In a minimal toolchain it is not; where
+/// rustup is absent too, the check is left out, and says so.
+fn has_component(name: &str, is_there: impl Fn() -> bool) -> bool {
+    is_there() || {
+        works(Command::new("rustup").args(["component", "add", name]));
+        is_there()
     }
 }
 
@@ -182,12 +172,20 @@ fn run_tests(
         .and_then(|()| fs::write(&log, ""))
         .map_err(|error| format!("cannot write {}: {error}", log.display()))?;
     step("tests");
-    let binaries = times.of("build of the tests", || binaries::build(features, is_quick))?;
+    let linter =
+        has_component("clippy", || binaries::linter().is_some()).then(binaries::linter).flatten();
+    let linter = linter.as_deref();
+    let built = times
+        .of("build of the tests, and lints", || binaries::build(features, linter, is_quick))?;
+    match linter {
+        Some(_) => tally.check("clippy", Ok(built.warnings == 0)),
+        None => tally.skipped.push("clippy: it is not installed".to_owned()),
+    }
     let scratch = Scratch::new();
     println!("{}", scratch.told());
-    let mut jobs: Vec<Job> = binaries.iter().map(|it| it.job(&scratch)).collect();
+    let mut jobs: Vec<Job> = built.binaries.iter().map(|it| it.job(&scratch)).collect();
     if !is_quick {
-        jobs.push(binaries::examples(features)?);
+        jobs.push(binaries::examples(features, linter)?);
     }
     times
         .of("all tests", || jobs::run(jobs, &log, &folder, tally))
