@@ -1,7 +1,7 @@
 //! How a block of a file is had: from the local cache, else from the source.
 //!
-//! Reads that nobody foresaw and that are small fetch small blocks, everything else large ones: a
-//! random reader does not wait for what it does not want, and read-ahead has few requests.
+//! Reads that nobody foresaw fetch the smallest block that they fit into, everything else large ones:
+//! a random reader does not wait for what it does not want, and read-ahead has few requests.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,10 +14,20 @@ use crate::calls::{CallPool, Reply};
 use crate::nodes::{Nodes, SourceNode};
 use crate::source::RangeSource;
 
-/// Bytes of a small block.
-pub(crate) const SMALL_BYTES: u64 = 64 << 10;
+/// Bytes of a block of a local disk, which gives no more in the time that it needs for one byte.
+const LEAST_BYTES: u64 = 16 << 10;
+/// Bytes of a small block, which is also what a cell of the cache holds.
+const SMALL_BYTES: u64 = 64 << 10;
 /// Bytes of a large block.
 pub(crate) const LARGE_BYTES: u64 = 1 << 20;
+
+/// The lengths of blocks smaller than a large one, in ascending order.
+pub(crate) fn small_lengths(is_local: bool, has_cache: bool) -> &'static [u64] {
+    match is_local && !has_cache {
+        true => &[LEAST_BYTES, SMALL_BYTES],
+        false => &[SMALL_BYTES],
+    }
+}
 
 /// The bytes of a block. Who holds the unit that has them keeps it in the budget.
 pub(crate) type Block = Arc<Vec<u8>>;
@@ -28,20 +38,24 @@ pub(crate) struct BlockKey {
     pub(crate) inode: u64,
     /// Its offset in the file.
     pub(crate) at: u64,
-    pub(crate) is_small: bool,
+    /// Its length, but for the last one of a file.
+    pub(crate) bytes: u64,
 }
 
 impl BlockKey {
-    /// The block of a size that has an offset of a file.
-    pub(crate) fn of(inode: u64, offset: u64, is_small: bool) -> Self {
-        let bytes = if is_small { SMALL_BYTES } else { LARGE_BYTES };
-        BlockKey { inode, at: offset / bytes * bytes, is_small }
+    /// The block of so many bytes that has an offset of a file.
+    pub(crate) fn of(inode: u64, offset: u64, bytes: u64) -> Self {
+        BlockKey { inode, at: offset / bytes * bytes, bytes }
     }
 
     /// The range of a file of `size` bytes that is in it.
     pub(crate) fn range(&self, size: u64) -> Range<u64> {
-        let bytes = if self.is_small { SMALL_BYTES } else { LARGE_BYTES };
-        self.at..size.min(self.at.saturating_add(bytes))
+        self.at..size.min(self.at.saturating_add(self.bytes))
+    }
+
+    /// Whether all of a range is in it.
+    pub(crate) fn holds(&self, range: &Range<u64>) -> bool {
+        self.at <= range.start && range.end <= self.at.saturating_add(self.bytes)
     }
 }
 

@@ -10,12 +10,12 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, RawDir, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::{ContentVersion, ListedName, RangeSource, SourceEntry, changed};
@@ -25,6 +25,8 @@ use pinstripe_io::beneath::{Resolver, check_relative, failure, magic_path, shown
 use pinstripe_io::descriptors::{self, Keeper};
 use pinstripe_io::file_tree::FileKind;
 
+/// The longest read that the kernel is told not to read beyond of: what comes next was not foreseen.
+const SCATTERED_BYTES: u64 = 64 << 10;
 /// Files that stay open for their next read.
 const OPEN_MAX: usize = 64;
 /// Bytes of names that one call to the kernel lists.
@@ -53,8 +55,17 @@ struct OpenFile {
     path: Arc<[u8]>,
     version: ContentVersion,
     file: Arc<File>,
+    /// The same, for short reads: the kernel reads no more than these.
+    scattered: Option<Arc<File>>,
     /// It is on a file system of this machine, which answers for what is in memory at once.
     is_local: bool,
+}
+
+impl OpenFile {
+    fn for_read(&self, range: &Range<u64>) -> &File {
+        let is_short = range.end - range.start <= SCATTERED_BYTES;
+        self.scattered.as_ref().filter(|_| is_short).unwrap_or(&self.file)
+    }
 }
 
 impl Keeper for OpenFiles {
@@ -118,8 +129,9 @@ impl DirectorySource {
             return Err(changed(path));
         }
         let is_local = is_local(opened.as_fd());
-        let file = Arc::new(opened.into());
-        let file = OpenFile { path: path.into(), version: *version, file, is_local };
+        let scattered = is_local.then(|| opened_for_short_reads(opened.as_fd())).flatten();
+        let (file, scattered) = (Arc::new(opened.into()), scattered.map(Arc::new));
+        let file = OpenFile { path: path.into(), version: *version, file, scattered, is_local };
         let mut open = lock(&self.open.0);
         if open.len() >= OPEN_MAX {
             open.remove(0);
@@ -165,7 +177,7 @@ impl RangeSource for DirectorySource {
     ) -> Result<()> {
         let open = self.file(path, version)?;
         let base = out.len();
-        let read = append(&open.file, range, out);
+        let read = append(open.for_read(&range), range, out);
         // Only after the read is it known that no other content was read.
         let now = entry_of(open.file.as_fd(), path);
         let result = match (read, now) {
@@ -212,6 +224,10 @@ impl RangeSource for DirectorySource {
             out.truncate(base);
         }
         is_whole
+    }
+
+    fn is_local(&self) -> bool {
+        is_local(self.root.as_fd())
     }
 
     fn target(&self, path: &[u8]) -> Result<Vec<u8>> {
@@ -278,6 +294,15 @@ fn append(file: &File, range: Range<u64>, out: &mut Vec<u8>) -> std::io::Result<
         at += read as u64;
     }
     Ok(())
+}
+
+/// Opens an open file once more, without the kernel's read-ahead (`POSIX_FADV_RANDOM`), which is a
+/// property of what is opened. Where that fails, the first one serves for all reads.
+fn opened_for_short_reads(file: BorrowedFd<'_>) -> Option<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let again = rustix::fs::open(&*magic_path(file), flags, Mode::empty()).ok()?;
+    rustix::fs::fadvise(&again, 0, None, Advice::Random).ok()?;
+    Some(again.into())
 }
 
 /// Whether a file is on a file system whose own memory tells everything: no server has to be asked,

@@ -93,6 +93,11 @@ pub trait RangeSource: Send + Sync + 'static {
         false
     }
 
+    /// Whether the source is a disk or memory of this machine: short reads are cheap then.
+    fn is_local(&self) -> bool {
+        false
+    }
+
     /// The target of a symbolic link.
     ///
     /// # Errors

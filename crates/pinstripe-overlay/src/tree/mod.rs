@@ -21,7 +21,7 @@ use pinstripe_prefetch::planner::{Bounds, FetchPlan, Presence};
 use pinstripe_prefetch::readers::Readers;
 use pinstripe_prefetch::runner::{Ahead, Runner};
 
-use crate::blocks::{Block, BlockKey, Blocks, LARGE_BYTES, SMALL_BYTES};
+use crate::blocks::{Block, BlockKey, Blocks, LARGE_BYTES, small_lengths};
 use crate::cache::BlockCache;
 use crate::calls::{CallPool, Reply};
 use crate::listings::{Listings, is_name};
@@ -61,6 +61,7 @@ pub struct OverlayTree<S: RangeSource> {
     root: Mutex<SourceEntry>,
     /// The rest of the budget is for what readers ask for themselves.
     planned_max: u64,
+    small_lengths: &'static [u64],
     monitor: Arc<Monitor>,
     told: Mutex<BTreeSet<String>>,
 }
@@ -97,6 +98,7 @@ impl<S: RangeSource> OverlayTree<S> {
         if root.kind != FileKind::Directory {
             return Err(Error::new(Kind::Usage, "the source is not a directory"));
         }
+        let small_lengths = small_lengths(source.is_local(), cache.is_some());
         let blocks = Blocks {
             source: Arc::clone(&source),
             nodes: Arc::clone(&nodes),
@@ -113,6 +115,7 @@ impl<S: RangeSource> OverlayTree<S> {
             listings: Listings::default(),
             root: Mutex::new(root),
             planned_max: options.budget / 6 * 5,
+            small_lengths,
             monitor,
             told: Mutex::default(),
         })
@@ -168,24 +171,22 @@ impl<S: RangeSource> OverlayTree<S> {
         self.send(inode, size, plan);
     }
 
-    /// Whether the bytes at an offset are in memory, in a block of either size.
+    /// Whether the bytes at an offset are in memory, in a block of any length.
     fn found(&self, inode: u64, offset: u64) -> Presence {
-        let of = |is_small| self.runner.found(&BlockKey::of(inode, offset, is_small));
-        match of(false) {
-            Presence::Absent => of(true),
-            found => found,
-        }
+        let of = |bytes| self.runner.found(&BlockKey::of(inode, offset, bytes));
+        let lengths = std::iter::once(LARGE_BYTES).chain(self.small_lengths.iter().copied());
+        lengths.map(of).find(|found| *found != Presence::Absent).unwrap_or(Presence::Absent)
     }
 
     fn send(&self, inode: u64, size: u64, plan: FetchPlan) {
         self.runner.unwanted(inode, &plan.drop);
         for range in plan.fetch {
             let end = range.end.min(size);
-            let first = BlockKey::of(inode, range.start, false).at;
+            let first = BlockKey::of(inode, range.start, LARGE_BYTES).at;
             let keys = (first..end).step_by(LARGE_BYTES as usize).map(|at| BlockKey {
                 inode,
                 at,
-                is_small: false,
+                bytes: LARGE_BYTES,
             });
             self.runner.ahead(keys.map(|key| {
                 let part = key.range(size);
@@ -223,13 +224,19 @@ impl<S: RangeSource> OverlayTree<S> {
         }
     }
 
-    /// The block in which a read goes on: a small one for what is short and was not foreseen.
+    /// The block in which a read goes on: the smallest one that holds all of it, unless a larger one
+    /// was foreseen.
     fn block(&self, inode: u64, size: u64, range: &Range<u64>) -> BlockKey {
-        let large = BlockKey::of(inode, range.start, false);
-        let is_small = size > LARGE_BYTES
-            && range.end - range.start <= SMALL_BYTES
-            && self.runner.found(&large) == Presence::Absent;
-        if is_small { BlockKey::of(inode, range.start, true) } else { large }
+        let of = |bytes| BlockKey::of(inode, range.start, bytes);
+        let is_there = |key: &BlockKey| self.runner.found(key) != Presence::Absent;
+        let large = of(LARGE_BYTES);
+        if size <= LARGE_BYTES || is_there(&large) {
+            return large;
+        }
+        let long_enough = |bytes: &&u64| range.end - range.start <= **bytes;
+        let small = || self.small_lengths.iter().filter(long_enough).map(|bytes| of(*bytes));
+        let least = small().find(|key| key.holds(range)).or_else(|| small().next());
+        small().find(is_there).or(least).unwrap_or(large)
     }
 }
 

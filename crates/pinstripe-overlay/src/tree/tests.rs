@@ -21,6 +21,7 @@ struct MadeUp {
     gate: Mutex<Gate>,
     opened: Condvar,
     change: AtomicU64,
+    is_local: bool,
 }
 
 #[derive(Default)]
@@ -29,6 +30,8 @@ struct Gate {
     held: u64,
     rounds: u64,
     reads: u64,
+    /// The ranges that were read.
+    ranges: Vec<Range<u64>>,
 }
 
 /// Bytes of content until it repeats: no number of blocks.
@@ -60,6 +63,7 @@ impl MadeUp {
             gate: Mutex::default(),
             opened: Condvar::new(),
             change: AtomicU64::new(0),
+            is_local: false,
         }
     }
 
@@ -132,11 +136,16 @@ impl RangeSource for MadeUp {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         self.hold();
+        lock(&self.gate).ranges.push(range.clone());
         if *version != self.version() || range.end > self.size {
             return Err(changed(path));
         }
         out.extend(content(range));
         Ok(())
+    }
+
+    fn is_local(&self) -> bool {
+        self.is_local
     }
 
     fn target(&self, _: &[u8]) -> Result<Vec<u8>> {
@@ -217,6 +226,29 @@ fn rounds_of(tree: &OverlayTree<MadeUp>, reader: impl FnOnce(u64) + Send) -> u64
     let rounds = lock(&tree.source.gate).rounds;
     tree.source.open();
     rounds
+}
+
+#[test]
+fn what_nobody_foresaw_fetches_the_smallest_block_that_holds_it() {
+    const K: u64 = 1 << 10;
+    let fetched = |is_local: bool, reads: &[Range<u64>]| {
+        let tree = tree_of(MadeUp { is_local, ..MadeUp::of(64 * MIB) }, 64 * MIB, LONG);
+        let file = tree.lookup(ROOT, b"file").unwrap().inode;
+        reads.iter().for_each(|range| read(&tree, file, range.clone()).unwrap());
+        std::mem::take(&mut lock(&tree.source.gate).ranges)
+    };
+    let at = |mib: u64, from: u64, to: u64| mib * MIB + from * K..mib * MIB + to * K;
+    let short = at(9, 20, 24);
+    assert_eq!(fetched(true, &[short.clone()]), [at(9, 16, 32)]);
+    assert_eq!(fetched(false, &[short.clone()]), [at(9, 0, 64)]);
+    // It lies in two of the smallest blocks, and in one of the next length.
+    assert_eq!(fetched(true, &[at(9, 12, 20)]), [at(9, 0, 64)]);
+    // It lies in two blocks of each length but the largest, which would be more than is wanted.
+    assert_eq!(fetched(true, &[at(9, 60, 68)]), [at(9, 48, 64), at(9, 64, 80)]);
+    assert_eq!(fetched(false, &[at(9, 60, 68)]), [at(9, 0, 64), at(9, 64, 128)]);
+    // What is there in a longer block is not fetched again.
+    assert_eq!(fetched(true, &[at(9, 12, 20), short]), [at(9, 0, 64)]);
+    assert_eq!(fetched(true, &[at(9, 0, 96)]), [at(9, 0, 1024)]);
 }
 
 #[test]

@@ -80,7 +80,10 @@ impl SnapshotTree {
         monitor: &'static Monitor,
         options: SnapshotTreeOptions,
     ) -> Result<Self> {
-        let index: &'static Index<'static> = Box::leak(Box::new(Index::load(store, monitor)?));
+        // Files are asked for in the order of their names, chunks are sorted by their hashes.
+        let index_bytes = options.budget / 8;
+        let index = Index::load(store, monitor)?.keeping(index_bytes);
+        let index: &'static Index<'static> = Box::leak(Box::new(index));
         let packs: &'static PackReader<'static> =
             Box::leak(Box::new(PackReader::new(store, monitor)));
         let keys = store.keys()?;
@@ -90,7 +93,13 @@ impl SnapshotTree {
             index,
             options,
             pages: Pages::new(packs, index, PAGES_BYTES),
-            content: Content::new(packs, index, keys, options.budget, options.threads),
+            content: Content::new(
+                packs,
+                index,
+                keys,
+                options.budget - index_bytes,
+                options.threads,
+            ),
             top: RwLock::new(Top::new(options.name_of_time)),
             made_of: Mutex::default(),
             links: Mutex::default(),

@@ -26,6 +26,7 @@ mod load;
 mod loose;
 mod mend;
 mod merge;
+mod page_cache;
 mod part;
 mod rebuild;
 mod redundant;
@@ -60,7 +61,8 @@ use pinstripe_base::sync::{lock, read, write};
 use super::Store;
 use super::objects::Quorum;
 use loose::Loose;
-use run::{PageCache, Run};
+use page_cache::PageCache;
+use run::Run;
 
 /// The state of an index at one moment.
 #[derive(Clone, Default)]
@@ -131,6 +133,13 @@ impl<'a> Index<'a> {
         let view = index.view();
         index.first = view.packs.iter().map(|(_, pack)| pack.set).collect();
         Ok(index)
+    }
+
+    /// Keeps pages of `bytes` in memory: for one who asks for chunks in no order, again and again.
+    #[must_use]
+    pub fn keeping(mut self, bytes: u64) -> Self {
+        self.cache.keep_bytes(bytes);
+        self
     }
 
     /// Picks up what other writers have finished since, and forgets runs that were merged away.

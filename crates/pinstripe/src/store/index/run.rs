@@ -4,7 +4,6 @@
 //! it must be, and kept by the index's one [`PageCache`].
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
 
 use crate::dedup::filter::{Filter, Shape};
 use crate::format::index_run::{
@@ -16,12 +15,10 @@ use crate::seal::Opener;
 use crate::stripe::SetReader;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ChunkId, SetId};
-use pinstripe_base::sync::lock;
 
+use super::page_cache::PageCache;
 use super::part;
 
-/// Pages kept decoded, 16 KiB each.
-const CACHED_PAGES: usize = 48;
 /// Pages read at once by a reader of a whole run.
 const PAGES_AHEAD: u32 = 16;
 
@@ -346,43 +343,4 @@ impl Cursor<'_> {
 pub(super) struct Pages<'i> {
     pub(super) cache: &'i PageCache,
     pub(super) opener: &'i Opener,
-}
-
-/// The pages read last, of all runs of an index.
-#[derive(Default)]
-pub(super) struct PageCache {
-    /// The one used last is at the end.
-    pages: Mutex<VecDeque<(PageName, Arc<Page>)>>,
-}
-
-/// A page by its run and number.
-type PageName = (SetId, u32);
-
-impl PageCache {
-    /// A page, read by `read` when it is not there. No lock is held meanwhile.
-    fn get(
-        &self,
-        run: SetId,
-        number: u32,
-        read: impl FnOnce() -> Result<Page>,
-    ) -> Result<Arc<Page>> {
-        let key = (run, number);
-        {
-            let mut pages = lock(&self.pages);
-            if let Some(at) = pages.iter().rposition(|(known, _)| *known == key)
-                && let Some(found) = pages.remove(at)
-            {
-                let page = Arc::clone(&found.1);
-                pages.push_back(found);
-                return Ok(page);
-            }
-        }
-        let page = Arc::new(read()?);
-        let mut pages = lock(&self.pages);
-        if pages.len() >= CACHED_PAGES {
-            pages.pop_front();
-        }
-        pages.push_back((key, Arc::clone(&page)));
-        Ok(page)
-    }
 }
