@@ -46,7 +46,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
             dump.args(["latest", "--to"]).arg(&to);
             let (cost, _) = host.run(dump, "rate-restore", &endpoint.proxy)?;
             ours.push(settings.bytes as f64 / 1e6 / cost.wall_s);
-            trees::compare(&source, &to)?;
+            trees::compare(&source, &to.join(source.strip_prefix("/").unwrap_or(&source)))?;
             trees::remove(&to)?;
         }
         figure_row(&mut table, &format!("{at}: bare loop of GETs"), &loops, 0, Target::None);

@@ -118,7 +118,7 @@ fn ours(
     let mut command = host.command(place, "restore");
     command.args(["latest", "--to"]).arg(&to);
     let restore = host.run(command, "ours-restore", proxy)?;
-    trees::compare(source, &to)?;
+    trees::compare(source, &to.join(source.strip_prefix("/").unwrap_or(source)))?;
     trees::remove(&to)?;
     Ok(Taken { first, unchanged, list_cold, list_warm, restore })
 }
