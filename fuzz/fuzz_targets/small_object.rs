@@ -1,11 +1,12 @@
-//! Label, keys, snapshot, session, steps of deletion, marks, scrub state and removed key slots: any
-//! bytes, and any body in a sound frame. What is read is written again as it was.
+//! Label, keys, snapshot, session, steps of deletion, marks, scrub state, removed key slots and
+//! heartbeats: any bytes, and any body in a sound frame. What is read is written again as it was.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe::format::envelope::{self, Object};
 use pinstripe::format::forgotten::Mark;
 use pinstripe::format::gc::GcObject;
+use pinstripe::format::heartbeat::Heartbeat;
 use pinstripe::format::keys::Keys;
 use pinstripe::format::label::Label;
 use pinstripe::format::removed_slot::RemovedSlot;
@@ -24,6 +25,7 @@ fuzz_target!(|input: (bool, u8, &[u8])| {
         Object::Forgotten,
         Object::Scrub,
         Object::RemovedSlot,
+        Object::Heartbeat,
     ];
     let object = objects[usize::from(kind) % objects.len()];
     let bytes = if framed { envelope::close(object, bytes) } else { bytes.to_vec() };
@@ -36,6 +38,7 @@ fuzz_target!(|input: (bool, u8, &[u8])| {
         Object::Forgotten => Mark::decode(&bytes).map(|mark| mark.encode()),
         Object::Scrub => ScrubState::decode(&bytes).map(|state| state.encode()),
         Object::RemovedSlot => RemovedSlot::decode(&bytes).map(|removed| removed.encode()),
+        Object::Heartbeat => Heartbeat::decode(&bytes).map(|heartbeat| heartbeat.encode()),
         _ => return,
     };
     assert!(again.is_err() || again.is_ok_and(|again| again == bytes));

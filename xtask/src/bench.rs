@@ -9,7 +9,7 @@ use crate::workspace::{Result, Workspace, cargo, succeeds};
 
 const CASES: &[&str] = &[
     "array", "codec", "lab", "walk", "parity", "read", "record", "seal", "settings", "split",
-    "backup", "catalog", "store",
+    "backup", "bucket", "catalog", "store",
 ];
 
 /// Runs one case, or all of them; false when one of them failed.

@@ -35,9 +35,11 @@ usage:
                                    'lab quick' ten times, and whether it gives the same advice
   cargo xtask soak                 all of them but quick, which needs a quiet machine
   cargo xtask sim [--seeds N] [--from S]
-                                   the simulator of arrays (default 1000 seeds from 0)
+                                   the simulator of arrays (default 1000 seeds from 0), and buckets
+  cargo xtask sim buckets [--seeds N] [--from S]
+                                   hosts that write to endpoints which lose answers
   cargo xtask md-oracle            arrays of Linux md held against ours, both ways
-  cargo xtask bench CASE [ARG]...  codec, walk, backup, parity, seal or all; ARGs go to the case;
+  cargo xtask bench CASE [ARG]...  codec, walk, backup, bucket, parity, seal or all; ARGs go to the case;
                                    results land in target/bench/ as JSON and Markdown
 ";
 

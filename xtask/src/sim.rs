@@ -1,28 +1,43 @@
 //! `cargo xtask sim [--seeds N] [--from S]`: the simulator of arrays with many seeds, and with the
 //! power going at each step of one story of each level; power cuts while an array grows, with as
-//! many seeds; and the planner of read-ahead on 10,000 generated patterns.
+//! many seeds; the planner of read-ahead on 10,000 generated patterns; and stories of hosts that
+//! write to buckets, which `cargo xtask sim buckets` plays alone.
 
 use crate::soak::range;
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
 /// Runs it; false when a seed failed.
 pub fn run(args: &[String]) -> Result<bool> {
+    if let Some(("buckets", rest)) = args.split_first().map(|(first, rest)| (first.as_str(), rest))
+    {
+        let (from, to) = range(rest)?;
+        return buckets(&format!("{from}..{to}"));
+    }
     let (from, to) = range(args)?;
     println!("the simulator of arrays with seeds {from} to {}", to - 1);
     let seeds = format!("{from}..{to}");
-    let play = |package: &str, args: &[&str], variable: &str, seeds: &str| -> Result<bool> {
-        let mut test = cargo();
-        test.args(["test", "--release", "--package", package]).args(args);
-        test.env(variable, seeds);
-        if std::env::var_os("RUST_BACKTRACE").is_none() {
-            test.env("RUST_BACKTRACE", "0");
-        }
-        succeeds(test.current_dir(root_folder()?))
-    };
     let worlds = ["--test", "sim", "--", "--nocapture"];
     let growing = ["--lib", "--", "a_power_cut"];
     let patterns = ["--lib", "--", "no_generated_pattern"];
     Ok(play("pinstripe-array", &worlds, "PINSTRIPE_SIM_SEEDS", &seeds)?
         & play("pinstripe-array", &growing, "PINSTRIPE_GROW_SEEDS", &seeds)?
-        & play("pinstripe-prefetch", &patterns, "PINSTRIPE_PATTERN_SEEDS", "0..10000")?)
+        & play("pinstripe-prefetch", &patterns, "PINSTRIPE_PATTERN_SEEDS", "0..10000")?
+        & buckets(&seeds)?)
+}
+
+/// Hosts that write to endpoints in memory.
+fn buckets(seeds: &str) -> Result<bool> {
+    println!("stories of buckets with seeds {seeds}");
+    let stories = ["--test", "hosts", "--", "--nocapture", "no_story"];
+    play("pinstripe-bucket", &stories, "PINSTRIPE_BUCKET_SEEDS", seeds)
+}
+
+fn play(package: &str, args: &[&str], variable: &str, seeds: &str) -> Result<bool> {
+    let mut test = cargo();
+    test.args(["test", "--release", "--package", package]).args(args);
+    test.env(variable, seeds);
+    if std::env::var_os("RUST_BACKTRACE").is_none() {
+        test.env("RUST_BACKTRACE", "0");
+    }
+    succeeds(test.current_dir(root_folder()?))
 }

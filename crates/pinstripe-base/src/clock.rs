@@ -47,3 +47,10 @@ pub fn since_first_asked() -> Duration {
     let now = Instant::now();
     now.saturating_duration_since(*FIRST.get_or_init(|| now))
 }
+
+/// The time since this machine was started, without what it slept: the same for all processes, and
+/// never set back.
+pub fn since_boot() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec.max(0) as u64, now.tv_nsec as u32)
+}

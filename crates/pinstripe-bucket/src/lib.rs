@@ -2,7 +2,7 @@
 //!
 //! The seam is synchronous and so is this crate to its callers: requests run on a small runtime of
 //! its own, and a caller waits for its own. Floors: `remote` opens members, and any prefix as the
-//! `source` of an overlay; `member`, `writer` and `probe` carry calls out, with `tails`, `blocks`
+//! `source` of an overlay, and `output`s of a split; `member`, `writer` and `probe` carry calls out, with `tails`, `blocks`
 //! and `foresight`; `session` sends one request until it is answered, as `window` and `bandwidth`
 //! of its `endpoint` allow; `traffic` counts and bounds what goes over the wire; `place`, `key` and
 //! `fault` are values.
@@ -22,6 +22,7 @@ mod fault;
 mod foresight;
 mod key;
 mod member;
+mod output;
 mod place;
 mod probe;
 mod remote;
@@ -36,5 +37,6 @@ pub use bandwidth::Bandwidth;
 pub use place::{BucketPlace, EndpointDefaults};
 pub use probe::{Ability, ProbeReport};
 pub use remote::{Access, Buckets};
+pub use session::BucketClient;
 pub use source::BucketSource;
 pub use traffic::Requests;

@@ -11,17 +11,20 @@ use std::time::Duration;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{ClientOptions, RetryConfig};
 use pinstripe::member::{RemoteMembers, SharedMember};
+use pinstripe::split::RemoteOutputs;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
+use pinstripe_io::device::SharedDevice;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::bandwidth::Bandwidth;
 use crate::blocks::Blocks;
 use crate::endpoint::Endpoint;
 use crate::member::BucketMember;
+use crate::output::BucketOutput;
 use crate::place::{BucketPlace, EndpointDefaults};
 use crate::probe::{self, ProbeReport};
-use crate::session::Session;
+use crate::session::{BucketClient, Session};
 use crate::source::BucketSource;
 use crate::traffic::{CountingConnector, Requests};
 
@@ -41,10 +44,15 @@ pub struct Access {
 /// Finds what an endpoint is used with.
 type AccessOf = dyn Fn(&BucketPlace) -> Result<Access> + Send + Sync;
 
+/// Makes what sends requests to the bucket of a place.
+type ClientOf = dyn Fn(&BucketPlace) -> Arc<dyn BucketClient> + Send + Sync;
+
 /// Opens members in buckets.
 pub struct Buckets {
     defaults: EndpointDefaults,
     access: Box<AccessOf>,
+    /// In place of a connection to the endpoint.
+    client: Option<Box<ClientOf>>,
     runtime: OnceLock<Arc<Runtime>>,
     blocks: Arc<Blocks>,
     /// The members opened so far, with their connections.
@@ -63,12 +71,23 @@ impl Buckets {
         Buckets {
             defaults,
             access: Box::new(access),
+            client: None,
             runtime: OnceLock::new(),
             bandwidth: Bandwidth::default(),
             blocks: Arc::default(),
             members: Mutex::default(),
             endpoints: Mutex::default(),
         }
+    }
+
+    /// The same over any object store that has no need of a network, as one in memory. Its requests
+    /// are not counted.
+    #[must_use]
+    pub fn over(
+        client: impl Fn(&BucketPlace) -> Arc<dyn BucketClient> + Send + Sync + 'static,
+    ) -> Self {
+        let buckets = Buckets::new(EndpointDefaults::default(), |_| Ok(Access::default()));
+        Buckets { client: Some(Box::new(client)), ..buckets }
     }
 
     /// The same with so many bytes per second to and from each endpoint, at most.
@@ -81,10 +100,12 @@ impl Buckets {
         if let Some(runtime) = self.runtime.get() {
             return Ok(Arc::clone(runtime));
         }
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("buckets")
-            .enable_all()
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(2).thread_name("buckets").enable_time();
+        if self.client.is_none() {
+            builder.enable_io();
+        }
+        let runtime = builder
             .build()
             .map_err(|error| Error::io("cannot start threads for", "buckets", error))?;
         Ok(Arc::clone(self.runtime.get_or_init(|| Arc::new(runtime))))
@@ -139,12 +160,12 @@ impl Buckets {
 
     fn session(&self, place: &BucketPlace) -> Result<Session> {
         let (access, endpoint) = ((self.access)(place)?, self.endpoint(place));
-        Ok(Session {
-            url: place.endpoint(),
-            region: access.region.clone(),
-            client: client(place, access, &endpoint)?,
-            endpoint,
-        })
+        let region = access.region.clone();
+        let client = match &self.client {
+            Some(client) => client(place),
+            None => Arc::new(client(place, access, &endpoint)?),
+        };
+        Ok(Session { url: place.endpoint(), region, client, endpoint })
     }
 
     /// The member at a place; one that was opened before is the same, with its connections.
@@ -199,6 +220,13 @@ fn client(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Am
             .at(place.path())
             .advice("check the endpoint's URL and the credentials")
     })
+}
+
+impl RemoteOutputs for Buckets {
+    fn output(&self, place: &Path) -> Result<SharedDevice> {
+        let place = BucketPlace::parse(place, &self.defaults)?;
+        Ok(Arc::new(BucketOutput::open(self.session(&place)?, self.runtime()?, place)?))
+    }
 }
 
 impl RemoteMembers for Buckets {

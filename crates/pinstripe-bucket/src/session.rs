@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
-use object_store::aws::AmazonS3;
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
+use object_store::multipart::MultipartStore;
 use object_store::path::Path as Key;
 use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
@@ -46,9 +46,14 @@ const LIST_STARTS: usize = 6;
 /// More keys than any room has: an endpoint that lists without end is given up there.
 pub const LIST_MAX: usize = 1 << 26;
 
+/// What sends requests to a bucket, each once: retries and deadlines are the session's.
+pub trait BucketClient: ObjectStore + MultipartStore + PaginatedListStore {}
+
+impl<T: ObjectStore + MultipartStore + PaginatedListStore> BucketClient for T {}
+
 /// A bucket at an endpoint, opened with credentials.
 pub struct Session {
-    pub client: AmazonS3,
+    pub client: Arc<dyn BucketClient>,
     /// The endpoint's URL.
     pub url: String,
     pub region: String,

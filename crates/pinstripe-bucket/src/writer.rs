@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use object_store::multipart::{MultipartStore, PartId};
+use object_store::multipart::PartId;
 use object_store::path::Path as Key;
 use object_store::{MultipartId, PutPayload};
 use pinstripe::member::{ExtentName, ExtentWriter, Replace};

@@ -1,9 +1,9 @@
 //! A connection to a cluster, and the objects of one of its pools.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +68,21 @@ impl Cluster {
         let connected = unsafe { (library.connect)(handle) };
         check(connected, "cannot connect to the", &cluster.shown)?;
         Ok(Arc::new(cluster))
+    }
+
+    /// The id of the cluster, which no other one has.
+    ///
+    /// # Errors
+    /// As the cluster says.
+    pub fn id(&self) -> Result<String> {
+        // A UUID as text, and a NUL.
+        let mut id = [0_u8; 37];
+        // SAFETY: the handle is connected, and so many bytes of the buffer may be written.
+        let filled =
+            unsafe { (self.library.cluster_fsid)(self.handle, id.as_mut_ptr().cast(), id.len()) };
+        check(filled, "cannot ask for the id of the", &self.shown)?;
+        let end = id.iter().position(|byte| *byte == 0).unwrap_or(id.len());
+        Ok(String::from_utf8_lossy(&id[..end]).into_owned())
     }
 
     fn set(&self, option: &str, value: &str) -> Result<()> {
@@ -219,6 +234,39 @@ impl Pool {
         };
         check(found, "cannot examine", &self.of(object))?;
         Ok(bytes)
+    }
+
+    /// Shows the name of every object of the namespace, in no order, as long as `show` says so. One
+    /// that is made or removed meanwhile may be shown or not. Names that are no text are passed over.
+    ///
+    /// # Errors
+    /// [`Kind::Unanswered`] after the deadline; as the cluster says.
+    pub fn list(&self, show: &mut dyn FnMut(&str) -> bool) -> Result<()> {
+        let library = self.library();
+        let mut list = null_mut();
+        // SAFETY: the context is valid, the call fills the handle.
+        let opened = unsafe { (library.list_open)(self.handle, &raw mut list) };
+        check(opened, "cannot list", &self.shown)?;
+        let listed = loop {
+            let mut entry = null();
+            // SAFETY: the list is open; the call fills a pointer to a text that is valid until the
+            // next call, and what else it could tell may be null.
+            let next = unsafe { (library.list_next)(list, &raw mut entry, null_mut(), null_mut()) };
+            if next == -libc::ENOENT {
+                break Ok(());
+            }
+            if let Err(error) = check(next, "cannot list", &self.shown) {
+                break Err(error);
+            }
+            // SAFETY: the call succeeded, so the text is there, and ends with a NUL.
+            let name = unsafe { CStr::from_ptr(entry) };
+            if name.to_str().is_ok_and(|name| !show(name)) {
+                break Ok(());
+            }
+        };
+        // SAFETY: the list is open, and not used again.
+        unsafe { (library.list_close)(list) };
+        listed
     }
 
     fn whole(&self, object: &str, bytes: &[u8]) -> Result<CString> {

@@ -1,8 +1,9 @@
 //! Objects of a Ceph cluster, through the system's own librados.
 //!
 //! The library is opened when the first cluster is connected (dlopen(3)): nothing of Ceph is needed
-//! to build, and a system without it gets an error that names the package. Rooms: `cluster` (the
-//! safe calls) on `library` (the symbols). Never here: what objects mean, and a store.
+//! to build, and a system without it gets an error that names the package. Rooms: `remote`
+//! opens members of stores, `member` is one in a namespace of a pool; `cluster` (the safe calls) on
+//! `library` (the symbols). Never here: the environment, what the bytes mean.
 //!
 //! Invariants: a call ends by the deadline that its cluster was connected with, as far as librados
 //! keeps its own (`rados_osd_op_timeout`); the library is opened once and never closed, since
@@ -10,7 +11,11 @@
 
 mod cluster;
 mod library;
+mod member;
+mod remote;
 #[cfg(test)]
 mod tests;
 
 pub use cluster::{Cluster, Pool};
+pub use member::RadosMember;
+pub use remote::{Pools, SCHEME, is_pool};

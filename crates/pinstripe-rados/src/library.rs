@@ -8,7 +8,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 /// The library's name since Ceph 0.x: its functions keep their meaning under it.
 const NAME: &CStr = c"librados.so.2";
 
-/// `rados_t`, `rados_ioctx_t`, `rados_write_op_t`: each a pointer that only the library follows.
+/// `rados_t`, `rados_ioctx_t`, `rados_write_op_t`, `rados_list_ctx_t`: each a pointer that only the library follows.
 pub(crate) type Handle = *mut c_void;
 
 type Op = unsafe extern "C" fn(Handle) -> c_int;
@@ -55,6 +55,10 @@ functions! {
     write_full: Put = c"rados_write_full";
     remove: unsafe extern "C" fn(Handle, *const c_char) -> c_int = c"rados_remove";
     stat: unsafe extern "C" fn(Handle, *const c_char, *mut u64, *mut libc::time_t) -> c_int = c"rados_stat";
+    cluster_fsid: unsafe extern "C" fn(Handle, *mut c_char, usize) -> c_int = c"rados_cluster_fsid";
+    list_open: unsafe extern "C" fn(Handle, *mut Handle) -> c_int = c"rados_nobjects_list_open";
+    list_next: unsafe extern "C" fn(Handle, *mut *const c_char, *mut *const c_char, *mut *const c_char) -> c_int = c"rados_nobjects_list_next";
+    list_close: Release = c"rados_nobjects_list_close";
     create_write_op: unsafe extern "C" fn() -> Handle = c"rados_create_write_op";
     release_write_op: Release = c"rados_release_write_op";
     write_op_create: unsafe extern "C" fn(Handle, c_int, *const c_char) = c"rados_write_op_create";
@@ -79,7 +83,7 @@ impl Library {
         if handle.is_null() {
             let what = format!("cannot load Ceph's client library ({})", last_error());
             return Err(Error::new(Kind::Unsupported, what)
-                .advice("install it: package librados2, on each machine that reads from Ceph"));
+                .advice("install it: package librados2, on each machine that uses Ceph"));
         }
         Self::find(handle)
     }

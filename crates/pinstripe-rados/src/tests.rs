@@ -1,13 +1,15 @@
 #![allow(clippy::disallowed_methods, reason = "tests: a cluster is told by the environment")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use pinstripe_base::error::Kind;
+use pinstripe::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, conformance};
+use pinstripe_base::error::{Kind, Result};
 
 use crate::library::Library;
-use crate::{Cluster, Pool};
+use crate::{Cluster, Pool, RadosMember};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -116,4 +118,139 @@ fn of_several_who_make_an_object_one_succeeds() {
         assert_eq!(read, [winners[0]; 100]);
         pool.remove(&name).unwrap();
     }
+}
+
+/// A member in a namespace of its own in the pool `data`; what is left there is removed in the end.
+struct Emptied {
+    member: RadosMember,
+    pools: Vec<Pool>,
+}
+
+impl Emptied {
+    fn new(cluster: &Arc<Cluster>, namespace: &str) -> Self {
+        let place = PathBuf::from(format!("rados://data/{namespace}"));
+        let member = RadosMember::open(cluster, "data", namespace, &place).unwrap();
+        let rooms = Room::ALL.map(|room| format!("{namespace}/{}", room.dir())).into_iter();
+        let namespaces = rooms.chain([namespace.to_owned(), format!("{namespace}/parts")]);
+        let pools = namespaces.map(|it| cluster.pool("data", &it).unwrap()).collect();
+        Emptied { member, pools }
+    }
+}
+
+impl Drop for Emptied {
+    fn drop(&mut self) {
+        for pool in &self.pools {
+            let mut names = Vec::new();
+            let _ = pool.list(&mut |name| {
+                names.push(name.to_owned());
+                true
+            });
+            names.iter().for_each(|name| drop(pool.remove(name)));
+        }
+    }
+}
+
+impl Member for Emptied {
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        self.member.create(name, replace)
+    }
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        self.member.put(name, bytes)
+    }
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.member.read_at(name, offset, buf)
+    }
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        self.member.len(name)
+    }
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        self.member.list(room)
+    }
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        self.member.names(room)
+    }
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        self.member.delete(name)
+    }
+    fn sync(&self) -> Result<()> {
+        self.member.sync()
+    }
+    fn sweep(&self) -> Result<u64> {
+        self.member.sweep()
+    }
+    fn caps(&self) -> Caps {
+        self.member.caps()
+    }
+    fn place(&self) -> &Path {
+        self.member.place()
+    }
+}
+
+#[test]
+fn a_member_in_a_pool_keeps_the_rules_of_the_seam() {
+    let Some(pool) = pool("a_member_in_a_pool_keeps_the_rules") else { return };
+    let next = AtomicU32::new(0);
+    conformance::run(&|| {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("suite.{}.{number}", std::process::id());
+        Box::new(Emptied::new(pool.cluster(), &namespace))
+    });
+}
+
+#[test]
+fn a_namespace_that_has_something_is_refused() {
+    let Some(pool) = pool("a_namespace_that_has_something_is_refused") else { return };
+    let emptied = Emptied::new(pool.cluster(), &format!("taken.{}", std::process::id()));
+    emptied.member.require_empty().unwrap();
+    emptied.put(ExtentName::In(Room::Packs, [1; 16]), b"a pack").unwrap();
+    assert_eq!(emptied.member.require_empty().unwrap_err().kind(), Kind::Refused);
+    assert_eq!(pool.cluster().id().unwrap().len(), 36, "a UUID");
+}
+
+#[test]
+fn long_extents_are_written_in_parts_and_leave_none_behind() {
+    let Some(pool) = pool("long_extents_are_written_in_parts") else { return };
+    let namespace = format!("long.{}", std::process::id());
+    let emptied = Emptied::new(pool.cluster(), &namespace);
+    let long: Vec<u8> = (0..70_000_000u32).map(|at| ((at * 37) >> 7) as u8).collect();
+    // Short, and with the bytes that a list of parts begins with.
+    let odd = b"PINPARTS and what follows".to_vec();
+    let parts = || {
+        let mut parts = 0;
+        emptied
+            .pools
+            .last()
+            .unwrap()
+            .list(&mut |_| {
+                parts += 1;
+                true
+            })
+            .unwrap();
+        parts
+    };
+    for (id, bytes) in [([1; 16], &long), ([2; 16], &odd)] {
+        let name = ExtentName::In(Room::Index, id);
+        let mut writer = emptied.member.create(name, Replace::Never).unwrap();
+        bytes.chunks(1 << 20).for_each(|piece| writer.append(piece).unwrap());
+        writer.seal().unwrap();
+        assert_eq!(emptied.member.len(name).unwrap(), bytes.len() as u64);
+        for (offset, many) in [(0, 8), (5, 20), (bytes.len() - 9, 9), (0, bytes.len())] {
+            let mut read = vec![0; many];
+            emptied.member.read_at(name, offset as u64, &mut read).unwrap();
+            assert!(read == bytes[offset..offset + many], "{offset}, {many}");
+        }
+        let mut beyond = [0; 10];
+        let end = emptied.member.read_at(name, bytes.len() as u64 - 9, &mut beyond);
+        assert_eq!(end.unwrap_err().kind(), Kind::Corrupt);
+    }
+    assert_eq!(parts(), 4);
+    let mut dropped =
+        emptied.member.create(ExtentName::In(Room::Index, [3; 16]), Replace::Never).unwrap();
+    dropped.append(&long).unwrap();
+    drop(dropped);
+    assert_eq!(parts(), 4, "a writer that was dropped leaves none");
+    emptied.member.delete(ExtentName::In(Room::Index, [1; 16])).unwrap();
+    emptied.member.delete(ExtentName::In(Room::Index, [2; 16])).unwrap();
+    assert_eq!(parts(), 0);
+    assert!(emptied.member.list(Room::Index).unwrap().is_empty());
 }

@@ -19,8 +19,6 @@ pub const CRATES: &[(&str, &[&str])] = &[
         "pinstripe-overlay",
         &["pinstripe-base", "pinstripe-io", "pinstripe-prefetch", "pinstripe-testing"],
     ),
-    // It knows clusters and objects, and nothing of the store.
-    ("pinstripe-rados", &["pinstripe-base", "pinstripe-testing"]),
     // The recorder writes plain files: it knows nothing of the store, the array and the servers.
     ("pinstripe-record", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
     (
@@ -33,6 +31,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-testing",
         ],
     ),
+    ("pinstripe-rados", &["pinstripe-base", "pinstripe", "pinstripe-testing"]),
     (
         "pinstripe-bucket",
         &["pinstripe-base", "pinstripe-io", "pinstripe-overlay", "pinstripe", "pinstripe-testing"],
@@ -63,6 +62,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-nbd",
             "pinstripe-overlay",
             "pinstripe-prefetch",
+            "pinstripe-rados",
             "pinstripe-record",
             "pinstripe",
             "pinstripe-bucket",
@@ -186,7 +186,7 @@ pub const ROOMS: &[Rooms] = &[
     },
     Rooms {
         folder: "crates/pinstripe-rados/src",
-        floors: &[&["cluster"], &["library"]],
+        floors: &[&["remote"], &["member"], &["cluster"], &["library"]],
         neighbours: &[],
         narrow: &[],
     },
@@ -221,7 +221,7 @@ pub const ROOMS: &[Rooms] = &[
         floors: &[
             &["remote"],
             &["probe"],
-            &["member", "source", "writer"],
+            &["member", "output", "source", "writer"],
             &["foresight"],
             &["blocks", "session", "tails"],
             &["endpoint"],

@@ -2,8 +2,10 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
 
+mod budget;
 mod faults;
 mod foresight;
+mod outputs;
 mod overlay;
 mod rules;
 mod support;

@@ -1,6 +1,7 @@
 //! A server, a proxy before it, and members that are opened through the proxy.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinstripe::member::{RemoteMembers, SharedMember};
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 pub struct Site {
     pub server: S3Server,
     pub proxy: Proxy,
-    pub buckets: Buckets,
+    pub buckets: Arc<Buckets>,
     prefixes: AtomicUsize,
     _dir: TempDir,
 }
@@ -35,7 +36,7 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         let server = S3Server::start(test, dir.path())?;
         let proxy = Proxy::start(server.port());
-        let buckets = buckets(KEY_SECRET);
+        let buckets = Arc::new(buckets(KEY_SECRET));
         Some(Site { server, proxy, buckets, prefixes: AtomicUsize::new(0), _dir: dir })
     }
 

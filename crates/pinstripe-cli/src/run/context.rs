@@ -14,6 +14,7 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 #[cfg(feature = "s3")]
 use pinstripe_bucket::{Buckets, Requests};
+use pinstripe_rados::Pools;
 
 use super::known_stores::{KnownStore, KnownStores, Proof};
 use super::place;
@@ -28,6 +29,7 @@ use crate::event::Event;
 use crate::exit;
 use crate::signals;
 use crate::system;
+use crate::xdg;
 
 /// The interval between looks whether another process has finished.
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
@@ -46,6 +48,7 @@ pub struct Run {
     patience: OnceLock<Patience>,
     #[cfg(feature = "s3")]
     buckets: OnceLock<Arc<Buckets>>,
+    pools: OnceLock<Arc<Pools>>,
 }
 
 /// The result of a verb that came to its end.
@@ -80,6 +83,7 @@ impl Run {
             patience,
             #[cfg(feature = "s3")]
             buckets: OnceLock::new(),
+            pools: OnceLock::new(),
         }
     }
 
@@ -117,6 +121,15 @@ impl Run {
             let defaults = settings.defaults();
             let buckets = Buckets::new(defaults, move |place| settings.access(place));
             Arc::new(buckets.with_bandwidth(self.common.buckets.bandwidth()))
+        })
+    }
+
+    /// The pools of the Ceph cluster of this host, by its configuration file, which Ceph's own tools
+    /// read: `CEPH_CONF`, else `/etc/ceph/ceph.conf`.
+    pub fn pools(&self) -> &Arc<Pools> {
+        self.pools.get_or_init(|| {
+            let conf = xdg::set("CEPH_CONF").unwrap_or_else(|| "/etc/ceph/ceph.conf".into());
+            Arc::new(Pools::new(conf.into()))
         })
     }
 

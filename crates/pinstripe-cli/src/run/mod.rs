@@ -4,6 +4,7 @@
 //!   opening                   finds a store and opens it
 //!   remote   price            members that are not on this machine; what they cost
 //!   unlock   rollback         its secrets; whether it is older than this host has seen it
+//!   liveness                  what was seen of writers on other hosts
 //!   context                   the options, ledger, screen and deadlines of the run
 //!   place   progress          which store is meant; the bar
 //!   known_stores   screen     what this host knows of stores; the only place that prints
@@ -18,6 +19,7 @@ mod real_path;
 mod remote;
 
 pub mod known_stores;
+pub mod liveness;
 pub mod opening;
 pub mod place;
 pub mod progress;

@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::member::{Places, RemoteMembers};
+use pinstripe::member::{Places, RemoteMembers, SharedMember};
+use pinstripe::split::RemoteOutputs;
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 #[cfg(feature = "s3")]
 use pinstripe_base::units::format_size;
+use pinstripe_rados::{Pools, is_pool};
 
 use super::context::Run;
 use crate::event::Event;
@@ -22,6 +24,44 @@ pub struct PackPlan {
     /// Packs that would be deleted, and their bytes on all members.
     pub deleted_packs: u64,
     pub deleted_bytes: u64,
+}
+
+/// Members of each kind, by the scheme of their places.
+struct EachKind {
+    pools: Arc<Pools>,
+    #[cfg(feature = "s3")]
+    buckets: Arc<pinstripe_bucket::Buckets>,
+}
+
+impl EachKind {
+    fn of(&self, place: &Path) -> Result<&dyn RemoteMembers> {
+        if is_pool(place) {
+            return Ok(&*self.pools);
+        }
+        #[cfg(feature = "s3")]
+        return Ok(&*self.buckets);
+        #[cfg(not(feature = "s3"))]
+        Err(pinstripe_base::error::Error::new(
+            pinstripe_base::error::Kind::Unsupported,
+            "this program was built without buckets",
+        )
+        .at(place)
+        .advice("use one that was built with the feature 's3'"))
+    }
+}
+
+impl RemoteMembers for EachKind {
+    fn open(&self, place: &Path) -> Result<SharedMember> {
+        self.of(place)?.open(place)
+    }
+
+    fn create(&self, place: &Path) -> Result<SharedMember> {
+        self.of(place)?.create(place)
+    }
+
+    fn fate(&self, place: &Path) -> Result<String> {
+        self.of(place)?.fate(place)
+    }
 }
 
 impl Run {
@@ -45,6 +85,9 @@ impl Run {
     /// # Errors
     /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) when a remote one is of another form.
     pub fn place(&self, place: &Path) -> Result<PathBuf> {
+        if is_pool(place) {
+            return Ok(place.to_path_buf());
+        }
         #[cfg(feature = "s3")]
         if pinstripe::member::is_remote(place) {
             return self.buckets().canonical(place);
@@ -67,8 +110,17 @@ impl Run {
 
     /// Opens members that are no directories.
     pub fn remote(&self) -> Option<Arc<dyn RemoteMembers>> {
+        Some(Arc::new(EachKind {
+            pools: Arc::clone(self.pools()),
+            #[cfg(feature = "s3")]
+            buckets: Arc::clone(self.buckets()),
+        }))
+    }
+
+    /// Opens outputs of a split that are no files.
+    pub fn remote_outputs(&self) -> Option<Arc<dyn RemoteOutputs>> {
         #[cfg(feature = "s3")]
-        return Some(Arc::clone(self.buckets()) as Arc<dyn RemoteMembers>);
+        return Some(Arc::clone(self.buckets()) as Arc<dyn RemoteOutputs>);
         #[cfg(not(feature = "s3"))]
         None
     }

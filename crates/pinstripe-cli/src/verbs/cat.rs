@@ -91,7 +91,9 @@ impl CatArgs {
     /// Writes a part of what was split.
     fn split(&self, run: &Run, range: ByteRange) -> Result<Ending> {
         let outputs: Vec<PathBuf> = self.files.iter().map(PathBuf::from).collect();
-        let reader = join::open(&outputs, &run.common.device_faults()?, &run.monitor)?;
+        let (outputs, remote) = (run.each_place(&outputs)?, run.remote_outputs());
+        let faults = run.common.device_faults()?;
+        let reader = join::open(&outputs, remote.as_deref(), &faults, &run.monitor)?;
         let options = join::JoinOptions {
             range: Some(range.of(reader.source_bytes())),
             best_effort: false,

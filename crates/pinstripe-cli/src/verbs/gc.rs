@@ -1,5 +1,6 @@
 //! `pinstripe gc`: delete what no snapshot needs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pinstripe::ops::gc::{self, GcOptions, GcOutcome};
@@ -7,8 +8,10 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
+use crate::args::{Time, duration};
 use crate::event::Event;
 use crate::message::counted;
+use crate::run::liveness;
 use crate::run::progress::Gauge;
 use crate::run::rollback;
 use crate::run::{Ending, PackPlan, Run};
@@ -21,8 +24,10 @@ use crate::system;
 /// run meanwhile: each is asked what it relies on, and that is kept. If gc is interrupted, nothing
 /// is lost, and the next gc continues from there.
 ///
-/// A backup answers within seconds. If one does not, gc deletes nothing and names it. --fence ends
-/// what a machine that is gone left behind: a backup started there can then make no snapshot.
+/// A backup answers within seconds. If one does not, gc deletes nothing and names it. Backups show
+/// that they are at work every 5 minutes: the session of one that has not for --dead-after, by what
+/// the gcs of this host saw, is ended, since its machine is gone. If that is wrong, its backup fails
+/// and nothing is lost. --fence ends one at once.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -43,6 +48,11 @@ pub struct GcArgs {
     /// How many seconds to wait for other writers to say what they rely on
     #[arg(long, value_name = "SECONDS", default_value_t = gc::WAIT.as_secs())]
     wait: u64,
+
+    /// Time without a sign of life after which a writer on another machine is taken for dead; at
+    /// least three intervals of 5 minutes
+    #[arg(long, value_name = "TIME", default_value = "2h", value_parser = duration)]
+    dead_after: Time,
 
     /// End the session of a writer that certainly no longer runs, by the beginning of its id
     #[arg(long, value_name = "SESSION", conflicts_with_all = ["max_waste", "dry_run", "wait"])]
@@ -82,10 +92,13 @@ impl GcArgs {
             dry_run: self.dry_run,
             wait: Duration::from_secs(self.wait),
             limits: run.limits(&store),
+            detector: Arc::new(liveness::detector(run, &store, self.dead_after.0)),
         };
         let ticker = run.ticker(GAUGE);
         let ended = gc::run(&store, &options, &run.monitor);
         drop(ticker);
+        // Also of a gc that waited in vain: the next one goes on from what it saw.
+        liveness::keep(run, &store, &options.detector);
         let outcome = ended?;
         say(run, self.dry_run, &outcome);
         // What was done is counted as requests; what would be done is estimated.
@@ -141,6 +154,10 @@ fn say(run: &Run, dry_run: bool, outcome: &GcOutcome) {
         format_size(outcome.kept_bytes),
         100.0 * waste
     ));
+    if outcome.fenced_sessions > 0 {
+        let sessions = counted(outcome.fenced_sessions, "session");
+        say(format!("ended {sessions} without a sign of life; a backup there makes no snapshot"));
+    }
     if outcome.stale_objects + outcome.ended_sessions > 0 {
         say(format!(
             "removed {} that a member brought back, and the sessions of {}",

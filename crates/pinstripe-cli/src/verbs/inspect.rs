@@ -37,14 +37,14 @@ impl InspectArgs {
     /// When one is no output of a split.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name outputs of a split")?;
-        for path in &self.outputs {
-            self.one(run, path)?;
+        for path in run.each_place(&self.outputs)? {
+            self.one(run, &path)?;
         }
         Ok(Ending::done(Event::default().with("outputs", self.outputs.len() as u64)))
     }
 
     fn one(&self, run: &Run, path: &PathBuf) -> Result<()> {
-        let output = join::look(path)?;
+        let output = join::look(path, run.remote_outputs().as_deref())?;
         let head = output.head.as_ref().map_err(pinstripe_base::error::Error::duplicate)?;
         let manifest = output.manifest(head.tag()).unwrap_or_else(|error| {
             run.monitor.warning(path, error);

@@ -68,7 +68,9 @@ impl JoinArgs {
     /// Those of [`join::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
-        let reader = join::open(&self.outputs, &run.common.device_faults()?, &run.monitor)?;
+        let (outputs, remote) = (run.each_place(&self.outputs)?, run.remote_outputs());
+        let faults = run.common.device_faults()?;
+        let reader = join::open(&outputs, remote.as_deref(), &faults, &run.monitor)?;
         let range = self.range.map(|it| it.of(reader.source_bytes()));
         let options = join::JoinOptions {
             range,

@@ -42,6 +42,7 @@ Examples:
   pinstripe split disk.img /mnt/a /mnt/b /mnt/c /mnt/d /mnt/e --parity 1
   zfs send pool@now | pinstripe split - /mnt/a/pool /mnt/b/pool --codec zstd:3
   pinstripe split disk.img /mnt/a /mnt/b --resume      # after an interruption
+  pinstripe split disk.img s3://one/img s3://two/img s3://three/img --parity 1
   pinstripe split disk.img a b --codec raw --layout ranges && cat a b | cmp - disk.img
   pinstripe split fake:16G,zero=40% /mnt/a /mnt/b --codec lz4")]
 pub struct SplitArgs {
@@ -49,7 +50,7 @@ pub struct SplitArgs {
     #[arg(value_name = "SOURCE")]
     source: OsString,
 
-    /// Files, block devices, or directories to put a file in
+    /// Files, block devices, directories to put a file in, or s3://BUCKET/PREFIX
     #[arg(value_name = "OUT", required = true, value_hint = clap::ValueHint::AnyPath)]
     outputs: Vec<PathBuf>,
 
@@ -133,7 +134,7 @@ impl SplitArgs {
         refuse_option(!run.common.store.is_empty(), "--store", "split writes files of its own")?;
         let faults = run.common.device_faults()?;
         let options = split::SplitOptions {
-            outputs: self.outputs.clone(),
+            outputs: run.each_place(&self.outputs)?,
             spread: self.layout.map(|layout| match layout {
                 Layout::Stripes => LayoutChoice::Stripes,
                 Layout::Queue => LayoutChoice::Queue,
@@ -152,6 +153,7 @@ impl SplitArgs {
             resume: self.resume,
             now_seconds: clock::now().0,
             faults: (!faults.faults.is_empty()).then_some(faults),
+            remote: run.remote_outputs(),
         };
         let stdin = std::io::stdin();
         let open = || bulk::open(&self.source, stdin.as_fd());

@@ -44,7 +44,9 @@ impl VerifyArgs {
         {
             return verify_take(run, take);
         }
-        let reader = join::open(&self.outputs, &run.common.device_faults()?, &run.monitor)?;
+        let (outputs, remote) = (run.each_place(&self.outputs)?, run.remote_outputs());
+        let faults = run.common.device_faults()?;
+        let reader = join::open(&outputs, remote.as_deref(), &faults, &run.monitor)?;
         join::require_complete(&reader, false)?;
         let workers = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
         let ticker = run.ticker(GAUGE);

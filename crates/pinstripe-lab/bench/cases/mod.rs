@@ -4,6 +4,7 @@
 mod array;
 mod backup;
 mod bench;
+mod bucket;
 mod catalog;
 mod codec;
 mod lab;
@@ -33,6 +34,7 @@ pub struct Case {
 pub const ALL: &[Case] = &[
     Case { name: "array", about: array::ABOUT, run: array::run },
     Case { name: "backup", about: backup::ABOUT, run: backup::run },
+    Case { name: "bucket", about: bucket::ABOUT, run: bucket::run },
     Case { name: "catalog", about: catalog::ABOUT, run: catalog::run },
     Case {
         name: "codec",

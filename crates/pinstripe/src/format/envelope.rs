@@ -64,6 +64,8 @@ pub enum Object {
     SplitEnd = 11,
     /// The progress of a backup that has not ended.
     Checkpoint = 12,
+    /// A sign of life of a writer at work.
+    Heartbeat = 13,
 }
 
 impl Object {
@@ -89,6 +91,7 @@ impl Object {
             Object::SplitHead => "head of an output",
             Object::SplitEnd => "end of an output",
             Object::Checkpoint => "checkpoint object",
+            Object::Heartbeat => "heartbeat",
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod entry;
 pub mod envelope;
 pub mod forgotten;
 pub mod gc;
+pub mod heartbeat;
 pub mod index_run;
 pub mod key_ring;
 pub mod keys;

@@ -58,11 +58,13 @@ pub enum Room {
     Scrub,
     /// Objects that were found in other rooms and belong to nothing: set aside, read by no verb.
     Strays,
+    /// Signs of life of long sessions.
+    Heartbeats,
 }
 
 impl Room {
     /// Every room.
-    pub const ALL: [Room; 10] = [
+    pub const ALL: [Room; 11] = [
         Room::Packs,
         Room::Index,
         Room::Snapshots,
@@ -73,6 +75,7 @@ impl Room {
         Room::Checkpoints,
         Room::Scrub,
         Room::Strays,
+        Room::Heartbeats,
     ];
 
     /// The directory's name.
@@ -88,6 +91,7 @@ impl Room {
             Room::Checkpoints => "checkpoints",
             Room::Scrub => "scrub",
             Room::Strays => "strays",
+            Room::Heartbeats => "heartbeats",
         }
     }
 }

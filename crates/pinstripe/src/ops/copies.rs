@@ -29,10 +29,19 @@ impl<'a> Copies<'a> {
     /// # Errors
     /// [`Kind::Unsupported`] when a newer version wrote one: it is not damaged.
     pub fn read(store: &'a Store, name: ExtentName) -> Result<Self> {
+        Self::read_with(store, name, &mut ReadAhead::default())
+    }
+
+    /// The same with what was read ahead.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_with(store: &'a Store, name: ExtentName, ahead: &mut ReadAhead) -> Result<Self> {
         let mut unsound = Vec::new();
         let mut said: BTreeMap<Vec<u8>, Vec<Copy<'_>>> = BTreeMap::new();
         for (number, member) in store.present() {
-            let read = read_small(&**member, name)
+            let read = ahead
+                .read(number, member, name)
                 .and_then(|bytes| judge(store, number, name, &bytes).map(|()| bytes));
             match read {
                 Ok(bytes) => {
@@ -67,6 +76,50 @@ impl<'a> Copies<'a> {
     pub fn is_gone(&self) -> bool {
         self.good.is_none()
             && self.unsound.iter().all(|(_, _, error)| error.kind() == Kind::NotFound)
+    }
+}
+
+/// Objects that are read ahead at once, from each member, and how long each may be then: longer ones
+/// are read on their own. Together that is what a member that lies can make a reader hold.
+pub(super) const AHEAD_OBJECTS: usize = 64;
+const AHEAD_BYTES: u64 = 64 << 10;
+
+/// Objects that were read from members by one request each for many.
+#[derive(Default)]
+pub(super) struct ReadAhead(BTreeMap<(usize, ExtentName), Vec<u8>>);
+
+impl ReadAhead {
+    /// Reads these objects of these members, [`AHEAD_OBJECTS`] of each at most. What cannot be read
+    /// so is read when it is asked for.
+    pub fn of(store: &Store, wanted: impl IntoIterator<Item = (usize, ExtentName)>) -> Self {
+        let mut by_member: BTreeMap<usize, Vec<ExtentName>> = BTreeMap::new();
+        for (number, name) in wanted {
+            by_member.entry(number).or_default().push(name);
+        }
+        let mut ahead = ReadAhead::default();
+        for (number, member) in store.present() {
+            let names = by_member.remove(&number).unwrap_or_default();
+            let names = &names[..names.len().min(AHEAD_OBJECTS)];
+            if names.is_empty() {
+                continue;
+            }
+            let read = names.iter().zip(member.read_whole(names, AHEAD_BYTES));
+            ahead.0.extend(read.filter_map(|(name, read)| Some(((number, *name), read.ok()?))));
+        }
+        ahead
+    }
+
+    /// An object of a member, once from what was read ahead.
+    ///
+    /// # Errors
+    /// As [`read_small`].
+    pub fn read(
+        &mut self,
+        number: usize,
+        member: &SharedMember,
+        name: ExtentName,
+    ) -> Result<Vec<u8>> {
+        self.0.remove(&(number, name)).map_or_else(|| read_small(&**member, name), Ok)
     }
 }
 

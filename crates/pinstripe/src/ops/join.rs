@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::format::split::SplitLayout;
+use crate::member::is_remote;
 use crate::pipeline::each::each;
 use crate::pipeline::join::{JoinJob, Target};
 use crate::split::log::StripedLog;
-use crate::split::{Reader, SplitOutput, beside_path};
+use crate::split::{Reader, RemoteOutputs, SplitOutput, beside_path, no_remote};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::{Counter, Monitor};
@@ -23,10 +24,15 @@ pub use crate::pipeline::join::JoinOutcome as Joined;
 ///
 /// # Errors
 /// As [`Reader::open`].
-pub fn open(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<Reader> {
+pub fn open(
+    paths: &[PathBuf],
+    remote: Option<&dyn RemoteOutputs>,
+    faults: &Plan,
+    monitor: &Monitor,
+) -> Result<Reader> {
     let mut devices = Vec::with_capacity(paths.len());
     for (number, path) in paths.iter().enumerate() {
-        match open_one(path, &faults.for_member(number as u32)) {
+        match open_one(path, remote, &faults.for_member(number as u32)) {
             Ok(pair) => devices.push(pair),
             Err(error) if error.kind() == Kind::NotFound => monitor.warning(path, error),
             Err(error) => return Err(error),
@@ -53,13 +59,27 @@ pub fn open(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<Reade
 ///
 /// # Errors
 /// As [`SplitOutput::open`]; [`Kind::NotFound`] when it is not there.
-pub fn look(path: &Path) -> Result<SplitOutput> {
-    let (device, plain) = open_one(path, &Plan::default())?;
+pub fn look(path: &Path, remote: Option<&dyn RemoteOutputs>) -> Result<SplitOutput> {
+    let (device, plain) = open_one(path, remote, &Plan::default())?;
     SplitOutput::open(device, plain)
 }
 
 /// The device with the log, and the one with the bytes where the log stands beside it.
-fn open_one(path: &Path, faults: &Plan) -> Result<(SharedDevice, Option<SharedDevice>)> {
+fn open_one(
+    path: &Path,
+    remote: Option<&dyn RemoteOutputs>,
+    faults: &Plan,
+) -> Result<(SharedDevice, Option<SharedDevice>)> {
+    if is_remote(path) {
+        let device = remote.ok_or_else(|| no_remote(path))?.output(path)?;
+        if device.len()? == 0 {
+            return Err(Error::new(Kind::NotFound, "there is no output").at(path));
+        }
+        return Ok(match faults.faults.is_empty() {
+            true => (device, None),
+            false => (Arc::new(FaultyDevice::new(device, faults.clone())), None),
+        });
+    }
     let open = |path: &Path| -> Result<SharedDevice> {
         let file = FileDevice::open(path, Access::Read, Policy::Buffered)?;
         match faults.faults.is_empty() {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::check::judge;
-use super::copies::Copies;
+use super::copies::{AHEAD_OBJECTS, Copies, ReadAhead};
 use crate::format::envelope;
 use crate::format::label::Encryption;
 use crate::format::scrub::ScrubState;
@@ -63,18 +63,16 @@ impl Stray {
 pub(super) fn find(store: &Store) -> Result<Vec<Stray>> {
     let mut strays = Vec::new();
     for room in ROOMS {
-        for (id, holders) in holders(store, room) {
-            let name = ExtentName::In(room, id);
-            // On so many members it counts, or is damaged, unless it was made without the keys.
-            let has_votes = holders.len() >= store.votes();
-            let found = holders.into_iter().filter_map(|member| stray(store, member, name));
-            let mut found: Vec<_> = found.collect();
-            if has_votes {
-                found.retain(|stray| stray.is_forged);
-                let is_wanted = !found.is_empty() && Copies::read(store, name)?.good.is_some();
-                found.retain(|_| !is_wanted);
+        let holders: Vec<_> = holders(store, room).into_iter().collect();
+        for holders in holders.chunks(AHEAD_OBJECTS) {
+            let wanted = holders.iter().flat_map(|(id, members)| {
+                members.iter().map(|number| (*number, ExtentName::In(room, *id)))
+            });
+            let mut ahead = ReadAhead::of(store, wanted);
+            for (id, holders) in holders {
+                let name = ExtentName::In(room, *id);
+                strays.append(&mut among(store, name, holders, &mut ahead)?);
             }
-            strays.append(&mut found);
         }
     }
     if strays.iter().any(|stray| stray.is_sound)
@@ -83,6 +81,25 @@ pub(super) fn find(store: &Store) -> Result<Vec<Stray>> {
         strays.retain(|stray| !stray.is_sound);
     }
     Ok(strays)
+}
+
+/// The strays among the copies of one object.
+fn among(
+    store: &Store,
+    name: ExtentName,
+    holders: &[usize],
+    ahead: &mut ReadAhead,
+) -> Result<Vec<Stray>> {
+    // On so many members it counts, or is damaged, unless it was made without the keys.
+    let has_votes = holders.len() >= store.votes();
+    let found = holders.iter().filter_map(|member| stray(store, *member, name, ahead));
+    let mut found: Vec<_> = found.collect();
+    if has_votes {
+        found.retain(|stray| stray.is_forged);
+        let is_wanted = !found.is_empty() && Copies::read(store, name)?.good.is_some();
+        found.retain(|_| !is_wanted);
+    }
+    Ok(found)
 }
 
 /// Which members have each object of a room. A member that cannot be listed has none.
@@ -96,10 +113,10 @@ fn holders(store: &Store, room: Room) -> BTreeMap<[u8; 16], Vec<usize>> {
 }
 
 /// Judges an object that too few members have.
-fn stray(store: &Store, member: usize, name: ExtentName) -> Option<Stray> {
+fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) -> Option<Stray> {
     let ExtentName::In(room, id) = name else { return None };
     let held = store.member_slots[member].member.as_ref()?;
-    let bytes = read_small(&**held, name);
+    let bytes = ahead.read(member, held, name);
     let is_whole = bytes.as_ref().is_ok_and(|bytes| envelope::open_any(bytes).is_ok());
     let stray = |error: Error, is_sound: bool| {
         let is_forged = store.has_macs() && is_whole && error.kind() == Kind::Corrupt && !is_sound;

@@ -21,6 +21,7 @@ pub mod abort;
 pub mod backup;
 pub mod each;
 pub mod fill;
+pub mod heartbeat;
 pub mod join;
 pub mod limits;
 pub mod member_writers;

@@ -96,6 +96,7 @@ const fn room_byte(room: Room) -> u8 {
         Room::Checkpoints => 7,
         Room::Scrub => 8,
         Room::Strays => 9,
+        Room::Heartbeats => 10,
     }
 }
 

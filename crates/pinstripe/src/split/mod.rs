@@ -19,7 +19,8 @@ pub(crate) mod tree_hash;
 pub mod unit;
 mod window;
 
-pub use output::{SplitOutput, beside_path};
+pub(crate) use output::no_remote;
+pub use output::{RemoteOutputs, SplitOutput, beside_path};
 pub use reader::{Located, Reader};
 pub use scan::{Scan, scan};
 pub use tree_hash::{TreeHash, UnitHash};

@@ -93,6 +93,23 @@ impl SplitOutput {
     }
 }
 
+/// Opens outputs that are no files or disks of this machine.
+pub trait RemoteOutputs: Send + Sync {
+    /// The output at a place with a scheme; it is empty where nothing is there.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a place of a form that it does not know; [`Kind::Refused`] when
+    /// something is there that is no output; what keeps it from asking.
+    fn output(&self, place: &Path) -> Result<SharedDevice>;
+}
+
+/// The error for a remote output where nothing opens one.
+pub(crate) fn no_remote(place: &Path) -> Error {
+    Error::new(Kind::Unsupported, "this program can use files and disks as outputs only")
+        .at(place)
+        .advice("use one that was built with the feature 's3'")
+}
+
 /// The path of the log of a plain output: beside it.
 pub fn beside_path(output: &Path) -> std::path::PathBuf {
     let mut name = output.as_os_str().to_owned();

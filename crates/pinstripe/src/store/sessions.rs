@@ -6,7 +6,7 @@
 //! or once a void stands in the place of the commit object ([`fence`]).
 
 use crate::format::gc::{DeletionStep, GcObject};
-use crate::format::session::{Process, Session, Work};
+use crate::format::session::{Process, Session, Work, id_with_heartbeats};
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::process;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -30,6 +30,8 @@ pub fn name_of(id: SessionId) -> ExtentName {
 
 /// Begins a session. From now on every collector waits for its answer, so anything that the
 /// writer relies on must be read afterwards. `commit` is the name of the object put at the end.
+/// Whoever works for longer than some minutes puts heartbeats (`pipeline/heartbeat.rs`); the
+/// session's id promises that, so nothing is put for a short one.
 ///
 /// # Errors
 /// Those of the members, when too few took it.
@@ -41,7 +43,7 @@ pub fn begin<'a>(
 ) -> Result<OpenSession<'a>> {
     let session = Session {
         store: store.config.store,
-        id: SessionId(store.new_name()?),
+        id: id_with_heartbeats(store.new_name()?),
         work,
         commit,
         parents,
@@ -155,11 +157,12 @@ pub(crate) fn is_dead(session: &Session, own: &Process) -> bool {
 }
 
 /// Ends a session from outside, whatever its process does: what it would have put last can be put
-/// no more. Nothing that was committed is touched.
+/// no more. Nothing that was committed is touched. A collector past its point of no return loses its
+/// session only: the next collector goes on with its list beside it.
 ///
 /// # Errors
 /// [`Kind::Refused`] while a member is absent, since the writer might put it there;
-/// [`Kind::Busy`] when it was first: it is done, or has passed the point of no return.
+/// [`Kind::Busy`] when it was first and is done.
 pub fn fence(store: &Store, session: &Session) -> Result<()> {
     if store.absent().next().is_some() {
         return Err(Error::new(
@@ -180,13 +183,14 @@ pub fn fence(store: &Store, session: &Session) -> Result<()> {
         step: DeletionStep::Void { session: session.id },
     };
     let put = store.put_all(ExtentName::In(room, session.commit), &void.encode(), Quorum::Deletion);
-    put.map_err(|error| match error.kind() {
-        Kind::Exists => Error::new(
-            Kind::Busy,
-            format!("session {} ended first: its work is complete", session.id.short()),
-        )
-        .advice("run this again"),
-        _ => error,
-    })?;
+    match put {
+        // REAPING stands: all agreed to its list, and whoever deletes it deletes the same.
+        Err(error) if error.kind() == Kind::Exists && session.work == Work::Collect => {}
+        Err(error) if error.kind() == Kind::Exists => {
+            let what = format!("session {} ended first: its work is complete", session.id.short());
+            return Err(Error::new(Kind::Busy, what).advice("run this again"));
+        }
+        put => put?,
+    }
     store.delete_all(name_of(session.id))
 }

@@ -29,7 +29,13 @@ use crate::support::{
 
 pub fn options() -> gc::GcOptions {
     let wait = Duration::from_millis(300);
-    gc::GcOptions { max_waste: 0.1, dry_run: false, wait, limits: limits() }
+    gc::GcOptions {
+        max_waste: 0.1,
+        dry_run: false,
+        wait,
+        limits: limits(),
+        detector: Arc::default(),
+    }
 }
 
 #[track_caller]
@@ -50,12 +56,12 @@ pub fn forget_one(store: &Store, snapshot: &Snapshot) {
     forget::run(store, &options, &Ledger::new().monitor).unwrap();
 }
 
-fn names(store: &Store, room: Room) -> BTreeSet<[u8; 16]> {
+pub fn names(store: &Store, room: Room) -> BTreeSet<[u8; 16]> {
     store.list(room).unwrap().into_keys().collect()
 }
 
 /// Two snapshots of different content, and a third that shares a part of each.
-fn three(site: &Site) -> [(Snapshot, Tree); 3] {
+pub fn three(site: &Site) -> [(Snapshot, Tree); 3] {
     let source = site.source();
     let save = || (site.save(), look(&source));
     small_tree(&source, 1);
@@ -160,7 +166,7 @@ fn nothing_is_written_anew_when_waste_is_allowed() {
 }
 
 /// A backup's session that never answers.
-fn silent_session(store: &Store) -> sessions::OpenSession<'_> {
+pub fn silent_session(store: &Store) -> sessions::OpenSession<'_> {
     sessions::begin(store, Work::Backup, [77; 16], Vec::new()).unwrap()
 }
 
@@ -650,7 +656,7 @@ impl Steps for Gate {
 }
 
 /// A writer whose first object in a room waits for a word; the other end hears when it is there.
-fn gate(room: Room) -> (Arc<dyn Steps>, Receiver<()>, Sender<()>) {
+pub fn gate(room: Room) -> (Arc<dyn Steps>, Receiver<()>, Sender<()>) {
     let ((met_by, met), (goes, go)) = (channel(), channel());
     let (is_met, met_by, go) = (AtomicU64::new(0), Mutex::new(met_by), Mutex::new(go));
     let gate = Gate { room, is_met, met: met_by, go };

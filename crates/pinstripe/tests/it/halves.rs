@@ -189,8 +189,13 @@ fn what_was_deleted_in_one_half_stays_deleted() {
     let store = halves.site.store();
     forget_one(&store, &halves.saved[0].0);
     forget_one(&store, &halves.saved[1].0);
-    let all =
-        gc::GcOptions { max_waste: 0.0, dry_run: false, wait: Duration::ZERO, limits: limits() };
+    let all = gc::GcOptions {
+        max_waste: 0.0,
+        dry_run: false,
+        wait: Duration::ZERO,
+        limits: limits(),
+        detector: Default::default(),
+    };
     gc::run(&store, &all, &Ledger::new().monitor).unwrap();
     assert!(store.list(Room::Packs).unwrap().is_empty());
     drop(store);

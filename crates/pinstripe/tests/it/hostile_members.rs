@@ -138,8 +138,13 @@ fn forget(site: &Site, snapshot: &Snapshot) {
 }
 
 fn collect(site: &Site, through: usize) -> pinstripe_base::error::Result<gc::GcOutcome> {
-    let options =
-        gc::GcOptions { max_waste: 0.0, dry_run: false, wait: Duration::ZERO, limits: limits() };
+    let options = gc::GcOptions {
+        max_waste: 0.0,
+        dry_run: false,
+        wait: Duration::ZERO,
+        limits: limits(),
+        detector: Default::default(),
+    };
     gc::run(&site.store_through(through), &options, &Ledger::new().monitor)
 }
 

@@ -429,6 +429,7 @@ fn gc_keeps_both_copies_of_pages_and_makes_those_that_lack() {
         dry_run: false,
         wait: std::time::Duration::from_secs(20),
         limits: limits(),
+        detector: Default::default(),
     };
     for members in [1, 2] {
         let site = Site::new(members, 0);

@@ -17,6 +17,7 @@ mod faults;
 mod forget;
 mod gc;
 mod halves;
+mod heartbeats;
 mod hostile_members;
 mod in_place;
 mod lost_pages;

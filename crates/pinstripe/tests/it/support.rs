@@ -25,6 +25,10 @@ use crate::look::{Tree, assert_same, look};
 /// Bytes per member per row: small, so that small trees have many rows.
 pub const STRIP_BYTES: u64 = 4096;
 
+/// A process of another host.
+pub const ELSEWHERE: Process =
+    Process { machine: [9; 16], boot: [9; 16], namespace: 9, pid: 9, started_ticks: 9 };
+
 /// Makes every change but waits for no disk: what these tests break, they break by hand.
 pub struct NoWait;
 
@@ -285,6 +289,11 @@ impl Site {
         let own = pinstripe::process::own();
         let doomed = Process { started_ticks: own.started_ticks + 1, ..own };
         self.open_as(member, faults, steps, Some(doomed))
+    }
+
+    /// As a process of another host, of which nobody here can tell whether it runs.
+    pub fn open_elsewhere(&self, member: usize, steps: Arc<dyn Steps>) -> Result<Store> {
+        self.open_as(member, "", steps, Some(ELSEWHERE))
     }
 
     fn open_as(

@@ -84,6 +84,7 @@ pub fn each_of_a_split(codec: Codec, block_bytes: u32, mut check: impl FnMut(&[u
         resume: false,
         now_seconds: 0,
         faults: None,
+        remote: None,
     };
     let open = || bulk::open(path.as_os_str(), std::io::stdin().as_fd());
     run(&open, &options, &Monitor::default()).unwrap();

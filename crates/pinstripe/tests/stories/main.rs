@@ -32,6 +32,9 @@ mod members;
 #[allow(dead_code, reason = "shared with the stress test, which draws other stories")]
 #[path = "../stress/operation.rs"]
 mod operation;
+#[allow(dead_code, reason = "shared with the stress test: it needs threads that are not ordered")]
+#[path = "../stress/silence.rs"]
+mod silence;
 #[path = "../stress/source.rs"]
 mod source;
 #[path = "../stress/world.rs"]

@@ -110,6 +110,11 @@ impl Who {
         Who { steps: Arc::new(NoWait), process: None, name: "own" }
     }
 
+    /// A process of another host.
+    pub fn elsewhere(steps: Arc<dyn Steps>, process: Process) -> Self {
+        Who { steps, process: Some(process), name: "elsewhere" }
+    }
+
     /// Its name in the trace.
     pub fn name(&self) -> String {
         self.name.to_owned()

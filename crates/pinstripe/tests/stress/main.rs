@@ -22,6 +22,7 @@ mod members;
 #[allow(dead_code, reason = "shared with the stories, which are cut off in rooms")]
 mod operation;
 mod process;
+mod silence;
 mod source;
 mod trace;
 mod world;

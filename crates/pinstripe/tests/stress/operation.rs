@@ -203,6 +203,14 @@ pub enum Operation {
         end: End,
         of_partner: bool,
     },
+    /// A backup of another host hangs before a step, for so long that gc takes it for dead; then it
+    /// goes on, or is gone.
+    Silent {
+        source: usize,
+        after: u64,
+        wakes: bool,
+        waste: u64,
+    },
     AddMember {
         end: End,
     },
@@ -323,11 +331,15 @@ fn operation(dice: &mut Dice) -> Operation {
 
 fn deletion(dice: &mut Dice) -> Operation {
     let (snapshot, waste) = (dice.below(64), *dice.pick(WASTE));
-    match dice.below(14) {
+    match dice.below(17) {
         0..3 => Operation::Forget { snapshot, end: end(dice) },
         3 => Operation::ForgetByRule { last: 1 + dice.below(3) as u64, end: end(dice) },
         4..6 => Operation::Undelete { snapshot, end: end(dice) },
         6..10 => Operation::Collect { waste, end: end(dice) },
+        10..13 => {
+            let (source, after) = (dice.below(2), dice.below(STEPS) as u64);
+            Operation::Silent { source, after, wakes: dice.below(3) > 0, waste }
+        }
         _ => {
             let partner = *dice.pick(&PARTNERS);
             let of_partner = dice.below(2) == 0;

@@ -74,6 +74,11 @@ impl Who {
         Who { steps: Arc::new(NoWait), process: None }
     }
 
+    /// A process of another host.
+    pub fn elsewhere(steps: Arc<dyn Steps>, process: Process) -> Self {
+        Who { steps, process: Some(process) }
+    }
+
     /// Its name in the trace.
     pub fn name(&self) -> String {
         self.process.map_or_else(|| "own".to_owned(), |process| process.pid.to_string())

@@ -198,6 +198,9 @@ impl World {
             Operation::CollectBeside { partner, snapshot, waste, end, of_partner } => {
                 self.collect_beside(partner, snapshot, waste, end, of_partner);
             }
+            Operation::Silent { source, after, wakes, waste } => {
+                self.silent_backup(source, after, wakes, waste);
+            }
             Operation::AddMember { end } => self.add_member(end),
             Operation::RemoveMember { member, end } => self.remove_member(wrap(member), end),
             Operation::KeepMember => self.keep_member(),

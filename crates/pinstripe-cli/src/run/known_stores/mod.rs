@@ -8,6 +8,7 @@
 
 mod file;
 mod record;
+mod sightings;
 
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,7 @@ use pinstripe_base::monitor::Monitor;
 
 use self::record::StoredPath;
 pub use self::record::{KnownSnapshot, KnownStore};
+pub use self::sightings::KnownSightings;
 use super::real_path::real_path;
 use crate::xdg;
 

@@ -7,6 +7,8 @@ use pinstripe::store::Store;
 use pinstripe_base::id::{ChunkId, SnapshotId, hex};
 use serde::{Deserialize, Serialize};
 
+use super::sightings::KnownSightings;
+
 /// Most names of a store that are kept: the ones used last.
 const NAMES_MAX: usize = 16;
 
@@ -37,6 +39,9 @@ pub struct KnownStore {
     /// Since when the store is known to be older than what was seen of it, until it is accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older_since_seconds: Option<i64>,
+    /// What was seen of writers on other hosts.
+    #[serde(default, skip_serializing_if = "KnownSightings::is_empty")]
+    pub sightings: KnownSightings,
     /// When it was opened last, seconds since 1970, to a day.
     pub opened_seconds: i64,
     /// The store, as the file's name has it.

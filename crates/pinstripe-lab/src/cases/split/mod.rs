@@ -197,6 +197,7 @@ impl Split {
             resume: false,
             now_seconds: 0,
             faults: None,
+            remote: None,
         }
     }
 }
@@ -313,7 +314,7 @@ impl Plan for Split {
     fn check(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
         let paths = self.outputs(self.ways[variant.0].outputs);
         let monitor = Monitor::default();
-        let reader = join::open(&paths, &fault::Plan::default(), &monitor)?;
+        let reader = join::open(&paths, None, &fault::Plan::default(), &monitor)?;
         let found = join::verify(&reader, self.workers, &monitor)?;
         let joined = &found.joined;
         if joined.lost.is_empty() && joined.changed.is_empty() && found.repairable == 0 {

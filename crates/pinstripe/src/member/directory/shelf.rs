@@ -34,6 +34,7 @@ impl Shelf {
         Shelf::Room(Room::Checkpoints),
         Shelf::Room(Room::Scrub),
         Shelf::Room(Room::Strays),
+        Shelf::Room(Room::Heartbeats),
     ];
 
     /// The shelf of an extent.

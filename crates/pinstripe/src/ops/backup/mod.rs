@@ -18,6 +18,7 @@ pub(super) use writer::Writer;
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::pipeline;
 use crate::pipeline::backup::{Comparison, Completeness, Input, Previous, Wanted};
+use crate::pipeline::heartbeat;
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
@@ -146,13 +147,14 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     let parent = earlier.parent.map(|parent| parent.id);
     let losses_mark = index.losses_mark();
     let begun = begun(store, id, began, &options, sources.named.clone(), parent);
-    let snapshot =
-        pipeline::backup::run(plan, &mut acknowledger, monitor, &|root, completeness| {
-            let mark =
-                (completeness == Completeness::Part).then(|| (checkpoints::MARK.to_owned(), 1));
-            let counts = counts(monitor, losses_mark).into_iter().chain(mark).collect();
-            Snapshot { root, counts, ..begun.clone() }
-        })?;
+    let describe = |root, completeness| {
+        let mark = (completeness == Completeness::Part).then(|| (checkpoints::MARK.to_owned(), 1));
+        let counts = counts(monitor, losses_mark).into_iter().chain(mark).collect();
+        Snapshot { root, counts, ..begun.clone() }
+    };
+    let snapshot = heartbeat::beside(store, &session, || {
+        pipeline::backup::run(plan, &mut acknowledger, monitor, &describe)
+    })?;
     end(session, monitor);
     Ok(snapshot)
 }

@@ -9,6 +9,7 @@ use crate::format::meta::{FileKind, Metadata, Time};
 use crate::format::snapshot::Snapshot;
 use crate::pipeline;
 use crate::pipeline::backup::Input;
+use crate::pipeline::heartbeat;
 use crate::store::Store;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -68,7 +69,7 @@ pub fn run_stream(
     let begun = begun(store, id, began, options, vec![name], None);
     monitor.add(Counter::WalkedEntries, 1);
     monitor.add(Counter::NewFiles, 1);
-    let snapshot = pipeline::backup::run(plan, &mut acknowledger, monitor, &|root, _| {
+    let describe = |root, _| {
         // Its length is known now.
         let counts =
             counts(monitor, losses_mark).into_iter().map(|(name, count)| match name.as_str() {
@@ -76,6 +77,9 @@ pub fn run_stream(
                 _ => (name, count),
             });
         Snapshot { root, counts: counts.collect(), ..begun.clone() }
+    };
+    let snapshot = heartbeat::beside(store, &session, || {
+        pipeline::backup::run(plan, &mut acknowledger, monitor, &describe)
     })?;
     end(session, monitor);
     Ok(snapshot)

@@ -13,7 +13,7 @@ mod trees;
 
 use std::collections::BTreeMap;
 
-use super::copies::Copies;
+use super::copies::{AHEAD_OBJECTS, Copies, ReadAhead};
 use super::strays;
 use sets::{lost_chunks, stripe_sets};
 use survey::survey;
@@ -22,7 +22,7 @@ use trees::Trees;
 use crate::format::label::{Encryption, Label};
 use crate::format::scrub::ScrubState;
 use crate::format::snapshot;
-use crate::member::{ExtentName, Room, SharedMember};
+use crate::member::{ExtentName, Glance, Room, SharedMember};
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, Stale};
 use crate::store::packs::{ChunkReader, PackReader};
@@ -66,6 +66,22 @@ pub struct CheckOutcome {
     pub without_key: bool,
 }
 
+/// What a check lists, and how often: it compares what was there at about one moment, so one
+/// listing is as good as several; what is missing by it is looked for anew.
+const CHECKED: [Glance; 11] = [
+    Glance::of(Room::Packs, 4),
+    Glance::of(Room::Index, 8),
+    Glance::of(Room::Snapshots, 8),
+    Glance::of(Room::Keys, 4),
+    Glance::of(Room::Sessions, 4),
+    Glance::of(Room::Forgotten, 8),
+    Glance::of(Room::Gc, 16),
+    Glance::of(Room::Checkpoints, 4),
+    Glance::of(Room::Scrub, 4),
+    Glance::of(Room::Strays, 2),
+    Glance::of(Room::Heartbeats, 2),
+];
+
 /// Checks the store.
 ///
 /// # Errors
@@ -79,6 +95,7 @@ pub fn run(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
 
 fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<CheckOutcome> {
     let mut outcome = CheckOutcome::default();
+    store.foresee(&CHECKED);
     absent_members(store, monitor, &mut outcome);
     let superseded = index::superseded(store)?;
     let stale = index::stale_members(store, &superseded)?;
@@ -145,8 +162,15 @@ fn small_objects(
             monitor.warning(member.place(), error.advice("the disk may be failing: replace it"));
         }
     }
-    for name in store.lasting_objects()? {
-        small_object(store, name, stale, monitor, outcome)?;
+    let names: Vec<_> = store.lasting_objects()?.into_iter().collect();
+    let members: Vec<usize> = store.present().map(|(number, _)| number).collect();
+    for names in names.chunks(AHEAD_OBJECTS) {
+        let of =
+            |name: &ExtentName| members.iter().map(|number| (*number, *name)).collect::<Vec<_>>();
+        let mut ahead = ReadAhead::of(store, names.iter().flat_map(of));
+        for name in names {
+            small_object(store, *name, &mut ahead, stale, monitor, outcome)?;
+        }
     }
     for stray in strays::find(store)? {
         monitor.warning(stray.place(store), stray.error);
@@ -171,11 +195,12 @@ fn labels(store: &Store, monitor: &Monitor, outcome: &mut CheckOutcome) {
 fn small_object(
     store: &Store,
     name: ExtentName,
+    ahead: &mut ReadAhead,
     stale: &BTreeMap<usize, Stale>,
     monitor: &Monitor,
     outcome: &mut CheckOutcome,
 ) -> Result<()> {
-    let copies = Copies::read(store, name)?;
+    let copies = Copies::read_with(store, name, ahead)?;
     if copies.is_gone() {
         return Ok(());
     }

@@ -12,11 +12,15 @@
 mod mark;
 mod roots;
 mod settle;
+mod silent;
 mod survey;
 mod tidy;
 mod usage;
+mod wait;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use roots::StoreObservation;
@@ -26,11 +30,12 @@ use survey::{PackSelection, Survey};
 use crate::format::gc::{DeletionStep, Lists, reaping_name};
 use crate::format::session::{Session, Work};
 use crate::pipeline::backup::{RepackPlan, repack};
+use crate::pipeline::heartbeat;
 use crate::pipeline::limits::Limits;
-use crate::store::deletion::{Case, Cases, decide};
-use pinstripe_base::clock;
+use crate::store::deletion::decide;
+use crate::store::failure_detector::FailureDetector;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::{CondemnationId, SessionId, SetId};
+use pinstripe_base::id::{CondemnationId, SetId};
 use pinstripe_base::monitor::Monitor;
 
 use crate::store::objects::Quorum;
@@ -48,6 +53,8 @@ pub struct GcOptions {
     pub wait: Duration,
     /// Threads and queues.
     pub limits: Limits,
+    /// Takes writers on other hosts for dead, whose sessions are then ended.
+    pub detector: Arc<FailureDetector>,
 }
 
 /// The outcome, or the expected one.
@@ -79,6 +86,9 @@ pub struct GcOutcome {
     pub stale_objects: u64,
     /// Sessions of dead writers that were removed.
     pub ended_sessions: u64,
+    /// Sessions of writers without a heartbeat that were ended: a writer that lives all the same
+    /// makes no snapshot.
+    pub fenced_sessions: u64,
 }
 
 /// Deletes everything that no snapshot needs.
@@ -102,7 +112,8 @@ pub(super) fn retire(
     limits: Limits,
     monitor: &Monitor,
 ) -> Result<GcOutcome> {
-    let options = GcOptions { max_waste: 1.0, dry_run: false, wait: WAIT, limits };
+    let detector = Arc::default();
+    let options = GcOptions { max_waste: 1.0, dry_run: false, wait: WAIT, limits, detector };
     collect(store, &options, &PackSelection::These(sets), monitor)
 }
 
@@ -111,7 +122,8 @@ pub(super) fn retire(
 /// # Errors
 /// When a tree cannot be read; those of the members.
 pub(super) fn thin_pages(store: &Store, limits: Limits, monitor: &Monitor) -> Result<u64> {
-    let options = GcOptions { max_waste: 1.0, dry_run: true, wait: WAIT, limits };
+    let detector = Arc::default();
+    let options = GcOptions { max_waste: 1.0, dry_run: true, wait: WAIT, limits, detector };
     let survey =
         Survey::take(store, None, &PackSelection::These(HashSet::new()), &options, monitor)?;
     Ok(survey.thin.len() as u64)
@@ -135,10 +147,15 @@ fn collect(
     store.sweep(monitor);
     let case = CondemnationId(store.new_name()?);
     let session = sessions::begin(store, Work::Collect, reaping_name(case), Vec::new())?;
-    let gc = Collector { store, options, monitor, session: &session, case };
-    let earlier = settle::inherit(&gc)?;
-    let mut outcome = gc.collect(selection)?;
-    tidy::run(&gc, &earlier, &mut outcome)?;
+    let fenced = AtomicU64::new(0);
+    let gc = Collector { store, options, monitor, session: &session, case, fenced };
+    let mut outcome = heartbeat::beside(store, &session, || {
+        let earlier = settle::inherit(&gc)?;
+        let mut outcome = gc.collect(selection)?;
+        tidy::run(&gc, &earlier, &mut outcome)?;
+        Ok::<_, Error>(outcome)
+    })?;
+    outcome.fenced_sessions = gc.fenced.load(Ordering::Relaxed);
     session.end()?;
     Ok(outcome)
 }
@@ -161,6 +178,8 @@ struct Collector<'a> {
     monitor: &'a Monitor,
     session: &'a OpenSession<'a>,
     case: CondemnationId,
+    /// Sessions that were ended for want of heartbeats.
+    fenced: AtomicU64,
 }
 
 impl Collector<'_> {
@@ -300,41 +319,6 @@ impl Collector<'_> {
         })
     }
 
-    /// Waits until each backup that is at work has said what it relies on. A backup that began
-    /// after the condemnation stood has seen it.
-    fn wait_for_answers(&self) -> Result<()> {
-        let mut asked: Option<Vec<Session>> = None;
-        self.wait(|| {
-            // In this order: answers, sessions, snapshots.
-            let cases = deletion::load(self.store, Quorum::Deletion)?;
-            let answered = answered(&cases, self.case);
-            let now = self.others_at_work()?;
-            let asked = asked.get_or_insert_with(|| now.clone());
-            asked.retain(|session| now.iter().any(|it| it.id == session.id));
-            let names = roots::names(self.store)?;
-            Ok(decide::silent(asked, &answered, &names).into_iter().cloned().collect())
-        })
-    }
-
-    /// Asks at growing intervals until no session is left to wait for: the file systems of the
-    /// members wake nobody when another process removes one.
-    fn wait(&self, mut left: impl FnMut() -> Result<Vec<Session>>) -> Result<()> {
-        const PAUSES_MS: [u64; 5] = [10, 40, 100, 200, 400];
-        let began = clock::monotonic();
-        let mut pauses = PAUSES_MS.into_iter();
-        loop {
-            let left = left()?;
-            if left.is_empty() {
-                return Ok(());
-            }
-            if clock::since(began) >= self.options.wait {
-                return Err(busy(&left));
-            }
-            let pause = pauses.next().unwrap_or(PAUSES_MS[PAUSES_MS.len() - 1]);
-            clock::sleep(Duration::from_millis(pause));
-        }
-    }
-
     /// Puts REAPING, unless this gc was ended from outside, and takes a last look.
     fn point_of_no_return(&self, lists: &Lists) -> Result<()> {
         if let Err(error) = self.put(DeletionStep::Reaping(lists.clone())) {
@@ -354,24 +338,6 @@ impl Collector<'_> {
     }
 }
 
-fn answered(cases: &Cases, case: CondemnationId) -> BTreeSet<SessionId> {
-    let acks = |case: &Case| case.acks.keys().copied().collect::<BTreeSet<_>>();
-    cases.0.get(&case).map(acks).unwrap_or_default()
-}
-
 fn is_empty(lists: &Lists) -> bool {
     lists.packs.is_empty() && lists.snapshots.is_empty() && lists.abandoned.is_empty()
-}
-
-/// The error that names the sessions that were waited for.
-fn busy(left: &[Session]) -> Error {
-    let who: Vec<String> = left
-        .iter()
-        .map(|it| format!("{} {} (process {})", it.work.name(), it.id.short(), it.process.pid))
-        .collect();
-    let first = left[0].id.short();
-    Error::new(Kind::Busy, format!("no answer from {}", who.join(", "))).advice(format!(
-        "nothing was deleted; run gc again when they have ended. If one certainly no longer runs \
-         (its machine is gone), end its session: pinstripe gc --fence {first}"
-    ))
 }

@@ -14,7 +14,7 @@ use crate::pipeline::each::each;
 use crate::process;
 use crate::store::deletion::decide::{self, CaseAction, Go};
 use crate::store::objects::Quorum;
-use crate::store::{Store, checkpoints, deletion, forgotten, sessions};
+use crate::store::{Store, checkpoints, deletion, forgotten, heartbeats, sessions};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
 
@@ -25,6 +25,7 @@ use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
 /// of the members.
 pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
     end_those_of_earlier_boots(gc.store)?;
+    gc.end_silent()?;
     let own = gc.session.session.id;
     let cases = deletion::load(gc.store, Quorum::Deletion)?;
     let working: BTreeSet<SessionId> =
@@ -179,6 +180,7 @@ pub(super) fn remove_ended(gc: &Collector<'_>) -> Result<u64> {
             removed += 1;
         }
     }
+    heartbeats::remove_others(gc.store)?;
     Ok(removed)
 }
 

@@ -8,6 +8,7 @@
 use crate::member::Room;
 use crate::ops::backup::{Writer, end, prepare};
 use crate::pipeline::backup::{Bringing, bring};
+use crate::pipeline::heartbeat;
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::{Store, snapshots};
@@ -65,7 +66,7 @@ pub fn merge(
         let Writer { session, mut acknowledger, index, .. } =
             Writer::begin(store, snapshot.id, monitor)?;
         let plan = Bringing { from: (other, &there), to: (store, &index), limits: *limits };
-        bring(&plan, snapshot, &mut acknowledger, monitor)?;
+        heartbeat::beside(store, &session, || bring(&plan, snapshot, &mut acknowledger, monitor))?;
         end(session, monitor);
     }
     Ok(merged)

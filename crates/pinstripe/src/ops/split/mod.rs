@@ -6,6 +6,7 @@
 mod outputs;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use outputs::{Target, check_paths, open_outputs, output_paths, write_heads};
@@ -15,9 +16,9 @@ use crate::format::split::{
 };
 use crate::pipeline::split::{CodecChoice, Spent, SplitJob};
 use crate::source::bulk::{ByteSource, Units};
-use crate::split::SplitOutput;
 use crate::split::batch::batch_bytes_max;
 use crate::split::resume::{Resumed, resume};
+use crate::split::{RemoteOutputs, SplitOutput};
 use crate::stripe::Geometry;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -41,7 +42,7 @@ pub enum LayoutChoice {
 
 /// Options of `split`.
 pub struct SplitOptions {
-    /// Files, block devices, or directories to put a file in.
+    /// Files, block devices, directories to put a file in, or places that `remote` opens.
     pub outputs: Vec<PathBuf>,
     /// The layout; by default stripes with parity and a queue without.
     pub spread: Option<LayoutChoice>,
@@ -71,6 +72,8 @@ pub struct SplitOptions {
     pub now_seconds: i64,
     /// Faults to be made on purpose, by number of the output.
     pub faults: Option<Plan>,
+    /// Opens outputs that are no files or disks.
+    pub remote: Option<Arc<dyn RemoteOutputs>>,
 }
 
 /// The outcome for one output.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use super::SplitOptions;
 use crate::format::split::{Head, OUTPUTS_MAX, PAGE_BYTES, SplitLayout};
+use crate::member::is_remote;
 use crate::pipeline::split::OutputJob;
 use crate::source::bulk::Identity;
 use crate::split::resume::LogProgress;
-use crate::split::{SplitOutput, beside_path};
+use crate::split::{SplitOutput, beside_path, no_remote};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::FaultyDevice;
@@ -73,10 +74,11 @@ pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<
     let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_default();
     let name = name.split([':', ' ']).next().filter(|it| !it.is_empty()).unwrap_or("split");
-    let path = |(number, path): (usize, &PathBuf)| match paths::is_directory(path) {
-        true => path.join(format!("{name}.split-{number}")),
-        false => path.clone(),
-    };
+    let path =
+        |(number, path): (usize, &PathBuf)| match !is_remote(path) && paths::is_directory(path) {
+            true => path.join(format!("{name}.split-{number}")),
+            false => path.clone(),
+        };
     Ok(options.outputs.iter().enumerate().map(path).collect())
 }
 
@@ -94,7 +96,12 @@ pub(super) fn check_paths(
         _ => Vec::new(),
     };
     for path in paths.iter().chain(&beside) {
-        let is_new = names.insert(resolved(path));
+        let is_new = names.insert(if is_remote(path) { path.clone() } else { resolved(path) });
+        if is_remote(path) {
+            // Whether something is there is known when it is opened.
+            refuse_remote(path, layout, is_new)?;
+            continue;
+        }
         let Ok(found) = paths::metadata(path) else {
             if is_new {
                 continue;
@@ -118,13 +125,28 @@ pub(super) fn check_paths(
                 .advice("use --layout queue, or a codec"));
         }
         if !(options.force || options.resume || is_sink) {
-            return Err(Error::new(Kind::Exists, "the output exists already").at(path).advice(
-                "nothing was written; overwrite it with --force, or continue the split with \
-                    --resume",
-            ));
+            return Err(exists(path));
         }
     }
     Ok(())
+}
+
+fn refuse_remote(path: &Path, layout: SplitLayout, is_new: bool) -> Result<()> {
+    if !is_new {
+        return Err(twice(path));
+    }
+    if layout == SplitLayout::Plain {
+        return Err(Error::new(Kind::Usage, "plain ranges need a file beside each output")
+            .at(path)
+            .advice("use --layout queue, or a codec"));
+    }
+    Ok(())
+}
+
+fn exists(path: &Path) -> Error {
+    Error::new(Kind::Exists, "the output exists already").at(path).advice(
+        "nothing was written; overwrite it with --force, or continue the split with --resume",
+    )
 }
 
 fn twice(path: &Path) -> Error {
@@ -171,6 +193,9 @@ fn open_target(
     options: &SplitOptions,
     made: &mut Vec<PathBuf>,
 ) -> Result<Target> {
+    if is_remote(path) {
+        return open_remote(number, path, options);
+    }
     let access = if options.resume { Access::Write } else { Access::Create };
     let mut open = |path: &Path, policy: Policy| {
         let is_new = !paths::exists(path);
@@ -195,6 +220,21 @@ fn open_target(
     let (file, log) = open(&beside_path(&target.path), Policy::Buffered)?;
     let files = [target.files, vec![file]].concat();
     Ok(Target { plain: Some(target.log), log, files, ..target })
+}
+
+fn open_remote(number: usize, path: &Path, options: &SplitOptions) -> Result<Target> {
+    let remote = options.remote.as_ref().ok_or_else(|| no_remote(path))?;
+    let device = remote.output(path)?;
+    if device.len()? > 0 && !(options.force || options.resume) {
+        return Err(exists(path));
+    }
+    let log: SharedDevice = match &options.faults {
+        Some(plan) => Arc::new(FaultyDevice::new(device, plan.for_member(number as u32))),
+        None => device,
+    };
+    let (path, told) = (path.to_path_buf(), options.outputs[number].clone());
+    let has_faults = options.faults.is_some();
+    Ok(Target { path, told, log, plain: None, files: Vec::new(), has_faults })
 }
 
 /// Two names may have led to one file that was not there when they were looked at.
@@ -238,6 +278,7 @@ pub(super) fn write_heads(outputs: &[Target], heads: &[Head], plain_bytes: &[u64
         set_len(&output.log, 0)?;
         match &output.plain {
             Some(plain) => set_len(plain, 0).and_then(|()| set_len(plain, *bytes))?,
+            None if is_remote(&output.path) => {}
             None => remove_beside(&output.path)?,
         }
         let mut pages = head.encode();

@@ -354,6 +354,21 @@ fn a_session_ended_from_outside() {
     assert_needed(&world, Flaw::NoVoid);
 }
 
+/// A gc whose host is taken for dead loses its session at any point, also past its point of no
+/// return, and goes on beside its heir.
+#[test]
+fn a_gc_taken_for_dead_that_goes_on_beside_its_heir_and_an_undelete() {
+    let actors = vec![
+        Actor::Collector(Collector::new(1)),
+        Actor::Fence(Fence::of_collector(1)),
+        Actor::Collector(Collector::new(2)),
+        Actor::Undelete(Undelete::new(1, snap(1))),
+    ];
+    let world = World::new(actors).pack(1, &[1]).snapshot(1, &[1], true);
+    assert_safe_among_many(&world);
+    assert_needed(&World { deaths: 0, ..world }, Flaw::BlindHeir);
+}
+
 #[test]
 fn a_gc_ended_from_outside_while_it_works() {
     let actors = vec![

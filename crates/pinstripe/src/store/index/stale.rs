@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::format::index_run::RunPack;
 use crate::member::{ExtentName, Room};
 use crate::store::objects::Quorum;
-use crate::store::{Store, deletion, sessions};
+use crate::store::{Store, deletion, sessions, snapshots};
 use pinstripe_base::error::Result;
-use pinstripe_base::id::{SessionId, SetId};
+use pinstripe_base::id::{SessionId, SetId, SnapshotId};
 
 use super::cut::geometry_of;
 use super::load::packs_of_run;
@@ -157,8 +157,12 @@ pub fn stale_members(store: &Store, superseded: &[Superseded]) -> Result<BTreeMa
     let may_be_away = usize::from(store.config.parity);
     let mut stale: BTreeMap<usize, Stale> = BTreeMap::new();
     let present: Vec<usize> = store.present().map(|(number, _)| number).collect();
-    for holders in store.list(Room::Snapshots)?.into_values() {
+    for (id, holders) in store.list(Room::Snapshots)? {
         let lacking: Vec<_> = present.iter().filter(|number| !holders.contains(number)).collect();
+        // A void is of the members that there were when a session was ended.
+        if lacking.is_empty() || snapshots::is_void(store, SnapshotId(id)) {
+            continue;
+        }
         for number in lacking.iter().filter(|_| lacking.len() <= may_be_away) {
             stale.entry(**number).or_default().lacking_snapshots += 1;
         }

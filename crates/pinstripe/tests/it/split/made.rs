@@ -158,6 +158,7 @@ impl Made {
             resume: false,
             now_seconds: 0,
             faults: None,
+            remote: None,
         }
     }
 
@@ -180,7 +181,7 @@ impl Made {
     pub fn reader(&self) -> Result<Reader> {
         // In another order than they were written in.
         let paths: Vec<_> = self.paths().into_iter().rev().collect();
-        join::open(&paths, &Plan::default(), &Monitor::default())
+        join::open(&paths, None, &Plan::default(), &Monitor::default())
     }
 
     /// Joins into a device that is blank, into one that is not, or into a stream: all are alike.

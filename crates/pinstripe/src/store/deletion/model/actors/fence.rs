@@ -23,8 +23,8 @@ impl Fence {
         Fence { session: SessionId([50 + number; 16]), is_done: false }
     }
 
-    /// The void is put and the session removed as two steps; when what the session was for is
-    /// there already, nothing happens.
+    /// The void is put and the session removed as two steps; when the snapshot is there already,
+    /// nothing happens, and of a collector past its point of no return only the session goes.
     pub(super) fn steps(&self, world: &World) -> Next {
         let Some(session) = world.sessions.get(&self.session).filter(|_| !self.is_done) else {
             return Vec::new();
@@ -40,6 +40,9 @@ impl Fence {
                 .any(|(id, case)| reaping_name(*id) == name && case.reaping.is_some()),
         };
         if is_late {
+            if session.work == Work::Collect {
+                ahead.sessions.remove(&self.session);
+            }
             fence.is_done = true;
         } else if world.voids.contains(&name) || world.flaw == Flaw::NoVoid {
             ahead.sessions.remove(&self.session);

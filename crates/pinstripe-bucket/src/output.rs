@@ -1,0 +1,394 @@
+//! A device made of objects: an output of `split` below a prefix of a bucket.
+//!
+//! ```text
+//! PREFIX/head              its first bytes, which are written again at the end
+//! PREFIX/log-0000000000000000, -1, …   the rest in segments of 8 MiB, the last one shorter
+//! ```
+//! Writes gather in memory until a segment is full, which is then one PUT by the thread that filled
+//! it; a sync sends what is not full. A segment that is missing reads as zeros, as a hole does: the
+//! logs of splits have checksums of their own.
+//!
+//! Invariants: a segment is sent by one thread at a time, so that an older state never replaces a
+//! newer one; what was not sent stays in memory, and the error is told; after a sync failed every
+//! later one fails.
+
+mod layout;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use object_store::path::Path as Key;
+use object_store::{GetRange, PutPayload};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
+use pinstripe_io::device::{Caps, Device, end_within, too_short, write_parts};
+use tokio::runtime::Runtime;
+
+use self::layout::{BYTES_MAX, name, number, object_of, parts, range_of};
+use crate::fault::Fault;
+use crate::key;
+use crate::place::BucketPlace;
+use crate::session::{LIST_MAX, Session};
+
+/// Segments in memory that are not full, before one is sent as it is.
+const OPEN_MAX: usize = 6;
+/// Objects that a cut removes side by side.
+const AT_ONCE: usize = 4;
+/// Reads that are shorter are served from blocks of this length, of which so many are kept.
+const BLOCK_BYTES: u64 = 1 << 20;
+const BLOCKS_MAX: usize = 8;
+
+/// An output below a prefix.
+pub struct BucketOutput {
+    session: Arc<Session>,
+    runtime: Arc<Runtime>,
+    place: BucketPlace,
+    path: PathBuf,
+    state: Mutex<State>,
+    /// Told when a segment was sent.
+    sent: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: u64,
+    /// Lengths of the objects that there are, by number: 0 is the head.
+    stored: BTreeMap<u64, u64>,
+    /// Segments in memory, by number.
+    open: BTreeMap<u64, Segment>,
+    /// Blocks that were read, the last one last: the offset and the bytes.
+    blocks: VecDeque<(u64, Bytes)>,
+    /// Counts changes, so that no block from before one is kept.
+    epoch: u64,
+    /// Segments that were sent.
+    sends: u64,
+    /// What a sync failed with.
+    failed: Option<Error>,
+}
+
+#[derive(Default)]
+struct Segment {
+    bytes: Vec<u8>,
+    /// Bytes that were written, some perhaps twice.
+    written: u64,
+    is_dirty: bool,
+    is_being_sent: bool,
+}
+
+impl BucketOutput {
+    /// Looks what is below a prefix.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when something else is there; those of the endpoint.
+    pub fn open(session: Session, runtime: Arc<Runtime>, place: BucketPlace) -> Result<Self> {
+        let path = place.path();
+        let (session, state, sent) = (Arc::new(session), Mutex::default(), Condvar::new());
+        let mut output = BucketOutput { session, runtime, place, path, state, sent };
+        let stored = output.list()?;
+        let last = stored.last_key_value().map_or(0, |(at, len)| range_of(*at).start + len);
+        output.state = Mutex::new(State { bytes: last, stored, ..State::default() });
+        Ok(output)
+    }
+
+    fn list(&self) -> Result<BTreeMap<u64, u64>> {
+        let prefix = Key::from(self.place.prefix());
+        let own = format!("{}/", prefix.as_ref());
+        let found = self.runtime.block_on(self.session.list(&prefix, LIST_MAX, |meta| {
+            let leaf = meta.location.as_ref().strip_prefix(own.trim_start_matches('/'));
+            Some((leaf.and_then(number), meta.location.to_string(), meta.size))
+        }));
+        let mut stored = BTreeMap::new();
+        for (number, key, bytes) in found.map_err(|fault| self.failed(&fault, "list", ""))? {
+            let number = number.filter(|it| bytes <= range_of(*it).end - range_of(*it).start);
+            let Some(number) = number else {
+                return Err(Error::new(
+                    Kind::Refused,
+                    "the prefix has something else than an output",
+                )
+                .at(&self.path)
+                .expected("'head' and 'log-...'", format!("'{key}' of {bytes} bytes"))
+                .advice("name another prefix, as in s3://BUCKET/NAME"));
+            };
+            stored.insert(number, bytes);
+        }
+        Ok(stored)
+    }
+
+    fn key(&self, number: u64) -> Key {
+        key::key(&self.place, &name(number))
+    }
+
+    fn failed(&self, fault: &Fault, act: &str, name: &str) -> Error {
+        self.session.error(fault, act, self.path.join(name))
+    }
+
+    /// Reads a range of an object that has so many bytes; what is behind them is zeros.
+    async fn fetch(&self, number: u64, range: Range<u64>) -> Result<Vec<u8>> {
+        let many = range.end - range.start;
+        let wanted = Some(GetRange::Bounded(range));
+        let got = self.session.get(&self.key(number), wanted, many).await;
+        match got {
+            Ok(got) if got.bytes.len() as u64 == many => Ok(got.bytes),
+            Ok(got) => {
+                Err(Error::corrupt("it is shorter than before", self.path.join(name(number)))
+                    .expected(many, got.bytes.len()))
+            }
+            Err(fault) => Err(self.failed(&fault, "read", &name(number))),
+        }
+    }
+
+    /// Has a segment in memory, with what is stored of it.
+    fn load<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        number: u64,
+        is_replaced: bool,
+    ) -> Result<MutexGuard<'s, State>> {
+        if state.open.contains_key(&number) {
+            return Ok(state);
+        }
+        loop {
+            let (stored, sends) = (state.stored.get(&number).copied().unwrap_or(0), state.sends);
+            if stored == 0 || is_replaced {
+                state.open.insert(number, Segment::default());
+                return Ok(state);
+            }
+            drop(state);
+            let bytes = self.runtime.block_on(self.fetch(number, 0..stored))?;
+            state = lock(&self.state);
+            if state.open.contains_key(&number) {
+                return Ok(state);
+            }
+            // Otherwise another thread may have had it in memory, and sent it, since it was asked for.
+            if state.sends == sends {
+                state.open.insert(number, Segment { bytes, ..Segment::default() });
+                return Ok(state);
+            }
+        }
+    }
+
+    /// Sends a segment as it is now, once nobody else does.
+    fn send(&self, number: u64) -> Result<()> {
+        let mut state = lock(&self.state);
+        let bytes = loop {
+            match state.open.get_mut(&number) {
+                Some(segment) if segment.is_being_sent => {
+                    state = self.sent.wait(state).unwrap_or_else(|it| it.into_inner());
+                }
+                Some(segment) if segment.is_dirty => {
+                    (segment.is_being_sent, segment.is_dirty) = (true, false);
+                    break Bytes::copy_from_slice(&segment.bytes);
+                }
+                _ => return Ok(()),
+            }
+        };
+        drop(state);
+        let (many, payload) = (bytes.len() as u64, PutPayload::from(bytes));
+        let put = self.runtime.block_on(self.session.put(&self.key(number), &payload));
+        let mut state = lock(&self.state);
+        if let Some(segment) = state.open.get_mut(&number) {
+            segment.is_being_sent = false;
+            segment.is_dirty |= put.is_err();
+            if !segment.is_dirty {
+                state.open.remove(&number);
+            }
+        }
+        if put.is_ok() {
+            state.stored.insert(number, many);
+            state.sends += 1;
+        }
+        drop(state);
+        self.sent.notify_all();
+        put.map_err(|fault| self.failed(&fault, "write", &name(number)))
+    }
+
+    fn write_part(&self, number: u64, range: Range<usize>, bytes: &[u8]) -> Result<()> {
+        let full = range_of(number).end - range_of(number).start;
+        let is_whole = bytes.len() as u64 == full;
+        let mut state = self.load(lock(&self.state), number, is_whole)?;
+        state.epoch += 1;
+        let at = range_of(number).start;
+        state.blocks.retain(|(from, block)| {
+            from + block.len() as u64 <= at || *from >= range_of(number).end
+        });
+        state.bytes = state.bytes.max(at + range.end as u64);
+        let segment = state.open.entry(number).or_default();
+        if segment.bytes.len() < range.end {
+            segment.bytes.resize(range.end, 0);
+        }
+        segment.bytes[range].copy_from_slice(bytes);
+        segment.written += bytes.len() as u64;
+        segment.is_dirty = true;
+        let is_full = number > 0 && segment.written >= full;
+        // One that gathers no more is sent as it is; it is fetched again if it is written to again.
+        let oldest = state.open.iter().find(|(_, it)| it.is_dirty && !it.is_being_sent);
+        let oldest = oldest.map(|(number, _)| *number).filter(|_| state.open.len() > OPEN_MAX);
+        drop(state);
+        let send = if is_full { Some(number) } else { oldest };
+        send.map_or(Ok(()), |number| self.send(number))
+    }
+
+    /// Reads a part of an object that is not in memory.
+    fn read_part(&self, number: u64, range: Range<usize>, out: &mut [u8]) -> Result<()> {
+        let state = lock(&self.state);
+        let copy = |from: &[u8], out: &mut [u8]| {
+            out.fill(0);
+            let there = from.len().min(range.end).saturating_sub(range.start);
+            out[..there].copy_from_slice(&from[range.start.min(from.len())..][..there]);
+        };
+        if let Some(segment) = state.open.get(&number) {
+            copy(&segment.bytes, out);
+            return Ok(());
+        }
+        let stored = state.stored.get(&number).copied().unwrap_or(0) as usize;
+        let (start, end) = (range.start.min(stored), range.end.min(stored));
+        out.fill(0);
+        if start == end {
+            return Ok(());
+        }
+        let at = range_of(number).start + start as u64;
+        let inside = |(from, block): &&(u64, Bytes)| {
+            *from <= at && at + (end - start) as u64 <= from + block.len() as u64
+        };
+        if let Some((from, block)) = state.blocks.iter().find(inside) {
+            out[..end - start].copy_from_slice(&block[(at - from) as usize..][..end - start]);
+            return Ok(());
+        }
+        let epoch = state.epoch;
+        drop(state);
+        let is_short = ((end - start) as u64) < BLOCK_BYTES;
+        let last =
+            if is_short { (start as u64 + BLOCK_BYTES).min(stored as u64) } else { end as u64 };
+        let bytes = self.runtime.block_on(self.fetch(number, start as u64..last))?;
+        out[..end - start].copy_from_slice(&bytes[..end - start]);
+        if is_short {
+            let mut state = lock(&self.state);
+            if state.epoch == epoch {
+                state.blocks.push_back((at, Bytes::from(bytes)));
+                while state.blocks.len() > BLOCKS_MAX {
+                    state.blocks.pop_front();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes objects.
+    fn remove(&self, numbers: &[u64]) -> Result<()> {
+        let deletes = numbers.iter().map(|number| async move {
+            let deleted = self.session.delete(&self.key(*number)).await;
+            deleted.map_err(|fault| self.failed(&fault, "delete", &name(*number)))
+        });
+        let deletes = futures_util::stream::iter(deletes).buffered(AT_ONCE);
+        let done: Vec<Result<()>> = self.runtime.block_on(deletes.collect());
+        done.into_iter().collect()
+    }
+
+    /// Cuts it down.
+    fn cut(&self, bytes: u64) -> Result<()> {
+        let mut state = lock(&self.state);
+        while state.open.values().any(|segment| segment.is_being_sent) {
+            state = self.sent.wait(state).unwrap_or_else(|it| it.into_inner());
+        }
+        state.epoch += 1;
+        state.blocks.clear();
+        let is_behind = |number: &u64| range_of(*number).start >= bytes;
+        state.open.retain(|number, _| !is_behind(number));
+        let behind: Vec<u64> = state.stored.keys().copied().filter(is_behind).collect();
+        drop(state);
+        // From the end on, so that what is left of an interrupted cut is the beginning.
+        let behind: Vec<u64> = behind.into_iter().rev().collect();
+        self.remove(&behind)?;
+        let mut state = lock(&self.state);
+        state.stored.retain(|number, _| !behind.contains(number));
+        state.bytes = bytes;
+        let (last, inside) = object_of(bytes);
+        let there = state.stored.get(&last).copied().unwrap_or(0);
+        if there > inside || state.open.contains_key(&last) {
+            state = self.load(state, last, false)?;
+            if let Some(segment) = state.open.get_mut(&last) {
+                segment.bytes.truncate(inside as usize);
+                segment.is_dirty = true;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Device for BucketOutput {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let len = self.len()?;
+        if buf.is_empty() {
+            return Ok(());
+        }
+        if end_within(offset, buf.len(), len).is_none() {
+            return Err(too_short(&self.path, offset, buf.len(), len));
+        }
+        for (number, range, at) in parts(offset, buf.len()) {
+            self.read_part(number, range, &mut buf[at])?;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if end_within(offset, bytes.len(), BYTES_MAX).is_none() {
+            return Err(Error::new(Kind::NoSpace, "longer than an output can be").at(&self.path));
+        }
+        parts(offset, bytes.len())
+            .try_for_each(|(number, range, at)| self.write_part(number, range, &bytes[at]))
+    }
+
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        write_parts(self, offset, parts)
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(lock(&self.state).bytes)
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        if bytes > BYTES_MAX {
+            return Err(Error::new(Kind::NoSpace, "longer than an output can be").at(&self.path));
+        }
+        match self.len()? {
+            now if bytes < now => self.cut(bytes),
+            now if bytes > now => {
+                // Its last byte says how long it is; what is between reads as zeros.
+                self.write_at(bytes - 1, &[0])
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        let state = lock(&self.state);
+        if let Some(failed) = &state.failed {
+            return Err(failed.duplicate());
+        }
+        let numbers: Vec<u64> = state.open.keys().copied().collect();
+        drop(state);
+        // Few: what is full has been sent by whoever filled it.
+        numbers.iter().try_for_each(|number| self.send(*number)).inspect_err(|error| {
+            lock(&self.state).failed.get_or_insert_with(|| error.duplicate());
+        })
+    }
+
+    fn discard(&self, _range: Range<u64>) -> Result<()> {
+        Err(Error::new(Kind::Unsupported, "space cannot be given back").at(&self.path))
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { align_bytes: 4096, is_block_device: false, device: None }
+    }
+
+    fn place(&self) -> &Path {
+        &self.path
+    }
+}

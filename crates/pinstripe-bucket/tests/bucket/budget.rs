@@ -1,0 +1,134 @@
+//! Requests of whole verbs on a store in one bucket, counted by the proxy, so that none grows
+//! without notice.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinstripe::format::key_ring::KdfCosts;
+use pinstripe::member::Places;
+use pinstripe::ops;
+use pinstripe::pipeline::limits::Limits;
+use pinstripe::seal::{Credential, NewSlot};
+use pinstripe::store::{OpenOptions, Store};
+use pinstripe_base::monitor::Monitor;
+
+use crate::support::Site;
+
+fn credential() -> Credential {
+    Credential::of_key_file(&[b'7'; 64]).unwrap()
+}
+
+fn limits() -> Limits {
+    Limits::new(2, 4, 256 << 20)
+}
+
+/// A store in one bucket, and what is asked of it.
+struct Counted {
+    site: Site,
+    place: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+impl Counted {
+    fn new(test: &str) -> Option<Self> {
+        let site = Site::new(test)?;
+        let place = site.fresh_place();
+        let slot = NewSlot {
+            credential: credential(),
+            costs: KdfCosts::DEFAULT,
+            label: "test".to_owned(),
+            now_seconds: 0,
+        };
+        let options = ops::init::InitOptions {
+            members: vec![place.clone()],
+            parity: 0,
+            strip_bytes: 4096,
+            chunking: "4K".parse().unwrap(),
+            codec: "zstd:1".parse().unwrap(),
+            seal: ops::init::Seal::with(slot),
+            same_disk: false,
+            now_seconds: 0,
+        };
+        let remote: Arc<dyn pinstripe::member::RemoteMembers> = Arc::clone(&site.buckets) as _;
+        let places = Places { remote: Some(remote), ..Places::default() };
+        ops::init::run_with(&options, &places).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        Some(Counted { site, place, dir })
+    }
+
+    /// What a process of its own asks to do something with the store: the lines of its requests.
+    fn asked<T>(&self, work: impl FnOnce(&Store) -> T) -> (T, Vec<String>) {
+        let buckets = Arc::new(crate::support::buckets(pinstripe_testing::s3::KEY_SECRET));
+        self.site.proxy.take_log();
+        let options = OpenOptions { remote: Some(buckets), ..OpenOptions::default() };
+        let mut store = Store::open_with(&self.place, options).unwrap();
+        store.unlock(&credential()).unwrap();
+        let done = work(&store);
+        drop(store);
+        (done, self.site.proxy.take_log())
+    }
+
+    fn back_up(&self, seed: u8) {
+        let source = self.dir.path().join("source");
+        fs::create_dir_all(&source).unwrap();
+        for file in 0..20 {
+            fs::write(source.join(format!("{seed}-{file}")), vec![seed ^ file; 5000]).unwrap();
+        }
+        pinstripe_testing::await_tick();
+        let options = ops::backup::BackupOptions::new(vec![source], b"test", limits());
+        self.asked(|store| ops::backup::run(store, options, &Monitor::default()).unwrap());
+    }
+}
+
+fn lists(log: &[String]) -> usize {
+    log.iter().filter(|line| line.contains("list-type=")).count()
+}
+
+#[track_caller]
+fn assert_within(what: &str, log: &[String], (most_lists, most): (usize, usize)) {
+    let counted = (lists(log), log.len());
+    println!("{what}: {} listings, {} requests", counted.0, counted.1);
+    let text = log.join("\n");
+    assert!(counted.0 <= most_lists && counted.1 <= most, "{what}: {counted:?}\n{text}");
+}
+
+#[test]
+fn check_lists_once_and_asks_little_for_each_object() {
+    let Some(counted) = Counted::new("check_lists_once") else { return };
+    (1..4).for_each(|seed| counted.back_up(seed));
+    let (outcome, log) = counted.asked(|store| {
+        let options = ops::check::CheckOptions { read_data: false, limits: limits() };
+        ops::check::run(store, &options, &Monitor::default()).unwrap()
+    });
+    assert_eq!((outcome.snapshots, outcome.lost, outcome.repairable, outcome.strays), (3, 0, 0, 0));
+    assert_within("check", &log, CHECK);
+}
+
+#[test]
+fn gc_asks_side_by_side_and_little() {
+    let Some(counted) = Counted::new("gc_asks_side_by_side_and_little") else { return };
+    (1..4).for_each(|seed| counted.back_up(seed));
+    let gc = |dry_run| {
+        let options = ops::gc::GcOptions {
+            max_waste: 0.1,
+            dry_run,
+            wait: Duration::from_secs(5),
+            limits: limits(),
+            detector: Arc::default(),
+        };
+        counted.asked(|store| ops::gc::run(store, &options, &Monitor::default()).unwrap())
+    };
+    let (outcome, log) = gc(true);
+    assert_eq!(outcome.deleted_packs, 0);
+    assert_within("gc --dry-run", &log, GC_DRY);
+    let (outcome, log) = gc(false);
+    assert_eq!((outcome.kept_snapshots, outcome.deleted_packs), (3, 0));
+    assert_within("gc with nothing to delete", &log, GC_IDLE);
+}
+
+/// Listings, and all requests, at most.
+const CHECK: (usize, usize) = (10, 60);
+const GC_DRY: (usize, usize) = (7, 26);
+const GC_IDLE: (usize, usize) = (37, 84);

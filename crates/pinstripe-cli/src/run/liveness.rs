@@ -1,0 +1,27 @@
+//! What this host saw of writers on other hosts, kept from one gc to the next.
+//!
+//! Invariant: times are those of one boot of this machine; after the next boot it begins anew.
+
+use std::time::Duration;
+
+use pinstripe::store::Store;
+use pinstripe::store::failure_detector::FailureDetector;
+use pinstripe_base::clock;
+
+use super::context::Run;
+use super::known_stores::{KnownSightings, Proof};
+
+/// A detector that goes on from what earlier runs of this boot saw.
+pub fn detector(run: &Run, store: &Store, timeout: Duration) -> FailureDetector {
+    let known = run.known_stores().of(store.config.store).map(|known| known.sightings.clone());
+    let sightings = known.unwrap_or_default().of_boot(&store.process().boot);
+    FailureDetector::new(timeout, sightings, clock::since_boot)
+}
+
+/// Remembers what a detector saw.
+pub fn keep(run: &Run, store: &Store, detector: &FailureDetector) {
+    let seen = KnownSightings::new(&store.process().boot, &detector.sightings());
+    run.known_stores().keep(store, &[], Proof::Label, &run.monitor, |known| {
+        known.sightings = seen;
+    });
+}

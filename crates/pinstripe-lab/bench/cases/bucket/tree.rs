@@ -1,0 +1,207 @@
+//! A tree of many small files in one bucket: first and unchanged backup, listing, restore.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::stand::{Asked, Endpoint, Host, Other, set_delay};
+use super::{Settings, say};
+use crate::Result;
+use crate::child::{self, Cost};
+use crate::table::Table;
+use crate::targets::{Target, compare_row, comparison, plain_row};
+use crate::trees;
+
+/// How the figures of a bucket stand to those of a directory on this machine: at most so many times,
+/// and so many seconds more.
+const FIRST: (f64, f64) = (1.5, 3.0);
+const RESTORE: (f64, f64) = (1.3, 1.0);
+/// At least so many times restic's speed.
+const TIMES: f64 = 5.0;
+/// At least so many bytes of what is stored in each GET of a restore.
+const BYTES_PER_GET: f64 = 3.0 * 1024.0 * 1024.0;
+/// The delay that the goals are about.
+const GOAL: Duration = Duration::from_millis(80);
+
+/// What one tool took.
+struct Taken {
+    first: (Cost, Asked),
+    unchanged: (Cost, Asked),
+    list_cold: (Cost, Asked),
+    list_warm: (Cost, Asked),
+    restore: (Cost, Asked),
+}
+
+pub fn measure(settings: &Settings) -> Result<Table> {
+    let source = settings.tree()?;
+    trees::warm(&source)?;
+    let (entries, bytes) = trees::measure(&source)?;
+    let endpoint = Endpoint::start(&settings.bench.work, "endpoint-tree")?;
+    let (host, other) = (Host::new(settings, "tree")?, Other::find(settings, &endpoint));
+    let local = local(settings, &host, &source)?;
+    let name = other.as_ref().map_or("restic is not installed", Other::version).to_owned();
+    let note = format!(
+        "{entries} entries, {:.0} MB; one bucket, encrypted, no parity; page cache warm. Requests as the \
+         proxy counted them. In a directory on this machine, in this run: first backup {:.2} s, \
+         restore {:.2} s. Against: {name}.",
+        bytes as f64 / 1e6,
+        local[0],
+        local[1],
+    );
+    let mut table = comparison("One bucket, many small files", note);
+    for &delay in &settings.delays {
+        set_delay(&[&endpoint], Duration::ZERO);
+        let prefix = format!("tree-{}", delay.as_millis());
+        let place = endpoint.place(&prefix);
+        host.forget()?;
+        host.make(std::slice::from_ref(&place), 0)?;
+        set_delay(&[&endpoint], delay);
+        let ours = ours(&host, &endpoint, &place, &source, settings)?;
+        let stored = host.told("ours-first", "written_bytes")?;
+        let theirs = match &other {
+            Some(other) => Some(theirs(other, &host, &endpoint, &source, settings)?),
+            None => None,
+        };
+        rows(&mut table, delay, &ours, theirs.as_ref(), (local, stored));
+    }
+    Ok(table)
+}
+
+/// Wall seconds of first backup and restore with a directory as the only member.
+fn local(settings: &Settings, host: &Host, source: &Path) -> Result<[f64; 2]> {
+    let member = settings.bench.work.join("local");
+    trees::remove(&member)?;
+    let place = member.display().to_string();
+    host.make(std::slice::from_ref(&place), 0)?;
+    let run = |mut command: Command, name: &str| -> Result<f64> {
+        rustix::fs::sync();
+        let cost = child::run(&mut command, host.logs(), name)?;
+        say(name, &cost);
+        Ok(cost.wall_s)
+    };
+    let mut backup = host.command(&place, "backup");
+    backup.arg(source);
+    let first = run(backup, "local-first")?;
+    let to = settings.bench.work.join("out");
+    trees::remove(&to)?;
+    let mut restore = host.command(&place, "restore");
+    restore.args(["latest", "--to"]).arg(&to);
+    let restored = run(restore, "local-restore")?;
+    trees::remove(&to)?;
+    trees::remove(&member)?;
+    Ok([first, restored])
+}
+
+fn ours(
+    host: &Host,
+    endpoint: &Endpoint,
+    place: &str,
+    source: &Path,
+    settings: &Settings,
+) -> Result<Taken> {
+    let proxy = &endpoint.proxy;
+    let backup = |name: &str| {
+        let mut command = host.command(place, "backup");
+        command.arg(source);
+        host.run(command, name, proxy)
+    };
+    let list = |name: &str| {
+        let mut command = host.command(place, "ls");
+        command.arg("latest");
+        host.run(command, name, proxy)
+    };
+    let (first, unchanged) = (backup("ours-first")?, backup("ours-unchanged")?);
+    host.forget()?;
+    let (list_cold, list_warm) = (list("ours-ls-cold")?, list("ours-ls-warm")?);
+    let to = settings.bench.work.join("out");
+    trees::remove(&to)?;
+    let mut command = host.command(place, "restore");
+    command.args(["latest", "--to"]).arg(&to);
+    let restore = host.run(command, "ours-restore", proxy)?;
+    trees::compare(source, &to.join(source.strip_prefix("/").unwrap_or(source)))?;
+    trees::remove(&to)?;
+    Ok(Taken { first, unchanged, list_cold, list_warm, restore })
+}
+
+fn theirs(
+    other: &Other,
+    host: &Host,
+    endpoint: &Endpoint,
+    source: &Path,
+    settings: &Settings,
+) -> Result<Taken> {
+    let proxy = &endpoint.proxy;
+    // One repository for all delays would have what the earlier ones stored.
+    let objects = endpoint.server.file("restic");
+    trees::remove(&objects)?;
+    other.forget()?;
+    let mut init = other.command("init");
+    child::run(&mut init, host.logs(), "restic-init")?;
+    let backup = |name: &str| {
+        let mut command = other.command("backup");
+        command.arg(source);
+        host.run(command, name, proxy)
+    };
+    let list = |name: &str| {
+        let mut command = other.command("ls");
+        command.arg("latest");
+        host.run(command, name, proxy)
+    };
+    let (first, unchanged) = (backup("restic-first")?, backup("restic-unchanged")?);
+    other.forget()?;
+    let (list_cold, list_warm) = (list("restic-ls-cold")?, list("restic-ls-warm")?);
+    let to = settings.bench.work.join("restic-out");
+    trees::remove(&to)?;
+    let mut command = other.command("restore");
+    command.args(["latest", "--target"]).arg(&to);
+    let restore = host.run(command, "restic-restore", proxy)?;
+    trees::remove(&to)?;
+    Ok(Taken { first, unchanged, list_cold, list_warm, restore })
+}
+
+fn rows(
+    table: &mut Table,
+    delay: Duration,
+    ours: &Taken,
+    theirs: Option<&Taken>,
+    (local, stored): ([f64; 2], f64),
+) {
+    let at = format!("{} ms", delay.as_millis());
+    let is_goal = delay == GOAL;
+    let goal = |target: Target| if is_goal { target } else { Target::None };
+    let most = |(times, more): (f64, f64), of: f64| Target::AtMost(round(times * of + more));
+    let of = |taken: &dyn Fn(&Taken) -> f64| [theirs.map_or(f64::NAN, taken), taken(ours)];
+    let mut figure = |what: &str, taken: &dyn Fn(&Taken) -> f64, decimals, target: Target| {
+        plain_row(table, format!("{at}: {what}"), of(taken), decimals, goal(target));
+    };
+    figure("first backup, s", &|it| it.first.0.wall_s, 2, most(FIRST, local[0]));
+    let beside = |it: &Taken| it.first.1.all - it.first.1.packs;
+    figure("first backup, requests beside packs", &beside, 0, Target::AtMost(60.0));
+    figure("unchanged backup, s", &|it| it.unchanged.0.wall_s, 2, Target::AtMost(1.0));
+    figure("unchanged backup, requests", &|it| it.unchanged.1.all, 0, Target::AtMost(12.0));
+    figure("ls latest, cold, s", &|it| it.list_cold.0.wall_s, 2, Target::AtMost(1.5));
+    figure("ls latest, warm, s", &|it| it.list_warm.0.wall_s, 2, Target::AtMost(0.3));
+    figure("full restore, s", &|it| it.restore.0.wall_s, 2, most(RESTORE, local[1]));
+    let gets = Target::AtMost((stored / BYTES_PER_GET).ceil());
+    figure("full restore, GETs", &|it| it.restore.1.gets, 0, gets);
+    let memory = |it: &Taken| {
+        super::super::bench::mib(&it.first.0).max(super::super::bench::mib(&it.restore.0))
+    };
+    figure("peak memory of backup and restore, MiB", &memory, 0, Target::AtMost(256.0));
+    if theirs.is_none() {
+        return;
+    }
+    for (what, taken) in [
+        ("first backup", &(|it: &Taken| it.first.0.wall_s) as &dyn Fn(&Taken) -> f64),
+        ("unchanged backup", &|it| it.unchanged.0.wall_s),
+        ("ls latest, cold", &|it| it.list_cold.0.wall_s),
+        ("full restore", &|it| it.restore.0.wall_s),
+    ] {
+        let what = format!("{at}: {what}, against restic, s");
+        compare_row(table, what, of(taken), 2, goal(Target::Times(TIMES)));
+    }
+}
+
+fn round(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}

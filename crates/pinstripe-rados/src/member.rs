@@ -1,0 +1,369 @@
+//! A member in a pool of a Ceph cluster: `rados://POOL/NAMESPACE`.
+//!
+//! ```text
+//! namespace NAMESPACE            pinstripe.member: the label
+//! namespace NAMESPACE/packs      an object for each extent of the room, by its 32 hex digits; so for
+//!                                every room, since listing a namespace goes through all of it
+//! namespace NAMESPACE/parts      the pieces of extents that are longer than one request takes
+//! ```
+//! An object is made by one exclusive create, so it appears whole and has one winner. A longer extent
+//! is written in parts first, under a name of its own for each writer; then an object that names the
+//! parts is made. What was answered is durable on as many disks as the pool has copies.
+//!
+//! Invariant: an object that begins with [`MAGIC`] names parts; an extent whose own bytes begin so is
+//! always written in parts.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pinstripe::member::{Caps, ExtentName, ExtentWriter, Far, Member, Replace, Room, goes_on};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SetId, hex, random};
+
+use crate::cluster::{Cluster, Pool};
+
+/// What an object that names parts begins with.
+const MAGIC: &[u8; 8] = b"PINPARTS";
+/// The magic, the length of the extent, the id of its writer.
+const MANIFEST_BYTES: usize = 8 + 8 + 16;
+/// The longest extent in one object, and the length of every part but the last: clusters take 90 MiB
+/// at once.
+const PART_BYTES: usize = 32 << 20;
+/// Extents that are sealed side by side, and the length that those of packs should not exceed.
+const LANES: usize = 8;
+const EXTENT_BYTES: u64 = 16 << 20;
+
+/// A member in a pool.
+pub struct RadosMember {
+    pools: Arc<Pools>,
+}
+
+/// The namespaces of a member.
+struct Pools {
+    label: Pool,
+    rooms: Vec<Pool>,
+    parts: Pool,
+    place: PathBuf,
+}
+
+/// An object that names parts.
+struct Manifest {
+    bytes: u64,
+    writer: [u8; 16],
+}
+
+impl Manifest {
+    fn encode(&self) -> Vec<u8> {
+        [&MAGIC[..], &self.bytes.to_le_bytes(), &self.writer].concat()
+    }
+
+    fn decode(object: &[u8]) -> Option<Self> {
+        let (magic, rest) = object.split_first_chunk::<8>()?;
+        let (bytes, writer) = rest.split_first_chunk::<8>()?;
+        let writer = writer.try_into().ok()?;
+        (magic == MAGIC).then(|| Manifest { bytes: u64::from_le_bytes(*bytes), writer })
+    }
+
+    fn part(&self, number: u64) -> String {
+        format!("{}.{number}", hex(&self.writer))
+    }
+
+    fn parts(&self) -> u64 {
+        self.bytes.div_ceil(PART_BYTES as u64)
+    }
+}
+
+impl Pools {
+    /// The namespace and the name of an extent's object.
+    fn object(&self, name: ExtentName) -> (&Pool, String) {
+        match name {
+            ExtentName::Label => (&self.label, name.path()),
+            ExtentName::In(room, id) => (self.room(room), SetId(id).to_string()),
+        }
+    }
+
+    fn room(&self, room: Room) -> &Pool {
+        let at = Room::ALL.iter().position(|it| *it == room);
+        &self.rooms[at.expect("every room is among them all")]
+    }
+
+    fn at(&self, name: ExtentName) -> impl Fn(Error) -> Error + '_ {
+        move |error| error.at(self.place.join(name.path()))
+    }
+
+    /// The parts that an extent has, if it has any.
+    fn manifest(&self, name: ExtentName) -> Result<Option<Manifest>> {
+        let (pool, object) = self.object(name);
+        let mut bytes = [0; MANIFEST_BYTES + 1];
+        let read = pool.read(&object, 0, &mut bytes).map_err(self.at(name))?;
+        if bytes[..read].starts_with(MAGIC) && read != MANIFEST_BYTES {
+            return Err(self.at(name)(Error::new(Kind::Corrupt, "a list of parts is damaged")));
+        }
+        Ok(Manifest::decode(&bytes[..read]))
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8], replace: Replace) -> Result<()> {
+        let (pool, object) = self.object(name);
+        let put = match replace {
+            Replace::Never => pool.create(&object, bytes),
+            Replace::Allowed => pool.replace(&object, bytes),
+        };
+        put.map_err(self.at(name))
+    }
+
+    /// Writes the parts of an extent, then the object that names them.
+    fn put_long(&self, name: ExtentName, parts: &Parts, replace: Replace) -> Result<()> {
+        let old = match replace {
+            Replace::Allowed => self.manifest(name).unwrap_or_default(),
+            Replace::Never => None,
+        };
+        self.put(name, &parts.manifest.encode(), replace)?;
+        old.map_or(Ok(()), |old| self.remove_parts(&old))
+    }
+
+    fn remove_parts(&self, manifest: &Manifest) -> Result<()> {
+        (0..manifest.parts()).try_for_each(|number| self.parts.remove(&manifest.part(number)))
+    }
+
+    /// Fills `buf` from an offset of the parts.
+    fn read_parts(&self, manifest: &Manifest, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let end = manifest.bytes.min(offset.saturating_add(buf.len() as u64));
+        let mut at = offset;
+        while at < end {
+            let (number, from) = (at / PART_BYTES as u64, at % PART_BYTES as u64);
+            let many = (end - at).min(PART_BYTES as u64 - from) as usize;
+            let done = (at - offset) as usize;
+            let piece = &mut buf[done..done + many];
+            if self.parts.read(&manifest.part(number), from, piece)? != many {
+                return Ok(done);
+            }
+            at += many as u64;
+        }
+        Ok(end.saturating_sub(offset) as usize)
+    }
+}
+
+impl RadosMember {
+    /// The member in a namespace of a pool; whether anything is there is known by its label.
+    ///
+    /// # Errors
+    /// As [`Cluster::pool`].
+    pub fn open(cluster: &Arc<Cluster>, pool: &str, namespace: &str, place: &Path) -> Result<Self> {
+        let of = |part: &str| cluster.pool(pool, &format!("{namespace}/{part}"));
+        let rooms = Room::ALL.iter().map(|room| of(room.dir())).collect::<Result<_>>()?;
+        let (label, parts) = (cluster.pool(pool, namespace)?, of("parts")?);
+        let place = place.to_path_buf();
+        Ok(RadosMember { pools: Arc::new(Pools { label, rooms, parts, place }) })
+    }
+
+    /// Makes sure that the namespace has nothing.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when it has; those of the cluster.
+    pub fn require_empty(&self) -> Result<()> {
+        let Pools { label, rooms, parts, place } = &*self.pools;
+        for pool in [label, parts].into_iter().chain(rooms) {
+            let mut first = None;
+            pool.list(&mut |object| {
+                first = Some(object.to_owned());
+                false
+            })?;
+            if let Some(first) = first {
+                return Err(Error::new(Kind::Refused, "the namespace is not empty")
+                    .at(place)
+                    .expected("no objects", format!("'{first}'"))
+                    .advice("name another one, as in rados://POOL/NAMESPACE"));
+            }
+        }
+        Ok(())
+    }
+
+    fn ids(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        let mut ids = Vec::new();
+        self.pools.room(room).list(&mut |object| {
+            goes_on();
+            ids.extend(SetId::from_hex(object).map(|id| id.0));
+            true
+        })?;
+        ids.sort_unstable();
+        ids.dedup();
+        Ok(ids)
+    }
+}
+
+impl Member for RadosMember {
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        let pools = Arc::clone(&self.pools);
+        Ok(Box::new(RadosWriter { pools, name, replace, bytes: Vec::new(), parts: None }))
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        let mut writer = self.create(name, Replace::Never)?;
+        writer.append(bytes)?;
+        writer.seal()
+    }
+
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let pools = &*self.pools;
+        let (pool, object) = pools.object(name);
+        let wanted = buf.len();
+        let end = offset.checked_add(wanted as u64).filter(|end| *end <= i64::MAX as u64);
+        let too_short = |found: u64| {
+            let end = u128::from(offset) + wanted as u128;
+            Err(Error::corrupt("the extent is too short", pools.place.join(name.path()))
+                .expected(format!("{end} bytes or more"), found))
+        };
+        let Some(end) = end.filter(|_| wanted > 0) else {
+            let found = self.len(name)?;
+            return if wanted == 0 { Ok(()) } else { too_short(found) };
+        };
+        // What lies within the length of a list of parts may be one.
+        let mut read = 0;
+        if end > MANIFEST_BYTES as u64 {
+            read = pool.read(&object, offset, buf).map_err(pools.at(name))?;
+            if read == wanted {
+                return Ok(());
+            }
+        }
+        match pools.manifest(name)? {
+            Some(manifest) => {
+                read = pools.read_parts(&manifest, offset, buf).map_err(pools.at(name))?;
+            }
+            None if end <= MANIFEST_BYTES as u64 => {
+                read = pool.read(&object, offset, buf).map_err(pools.at(name))?;
+            }
+            None => {}
+        }
+        if read == wanted { Ok(()) } else { too_short(offset + read as u64) }
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        let (pool, object) = self.pools.object(name);
+        let bytes = pool.size(&object).map_err(self.pools.at(name))?;
+        if bytes != MANIFEST_BYTES as u64 {
+            return Ok(bytes);
+        }
+        Ok(self.pools.manifest(name)?.map_or(bytes, |manifest| manifest.bytes))
+    }
+
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        let mut found = Vec::new();
+        for id in self.ids(room)? {
+            goes_on();
+            match self.len(ExtentName::In(room, id)) {
+                Ok(bytes) => found.push((id, bytes)),
+                // Removed meanwhile.
+                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        self.ids(room)
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        let (pool, object) = self.pools.object(name);
+        let manifest = match self.pools.manifest(name) {
+            Err(error) if error.kind() == Kind::NotFound => return Ok(()),
+            // Its parts stay behind: what they belong to is not known.
+            Err(error) if error.kind() == Kind::Corrupt => None,
+            found => found?,
+        };
+        // The extent goes first: one that is there is whole.
+        pool.remove(&object).map_err(self.pools.at(name))?;
+        manifest.map_or(Ok(()), |it| self.pools.remove_parts(&it).map_err(self.pools.at(name)))
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(()) // What was answered is durable.
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        Ok(0) // Of parts that nothing names it is not known whether their writer lives.
+    }
+
+    fn caps(&self) -> Caps {
+        let far = Some(Far { lanes: LANES, extent_bytes: EXTENT_BYTES });
+        Caps { device: None, free_bytes: None, is_full: false, far }
+    }
+
+    fn place(&self) -> &Path {
+        &self.pools.place
+    }
+}
+
+/// An extent on its way: held until it is whole, or sent in parts.
+struct RadosWriter {
+    pools: Arc<Pools>,
+    name: ExtentName,
+    replace: Replace,
+    bytes: Vec<u8>,
+    parts: Option<Parts>,
+}
+
+/// Parts that were written.
+struct Parts {
+    manifest: Manifest,
+    /// Dropped without being named, they are removed.
+    is_named: bool,
+}
+
+impl RadosWriter {
+    fn send_part(&mut self, part: &[u8]) -> Result<()> {
+        if self.parts.is_none() {
+            let manifest = Manifest { bytes: 0, writer: random()? };
+            self.parts = Some(Parts { manifest, is_named: false });
+        }
+        let Some(parts) = &mut self.parts else { return Ok(()) };
+        let number = parts.manifest.bytes / PART_BYTES as u64;
+        let object = parts.manifest.part(number);
+        // Counted first, so that one that failed midway is removed with the others.
+        parts.manifest.bytes += part.len() as u64;
+        self.pools.parts.replace(&object, part).map_err(self.pools.at(self.name))
+    }
+}
+
+impl ExtentWriter for RadosWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.bytes.extend_from_slice(bytes);
+        while self.bytes.len() > PART_BYTES {
+            let rest = self.bytes.split_off(PART_BYTES);
+            let part = std::mem::replace(&mut self.bytes, rest);
+            self.send_part(&part)?;
+        }
+        Ok(())
+    }
+
+    fn seal(mut self: Box<Self>) -> Result<()> {
+        let bytes = std::mem::take(&mut self.bytes);
+        if self.parts.is_none() && !bytes.starts_with(MAGIC) {
+            return match self.replace {
+                Replace::Never => self.pools.put(self.name, &bytes, Replace::Never),
+                Replace::Allowed => {
+                    let old = self.pools.manifest(self.name).unwrap_or_default();
+                    self.pools.put(self.name, &bytes, Replace::Allowed)?;
+                    old.map_or(Ok(()), |old| self.pools.remove_parts(&old))
+                }
+            };
+        }
+        if !bytes.is_empty() {
+            self.send_part(&bytes)?;
+        }
+        let Some(parts) = &mut self.parts else { return Ok(()) };
+        self.pools.put_long(self.name, parts, self.replace)?;
+        parts.is_named = true;
+        Ok(())
+    }
+}
+
+impl Drop for RadosWriter {
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.as_ref().filter(|parts| !parts.is_named) {
+            // What cannot be removed now stays, and nothing names it.
+            let _ = self.pools.remove_parts(&parts.manifest);
+        }
+    }
+}

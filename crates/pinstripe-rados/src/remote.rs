@@ -1,0 +1,126 @@
+//! Opens members in pools, with one connection for each user of a cluster.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pinstripe::member::{RemoteMembers, SharedMember};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
+
+use crate::cluster::Cluster;
+use crate::member::RadosMember;
+
+/// What places of pools begin with.
+pub const SCHEME: &str = "rados://";
+/// The user where a place names none.
+const USER: &str = "client.admin";
+/// A request may take so long.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Opens members in pools of the cluster that a configuration file names.
+pub struct Pools {
+    conf: PathBuf,
+    clusters: Mutex<HashMap<String, Arc<Cluster>>>,
+}
+
+/// A place, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+struct PoolPlace<'p> {
+    user: &'p str,
+    pool: &'p str,
+    namespace: &'p str,
+}
+
+/// Whether a place is one in a pool.
+#[must_use]
+pub fn is_pool(place: &Path) -> bool {
+    place.as_os_str().as_encoded_bytes().starts_with(SCHEME.as_bytes())
+}
+
+impl<'p> PoolPlace<'p> {
+    fn parse(place: &'p Path) -> Result<Self> {
+        let wrong = || {
+            Error::new(Kind::Usage, "this is no place in a pool of Ceph")
+                .at(place)
+                .advice("write rados://POOL/NAMESPACE or rados://USER@POOL/NAMESPACE")
+        };
+        let text = place.to_str().and_then(|text| text.strip_prefix(SCHEME)).ok_or_else(wrong)?;
+        let (pool, namespace) = text.split_once('/').ok_or_else(wrong)?;
+        let (user, pool) = pool.split_once('@').unwrap_or((USER, pool));
+        let is_name = |name: &str| {
+            let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+            !name.is_empty() && name.len() <= 128 && name.bytes().all(is_part)
+        };
+        match [user, pool, namespace].into_iter().all(is_name) {
+            true => Ok(PoolPlace { user, pool, namespace }),
+            false => Err(wrong()),
+        }
+    }
+}
+
+impl Pools {
+    /// Members in the cluster of a configuration file. Nothing is opened before the first is.
+    pub fn new(conf: PathBuf) -> Self {
+        Pools { conf, clusters: Mutex::default() }
+    }
+
+    fn cluster(&self, user: &str) -> Result<Arc<Cluster>> {
+        let mut clusters = lock(&self.clusters);
+        if let Some(cluster) = clusters.get(user) {
+            return Ok(Arc::clone(cluster));
+        }
+        let cluster = Cluster::connect(&self.conf, user, DEADLINE)?;
+        clusters.insert(user.to_owned(), Arc::clone(&cluster));
+        Ok(cluster)
+    }
+
+    fn member(&self, place: &Path) -> Result<RadosMember> {
+        let PoolPlace { user, pool, namespace } = PoolPlace::parse(place)?;
+        RadosMember::open(&self.cluster(user)?, pool, namespace, place)
+    }
+}
+
+impl RemoteMembers for Pools {
+    fn open(&self, place: &Path) -> Result<SharedMember> {
+        Ok(Arc::new(self.member(place)?))
+    }
+
+    fn create(&self, place: &Path) -> Result<SharedMember> {
+        let member = self.member(place)?;
+        member.require_empty()?;
+        Ok(Arc::new(member))
+    }
+
+    fn fate(&self, place: &Path) -> Result<String> {
+        let PoolPlace { user, .. } = PoolPlace::parse(place)?;
+        self.cluster(user)?.id()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_taken_apart_and_others_refused() {
+        let parse = |text: &'static str| PoolPlace::parse(Path::new(text));
+        let place = PoolPlace { user: "client.admin", pool: "data", namespace: "lab" };
+        assert_eq!(parse("rados://data/lab").unwrap(), place);
+        let place = PoolPlace { user: "client.backup", ..place };
+        assert_eq!(parse("rados://client.backup@data/lab").unwrap(), place);
+        for odd in [
+            "rados://data",
+            "rados://data/",
+            "rados:///lab",
+            "rados://@data/lab",
+            "rados://data/a/b",
+            "rados://da ta/lab",
+            "s3://data/lab",
+        ] {
+            assert_eq!(parse(odd).unwrap_err().kind(), Kind::Usage, "{odd}");
+        }
+        assert!(is_pool(Path::new("rados://data/lab")) && !is_pool(Path::new("/rados://a/b")));
+    }
+}

@@ -1,0 +1,94 @@
+//! Waiting for writers: until they have answered, ended, or are taken for dead.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Collector, roots, silent};
+use crate::format::session::Session;
+use crate::store::deletion::{self, Case, Cases, decide};
+use crate::store::objects::Quorum;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{CondemnationId, SessionId};
+
+/// The interval at which a gc that waits looks for heartbeats: nobody is told when there is none.
+const LOOKS_EVERY: Duration = Duration::from_secs(30);
+
+impl Collector<'_> {
+    /// Ends the sessions of writers that have stopped putting heartbeats.
+    pub(super) fn end_silent(&self) -> Result<u64> {
+        let ended = silent::end(self, &self.others_at_work()?)?;
+        self.fenced.fetch_add(ended, Ordering::Relaxed);
+        Ok(ended)
+    }
+
+    /// Waits until each backup that is at work has said what it relies on. A backup that began
+    /// after the condemnation stood has seen it.
+    pub(super) fn wait_for_answers(&self) -> Result<()> {
+        let mut asked: Option<Vec<Session>> = None;
+        self.wait(|| {
+            // In this order: answers, sessions, snapshots.
+            let cases = deletion::load(self.store, Quorum::Deletion)?;
+            let answered = answered(&cases, self.case);
+            let now = self.others_at_work()?;
+            let asked = asked.get_or_insert_with(|| now.clone());
+            asked.retain(|session| now.iter().any(|it| it.id == session.id));
+            let names = roots::names(self.store)?;
+            Ok(decide::silent(asked, &answered, &names).into_iter().cloned().collect())
+        })
+    }
+
+    /// Asks at growing intervals until no session is left to wait for: the file systems of the
+    /// members wake nobody when another process removes one.
+    pub(super) fn wait(&self, mut left: impl FnMut() -> Result<Vec<Session>>) -> Result<()> {
+        const PAUSES_MS: [u64; 7] = [10, 40, 100, 200, 400, 2000, 5000];
+        // A look at far members is several listings, which cost money.
+        let pauses_ms = if self.store.is_far() { &PAUSES_MS[3..] } else { &PAUSES_MS[..5] };
+        let began = clock::monotonic();
+        let mut looked = began;
+        let (mut pauses, last) = (pauses_ms.iter(), pauses_ms[pauses_ms.len() - 1]);
+        loop {
+            let left = left()?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            if clock::since(looked) >= LOOKS_EVERY {
+                looked = clock::monotonic();
+                if self.end_silent()? > 0 {
+                    continue;
+                }
+            }
+            if clock::since(began) >= self.options.wait {
+                return Err(busy(&left, self.options.detector.timeout()));
+            }
+            let left_to_wait = self.options.wait.saturating_sub(clock::since(began));
+            let pause = Duration::from_millis(pauses.next().copied().unwrap_or(last));
+            clock::sleep(pause.min(left_to_wait));
+        }
+    }
+}
+
+fn answered(cases: &Cases, case: CondemnationId) -> BTreeSet<SessionId> {
+    let acks = |case: &Case| case.acks.keys().copied().collect::<BTreeSet<_>>();
+    cases.0.get(&case).map(acks).unwrap_or_default()
+}
+
+/// The error that names the sessions that were waited for.
+fn busy(left: &[Session], timeout: Duration) -> Error {
+    let who: Vec<String> = left
+        .iter()
+        .map(|it| format!("{} {} (process {})", it.work.name(), it.id.short(), it.process.pid))
+        .collect();
+    let first = left[0].id.short();
+    let by_itself = if left.iter().all(silent::is_watched) {
+        let minutes = timeout.as_secs().div_ceil(60);
+        format!(" A later gc ends it by itself when it sees no heartbeat of it for {minutes} min.")
+    } else {
+        String::new()
+    };
+    Error::new(Kind::Busy, format!("no answer from {}", who.join(", "))).advice(format!(
+        "nothing was deleted; run gc again when they have ended. If one certainly no longer runs \
+         (its machine is gone), end its session: pinstripe gc --fence {first}.{by_itself}"
+    ))
+}

@@ -1,0 +1,48 @@
+//! The thread that puts the heartbeats of a session while something is done for it.
+//!
+//! Invariant: it stops with what it stands beside, and when the session was ended by another
+//! process; a heartbeat that cannot be put is put at the next interval.
+
+use std::time::Duration;
+
+use crossbeam_channel::{RecvTimeoutError, bounded};
+
+use crate::store::Store;
+use crate::store::heartbeats::{self, HEARTBEAT_EVERY};
+use crate::store::sessions::OpenSession;
+
+/// Does `work` with heartbeats beside it.
+pub fn beside<T>(store: &Store, session: &OpenSession<'_>, work: impl FnOnce() -> T) -> T {
+    std::thread::scope(|scope| {
+        // Dropped when the work ends, in success or failure: that wakes the thread.
+        let (_end, end) = bounded::<()>(0);
+        scope.spawn(move || {
+            beat_while(store, session, |every| {
+                end.recv_timeout(every) == Err(RecvTimeoutError::Timeout)
+            });
+        });
+        work()
+    })
+}
+
+/// Puts a heartbeat each time that `goes_on` says so after waiting for an interval.
+pub fn beat_while(
+    store: &Store,
+    session: &OpenSession<'_>,
+    mut goes_on: impl FnMut(Duration) -> bool,
+) {
+    let id = session.session.id;
+    let mut count = 0;
+    while goes_on(HEARTBEAT_EVERY) {
+        // Asked at each interval only: a writer whose session was ended meets that at its commit.
+        if !session.stands() {
+            break;
+        }
+        if heartbeats::put(store, id, count + 1, HEARTBEAT_EVERY).is_ok() {
+            count += 1;
+        }
+    }
+    if count > 0 {
+        heartbeats::remove(store, id, count);
+    }
+}

@@ -1,0 +1,171 @@
+//! Which sessions have put no heartbeat for so long that their writers are taken for dead.
+//!
+//! Invariants: times are of one clock of this host, which is never set back, and no time of another
+//! host is known here; a session is suspected only if two looks, far enough apart, saw the same
+//! count; what cannot be told counts as life. A wrong suspicion ends a session, which costs its
+//! writer the work since its last checkpoint and the store nothing.
+//!
+//! Never here: what a suspicion leads to (`ops/gc`), reading heartbeats (`heartbeats.rs`).
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use pinstripe_base::clock;
+use pinstripe_base::id::SessionId;
+use pinstripe_base::sync::lock;
+
+/// Time without a heartbeat after which a writer is taken for dead.
+pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(2 * 3600);
+/// Heartbeats that have to be missing, however short the timeout is.
+const MISSED: u32 = 3;
+/// Sightings that are kept at most: sessions of a store that many hosts write to are fewer.
+const SIGHTINGS_MAX: usize = 4096;
+
+/// The count of a session's heartbeats as this host saw it, and since when it stands there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sighting {
+    /// The session.
+    pub session: SessionId,
+    /// The number of its heartbeats.
+    pub count: u64,
+    /// When this count was seen first, by the clock of the detector.
+    pub since: Duration,
+}
+
+/// What a look found of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pulse {
+    /// The number of its heartbeats; none before the first interval is over.
+    pub count: u64,
+    /// The interval at which its writer puts them.
+    pub every: Duration,
+}
+
+/// Takes writers for dead that have not been seen at work for a time.
+pub struct FailureDetector {
+    timeout: Duration,
+    /// The time since any fixed moment of this boot.
+    clock: fn() -> Duration,
+    sightings: Mutex<Vec<Sighting>>,
+}
+
+impl Default for FailureDetector {
+    fn default() -> Self {
+        FailureDetector::new(TIMEOUT_DEFAULT, Vec::new(), clock::since_boot)
+    }
+}
+
+impl FailureDetector {
+    /// One that goes on from earlier sightings, which were made by the same clock.
+    pub fn new(timeout: Duration, sightings: Vec<Sighting>, clock: fn() -> Duration) -> Self {
+        FailureDetector { timeout, clock, sightings: Mutex::new(sightings) }
+    }
+
+    /// What was seen so far, to go on from another time.
+    pub fn sightings(&self) -> Vec<Sighting> {
+        lock(&self.sightings).clone()
+    }
+
+    /// Time without a heartbeat after which a writer is taken for dead.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Forgets a session that is over.
+    pub(crate) fn forget(&self, session: SessionId) {
+        lock(&self.sightings).retain(|it| it.session != session);
+    }
+
+    /// Takes note of all sessions that there are, and says which writers are taken for dead. A
+    /// session without a pulse is one of which nothing can be told now.
+    pub(crate) fn observe(&self, found: &[(SessionId, Option<Pulse>)]) -> Vec<SessionId> {
+        let now = (self.clock)();
+        let mut sightings = lock(&self.sightings);
+        let mut suspected = Vec::new();
+        let mut seen = Vec::with_capacity(found.len().min(SIGHTINGS_MAX));
+        for (session, pulse) in found.iter().take(SIGHTINGS_MAX) {
+            let Some(pulse) = pulse else { continue };
+            let before = sightings.iter().find(|it| it.session == *session);
+            // A count that stands since later than now was seen by another clock.
+            let since = match before {
+                Some(it) if it.count == pulse.count && it.since <= now => it.since,
+                _ => now,
+            };
+            if now - since >= self.timeout.max(pulse.every * MISSED) {
+                suspected.push(*session);
+            }
+            seen.push(Sighting { session: *session, count: pulse.count, since });
+        }
+        *sightings = seen;
+        suspected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        static NOW: Cell<u64> = const { Cell::new(0) };
+    }
+
+    fn now() -> Duration {
+        Duration::from_secs(NOW.get())
+    }
+
+    const SESSION: SessionId = SessionId([1; 16]);
+    const EVERY: Duration = Duration::from_secs(300);
+
+    fn pulse(count: u64) -> Option<Pulse> {
+        Some(Pulse { count, every: EVERY })
+    }
+
+    fn looks(detector: &FailureDetector, looks: &[(u64, Option<Pulse>)]) -> Vec<bool> {
+        let look = |(at, pulse): &(u64, Option<Pulse>)| {
+            NOW.set(*at);
+            !detector.observe(&[(SESSION, *pulse)]).is_empty()
+        };
+        looks.iter().map(look).collect()
+    }
+
+    #[test]
+    fn a_count_that_stands_for_the_timeout_is_suspected() {
+        let detector = FailureDetector::new(Duration::from_secs(3600), Vec::new(), now);
+        // Between two looks it may have moved and died: only the time since the last move counts.
+        let seen = [(100, pulse(0)), (3699, pulse(0)), (3700, pulse(0)), (3701, pulse(1))];
+        assert_eq!(looks(&detector, &seen), [false, false, true, false]);
+        let seen = [(7300, pulse(1)), (7301, pulse(1)), (90_000, pulse(2)), (90_001, pulse(2))];
+        assert_eq!(looks(&detector, &seen), [false, true, false, false]);
+    }
+
+    #[test]
+    fn one_look_is_never_enough_and_what_cannot_be_told_counts_as_life() {
+        let detector = FailureDetector::new(Duration::from_secs(3600), Vec::new(), now);
+        assert_eq!(looks(&detector, &[(1_000_000, pulse(7))]), [false]);
+        let seen = [(1_003_599, None), (1_003_600, pulse(7)), (1_007_199, pulse(7))];
+        assert_eq!(looks(&detector, &seen), [false; 3]);
+        assert_eq!(looks(&detector, &[(1_007_200, pulse(7))]), [true]);
+    }
+
+    #[test]
+    fn sightings_go_on_in_another_run_and_those_of_another_clock_do_not() {
+        let detector = FailureDetector::new(Duration::from_secs(3600), Vec::new(), now);
+        looks(&detector, &[(100, pulse(3))]);
+        let next = || FailureDetector::new(Duration::from_secs(3600), detector.sightings(), now);
+        assert_eq!(looks(&next(), &[(3700, pulse(3))]), [true]);
+        // This machine was started anew.
+        assert_eq!(looks(&next(), &[(50, pulse(3)), (3000, pulse(3))]), [false, false]);
+        NOW.set(0);
+        assert!(detector.observe(&[]).is_empty());
+        assert!(detector.sightings().is_empty(), "sessions that are over are forgotten");
+    }
+
+    #[test]
+    fn three_heartbeats_have_to_be_missing() {
+        let detector = FailureDetector::new(Duration::ZERO, Vec::new(), now);
+        let seen = [(0, pulse(1)), (899, pulse(1)), (900, pulse(1))];
+        assert_eq!(looks(&detector, &seen), [false, false, true]);
+    }
+}

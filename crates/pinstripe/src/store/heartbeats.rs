@@ -1,0 +1,124 @@
+//! Heartbeats of sessions: put by whoever works for long, counted by whoever waits for it.
+//!
+//! Invariants: a heartbeat is put once, under a name of its own; the one before it goes after it
+//! was put, so that the highest count on the members is always that of the newest; one sound copy
+//! counts, since it only keeps a session standing; names without a sound object say nothing, and
+//! where they hide what does, the session counts as one of which nothing can be told.
+//!
+//! Never here: clocks, threads.
+
+use std::time::Duration;
+
+use crate::format::heartbeat::{Heartbeat, count_of, name_of};
+use crate::format::session::Session;
+use crate::member::{ExtentName, Room};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SessionId;
+
+use super::failure_detector::Pulse;
+use super::objects::Quorum;
+use super::sessions;
+use super::{Store, read_small};
+
+/// The interval at which a writer puts heartbeats. A backup of an hour puts eleven.
+pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(300);
+/// Unsound objects that are passed over when the newest heartbeat of a session is looked for.
+const UNSOUND_MAX: usize = 16;
+
+fn name(session: SessionId, count: u64) -> ExtentName {
+    ExtentName::In(Room::Heartbeats, name_of(session, count))
+}
+
+/// Puts the heartbeat of this count, and removes the one before. A key that may not delete leaves
+/// them all; a gc removes them when the session is over.
+///
+/// # Errors
+/// Those of the members, when too few took it.
+pub(crate) fn put(store: &Store, session: SessionId, count: u64, every: Duration) -> Result<()> {
+    let every_seconds = u32::try_from(every.as_secs()).unwrap_or(u32::MAX);
+    let heartbeat = Heartbeat { store: store.config.store, session, count, every_seconds };
+    store.put_all(name(session, count), &heartbeat.encode(), Quorum::Backup)?;
+    if count > 1 {
+        remove(store, session, count - 1);
+    }
+    Ok(())
+}
+
+/// Removes the heartbeat of this count, where that can be done.
+pub(crate) fn remove(store: &Store, session: SessionId, count: u64) {
+    // What stays is removed by a gc.
+    let _ = store.drop_all(name(session, count));
+}
+
+/// The newest heartbeat of each of these sessions; none where nothing can be told.
+///
+/// # Errors
+/// As [`Store::names`].
+pub(crate) fn pulses(
+    store: &Store,
+    sessions: &[Session],
+) -> Result<Vec<(SessionId, Option<Pulse>)>> {
+    let names = store.names(Room::Heartbeats, Quorum::Deletion)?;
+    let pulse = |session: &Session| {
+        let counts = names.iter().rev().filter_map(|name| count_of(session.id, name));
+        (session.id, newest(store, session.id, counts))
+    };
+    Ok(sessions.iter().map(pulse).collect())
+}
+
+/// The newest of the heartbeats with these counts, which descend.
+fn newest(store: &Store, session: SessionId, counts: impl Iterator<Item = u64>) -> Option<Pulse> {
+    let mut unsound = 0;
+    for count in counts {
+        let mut is_there = false;
+        for (_, member) in store.present() {
+            let copy = read_small(&**member, name(session, count));
+            match copy.and_then(|bytes| read(store, session, count, &bytes)) {
+                Ok(heartbeat) => {
+                    let every = Duration::from_secs(heartbeat.every_seconds.into());
+                    return Some(Pulse { count, every });
+                }
+                Err(error) => is_there |= error.kind() == Kind::Corrupt,
+            }
+        }
+        unsound += 1;
+        // Not there any more: a newer one is. Or not to be read now, or hidden behind others.
+        if !is_there || unsound > UNSOUND_MAX {
+            return None;
+        }
+    }
+    Some(Pulse { count: 0, every: HEARTBEAT_EVERY })
+}
+
+/// Reads one heartbeat.
+///
+/// # Errors
+/// [`Kind::Corrupt`] when it is none, or has another's name.
+fn read(store: &Store, session: SessionId, count: u64, bytes: &[u8]) -> Result<Heartbeat> {
+    let heartbeat = Heartbeat::decode(bytes)?;
+    store.verify(name(session, count), bytes)?;
+    let of = (heartbeat.store, heartbeat.session, heartbeat.count);
+    if of != (store.config.store, session, count) {
+        return Err(Error::new(Kind::Corrupt, "this heartbeat has another name"));
+    }
+    Ok(heartbeat)
+}
+
+/// Removes what is in the room and belongs to no session that there is.
+///
+/// # Errors
+/// Those of the members.
+pub(crate) fn remove_others(store: &Store) -> Result<()> {
+    // In this order: a session is put before its heartbeats.
+    let names = store.names(Room::Heartbeats, Quorum::Deletion)?;
+    if names.is_empty() {
+        return Ok(());
+    }
+    let sessions = sessions::load(store, Quorum::Deletion)?;
+    let is_of_none =
+        |name: &[u8; 16]| sessions.iter().all(|session| count_of(session.id, name).is_none());
+    for name in names.into_iter().filter(is_of_none) {
+        store.drop_all(ExtentName::In(Room::Heartbeats, name))?;
+    }
+    Ok(())
+}
