@@ -20,7 +20,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
         &["pinstripe-base", "pinstripe-io", "pinstripe-prefetch", "pinstripe-testing"],
     ),
     // It knows clusters and objects, and nothing of the store.
-    ("pinstripe-rados", &["pinstripe-base", "pinstripe-testing"]),
+    ("pinstripe-rados", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
     // The recorder writes plain files: it knows nothing of the store, the array and the servers.
     ("pinstripe-record", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
     (
@@ -124,7 +124,7 @@ pub const ROOMS: &[Rooms] = &[
         folder: "crates/pinstripe-io/src",
         floors: &[
             &["beneath", "fault", "lane"],
-            &["descriptors", "device", "disk", "file_tree", "paths", "process"],
+            &["descriptors", "device", "disk", "file_tree", "library", "paths", "process"],
         ],
         neighbours: &[],
         narrow: &[],
@@ -204,12 +204,12 @@ pub const ROOMS: &[Rooms] = &[
     Rooms {
         folder: "crates/pinstripe-record/src",
         floors: &[
-            &["calibrate"],
+            &["calibrate", "overdub"],
             &["play", "recorder", "verify"],
             &["recover"],
             &["engine", "input"],
-            &["jack", "take"],
-            &["header", "meter", "ring"],
+            &["alsa", "jack", "take"],
+            &["header", "meter", "ring", "start"],
             &["drift", "realtime", "sample", "writes"],
             &["limits"],
         ],
