@@ -155,6 +155,7 @@ fn manifest(
         pieces: Vec::new(),
         gaps: Vec::new(),
         marks: Vec::new(),
+        beside: plan.beside.clone(),
         figures: None,
     })
 }

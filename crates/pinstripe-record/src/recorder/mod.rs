@@ -21,7 +21,7 @@ use crate::header::{FileKind, LocalTime};
 use crate::input::{InputFeed, RecordInput};
 use crate::realtime;
 use crate::ring::RingProducer;
-use crate::take::{Manifest, TakeFigures, TakeFolder};
+use crate::take::{BesideTake, Manifest, TakeFigures, TakeFolder};
 
 pub use begin::memory_of;
 pub use status::{ALARM_PERCENT, RunningTake, StreamStatus, TakeStatus};
@@ -52,6 +52,8 @@ pub struct TakePlan {
     pub is_mirrored: bool,
     /// The most that is recorded.
     pub most: Option<Duration>,
+    /// The take that is played beside it.
+    pub beside: Option<BesideTake>,
 }
 
 /// How a take ended.
@@ -225,4 +227,4 @@ mod jack_tests;
 #[cfg(test)]
 mod network_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -32,6 +32,7 @@ pub fn plan(take: &str) -> TakePlan {
         },
         is_mirrored: false,
         most: None,
+        beside: None,
     }
 }
 
@@ -56,6 +57,16 @@ fn take(plan: &TakePlan, texts: &[&str], folders: &Folders) -> (TakeOutcome, Arc
     let made = || Ok(folders.clone());
     let told = record(plan, inputs(texts), &made, (&stop, &monitor), &mut |_, _| {});
     (told.unwrap(), monitor)
+}
+
+/// A take of these inputs in a directory, for tests of what is done with takes.
+pub fn take_of(dir: &Path, name: &str, inputs: Vec<Box<dyn RecordInput>>) -> TakeOutcome {
+    let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
+    let folders = on_disk(&[dir], name, None);
+    let made = || Ok(folders.clone());
+    let told = record(&plan(name), inputs, &made, (&stop, &monitor), &mut |_, _| {}).unwrap();
+    assert_eq!(monitor.get(Counter::Losses), 0);
+    told
 }
 
 /// Verifies with new descriptors, as another program would.

@@ -15,8 +15,8 @@ pub use journal::{
     Journal, JournalEvent, JournalReader, JournalRecord, ProgressRun, Summed, decode_journal,
 };
 pub use manifest::{
-    CommitStages, Manifest, RecordedGap, RecordedMark, RecordedPiece, RecordedStream, SlowSync,
-    TakeFigures, TakeState, TrimmedRun, is_plain_name,
+    BesideTake, CommitStages, Manifest, RecordedGap, RecordedMark, RecordedPiece, RecordedStream,
+    SlowSync, TakeFigures, TakeState, TrimmedRun, is_plain_name,
 };
 
 /// The name of the manifest.
