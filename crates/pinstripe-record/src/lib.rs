@@ -9,6 +9,7 @@
 //!   input   drift             what is recorded; how far its clock is off
 //!   take                      the directory of a take: files, journal, manifest
 //!   alsa   jack               sound cards; a client of a JACK server
+//!   flac                      samples encoded and decoded, with libFLAC when there is one
 //!   header   ring   start     heads of WAV and CAF; one locked arena of rings; a common beginning
 //!   realtime   writes         priorities of threads; the way to the disk
 //!   sample   meter   limits   formats of samples; their levels; what nothing may exceed
@@ -24,6 +25,7 @@ mod alsa;
 pub mod calibrate;
 pub mod drift;
 pub mod engine;
+pub mod flac;
 pub mod header;
 pub mod input;
 mod jack;

@@ -99,7 +99,7 @@ pub fn play(
 /// A take that can be played at once: its manifest is read, its sink is open.
 pub struct PreparedPlay {
     path: PathBuf,
-    manifest: Manifest,
+    manifest: Arc<Manifest>,
     folders: Vec<Arc<dyn TakeFolder>>,
     plan: PlayPlan,
     /// Numbers of the streams.
@@ -130,7 +130,7 @@ impl PreparedPlay {
     /// the sink.
     pub fn open(path: &Path, plan: &PlayPlan, sink: PlaySink, monitor: &Monitor) -> Result<Self> {
         let folder: Arc<dyn TakeFolder> = Arc::new(DiskFolder::open(path)?);
-        let manifest = Manifest::load(&*folder)?;
+        let manifest = Arc::new(Manifest::load(&*folder)?);
         let folders = all_folders(folder, &manifest, monitor);
         let chosen: Vec<usize> = match plan.streams.is_empty() {
             true => (0..manifest.streams.len()).collect(),

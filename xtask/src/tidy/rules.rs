@@ -209,6 +209,7 @@ pub const ROOMS: &[Rooms] = &[
             &["recover"],
             &["engine", "input"],
             &["alsa", "jack", "take"],
+            &["flac"],
             &["header", "meter", "ring", "start"],
             &["drift", "realtime", "sample", "writes"],
             &["limits"],

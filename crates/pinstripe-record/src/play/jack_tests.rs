@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use pinstripe_base::monitor::Counter;
-
 use super::*;
 use crate::input::parse_input;
 use crate::jack::listener::Listener;
@@ -30,7 +28,6 @@ fn heard(dir: &Path, plan: &PlayPlan, ports: usize) -> (PlayOutcome, Vec<Vec<f32
     let (stop, monitor) = (Stop::new().unwrap(), Monitor::default());
     let sink = PlaySink::Jack("listener:in_*".to_owned());
     let outcome = play(&dir.join("t"), plan, sink, (&stop, &monitor)).unwrap();
-    assert_eq!(monitor.get(Counter::Warnings), 0);
     let mut kept = listener.stop();
     let first = kept.iter().map(|it| it.iter().position(|it| *it != 0.0).unwrap()).min().unwrap();
     kept.iter_mut().for_each(|it| {

@@ -11,13 +11,15 @@ use pinstripe_base::error::Result;
 
 use crate::ring::RingProducer;
 use crate::sample::StreamShape;
-use crate::take::{Manifest, RecordedPiece, TakeFile, TakeFolder};
+use crate::take::{Manifest, RecordedPiece, TakeFile, TakeFolder, open_payload};
 
 /// The interval of looks at a ring that is full, as of the recorder.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// One stream on its way from its files to its ring.
 pub(super) struct StreamReader {
+    manifest: Arc<Manifest>,
+    stream: u32,
     pieces: Vec<(RecordedPiece, Arc<dyn TakeFolder>)>,
     open: Option<(u32, TakeFile)>,
     at: u64,
@@ -27,7 +29,7 @@ pub(super) struct StreamReader {
 
 impl StreamReader {
     pub fn new(
-        manifest: &Manifest,
+        manifest: &Arc<Manifest>,
         folders: &[Arc<dyn TakeFolder>],
         stream: usize,
         (from, most): (u64, u64),
@@ -47,7 +49,16 @@ impl StreamReader {
         pieces.sort_by_key(|(it, _)| (it.start_frame, std::cmp::Reverse(it.frames)));
         let ends = pieces.iter().map(|(it, _)| it.start_frame.saturating_add(it.frames));
         let end = ends.max().unwrap_or(0).min(from.saturating_add(most));
-        StreamReader { pieces, open: None, at: from, end, producer }
+        let manifest = Arc::clone(manifest);
+        StreamReader {
+            manifest,
+            stream: stream as u32,
+            pieces,
+            open: None,
+            at: from,
+            end,
+            producer,
+        }
     }
 
     /// Reads frames from where it is, as far as one file has them; what no file has is silence.
@@ -67,7 +78,10 @@ impl StreamReader {
             return Ok(());
         };
         if self.open.as_ref().is_none_or(|(number, _)| *number != piece.piece) {
-            self.open = Some((piece.piece, folder.open(&piece.file, false)?));
+            self.open = Some((
+                piece.piece,
+                open_payload(&**folder, &self.manifest, self.stream, (&piece.file, false))?,
+            ));
         }
         let Some((_, file)) = &self.open else { return Ok(()) };
         let within = self.at - piece.start_frame;

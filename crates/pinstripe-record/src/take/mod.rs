@@ -9,6 +9,7 @@
 mod folder;
 mod journal;
 mod manifest;
+mod payload;
 
 pub use folder::{DiskFolder, TakeFile, TakeFolder};
 pub use journal::{
@@ -18,6 +19,7 @@ pub use manifest::{
     BesideTake, CommitStages, Manifest, RecordedGap, RecordedMark, RecordedPiece, RecordedStream,
     SlowSync, TakeFigures, TakeState, TrimmedRun, is_plain_name,
 };
+pub use payload::open_payload;
 
 /// The name of the manifest.
 pub const MANIFEST: &str = "take.json";
