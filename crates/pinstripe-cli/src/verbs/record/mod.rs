@@ -128,10 +128,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Time>,
 
-    /// Kind of the files: wav, bw64, caf or raw
+    /// Kind of the files: wav, bw64, caf, flac or raw
     ///
     /// wav becomes RF64 in place before it passes 4 GiB. bw64 becomes BW64 then, which fewer
-    /// programs read.
+    /// programs read. flac is encoded meanwhile and needs libFLAC.
     #[arg(long, value_name = "KIND", value_parser = parsed::<FileKind>, default_value = "wav")]
     format: FileKind,
 
