@@ -122,6 +122,7 @@ mod tests {
     }
 
     foreign_functions! {
+        #[allow(dead_code, reason = "it is never found")]
         struct Missing {
             absolute: unsafe extern "C" fn(i32) -> i32 = c"abs";
             nothing: unsafe extern "C" fn() = c"no_such_function_anywhere";

@@ -62,7 +62,7 @@ fn written(file: SharedDevice, facts: &HeadFacts, payload: &[u8], cues: &[Cue]) 
             done += part.len() as u64;
             writer.sync().unwrap();
             let durable = writer.durable_bytes();
-            assert!(durable <= done && durable % (4096 * facts.shape.frame_bytes()) == 0);
+            assert!(durable <= done && durable.is_multiple_of(4096 * facts.shape.frame_bytes()));
         }
         writer.finish().unwrap();
         writer.sync().unwrap();
