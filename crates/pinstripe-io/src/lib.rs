@@ -4,7 +4,7 @@
 //! flight on one device. [`fault`] wraps devices so that they fail as real disks do. [`beneath`]
 //! opens paths that cannot leave a directory; [`descriptors`] shares out the open files that the
 //! system allows; [`disk`] names the disk that a path is on, [`paths`] says what is at a path.
-//! [`process`] runs other programs.
+//! [`process`] runs other programs, [`library`] loads C libraries that may be missing.
 //!
 //! Never here: the meaning of the bytes.
 
@@ -17,5 +17,6 @@ pub mod disk;
 pub mod fault;
 pub mod file_tree;
 pub mod lane;
+pub mod library;
 pub mod paths;
 pub mod process;

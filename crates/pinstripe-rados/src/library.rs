@@ -4,6 +4,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::foreign_functions;
+use pinstripe_io::library::LoadedLibrary;
 
 /// The library's name since Ceph 0.x: its functions keep their meaning under it.
 const NAME: &CStr = c"librados.so.2";
@@ -18,52 +20,32 @@ type Put = unsafe extern "C" fn(Handle, *const c_char, *const c_char, usize) -> 
 type PutAt = unsafe extern "C" fn(Handle, *const c_char, *const c_char, usize, u64) -> c_int;
 type GetAt = unsafe extern "C" fn(Handle, *const c_char, *mut c_char, usize, u64) -> c_int;
 
-/// Declares the functions, and finds them all or none.
-macro_rules! functions {
-    ($($field:ident: $kind:ty = $symbol:literal;)*) => {
-        /// The functions, as `rados/librados.h` declares them.
-        pub(crate) struct Library {
-            $(pub(crate) $field: $kind,)*
-        }
-
-        impl Library {
-            fn find(handle: *mut c_void) -> Result<Self> {
-                Ok(Library {
-                    $($field: {
-                        let found = symbol(handle, $symbol)?;
-                        // SAFETY: the header of every release of librados.so.2 declares a function
-                        // of this name and these arguments.
-                        unsafe { std::mem::transmute::<*mut c_void, $kind>(found) }
-                    },)*
-                })
-            }
-        }
-    };
-}
-
-functions! {
-    create: unsafe extern "C" fn(*mut Handle, *const c_char, *const c_char, u64) -> c_int = c"rados_create2";
-    conf_read_file: unsafe extern "C" fn(Handle, *const c_char) -> c_int = c"rados_conf_read_file";
-    conf_set: SetText = c"rados_conf_set";
-    connect: Op = c"rados_connect";
-    shutdown: Release = c"rados_shutdown";
-    ioctx_create: unsafe extern "C" fn(Handle, *const c_char, *mut Handle) -> c_int = c"rados_ioctx_create";
-    ioctx_destroy: Release = c"rados_ioctx_destroy";
-    set_namespace: unsafe extern "C" fn(Handle, *const c_char) = c"rados_ioctx_set_namespace";
-    read: GetAt = c"rados_read";
-    write: PutAt = c"rados_write";
-    write_full: Put = c"rados_write_full";
-    remove: unsafe extern "C" fn(Handle, *const c_char) -> c_int = c"rados_remove";
-    stat: unsafe extern "C" fn(Handle, *const c_char, *mut u64, *mut libc::time_t) -> c_int = c"rados_stat";
-    cluster_fsid: unsafe extern "C" fn(Handle, *mut c_char, usize) -> c_int = c"rados_cluster_fsid";
-    list_open: unsafe extern "C" fn(Handle, *mut Handle) -> c_int = c"rados_nobjects_list_open";
-    list_next: unsafe extern "C" fn(Handle, *mut *const c_char, *mut *const c_char, *mut *const c_char) -> c_int = c"rados_nobjects_list_next";
-    list_close: Release = c"rados_nobjects_list_close";
-    create_write_op: unsafe extern "C" fn() -> Handle = c"rados_create_write_op";
-    release_write_op: Release = c"rados_release_write_op";
-    write_op_create: unsafe extern "C" fn(Handle, c_int, *const c_char) = c"rados_write_op_create";
-    write_op_write_full: unsafe extern "C" fn(Handle, *const c_char, usize) = c"rados_write_op_write_full";
-    write_op_operate: unsafe extern "C" fn(Handle, Handle, *const c_char, *mut libc::time_t, c_int) -> c_int = c"rados_write_op_operate";
+foreign_functions! {
+    /// The functions, as `rados/librados.h` declares them.
+    pub(crate) struct Library {
+        create: unsafe extern "C" fn(*mut Handle, *const c_char, *const c_char, u64) -> c_int = c"rados_create2";
+        conf_read_file: unsafe extern "C" fn(Handle, *const c_char) -> c_int = c"rados_conf_read_file";
+        conf_set: SetText = c"rados_conf_set";
+        connect: Op = c"rados_connect";
+        shutdown: Release = c"rados_shutdown";
+        ioctx_create: unsafe extern "C" fn(Handle, *const c_char, *mut Handle) -> c_int = c"rados_ioctx_create";
+        ioctx_destroy: Release = c"rados_ioctx_destroy";
+        set_namespace: unsafe extern "C" fn(Handle, *const c_char) = c"rados_ioctx_set_namespace";
+        read: GetAt = c"rados_read";
+        write: PutAt = c"rados_write";
+        write_full: Put = c"rados_write_full";
+        remove: unsafe extern "C" fn(Handle, *const c_char) -> c_int = c"rados_remove";
+        stat: unsafe extern "C" fn(Handle, *const c_char, *mut u64, *mut libc::time_t) -> c_int = c"rados_stat";
+        cluster_fsid: unsafe extern "C" fn(Handle, *mut c_char, usize) -> c_int = c"rados_cluster_fsid";
+        list_open: unsafe extern "C" fn(Handle, *mut Handle) -> c_int = c"rados_nobjects_list_open";
+        list_next: unsafe extern "C" fn(Handle, *mut *const c_char, *mut *const c_char, *mut *const c_char) -> c_int = c"rados_nobjects_list_next";
+        list_close: Release = c"rados_nobjects_list_close";
+        create_write_op: unsafe extern "C" fn() -> Handle = c"rados_create_write_op";
+        release_write_op: Release = c"rados_release_write_op";
+        write_op_create: unsafe extern "C" fn(Handle, c_int, *const c_char) = c"rados_write_op_create";
+        write_op_write_full: unsafe extern "C" fn(Handle, *const c_char, usize) = c"rados_write_op_write_full";
+        write_op_operate: unsafe extern "C" fn(Handle, Handle, *const c_char, *mut libc::time_t, c_int) -> c_int = c"rados_write_op_operate";
+    }
 }
 
 impl Library {
@@ -77,38 +59,14 @@ impl Library {
     }
 
     pub(crate) fn open(name: &CStr) -> Result<Self> {
-        // SAFETY: the name ends with a NUL. The library's constructors run, as they would if this
-        // program were linked with it.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if handle.is_null() {
-            let what = format!("cannot load Ceph's client library ({})", last_error());
-            return Err(Error::new(Kind::Unsupported, what)
-                .advice("install it: package librados2, on each machine that uses Ceph"));
-        }
-        Self::find(handle)
-    }
-}
-
-fn symbol(handle: *mut c_void, name: &CStr) -> Result<*mut c_void> {
-    // SAFETY: the handle is one of dlopen's that is never closed, the name ends with a NUL.
-    let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
-    if found.is_null() {
-        let name = name.to_string_lossy();
-        let what = format!("this Ceph client library has no function {name}");
-        return Err(
+        let loaded = LoadedLibrary::open(&[name]).map_err(|failure| {
+            let what = format!("cannot load Ceph's client library ({failure})");
+            Error::new(Kind::Unsupported, what)
+                .advice("install it: package librados2, on each machine that uses Ceph")
+        })?;
+        Self::find(&loaded).map_err(|failure| {
+            let what = format!("cannot use this Ceph client library: {failure}");
             Error::new(Kind::Unsupported, what).advice("install librados2 of Ceph 12 or newer")
-        );
+        })
     }
-    Ok(found)
-}
-
-/// Why dlopen failed.
-fn last_error() -> String {
-    // SAFETY: dlerror gives a text that is valid until this thread's next call of it, or null.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return "unknown reason".to_owned();
-    }
-    // SAFETY: it is not null, and the text ends with a NUL.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

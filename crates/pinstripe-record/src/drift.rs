@@ -3,7 +3,7 @@
 //! An input delivers blocks, so that its count of frames jumps and lags; it is never ahead of its
 //! clock. Of each second the moment counts at which it was furthest ahead, and through these moments
 //! goes a line: its slope is what the clock is off. Nothing is told before the line is certain, and
-//! nothing is ever resampled.
+//! nothing is ever resampled. A rate that is nothing like the one that was said is told after two seconds.
 
 use std::time::Duration;
 
@@ -17,6 +17,13 @@ const WINDOWS_MAX: usize = 200;
 const WINDOWS_LEAST: usize = 10;
 /// The standard error at which a slope is told, in parts per million.
 const CERTAIN_PPM: f64 = 4.0;
+
+/// A clock runs for so long before its rate is judged.
+const JUDGED_AFTER: Duration = Duration::from_secs(2);
+/// How far a rate may be from the one that was said, as a share of it.
+const RATE_SHARE: f64 = 0.005;
+/// A block that came a moment ago, or comes in a moment, is no other rate.
+const BLOCK_SECONDS: f64 = 0.1;
 
 /// The time until the next look, from 4 to 16 ms. Never the same twice: looks in step with the blocks of
 /// an input would find it at one place of its block for a minute, and at another in the next. Nothing
@@ -43,12 +50,23 @@ pub struct ClockDrift {
     window: Option<(Duration, (f64, f64))>,
     /// By window: seconds, and seconds that the input was ahead.
     moments: Vec<(f64, f64)>,
+    /// When the first frames were there, and how many; the same of the last look.
+    first: Option<(Duration, u64)>,
+    last: (Duration, u64),
+    is_judged: bool,
 }
 
 impl ClockDrift {
     /// The clock of an input that has so many frames per second by its own account.
     pub fn new(rate: u32) -> Self {
-        ClockDrift { rate: f64::from(rate.max(1)), window: None, moments: Vec::new() }
+        ClockDrift {
+            rate: f64::from(rate.max(1)),
+            window: None,
+            moments: Vec::new(),
+            first: None,
+            last: (Duration::ZERO, 0),
+            is_judged: false,
+        }
     }
 
     /// So many frames had come at this moment.
@@ -56,6 +74,8 @@ impl ClockDrift {
         if frames == 0 {
             return;
         }
+        self.first.get_or_insert((now, frames));
+        self.last = (now, frames);
         let seconds = now.as_secs_f64();
         let here = (seconds, frames as f64 / self.rate - seconds);
         match &mut self.window {
@@ -74,6 +94,19 @@ impl ClockDrift {
         if self.moments.len() > WINDOWS_MAX {
             self.moments.remove(0);
         }
+    }
+
+    /// The frames per second that come, where that is nothing like what was said; once.
+    pub fn wrong_rate(&mut self) -> Option<f64> {
+        let (began, first) = self.first?;
+        let seconds = self.last.0.saturating_sub(began).as_secs_f64();
+        if self.is_judged || seconds < JUDGED_AFTER.as_secs_f64() {
+            return None;
+        }
+        self.is_judged = true;
+        let measured = self.last.1.saturating_sub(first) as f64 / seconds;
+        let share = (measured / self.rate - 1.0).abs();
+        (share > RATE_SHARE && share * seconds > BLOCK_SECONDS).then_some(measured)
     }
 
     /// How much faster than this machine's clock it is, in parts per million, once that is certain.
@@ -132,6 +165,21 @@ mod tests {
         assert_eq!(watched(50.0, 240, 0.002, 10).ppm(), None, "too short");
         assert_eq!(watched(50.0, 48_000, 0.9, 30).ppm(), None, "blocks of a second");
         assert_eq!(ClockDrift::new(0).ppm(), None);
+    }
+
+    #[test]
+    fn another_rate_than_the_one_that_was_said_is_told_once() {
+        // PipeWire said 96,000 and gave 48,128.
+        for (said, comes, is_told) in [(96_000, 48_128, true), (96_000, 96_050, false)] {
+            let mut drift = ClockDrift::new(said);
+            let mut told = Vec::new();
+            for look in 1..500_u64 {
+                drift.add(Duration::from_millis(10 * look), look * comes / 100 / 1024 * 1024);
+                told.extend(drift.wrong_rate());
+            }
+            assert_eq!(told.len(), usize::from(is_told), "{told:?}");
+            assert!(told.iter().all(|it| (it - comes as f64).abs() < 600.0), "{told:?}");
+        }
     }
 
     #[test]

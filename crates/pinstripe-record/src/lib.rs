@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   calibrate                 measures a directory and sizes the rings
+//!   overdub                   records one take while another is played
 //!   recorder   play           a take from its beginning to its end, and back
 //!   verify   recover          what it left
 //!   engine                    writes rings to files, and makes files durable
 //!   input   drift             what is recorded; how far its clock is off
 //!   take                      the directory of a take: files, journal, manifest
-//!   jack                      a client of a JACK server
-//!   header   ring             heads of WAV and CAF; one locked arena of rings
+//!   alsa   jack               sound cards; a client of a JACK server
+//!   flac                      samples encoded and decoded, with libFLAC when there is one
+//!   header   ring   start     heads of WAV and CAF; one locked arena of rings; a common beginning
 //!   realtime   writes         priorities of threads; the way to the disk
 //!   sample   meter   limits   formats of samples; their levels; what nothing may exceed
 //! ```
@@ -19,20 +21,24 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
+mod alsa;
 pub mod calibrate;
 pub mod drift;
 pub mod engine;
+pub mod flac;
 pub mod header;
 pub mod input;
 mod jack;
 pub mod limits;
 pub mod meter;
+pub mod overdub;
 pub mod play;
 pub mod realtime;
 pub mod recorder;
 pub mod recover;
 pub mod ring;
 pub mod sample;
+pub mod start;
 pub mod take;
 pub mod verify;
 pub mod writes;

@@ -29,5 +29,9 @@ pub const RESERVE_BYTES: std::ops::RangeInclusive<u64> = MIB..=64 * MIB;
 pub const NAME_BYTES: usize = 120;
 /// Channels of one file.
 pub const CHANNELS_MAX: u16 = 1024;
+/// Samples of one stream that wait to be encoded.
+pub const FLAC_WAITING_BYTES: usize = 256 << 10;
+/// Threads that encode, at most.
+pub const FLAC_THREADS: usize = 16;
 /// Marks of one take that are kept.
 pub const MARKS_MAX: usize = 10_000;

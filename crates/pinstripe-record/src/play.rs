@@ -2,17 +2,21 @@
 //!
 //! A sink without a clock of its own (`null`) is given one: at any moment as many frames are due as the
 //! rate says, and what is not there then is an underrun, counted in frames. Those frames are left out
-//! when they come, so that all streams stay aligned. A pipe or file takes what it can, and is waited
-//! for.
+//! when they come, so that all streams stay aligned. A JACK server and a sound card have clocks of their own. A
+//! pipe or file takes what it can, and is waited for.
 
 #![allow(clippy::disallowed_methods, reason = "reads and plays in threads, and waits for rings")]
 
+mod alsa;
+mod jack;
+mod pipe;
+mod reader;
+
 use std::fs::File;
-use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -20,13 +24,19 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::Stop;
 
 use crate::recover::all_folders;
-use crate::ring::{Arena, Found, Ring, RingConsumer, RingProducer};
+use crate::ring::{Arena, PacedConsumer, Ring, RingConsumer, RingProducer};
 use crate::sample::StreamShape;
-use crate::take::{DiskFolder, Manifest, RecordedPiece, TakeFile, TakeFolder};
+use crate::start::CommonStart;
+use crate::take::{DiskFolder, Manifest, TakeFolder};
+
+use alsa::CardSink;
+use jack::JackSink;
+use pipe::PipeSink;
+use reader::{StreamReader, read_all};
 
 /// Frames that are handed to the sink at a time.
 const BLOCK_FRAMES: u64 = 512;
-/// The interval of looks at a ring that is full or empty, as of the recorder.
+/// The interval of looks at a ring that is empty, as of the recorder.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Where a take is played to.
@@ -35,6 +45,12 @@ pub enum PlaySink {
     Null,
     /// A pipe or file, as fast as that takes it.
     Pipe(File),
+    /// A file or FIFO to be opened, in the same way.
+    Path(PathBuf),
+    /// A device of ALSA.
+    Alsa(String),
+    /// Ports of a JACK server that match this pattern; those of hardware where it is empty.
+    Jack(String),
 }
 
 /// What is played.
@@ -61,6 +77,8 @@ pub struct PlayOutcome {
     pub underruns: u64,
     /// Frames that were missing in them.
     pub missing_frames: u64,
+    /// Deadlines that a server or a sound card missed.
+    pub xruns: u64,
     /// The longest read of the disk.
     pub longest_read: Duration,
 }
@@ -68,57 +86,154 @@ pub struct PlayOutcome {
 /// Plays the take in this directory until its end, or `stop` is set.
 ///
 /// # Errors
-/// [`Kind::NotFound`] where there is none; [`Kind::Usage`] for streams of different forms, which no
-/// sink takes together; as the system says for files and the sink.
+/// Those of [`PreparedPlay::open`] and [`PreparedPlay::run`].
 pub fn play(
     path: &Path,
     plan: &PlayPlan,
     sink: PlaySink,
     (stop, monitor): (&Stop, &Monitor),
 ) -> Result<PlayOutcome> {
-    let folder: Arc<dyn TakeFolder> = Arc::new(DiskFolder::open(path)?);
-    let manifest = Manifest::load(&*folder)?;
-    let folders = all_folders(folder, &manifest, monitor);
-    let chosen: Vec<usize> = match plan.streams.is_empty() {
-        true => (0..manifest.streams.len()).collect(),
-        false => plan.streams.clone(),
-    };
-    let shape = common_shape(&manifest, &chosen)?;
-    let frames_of = |it: Duration| (it.as_secs_f64() * f64::from(shape.rate)) as u64;
-    let from = frames_of(plan.from);
-    let most = plan.most.map_or(u64::MAX, frames_of);
-    let arena = Arc::new(Arena::new(chosen.len() * plan.ring_bytes as usize)?);
-    let (mut readers, mut consumers) = (Vec::new(), Vec::new());
-    for (number, stream) in chosen.iter().enumerate() {
-        let offset = number * plan.ring_bytes as usize;
-        let (ring, producer) = Ring::new(&arena, offset, plan.ring_bytes, shape.frame_bytes(), 1)?;
-        readers.push(StreamReader::new(&manifest, &folders, *stream, (from, most), producer));
-        consumers.push(RingConsumer::new(ring, 0));
-    }
-    let over = AtomicBool::new(false);
-    let longest = AtomicU64::new(0);
-    let (skip, gathered) = (vec![0; chosen.len()], Vec::new());
-    let mut player = Player { shape, consumers, sink, skip, gathered, stop };
-    let (read, played) = std::thread::scope(|scope| {
-        let reading = scope.spawn(|| read_all(readers, &shape, &over, &longest));
-        let played = player.run(&reading_state(&reading));
-        over.store(true, Ordering::Release);
-        // A panic is reported where it happened.
-        let read =
-            reading.join().unwrap_or_else(|_| Err(Error::new(Kind::Io, "reading ended early")));
-        (read, played)
-    });
-    let mut outcome = played?;
-    read?;
-    outcome.longest_read = Duration::from_nanos(longest.into_inner());
-    Ok(outcome)
+    PreparedPlay::open(path, plan, sink, monitor)?.run(None, (stop, monitor))
 }
 
-/// Whether the reader still reads.
-fn reading_state<'a, T>(
-    reading: &'a std::thread::ScopedJoinHandle<'_, T>,
-) -> impl Fn() -> bool + 'a {
-    || !reading.is_finished()
+/// A take that can be played at once: its manifest is read, its sink is open.
+pub struct PreparedPlay {
+    path: PathBuf,
+    manifest: Arc<Manifest>,
+    folders: Vec<Arc<dyn TakeFolder>>,
+    plan: PlayPlan,
+    /// Numbers of the streams.
+    chosen: Vec<usize>,
+    shape: StreamShape,
+    sink: OpenSink,
+}
+
+/// A sink as it is played to.
+enum OpenSink {
+    Paced(BlockSink),
+    Jack(JackSink),
+}
+
+/// A sink that is handed interleaved blocks.
+enum BlockSink {
+    Null,
+    Card(CardSink),
+    Pipe(PipeSink),
+}
+
+impl PreparedPlay {
+    /// Reads the manifest, and opens the sink.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] where there is none; [`Kind::Usage`] for streams of different forms, which no
+    /// sink takes together, or of another rate than a JACK server has; as the system says for files and
+    /// the sink.
+    pub fn open(path: &Path, plan: &PlayPlan, sink: PlaySink, monitor: &Monitor) -> Result<Self> {
+        let folder: Arc<dyn TakeFolder> = Arc::new(DiskFolder::open(path)?);
+        let manifest = Arc::new(Manifest::load(&*folder)?);
+        let folders = all_folders(folder, &manifest, monitor);
+        let chosen: Vec<usize> = match plan.streams.is_empty() {
+            true => (0..manifest.streams.len()).collect(),
+            false => plan.streams.clone(),
+        };
+        let shape = common_shape(&manifest, &chosen)?;
+        let sink = match sink {
+            PlaySink::Null => OpenSink::Paced(BlockSink::Null),
+            PlaySink::Pipe(file) => OpenSink::Paced(BlockSink::Pipe(PipeSink::Open(file))),
+            PlaySink::Path(path) => OpenSink::Paced(BlockSink::Pipe(PipeSink::open(&path)?)),
+            PlaySink::Alsa(device) => {
+                let card = CardSink::open(device, shape, chosen.len())?;
+                OpenSink::Paced(BlockSink::Card(card))
+            }
+            PlaySink::Jack(pattern) => {
+                let names = chosen.iter().map(|it| manifest.streams[*it].name.as_str());
+                OpenSink::Jack(JackSink::open(pattern, shape, names)?)
+            }
+        };
+        let (path, plan) = (path.to_path_buf(), plan.clone());
+        Ok(PreparedPlay { path, manifest, folders, plan, chosen, shape, sink })
+    }
+
+    /// The directory, and the manifest that it has.
+    pub fn take(&self) -> (&Path, &Manifest) {
+        (&self.path, &self.manifest)
+    }
+
+    /// The frame of the take that is played first.
+    pub fn first_frame(&self) -> u64 {
+        self.frames_of(self.plan.from)
+    }
+
+    fn frames_of(&self, time: Duration) -> u64 {
+        (time.as_secs_f64() * f64::from(self.shape.rate)) as u64
+    }
+
+    /// Plays until the end, or `stop` is set. With `start` what is recorded beside it begins with it.
+    ///
+    /// # Errors
+    /// As the system says for files and the sink; a JACK server that ends.
+    pub fn run(
+        self,
+        start: Option<&CommonStart>,
+        (stop, monitor): (&Stop, &Monitor),
+    ) -> Result<PlayOutcome> {
+        let most = self.plan.most.map_or(u64::MAX, |it| self.frames_of(it));
+        let range = (self.first_frame(), most);
+        let (ring_bytes, shape) = (self.plan.ring_bytes, self.shape);
+        let arena = Arc::new(Arena::new(self.chosen.len() * ring_bytes as usize)?);
+        let (mut readers, mut streams) = (Vec::new(), Vec::new());
+        for (number, stream) in self.chosen.iter().enumerate() {
+            let offset = number * ring_bytes as usize;
+            let (ring, producer) = Ring::new(&arena, offset, ring_bytes, shape.frame_bytes(), 1)?;
+            readers.push(self.reader(*stream, range, producer));
+            streams.push(PacedConsumer::new(RingConsumer::new(ring, 0)));
+        }
+        let (over, longest) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (read, played) = std::thread::scope(|scope| {
+            let reading = scope.spawn(|| read_all(readers, &shape, &over, &longest));
+            let is_read = || !reading.is_finished();
+            let played = match fill(&streams, &shape, &is_read, stop) {
+                false => Ok(PlayOutcome::default()),
+                true => match self.sink {
+                    OpenSink::Jack(sink) => sink.run(streams, shape, (start, stop, monitor)),
+                    OpenSink::Paced(sink) => {
+                        Player { shape, streams, sink, gathered: Vec::new(), stop }
+                            .run(start, &is_read)
+                    }
+                },
+            };
+            over.store(true, Ordering::Release);
+            // A panic is reported where it happened.
+            let read =
+                reading.join().unwrap_or_else(|_| Err(Error::new(Kind::Io, "reading ended early")));
+            (read, played)
+        });
+        let mut outcome = played?;
+        read?;
+        outcome.streams = self.chosen.len();
+        outcome.longest_read = Duration::from_nanos(longest.into_inner());
+        Ok(outcome)
+    }
+
+    fn reader(&self, stream: usize, range: (u64, u64), producer: RingProducer) -> StreamReader {
+        StreamReader::new(&self.manifest, &self.folders, stream, range, producer)
+    }
+}
+
+/// Waits until every ring has something to begin with; false when `stop` is set.
+fn fill(
+    streams: &[PacedConsumer],
+    shape: &StreamShape,
+    is_read: &dyn Fn() -> bool,
+    stop: &Stop,
+) -> bool {
+    let least = BLOCK_FRAMES * shape.frame_bytes();
+    while is_read() && !streams.iter().all(|it| it.has(least)) {
+        if stop.wait(LOOK_EVERY) {
+            return false;
+        }
+    }
+    !stop.is_set()
 }
 
 /// The one form that all chosen streams have.
@@ -138,166 +253,103 @@ fn common_shape(manifest: &Manifest, chosen: &[usize]) -> Result<StreamShape> {
     }
 }
 
-/// One stream on its way from its files to its ring.
-struct StreamReader {
-    pieces: Vec<(RecordedPiece, Arc<dyn TakeFolder>)>,
-    open: Option<(u32, TakeFile)>,
-    at: u64,
-    end: u64,
-    producer: RingProducer,
-}
-
-impl StreamReader {
-    fn new(
-        manifest: &Manifest,
-        folders: &[Arc<dyn TakeFolder>],
-        stream: usize,
-        (from, most): (u64, u64),
-        producer: RingProducer,
-    ) -> Self {
-        let folder_of = |piece: &RecordedPiece| {
-            let wanted = manifest.directories.get(piece.directory as usize);
-            let found = folders.iter().find(|it| Some(it.path()) == wanted.map(|it| it.as_path()));
-            found.or_else(|| folders.first().filter(|_| manifest.directories.len() == 1)).cloned()
-        };
-        let mut pieces: Vec<_> = manifest
-            .pieces
-            .iter()
-            .filter(|it| it.stream as usize == stream)
-            .filter_map(|it| Some((it.clone(), folder_of(it)?)))
-            .collect();
-        pieces.sort_by_key(|(it, _)| (it.start_frame, std::cmp::Reverse(it.frames)));
-        let ends = pieces.iter().map(|(it, _)| it.start_frame.saturating_add(it.frames));
-        let end = ends.max().unwrap_or(0).min(from.saturating_add(most));
-        StreamReader { pieces, open: None, at: from, end, producer }
-    }
-
-    /// Reads frames from where it is, as far as one file has them; what no file has is silence.
-    fn read(&mut self, frames: u64, shape: &StreamShape, out: &mut Vec<u8>) -> Result<()> {
-        let size = shape.frame_bytes();
-        let here = self
-            .pieces
-            .iter()
-            .find(|(it, _)| it.start_frame <= self.at && self.at - it.start_frame < it.frames);
-        let Some((piece, folder)) = here else {
-            let later = self.pieces.iter().map(|(it, _)| it.start_frame).filter(|it| *it > self.at);
-            let next = later.min().unwrap_or(self.end);
-            let count = frames.min(next - self.at).max(1);
-            out.clear();
-            out.resize((count * size) as usize, shape.format.silence());
-            self.at += count;
-            return Ok(());
-        };
-        if self.open.as_ref().is_none_or(|(number, _)| *number != piece.piece) {
-            self.open = Some((piece.piece, folder.open(&piece.file, false)?));
-        }
-        let Some((_, file)) = &self.open else { return Ok(()) };
-        let within = self.at - piece.start_frame;
-        let count = frames.min(piece.frames - within);
-        out.resize((count * size) as usize, 0);
-        file.device().read_at(piece.payload_at + within * size, out)?;
-        self.at += count;
-        Ok(())
-    }
-}
-
-/// Keeps all rings full.
-fn read_all(
-    mut readers: Vec<StreamReader>,
-    shape: &StreamShape,
-    over: &AtomicBool,
-    longest: &AtomicU64,
-) -> Result<()> {
-    let mut bytes = Vec::new();
-    while !readers.is_empty() && !over.load(Ordering::Acquire) {
-        let mut is_idle = true;
-        for reader in &mut readers {
-            let frames = (reader.producer.room() / shape.frame_bytes())
-                .min(reader.end.saturating_sub(reader.at));
-            let is_little = reader.producer.room() < reader.producer.ring_bytes() / 4;
-            if frames == 0 || (is_little && frames < reader.end - reader.at) {
-                continue;
-            }
-            is_idle = false;
-            let began = clock::monotonic();
-            reader.read(frames, shape, &mut bytes)?;
-            longest.fetch_max(clock::since(began).as_nanos() as u64, Ordering::Relaxed);
-            reader.producer.push(&bytes);
-        }
-        // A reader that is dropped ends its ring.
-        readers.retain(|it| it.at < it.end);
-        if is_idle {
-            std::thread::sleep(LOOK_EVERY);
-        }
-    }
-    Ok(())
-}
-
 struct Player<'a> {
     shape: StreamShape,
-    consumers: Vec<RingConsumer>,
-    sink: PlaySink,
-    /// By stream: bytes that come too late and are left out.
-    skip: Vec<u64>,
+    streams: Vec<PacedConsumer>,
+    sink: BlockSink,
     gathered: Vec<u8>,
     stop: &'a Stop,
 }
 
 impl Player<'_> {
-    fn run(&mut self, is_read: &dyn Fn() -> bool) -> Result<PlayOutcome> {
-        let mut outcome = PlayOutcome { streams: self.consumers.len(), ..Default::default() };
-        // The clock starts when every ring has something to begin with.
-        while is_read() && !self.consumers.iter().all(|it| self.has(it, BLOCK_FRAMES)) {
-            if self.stop.wait(LOOK_EVERY) {
-                return Ok(outcome);
-            }
-        }
+    fn run(
+        &mut self,
+        start: Option<&CommonStart>,
+        is_read: &dyn Fn() -> bool,
+    ) -> Result<PlayOutcome> {
+        let mut outcome = PlayOutcome::default();
         let size = self.shape.frame_bytes() as usize;
-        let mut block = vec![0; BLOCK_FRAMES as usize * size * self.consumers.len()];
-        let began = clock::monotonic();
-        while !self.stop.is_set() && !self.is_over() {
-            let is_paced = matches!(self.sink, PlaySink::Null);
-            if is_paced {
-                let due = clock::since(began).as_secs_f64() * f64::from(self.shape.rate);
-                if (due as u64) < outcome.frames + BLOCK_FRAMES {
-                    self.stop.wait(LOOK_EVERY);
-                    continue;
-                }
-            } else if is_read() && !self.consumers.iter().all(|it| self.has(it, BLOCK_FRAMES)) {
+        let mut block = vec![0; BLOCK_FRAMES as usize * size * self.streams.len()];
+        let Some(began) = self.begin(start)? else { return Ok(outcome) };
+        while !self.stop.is_set() && !self.streams.iter().all(PacedConsumer::is_over) {
+            if !self.is_due(began, &mut outcome, is_read)? {
                 self.stop.wait(LOOK_EVERY);
                 continue;
             }
             let frames = self.fill(&mut block, &mut outcome);
-            if let PlaySink::Pipe(pipe) = &mut self.sink {
-                let bytes = frames as usize * size * self.consumers.len();
-                pipe.write_all(&block[..bytes])
-                    .map_err(|error| Error::io("cannot play to", "the sink", error))?;
-            }
+            let bytes = frames as usize * size * self.streams.len();
+            let unheard = match &mut self.sink {
+                BlockSink::Null => 0,
+                BlockSink::Pipe(pipe) => pipe.write(&block[..bytes], self.stop).map(|()| 0)?,
+                BlockSink::Card(card) => card.write(&block[..bytes])?,
+            };
             outcome.frames += frames;
+            self.leave_out(unheard, &mut outcome);
+        }
+        if let BlockSink::Card(card) = &mut self.sink {
+            card.drain();
+            outcome.xruns = card.xruns;
         }
         Ok(outcome)
     }
 
-    /// Whether a ring has so many frames, or all that there are.
-    fn has(&self, consumer: &RingConsumer, frames: u64) -> bool {
-        match consumer.look() {
-            Found::Bytes { bytes, all } => all || bytes >= frames * self.shape.frame_bytes(),
-            _ => true,
+    /// Frames went by that a card played nothing for: they are left out when they come.
+    fn leave_out(&mut self, frames: u64, outcome: &mut PlayOutcome) {
+        if frames > 0 {
+            let bytes = frames * self.shape.frame_bytes();
+            self.streams.iter_mut().for_each(|it| it.leave_out(bytes));
+            outcome.underruns += 1;
+            outcome.missing_frames += frames * self.streams.len() as u64;
+            outcome.frames += frames;
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.consumers.iter().all(|it| it.look() == Found::End)
+    /// The moment of the first frame; none when it is not to be played any more.
+    fn begin(&mut self, start: Option<&CommonStart>) -> Result<Option<Instant>> {
+        if let BlockSink::Card(card) = &mut self.sink {
+            card.begin()?;
+        }
+        let Some(start) = start else { return Ok(Some(clock::monotonic())) };
+        Ok(start.wait_for_all(self.stop).then(|| {
+            let now = clock::monotonic();
+            start.begin(now, None);
+            now
+        }))
+    }
+
+    /// Whether a block can be played now.
+    fn is_due(
+        &mut self,
+        began: Instant,
+        outcome: &mut PlayOutcome,
+        is_read: &dyn Fn() -> bool,
+    ) -> Result<bool> {
+        let least = BLOCK_FRAMES * self.shape.frame_bytes();
+        let is_there = !is_read() || self.streams.iter().all(|it| it.has(least));
+        Ok(match &mut self.sink {
+            BlockSink::Null => {
+                let due = clock::since(began).as_secs_f64() * f64::from(self.shape.rate);
+                due as u64 >= outcome.frames + BLOCK_FRAMES
+            }
+            BlockSink::Pipe(_) => is_there,
+            BlockSink::Card(card) => {
+                let (has_room, unheard) = card.room(BLOCK_FRAMES)?;
+                let is_due = has_room && (is_there || !card.is_unpaced);
+                self.leave_out(unheard, outcome);
+                is_due
+            }
+        })
     }
 
     /// Interleaves the next block; its frames: of the last block those that there are.
     fn fill(&mut self, block: &mut [u8], outcome: &mut PlayOutcome) -> u64 {
         let size = self.shape.frame_bytes() as usize;
-        let stride = size * self.consumers.len();
+        let stride = size * self.streams.len();
         block.fill(self.shape.format.silence());
         let mut most = 0;
-        for number in 0..self.consumers.len() {
-            let is_ended = self.gather(number, size);
+        for (number, stream) in self.streams.iter_mut().enumerate() {
+            self.gathered.clear();
+            let is_ended = stream.gather(BLOCK_FRAMES * size as u64, &mut self.gathered);
             for (frame, bytes) in self.gathered.chunks_exact(size).enumerate() {
                 let at = frame * stride + number * size;
                 block[at..at + size].copy_from_slice(bytes);
@@ -307,36 +359,16 @@ impl Player<'_> {
             if frames < BLOCK_FRAMES && !is_ended {
                 outcome.underruns += 1;
                 outcome.missing_frames += BLOCK_FRAMES - frames;
-                self.skip[number] += (BLOCK_FRAMES - frames) * size as u64;
+                stream.leave_out((BLOCK_FRAMES - frames) * size as u64);
                 most = BLOCK_FRAMES;
             }
         }
         most
     }
-
-    /// Takes a block of one stream out of its ring, behind what comes too late; whether the stream
-    /// is at its end.
-    fn gather(&mut self, number: usize, size: usize) -> bool {
-        let (consumer, skip) = (&mut self.consumers[number], &mut self.skip[number]);
-        self.gathered.clear();
-        loop {
-            let missing = BLOCK_FRAMES * size as u64 - self.gathered.len() as u64;
-            match consumer.look() {
-                Found::End => return true,
-                Found::Bytes { bytes: 1.., .. } if missing > 0 => {}
-                _ => return false,
-            }
-            let run = consumer.bytes(if *skip > 0 { *skip } else { missing });
-            match *skip > 0 {
-                true => *skip -= run.len() as u64,
-                false => self.gathered.extend_from_slice(run),
-            }
-            let count = run.len() as u64;
-            consumer.take(count);
-        }
-    }
 }
 
+#[cfg(test)]
+mod jack_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,20 +379,18 @@ mod tests {
     #[test]
     fn what_comes_too_late_is_left_out_so_that_streams_stay_aligned() {
         let arena = Arc::new(Arena::new(2 << 14).unwrap());
-        let (mut producers, mut consumers) = (Vec::new(), Vec::new());
+        let (mut producers, mut streams) = (Vec::new(), Vec::new());
         for number in 0..2 {
             let (ring, producer) = Ring::new(&arena, number << 14, 1 << 14, 3, 1).unwrap();
             producers.push(producer);
-            consumers.push(RingConsumer::new(ring, 0));
+            streams.push(PacedConsumer::new(RingConsumer::new(ring, 0)));
         }
         let stop = Stop::new().unwrap();
-        let gathered = Vec::new();
         let mut player = Player {
             shape: SHAPE,
-            consumers,
-            sink: PlaySink::Null,
-            skip: vec![0; 2],
-            gathered,
+            streams,
+            sink: BlockSink::Null,
+            gathered: Vec::new(),
             stop: &stop,
         };
         let mut content = vec![vec![0; 3 * 2048]; 2];

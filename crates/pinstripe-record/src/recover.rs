@@ -15,6 +15,7 @@ use crate::limits::MARKS_MAX;
 use crate::take::{
     DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, Manifest, RecordedGap,
     RecordedMark, RecordedPiece, Summed, TakeFile, TakeFolder, TakeState, is_plain_name,
+    open_payload,
 };
 
 /// Runs at the end of each file that are read back: those that a disk which lies would lose.
@@ -254,7 +255,7 @@ fn settle(
         .head_facts(piece.stream, piece.start_frame)
         .ok_or_else(|| Error::new(Kind::Corrupt, "is of no stream of this take"))?;
     let frame_bytes = facts.shape.frame_bytes();
-    let file = folder.open(&piece.file, true)?;
+    let file = open_payload(folder, manifest, piece.stream, (&piece.file, true))?;
     let there = file.device().len()?.saturating_sub(piece.payload_at);
     let sound = sound_bytes(&file, found, there)?;
     if sound < found.bytes {
@@ -291,7 +292,11 @@ fn sound_bytes(file: &TakeFile, found: &JournalPiece, there: u64) -> Result<u64>
             return Ok(*at);
         }
         let mut bytes = vec![0; run.bytes as usize];
-        file.device().read_at(found.piece.payload_at + at, &mut bytes)?;
+        match file.device().read_at(found.piece.payload_at + at, &mut bytes) {
+            // What cannot be decoded is no less lost than what is not there.
+            Err(error) if error.kind() == Kind::Corrupt => return Ok(*at),
+            read => read?,
+        }
         if Summed::of(&bytes) != *run {
             return Ok(*at);
         }

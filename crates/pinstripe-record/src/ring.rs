@@ -9,6 +9,8 @@
 //! any byte behind it. Memory between a tail and the head is only read, all other memory is
 //! written by the producer only.
 
+mod paced;
+
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::limits::GAPS_WAITING;
+
+pub use paced::PacedConsumer;
 
 /// Consumers of one ring at most: a copy and its mirror.
 pub const CONSUMERS: usize = 2;

@@ -12,7 +12,7 @@ use crate::recover::{RUN_MAX_BYTES, all_folders};
 use crate::sample::{StreamShape, fill_test};
 use crate::take::{
     DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, Manifest, RecordedGap, Summed,
-    TakeFile, TakeFolder, TakeState, TrimmedRun, is_plain_name,
+    TakeFile, TakeFolder, TakeState, TrimmedRun, is_plain_name, open_payload,
 };
 
 /// Damage that is named place by place, for each file.
@@ -110,6 +110,7 @@ pub fn verify_in(
 
 struct OpenFile {
     name: String,
+    stream: u32,
     /// None while it is closed.
     file: Option<TakeFile>,
     /// It could not be opened.
@@ -156,6 +157,7 @@ impl Files<'_> {
         });
         let file = OpenFile {
             name: name.to_owned(),
+            stream: number,
             file: None,
             is_missing: false,
             length: 0,
@@ -173,12 +175,12 @@ impl Files<'_> {
     }
 
     /// Opens a file unless it is open, and closes another one where many are.
-    fn reopen(&mut self, piece: u32) {
+    fn reopen(&mut self, piece: u32, manifest: &Manifest) {
         let Some(file) = self.open.get_mut(&piece) else { return };
         if file.file.is_some() || file.is_missing {
             return;
         }
-        let opened = self.folder.open(&file.name, false);
+        let opened = open_payload(self.folder, manifest, file.stream, (&file.name, false));
         match opened.and_then(|opened| Ok((opened.device().len()?, opened))) {
             Ok((length, opened)) => (file.length, file.file) = (length, Some(opened)),
             Err(error) => {
@@ -197,7 +199,7 @@ impl Files<'_> {
     }
 
     fn check(&mut self, piece: u32, runs: &[Summed], outcome: &mut VerifyOutcome) -> Result<()> {
-        self.reopen(piece);
+        self.reopen(piece, &outcome.manifest);
         let Some(file) = self.open.get_mut(&piece) else { return Ok(()) };
         let mut bytes = Vec::new();
         for whole in runs {

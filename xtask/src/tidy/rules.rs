@@ -31,7 +31,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-testing",
         ],
     ),
-    ("pinstripe-rados", &["pinstripe-base", "pinstripe", "pinstripe-testing"]),
+    ("pinstripe-rados", &["pinstripe-base", "pinstripe-io", "pinstripe", "pinstripe-testing"]),
     (
         "pinstripe-bucket",
         &["pinstripe-base", "pinstripe-io", "pinstripe-overlay", "pinstripe", "pinstripe-testing"],
@@ -124,7 +124,7 @@ pub const ROOMS: &[Rooms] = &[
         folder: "crates/pinstripe-io/src",
         floors: &[
             &["beneath", "fault", "lane"],
-            &["descriptors", "device", "disk", "file_tree", "paths", "process"],
+            &["descriptors", "device", "disk", "file_tree", "library", "paths", "process"],
         ],
         neighbours: &[],
         narrow: &[],
@@ -204,12 +204,13 @@ pub const ROOMS: &[Rooms] = &[
     Rooms {
         folder: "crates/pinstripe-record/src",
         floors: &[
-            &["calibrate"],
+            &["calibrate", "overdub"],
             &["play", "recorder", "verify"],
             &["recover"],
             &["engine", "input"],
-            &["jack", "take"],
-            &["header", "meter", "ring"],
+            &["alsa", "jack", "take"],
+            &["flac"],
+            &["header", "meter", "ring", "start"],
             &["drift", "realtime", "sample", "writes"],
             &["limits"],
         ],

@@ -1,13 +1,14 @@
 //! `pinstripe play`: a take, to another program or to nowhere.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_count;
-use pinstripe_record::play::{PlayPlan, PlaySink, play};
+use pinstripe_record::play::{PlayOutcome, PlayPlan, PlaySink, play};
+use serde_json::{Value, json};
 
 use crate::args::{Size, Time, duration, refuse_option, size};
 use crate::event::Event;
@@ -18,20 +19,23 @@ use crate::signals;
 /// Play a take back, all of its streams together
 ///
 /// The streams are read through rings and interleaved, each frame of all streams beside each other.
-/// To null they are read at their rate, as for a sound card, and what the disk does not give in time
-/// is counted (exit code 3); a pipe or file takes them as fast as it can.
+/// To null they are read at their rate, to JACK and ALSA at that of the server or card, and what the
+/// disk does not give in time is silence and counted (exit code 3); a pipe or file takes them as fast as it can.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe play /mnt/a/take1 --to null                  # is the disk fast enough?
   pinstripe play /mnt/a/take1 --to pcm:- --stream 1 --stream 2 | aplay -f S24_3LE -r 96000 -c 2
+  pinstripe play /mnt/a/take1 --to jack:                 # ports of the sound card
+  pinstripe play /mnt/a/take1 --to 'jack:mixer:in_*'
   pinstripe play /mnt/a/take1 --from 90s --duration 10s --to pcm:excerpt.raw")]
 pub struct PlayArgs {
     /// Directory of the take, in any of its DIRs
     #[arg(value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
     take: PathBuf,
 
-    /// Where to: null, or pcm: and a file, a FIFO or - (standard output)
+    /// Where to: null; pcm: and a file, a FIFO or - (standard output); jack: and a
+    /// pattern of ports; alsa: and a device
     #[arg(long, value_name = "SINK", default_value = "null")]
     to: String,
 
@@ -68,16 +72,8 @@ impl PlayArgs {
             ring_bytes: self.ring.0,
             streams: self.stream.iter().map(|it| *it as usize - 1).collect(),
         };
-        let outcome = play(&self.take, &plan, self.sink()?, (stop, &run.monitor))?;
-        if outcome.missing_frames > 0 {
-            let what = format!(
-                "{} frames were not there in time, in {}",
-                format_count(outcome.missing_frames),
-                counted(outcome.underruns, "underrun"),
-            );
-            let error = Error::new(Kind::Io, what).advice("give larger rings (--ring)");
-            run.monitor.loss(&self.take, error);
-        }
+        let outcome = play(&self.take, &plan, sink_of(&self.to)?, (stop, &run.monitor))?;
+        tell_underruns(run, &self.take, &outcome);
         if !is_content {
             run.screen.say(&format!(
                 "played {} frames of {}, longest read {:.1} ms",
@@ -86,30 +82,56 @@ impl PlayArgs {
                 outcome.longest_read.as_secs_f64() * 1e3,
             ));
         }
-        let facts = Event::default()
-            .with("streams", outcome.streams)
-            .with("frames", outcome.frames)
-            .with("underruns", outcome.underruns)
-            .with("missing_frames", outcome.missing_frames)
-            .with("longest_read_ms", outcome.longest_read.as_secs_f64() * 1e3);
-        Ok(Ending::done(facts))
+        Ok(Ending::done(Event::default().with_fields(&facts(&outcome))))
     }
+}
 
-    fn sink(&self) -> Result<PlaySink> {
-        let path = match self.to.as_str() {
-            "null" => return Ok(PlaySink::Null),
-            "pcm:-" => {
-                let stdout = std::io::stdout().as_fd().try_clone_to_owned();
-                let stdout = stdout
-                    .map_err(|error| Error::io("cannot be written", "standard output", error))?;
-                return Ok(PlaySink::Pipe(File::from(stdout)));
-            }
-            to => to.strip_prefix("pcm:").filter(|it| !it.is_empty()).ok_or_else(|| {
-                Error::new(Kind::Usage, format!("'{to}' is no place to play to"))
-                    .expected("null, pcm:PLACE or pcm:-", to)
-            })?,
-        };
-        let opened = OpenOptions::new().write(true).create(true).truncate(true).open(path);
-        opened.map(PlaySink::Pipe).map_err(|error| Error::io("cannot open", path, error))
+/// Names frames that were not there in time: a loss.
+pub(super) fn tell_underruns(run: &Run, take: &Path, outcome: &PlayOutcome) {
+    if outcome.missing_frames > 0 {
+        let what = format!(
+            "{} frames were not there in time, in {}",
+            format_count(outcome.missing_frames),
+            counted(outcome.underruns, "underrun"),
+        );
+        let error = Error::new(Kind::Io, what).advice("give larger rings (--ring)");
+        run.monitor.loss(take, error);
+    }
+}
+
+/// The results of playing.
+pub(super) fn facts(outcome: &PlayOutcome) -> Value {
+    json!({
+        "streams": outcome.streams,
+        "frames": outcome.frames,
+        "underruns": outcome.underruns,
+        "missing_frames": outcome.missing_frames,
+        "xruns": outcome.xruns,
+        "longest_read_ms": outcome.longest_read.as_secs_f64() * 1e3,
+    })
+}
+
+/// The sink that a user named.
+///
+/// # Errors
+/// [`Kind::Usage`]; as the system says for standard output.
+pub(super) fn sink_of(to: &str) -> Result<PlaySink> {
+    let wrong = || {
+        Error::new(Kind::Usage, format!("'{to}' is no place to play to"))
+            .expected("null, pcm:PLACE, pcm:-, alsa:DEVICE or jack:[CLIENT:]PATTERN", to)
+    };
+    let (kind, place) = to.split_once(':').unwrap_or((to, ""));
+    match (kind, place) {
+        ("null", "") => Ok(PlaySink::Null),
+        ("alsa", device) if !device.is_empty() => Ok(PlaySink::Alsa(device.to_owned())),
+        ("jack", pattern) if to.contains(':') => Ok(PlaySink::Jack(pattern.to_owned())),
+        ("pcm", "-") => {
+            let stdout = std::io::stdout().as_fd().try_clone_to_owned();
+            let stdout =
+                stdout.map_err(|error| Error::io("cannot be written", "standard output", error))?;
+            Ok(PlaySink::Pipe(File::from(stdout)))
+        }
+        ("pcm", path) if !path.is_empty() => Ok(PlaySink::Path(path.into())),
+        _ => Err(wrong()),
     }
 }

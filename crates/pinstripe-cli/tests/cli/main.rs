@@ -27,6 +27,7 @@ mod older;
 mod overlay;
 mod places;
 mod record;
+mod record_io;
 mod remembered;
 mod scrub;
 mod search;

@@ -12,13 +12,13 @@ use crate::stand::{Stand, noise, skipped};
 const FAST: &str = "--ring 64K --chunk 8K --no-realtime";
 
 /// A recorder that runs, and its events.
-struct Recorder {
+pub struct Recorder {
     child: Child,
     events: BufReader<std::process::ChildStdout>,
 }
 
 impl Recorder {
-    fn start(stand: &Stand, line: &str) -> Self {
+    pub fn start(stand: &Stand, line: &str) -> Self {
         let mut command = stand.command(&format!("{line} --json"));
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
@@ -27,7 +27,7 @@ impl Recorder {
     }
 
     /// The next event of this name.
-    fn await_event(&mut self, name: &str) -> Value {
+    pub fn await_event(&mut self, name: &str) -> Value {
         loop {
             let mut line = String::new();
             assert!(self.events.read_line(&mut line).unwrap() > 0, "no event {name} came");
@@ -38,7 +38,7 @@ impl Recorder {
         }
     }
 
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

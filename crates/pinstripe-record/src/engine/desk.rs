@@ -11,6 +11,7 @@ use pinstripe_base::sync::{Stop, lock};
 
 use super::lane::Lane;
 use super::piece::Piece;
+use crate::flac::FlacPool;
 use crate::header::{Cue, HeadFacts};
 use crate::limits::MARKS_MAX;
 use crate::meter::Meter;
@@ -76,6 +77,8 @@ pub struct Desk {
     pub copies_left: AtomicUsize,
     /// Whether somebody looks at levels.
     pub is_metered: AtomicBool,
+    /// Encodes streams of FLAC.
+    pub encoders: Arc<FlacPool>,
     next_piece: AtomicU32,
     gaps: Mutex<Vec<RecordedGap>>,
     marks: Mutex<Vec<RecordedMark>>,
@@ -102,6 +105,7 @@ impl Desk {
             monitor,
             all_over: Stop::new()?,
             is_metered: AtomicBool::new(false),
+            encoders: Arc::default(),
             next_piece: AtomicU32::new(0),
             gaps: Mutex::default(),
             marks: Mutex::default(),
@@ -130,8 +134,13 @@ impl Desk {
         let facts = HeadFacts { start_frame, ..desk.facts.clone() };
         let name = file_name(&facts, copy, number, self.streams.len());
         let ring = Arc::clone(&desk.ring);
-        let piece =
-            Piece::create(&*lane.folder, (number, stream, copy), (name, facts), ring, covered)?;
+        let piece = Piece::create(
+            lane,
+            &self.encoders,
+            (number, stream, copy),
+            (name, facts),
+            (ring, covered),
+        )?;
         let piece = Arc::new(piece);
         lane.add(&piece);
         Ok(piece)

@@ -7,10 +7,12 @@ use std::time::Duration;
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
 
-use crate::header::{Cue, HeadFacts};
+use super::lane::Lane;
+use crate::flac::{FlacPool, FlacWriter};
+use crate::header::{Cue, FileKind, HeadFacts};
 use crate::limits::RESERVE_BYTES;
 use crate::ring::Ring;
-use crate::take::{Summed, TakeFile, TakeFolder, TrimmedRun};
+use crate::take::{Summed, TakeFile, TrimmedRun};
 
 /// Seconds of a stream that are reserved ahead of its end.
 const RESERVE_SECONDS: u64 = 30;
@@ -51,6 +53,8 @@ pub struct Piece {
 #[derive(Default)]
 pub(super) struct PieceState {
     pub sums: Vec<Summed>,
+    /// Where the first of them begins, in the payload.
+    pub sums_at: u64,
     /// Durable, but not in the journal yet; and the moment that it covers.
     pub synced: Vec<Summed>,
     pub synced_covers: u64,
@@ -68,14 +72,19 @@ impl Piece {
     /// # Errors
     /// Those of the folder.
     pub fn create(
-        folder: &dyn TakeFolder,
+        lane: &Lane,
+        encoders: &Arc<FlacPool>,
         (number, stream, copy): (u32, u32, u32),
         (name, facts): (String, HeadFacts),
-        ring: Arc<Ring>,
-        began: Duration,
+        (ring, began): (Arc<Ring>, Duration),
     ) -> Result<Self> {
-        let file = folder.create(&name)?;
+        let mut file = lane.folder.create(&name)?;
         let head = facts.head(0);
+        if facts.kind == FileKind::Flac {
+            let at = head.len() as u64;
+            let writer = FlacWriter::new(file.shared(), facts.shape, at, encoders)?;
+            file = TakeFile::encoded(writer);
+        }
         let piece = Piece {
             number,
             stream,
@@ -188,18 +197,42 @@ impl Piece {
     /// Makes durable what was written up to now.
     pub(super) fn sync(&self, now: Duration) -> Result<()> {
         let produced = self.ring.produced_bytes();
-        let (sums, position) = {
+        let is_ended = self.is_ended();
+        let (mut sums, mut position) = {
             let mut state = lock(&self.state);
             (std::mem::take(&mut state.sums), self.position())
         };
-        // Where the stream has gone on in another file, nothing of it waits for this one.
-        let behind = if self.is_ended() { 0 } else { produced.saturating_sub(position) };
-        let behind = Duration::from_secs_f64(self.facts.shape.seconds(behind));
+        if is_ended {
+            self.file.finish()?;
+        }
         self.file.device().sync()?;
+        if let Some(durable) = self.file.durable_bytes() {
+            position -= self.written_within(&mut sums, durable);
+        }
+        // Where the stream has gone on in another file, nothing of it waits for this one.
+        let behind = if is_ended { 0 } else { produced.saturating_sub(position) };
+        let behind = Duration::from_secs_f64(self.facts.shape.seconds(behind));
         let mut state = lock(&self.state);
+        state.sums_at += sums.iter().map(|it| u64::from(it.bytes)).sum::<u64>();
         state.synced.extend(sums);
         state.synced_covers = now.saturating_sub(behind).as_nanos() as u64;
         Ok(())
+    }
+
+    /// Leaves of these runs those that lie in so much of the payload, and gives the others back to those that
+    /// wait; how many bytes these have.
+    fn written_within(&self, sums: &mut Vec<Summed>, durable: u64) -> u64 {
+        let mut state = lock(&self.state);
+        let mut end = state.sums_at;
+        let is_within = |run: &&Summed| {
+            end += u64::from(run.bytes);
+            end <= durable
+        };
+        let count = sums.iter().take_while(is_within).count();
+        let rest = sums.split_off(count);
+        let bytes = rest.iter().map(|it| u64::from(it.bytes)).sum();
+        state.sums.splice(..0, rest);
+        bytes
     }
 
     /// What became durable since the last call, for the journal, and the moment that it covers: both

@@ -5,6 +5,7 @@
 //! durable.
 
 mod caf;
+mod flac;
 mod wav;
 
 use std::fmt;
@@ -14,6 +15,8 @@ use pinstripe_base::error::{Error, Kind};
 use serde::{Deserialize, Serialize};
 
 use crate::sample::StreamShape;
+
+pub use flac::BLOCK as FLAC_BLOCK;
 
 /// A kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,14 +28,17 @@ pub enum FileKind {
     Bw64,
     /// Core Audio Format.
     Caf,
+    /// FLAC, encoded while it is recorded.
+    Flac,
     /// The payload and nothing else: what it is stands in the manifest.
     Raw,
 }
 
-const NAMES: [(FileKind, &str, &str); 4] = [
+const NAMES: [(FileKind, &str, &str); 5] = [
     (FileKind::Wav, "wav", "wav"),
     (FileKind::Bw64, "bw64", "wav"),
     (FileKind::Caf, "caf", "caf"),
+    (FileKind::Flac, "flac", "flac"),
     (FileKind::Raw, "raw", "raw"),
 ];
 
@@ -48,7 +54,7 @@ impl FromStr for FileKind {
     fn from_str(text: &str) -> Result<Self, Error> {
         NAMES.iter().find(|it| it.1 == text).map(|it| it.0).ok_or_else(|| {
             Error::new(Kind::Usage, format!("'{text}' is no kind of file"))
-                .expected("wav, bw64, caf or raw", text)
+                .expected("wav, bw64, caf, flac or raw", text)
         })
     }
 }
@@ -149,6 +155,7 @@ impl HeadFacts {
             FileKind::Wav => wav::head(self, payload_bytes, b"RF64", 0),
             FileKind::Bw64 => wav::head(self, payload_bytes, b"BW64", 0),
             FileKind::Caf => caf::head(self, payload_bytes),
+            FileKind::Flac => flac::head(self, payload_bytes, &[], true),
             FileKind::Raw => Vec::new(),
         }
     }
@@ -161,8 +168,14 @@ impl HeadFacts {
                 let magic = if self.kind == FileKind::Wav { b"RF64" } else { b"BW64" };
                 (wav::head(self, payload_bytes, magic, tail.len() as u64), tail)
             }
+            FileKind::Flac => (flac::head(self, payload_bytes, cues, false), Vec::new()),
             _ => (self.head(payload_bytes), Vec::new()),
         }
+    }
+
+    /// Frames from midnight to the first one of this file.
+    fn since_midnight(&self) -> u64 {
+        self.started.frames(self.shape.rate).saturating_add(self.start_frame)
     }
 }
 

@@ -146,7 +146,7 @@ fn bext(facts: &HeadFacts) -> Vec<u8> {
     text(&facts.uid, 32);
     text(&facts.started.date(), 10);
     text(&facts.started.time(), 8);
-    let since_midnight = facts.started.frames(facts.shape.rate).saturating_add(facts.start_frame);
+    let since_midnight = facts.since_midnight();
     out.extend(since_midnight.to_le_bytes());
     out.extend(2_u16.to_le_bytes());
     out.extend([0; 64]);
@@ -167,7 +167,7 @@ fn bext(facts: &HeadFacts) -> Vec<u8> {
 }
 
 fn ixml(facts: &HeadFacts) -> String {
-    let since_midnight = facts.started.frames(facts.shape.rate).saturating_add(facts.start_frame);
+    let since_midnight = facts.since_midnight();
     let tracks: String = (1..=facts.shape.channels.min(64))
         .map(|channel| {
             let name = match facts.shape.channels {

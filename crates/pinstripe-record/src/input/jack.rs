@@ -4,6 +4,7 @@
 //! counted there, and what the server's clock went on by without handing it over is missing, and
 //! silence of that length.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pinstripe_base::clock;
@@ -14,16 +15,13 @@ use super::{InputFeed, RecordInput};
 use crate::jack::{Capture, Captured, JackClient, JackPort};
 use crate::limits::{CHANNELS_MAX, NAME_BYTES, STREAMS_MAX};
 use crate::sample::{SampleFormat, StreamShape};
+use crate::start::CommonStart;
 use crate::take::RecordedStream;
 
 /// The interval at which the server is looked at: nothing in its threads may wake this one.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The interval at which ports that are not connected are tried.
 const CONNECT_EVERY: Duration = Duration::from_secs(1);
-/// A clock is measured for so long before it is judged.
-const MEASURED_FOR: Duration = Duration::from_secs(2);
-/// How far the measured rate may be from the one that the server says.
-const RATE_SHARE: f64 = 0.005;
 
 /// Ports that were asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +65,8 @@ pub struct JackInput {
     /// Full names of the ports that are recorded, and ours.
     ports: Vec<(String, JackPort)>,
     is_poly: bool,
+    /// What it begins together with.
+    start: Option<Arc<CommonStart>>,
 }
 
 impl JackInput {
@@ -100,7 +100,7 @@ impl JackInput {
         let ports = wanted.iter().enumerate().map(port).collect::<Result<Vec<_>>>()?;
         let channels = if is_poly { ports.len() as u16 } else { 1 };
         let shape = StreamShape { format: spec.format, channels, rate: client.rate() };
-        Ok(JackInput { spec, client, shape, ports, is_poly })
+        Ok(JackInput { spec, client, shape, ports, is_poly, start: None })
     }
 
     /// Connects what is not connected, and says once of each port that it went away.
@@ -118,6 +118,14 @@ impl JackInput {
         }
     }
 
+    /// Tells what is played beside it that the ports are connected. From then on their latency is known.
+    fn be_ready(&self, capture: &Capture<'_>) {
+        let Some(start) = &self.start else { return };
+        let latencies = self.ports.iter().map(|(_, port)| self.client.latency(*port, true));
+        capture.set_latency(latencies.max().unwrap_or(0));
+        start.be_ready();
+    }
+
     /// What ends the capture, if anything does.
     fn end(&self, now: &Captured) -> Option<Result<()>> {
         if now.is_complete {
@@ -133,32 +141,6 @@ impl JackInput {
                 .expected(self.shape.rate, now.new_rate)
                 .advice("what came before is recorded; begin another take at the new rate"))
         })
-    }
-}
-
-/// The clock of a server beside the one of the system.
-struct Pace {
-    began: Option<(std::time::Instant, u64)>,
-    is_judged: bool,
-}
-
-impl Pace {
-    /// The frames per second that come, when that is not what was said; once.
-    fn judge(&mut self, frames: u64, rate: u32) -> Option<f64> {
-        let (began, first) = match self.began {
-            None if frames == 0 => return None,
-            None => *self.began.insert((clock::monotonic(), frames)),
-            Some(began) => began,
-        };
-        let time = clock::since(began);
-        if self.is_judged || time < MEASURED_FOR {
-            return None;
-        }
-        self.is_judged = true;
-        let measured = (frames - first) as f64 / time.as_secs_f64();
-        let share = (measured / f64::from(rate) - 1.0).abs();
-        // A block that came a moment ago, or comes in a moment, is no other rate.
-        (share > RATE_SHARE && share * time.as_secs_f64() > 0.1).then_some(measured)
     }
 }
 
@@ -180,14 +162,20 @@ impl RecordInput for JackInput {
         false
     }
 
+    fn begin_with(&mut self, start: &Arc<CommonStart>) -> bool {
+        start.join();
+        self.start = Some(Arc::clone(start));
+        true
+    }
+
     fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()> {
-        let (most, rate) = (feed.most_frames(self.shape.rate), self.shape.rate);
+        let most = feed.most_frames(self.shape.rate);
         let producers = std::mem::take(&mut feed.producers);
         let ports: Vec<JackPort> = self.ports.iter().map(|(_, port)| *port).collect();
-        let capture = Capture::start(&self.client, &ports, self.shape, most, producers)?;
+        let start = self.start.clone();
+        let capture = Capture::start(&self.client, &ports, self.shape, most, (producers, start))?;
         let mut is_gone = vec![false; self.ports.len()];
         let mut connected: Option<std::time::Instant> = None;
-        let mut pace = Pace { began: None, is_judged: false };
         let ended = loop {
             let now = capture.so_far();
             if let Some(ended) = self.end(&now) {
@@ -195,13 +183,9 @@ impl RecordInput for JackInput {
             }
             if connected.is_none_or(|at| clock::since(at) >= CONNECT_EVERY) {
                 self.connect(&mut is_gone, feed);
-                connected = Some(clock::monotonic());
-            }
-            if let Some(measured) = pace.judge(now.frames, rate) {
-                let what = format!("{measured:.0} frames per second come from the JACK server");
-                (feed.warn)(Error::new(Kind::Io, what).expected(rate, format!("{measured:.0}")).advice(
-                    "the headers say what the server says: set its rate, and begin another take",
-                ));
+                if connected.replace(clock::monotonic()).is_none() {
+                    self.be_ready(&capture);
+                }
             }
             if feed.halt.wait(LOOK_EVERY) {
                 break Ok(());
@@ -221,7 +205,7 @@ impl RecordInput for JackInput {
 
 /// Whether a full name of a port, `CLIENT:PORT`, is meant by a pattern with `*` and `?`. A pattern
 /// without a colon is of ports of any client.
-fn is_match(pattern: &str, name: &str) -> bool {
+pub(crate) fn is_match(pattern: &str, name: &str) -> bool {
     let port = name.split_once(':').map_or(name, |(_, port)| port);
     let of = if pattern.contains(':') { name } else { port };
     let (pattern, of): (Vec<char>, Vec<char>) = (pattern.chars().collect(), of.chars().collect());
@@ -284,16 +268,5 @@ mod tests {
         for bad in ["", ",format=s24", "*,format=s32", "*,format=mp3", "*,format="] {
             assert_eq!(spec(bad).unwrap_err().kind(), Kind::Usage, "{bad}");
         }
-    }
-
-    #[test]
-    fn another_rate_than_the_one_that_was_said_is_told_once() {
-        let ago = clock::monotonic() - Duration::from_secs(10);
-        let mut pace = Pace { began: Some((ago, 0)), is_judged: false };
-        let measured = pace.judge(481_280, 96_000).unwrap();
-        assert!((47_000.0..48_200.0).contains(&measured), "{measured}");
-        assert!(pace.judge(481_280, 96_000).is_none());
-        let mut right = Pace { began: Some((ago, 0)), is_judged: false };
-        assert!(right.judge(960_500, 96_000).is_none());
     }
 }

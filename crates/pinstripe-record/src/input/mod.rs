@@ -3,12 +3,14 @@
 //! An input that cannot wait (a clock, a network, sound hardware) pushes, and what a ring cannot
 //! hold is lost and counted there. One that can (a file, a pipe) waits for room instead.
 
+mod alsa;
 mod jack;
 mod pcm;
 mod rtp;
 mod text;
 mod tone;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -17,9 +19,12 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::Stop;
 
 use crate::ring::RingProducer;
+use crate::start::CommonStart;
 use crate::take::RecordedStream;
 
+pub use alsa::AlsaInput;
 pub use jack::JackInput;
+pub(crate) use jack::is_match as is_port_match;
 pub use pcm::PcmInput;
 pub use rtp::{Given, RtpCounts, RtpInput, RtpPacket, RtpWindow, SdpStream};
 pub use text::{InputSpec, parse_input};
@@ -32,6 +37,11 @@ pub trait RecordInput: Send {
 
     /// Whether it waits where a ring is full. What it then has in its ring is no alarm.
     fn is_patient(&self) -> bool;
+
+    /// Has it begin together with what is played beside it, if it can; whether it does.
+    fn begin_with(&mut self, _start: &Arc<CommonStart>) -> bool {
+        false
+    }
 
     /// Feeds its streams until it is at its end, or `feed` says that it is enough.
     ///

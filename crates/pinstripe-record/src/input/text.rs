@@ -2,11 +2,12 @@
 
 use pinstripe_base::error::{Error, Kind, Result};
 
+use super::alsa::AlsaSpec;
 use super::jack::JackSpec;
 use super::pcm::PcmSpec;
 use super::rtp::RtpSpec;
 use super::tone::TestSpec;
-use super::{JackInput, PcmInput, RecordInput, RtpInput, TestInput};
+use super::{AlsaInput, JackInput, PcmInput, RecordInput, RtpInput, TestInput};
 
 /// An input that was asked for.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,18 +20,21 @@ pub enum InputSpec {
     Rtp(RtpSpec),
     /// Ports of a JACK server.
     Jack(JackSpec),
+    /// A device of ALSA.
+    Alsa(AlsaSpec),
 }
 
 impl InputSpec {
     /// The input itself. `is_poly`: all of its channels in one stream.
     ///
     /// # Errors
-    /// Those of a JACK server. What other inputs read is opened when they run.
+    /// Those of a JACK server or a sound card. What other inputs read is opened when they run.
     pub fn open(self, is_poly: bool) -> Result<Box<dyn RecordInput>> {
         Ok(match self {
             InputSpec::Test(spec) => Box::new(TestInput::new(spec, is_poly)),
             InputSpec::Pcm(spec) => Box::new(PcmInput::new(spec, is_poly)),
             InputSpec::Rtp(spec) => Box::new(RtpInput::new(spec, is_poly)),
+            InputSpec::Alsa(spec) => Box::new(AlsaInput::open(spec, is_poly)?),
             InputSpec::Jack(spec) => Box::new(JackInput::open(spec, is_poly)?),
         })
     }
@@ -46,10 +50,11 @@ pub fn parse_input(text: &str) -> Result<InputSpec> {
         "test" => TestSpec::parse(text, rest).map(InputSpec::Test),
         "pcm" => PcmSpec::parse(text, rest, false).map(InputSpec::Pcm),
         "rtp" => RtpSpec::parse(text, rest).map(InputSpec::Rtp),
+        "alsa" => AlsaSpec::parse(text, rest).map(InputSpec::Alsa),
         "jack" => JackSpec::parse(text, rest).map(InputSpec::Jack),
         "raw" => PcmSpec::parse(text, rest, true).map(InputSpec::Pcm),
         _ => Err(Error::new(Kind::Usage, format!("'{text}' is no input"))
-            .expected("test:, pcm:, raw:, rtp: or jack:", kind)
+            .expected("test:, pcm:, raw:, rtp:, jack: or alsa:", kind)
             .advice("for example test:streams=8,rate=48000,format=s24 or pcm:FIFO,rate=48000,channels=2,format=s16")),
     }
 }
@@ -98,6 +103,8 @@ mod tests {
             "raw:/some/fifo",
             "raw:tcp:127.0.0.1:5000,rate=1000000",
             "jack:system:capture_*,format=f32",
+            "alsa:hw:CARD=PCH,DEV=0,rate=96000,channels=8,format=s24,name=stage",
+            "alsa:default",
             "rtp:239.69.1.2:5004,format=L24,rate=48000,channels=8,jitter=20",
         ] {
             assert!(parse_input(good).is_ok(), "{good}");
@@ -106,6 +113,11 @@ mod tests {
             "",
             "jack",
             "jack:",
+            "alsa:",
+            "alsa:,rate=48000",
+            "alsa:rate=48000",
+            "alsa:default,rate=fast",
+            "alsa:default,rate=",
             "test:streams=0",
             "test:streams=x",
             "test:streams=2,rats=1",

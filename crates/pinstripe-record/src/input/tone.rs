@@ -3,7 +3,8 @@
 //! By any moment each stream has made its rate times the time since the beginning, so that no stall
 //! of any thread can hide what was not recorded.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -12,6 +13,7 @@ use super::text::{number, pairs};
 use super::{InputFeed, RecordInput};
 use crate::limits::CHANNELS_MAX;
 use crate::sample::{SampleFormat, StreamShape, fill_test};
+use crate::start::CommonStart;
 use crate::take::RecordedStream;
 
 /// The interval at which the clock makes frames: 5 ms, as sound hardware does.
@@ -88,6 +90,8 @@ pub struct TestInput {
     spec: TestSpec,
     shape: StreamShape,
     count: usize,
+    /// What its clock begins together with.
+    start: Option<Arc<CommonStart>>,
 }
 
 impl TestInput {
@@ -98,14 +102,21 @@ impl TestInput {
         if is_poly && channels <= usize::from(CHANNELS_MAX) {
             (shape.channels, count) = (channels as u16, 1);
         }
-        TestInput { spec, shape, count }
+        TestInput { spec, shape, count, start: None }
     }
 
     /// Streams of this form by a clock, as many as are asked for.
     pub fn of(shape: StreamShape, count: usize) -> Self {
         let text = "test:".to_owned();
         let spec = TestSpec { text, streams: count, shape, frames: None, is_free: false, ppm: 0.0 };
-        TestInput { spec, shape, count }
+        TestInput { spec, shape, count, start: None }
+    }
+
+    /// When its clock begins; none when the take ends before.
+    fn begin(&self, feed: &InputFeed<'_>) -> Option<Instant> {
+        let Some(start) = &self.start else { return Some(clock::monotonic()) };
+        start.be_ready();
+        start.wait(feed.halt)
     }
 
     fn make(&self, feed: &mut InputFeed<'_>, block: &mut [u8], from: u64, to: u64) -> bool {
@@ -142,6 +153,12 @@ impl RecordInput for TestInput {
         self.spec.is_free
     }
 
+    fn begin_with(&mut self, start: &Arc<CommonStart>) -> bool {
+        start.join();
+        self.start = Some(Arc::clone(start));
+        true
+    }
+
     fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()> {
         let rate = self.shape.rate;
         let end = self.spec.frames.unwrap_or(u64::MAX).min(feed.most_frames(rate));
@@ -151,7 +168,8 @@ impl RecordInput for TestInput {
         let block = bytes.min((ring / 4).max(self.shape.frame_bytes()));
         let mut block = vec![0; (block - block % self.shape.frame_bytes()) as usize];
         let pace = f64::from(rate) * (1.0 + self.spec.ppm / 1e6) / 1e9;
-        let (began, mut made) = (clock::monotonic(), 0);
+        let Some(began) = self.begin(feed) else { return Ok(()) };
+        let mut made = 0;
         while made < end && !feed.halt.is_set() {
             let due = match self.spec.is_free {
                 true => made + FRAMES,

@@ -11,6 +11,7 @@ use super::library::JackLibrary;
 use super::{JackClient, JackPort, RawClient, RawPort};
 use crate::ring::RingProducer;
 use crate::sample::{SampleFormat, StreamShape};
+use crate::start::{CommonStart, JackStart};
 
 /// Frames that are converted at a time.
 const FRAMES: usize = 1024;
@@ -42,6 +43,8 @@ struct Shared {
     new_rate: AtomicU32,
     is_gone: AtomicBool,
     is_complete: AtomicBool,
+    /// Frames from the outside to our ports.
+    latency: AtomicU32,
 }
 
 /// What the callback for blocks is given: the thread of the server's clock alone touches it.
@@ -56,6 +59,8 @@ struct State {
     block: Vec<u8>,
     /// The frame that the next block begins with, by the server's clock.
     next: Option<u32>,
+    /// What is recorded begins together with what is played.
+    start: Option<Arc<CommonStart>>,
     shared: Arc<Shared>,
 }
 
@@ -67,7 +72,8 @@ pub struct Capture<'c> {
 }
 
 impl<'c> Capture<'c> {
-    /// Starts. `producers` are of one stream for each port, or of one for all.
+    /// Starts. `producers` are of one stream for each port, or of one for all. With `start` nothing is
+    /// taken before that, by the clock of the server and behind the latency of the ports.
     ///
     /// # Errors
     /// [`Kind::Refused`] when the server does not take the client.
@@ -76,7 +82,7 @@ impl<'c> Capture<'c> {
         ports: &[JackPort],
         shape: StreamShape,
         most_frames: u64,
-        producers: Vec<RingProducer>,
+        (producers, start): (Vec<RingProducer>, Option<Arc<CommonStart>>),
     ) -> Result<Self> {
         debug_assert!(producers.len() == ports.len() || producers.len() == 1);
         let shared = Arc::new(Shared {
@@ -87,6 +93,7 @@ impl<'c> Capture<'c> {
             new_rate: AtomicU32::new(0),
             is_gone: AtomicBool::new(false),
             is_complete: AtomicBool::new(false),
+            latency: AtomicU32::new(0),
         });
         let state = Box::new(State {
             library: client.library,
@@ -97,6 +104,7 @@ impl<'c> Capture<'c> {
             producers,
             block: vec![0; FRAMES * shape.frame_bytes() as usize],
             next: None,
+            start,
             shared: Arc::clone(&shared),
         });
         let state = NonNull::from(Box::leak(state));
@@ -115,6 +123,12 @@ impl<'c> Capture<'c> {
             0 => Ok(capture),
             _ => Err(Error::new(Kind::Refused, "the JACK server takes no client")),
         }
+    }
+
+    /// A signal needs so many frames from the outside to the ports: what is recorded begins so much
+    /// later than what is played.
+    pub fn set_latency(&self, frames: u32) {
+        self.shared.latency.store(frames, Ordering::Release);
     }
 
     /// What it came to so far.
@@ -174,21 +188,43 @@ impl State {
     fn take(&mut self, frames: u32) {
         // SAFETY: the client is open, and this is its process thread.
         let now = unsafe { (self.library.jack_last_frame_time)(self.client.as_ptr()) };
+        let mut from = 0;
         if let Some(next) = self.next {
             // The clock wraps; a jump back is a clock that was set anew, and nothing is missing.
             let jump = now.wrapping_sub(next);
             if jump != 0 && jump < 1 << 31 {
                 self.skip(u64::from(jump));
             }
+        } else {
+            match self.first(now, frames) {
+                Some(first) => from = first,
+                None => return,
+            }
         }
         self.next = Some(now.wrapping_add(frames));
-        let room = self.room();
-        let wanted = u64::from(frames).min(room) as usize;
-        self.copy(frames, wanted);
+        let (there, room) = (u64::from(frames - from), self.room());
+        let wanted = there.min(room) as usize;
+        self.copy(frames, from as usize, wanted);
         self.shared.frames.fetch_add(wanted as u64, Ordering::Relaxed);
-        if u64::from(frames) >= room {
+        if there >= room {
             self.shared.is_complete.store(true, Ordering::Release);
         }
+    }
+
+    /// The frame of this block that is the first of the take; none while that lies ahead.
+    fn first(&mut self, now: u32, frames: u32) -> Option<u32> {
+        let Some(start) = &self.start else { return Some(0) };
+        let at = match start.by_jack() {
+            JackStart::Later => return None,
+            JackStart::Now => now,
+            JackStart::At(frame) => frame.wrapping_add(self.shared.latency.load(Ordering::Acquire)),
+        };
+        let ahead = at.wrapping_sub(now);
+        if ahead >= 1 << 31 {
+            self.skip(u64::from(now.wrapping_sub(at)));
+            return Some(0);
+        }
+        (ahead < frames).then_some(ahead)
     }
 
     /// Frames until all are there.
@@ -205,8 +241,9 @@ impl State {
         self.shared.missing_frames.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Hands `wanted` frames of a block over, as many at a time as are converted at a time.
-    fn copy(&mut self, frames: u32, wanted: usize) {
+    /// Hands `wanted` frames of a block over, from `first` on, as many at a time as are converted at a
+    /// time.
+    fn copy(&mut self, frames: u32, first: usize, wanted: usize) {
         let is_one = self.producers.len() != self.ports.len();
         let width = self.shape.format.bytes() as usize;
         let stride = if is_one { self.ports.len() * width } else { width };
@@ -218,7 +255,7 @@ impl State {
                 // as many samples as the block has frames.
                 let samples = unsafe {
                     let buffer = (self.library.jack_port_get_buffer)(port.as_ptr(), frames);
-                    std::slice::from_raw_parts(buffer.cast::<f32>().add(from), count)
+                    std::slice::from_raw_parts(buffer.cast::<f32>().add(first + from), count)
                 };
                 let at = if is_one { number * width } else { 0 };
                 store(self.shape.format, samples, block, at, stride);

@@ -5,6 +5,8 @@ use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::sync::OnceLock;
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::foreign_functions;
+use pinstripe_io::library::LoadedLibrary;
 
 /// A client of a server.
 #[repr(C)]
@@ -16,6 +18,16 @@ pub struct RawClient {
 #[repr(C)]
 pub struct RawPort {
     _private: [u8; 0],
+}
+
+/// Frames that a signal needs between a port and the outside, by different ways.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LatencyRange {
+    /// By the shortest way.
+    pub least: u32,
+    /// By the longest way.
+    pub most: u32,
 }
 
 /// Called for each block, in the thread of the server's clock.
@@ -31,67 +43,46 @@ pub type PrintCallback = extern "C" fn(*const c_char);
 
 /// Option of `jack_client_open`: no server is started.
 pub const NO_START_SERVER: c_int = 1;
+/// Direction of a latency: from the outside to a port.
+pub const CAPTURE_LATENCY: c_int = 0;
+/// Direction of a latency: from a port to the outside.
+pub const PLAYBACK_LATENCY: c_int = 1;
 /// Flag of a port that takes samples.
 pub const PORT_IS_INPUT: c_ulong = 1;
 /// Flag of a port that gives samples.
 pub const PORT_IS_OUTPUT: c_ulong = 2;
+/// Flag of a port that stands for hardware.
+pub const PORT_IS_PHYSICAL: c_ulong = 4;
 /// The type of ports with samples: one `f32` for each frame.
 pub const AUDIO: &CStr = c"32 bit float mono audio";
 
-macro_rules! functions {
-    ($($name:ident: $signature:ty,)*) => {
-        /// Functions of libjack by their names.
-        pub struct JackLibrary {
-            $(pub $name: $signature,)*
-        }
-
-        impl JackLibrary {
-            fn find(handle: *mut c_void) -> Option<Self> {
-                Some(JackLibrary {
-                    $($name: {
-                        let name = concat!(stringify!($name), "\0");
-                        // SAFETY: the handle is of a library that stays loaded, the name ends with 0.
-                        let symbol = unsafe { libc::dlsym(handle, name.as_ptr().cast()) };
-                        if symbol.is_null() {
-                            return None;
-                        }
-                        // SAFETY: the signature is the one of jack/jack.h.
-                        unsafe { std::mem::transmute::<*mut c_void, $signature>(symbol) }
-                    },)*
-                })
-            }
-        }
-    };
-}
-
-functions! {
-    jack_client_open: unsafe extern "C" fn(*const c_char, c_int, *mut c_int, ...) -> *mut RawClient,
-    jack_client_close: unsafe extern "C" fn(*mut RawClient) -> c_int,
-    jack_get_client_name: unsafe extern "C" fn(*mut RawClient) -> *const c_char,
-    jack_activate: unsafe extern "C" fn(*mut RawClient) -> c_int,
-    jack_deactivate: unsafe extern "C" fn(*mut RawClient) -> c_int,
-    jack_get_sample_rate: unsafe extern "C" fn(*mut RawClient) -> u32,
-    jack_set_process_callback:
-        unsafe extern "C" fn(*mut RawClient, ProcessCallback, *mut c_void) -> c_int,
-    jack_set_sample_rate_callback:
-        unsafe extern "C" fn(*mut RawClient, RateCallback, *mut c_void) -> c_int,
-    jack_set_xrun_callback:
-        unsafe extern "C" fn(*mut RawClient, XrunCallback, *mut c_void) -> c_int,
-    jack_on_shutdown: unsafe extern "C" fn(*mut RawClient, ShutdownCallback, *mut c_void),
-    jack_last_frame_time: unsafe extern "C" fn(*const RawClient) -> u32,
-    jack_get_ports: unsafe extern "C" fn(
-        *mut RawClient, *const c_char, *const c_char, c_ulong,
-    ) -> *mut *const c_char,
-    jack_port_register: unsafe extern "C" fn(
-        *mut RawClient, *const c_char, *const c_char, c_ulong, c_ulong,
-    ) -> *mut RawPort,
-    jack_port_name: unsafe extern "C" fn(*const RawPort) -> *const c_char,
-    jack_port_connected: unsafe extern "C" fn(*const RawPort) -> c_int,
-    jack_port_get_buffer: unsafe extern "C" fn(*mut RawPort, u32) -> *mut c_void,
-    jack_connect: unsafe extern "C" fn(*mut RawClient, *const c_char, *const c_char) -> c_int,
-    jack_free: unsafe extern "C" fn(*mut c_void),
-    jack_set_error_function: unsafe extern "C" fn(PrintCallback),
-    jack_set_info_function: unsafe extern "C" fn(PrintCallback),
+foreign_functions! {
+    /// Functions of libjack by their names.
+    pub struct JackLibrary {
+        jack_client_open: unsafe extern "C" fn(*const c_char, c_int, *mut c_int, ...) -> *mut RawClient = c"jack_client_open";
+        jack_client_close: unsafe extern "C" fn(*mut RawClient) -> c_int = c"jack_client_close";
+        jack_get_client_name: unsafe extern "C" fn(*mut RawClient) -> *const c_char = c"jack_get_client_name";
+        jack_activate: unsafe extern "C" fn(*mut RawClient) -> c_int = c"jack_activate";
+        jack_deactivate: unsafe extern "C" fn(*mut RawClient) -> c_int = c"jack_deactivate";
+        jack_get_sample_rate: unsafe extern "C" fn(*mut RawClient) -> u32 = c"jack_get_sample_rate";
+        jack_set_process_callback: unsafe extern "C" fn(*mut RawClient, ProcessCallback, *mut c_void) -> c_int = c"jack_set_process_callback";
+        jack_set_sample_rate_callback: unsafe extern "C" fn(*mut RawClient, RateCallback, *mut c_void) -> c_int = c"jack_set_sample_rate_callback";
+        jack_set_xrun_callback: unsafe extern "C" fn(*mut RawClient, XrunCallback, *mut c_void) -> c_int = c"jack_set_xrun_callback";
+        jack_on_shutdown: unsafe extern "C" fn(*mut RawClient, ShutdownCallback, *mut c_void) = c"jack_on_shutdown";
+        jack_last_frame_time: unsafe extern "C" fn(*const RawClient) -> u32 = c"jack_last_frame_time";
+        jack_get_ports: unsafe extern "C" fn(*mut RawClient, *const c_char, *const c_char, c_ulong) -> *mut *const c_char = c"jack_get_ports";
+        jack_port_register: unsafe extern "C" fn(*mut RawClient, *const c_char, *const c_char, c_ulong, c_ulong) -> *mut RawPort = c"jack_port_register";
+        jack_port_name: unsafe extern "C" fn(*const RawPort) -> *const c_char = c"jack_port_name";
+        jack_port_connected: unsafe extern "C" fn(*const RawPort) -> c_int = c"jack_port_connected";
+        jack_port_get_buffer: unsafe extern "C" fn(*mut RawPort, u32) -> *mut c_void = c"jack_port_get_buffer";
+        jack_connect: unsafe extern "C" fn(*mut RawClient, *const c_char, *const c_char) -> c_int = c"jack_connect";
+        jack_free: unsafe extern "C" fn(*mut c_void) = c"jack_free";
+        jack_set_error_function: unsafe extern "C" fn(PrintCallback) = c"jack_set_error_function";
+        jack_set_info_function: unsafe extern "C" fn(PrintCallback) = c"jack_set_info_function";
+        jack_frame_time: unsafe extern "C" fn(*const RawClient) -> u32 = c"jack_frame_time";
+        jack_get_buffer_size: unsafe extern "C" fn(*mut RawClient) -> u32 = c"jack_get_buffer_size";
+        jack_port_get_latency_range: unsafe extern "C" fn(*mut RawPort, c_int, *mut LatencyRange) = c"jack_port_get_latency_range";
+    }
 }
 
 /// What the library would print belongs to no user.
@@ -109,9 +100,7 @@ impl JackLibrary {
     }
 
     fn load(name: &CStr) -> Option<JackLibrary> {
-        // SAFETY: the name ends with 0; the library is never unloaded.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        let library = if handle.is_null() { None } else { JackLibrary::find(handle) }?;
+        let library = JackLibrary::find(&LoadedLibrary::open(&[name]).ok()?).ok()?;
         // SAFETY: both take a function that may be called at any time.
         unsafe {
             (library.jack_set_error_function)(print_nothing);

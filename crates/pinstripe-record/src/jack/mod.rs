@@ -9,6 +9,11 @@ mod capture;
 #[cfg(test)]
 pub mod generator;
 mod library;
+#[cfg(test)]
+pub mod listener;
+mod playback;
+#[cfg(test)]
+pub mod testing;
 
 use std::ffi::{CStr, CString, c_int};
 use std::ptr::NonNull;
@@ -19,8 +24,10 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 pub use capture::{Capture, Captured};
 use library::{
-    AUDIO, JackLibrary, NO_START_SERVER, PORT_IS_INPUT, PORT_IS_OUTPUT, RawClient, RawPort,
+    AUDIO, CAPTURE_LATENCY, JackLibrary, LatencyRange, NO_START_SERVER, PLAYBACK_LATENCY,
+    PORT_IS_INPUT, PORT_IS_OUTPUT, PORT_IS_PHYSICAL, RawClient, RawPort,
 };
+pub use playback::{Playback, Played};
 
 /// A server answers in milliseconds, or hangs.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -89,15 +96,36 @@ impl JackClient {
         unsafe { (self.library.jack_get_sample_rate)(self.raw.as_ptr()) }
     }
 
+    /// The frame of the server's clock that is now, estimated within the block.
+    pub fn now(&self) -> u32 {
+        // SAFETY: the client is open.
+        unsafe { (self.library.jack_frame_time)(self.raw.as_ptr()) }
+    }
+
+    /// Frames of a block of the server.
+    pub fn block_frames(&self) -> u32 {
+        // SAFETY: the client is open.
+        unsafe { (self.library.jack_get_buffer_size)(self.raw.as_ptr()) }
+    }
+
     /// Full names of all ports that give samples, in the order of the server.
     pub fn sources(&self) -> Vec<String> {
+        self.ports(PORT_IS_OUTPUT)
+    }
+
+    /// Full names of all ports that take samples; of hardware only if `is_physical`.
+    pub fn sinks(&self, is_physical: bool) -> Vec<String> {
+        self.ports(if is_physical { PORT_IS_INPUT | PORT_IS_PHYSICAL } else { PORT_IS_INPUT })
+    }
+
+    fn ports(&self, flags: std::ffi::c_ulong) -> Vec<String> {
         // SAFETY: the client is open; the list ends with a null pointer, and is freed once.
         unsafe {
             let ports = (self.library.jack_get_ports)(
                 self.raw.as_ptr(),
                 std::ptr::null(),
                 AUDIO.as_ptr(),
-                PORT_IS_OUTPUT,
+                flags,
             );
             if ports.is_null() {
                 return Vec::new();
@@ -117,6 +145,14 @@ impl JackClient {
     /// [`Kind::Refused`] when the server has no more ports.
     pub fn input_port(&self, name: &str) -> Result<JackPort> {
         self.port(name, PORT_IS_INPUT)
+    }
+
+    /// Makes a port that gives samples.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when the server has no more ports.
+    pub fn output_port(&self, name: &str) -> Result<JackPort> {
+        self.port(name, PORT_IS_OUTPUT)
     }
 
     fn port(&self, name: &str, flags: std::ffi::c_ulong) -> Result<JackPort> {
@@ -146,6 +182,28 @@ impl JackClient {
             let port = (self.library.jack_port_name)(port.0.as_ptr());
             (self.library.jack_connect)(self.raw.as_ptr(), source.as_ptr(), port) == 0
         }
+    }
+
+    /// Connects a port of ours to one of another client; whether the server did.
+    pub fn connect_to(&self, port: JackPort, sink: &str) -> bool {
+        let Ok(sink) = CString::new(sink) else { return false };
+        // SAFETY: client and port are open, the names end with 0.
+        unsafe {
+            let port = (self.library.jack_port_name)(port.0.as_ptr());
+            (self.library.jack_connect)(self.raw.as_ptr(), port, sink.as_ptr()) == 0
+        }
+    }
+
+    /// Frames that a signal needs from the outside to a port of ours that takes samples, or from one
+    /// that gives samples to the outside, by the longest way.
+    pub fn latency(&self, port: JackPort, is_capture: bool) -> u32 {
+        let direction = if is_capture { CAPTURE_LATENCY } else { PLAYBACK_LATENCY };
+        let mut range = LatencyRange::default();
+        // SAFETY: the port is of this client, which is open; the range is written only.
+        unsafe {
+            (self.library.jack_port_get_latency_range)(port.0.as_ptr(), direction, &raw mut range);
+        }
+        range.most
     }
 
     /// Whether a port of ours is connected to any other.

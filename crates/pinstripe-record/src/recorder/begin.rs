@@ -18,10 +18,13 @@ use super::status::{InputClock, RunningTake};
 use super::{LaneCopies, TakePlan, check};
 use crate::drift::ClockDrift;
 use crate::engine::{Desk, Lane, Piece, StreamCopy, StreamDesk};
+use crate::flac::check_flac;
+use crate::header::FileKind;
 use crate::input::RecordInput;
 use crate::limits::{ARENA_MAX_BYTES, STREAMS_MAX, SYNCS_IN_FLIGHT};
 use crate::meter::Meter;
 use crate::ring::{Arena, Ring, RingConsumer, RingProducer};
+use crate::sample::SampleFormat;
 use crate::take::{Manifest, RecordedStream, TakeFolder, TakeState};
 
 /// A take whose threads can start.
@@ -78,6 +81,10 @@ pub fn begin(
         return Err(Error::new(Kind::Usage, "there is nothing to record"));
     }
     let memory = memory_of(streams.len(), plan.ring_bytes)?;
+    if plan.kind == FileKind::Flac {
+        let samples = streams.iter().filter(|it| it.shape.format != SampleFormat::Raw);
+        samples.map(|it| &it.shape).try_for_each(check_flac)?;
+    }
     let arena = Arc::new(Arena::new(memory as usize)?);
     let folders = folders()?;
     let manifest = manifest(plan, streams, &folders)?;
@@ -155,6 +162,7 @@ fn manifest(
         pieces: Vec::new(),
         gaps: Vec::new(),
         marks: Vec::new(),
+        beside: plan.beside.clone(),
         figures: None,
     })
 }

@@ -19,9 +19,10 @@ use crate::drift::look_after;
 use crate::engine::{Desk, EngineSettings, StreamCopy, commit_lane, write_lane};
 use crate::header::{FileKind, LocalTime};
 use crate::input::{InputFeed, RecordInput};
+use crate::limits::FLAC_THREADS;
 use crate::realtime;
 use crate::ring::RingProducer;
-use crate::take::{Manifest, TakeFigures, TakeFolder};
+use crate::take::{BesideTake, Manifest, TakeFigures, TakeFolder};
 
 pub use begin::memory_of;
 pub use status::{ALARM_PERCENT, RunningTake, StreamStatus, TakeStatus};
@@ -52,6 +53,8 @@ pub struct TakePlan {
     pub is_mirrored: bool,
     /// The most that is recorded.
     pub most: Option<Duration>,
+    /// The take that is played beside it.
+    pub beside: Option<BesideTake>,
 }
 
 /// How a take ended.
@@ -103,10 +106,19 @@ pub fn record(
     };
     let (mut lanes, mut producers) = (begun.copies, begun.producers.into_iter());
     let mut stopped_at = Duration::ZERO;
+    let lanes_left = &AtomicUsize::new(desk.lanes.len());
     std::thread::scope(|scope| {
+        for _ in 0..encoding_threads(plan, &desk) {
+            scope.spawn(|| desk.encoders.work());
+        }
         for (lane, copies) in desk.lanes.iter().zip(lanes.drain(..)) {
-            scope.spawn(|| commit_lane(&desk, lane));
             let desk = &desk;
+            scope.spawn(move || {
+                commit_lane(desk, lane);
+                if lanes_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    desk.encoders.end();
+                }
+            });
             scope.spawn(move || write_lane(desk, lane, copies));
         }
         for input in inputs {
@@ -120,6 +132,13 @@ pub fn record(
     let stopping = desk.now().saturating_sub(stopped_at);
     let times = (begun.starting, stopping, Duration::from_nanos(threads.input_cpu.into_inner()));
     end::end(plan, &begun.take, begun.manifest, times)
+}
+
+/// Threads that encode: as many as there are processors, and streams.
+fn encoding_threads(plan: &TakePlan, desk: &Desk) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let is_needed = plan.kind == FileKind::Flac;
+    if is_needed { processors.min(desk.streams.len()).min(FLAC_THREADS) } else { 0 }
 }
 
 /// What the threads of a take share beside the desk.
@@ -225,4 +244,4 @@ mod jack_tests;
 #[cfg(test)]
 mod network_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

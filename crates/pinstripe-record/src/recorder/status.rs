@@ -136,6 +136,14 @@ impl RunningTake {
             let stream = &self.desk.streams[clock.stream];
             let frames = stream.ring.produced_bytes() / stream.facts.shape.frame_bytes();
             clock.drift.add(self.desk.now(), frames);
+            if let Some(measured) = clock.drift.wrong_rate() {
+                let (said, measured) = (stream.facts.shape.rate, format!("{measured:.0}"));
+                let what = format!("{measured} frames per second come from the source");
+                let error = Error::new(Kind::Io, what).expected(said, measured).advice(
+                    "the headers have the rate that was said: set that of the source, and begin another take",
+                );
+                self.desk.monitor.warning(&clock.source, error);
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use pinstripe_io::fault::{CutDevice, FaultyDevice, Plan, Power};
 use super::*;
 use crate::input::parse_input;
 use crate::recover::recover_in;
+use crate::sample::{SampleFormat, StreamShape};
 use crate::take::{DiskFolder, TakeFile, TakeState};
 use crate::verify::{VerifyOutcome, verify_in};
 use crate::writes::WritePolicy;
@@ -32,6 +33,7 @@ pub fn plan(take: &str) -> TakePlan {
         },
         is_mirrored: false,
         most: None,
+        beside: None,
     }
 }
 
@@ -58,12 +60,32 @@ fn take(plan: &TakePlan, texts: &[&str], folders: &Folders) -> (TakeOutcome, Arc
     (told.unwrap(), monitor)
 }
 
+/// A take of these inputs in a directory, for tests of what is done with takes.
+pub fn take_of(dir: &Path, name: &str, inputs: Vec<Box<dyn RecordInput>>) -> TakeOutcome {
+    let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
+    let folders = on_disk(&[dir], name, None);
+    let made = || Ok(folders.clone());
+    let told = record(&plan(name), inputs, &made, (&stop, &monitor), &mut |_, _| {}).unwrap();
+    assert_eq!(monitor.get(Counter::Losses), 0);
+    told
+}
+
 /// Verifies with new descriptors, as another program would.
 pub fn verified(folders: &Folders) -> (VerifyOutcome, u64) {
     let manifest = Manifest::load(&*folders[0]).unwrap();
     let monitor = Monitor::default();
     let outcome = verify_in(folders, manifest, &monitor).unwrap();
     (outcome, monitor.get(Counter::Losses))
+}
+
+/// Whether this system has no libFLAC.
+fn lacks_flac(test: &str) -> bool {
+    let shape = StreamShape { format: SampleFormat::S24, channels: 1, rate: 48_000 };
+    let lacks = crate::flac::check_flac(&shape).is_err();
+    if lacks {
+        pinstripe_testing::skipped(test, "no libFLAC");
+    }
+    lacks
 }
 
 #[test]
@@ -75,10 +97,14 @@ fn all_that_comes_is_in_the_files() {
         (FileKind::Caf, "s16"),
         (FileKind::Raw, "s32"),
         (FileKind::Wav, "u8"),
+        (FileKind::Flac, "s24"),
     ]
     .into_iter()
     .enumerate()
     {
+        if kind == FileKind::Flac && lacks_flac("all_that_comes_is_in_the_files") {
+            continue;
+        }
         let name = format!("take-{number}");
         let folders = on_disk(&[dir.path()], &name, None);
         let plan = TakePlan { kind, ..plan(&name) };
@@ -141,11 +167,52 @@ fn a_disk_that_stalls_leaves_silence_of_the_right_length_and_says_so() {
 
 #[test]
 fn segments_put_together_are_the_take() {
+    segments(FileKind::Wav);
+}
+
+#[test]
+fn segments_of_flac_put_together_are_the_take_for_players_and_other_programs() {
+    if lacks_flac("segments_of_flac_put_together_are_the_take") {
+        return;
+    }
+    let (dir, manifest) = segments(FileKind::Flac);
+    let shape = manifest.streams[1].shape;
+    let mut content = vec![0; 3 * 150_000];
+    crate::sample::fill_test(&shape, 1, 0, &mut content);
+    // From the middle of a block, of the third file on.
+    let plan = crate::play::PlayPlan {
+        from: Duration::from_millis(2000),
+        most: None,
+        ring_bytes: 16 << 10,
+        streams: vec![1],
+    };
+    let (out, stop) = (dir.path().join("out.raw"), Stop::new().unwrap());
+    let sink = crate::play::PlaySink::Path(out.clone());
+    let take = dir.path().join("t");
+    crate::play::play(&take, &plan, sink, (&stop, &Monitor::default())).unwrap();
+    assert!(std::fs::read(out).unwrap() == content[3 * 96_000..]);
+    let mut joined = Vec::new();
+    for piece in manifest.pieces.iter().filter(|it| it.stream == 1) {
+        let path = take.join(&piece.file);
+        let args =
+            ["-v", "error", "-i", path.to_str().unwrap(), "-f", "s24le", "-c:a", "pcm_s24le", "-"];
+        let Ok(output) = std::process::Command::new("ffmpeg").args(args).output() else {
+            return pinstripe_testing::skipped(
+                "segments_of_flac_put_together_are_the_take",
+                "no ffmpeg",
+            );
+        };
+        joined.extend(output.stdout);
+    }
+    assert!(joined == content, "{}", joined.len());
+}
+
+fn segments(kind: FileKind) -> (tempfile::TempDir, Manifest) {
     let dir = tempfile::tempdir().unwrap();
     let folders = on_disk(&[dir.path()], "t", None);
     let engine = EngineSettings { segment_bytes: Some(100_000), ..plan("t").engine };
     let (outcome, monitor) = take(
-        &TakePlan { engine, ..plan("t") },
+        &TakePlan { engine, kind, ..plan("t") },
         &["test:streams=2,frames=150000,pace=free,format=s24"],
         &folders,
     );
@@ -160,6 +227,7 @@ fn segments_put_together_are_the_take() {
     assert_eq!(next, 150_000);
     let (verified, losses) = verified(&folders);
     assert_eq!((losses, verified.right_frames, verified.wrong_frames), (0, 300_000, 0));
+    (dir, outcome.manifest)
 }
 
 #[test]
@@ -344,8 +412,19 @@ impl TakeFolder for CutFolder {
 
 #[test]
 fn after_a_power_cut_all_that_was_vouched_for_is_there_and_right() {
+    after_a_power_cut(FileKind::Wav, 0..40);
+}
+
+#[test]
+fn after_a_power_cut_flac_has_all_that_was_vouched_for() {
+    if !lacks_flac("after_a_power_cut_flac_has_all_that_was_vouched_for") {
+        after_a_power_cut(FileKind::Flac, 0..40);
+    }
+}
+
+fn after_a_power_cut(kind: FileKind, seeds: std::ops::Range<u64>) {
     let mut kept = 0;
-    for seed in 0..40 {
+    for seed in seeds {
         let power = Arc::new(Power::new(30 + 13 * seed));
         let folder = Arc::new(CutFolder::new(power));
         let folders: Folders = vec![Arc::clone(&folder) as _];
@@ -353,6 +432,7 @@ fn after_a_power_cut_all_that_was_vouched_for_is_there_and_right() {
         let made = || Ok(folders.clone());
         let plan = TakePlan {
             engine: EngineSettings { commit_every: Duration::from_millis(2), ..plan("t").engine },
+            kind,
             ..plan("t")
         };
         let text = "test:streams=3,frames=100000,pace=free,format=s16";
@@ -380,7 +460,15 @@ fn check_headers(folder: &dyn TakeFolder, manifest: &Manifest) {
     for found in content.pieces.values() {
         let Ok(file) = folder.open(&found.piece.file, false) else { continue };
         let mut head = [0; 4096];
-        if file.device().read_at(0, &mut head).is_err() || &head[..4] != b"RIFF" {
+        if file.device().read_at(0, &mut head).is_err() {
+            continue;
+        }
+        if &head[..4] == b"fLaC" {
+            let packed = u64::from_be_bytes(head[18..26].try_into().unwrap());
+            let promised = (packed & ((1 << 36) - 1)) * 2;
+            assert!(promised <= found.bytes, "{}: {promised}", found.piece.file);
+        }
+        if &head[..4] != b"RIFF" {
             continue;
         }
         let promised = u32::from_le_bytes(head[4092..].try_into().unwrap());
@@ -390,6 +478,17 @@ fn check_headers(folder: &dyn TakeFolder, manifest: &Manifest) {
 
 #[test]
 fn a_fault_at_any_call_leaves_a_take_that_verifies() {
+    a_fault_at_any_call(FileKind::Wav);
+}
+
+#[test]
+fn a_fault_at_any_call_leaves_flac_that_verifies() {
+    if !lacks_flac("a_fault_at_any_call_leaves_flac_that_verifies") {
+        a_fault_at_any_call(FileKind::Flac);
+    }
+}
+
+fn a_fault_at_any_call(kind: FileKind) {
     for after in [0, 1, 3, 10, 40] {
         for effect in ["op=write,error=EIO", "op=sync,error=EIO", "op=set_len,error=EIO"] {
             let dir = tempfile::tempdir().unwrap();
@@ -398,7 +497,8 @@ fn a_fault_at_any_call_leaves_a_take_that_verifies() {
             let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
             let made = || Ok(folders.clone());
             let input = inputs(&["test:streams=3,frames=90000,pace=free,format=s24"]);
-            let begun = record(&plan("t"), input, &made, (&stop, &monitor), &mut |_, _| {});
+            let plan = TakePlan { kind, ..plan("t") };
+            let begun = record(&plan, input, &made, (&stop, &monitor), &mut |_, _| {});
             if begun.is_err() {
                 continue;
             }

@@ -14,6 +14,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
 
+use crate::flac::FlacWriter;
 use crate::writes::WritePolicy;
 
 /// Where the files of a take are.
@@ -64,12 +65,39 @@ pub struct TakeFile {
     device: SharedDevice,
     /// The same file for what a device does not do; none where the device is no file.
     file: Option<File>,
+    /// The same where samples are encoded on their way.
+    encoder: Option<Arc<FlacWriter>>,
 }
 
 impl TakeFile {
     /// A file that is a device and nothing else.
     pub fn of_device(device: SharedDevice) -> Self {
-        TakeFile { device, file: None }
+        TakeFile { device, file: None, encoder: None }
+    }
+
+    /// A file whose samples are encoded on their way.
+    pub fn encoded(writer: FlacWriter) -> Self {
+        let writer = Arc::new(writer);
+        TakeFile { device: Arc::<FlacWriter>::clone(&writer), file: None, encoder: Some(writer) }
+    }
+
+    /// Its bytes, for a device that stands before it.
+    pub fn shared(&self) -> SharedDevice {
+        SharedDevice::clone(&self.device)
+    }
+
+    /// Has all of the payload encoded that was written, and waits for that: nothing more comes.
+    ///
+    /// # Errors
+    /// Those of encoder and file.
+    pub fn finish(&self) -> Result<()> {
+        self.encoder.as_ref().map_or(Ok(()), |it| it.finish())
+    }
+
+    /// Bytes of the payload that the last sync made durable, where that is less than what was written
+    /// before it.
+    pub fn durable_bytes(&self) -> Option<u64> {
+        self.encoder.as_ref().map(|it| it.durable_bytes())
     }
 
     /// Its bytes.
@@ -221,7 +249,7 @@ impl DiskFolder {
             Some(plan) if is_stream => Arc::new(FaultyDevice::new(device, plan.clone())),
             _ => Arc::new(device),
         };
-        Ok(TakeFile { device, file: Some(file) })
+        Ok(TakeFile { device, file: Some(file), encoder: None })
     }
 }
 

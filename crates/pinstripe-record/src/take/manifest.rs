@@ -100,6 +100,17 @@ pub struct RecordedMark {
     pub frames: Vec<u64>,
 }
 
+/// A take that was played while another was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BesideTake {
+    /// Its id.
+    pub id: String,
+    /// Its directory.
+    pub path: PathBuf,
+    /// The frame of it to which the first frame of this take belongs.
+    pub first_frame: u64,
+}
+
 /// A sync of one file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SlowSync {
@@ -192,6 +203,9 @@ pub struct Manifest {
     pub gaps: Vec<RecordedGap>,
     /// Marks.
     pub marks: Vec<RecordedMark>,
+    /// The take that was played beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<BesideTake>,
     /// How it went, at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figures: Option<TakeFigures>,

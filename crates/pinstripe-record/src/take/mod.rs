@@ -9,15 +9,17 @@
 mod folder;
 mod journal;
 mod manifest;
+mod payload;
 
 pub use folder::{DiskFolder, TakeFile, TakeFolder};
 pub use journal::{
     Journal, JournalEvent, JournalReader, JournalRecord, ProgressRun, Summed, decode_journal,
 };
 pub use manifest::{
-    CommitStages, Manifest, RecordedGap, RecordedMark, RecordedPiece, RecordedStream, SlowSync,
-    TakeFigures, TakeState, TrimmedRun, is_plain_name,
+    BesideTake, CommitStages, Manifest, RecordedGap, RecordedMark, RecordedPiece, RecordedStream,
+    SlowSync, TakeFigures, TakeState, TrimmedRun, is_plain_name,
 };
+pub use payload::open_payload;
 
 /// The name of the manifest.
 pub const MANIFEST: &str = "take.json";

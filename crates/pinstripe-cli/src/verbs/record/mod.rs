@@ -1,5 +1,6 @@
 //! `pinstripe record`: many streams at once to plain disks.
 
+mod beside;
 mod control;
 mod rings;
 mod screen;
@@ -15,6 +16,7 @@ use pinstripe_base::units::parse_size;
 use pinstripe_record::engine::EngineSettings;
 use pinstripe_record::header::{FileKind, LocalTime};
 use pinstripe_record::input::{InputSpec, RecordInput, parse_input};
+use pinstripe_record::overdub::{OverdubOutcome, overdub};
 use pinstripe_record::recorder::{RunningTake, TakePlan, TakeStatus, memory_of, record};
 use pinstripe_record::sample::StreamShape;
 use pinstripe_record::take::{DiskFolder, TakeFolder, is_plain_name};
@@ -25,7 +27,9 @@ use crate::run::progress::is_wanted;
 use crate::run::{Ending, Run};
 use crate::signals;
 use crate::time;
+use crate::verbs::play;
 
+use beside::BesideArgs;
 use control::{Control, CtlArgs};
 use screen::TakeScreen;
 
@@ -57,6 +61,8 @@ INPUT is
                              packets may come out of order within the jitter, 60 ms
   jack:[CLIENT:]PATTERN[,format=s24|s16|f32]
                              ports of a JACK server or of PipeWire that match, with * and ?
+  alsa:DEVICE[,rate=HZ][,channels=N][,format=s24][,name=NAME]
+                             a device of 'arecord -L'
   raw:PLACE[,rate=BYTES][,name=NAME]
                              any bytes, with the bytes per second that are expected
 
@@ -66,6 +72,7 @@ Examples:
   pinstripe record stage --to /mnt/a --ring 128K rtp:239.69.1.2:5004,format=L24,rate=48000,channels=8
   mkfifo mix && pinstripe record gig --to /mnt/a --to /mnt/b --mirror --ring 128K pcm:mix,rate=48000,channels=2,format=s16
   pinstripe record gig --to /mnt/a --ring 128K 'jack:system:capture_*'
+  pinstripe record voice --to /mnt/a --play /mnt/a/gig 'jack:system:capture_1'
   pinstripe record radio --to /mnt/a --ring 256K --writes direct raw:tcp:10.0.0.7:1234,rate=4000000
   pinstripe record ctl status /mnt/a/gig
   pinstripe record ctl mark /mnt/a/gig 'second movement'
@@ -121,10 +128,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Time>,
 
-    /// Kind of the files: wav, bw64, caf or raw
+    /// Kind of the files: wav, bw64, caf, flac or raw
     ///
     /// wav becomes RF64 in place before it passes 4 GiB. bw64 becomes BW64 then, which fewer
-    /// programs read.
+    /// programs read. flac is encoded meanwhile and needs libFLAC.
     #[arg(long, value_name = "KIND", value_parser = parsed::<FileKind>, default_value = "wav")]
     format: FileKind,
 
@@ -143,6 +150,9 @@ pub struct RecordArgs {
     /// Name of the tape, for the headers
     #[arg(long, value_name = "NAME", default_value = "")]
     tape: String,
+
+    #[command(flatten)]
+    beside: BesideArgs,
 
     /// Draw no screen on the terminal, only a line
     #[arg(long)]
@@ -191,6 +201,7 @@ impl RecordArgs {
         if let Some(RecordCommand::Ctl(ctl)) = &self.command {
             return ctl.run(run);
         }
+        let play = self.beside.open(&self.inputs, &run.monitor)?;
         let inputs = self.inputs.iter().map(|it| it.clone().open(self.poly));
         let inputs = inputs.collect::<Result<Vec<Box<dyn RecordInput>>>>()?;
         let shapes: Vec<StreamShape> =
@@ -242,11 +253,24 @@ impl RecordArgs {
                 line.show(run, take, status);
             }
         };
-        let outcome = record(&plan, inputs, &folders, (stop, &run.monitor), &mut watch);
+        let told = (stop, &run.monitor);
+        let outcome = match play {
+            None => record(&plan, inputs, &folders, told, &mut watch).map(|it| (it, None)),
+            Some(play) => overdub(&plan, inputs, &folders, told, &mut watch, play)
+                .map(|OverdubOutcome { recorded, played }| (recorded, Some(played))),
+        };
         drop(control);
         drop(screen);
         drop(line);
-        tell::end(run, &outcome?)
+        let (recorded, played) = outcome?;
+        if let Some(played) = &played {
+            play::tell_underruns(run, plan.take.as_ref(), played);
+        }
+        let mut ending = tell::end(run, &recorded)?;
+        if let Some(played) = &played {
+            ending.facts = ending.facts.with("played", play::facts(played));
+        }
+        Ok(ending)
     }
 
     fn plan(&self) -> Result<TakePlan> {
@@ -285,6 +309,7 @@ impl RecordArgs {
             },
             is_mirrored: self.mirror,
             most: self.duration.map(|it| it.0),
+            beside: None,
         })
     }
 }

@@ -1,0 +1,64 @@
+//! A take that is played while another one is recorded.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_record::input::InputSpec;
+use pinstripe_record::play::{PlayPlan, PreparedPlay};
+
+use crate::args::{Time, duration};
+use crate::verbs::play::sink_of;
+
+/// Bytes of the ring of each stream that is played.
+const RING_BYTES: u64 = 128 << 10;
+
+/// What is played beside.
+#[derive(clap::Args)]
+pub struct BesideArgs {
+    /// Play this take meanwhile, aligned to the sample with what is recorded
+    ///
+    /// The first frame of the new take belongs to the first frame that is played: with JACK by the
+    /// clock of the server and the latencies that it tells of, with pcm: by count.
+    #[arg(long, value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
+    play: Option<PathBuf>,
+
+    /// Where to play: as --to of 'pinstripe play' [default: jack: beside a jack: input]
+    #[arg(long, value_name = "SINK", requires = "play")]
+    play_to: Option<String>,
+
+    /// Where to begin playing, as in 90s
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "play")]
+    play_from: Option<Time>,
+}
+
+impl BesideArgs {
+    /// Opens the take and its sink: before the inputs, one of which may match the ports that are made.
+    ///
+    /// # Errors
+    /// Those of [`PreparedPlay::open`]; [`Kind::Usage`] where nothing says where to.
+    pub fn open(&self, inputs: &[InputSpec], monitor: &Monitor) -> Result<Option<PreparedPlay>> {
+        let Some(path) = &self.play else { return Ok(None) };
+        let is_jack = inputs.iter().any(|it| matches!(it, InputSpec::Jack(_)));
+        let to = match (&self.play_to, is_jack) {
+            (Some(to), _) => to.as_str(),
+            (None, true) => "jack:",
+            (None, false) => {
+                return Err(Error::new(Kind::Usage, "nothing says where to play")
+                    .advice("name a sink with --play-to, as in --play-to jack: or alsa:default"));
+            }
+        };
+        if to == "pcm:-" {
+            return Err(Error::new(Kind::Usage, "standard output has what the recorder says")
+                .advice("play to a FIFO: --play-to pcm:FIFO"));
+        }
+        let plan = PlayPlan {
+            from: self.play_from.map_or(Duration::ZERO, |it| it.0),
+            most: None,
+            ring_bytes: RING_BYTES,
+            streams: Vec::new(),
+        };
+        PreparedPlay::open(path, &plan, sink_of(to)?, monitor).map(Some)
+    }
+}

@@ -1,0 +1,409 @@
+//! Sound cards, and all else that ALSA calls a PCM device.
+//!
+//! A device is opened without blocking and waited for with a deadline, so that one that hangs holds
+//! nobody. What went wrong with it comes back as a [`CardTrouble`]: what to do about it is decided by
+//! those who use it, behind the seam [`SoundCard`], at which tests let cards fail.
+
+mod library;
+#[cfg(test)]
+pub mod testing;
+
+use std::ffi::{CString, c_int, c_long, c_uint};
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+
+use crate::sample::SampleFormat;
+use library::{
+    AlsaLibrary, CAPTURE, INTERLEAVED, NONBLOCK, PLAYBACK, RawHardware, RawPcm, UNPACED,
+};
+
+/// The period that is asked for: how often a card has something.
+const PERIOD_MICROS: c_uint = 5_000;
+/// The buffer that is asked for: how long a card goes on without us.
+const BUFFER_MICROS: c_uint = 200_000;
+/// A card that is suspended comes back within this time, or is begun anew.
+const RESUME_WITHIN: Duration = Duration::from_secs(5);
+const RESUME_EVERY: Duration = Duration::from_millis(50);
+
+/// How a card stores samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CardFormat {
+    /// What they are.
+    pub format: SampleFormat,
+    /// Bytes of one: 24 bits may lie in four, in the lower three or, where they are shifted, in the upper.
+    pub bytes: usize,
+    /// Whether the bytes in front are zeros.
+    pub is_shifted: bool,
+    /// ALSA's number.
+    pub code: c_int,
+}
+
+const fn card_format(
+    format: SampleFormat,
+    (bytes, is_shifted): (usize, bool),
+    code: c_int,
+) -> CardFormat {
+    CardFormat { format, bytes, is_shifted, code }
+}
+
+/// Formats that are understood, the best of each kind first: S24_3LE, S24_LE, S32_LE, S16_LE, FLOAT_LE and U8
+/// of alsa/pcm.h.
+const FORMATS: [CardFormat; 6] = [
+    card_format(SampleFormat::S24, (3, false), 32),
+    card_format(SampleFormat::S24, (4, false), 6),
+    card_format(SampleFormat::S32, (4, false), 10),
+    card_format(SampleFormat::S16, (2, false), 2),
+    card_format(SampleFormat::F32, (4, false), 14),
+    card_format(SampleFormat::U8, (1, false), 1),
+];
+
+#[cfg(test)]
+impl CardFormat {
+    /// The best way to store samples of a format.
+    pub fn of(format: SampleFormat) -> Option<Self> {
+        FORMATS.iter().find(|it| it.format == format).copied()
+    }
+}
+
+/// 24 bits in the upper part of 32, for cards that take only these.
+const S24_IN_S32: CardFormat = card_format(SampleFormat::S24, (4, true), 10);
+
+/// What is asked of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CardWish {
+    /// Its name, as for `arecord -D`.
+    pub device: String,
+    /// The format, or the best that it has.
+    pub format: Option<SampleFormat>,
+    /// Channels, or about two.
+    pub channels: Option<u16>,
+    /// Frames per second, or about 48,000.
+    pub rate: Option<u32>,
+}
+
+/// What went wrong with a card.
+#[derive(Debug)]
+pub enum CardTrouble {
+    /// It was not served in time, and has stopped.
+    Xrun,
+    /// The machine was suspended.
+    Suspended,
+    /// It cannot be used any more.
+    Failed(Error),
+}
+
+/// A sound card that runs.
+pub trait SoundCard: Send {
+    /// The time by which it is judged.
+    fn now(&self) -> Duration;
+
+    /// Begins, or begins anew after a trouble.
+    ///
+    /// # Errors
+    /// When it cannot be used any more.
+    fn begin(&mut self) -> Result<(), CardTrouble>;
+
+    /// Goes on after the machine was suspended; whether it could without beginning anew.
+    fn resume(&mut self) -> bool;
+
+    /// Waits until frames can be moved, for so long at most; whether there are.
+    ///
+    /// # Errors
+    /// Any trouble.
+    fn wait(&mut self, most: Duration) -> Result<bool, CardTrouble>;
+
+    /// Frames that can be read or written now.
+    ///
+    /// # Errors
+    /// Any trouble.
+    fn avail(&mut self) -> Result<u64, CardTrouble>;
+
+    /// Reads whole frames that are there; how many.
+    ///
+    /// # Errors
+    /// Any trouble.
+    fn read(&mut self, bytes: &mut [u8]) -> Result<usize, CardTrouble>;
+
+    /// Writes whole frames as far as there is room; how many.
+    ///
+    /// # Errors
+    /// Any trouble.
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, CardTrouble>;
+
+    /// Plays what was written to its end.
+    fn drain(&mut self);
+}
+
+/// A device of ALSA.
+pub struct AlsaPcm {
+    library: &'static AlsaLibrary,
+    raw: NonNull<RawPcm>,
+    device: String,
+    is_capture: bool,
+    began: Instant,
+    /// As it stores samples.
+    pub format: CardFormat,
+    /// Samples of a frame.
+    pub channels: u16,
+    /// Frames per second, as it says.
+    pub rate: u32,
+    /// Frames that it holds.
+    pub buffer_frames: u64,
+    /// Whether it has no clock: a file, or nothing at all. It can wait.
+    pub is_unpaced: bool,
+}
+
+// SAFETY: alsa-lib lets any thread use a device, one at a time, which `&mut self` sees to.
+unsafe impl Send for AlsaPcm {}
+
+impl AlsaPcm {
+    /// Opens a device to record from it, or to play to it.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] without libasound; [`Kind::NotFound`] and [`Kind::Busy`] for the device;
+    /// [`Kind::Usage`] where it has not what was asked for.
+    pub fn open(wish: &CardWish, is_capture: bool) -> Result<Self> {
+        let library = AlsaLibrary::get()?;
+        let name = CString::new(wish.device.as_str())
+            .map_err(|_| Error::new(Kind::Usage, "no name of a device"))?;
+        let mut raw = std::ptr::null_mut();
+        let stream = if is_capture { CAPTURE } else { PLAYBACK };
+        // SAFETY: the name ends with 0; the handle is written only.
+        let code = unsafe { (library.open)(&raw mut raw, name.as_ptr(), stream, NONBLOCK) };
+        let raw = match (code, NonNull::new(raw)) {
+            (0, Some(raw)) => raw,
+            _ => return Err(cannot_open(library, &wish.device, code, is_capture)),
+        };
+        // SAFETY: the device is open.
+        let is_unpaced = UNPACED.contains(&unsafe { (library.kind)(raw.as_ptr()) });
+        let mut pcm = AlsaPcm {
+            library,
+            raw,
+            device: wish.device.clone(),
+            is_capture,
+            began: clock::monotonic(),
+            format: FORMATS[0],
+            channels: 0,
+            rate: 0,
+            buffer_frames: 0,
+            is_unpaced,
+        };
+        pcm.configure(wish)?;
+        Ok(pcm)
+    }
+
+    fn configure(&mut self, wish: &CardWish) -> Result<()> {
+        let mut params = std::ptr::null_mut();
+        // SAFETY: the pointer is written only.
+        self.check(unsafe { (self.library.hardware_new)(&raw mut params) }, "has no memory")?;
+        let done = self.set_hardware(wish, params);
+        // SAFETY: allocated above, and freed once.
+        unsafe { (self.library.hardware_free)(params) };
+        done?;
+        if self.is_capture { Ok(()) } else { self.start_when_full() }
+    }
+
+    fn set_hardware(&mut self, wish: &CardWish, params: *mut RawHardware) -> Result<()> {
+        let (library, pcm) = (self.library, self.raw.as_ptr());
+        let (mut channels, mut rate) =
+            (wish.channels.map_or(2, c_uint::from), wish.rate.unwrap_or(48_000));
+        let (mut period, mut buffer, mut frames) = (PERIOD_MICROS, BUFFER_MICROS, 0);
+        let none = std::ptr::null_mut();
+        // SAFETY: device and parameters are open; all other pointers are to values that live.
+        unsafe {
+            self.check((library.hardware_any)(pcm, params), "has no configuration")?;
+            self.check((library.set_access)(pcm, params, INTERLEAVED), "cannot interleave")?;
+            // No plug-in is to change the rate unsaid.
+            (library.set_resample)(pcm, params, 0);
+            self.format = self.best_format(wish.format, params)?;
+            self.check((library.set_format)(pcm, params, self.format.code), "refuses its format")?;
+            let code = match wish.channels {
+                Some(_) => (library.set_channels)(pcm, params, channels),
+                None => (library.set_channels_near)(pcm, params, &raw mut channels),
+            };
+            self.check(code, &format!("has not {channels} channels"))?;
+            let code = (library.set_rate_near)(pcm, params, &raw mut rate, none);
+            self.check(code, "has no such rate")?;
+            // As near as it can. The period first: some devices have one only.
+            (library.set_period_near)(pcm, params, &raw mut period, none);
+            (library.set_buffer_near)(pcm, params, &raw mut buffer, none);
+            self.check((library.set_hardware)(pcm, params), "refuses the configuration")?;
+            self.check((library.buffer_size)(params, &raw mut frames), "has no buffer")?;
+        }
+        if let Some(wished) = wish.rate.filter(|it| *it != rate) {
+            let what = format!("the device '{}' has another rate", self.device);
+            return Err(Error::new(Kind::Usage, what)
+                .expected(wished, rate)
+                .advice(format!("ask for rate={rate}; plug:'{}' resamples", self.device)));
+        }
+        self.channels = u16::try_from(channels).unwrap_or(u16::MAX);
+        (self.rate, self.buffer_frames) = (rate, frames);
+        Ok(())
+    }
+
+    /// The format that was wished for as the device has it, or the best of all.
+    fn best_format(
+        &self,
+        wish: Option<SampleFormat>,
+        params: *mut RawHardware,
+    ) -> Result<CardFormat> {
+        let fitting = FORMATS.iter().chain((!self.is_capture).then_some(&S24_IN_S32));
+        let mut fitting = fitting.filter(|it| wish.is_none_or(|wish| wish == it.format));
+        let has = |it: &&CardFormat| {
+            // SAFETY: device and parameters are open.
+            unsafe { (self.library.test_format)(self.raw.as_ptr(), params, it.code) == 0 }
+        };
+        fitting.find(has).copied().ok_or_else(|| {
+            let wished = wish.map_or("any known format".to_owned(), |it| it.to_string());
+            let what = format!("the device '{}' has not {wished}", self.device);
+            Error::new(Kind::Usage, what).advice(format!(
+                "ask for another format=, or for plug:'{}', which converts",
+                self.device
+            ))
+        })
+    }
+
+    /// Has playing begin when the buffer is full, not with the first frame.
+    fn start_when_full(&self) -> Result<()> {
+        let mut params = std::ptr::null_mut();
+        // SAFETY: the device is open; the pointer is written, used and freed once.
+        unsafe {
+            self.check((self.library.software_new)(&raw mut params), "has no memory")?;
+            let pcm = self.raw.as_ptr();
+            (self.library.software_now)(pcm, params);
+            (self.library.set_start)(pcm, params, self.buffer_frames);
+            (self.library.set_software)(pcm, params);
+            (self.library.software_free)(params);
+        }
+        Ok(())
+    }
+
+    fn check(&self, code: c_int, what: &str) -> Result<()> {
+        match code {
+            0.. => Ok(()),
+            code => {
+                let why = self.library.text(code);
+                let what = format!("the device '{}' {what}: {why}", self.device);
+                Err(Error::new(Kind::Usage, what)
+                    .advice("arecord --dump-hw-params shows what it has"))
+            }
+        }
+    }
+
+    fn trouble(&self, code: c_long) -> CardTrouble {
+        match code as c_int {
+            code if code == -libc::EPIPE => CardTrouble::Xrun,
+            code if code == -libc::ESTRPIPE => CardTrouble::Suspended,
+            code => {
+                let what = format!("the sound device fails: {}", self.library.text(code));
+                CardTrouble::Failed(Error::new(Kind::Io, what).at(&self.device))
+            }
+        }
+    }
+
+    /// Frames that were moved; 0 where there is nothing yet.
+    fn moved(&self, code: c_long) -> Result<usize, CardTrouble> {
+        match code {
+            0.. => Ok(code as usize),
+            code if code == c_long::from(-libc::EAGAIN) => Ok(0),
+            code => Err(self.trouble(code)),
+        }
+    }
+
+    fn frame_bytes(&self) -> usize {
+        self.format.bytes * usize::from(self.channels)
+    }
+}
+
+impl SoundCard for AlsaPcm {
+    fn now(&self) -> Duration {
+        clock::since(self.began)
+    }
+
+    fn begin(&mut self) -> Result<(), CardTrouble> {
+        // SAFETY: the device is open.
+        let code = unsafe {
+            let code = (self.library.prepare)(self.raw.as_ptr());
+            let is_started = code < 0 || !self.is_capture;
+            if is_started { code } else { (self.library.start)(self.raw.as_ptr()) }
+        };
+        if code < 0 { Err(self.trouble(code.into())) } else { Ok(()) }
+    }
+
+    fn resume(&mut self) -> bool {
+        let began = clock::monotonic();
+        loop {
+            // SAFETY: the device is open.
+            let code = unsafe { (self.library.resume)(self.raw.as_ptr()) };
+            if code != -libc::EAGAIN || clock::since(began) >= RESUME_WITHIN {
+                return code == 0;
+            }
+            // Nothing tells when a driver has woken its card.
+            clock::sleep(RESUME_EVERY);
+        }
+    }
+
+    fn wait(&mut self, most: Duration) -> Result<bool, CardTrouble> {
+        let millis = c_int::try_from(most.as_millis()).unwrap_or(c_int::MAX);
+        // SAFETY: the device is open.
+        let code = unsafe { (self.library.wait)(self.raw.as_ptr(), millis) };
+        self.moved(code.into()).map(|it| it > 0)
+    }
+
+    fn avail(&mut self) -> Result<u64, CardTrouble> {
+        // SAFETY: the device is open.
+        let code = unsafe { (self.library.avail)(self.raw.as_ptr()) };
+        self.moved(code).map(|it| it as u64)
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Result<usize, CardTrouble> {
+        let frames = bytes.len() / self.frame_bytes();
+        // SAFETY: the device is open, and the buffer holds so many frames of it.
+        let code = unsafe {
+            (self.library.readi)(self.raw.as_ptr(), bytes.as_mut_ptr().cast(), frames as _)
+        };
+        self.moved(code)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, CardTrouble> {
+        let frames = bytes.len() / self.frame_bytes();
+        // SAFETY: the device is open, and the buffer holds so many frames of it.
+        let code =
+            unsafe { (self.library.writei)(self.raw.as_ptr(), bytes.as_ptr().cast(), frames as _) };
+        self.moved(code)
+    }
+
+    fn drain(&mut self) {
+        let longest = Duration::from_secs_f64(self.buffer_frames as f64 / f64::from(self.rate));
+        let began = clock::monotonic();
+        // SAFETY: the device is open. It does not block, so it is asked until it is done, or should be.
+        while unsafe { (self.library.drain)(self.raw.as_ptr()) } == -libc::EAGAIN
+            && clock::since(began) < 2 * longest
+        {
+            clock::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for AlsaPcm {
+    fn drop(&mut self) {
+        // SAFETY: open, and closed once only.
+        unsafe { (self.library.close)(self.raw.as_ptr()) };
+    }
+}
+
+fn cannot_open(library: &AlsaLibrary, device: &str, code: c_int, is_capture: bool) -> Error {
+    let (kind, advice) = match -code {
+        libc::ENOENT | libc::ENODEV | libc::ENXIO => {
+            let lists = if is_capture { "arecord -L" } else { "aplay -L" };
+            (Kind::NotFound, format!("{lists} names the devices"))
+        }
+        libc::EBUSY => (Kind::Busy, "another program has it: end that one".to_owned()),
+        _ => (Kind::Io, "see whether arecord or aplay can use it".to_owned()),
+    };
+    let what = format!("cannot open the sound device '{device}': {}", library.text(code));
+    Error::new(kind, what).advice(advice)
+}

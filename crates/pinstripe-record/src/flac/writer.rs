@@ -1,0 +1,269 @@
+//! A file that is written as FLAC.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::{lock, wait};
+use pinstripe_io::device::{Caps, Device, SharedDevice, write_parts};
+
+use super::encoder::FlacEncoder;
+use super::pool::FlacPool;
+use super::reader::FlacReader;
+use crate::limits::FLAC_WAITING_BYTES;
+use crate::sample::StreamShape;
+
+/// Where the checksum of all samples stands in the head.
+const MD5: Range<usize> = 26..42;
+/// Where the number of samples stands: the lower 36 bits.
+const SAMPLES: Range<usize> = 18..26;
+
+/// A device that is given samples.
+pub struct FlacWriter {
+    encoding: Arc<Encoding>,
+    pool: Arc<FlacPool>,
+    durable: AtomicU64,
+}
+
+/// A stream on its way into its file.
+pub(super) struct Encoding {
+    file: SharedDevice,
+    shape: StreamShape,
+    payload_at: u64,
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+    /// Of the thread that encodes.
+    work: Mutex<Work>,
+    /// Bytes of the payload whose frames stand in the file.
+    written: AtomicU64,
+    is_finished: AtomicBool,
+}
+
+/// What was given and is not encoded.
+#[derive(Default)]
+struct Waiting {
+    payload: Vec<u8>,
+    /// All that was ever given.
+    given: u64,
+    is_queued: bool,
+    is_finishing: bool,
+    failure: Option<Error>,
+}
+
+struct Work {
+    encoder: FlacEncoder,
+    /// Where the next frame goes.
+    file_at: u64,
+    /// The bytes of a frame of samples that is not whole yet.
+    rest: Vec<u8>,
+    md5: Option<[u8; 16]>,
+}
+
+impl FlacWriter {
+    /// An empty file, whose head ends at `payload_at`.
+    ///
+    /// # Errors
+    /// Those of the encoder.
+    pub fn new(
+        file: SharedDevice,
+        shape: StreamShape,
+        payload_at: u64,
+        pool: &Arc<FlacPool>,
+    ) -> Result<Self> {
+        let encoder = FlacEncoder::new(shape)?;
+        let work = Work { encoder, file_at: payload_at, rest: Vec::new(), md5: None };
+        let encoding = Encoding {
+            file,
+            shape,
+            payload_at,
+            waiting: Mutex::default(),
+            changed: Condvar::new(),
+            work: Mutex::new(work),
+            written: AtomicU64::new(0),
+            is_finished: AtomicBool::new(false),
+        };
+        let (encoding, pool) = (Arc::new(encoding), Arc::clone(pool));
+        Ok(FlacWriter { encoding, pool, durable: AtomicU64::new(0) })
+    }
+
+    /// Bytes of the payload that were durable when the last sync ended.
+    pub fn durable_bytes(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Encodes all that was given, the last block as well, and waits for that: nothing more is given.
+    ///
+    /// # Errors
+    /// Those of encoder and file.
+    pub fn finish(&self) -> Result<()> {
+        let mut waiting = lock(&self.encoding.waiting);
+        waiting.is_finishing = true;
+        self.queue(&mut waiting);
+        while !self.encoding.is_finished.load(Ordering::Acquire) {
+            if let Some(failure) = &waiting.failure {
+                return Err(failure.duplicate());
+            }
+            waiting = wait(&self.encoding.changed, waiting);
+        }
+        Ok(())
+    }
+
+    fn queue(&self, waiting: &mut Waiting) {
+        if !std::mem::replace(&mut waiting.is_queued, true) {
+            self.pool.add(Arc::clone(&self.encoding));
+        }
+    }
+
+    /// The head, with the checksum of all samples where it tells of all of them.
+    fn write_head(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let encoding = &self.encoding;
+        if offset != 0 || bytes.len() < MD5.end || !encoding.is_finished.load(Ordering::Acquire) {
+            return encoding.file.write_at(offset, bytes);
+        }
+        let mut bytes = bytes.to_vec();
+        let packed = bytes[SAMPLES].iter().fold(0_u64, |it, byte| it << 8 | u64::from(*byte));
+        let frames = encoding.written.load(Ordering::Acquire) / encoding.shape.frame_bytes();
+        if let Some(md5) = lock(&encoding.work).md5.filter(|_| packed & ((1 << 36) - 1) == frames) {
+            bytes[MD5].copy_from_slice(&md5);
+        }
+        encoding.file.write_at(offset, &bytes)
+    }
+}
+
+impl Encoding {
+    /// Encodes until nothing waits.
+    pub fn work(&self) {
+        let mut work = lock(&self.work);
+        loop {
+            let (payload, is_last) = {
+                let mut waiting = lock(&self.waiting);
+                let payload = std::mem::take(&mut waiting.payload);
+                let is_last = payload.is_empty() && waiting.is_finishing;
+                if (payload.is_empty() && !is_last) || waiting.failure.is_some() {
+                    waiting.is_queued = false;
+                    self.changed.notify_all();
+                    return;
+                }
+                (payload, is_last)
+            };
+            self.changed.notify_all();
+            let done =
+                if is_last { self.finish(&mut work) } else { self.encode(&mut work, &payload) };
+            if let Err(error) = done {
+                lock(&self.waiting).failure.get_or_insert(error);
+            }
+            if is_last {
+                // In the queue for good: nothing more comes.
+                let _held = lock(&self.waiting);
+                self.changed.notify_all();
+                return;
+            }
+        }
+    }
+
+    fn encode(&self, work: &mut Work, payload: &[u8]) -> Result<()> {
+        let size = self.shape.frame_bytes() as usize;
+        work.rest.extend_from_slice(payload);
+        let whole = work.rest.len() - work.rest.len() % size;
+        work.encoder.encode(&work.rest[..whole])?;
+        work.rest.drain(..whole);
+        self.write_out(work)
+    }
+
+    fn finish(&self, work: &mut Work) -> Result<()> {
+        work.md5 = work.encoder.finish()?;
+        self.write_out(work)?;
+        self.is_finished.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn write_out(&self, work: &mut Work) -> Result<()> {
+        let (bytes, frames) = work.encoder.take();
+        self.file.write_at(work.file_at, &bytes)?;
+        work.file_at += bytes.len() as u64;
+        self.written.fetch_add(frames * self.shape.frame_bytes(), Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Device for FlacWriter {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let encoding = &self.encoding;
+        let file = Arc::clone(&encoding.file);
+        FlacReader::new(file, encoding.shape, encoding.payload_at)?.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let encoding = &self.encoding;
+        if offset < encoding.payload_at {
+            return self.write_head(offset, bytes);
+        }
+        let mut waiting = lock(&encoding.waiting);
+        if offset != encoding.payload_at + waiting.given {
+            return Err(Error::new(
+                Kind::Unsupported,
+                "FLAC is written from its beginning to its end",
+            )
+            .at(encoding.file.place()));
+        }
+        while waiting.payload.len() >= FLAC_WAITING_BYTES && waiting.failure.is_none() {
+            waiting = wait(&encoding.changed, waiting);
+        }
+        if let Some(failure) = &waiting.failure {
+            return Err(failure.duplicate());
+        }
+        waiting.payload.extend_from_slice(bytes);
+        waiting.given += bytes.len() as u64;
+        self.queue(&mut waiting);
+        Ok(())
+    }
+
+    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        write_parts(self, offset, parts)
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.encoding.payload_at + lock(&self.encoding.waiting).given)
+    }
+
+    /// Only to the length that it has: a frame that is not whole was never encoded.
+    fn set_len(&self, bytes: u64) -> Result<()> {
+        let encoding = &self.encoding;
+        let payload = encoding.written.load(Ordering::Acquire);
+        if bytes != encoding.payload_at + payload {
+            return Err(Error::new(Kind::Unsupported, "FLAC that is written cannot be cut")
+                .expected(encoding.payload_at + payload, bytes)
+                .at(encoding.file.place()));
+        }
+        let end = lock(&encoding.work).file_at;
+        encoding.file.set_len(end)
+    }
+
+    fn sync(&self) -> Result<()> {
+        let encoding = &self.encoding;
+        if let Some(failure) = &lock(&encoding.waiting).failure {
+            return Err(failure.duplicate());
+        }
+        let is_finished = encoding.is_finished.load(Ordering::Acquire);
+        let written = encoding.written.load(Ordering::Acquire);
+        encoding.file.sync()?;
+        // What is behind the last whole frame of samples is nothing that could be written.
+        let durable = if is_finished { lock(&encoding.waiting).given } else { written };
+        self.durable.fetch_max(durable, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn discard(&self, _: Range<u64>) -> Result<()> {
+        Err(Error::new(Kind::Unsupported, "nothing of FLAC can be given back"))
+    }
+
+    fn caps(&self) -> Caps {
+        self.encoding.file.caps()
+    }
+
+    fn place(&self) -> &Path {
+        self.encoding.file.place()
+    }
+}

@@ -1,0 +1,385 @@
+//! Samples from rings to a server.
+//!
+//! Played is by the server's clock: a frame has its place from the beginning on, so that what the disk
+//! did not give in time, and what the server went on by without asking for it, is left out and all
+//! streams stay aligned, with each other and with what is recorded beside them.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+use super::library::JackLibrary;
+use super::{JackClient, JackPort, RawClient, RawPort};
+use crate::ring::PacedConsumer;
+use crate::sample::{SampleFormat, StreamShape};
+
+/// Frames that are converted at a time.
+const FRAMES: usize = 1024;
+/// A beginning that is not known yet.
+const UNKNOWN: u64 = u64::MAX;
+
+/// What was played so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Played {
+    /// Frames of the longest stream.
+    pub frames: u64,
+    /// Blocks in which a stream had too little, and jumps of the server's clock.
+    pub underruns: u64,
+    /// Frames that were left out for them, of all streams.
+    pub missing_frames: u64,
+    /// Deadlines that the server missed.
+    pub xruns: u64,
+    /// The rate that the server changed to; 0 when it did not.
+    pub new_rate: u32,
+    /// Whether the server is gone.
+    pub is_gone: bool,
+    /// Whether all of it was handed over.
+    pub is_complete: bool,
+}
+
+/// What the threads of the library and the one of the player share.
+struct Shared {
+    rate: u32,
+    start: AtomicU64,
+    frames: AtomicU64,
+    underruns: AtomicU64,
+    missing_frames: AtomicU64,
+    xruns: AtomicU64,
+    new_rate: AtomicU32,
+    is_gone: AtomicBool,
+    is_complete: AtomicBool,
+}
+
+/// What the callback for blocks is given: the thread of the server's clock alone touches it.
+struct State {
+    library: &'static JackLibrary,
+    client: NonNull<RawClient>,
+    /// By stream, and in it by channel.
+    ports: Vec<NonNull<RawPort>>,
+    tracks: Tracks,
+    /// The frame of the server's clock to which the next frame belongs.
+    next: Option<u32>,
+    is_over: bool,
+    shared: Arc<Shared>,
+}
+
+/// The streams on their way into buffers of samples.
+struct Tracks {
+    shape: StreamShape,
+    streams: Vec<PacedConsumer>,
+    block: Vec<u8>,
+}
+
+/// A client that plays. It is stopped when this is dropped.
+pub struct Playback<'c> {
+    client: &'c JackClient,
+    state: NonNull<State>,
+    shared: Arc<Shared>,
+}
+
+impl<'c> Playback<'c> {
+    /// Starts, with silence until [`begin`](Self::begin). `ports` are of the channels of each stream,
+    /// one stream after the other.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when the server does not take the client.
+    pub fn start(
+        client: &'c JackClient,
+        ports: &[JackPort],
+        shape: StreamShape,
+        streams: Vec<PacedConsumer>,
+    ) -> Result<Self> {
+        debug_assert_eq!(ports.len(), streams.len() * usize::from(shape.channels));
+        let shared = Arc::new(Shared {
+            rate: shape.rate,
+            start: AtomicU64::new(UNKNOWN),
+            frames: AtomicU64::new(0),
+            underruns: AtomicU64::new(0),
+            missing_frames: AtomicU64::new(0),
+            xruns: AtomicU64::new(0),
+            new_rate: AtomicU32::new(0),
+            is_gone: AtomicBool::new(false),
+            is_complete: AtomicBool::new(false),
+        });
+        let state = Box::new(State {
+            library: client.library,
+            client: client.raw,
+            ports: ports.iter().map(|port| port.0).collect(),
+            tracks: Tracks::new(shape, streams),
+            next: None,
+            is_over: false,
+            shared: Arc::clone(&shared),
+        });
+        let state = NonNull::from(Box::leak(state));
+        let (library, raw) = (client.library, client.raw.as_ptr());
+        let (argument, told) = (state.as_ptr().cast(), Arc::as_ptr(&shared).cast_mut().cast());
+        let playback = Playback { client, state, shared };
+        // SAFETY: the client is open and not active; the state lives until `drop` has deactivated it.
+        let active = unsafe {
+            (library.jack_on_shutdown)(raw, shutdown, told);
+            (library.jack_set_process_callback)(raw, process, argument)
+                | (library.jack_set_sample_rate_callback)(raw, rate, told)
+                | (library.jack_set_xrun_callback)(raw, xrun, told)
+                | (library.jack_activate)(raw)
+        };
+        match active {
+            0 => Ok(playback),
+            _ => Err(Error::new(Kind::Refused, "the JACK server takes no client")),
+        }
+    }
+
+    /// The first frame belongs to this one of the server's clock.
+    pub fn begin(&self, frame: u32) {
+        self.shared.start.store(frame.into(), Ordering::Release);
+    }
+
+    /// What was played so far.
+    pub fn so_far(&self) -> Played {
+        let shared = &self.shared;
+        Played {
+            frames: shared.frames.load(Ordering::Relaxed),
+            underruns: shared.underruns.load(Ordering::Relaxed),
+            missing_frames: shared.missing_frames.load(Ordering::Relaxed),
+            xruns: shared.xruns.load(Ordering::Relaxed),
+            new_rate: shared.new_rate.load(Ordering::Relaxed),
+            is_gone: shared.is_gone.load(Ordering::Acquire),
+            is_complete: shared.is_complete.load(Ordering::Acquire),
+        }
+    }
+}
+
+impl Drop for Playback<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the client is open; after this no callback runs, for `jack_deactivate` waits for
+        // the last one, and the threads of a client whose server is gone have ended.
+        unsafe {
+            (self.client.library.jack_deactivate)(self.client.raw.as_ptr());
+            drop(Box::from_raw(self.state.as_ptr()));
+        }
+    }
+}
+
+/// One block of all ports. No lock, no memory, no system call.
+extern "C" fn process(frames: u32, argument: *mut c_void) -> c_int {
+    // SAFETY: the argument is the state, which only this thread uses until the client is stopped.
+    let state = unsafe { &mut *argument.cast::<State>() };
+    state.give(frames);
+    0
+}
+
+extern "C" fn rate(rate: u32, argument: *mut c_void) -> c_int {
+    // SAFETY: the argument is what is shared, and lives until the client is stopped.
+    let shared = unsafe { &*argument.cast::<Shared>() };
+    if rate != shared.rate {
+        shared.new_rate.store(rate, Ordering::Relaxed);
+    }
+    0
+}
+
+extern "C" fn xrun(argument: *mut c_void) -> c_int {
+    // SAFETY: as above.
+    unsafe { &*argument.cast::<Shared>() }.xruns.fetch_add(1, Ordering::Relaxed);
+    0
+}
+
+extern "C" fn shutdown(argument: *mut c_void) {
+    // SAFETY: as above.
+    unsafe { &*argument.cast::<Shared>() }.is_gone.store(true, Ordering::Release);
+}
+
+impl State {
+    fn give(&mut self, frames: u32) {
+        for port in 0..self.ports.len() {
+            self.buffer(port, frames).fill(0.0);
+        }
+        if self.is_over {
+            // The block with the last sample went through the whole graph before this one began.
+            self.shared.is_complete.store(true, Ordering::Release);
+            return;
+        }
+        // SAFETY: the client is open, and this is its process thread.
+        let now = unsafe { (self.library.jack_last_frame_time)(self.client.as_ptr()) };
+        let next = match (self.next, self.shared.start.load(Ordering::Acquire)) {
+            (Some(next), _) => next,
+            (None, UNKNOWN) => return,
+            (None, start) => start as u32,
+        };
+        // The clock wraps. Ahead of it: the beginning lies in this block or behind it.
+        let ahead = next.wrapping_sub(now);
+        let from = if ahead < 1 << 31 { ahead.min(frames) } else { 0 };
+        if ahead >= 1 << 31 {
+            let frames = u64::from(now.wrapping_sub(next));
+            let missing = self.tracks.leave_out(frames);
+            self.shared.underruns.fetch_add(1, Ordering::Relaxed);
+            self.shared.missing_frames.fetch_add(missing, Ordering::Relaxed);
+            self.shared.frames.fetch_add(frames, Ordering::Relaxed);
+        }
+        if from == frames {
+            return;
+        }
+        self.next = Some(now.wrapping_add(frames));
+        let wanted = (frames - from) as usize;
+        let channels = usize::from(self.tracks.shape.channels);
+        let mut longest = 0;
+        for stream in 0..self.tracks.streams.len() {
+            let mut buffer = |channel: usize, at: usize, samples: &mut dyn Iterator<Item = f32>| {
+                let port = self.ports[stream * channels + channel];
+                // SAFETY: the port is of this client, this is its process thread, and a buffer has as
+                // many samples as the block has frames.
+                let buffer = unsafe {
+                    let buffer = (self.library.jack_port_get_buffer)(port.as_ptr(), frames);
+                    std::slice::from_raw_parts_mut(buffer.cast::<f32>(), frames as usize)
+                };
+                let out = &mut buffer[from as usize + at..];
+                out.iter_mut().zip(samples).for_each(|(out, sample)| *out = sample);
+            };
+            let given = self.tracks.give(stream, wanted, &mut buffer);
+            longest = longest.max(given.frames);
+            if given.missing_frames > 0 {
+                self.shared.underruns.fetch_add(1, Ordering::Relaxed);
+                self.shared.missing_frames.fetch_add(given.missing_frames, Ordering::Relaxed);
+            }
+        }
+        self.shared.frames.fetch_add(longest, Ordering::Relaxed);
+        self.is_over = self.tracks.streams.iter().all(PacedConsumer::is_over);
+    }
+
+    fn buffer(&mut self, port: usize, frames: u32) -> &mut [f32] {
+        // SAFETY: the port is of this client, this is its process thread, and a buffer has as many
+        // samples as the block has frames.
+        unsafe {
+            let buffer = (self.library.jack_port_get_buffer)(self.ports[port].as_ptr(), frames);
+            std::slice::from_raw_parts_mut(buffer.cast::<f32>(), frames as usize)
+        }
+    }
+}
+
+/// What a stream gave to a block.
+struct Given {
+    frames: u64,
+    missing_frames: u64,
+}
+
+/// Takes samples of a channel, from a frame of the block on.
+type Buffer<'a> = &'a mut dyn FnMut(usize, usize, &mut dyn Iterator<Item = f32>);
+
+impl Tracks {
+    fn new(shape: StreamShape, streams: Vec<PacedConsumer>) -> Self {
+        let block = Vec::with_capacity(FRAMES * shape.frame_bytes() as usize);
+        Tracks { shape, streams, block }
+    }
+
+    /// Leaves so many frames of every stream out; how many that are in all.
+    fn leave_out(&mut self, frames: u64) -> u64 {
+        let bytes = frames * self.shape.frame_bytes();
+        self.streams.iter_mut().for_each(|it| it.leave_out(bytes));
+        frames * self.streams.len() as u64
+    }
+
+    /// Hands over `wanted` frames of one stream as far as they are there. The rest is left out when it
+    /// comes, unless the stream is at its end.
+    fn give(&mut self, stream: usize, wanted: usize, buffer: Buffer<'_>) -> Given {
+        let (size, width) = (self.shape.frame_bytes() as usize, self.shape.format.bytes() as usize);
+        let (format, track) = (self.shape.format, &mut self.streams[stream]);
+        let mut done = 0;
+        while done < wanted {
+            let count = FRAMES.min(wanted - done);
+            self.block.clear();
+            let is_ended = track.gather((count * size) as u64, &mut self.block);
+            for channel in 0..usize::from(self.shape.channels) {
+                let samples = self.block.chunks_exact(size);
+                let sample = |frame: &[u8]| float(format, &frame[channel * width..]);
+                buffer(channel, done, &mut samples.map(sample));
+            }
+            let there = self.block.len() / size;
+            done += there;
+            if there < count {
+                let missing = if is_ended { 0 } else { (wanted - done) as u64 };
+                track.leave_out(missing * size as u64);
+                let frames = if is_ended { done } else { wanted } as u64;
+                return Given { frames, missing_frames: missing };
+            }
+        }
+        Given { frames: wanted as u64, missing_frames: 0 }
+    }
+}
+
+/// A sample as JACK has it: 24 bits come through as they are.
+fn float(format: SampleFormat, it: &[u8]) -> f32 {
+    match format {
+        SampleFormat::U8 | SampleFormat::Raw => (f32::from(it[0]) - 128.0) / 128.0,
+        SampleFormat::S16 => f32::from(i16::from_le_bytes([it[0], it[1]])) / 32_768.0,
+        SampleFormat::S24 => {
+            (i32::from_le_bytes([0, it[0], it[1], it[2]]) >> 8) as f32 / 8_388_608.0
+        }
+        SampleFormat::S32 => {
+            i32::from_le_bytes([it[0], it[1], it[2], it[3]]) as f32 / 2_147_483_648.0
+        }
+        SampleFormat::F32 => f32::from_le_bytes([it[0], it[1], it[2], it[3]]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::{Arena, Ring, RingConsumer};
+    use crate::sample::fill_test;
+
+    #[test]
+    fn samples_of_every_format_are_parts_of_full_scale() {
+        for (format, bytes) in [
+            (SampleFormat::U8, &[64][..]),
+            (SampleFormat::S16, &[0, 0xc0]),
+            (SampleFormat::S24, &[0, 0, 0xc0]),
+            (SampleFormat::S32, &[0, 0, 0, 0xc0]),
+            (SampleFormat::F32, &(-0.5_f32).to_le_bytes()),
+        ] {
+            assert_eq!(float(format, bytes), -0.5, "{format}");
+        }
+        assert_eq!(float(SampleFormat::S24, &[0xff, 0xff, 0x7f]) * 8_388_608.0, 8_388_607.0);
+    }
+
+    #[test]
+    fn channels_go_to_their_ports_and_what_is_late_is_left_out() {
+        let shape = StreamShape { format: SampleFormat::S24, channels: 2, rate: 48_000 };
+        let arena = Arc::new(Arena::new(1 << 16).unwrap());
+        let (ring, mut producer) = Ring::new(&arena, 0, 1 << 16, shape.frame_bytes(), 1).unwrap();
+        let mut content = vec![0; 6 * 3000];
+        fill_test(&shape, 0, 0, &mut content);
+        let mut tracks = Tracks::new(shape, vec![PacedConsumer::new(RingConsumer::new(ring, 0))]);
+        let mut block = [vec![0.0; 1500], vec![0.0; 1500]];
+        let mut given = |wanted: usize, tracks: &mut Tracks| {
+            block.iter_mut().for_each(|it| it.fill(0.0));
+            let mut buffer = |channel: usize, at: usize, it: &mut dyn Iterator<Item = f32>| {
+                block[channel][at..].iter_mut().zip(it).for_each(|(out, sample)| *out = sample);
+            };
+            let given = tracks.give(0, wanted, &mut buffer);
+            (given.frames, given.missing_frames, block.clone())
+        };
+        let is_right = |block: &[Vec<f32>; 2], first: usize, frames: usize| {
+            (0..frames).all(|frame| {
+                (0..2).all(|channel| {
+                    let at = 6 * (first + frame) + 3 * channel;
+                    block[channel][frame] == float(shape.format, &content[at..at + 3])
+                })
+            })
+        };
+        producer.push(&content[..6 * 1100]);
+        let (frames, missing, block) = given(1500, &mut tracks);
+        assert_eq!((frames, missing), (1500, 400));
+        assert!(is_right(&block, 0, 1100) && block[1][1100..].iter().all(|it| *it == 0.0));
+        // The server went on by 300 frames without asking.
+        assert_eq!(tracks.leave_out(300), 300);
+        producer.push(&content[6 * 1100..]);
+        drop(producer);
+        let (frames, missing, block) = given(1000, &mut tracks);
+        assert_eq!((frames, missing), (1000, 0));
+        assert!(is_right(&block, 1800, 1000));
+        let (frames, missing, _) = given(1500, &mut tracks);
+        assert_eq!((frames, missing), (200, 0), "the end is no underrun");
+        assert!(tracks.streams[0].is_over());
+    }
+}

@@ -1,0 +1,89 @@
+//! A take that is recorded while another one is played, aligned to the sample.
+//!
+//! Ports of a JACK server are aligned by its clock: the first frame that is recorded is the one that is
+//! heard with the first frame that is played, behind the latencies that the server tells of. Test streams begin at
+//! the moment at which playing does. What waits for its source (`pcm:`, `raw:`) is aligned by count: what goes
+//! through other programs and comes back has kept its place. RTP begins with its first packet.
+
+#![allow(clippy::disallowed_methods, reason = "plays in a thread of its own")]
+
+use std::sync::Arc;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::Stop;
+
+use crate::input::RecordInput;
+use crate::play::{PlayOutcome, PreparedPlay};
+use crate::recorder::{RunningTake, TakeOutcome, TakePlan, TakeStatus, record};
+use crate::start::CommonStart;
+use crate::take::{BesideTake, TakeFolder};
+
+/// How both went.
+#[derive(Debug)]
+pub struct OverdubOutcome {
+    /// The take that was recorded.
+    pub recorded: TakeOutcome,
+    /// The one that was played.
+    pub played: PlayOutcome,
+}
+
+/// Records as [`record`] does, and plays beside it. Recording goes on when playing is at its end; playing
+/// ends with recording.
+///
+/// # Errors
+/// Those of [`record`]. Playing that fails is a loss in the ledger, and ends the take.
+pub fn overdub(
+    plan: &TakePlan,
+    mut inputs: Vec<Box<dyn RecordInput>>,
+    folders: &dyn Fn() -> Result<Vec<Arc<dyn TakeFolder>>>,
+    (stop, monitor): (&Stop, &Arc<Monitor>),
+    watch: &mut dyn FnMut(&Arc<RunningTake>, &TakeStatus),
+    play: PreparedPlay,
+) -> Result<OverdubOutcome> {
+    let (start, over) = (Arc::new(CommonStart::new()?), Stop::new()?);
+    for input in &mut inputs {
+        input.begin_with(&start);
+    }
+    let (path, manifest) = play.take();
+    let beside = BesideTake {
+        id: manifest.id.clone(),
+        path: path.to_path_buf(),
+        first_frame: play.first_frame(),
+    };
+    let plan = TakePlan { beside: Some(beside), ..plan.clone() };
+    let (start, over) = (&*start, &over);
+    std::thread::scope(|scope| {
+        let (mut waiting, mut playing) = (Some(play), None);
+        let mut begin_and_watch = |take: &Arc<RunningTake>, status: &TakeStatus| {
+            // The files are made, and the inputs run: what is played now does not wait for them.
+            if let Some(play) = waiting.take() {
+                let take = Arc::clone(take);
+                playing = Some(scope.spawn(move || {
+                    let played = play.run(Some(start), (over, monitor));
+                    if played.is_err() {
+                        take.stop.set();
+                    }
+                    played
+                }));
+            }
+            watch(take, status);
+        };
+        let recorded = record(&plan, inputs, folders, (stop, monitor), &mut begin_and_watch);
+        over.set();
+        let played = playing.map(|it| {
+            // A panic is reported where it happened.
+            it.join().unwrap_or_else(|_| Err(Error::new(Kind::Io, "playing ended early")))
+        });
+        let played = played.unwrap_or_else(|| Ok(PlayOutcome::default()));
+        let recorded = recorded?;
+        let played = played.unwrap_or_else(|error| {
+            monitor.loss(&plan.take, error);
+            PlayOutcome::default()
+        });
+        Ok(OverdubOutcome { recorded, played })
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! A JACK server as a sink: a client with a port for each channel.
+
+use std::time::Duration;
+
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::Stop;
+
+use super::PlayOutcome;
+use crate::input::is_port_match;
+use crate::jack::{JackClient, JackPort, Playback, Played};
+use crate::limits::CHANNELS_MAX;
+use crate::ring::PacedConsumer;
+use crate::sample::{SampleFormat, StreamShape};
+use crate::start::CommonStart;
+
+/// The name of the client.
+const CLIENT: &str = "pinstripe-play";
+/// The interval at which the server is looked at: nothing in its threads may wake this one.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The time between the decision to begin and the first sample, so that every client has heard of it.
+const LEAD: Duration = Duration::from_millis(200);
+/// The longest part of a name of a stream in the name of a port.
+const NAME_CHARS: usize = 60;
+
+/// A client whose ports are made and not connected.
+pub(super) struct JackSink {
+    client: JackClient,
+    ports: Vec<JackPort>,
+    pattern: String,
+    rate: u32,
+}
+
+impl JackSink {
+    /// Opens a client with a port for each channel of each stream.
+    ///
+    /// # Errors
+    /// Those of [`JackClient::open`]; [`Kind::Usage`] where the server has another rate or no samples
+    /// are to be played; [`Kind::NotFound`] where no port matches.
+    pub fn open<'n>(
+        pattern: String,
+        shape: StreamShape,
+        names: impl ExactSizeIterator<Item = &'n str>,
+    ) -> Result<Self> {
+        if shape.format == SampleFormat::Raw {
+            return Err(Error::new(Kind::Usage, "bytes without any meaning cannot be heard")
+                .advice("name streams of samples with --stream"));
+        }
+        let count = names.len() * usize::from(shape.channels);
+        if count > usize::from(CHANNELS_MAX) {
+            return Err(Error::new(Kind::Refused, format!("{count} ports would be needed"))
+                .expected(format!("{CHANNELS_MAX} at most"), count)
+                .advice("name some streams with --stream"));
+        }
+        let client = JackClient::open(CLIENT)?;
+        if client.rate() != shape.rate {
+            return Err(Error::new(Kind::Usage, "the JACK server has another rate than the take")
+                .expected(shape.rate, client.rate())
+                .advice("nothing is resampled: start the server with the rate of the take"));
+        }
+        let sink = JackSink { ports: Vec::new(), rate: shape.rate, pattern, client };
+        if !sink.pattern.is_empty() && sink.places().is_empty() {
+            let what = format!("no port that takes samples matches '{}'", sink.pattern);
+            return Err(Error::new(Kind::NotFound, what).advice("jack_lsp names the ports"));
+        }
+        let mut ports = Vec::new();
+        for name in names {
+            let plain: String = name.chars().map(plain).take(NAME_CHARS).collect();
+            for channel in 1..=shape.channels {
+                let number = ports.len() + 1;
+                let name = match shape.channels {
+                    1 => format!("{number:02}-{plain}"),
+                    _ => format!("{number:02}-{plain}-{channel}"),
+                };
+                ports.push(sink.client.output_port(&name)?);
+            }
+        }
+        Ok(JackSink { ports, ..sink })
+    }
+
+    /// Full names of the ports to play to.
+    fn places(&self) -> Vec<String> {
+        let own = format!("{}:", self.client.name());
+        let mut places = self.client.sinks(self.pattern.is_empty());
+        places.retain(|it| !it.starts_with(&own));
+        if !self.pattern.is_empty() {
+            places.retain(|it| is_port_match(&self.pattern, it));
+        }
+        places
+    }
+
+    /// Connects ports and places in their order.
+    fn connect(&self, monitor: &Monitor) {
+        let places = self.places();
+        let pairs = self.ports.iter().zip(&places);
+        let connected = pairs.filter(|(port, place)| self.client.connect_to(**port, place)).count();
+        if connected < self.ports.len() {
+            let what = format!("{connected} of {} ports are connected", self.ports.len());
+            let advice = "connect the others with jack_connect, or name ports: --to jack:PATTERN";
+            monitor.warning(CLIENT, Error::new(Kind::NotFound, what).advice(advice));
+        }
+    }
+
+    /// Plays until the streams are at their end, or `stop` is set.
+    pub fn run(
+        &self,
+        streams: Vec<PacedConsumer>,
+        shape: StreamShape,
+        (start, stop, monitor): (Option<&CommonStart>, &Stop, &Monitor),
+    ) -> Result<PlayOutcome> {
+        let playback = Playback::start(&self.client, &self.ports, shape, streams)?;
+        self.connect(monitor);
+        if start.is_some_and(|it| !it.wait_for_all(stop)) {
+            return Ok(PlayOutcome::default());
+        }
+        self.begin(&playback, start);
+        let ended = loop {
+            let now = playback.so_far();
+            if let Some(ended) = self.end(&now) {
+                break ended;
+            }
+            if stop.wait(LOOK_EVERY) {
+                break Ok(());
+            }
+        };
+        let last = playback.so_far();
+        drop(playback);
+        ended?;
+        if last.xruns > 0 {
+            let what = format!("the JACK server missed its deadline {} times", last.xruns);
+            let advice = "where no frame is missing such a block may still have been heard wrong";
+            monitor.warning(CLIENT, Error::new(Kind::Io, what).advice(advice));
+        }
+        Ok(PlayOutcome {
+            frames: last.frames,
+            underruns: last.underruns,
+            missing_frames: last.missing_frames,
+            xruns: last.xruns,
+            ..PlayOutcome::default()
+        })
+    }
+
+    /// Decides when the first frame is played, and tells what is recorded when it is heard.
+    fn begin(&self, playback: &Playback<'_>, start: Option<&CommonStart>) {
+        let lead = (LEAD.as_secs_f64() * f64::from(self.rate)) as u32;
+        let lead = lead.max(2 * self.client.block_frames());
+        let first = self.client.now().wrapping_add(lead);
+        playback.begin(first);
+        if let Some(start) = start {
+            let latencies = self.ports.iter().map(|port| self.client.latency(*port, false));
+            let latency = latencies.max().unwrap_or(0);
+            let seconds = f64::from(lead + latency) / f64::from(self.rate);
+            let at = clock::monotonic() + Duration::from_secs_f64(seconds);
+            start.begin(at, Some(first.wrapping_add(latency)));
+        }
+    }
+
+    /// What ends playing, if anything does.
+    fn end(&self, now: &Played) -> Option<Result<()>> {
+        if now.is_complete {
+            return Some(Ok(()));
+        }
+        if now.is_gone {
+            return Some(Err(Error::new(Kind::Io, "the JACK server ended")));
+        }
+        (now.new_rate > 0).then(|| {
+            let what = format!("the JACK server went to {} frames per second", now.new_rate);
+            Err(Error::new(Kind::Io, what).expected(self.rate, now.new_rate))
+        })
+    }
+}
+
+/// A character of a name of a port: a colon would end the name of the client.
+fn plain(it: char) -> char {
+    if it.is_alphanumeric() || "-_.+ ".contains(it) { it } else { '_' }
+}

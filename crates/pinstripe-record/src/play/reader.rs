@@ -1,0 +1,126 @@
+//! Streams on their way from their files to their rings.
+
+#![allow(clippy::disallowed_methods, reason = "waits for rings, which must not wake it")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use pinstripe_base::clock;
+use pinstripe_base::error::Result;
+
+use crate::ring::RingProducer;
+use crate::sample::StreamShape;
+use crate::take::{Manifest, RecordedPiece, TakeFile, TakeFolder, open_payload};
+
+/// The interval of looks at a ring that is full, as of the recorder.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// One stream on its way from its files to its ring.
+pub(super) struct StreamReader {
+    manifest: Arc<Manifest>,
+    stream: u32,
+    pieces: Vec<(RecordedPiece, Arc<dyn TakeFolder>)>,
+    open: Option<(u32, TakeFile)>,
+    at: u64,
+    end: u64,
+    producer: RingProducer,
+}
+
+impl StreamReader {
+    pub fn new(
+        manifest: &Arc<Manifest>,
+        folders: &[Arc<dyn TakeFolder>],
+        stream: usize,
+        (from, most): (u64, u64),
+        producer: RingProducer,
+    ) -> Self {
+        let folder_of = |piece: &RecordedPiece| {
+            let wanted = manifest.directories.get(piece.directory as usize);
+            let found = folders.iter().find(|it| Some(it.path()) == wanted.map(|it| it.as_path()));
+            found.or_else(|| folders.first().filter(|_| manifest.directories.len() == 1)).cloned()
+        };
+        let mut pieces: Vec<_> = manifest
+            .pieces
+            .iter()
+            .filter(|it| it.stream as usize == stream)
+            .filter_map(|it| Some((it.clone(), folder_of(it)?)))
+            .collect();
+        pieces.sort_by_key(|(it, _)| (it.start_frame, std::cmp::Reverse(it.frames)));
+        let ends = pieces.iter().map(|(it, _)| it.start_frame.saturating_add(it.frames));
+        let end = ends.max().unwrap_or(0).min(from.saturating_add(most));
+        let manifest = Arc::clone(manifest);
+        StreamReader {
+            manifest,
+            stream: stream as u32,
+            pieces,
+            open: None,
+            at: from,
+            end,
+            producer,
+        }
+    }
+
+    /// Reads frames from where it is, as far as one file has them; what no file has is silence.
+    fn read(&mut self, frames: u64, shape: &StreamShape, out: &mut Vec<u8>) -> Result<()> {
+        let size = shape.frame_bytes();
+        let here = self
+            .pieces
+            .iter()
+            .find(|(it, _)| it.start_frame <= self.at && self.at - it.start_frame < it.frames);
+        let Some((piece, folder)) = here else {
+            let later = self.pieces.iter().map(|(it, _)| it.start_frame).filter(|it| *it > self.at);
+            let next = later.min().unwrap_or(self.end);
+            let count = frames.min(next - self.at).max(1);
+            out.clear();
+            out.resize((count * size) as usize, shape.format.silence());
+            self.at += count;
+            return Ok(());
+        };
+        if self.open.as_ref().is_none_or(|(number, _)| *number != piece.piece) {
+            self.open = Some((
+                piece.piece,
+                open_payload(&**folder, &self.manifest, self.stream, (&piece.file, false))?,
+            ));
+        }
+        let Some((_, file)) = &self.open else { return Ok(()) };
+        let within = self.at - piece.start_frame;
+        let count = frames.min(piece.frames - within);
+        out.resize((count * size) as usize, 0);
+        file.device().read_at(piece.payload_at + within * size, out)?;
+        self.at += count;
+        Ok(())
+    }
+}
+
+/// Keeps all rings full.
+pub(super) fn read_all(
+    mut readers: Vec<StreamReader>,
+    shape: &StreamShape,
+    over: &AtomicBool,
+    longest: &AtomicU64,
+) -> Result<()> {
+    let mut bytes = Vec::new();
+    while !readers.is_empty() && !over.load(Ordering::Acquire) {
+        let mut is_idle = true;
+        for reader in &mut readers {
+            let frames = (reader.producer.room() / shape.frame_bytes())
+                .min(reader.end.saturating_sub(reader.at));
+            let is_little = reader.producer.room() < reader.producer.ring_bytes() / 4;
+            if frames == 0 || (is_little && frames < reader.end - reader.at) {
+                continue;
+            }
+            is_idle = false;
+            let began = clock::monotonic();
+            reader.read(frames, shape, &mut bytes)?;
+            longest.fetch_max(clock::since(began).as_nanos() as u64, Ordering::Relaxed);
+            reader.producer.push(&bytes);
+        }
+        // A reader that is dropped ends its ring.
+        readers.retain(|it| it.at < it.end);
+        if is_idle {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+    Ok(())
+}

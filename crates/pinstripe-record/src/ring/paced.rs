@@ -1,0 +1,57 @@
+//! A consumer for whom frames are due at a given pace.
+
+use super::{Found, RingConsumer};
+
+/// Takes frames of a stream that is played. What is due and not there is left out when it comes, so
+/// that all streams stay aligned. Never blocks, never allocates.
+pub struct PacedConsumer {
+    consumer: RingConsumer,
+    /// Bytes that come too late and are left out.
+    late_bytes: u64,
+}
+
+impl PacedConsumer {
+    /// A consumer of which nothing is late.
+    pub fn new(consumer: RingConsumer) -> Self {
+        PacedConsumer { consumer, late_bytes: 0 }
+    }
+
+    /// Whether so many bytes are there, or all that there are.
+    pub fn has(&self, bytes: u64) -> bool {
+        match self.consumer.look() {
+            Found::Bytes { bytes: found, all } => all || found >= bytes + self.late_bytes,
+            _ => true,
+        }
+    }
+
+    /// Whether the stream is at its end.
+    pub fn is_over(&self) -> bool {
+        self.consumer.look() == Found::End
+    }
+
+    /// Appends bytes that are there until `out` has `bytes`; whether the stream is at its end. `out`
+    /// needs the capacity already where its caller must not allocate.
+    pub fn gather(&mut self, bytes: u64, out: &mut Vec<u8>) -> bool {
+        loop {
+            let missing = bytes.saturating_sub(out.len() as u64);
+            match self.consumer.look() {
+                Found::End => return true,
+                Found::Bytes { bytes: 1.., .. } if missing > 0 => {}
+                _ => return false,
+            }
+            let run =
+                self.consumer.bytes(if self.late_bytes > 0 { self.late_bytes } else { missing });
+            match self.late_bytes > 0 {
+                true => self.late_bytes -= run.len() as u64,
+                false => out.extend_from_slice(run),
+            }
+            let count = run.len() as u64;
+            self.consumer.take(count);
+        }
+    }
+
+    /// So many bytes were due and not there: they are left out when they come.
+    pub fn leave_out(&mut self, bytes: u64) {
+        self.late_bytes += bytes;
+    }
+}

@@ -1,0 +1,147 @@
+//! The common beginning of what is played and of what is recorded beside it.
+//!
+//! Inputs that have a clock join and wait; the player begins when all of them are ready, and says when
+//! that is: by this machine's clock, and by the one of a JACK server where it plays there. What an input
+//! gets before that moment is left out, so that its first frame belongs to the first frame that is heard.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use pinstripe_base::clock;
+use pinstripe_base::error::Result;
+use pinstripe_base::sync::{Stop, wait_readable};
+use std::os::fd::AsFd;
+
+/// The states of `frame` below any frame.
+const NOT_BEGUN: u64 = 0;
+const WITHOUT_FRAME: u64 = 1;
+const WITH_FRAME: u64 = 1 << 32;
+/// An input that is not ready by then is not waited for.
+const READY_WITHIN: Duration = Duration::from_secs(5);
+
+/// When playing and recording begin together.
+pub struct CommonStart {
+    missing: AtomicUsize,
+    ready: Stop,
+    begun: Stop,
+    at: OnceLock<Instant>,
+    frame: AtomicU64,
+}
+
+/// The beginning by the clock of a JACK server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JackStart {
+    /// Not yet.
+    Later,
+    /// With the next block: nothing is played on this server.
+    Now,
+    /// The frame in which the first sample is heard.
+    At(u32),
+}
+
+impl CommonStart {
+    /// A beginning that nobody waits for yet.
+    ///
+    /// # Errors
+    /// Where no descriptor can be had.
+    pub fn new() -> Result<Self> {
+        Ok(CommonStart {
+            missing: AtomicUsize::new(0),
+            ready: Stop::new()?,
+            begun: Stop::new()?,
+            at: OnceLock::new(),
+            frame: AtomicU64::new(NOT_BEGUN),
+        })
+    }
+
+    /// An input takes part. Before any of them is ready.
+    pub fn join(&self) {
+        self.missing.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// An input that takes part is ready.
+    pub fn be_ready(&self) {
+        if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.ready.set();
+        }
+    }
+
+    /// Waits until all that take part are ready, for some seconds at most; false when `stop` is set.
+    pub fn wait_for_all(&self, stop: &Stop) -> bool {
+        let began = clock::monotonic();
+        while self.missing.load(Ordering::Acquire) > 0 && !self.ready.is_set() {
+            let left = READY_WITHIN.saturating_sub(clock::since(began));
+            let fds = [self.ready.as_fd(), stop.as_fd()];
+            if left.is_zero() || wait_readable(&fds, Some(left)).is_err() || stop.is_set() {
+                break;
+            }
+        }
+        !stop.is_set()
+    }
+
+    /// Says when it begins; `frame` by the clock of the JACK server on which is played.
+    pub fn begin(&self, at: Instant, frame: Option<u32>) {
+        self.at.get_or_init(|| at);
+        let frame = frame.map_or(WITHOUT_FRAME, |it| WITH_FRAME | u64::from(it));
+        self.frame.store(frame, Ordering::Release);
+        self.begun.set();
+    }
+
+    /// Waits until it is known when it begins; none when `halt` is set before.
+    pub fn wait(&self, halt: &Stop) -> Option<Instant> {
+        while !self.begun.is_set() && !halt.is_set() {
+            if wait_readable(&[self.begun.as_fd(), halt.as_fd()], None).is_err() {
+                halt.wait(Duration::from_millis(10));
+            }
+        }
+        self.at.get().copied().filter(|_| self.begun.is_set())
+    }
+
+    /// The beginning by the clock of a JACK server. No lock, no memory, no system call.
+    pub fn by_jack(&self) -> JackStart {
+        match self.frame.load(Ordering::Acquire) {
+            NOT_BEGUN => JackStart::Later,
+            WITHOUT_FRAME => JackStart::Now,
+            frame => JackStart::At(frame as u32),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_begins_when_all_that_joined_are_ready_and_not_before() {
+        let (start, stop) = (CommonStart::new().unwrap(), Stop::new().unwrap());
+        start.join();
+        start.join();
+        assert_eq!(start.by_jack(), JackStart::Later);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| start.wait(&stop));
+            let ready = scope.spawn(|| {
+                let is_ready = start.wait_for_all(&stop);
+                (is_ready, start.missing.load(Ordering::Acquire))
+            });
+            start.be_ready();
+            start.be_ready();
+            assert_eq!(ready.join().unwrap(), (true, 0));
+            let at = clock::monotonic();
+            start.begin(at, Some(u32::MAX));
+            assert_eq!(waits.join().unwrap(), Some(at));
+        });
+        assert_eq!(start.by_jack(), JackStart::At(u32::MAX));
+    }
+
+    #[test]
+    fn a_take_that_ends_before_it_begins_waits_for_nothing() {
+        let (start, stop) = (CommonStart::new().unwrap(), Stop::new().unwrap());
+        start.join();
+        stop.set();
+        assert!(!start.wait_for_all(&stop));
+        assert_eq!(start.wait(&stop), None);
+        start.begin(clock::monotonic(), None);
+        assert_eq!(start.by_jack(), JackStart::Now);
+    }
+}

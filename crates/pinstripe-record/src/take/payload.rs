@@ -1,0 +1,34 @@
+//! The payload of a file, however the file stores it.
+
+use std::sync::Arc;
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+use super::folder::{TakeFile, TakeFolder};
+use super::manifest::Manifest;
+use crate::flac::FlacReader;
+use crate::header::FileKind;
+
+/// Opens a file of a stream such that samples stand at its payload as they were recorded; for its head and
+/// its length as well if `is_written`.
+///
+/// # Errors
+/// [`Kind::Corrupt`] for a stream that the take has not; [`Kind::Unsupported`] without libFLAC; those of
+/// the folder.
+pub fn open_payload(
+    folder: &dyn TakeFolder,
+    manifest: &Manifest,
+    stream: u32,
+    (name, is_written): (&str, bool),
+) -> Result<TakeFile> {
+    let facts = manifest.head_facts(stream, 0);
+    let facts = facts.ok_or_else(|| Error::new(Kind::Corrupt, "is of no stream of this take"))?;
+    let file = folder.open(name, is_written)?;
+    match facts.kind {
+        FileKind::Flac => {
+            let reader = FlacReader::new(file.shared(), facts.shape, facts.payload_at())?;
+            Ok(TakeFile::of_device(Arc::new(reader)))
+        }
+        _ => Ok(file),
+    }
+}
