@@ -1,6 +1,6 @@
 //! Hosts: a process on a machine of its own each, with connections of its own.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use pinstripe::format::session::Process;
@@ -39,7 +39,7 @@ impl Host {
     }
 
     /// Opens the store through one of its places.
-    pub fn open(&self, through: &PathBuf) -> Result<Store> {
+    pub fn open(&self, through: &Path) -> Result<Store> {
         let options = OpenOptions {
             remote: Some(self.buckets.clone()),
             process: Some(self.process),

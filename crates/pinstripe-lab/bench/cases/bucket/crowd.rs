@@ -86,7 +86,7 @@ fn rate(settings: &Settings, place: &str, trees: &[std::path::PathBuf]) -> Resul
         let join = |it: std::thread::ScopedJoinHandle<'_, Result<child::Cost>>| {
             it.join().map_err(|_| "a writer died".to_owned())?.map(drop)
         };
-        let done: Result<()> = writers.into_iter().map(join).collect();
+        let done: Result<()> = writers.into_iter().try_for_each(join);
         let took = began.elapsed().as_secs_f64();
         is_over.store(true, Ordering::Relaxed);
         let collected = gc.map(|gc| gc.join().map_err(|_| "gc died".to_owned())?).transpose();
