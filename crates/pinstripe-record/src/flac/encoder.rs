@@ -10,8 +10,7 @@ use super::widen;
 use crate::header::FLAC_BLOCK;
 use crate::sample::StreamShape;
 
-/// The level of compression: of 256 streams of 96 kHz a third of a processor. Higher ones cost twice that and
-/// save some percent.
+/// The level of compression of libFLAC, 0 to 8: higher ones cost much more time and save some per cent.
 const LEVEL: u32 = 2;
 /// Bytes of the head that the library makes, which is not used.
 const NO_SAMPLES: u32 = 0;
