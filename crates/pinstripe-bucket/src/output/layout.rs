@@ -58,7 +58,7 @@ pub fn number(name: &str) -> Option<u64> {
     }
     let digits = name.strip_prefix("log-")?;
     let segment = u64::from_str_radix(digits, 16).ok()?;
-    (segment < BYTES_MAX / SEGMENT_BYTES && name == self::name(segment + 1)).then_some(segment + 1)
+    (segment < BYTES_MAX / SEGMENT_BYTES && name == self::name(segment + 1)).then(|| segment + 1)
 }
 
 #[cfg(test)]
