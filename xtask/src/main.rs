@@ -33,7 +33,9 @@ usage:
   cargo xtask soak lab             equal devices and slower ones, and what the lab says of them
   cargo xtask soak quick [--rounds N] [--dir DIR] [--time S]
                                    'lab quick' ten times, and whether it gives the same advice
-  cargo xtask soak                 all of them but quick, which needs a quiet machine
+  cargo xtask soak executions [--count N] [--dir DIR]
+                                   executions of one command: how many verdicts tell them apart
+  cargo xtask soak                 all of them but these two, which need a quiet machine
   cargo xtask sim [--seeds N] [--from S]
                                    the simulator of arrays (default 1000 seeds from 0), and buckets
   cargo xtask sim buckets [--seeds N] [--from S]

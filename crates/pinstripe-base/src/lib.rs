@@ -2,8 +2,9 @@
 //!
 //! Small modules that may know each other: [`units`] of size and time, the one [`error`], [`id`]s
 //! and random bytes, the [`monitor`] that is told what happens, the [`clock`], locks and the stop
-//! that threads wait for ([`sync`]), the results of many tasks ([`each`]), and the reading and
-//! writing of little-endian numbers ([`wire`]) with their [`checksum`].
+//! that threads wait for ([`sync`]), the results of many tasks ([`each`]), what is kept within bounds
+//! ([`weighted_cache`]), and the reading and writing of little-endian numbers ([`wire`]) with their
+//! [`checksum`].
 //!
 //! Never here: files, sockets, the start of threads, or anything that one product alone needs.
 
@@ -17,4 +18,5 @@ pub mod id;
 pub mod monitor;
 pub mod sync;
 pub mod units;
+pub mod weighted_cache;
 pub mod wire;

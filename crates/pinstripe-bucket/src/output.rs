@@ -24,7 +24,7 @@ use futures_util::StreamExt;
 use object_store::path::Path as Key;
 use object_store::{GetRange, PutPayload};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
+use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::device::{Caps, Device, end_within, too_short, write_parts};
 use tokio::runtime::Runtime;
 
@@ -171,13 +171,13 @@ impl BucketOutput {
         }
     }
 
-    /// Sends a segment as it is now, once nobody else does.
+    /// Sends a segment as it is now, when no other thread is sending it.
     fn send(&self, number: u64) -> Result<()> {
         let mut state = lock(&self.state);
         let bytes = loop {
             match state.open.get_mut(&number) {
                 Some(segment) if segment.is_being_sent => {
-                    state = self.sent.wait(state).unwrap_or_else(|it| it.into_inner());
+                    state = wait(&self.sent, state);
                 }
                 Some(segment) if segment.is_dirty => {
                     (segment.is_being_sent, segment.is_dirty) = (true, false);
@@ -292,7 +292,7 @@ impl BucketOutput {
     fn cut(&self, bytes: u64) -> Result<()> {
         let mut state = lock(&self.state);
         while state.open.values().any(|segment| segment.is_being_sent) {
-            state = self.sent.wait(state).unwrap_or_else(|it| it.into_inner());
+            state = wait(&self.sent, state);
         }
         state.epoch += 1;
         state.blocks.clear();
@@ -374,7 +374,7 @@ impl Device for BucketOutput {
         }
         let numbers: Vec<u64> = state.open.keys().copied().collect();
         drop(state);
-        // Few: what is full has been sent by whoever filled it.
+        // Few: a writer sends a segment when it fills it.
         numbers.iter().try_for_each(|number| self.send(*number)).inspect_err(|error| {
             lock(&self.state).failed.get_or_insert_with(|| error.duplicate());
         })

@@ -1,6 +1,6 @@
 //! How a block of a file is had: from the local cache, else from the source.
 //!
-//! Reads that nobody foresaw fetch the smallest block that they fit into, everything else large ones:
+//! Reads that the planner did not foresee fetch the smallest block that they fit into, everything else large ones:
 //! a random reader does not wait for what it does not want, and read-ahead has few requests.
 
 use std::ops::Range;

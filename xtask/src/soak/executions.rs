@@ -4,11 +4,11 @@
 //! most one in twenty may be called different.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::workspace::{Result, Workspace, cargo, succeeds};
+use super::program::LabProgram;
+use crate::workspace::{Result, Workspace};
 
 /// Executions when no others are asked for.
 const EXECUTIONS: usize = 40;
@@ -19,8 +19,7 @@ const SIDE: usize = 3;
 /// Of so many verdicts one may be wrong.
 const OF: usize = 20;
 /// What is executed: writes over files that are there, and reads anywhere.
-const CASE: [&str; 9] = [
-    "lab",
+const CASE: [&str; 7] = [
     "run",
     "fileio",
     "--modes=seqrewr,rndrd",
@@ -28,24 +27,20 @@ const CASE: [&str; 9] = [
     "--total-size=128M",
     "--run-time=0.5",
     "--time=6",
-    "--json",
 ];
 
 /// `--count N` executions in `--dir DIR`; false when more verdicts were wrong than may be.
 pub fn run(args: &[String]) -> Result<bool> {
     let (count, dir) = wish(args)?;
     let workspace = Workspace::load()?;
-    if !succeeds(cargo().args(["build", "--release", "--quiet", "--bin", "pinstripe"]))? {
-        return Err("pinstripe does not build".to_owned());
-    }
-    let binary = workspace.target.join("release/pinstripe");
+    let program = LabProgram::build(&workspace)?;
     let dir = dir.unwrap_or_else(|| workspace.target.join("soak/executions"));
     std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let state = dir.join("state");
     let results: Vec<PathBuf> = (0..count)
         .map(|number| {
             println!("execution {} of {count}", number + 1);
-            execute(&binary, &dir, &state.join(number.to_string()))
+            execute(&program, &dir, &state.join(number.to_string()))
         })
         .collect::<Result<_>>()?;
     let (mut verdicts, mut wrong) = (0, 0);
@@ -54,7 +49,7 @@ pub fn run(args: &[String]) -> Result<bool> {
         let [before, after] = [0, SIDE].map(|from| {
             drawn[from..from + SIDE].iter().map(|it| results[*it].as_path()).collect::<Vec<_>>()
         });
-        let (of_pair, wrong_of_pair) = compare(&binary, &state, &before, &after)?;
+        let (of_pair, wrong_of_pair) = compare(&program, &state, &before, &after)?;
         verdicts += of_pair;
         wrong += wrong_of_pair;
     }
@@ -81,29 +76,26 @@ fn wish(args: &[String]) -> Result<(usize, Option<PathBuf>)> {
 }
 
 /// Executes the case once; the file of its results.
-fn execute(binary: &Path, dir: &Path, state: &Path) -> Result<PathBuf> {
-    let mut command = Command::new(binary);
-    command.args(CASE).arg("--dir").arg(dir).env("XDG_STATE_HOME", state);
-    let output = command.stderr(Stdio::inherit()).output();
-    let output = output.map_err(|error| format!("cannot run pinstripe: {error}"))?;
+fn execute(program: &LabProgram, dir: &Path, state: &Path) -> Result<PathBuf> {
+    let dir = dir.display().to_string();
+    let (status, events) = program.events(CASE.into_iter().chain(["--dir", &dir]), state)?;
     // Results that were disturbed are results.
-    let mut summary = events(&output.stdout).filter(|it| it["event"] == "summary");
+    let mut summary = events.iter().filter(|it| it["event"] == "summary");
     let saved = summary.find_map(|it| it["path"].as_str().map(PathBuf::from));
-    saved.ok_or_else(|| format!("lab run ended with {} and saved nothing", output.status))
+    saved.ok_or_else(|| format!("lab run ended with {status} and saved nothing"))
 }
 
 /// The verdicts on two sides, and how many of them are that they differ.
 fn compare(
-    binary: &Path,
+    program: &LabProgram,
     state: &Path,
     before: &[&Path],
     after: &[&Path],
 ) -> Result<(usize, usize)> {
-    let mut command = Command::new(binary);
-    command.args(["lab", "compare", "--json", "--accept-noise"]).args(before).arg("--").args(after);
-    let output = command.env("XDG_STATE_HOME", state.join("none")).output();
-    let output = output.map_err(|error| format!("cannot run pinstripe: {error}"))?;
-    Ok(counted(events(&output.stdout)))
+    let words = ["compare", "--accept-noise"].map(Path::new).into_iter();
+    let sides = before.iter().copied().chain([Path::new("--")]).chain(after.iter().copied());
+    let (_, events) = program.events(words.chain(sides), &state.join("none"))?;
+    Ok(counted(events.into_iter()))
 }
 
 fn counted(events: impl Iterator<Item = Value>) -> (usize, usize) {
@@ -115,13 +107,6 @@ fn counted(events: impl Iterator<Item = Value>) -> (usize, usize) {
         }
     }
     (verdicts, wrong)
-}
-
-fn events(output: &[u8]) -> impl Iterator<Item = Value> + use<> {
-    let text = String::from_utf8_lossy(output).into_owned();
-    let events: Vec<Value> =
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    events.into_iter()
 }
 
 /// Different numbers below `count`, as many as two sides have.

@@ -12,6 +12,7 @@
 
 mod executions;
 mod lab;
+mod program;
 mod quick;
 mod split;
 mod stories;

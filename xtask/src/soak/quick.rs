@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::workspace::{Result, Workspace, cargo, succeeds};
+use super::program::LabProgram;
+use crate::workspace::{Result, Workspace};
 
 /// Rounds when no others are asked for.
 const ROUNDS: usize = 10;
@@ -48,18 +48,15 @@ struct Round {
 pub fn run(args: &[String]) -> Result<bool> {
     let wish = read(args)?;
     let workspace = Workspace::load()?;
-    if !succeeds(cargo().args(["build", "--release", "--package", "pinstripe-cli"]))? {
-        return Ok(false);
-    }
+    let program = LabProgram::build(&workspace)?;
     let stand = workspace.target.join("xtask").join("soak-quick");
     let _ = fs::remove_dir_all(&stand);
     fs::create_dir_all(&stand)
         .map_err(|error| format!("cannot make {}: {error}", stand.display()))?;
-    let binary = workspace.target.join("release").join("pinstripe");
     let dir = wish.dir.clone().unwrap_or_else(|| stand.clone());
     let rounds: Result<Vec<Round>> = (1..=wish.rounds)
         .map(|number| {
-            let round = measure(&binary, &stand, &dir, wish.time.as_deref())?;
+            let round = measure(&program, &stand, &dir, wish.time.as_deref())?;
             println!(
                 "round {number} of {}: {} questions answered",
                 wish.rounds,
@@ -91,17 +88,15 @@ fn read(args: &[String]) -> Result<Wish> {
 }
 
 /// One round, with results and history in a place of their own.
-fn measure(binary: &Path, stand: &Path, dir: &Path, time: Option<&str>) -> Result<Round> {
-    let mut command = Command::new(binary);
-    command.args(["lab", "quick", "--json"]).arg(dir).env("XDG_STATE_HOME", stand.join("state"));
-    command.args(time.map(|it| format!("--time={it}")));
-    let output = command.stderr(Stdio::inherit()).output();
-    let output = output.map_err(|error| format!("cannot run pinstripe: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("lab quick ended with {}", output.status));
+fn measure(program: &LabProgram, stand: &Path, dir: &Path, time: Option<&str>) -> Result<Round> {
+    let time = time.map(|it| format!("--time={it}"));
+    let args =
+        ["quick".as_ref(), dir.as_os_str()].into_iter().chain(time.iter().map(AsRef::as_ref));
+    let (status, events) = program.events(args, &stand.join("state"))?;
+    if !status.success() {
+        return Err(format!("lab quick ended with {status}"));
     }
-    let events = String::from_utf8_lossy(&output.stdout);
-    Ok(said(events.lines().filter_map(|it| serde_json::from_str(it).ok())))
+    Ok(said(events.into_iter()))
 }
 
 /// The content of a round's events.

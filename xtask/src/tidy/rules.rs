@@ -113,7 +113,7 @@ pub const ROOMS: &[Rooms] = &[
     Rooms {
         folder: "crates/pinstripe-base/src",
         floors: &[
-            &["each", "id", "monitor", "units", "wire"],
+            &["each", "id", "monitor", "units", "weighted_cache", "wire"],
             &["sync"],
             &["checksum", "clock", "error"],
         ],

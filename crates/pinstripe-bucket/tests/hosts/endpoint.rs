@@ -273,7 +273,7 @@ impl Client {
                 Err(cut())
             }
             Some(Fate::Late) => {
-                // Whoever sent it has given up by then, and its end does not end this.
+                // The host that sent it has given up by then, and the end of its call does not end this.
                 tokio::spawn(async move {
                     tokio::time::sleep(LATE).await;
                     drop(carry_out());
@@ -325,7 +325,7 @@ impl ObjectStore for Client {
         _: &Key,
         _: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        Err(generic("nobody asks for this"))
+        Err(generic("the program never asks for this"))
     }
 
     async fn get_opts(&self, key: &Key, options: GetOptions) -> Result<GetResult> {
@@ -382,11 +382,11 @@ impl ObjectStore for Client {
     }
 
     async fn list_with_delimiter(&self, _: Option<&Key>) -> Result<ListResult> {
-        Err(generic("nobody asks for this"))
+        Err(generic("the program never asks for this"))
     }
 
     async fn copy_opts(&self, _: &Key, _: &Key, _: CopyOptions) -> Result<()> {
-        Err(generic("nobody asks for this"))
+        Err(generic("the program never asks for this"))
     }
 }
 
@@ -421,6 +421,6 @@ impl PaginatedListStore for Client {
         _: Option<&str>,
         _: PaginatedListOptions,
     ) -> Result<PaginatedListResult> {
-        Err(generic("nobody asks for this"))
+        Err(generic("the program never asks for this"))
     }
 }

@@ -129,7 +129,10 @@ impl DirectorySource {
             return Err(changed(path));
         }
         let is_local = is_local(opened.as_fd());
-        let scattered = is_local.then(|| opened_for_short_reads(opened.as_fd())).flatten();
+        // A file that is no longer than a short read is read once.
+        let is_long = version.size > SCATTERED_BYTES;
+        let scattered =
+            (is_local && is_long).then(|| opened_for_short_reads(opened.as_fd())).flatten();
         let (file, scattered) = (Arc::new(opened.into()), scattered.map(Arc::new));
         let file = OpenFile { path: path.into(), version: *version, file, scattered, is_local };
         let mut open = lock(&self.open.0);

@@ -239,8 +239,8 @@ fn what_nobody_foresaw_fetches_the_smallest_block_that_holds_it() {
     };
     let at = |mib: u64, from: u64, to: u64| mib * MIB + from * K..mib * MIB + to * K;
     let short = at(9, 20, 24);
-    assert_eq!(fetched(true, &[short.clone()]), [at(9, 16, 32)]);
-    assert_eq!(fetched(false, &[short.clone()]), [at(9, 0, 64)]);
+    assert_eq!(fetched(true, std::slice::from_ref(&short)), [at(9, 16, 32)]);
+    assert_eq!(fetched(false, std::slice::from_ref(&short)), [at(9, 0, 64)]);
     // It lies in two of the smallest blocks, and in one of the next length.
     assert_eq!(fetched(true, &[at(9, 12, 20)]), [at(9, 0, 64)]);
     // It lies in two blocks of each length but the largest, which would be more than is wanted.

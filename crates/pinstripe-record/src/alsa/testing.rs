@@ -22,14 +22,14 @@ const DIRECTORY: &str = "PINSTRIPE_TEST_ALSA";
 const SYSTEM: &str = "/usr/share/alsa/alsa.conf";
 
 /// A configuration, and a directory for what a test makes.
-pub struct Config {
+pub struct AlsaConfig {
     dir: PathBuf,
 }
 
 /// Runs `body` in a process with a configuration of its own. `test` is the path of the test in this crate.
-pub fn with_config(test: &str, body: fn(&Config)) {
+pub fn with_config(test: &str, body: fn(&AlsaConfig)) {
     if let Some(dir) = std::env::var_os(DIRECTORY) {
-        return body(&Config { dir: dir.into() });
+        return body(&AlsaConfig { dir: dir.into() });
     }
     if AlsaLibrary::get().is_err() || !Path::new(SYSTEM).exists() {
         return pinstripe_testing::skipped(test, "there is no libasound with its configuration");
@@ -45,7 +45,7 @@ pub fn with_config(test: &str, body: fn(&Config)) {
     assert!(status.unwrap().success());
 }
 
-impl Config {
+impl AlsaConfig {
     /// Replaces the configuration by a new file, which the library reads with the next device: of a file
     /// that was changed within the second it would not know.
     pub fn write(&self, text: &str) {

@@ -36,14 +36,14 @@ struct State {
 }
 
 /// Ports `NAME:in_1` and so on, and `NAME:out_1` behind a delay.
-pub struct Listener {
+pub struct CaptureClient {
     client: JackClient,
     state: NonNull<State>,
 }
 
-impl Listener {
+impl CaptureClient {
     /// Keeps so many samples of each port. `delay` in frames.
-    pub fn start(name: &str, ports: usize, samples: usize, delay: u32) -> Listener {
+    pub fn start(name: &str, ports: usize, samples: usize, delay: u32) -> CaptureClient {
         let client = JackClient::open(name).unwrap();
         let port = |number| Port {
             input: client.port(&format!("in_{number}"), PORT_IS_INPUT).unwrap().0,
@@ -67,7 +67,7 @@ impl Listener {
             ((*state.as_ptr()).latencies.set_callback)(raw, latency, argument);
             assert_eq!((client.library.jack_activate)(raw), 0);
         }
-        Listener { client, state }
+        CaptureClient { client, state }
     }
 
     /// Whether every port has what was asked for.

@@ -27,7 +27,7 @@ use library::{
     AUDIO, CAPTURE_LATENCY, JackLibrary, LatencyRange, NO_START_SERVER, PLAYBACK_LATENCY,
     PORT_IS_INPUT, PORT_IS_OUTPUT, PORT_IS_PHYSICAL, RawClient, RawPort,
 };
-pub use playback::{Playback, Played};
+pub use playback::{Playback, PlaybackCounts};
 
 /// A server answers in milliseconds, or hangs.
 const DEADLINE: Duration = Duration::from_secs(5);

@@ -23,7 +23,7 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// What was played so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Played {
+pub struct PlaybackCounts {
     /// Frames of the longest stream.
     pub frames: u64,
     /// Blocks in which a stream had too little, and jumps of the server's clock.
@@ -137,9 +137,9 @@ impl<'c> Playback<'c> {
     }
 
     /// What was played so far.
-    pub fn so_far(&self) -> Played {
+    pub fn so_far(&self) -> PlaybackCounts {
         let shared = &self.shared;
-        Played {
+        PlaybackCounts {
             frames: shared.frames.load(Ordering::Relaxed),
             underruns: shared.underruns.load(Ordering::Relaxed),
             missing_frames: shared.missing_frames.load(Ordering::Relaxed),

@@ -8,7 +8,7 @@ use super::*;
 use crate::header::FileKind;
 use crate::input::{InputFeed, parse_input};
 use crate::jack::JackClient;
-use crate::jack::listener::Listener;
+use crate::jack::listener::CaptureClient;
 use crate::jack::testing::{await_server, with_server};
 use crate::play::{PlayPlan, PlaySink};
 use crate::recorder::tests::{on_disk, plan, take_of};
@@ -98,7 +98,7 @@ fn latencies_that_the_server_tells_of_are_left_out() {
         let dir = tempfile::tempdir().unwrap();
         first_take(dir.path());
         // A performer who hears what is played, and whose sound comes in 700 frames later.
-        let performer = Listener::start("performer", 2, 1, 700);
+        let performer = CaptureClient::start("performer", 2, 1, 700);
         let sink = PlaySink::Jack("performer:in_*".to_owned());
         let play = opened(dir.path(), Duration::ZERO, sink);
         let most = Some(Duration::from_millis(1500));

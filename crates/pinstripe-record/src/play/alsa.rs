@@ -169,7 +169,7 @@ fn failure(trouble: CardTrouble) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alsa::testing::{Config, with_config};
+    use crate::alsa::testing::{AlsaConfig, with_config};
     use crate::play::{PlayPlan, PlaySink, play};
     use crate::recorder::tests::take_of;
     use pinstripe_base::monitor::Monitor;
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_device_gets_every_sample() {
-        with_config(CONTENT, |config: &Config| {
+        with_config(CONTENT, |config: &AlsaConfig| {
             let text = "test:streams=2,frames=30000,pace=free,format=s24";
             let input = crate::input::parse_input(text).unwrap().open(false).unwrap();
             take_of(&config.path(""), "t", vec![input]);

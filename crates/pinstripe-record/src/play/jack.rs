@@ -9,7 +9,7 @@ use pinstripe_base::sync::Stop;
 
 use super::PlayOutcome;
 use crate::input::is_port_match;
-use crate::jack::{JackClient, JackPort, Playback, Played};
+use crate::jack::{JackClient, JackPort, Playback, PlaybackCounts};
 use crate::limits::CHANNELS_MAX;
 use crate::ring::PacedConsumer;
 use crate::sample::{SampleFormat, StreamShape};
@@ -157,7 +157,7 @@ impl JackSink {
     }
 
     /// What ends playing, if anything does.
-    fn end(&self, now: &Played) -> Option<Result<()>> {
+    fn end(&self, now: &PlaybackCounts) -> Option<Result<()>> {
         if now.is_complete {
             return Some(Ok(()));
         }

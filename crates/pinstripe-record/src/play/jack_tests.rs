@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::input::parse_input;
-use crate::jack::listener::Listener;
+use crate::jack::listener::CaptureClient;
 use crate::jack::testing::{await_server, with_server};
 use crate::recorder::tests::take_of;
 use crate::sample::{SampleFormat, fill_test};
@@ -24,7 +24,7 @@ fn plan(from: Duration) -> PlayPlan {
 /// Plays to a client with so many ports; what each port heard, from the first sound on.
 fn heard(dir: &Path, plan: &PlayPlan, ports: usize) -> (PlayOutcome, Vec<Vec<f32>>) {
     let samples = 5 * 48_000;
-    let listener = Listener::start("listener", ports, samples, 0);
+    let listener = CaptureClient::start("listener", ports, samples, 0);
     let (stop, monitor) = (Stop::new().unwrap(), Monitor::default());
     let sink = PlaySink::Jack("listener:in_*".to_owned());
     let outcome = play(&dir.join("t"), plan, sink, (&stop, &monitor)).unwrap();

@@ -240,6 +240,8 @@ fn check(plan: &TakePlan) -> Result<()> {
 type LaneCopies = Vec<Vec<StreamCopy>>;
 
 #[cfg(test)]
+mod cut_tests;
+#[cfg(test)]
 mod jack_tests;
 #[cfg(test)]
 mod network_tests;

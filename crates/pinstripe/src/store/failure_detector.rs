@@ -23,7 +23,7 @@ const SIGHTINGS_MAX: usize = 4096;
 
 /// The count of a session's heartbeats as this host saw it, and since when it stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sighting {
+pub struct PulseSighting {
     /// The session.
     pub session: SessionId,
     /// The number of its heartbeats.
@@ -46,7 +46,7 @@ pub struct FailureDetector {
     timeout: Duration,
     /// The time since any fixed moment of this boot.
     clock: fn() -> Duration,
-    sightings: Mutex<Vec<Sighting>>,
+    sightings: Mutex<Vec<PulseSighting>>,
 }
 
 impl Default for FailureDetector {
@@ -57,12 +57,12 @@ impl Default for FailureDetector {
 
 impl FailureDetector {
     /// One that goes on from earlier sightings, which were made by the same clock.
-    pub fn new(timeout: Duration, sightings: Vec<Sighting>, clock: fn() -> Duration) -> Self {
+    pub fn new(timeout: Duration, sightings: Vec<PulseSighting>, clock: fn() -> Duration) -> Self {
         FailureDetector { timeout, clock, sightings: Mutex::new(sightings) }
     }
 
     /// What was seen so far, to go on from another time.
-    pub fn sightings(&self) -> Vec<Sighting> {
+    pub fn sightings(&self) -> Vec<PulseSighting> {
         lock(&self.sightings).clone()
     }
 
@@ -94,7 +94,7 @@ impl FailureDetector {
             if now - since >= self.timeout.max(pulse.every * MISSED) {
                 suspected.push(*session);
             }
-            seen.push(Sighting { session: *session, count: pulse.count, since });
+            seen.push(PulseSighting { session: *session, count: pulse.count, since });
         }
         *sightings = seen;
         suspected

@@ -1,4 +1,4 @@
-//! Heartbeats of sessions: put by whoever works for long, counted by whoever waits for it.
+//! Heartbeats of sessions: a writer that works for long puts them, a gc that waits for it counts them.
 //!
 //! Invariants: a heartbeat is put once, under a name of its own; the one before it goes after it
 //! was put, so that the highest count on the members is always that of the newest; one sound copy

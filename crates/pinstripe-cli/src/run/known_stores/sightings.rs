@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pinstripe::store::failure_detector::Sighting;
+use pinstripe::store::failure_detector::PulseSighting;
 use pinstripe_base::id::{SessionId, hex};
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ struct KnownSighting {
 
 impl KnownSightings {
     /// The stored form. Without any it is that of no boot, so that nothing is written for it.
-    pub fn new(boot: &[u8; 16], sightings: &[Sighting]) -> Self {
+    pub fn new(boot: &[u8; 16], sightings: &[PulseSighting]) -> Self {
         if sightings.is_empty() || *boot == [0; 16] {
             return KnownSightings::default();
         }
@@ -42,13 +42,17 @@ impl KnownSightings {
     }
 
     /// What was seen in this boot; what makes no sense is left out.
-    pub fn of_boot(&self, boot: &[u8; 16]) -> Vec<Sighting> {
+    pub fn of_boot(&self, boot: &[u8; 16]) -> Vec<PulseSighting> {
         if *boot == [0; 16] || self.boot != hex(boot) {
             return Vec::new();
         }
         let read = |it: &KnownSighting| {
             let since = Duration::from_secs(it.since_boot_seconds);
-            Some(Sighting { session: SessionId::from_hex(&it.session)?, count: it.count, since })
+            Some(PulseSighting {
+                session: SessionId::from_hex(&it.session)?,
+                count: it.count,
+                since,
+            })
         };
         self.seen.iter().filter_map(read).collect()
     }
@@ -60,12 +64,15 @@ mod tests {
 
     #[test]
     fn sightings_come_back_in_the_same_boot_only() {
-        let seen =
-            Sighting { session: SessionId([3; 16]), count: 5, since: Duration::from_millis(7500) };
+        let seen = PulseSighting {
+            session: SessionId([3; 16]),
+            count: 5,
+            since: Duration::from_millis(7500),
+        };
         let known = KnownSightings::new(&[1; 16], &[seen]);
         let text = serde_json::to_string(&known).unwrap();
         let known: KnownSightings = serde_json::from_str(&text).unwrap();
-        let later = Sighting { since: Duration::from_secs(8), ..seen };
+        let later = PulseSighting { since: Duration::from_secs(8), ..seen };
         assert_eq!(known.of_boot(&[1; 16]), [later]);
         assert!(known.of_boot(&[2; 16]).is_empty());
         // Where the system names no boot, two boots cannot be told apart.

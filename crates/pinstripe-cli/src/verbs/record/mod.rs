@@ -17,7 +17,10 @@ use pinstripe_record::engine::EngineSettings;
 use pinstripe_record::header::{FileKind, LocalTime};
 use pinstripe_record::input::{InputSpec, RecordInput, parse_input};
 use pinstripe_record::overdub::{OverdubOutcome, overdub};
-use pinstripe_record::recorder::{RunningTake, TakePlan, TakeStatus, memory_of, record};
+use pinstripe_record::play::PlayOutcome;
+use pinstripe_record::recorder::{
+    RunningTake, TakeOutcome, TakePlan, TakeStatus, memory_of, record,
+};
 use pinstripe_record::sample::StreamShape;
 use pinstripe_record::take::{DiskFolder, TakeFolder, is_plain_name};
 use pinstripe_record::writes::{WriteChoice, WritePolicy};
@@ -191,6 +194,20 @@ fn segment(text: &str) -> std::result::Result<Segment, String> {
     Ok(Segment::Time(time.0))
 }
 
+/// How a take ended, and what was played beside it.
+fn ending(
+    run: &Run,
+    take: &str,
+    recorded: &TakeOutcome,
+    played: Option<&PlayOutcome>,
+) -> Result<Ending> {
+    let Some(played) = played else { return tell::end(run, recorded) };
+    play::tell_underruns(run, take.as_ref(), played);
+    let mut ending = tell::end(run, recorded)?;
+    ending.facts = ending.facts.with("played", play::facts(played));
+    Ok(ending)
+}
+
 impl RecordArgs {
     /// Records.
     ///
@@ -214,13 +231,10 @@ impl RecordArgs {
         let (writes, why) = self.writes.policy(rate);
         plan.engine.writes = writes;
         let stop = signals::catch()?;
-        match self.ring {
-            Some(ring) => plan.ring_bytes = ring.0,
-            None => {
-                let time = self.calibrate_for.0;
-                plan.ring_bytes = rings::measured(run, &self.to, &shapes, &plan, time, stop)?;
-            }
-        }
+        plan.ring_bytes = match self.ring {
+            Some(ring) => ring.0,
+            None => rings::measured(run, &self.to, &shapes, &plan, self.calibrate_for.0, stop)?,
+        };
         if stop.is_set() {
             return Err(Error::new(Kind::Interrupted, "stopped before the take began"));
         }
@@ -263,14 +277,7 @@ impl RecordArgs {
         drop(screen);
         drop(line);
         let (recorded, played) = outcome?;
-        if let Some(played) = &played {
-            play::tell_underruns(run, plan.take.as_ref(), played);
-        }
-        let mut ending = tell::end(run, &recorded)?;
-        if let Some(played) = &played {
-            ending.facts = ending.facts.with("played", play::facts(played));
-        }
-        Ok(ending)
+        ending(run, &plan.take, &recorded, played.as_ref())
     }
 
     fn plan(&self) -> Result<TakePlan> {

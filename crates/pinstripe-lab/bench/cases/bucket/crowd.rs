@@ -1,10 +1,13 @@
 //! Four hosts that write one bucket, with gc beside them, against one host alone.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use pinstripe_base::units::format_size;
+
 use super::Settings;
-use super::stand::{Endpoint, Host, noise_tree, set_delay};
+use super::stand::{HostTool, ProxiedServer, noise_tree, set_delay};
 use crate::Result;
 use crate::child;
 use crate::table::Table;
@@ -21,7 +24,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
         "{HOSTS} processes with homes of their own, each with {} of incompressible files of its own, while gc \
          runs again and again; no delay. Against: one process with one of these trees, in a bucket of \
          its own. Who begins changes from round to round.",
-        pinstripe_base::units::format_size(bytes),
+        format_size(bytes),
     );
     let mut table = figures("Many hosts, one bucket, MB/s", note);
     let trees: Vec<_> = (0..HOSTS)
@@ -29,9 +32,9 @@ pub fn measure(settings: &Settings) -> Result<Table> {
         .collect::<Result<_>>()?;
     let (mut one, mut all) = (Vec::new(), Vec::new());
     for round in 0..settings.bench.rounds {
-        let endpoint = Endpoint::start(&settings.bench.work, "endpoint-hosts")?;
+        let endpoint = ProxiedServer::start(&settings.bench.work, "endpoint-hosts")?;
         set_delay(&[&endpoint], settings.delays[0]);
-        let alone = |trees: &[std::path::PathBuf], name: &str| {
+        let alone = |trees: &[PathBuf], name: &str| {
             let place = endpoint.place(&format!("{name}-{round}"));
             let rate = rate(settings, &place, trees)?;
             Ok::<f64, String>(rate * bytes as f64 / 1e6)
@@ -56,9 +59,9 @@ pub fn measure(settings: &Settings) -> Result<Table> {
 
 /// Backs up each tree by a host of its own, all at once, with gc beside where there are several;
 /// the trees per second.
-fn rate(settings: &Settings, place: &str, trees: &[std::path::PathBuf]) -> Result<f64> {
-    let hosts: Vec<Host> = (0..=trees.len())
-        .map(|number| Host::new(settings, &format!("crowd-{number}")))
+fn rate(settings: &Settings, place: &str, trees: &[PathBuf]) -> Result<f64> {
+    let hosts: Vec<HostTool> = (0..=trees.len())
+        .map(|number| HostTool::new(settings, &format!("crowd-{number}")))
         .collect::<Result<_>>()?;
     hosts[0].make(&[place.to_owned()], 0)?;
     let is_over = AtomicBool::new(false);
@@ -76,7 +79,7 @@ fn rate(settings: &Settings, place: &str, trees: &[std::path::PathBuf]) -> Resul
             })
         });
         let began = Instant::now();
-        let write = |(number, (host, tree)): (usize, (&'_ Host, &'_ std::path::PathBuf))| {
+        let write = |(number, (host, tree)): (usize, (&'_ HostTool, &'_ PathBuf))| {
             let mut backup = host.command(place, "backup");
             backup.arg(tree);
             let logs = host.logs().to_path_buf();

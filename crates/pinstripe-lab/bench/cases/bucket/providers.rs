@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Settings;
-use super::stand::{Endpoint, Host, noise_tree, set_delay};
+use super::stand::{HostTool, ProxiedServer, noise_tree, set_delay};
 use crate::Result;
 use crate::child;
 use crate::table::Table;
@@ -47,11 +47,12 @@ fn first_backup(
     round: usize,
 ) -> Result<f64> {
     let work = &settings.bench.work;
-    let start = |number: usize| Endpoint::start(work, &format!("endpoint-{endpoints}-{number}"));
-    let mut endpoints: Vec<Endpoint> = (0..endpoints).map(start).collect::<Result<_>>()?;
+    let start =
+        |number: usize| ProxiedServer::start(work, &format!("endpoint-{endpoints}-{number}"));
+    let mut endpoints: Vec<ProxiedServer> = (0..endpoints).map(start).collect::<Result<_>>()?;
     let places: Vec<String> =
         endpoints.iter().map(|endpoint| endpoint.place(&format!("round-{round}"))).collect();
-    let host = Host::new(settings, "providers")?;
+    let host = HostTool::new(settings, "providers")?;
     host.make(&places, 1)?;
     set_delay(&endpoints.iter().collect::<Vec<_>>(), GOOD);
     if endpoints.len() == 4 {

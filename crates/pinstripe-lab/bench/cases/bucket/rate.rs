@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::stand::{Endpoint, Host, noise_tree, set_delay};
+use super::stand::{HostTool, ProxiedServer, noise_tree, set_delay};
 use super::{Settings, sign};
 use crate::Result;
 use crate::table::Table;
@@ -19,8 +19,8 @@ const IN_FLIGHT: usize = 16;
 const RANGE_BYTES: u64 = 4 << 20;
 
 pub fn measure(settings: &Settings) -> Result<Table> {
-    let endpoint = Endpoint::start(&settings.bench.work, "endpoint-rate")?;
-    let host = Host::new(settings, "rate")?;
+    let endpoint = ProxiedServer::start(&settings.bench.work, "endpoint-rate")?;
+    let host = HostTool::new(settings, "rate")?;
     let source = noise_tree(&settings.bench.work, 1, settings.bytes)?;
     let place = endpoint.place("rate");
     host.make(std::slice::from_ref(&place), 0)?;
@@ -59,7 +59,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
 }
 
 /// The rate of reading all packs, MB/s.
-fn bare_loop(endpoint: &Endpoint) -> Result<f64> {
+fn bare_loop(endpoint: &ProxiedServer) -> Result<f64> {
     let packs = endpoint.server.file("rate/packs");
     let mut ranges = Vec::new();
     trees::visit(&packs, &mut |path, metadata| {
@@ -90,7 +90,7 @@ fn bare_loop(endpoint: &Endpoint) -> Result<f64> {
 }
 
 /// Reads a range by a presigned GET, and counts its bytes.
-fn get(endpoint: &Endpoint, key: &str, start: u64, end: u64) -> std::io::Result<u64> {
+fn get(endpoint: &ProxiedServer, key: &str, start: u64, end: u64) -> std::io::Result<u64> {
     let host = format!("127.0.0.1:{}", endpoint.proxy.port());
     let path = sign::presigned(&host, key, &sign::now());
     let mut stream = TcpStream::connect(&host)?;

@@ -14,7 +14,7 @@ use crate::tools::{Pinstripe, Restic, Tool};
 use crate::trees;
 
 /// One endpoint.
-pub struct Endpoint {
+pub struct ProxiedServer {
     /// Its server; dropped, it ends.
     pub server: S3Server,
     /// What everybody asks.
@@ -28,15 +28,15 @@ pub fn has_server() -> bool {
     S3Server::start("bench bucket", dir.path()).is_some()
 }
 
-impl Endpoint {
+impl ProxiedServer {
     /// Starts one with nothing in it.
-    pub fn start(work: &Path, name: &str) -> Result<Endpoint> {
+    pub fn start(work: &Path, name: &str) -> Result<ProxiedServer> {
         let dir = work.join(name);
         trees::remove(&dir)?;
         let server = S3Server::start("bench bucket", &dir)
             .ok_or("no versitygw: go install github.com/versity/versitygw/cmd/versitygw@latest")?;
         let proxy = Proxy::start(server.port());
-        Ok(Endpoint { server, proxy })
+        Ok(ProxiedServer { server, proxy })
     }
 
     /// A place in it, through the proxy.
@@ -47,7 +47,7 @@ impl Endpoint {
 
 /// Requests by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Asked {
+pub struct RequestCounts {
     pub all: f64,
     /// PUTs of packs, and of restic's.
     pub packs: f64,
@@ -55,9 +55,9 @@ pub struct Asked {
     pub gets: f64,
 }
 
-impl Asked {
+impl RequestCounts {
     /// What a proxy has seen since it was asked last.
-    pub fn take(proxy: &Proxy) -> Asked {
+    pub fn take(proxy: &Proxy) -> RequestCounts {
         let log = proxy.take_log();
         let count = |is: &dyn Fn(&&String) -> bool| log.iter().filter(is).count() as f64;
         let is_pack = |line: &&String| {
@@ -67,7 +67,7 @@ impl Asked {
         let is_list = |line: &&String| {
             line.starts_with("GET ") && (line.contains("list-type=") || line.contains("prefix="))
         };
-        Asked {
+        RequestCounts {
             all: log.len() as f64,
             packs: count(&is_pack),
             lists: count(&is_list),
@@ -77,23 +77,23 @@ impl Asked {
 }
 
 /// pinstripe as one host calls it.
-pub struct Host {
+pub struct HostTool {
     tool: Pinstripe,
     home: PathBuf,
     key_file: PathBuf,
     logs: PathBuf,
 }
 
-impl Host {
+impl HostTool {
     /// The host of this name; the first one makes the key of the store.
-    pub fn new(settings: &Settings, name: &str) -> Result<Host> {
+    pub fn new(settings: &Settings, name: &str) -> Result<HostTool> {
         let work = &settings.bench.work;
         let home = work.join(format!("home-{name}"));
         trees::remove(&home)?;
         std::fs::create_dir_all(&home).map_err(|error| format!("{}: {error}", home.display()))?;
         let tool = settings.bench.pinstripe()?;
         let logs = tool.logs.clone();
-        Ok(Host { tool, home, key_file: work.join("bucket.key"), logs })
+        Ok(HostTool { tool, home, key_file: work.join("bucket.key"), logs })
     }
 
     /// Makes a store over these places; a store that had the key before is gone.
@@ -128,12 +128,17 @@ impl Host {
     }
 
     /// Runs a command, and counts what one proxy saw of it.
-    pub fn run(&self, mut command: Command, name: &str, proxy: &Proxy) -> Result<(Cost, Asked)> {
+    pub fn run(
+        &self,
+        mut command: Command,
+        name: &str,
+        proxy: &Proxy,
+    ) -> Result<(Cost, RequestCounts)> {
         rustix::fs::sync();
         proxy.take_log();
         let cost = child::run(&mut command, &self.logs, name)?;
         super::say(name, &cost);
-        Ok((cost, Asked::take(proxy)))
+        Ok((cost, RequestCounts::take(proxy)))
     }
 
     /// A number from the summary of a run.
@@ -162,7 +167,7 @@ pub struct Other {
 
 impl Other {
     /// A repository of its own below a prefix.
-    pub fn find(settings: &Settings, endpoint: &Endpoint) -> Option<Other> {
+    pub fn find(settings: &Settings, endpoint: &ProxiedServer) -> Option<Other> {
         let tool = settings.bench.restic().ok()?;
         let port = endpoint.proxy.port();
         let repository = format!("s3:http://127.0.0.1:{port}/{BUCKET}/restic");
@@ -210,6 +215,6 @@ pub fn noise_tree(work: &Path, number: u64, bytes: u64) -> Result<PathBuf> {
 }
 
 /// Has a proxy add this to each request.
-pub fn set_delay(endpoints: &[&Endpoint], delay: Duration) {
+pub fn set_delay(endpoints: &[&ProxiedServer], delay: Duration) {
     endpoints.iter().for_each(|endpoint| endpoint.proxy.delay(delay));
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::stand::{Asked, Endpoint, Host, Other, set_delay};
+use super::super::bench::mib;
+use super::stand::{HostTool, Other, ProxiedServer, RequestCounts, set_delay};
 use super::{Settings, say};
 use crate::Result;
 use crate::child::{self, Cost};
@@ -25,19 +26,19 @@ const GOAL: Duration = Duration::from_millis(80);
 
 /// What one tool took.
 struct Taken {
-    first: (Cost, Asked),
-    unchanged: (Cost, Asked),
-    list_cold: (Cost, Asked),
-    list_warm: (Cost, Asked),
-    restore: (Cost, Asked),
+    first: (Cost, RequestCounts),
+    unchanged: (Cost, RequestCounts),
+    list_cold: (Cost, RequestCounts),
+    list_warm: (Cost, RequestCounts),
+    restore: (Cost, RequestCounts),
 }
 
 pub fn measure(settings: &Settings) -> Result<Table> {
     let source = settings.tree()?;
     trees::warm(&source)?;
     let (entries, bytes) = trees::measure(&source)?;
-    let endpoint = Endpoint::start(&settings.bench.work, "endpoint-tree")?;
-    let (host, other) = (Host::new(settings, "tree")?, Other::find(settings, &endpoint));
+    let endpoint = ProxiedServer::start(&settings.bench.work, "endpoint-tree")?;
+    let (host, other) = (HostTool::new(settings, "tree")?, Other::find(settings, &endpoint));
     let local = local(settings, &host, &source)?;
     let name = other.as_ref().map_or("restic is not installed", Other::version).to_owned();
     let note = format!(
@@ -68,7 +69,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
 }
 
 /// Wall seconds of first backup and restore with a directory as the only member.
-fn local(settings: &Settings, host: &Host, source: &Path) -> Result<[f64; 2]> {
+fn local(settings: &Settings, host: &HostTool, source: &Path) -> Result<[f64; 2]> {
     let member = settings.bench.work.join("local");
     trees::remove(&member)?;
     let place = member.display().to_string();
@@ -93,69 +94,72 @@ fn local(settings: &Settings, host: &Host, source: &Path) -> Result<[f64; 2]> {
 }
 
 fn ours(
-    host: &Host,
-    endpoint: &Endpoint,
+    host: &HostTool,
+    endpoint: &ProxiedServer,
     place: &str,
     source: &Path,
     settings: &Settings,
 ) -> Result<Taken> {
-    let proxy = &endpoint.proxy;
-    let backup = |name: &str| {
-        let mut command = host.command(place, "backup");
-        command.arg(source);
-        host.run(command, name, proxy)
-    };
-    let list = |name: &str| {
-        let mut command = host.command(place, "ls");
-        command.arg("latest");
-        host.run(command, name, proxy)
-    };
-    let (first, unchanged) = (backup("ours-first")?, backup("ours-unchanged")?);
-    host.forget()?;
-    let (list_cold, list_warm) = (list("ours-ls-cold")?, list("ours-ls-warm")?);
     let to = settings.bench.work.join("out");
     trees::remove(&to)?;
-    let mut command = host.command(place, "restore");
-    command.args(["latest", "--to"]).arg(&to);
-    let restore = host.run(command, "ours-restore", proxy)?;
+    let command = |verb: &str| host.command(place, verb);
+    let run = |command: Command, name: &str| host.run(command, name, &endpoint.proxy);
+    let taken = taken("ours", ("--to", &to), source, (&command, &run), &|| host.forget())?;
     trees::compare(source, &to.join(source.strip_prefix("/").unwrap_or(source)))?;
     trees::remove(&to)?;
-    Ok(Taken { first, unchanged, list_cold, list_warm, restore })
+    Ok(taken)
 }
 
 fn theirs(
     other: &Other,
-    host: &Host,
-    endpoint: &Endpoint,
+    host: &HostTool,
+    endpoint: &ProxiedServer,
     source: &Path,
     settings: &Settings,
 ) -> Result<Taken> {
-    let proxy = &endpoint.proxy;
     // One repository for all delays would have what the earlier ones stored.
     let objects = endpoint.server.file("restic");
     trees::remove(&objects)?;
     other.forget()?;
     let mut init = other.command("init");
     child::run(&mut init, host.logs(), "restic-init")?;
-    let backup = |name: &str| {
-        let mut command = other.command("backup");
-        command.arg(source);
-        host.run(command, name, proxy)
-    };
-    let list = |name: &str| {
-        let mut command = other.command("ls");
-        command.arg("latest");
-        host.run(command, name, proxy)
-    };
-    let (first, unchanged) = (backup("restic-first")?, backup("restic-unchanged")?);
-    other.forget()?;
-    let (list_cold, list_warm) = (list("restic-ls-cold")?, list("restic-ls-warm")?);
     let to = settings.bench.work.join("restic-out");
     trees::remove(&to)?;
-    let mut command = other.command("restore");
-    command.args(["latest", "--target"]).arg(&to);
-    let restore = host.run(command, "restic-restore", proxy)?;
+    let command = |verb: &str| other.command(verb);
+    let run = |command: Command, name: &str| host.run(command, name, &endpoint.proxy);
+    let taken = taken("restic", ("--target", &to), source, (&command, &run), &|| other.forget())?;
     trees::remove(&to)?;
+    Ok(taken)
+}
+
+/// A verb of a tool, and the run of a command under a name.
+type Call<'c> =
+    (&'c dyn Fn(&str) -> Command, &'c dyn Fn(Command, &str) -> Result<(Cost, RequestCounts)>);
+
+/// What one tool takes for everything; `forget` makes it as cold as on another host.
+fn taken(
+    tool: &str,
+    (option, to): (&str, &Path),
+    source: &Path,
+    (command, run): Call<'_>,
+    forget: &dyn Fn() -> Result<()>,
+) -> Result<Taken> {
+    let backup = |what: &str| {
+        let mut backup = command("backup");
+        backup.arg(source);
+        run(backup, &format!("{tool}-{what}"))
+    };
+    let list = |what: &str| {
+        let mut list = command("ls");
+        list.arg("latest");
+        run(list, &format!("{tool}-{what}"))
+    };
+    let (first, unchanged) = (backup("first")?, backup("unchanged")?);
+    forget()?;
+    let (list_cold, list_warm) = (list("ls-cold")?, list("ls-warm")?);
+    let mut restore = command("restore");
+    restore.args(["latest", option]).arg(to);
+    let restore = run(restore, &format!("{tool}-restore"))?;
     Ok(Taken { first, unchanged, list_cold, list_warm, restore })
 }
 
@@ -184,9 +188,7 @@ fn rows(
     figure("full restore, s", &|it| it.restore.0.wall_s, 2, most(RESTORE, local[1]));
     let gets = Target::AtMost((stored / BYTES_PER_GET).ceil());
     figure("full restore, GETs", &|it| it.restore.1.gets, 0, gets);
-    let memory = |it: &Taken| {
-        super::super::bench::mib(&it.first.0).max(super::super::bench::mib(&it.restore.0))
-    };
+    let memory = |it: &Taken| mib(&it.first.0).max(mib(&it.restore.0));
     figure("peak memory of backup and restore, MiB", &memory, 0, Target::AtMost(256.0));
     if theirs.is_none() {
         return;

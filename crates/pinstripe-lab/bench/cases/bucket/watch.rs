@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::Stdio;
 
 use super::Settings;
-use super::stand::{Asked, Endpoint, Host};
+use super::stand::{HostTool, ProxiedServer, RequestCounts};
 use crate::Result;
 use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
@@ -13,8 +13,8 @@ use crate::targets::{Target, figure_row, figures};
 const LISTS: f64 = 150.0;
 
 pub fn measure(settings: &Settings) -> Result<Table> {
-    let endpoint = Endpoint::start(&settings.bench.work, "endpoint-watch")?;
-    let host = Host::new(settings, "watch")?;
+    let endpoint = ProxiedServer::start(&settings.bench.work, "endpoint-watch")?;
+    let host = HostTool::new(settings, "watch")?;
     let place = endpoint.place("watch");
     host.make(std::slice::from_ref(&place), 0)?;
     let seconds = settings.wait.as_secs_f64();
@@ -40,15 +40,15 @@ pub fn measure(settings: &Settings) -> Result<Table> {
     if !has_begun() {
         return Err("the backup did not begin within 30 s".to_owned());
     }
-    let begun = Asked::take(&endpoint.proxy);
+    let begun = RequestCounts::take(&endpoint.proxy);
     std::thread::sleep(settings.wait);
-    let waited = Asked::take(&endpoint.proxy);
+    let waited = RequestCounts::take(&endpoint.proxy);
     drop(input);
     let ended = child.wait().map_err(|error| error.to_string())?;
     if !ended.success() {
         return Err(format!("the backup ended with {ended}"));
     }
-    let last = Asked::take(&endpoint.proxy);
+    let last = RequestCounts::take(&endpoint.proxy);
     let an_hour = waited.lists * 3600.0 / seconds + begun.lists + last.lists;
     let mut table = figures("A backup that waits", note);
     figure_row(&mut table, "LISTs in an hour", &[an_hour], 0, Target::AtMost(LISTS));

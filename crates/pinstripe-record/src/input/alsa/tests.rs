@@ -5,7 +5,7 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::sync::Stop;
 
 use super::*;
-use crate::alsa::testing::{Config, with_config};
+use crate::alsa::testing::{AlsaConfig, with_config};
 use crate::ring::{Arena, Found, Ring, RingConsumer};
 use crate::sample::SampleFormat;
 
@@ -181,7 +181,7 @@ const CONTENT: &str = "input::alsa::tests::the_very_samples_of_a_device_are_reco
 
 #[test]
 fn the_very_samples_of_a_device_are_recorded() {
-    with_config(CONTENT, |config: &Config| {
+    with_config(CONTENT, |config: &AlsaConfig| {
         for (format, name, width) in [
             ("s16", "S16_LE", 2),
             ("s24", "S24_3LE", 3),
@@ -209,7 +209,7 @@ const REFUSED: &str = "input::alsa::tests::what_a_device_has_not_is_said";
 
 #[test]
 fn what_a_device_has_not_is_said() {
-    with_config(REFUSED, |config: &Config| {
+    with_config(REFUSED, |config: &AlsaConfig| {
         let open = |text: &str| super::super::parse_input(text).unwrap().open(false);
         assert_eq!(open("alsa:no-such-device").err().unwrap().kind(), Kind::NotFound);
         // A device of whole numbers only, as most cards are.
@@ -240,7 +240,7 @@ fn a_device_with_a_clock_is_recorded_by_it() {
             );
         }
         let _generator = crate::jack::generator::Generator::start("gen", 2);
-        with_config(TIMED, |config: &Config| {
+        with_config(TIMED, |config: &AlsaConfig| {
             config.write("pcm.card { type jack capture_ports { 0 gen:out_1 1 gen:out_2 } }\n");
             let text = "alsa:card,rate=48000,channels=2,format=f32";
             let monitor = config.record("timed", text, 48_000);

@@ -12,7 +12,7 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId};
 
-/// The interval at which a gc that waits looks for heartbeats: nobody is told when there is none.
+/// The interval at which a gc that waits looks for heartbeats: no call wakes it when none comes.
 const LOOKS_EVERY: Duration = Duration::from_secs(30);
 
 impl Collector<'_> {

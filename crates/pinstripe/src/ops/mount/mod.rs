@@ -38,7 +38,7 @@ use pinstripe_io::file_tree::{FileTree, Node, ROOT, TakeEntry};
 pub use top::NameOfTime;
 
 /// Bytes of decoded pages that are kept.
-const PAGES_BYTES: usize = 64 << 20;
+const PAGES_BYTES: u64 = 64 << 20;
 /// Options of `mount`.
 #[derive(Debug, Clone, Copy)]
 pub struct SnapshotTreeOptions {

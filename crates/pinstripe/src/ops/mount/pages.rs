@@ -4,7 +4,6 @@
 //! decoded ones too, since they are named by their content.
 
 use std::cmp::Ordering;
-use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use crate::format::entry::{Entry, decode_page, read_chunks};
@@ -17,6 +16,7 @@ use crate::store::tree::lost_page;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::sync::lock;
+use pinstripe_base::weighted_cache::WeightedCache;
 use pinstripe_base::wire::Reader;
 
 /// Bytes of memory for each entry of a decoded page, beside its path and its chunks.
@@ -90,24 +90,17 @@ pub(super) struct Pages {
     index: &'static Index<'static>,
     /// Readers that no thread uses at the moment: each keeps a few records decoded.
     readers: Mutex<Vec<ChunkReader<'static>>>,
-    kept: Mutex<Kept>,
-}
-
-struct Kept {
-    most: usize,
-    bytes: usize,
-    decoded: HashMap<ChunkId, (Arc<Decoded>, usize, bool)>,
-    clock: VecDeque<ChunkId>,
+    kept: Mutex<WeightedCache<ChunkId, Arc<Decoded>>>,
 }
 
 impl Pages {
     pub(super) fn new(
         packs: &'static PackReader<'static>,
         index: &'static Index<'static>,
-        most: usize,
+        bytes_max: u64,
     ) -> Self {
-        let kept = Kept { most, bytes: 0, decoded: HashMap::new(), clock: VecDeque::new() };
-        Pages { packs, index, readers: Mutex::default(), kept: Mutex::new(kept) }
+        let kept = Mutex::new(WeightedCache::new(bytes_max));
+        Pages { packs, index, readers: Mutex::default(), kept }
     }
 
     /// The entry with a number; `None` behind the last one.
@@ -194,38 +187,16 @@ impl Pages {
         id: &ChunkId,
         decode: impl FnOnce(&[u8]) -> Result<Decoded>,
     ) -> Result<Arc<Decoded>> {
-        if let Some((decoded, _, is_recent)) = lock(&self.kept).decoded.get_mut(id) {
-            *is_recent = true;
-            return Ok(Arc::clone(decoded));
+        if let Some(decoded) = lock(&self.kept).get(id) {
+            return Ok(decoded);
         }
         let reader = lock(&self.readers).pop();
         let mut reader = reader.unwrap_or_else(|| ChunkReader::new(self.packs, self.index));
         let bytes = reader.read(id);
         lock(&self.readers).push(reader);
         let decoded = Arc::new(decode(&bytes?)?);
-        lock(&self.kept).keep(*id, Arc::clone(&decoded));
-        Ok(decoded)
-    }
-}
-
-impl Kept {
-    fn keep(&mut self, id: ChunkId, decoded: Arc<Decoded>) {
-        let bytes = memory_of(&decoded);
-        while self.bytes + bytes > self.most
-            && let Some(oldest) = self.clock.pop_front()
-        {
-            let is_recent = self.decoded.get_mut(&oldest).map(|(_, _, is_recent)| is_recent);
-            if is_recent.is_some_and(std::mem::take) {
-                self.clock.push_back(oldest);
-            } else {
-                let gone = self.decoded.remove(&oldest);
-                self.bytes -= gone.map_or(0, |(_, bytes, _)| bytes);
-            }
-        }
-        if self.decoded.insert(id, (decoded, bytes, true)).is_none() {
-            self.clock.push_back(id);
-            self.bytes += bytes;
-        }
+        let bytes = memory_of(&decoded) as u64;
+        Ok(lock(&self.kept).keep(*id, decoded, bytes))
     }
 }
 

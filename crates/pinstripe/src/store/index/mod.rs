@@ -138,7 +138,7 @@ impl<'a> Index<'a> {
     /// Keeps pages of `bytes` in memory: for one who asks for chunks in no order, again and again.
     #[must_use]
     pub fn keeping(mut self, bytes: u64) -> Self {
-        self.cache.keep_bytes(bytes);
+        self.cache = PageCache::with_bytes(bytes);
         self
     }
 
