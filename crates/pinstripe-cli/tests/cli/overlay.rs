@@ -118,8 +118,21 @@ struct Stopped(Pid);
 impl Stopped {
     fn new(process: Pid) -> Self {
         kill_process(process, Signal::STOP).unwrap();
-        Stopped(process)
+        let stopped = Stopped(process);
+        // A thread that runs on another processor stops a moment later, and may answer until then.
+        let folder = format!("/proc/{}/task", process.as_raw_nonzero());
+        while !fs::read_dir(&folder).unwrap().all(|task| is_stopped(&task.unwrap().path())) {
+            std::thread::yield_now();
+        }
+        stopped
     }
+}
+
+/// Whether a thread has the state T (proc(5)), which stands behind its name in parentheses.
+fn is_stopped(task: &Path) -> bool {
+    // One that has ended meanwhile answers nothing either.
+    let Ok(stat) = fs::read_to_string(task.join("stat")) else { return true };
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
 }
 
 impl Drop for Stopped {
