@@ -56,7 +56,7 @@ impl Histogram {
         let nanos = nanos.min(u64::MAX >> 1);
         // It grows as it needs to, up to 2^63.
         let _ = self.buckets.record_n(nanos, count);
-        self.sum += u128::from(nanos) * u128::from(count);
+        self.sum = self.sum.saturating_add(u128::from(nanos) * u128::from(count));
         self.least = self.least.min(nanos);
         self.most = self.most.max(nanos);
     }
@@ -64,7 +64,8 @@ impl Histogram {
     /// Adds all that another one holds.
     pub fn merge(&mut self, other: &Histogram) {
         let _ = self.buckets.add(&other.buckets);
-        self.sum += other.sum;
+        // What was read from elsewhere may hold any sum.
+        self.sum = self.sum.saturating_add(other.sum);
         self.least = self.least.min(other.least);
         self.most = self.most.max(other.most);
     }

@@ -10,7 +10,7 @@
 //! | floor | modules |
 //! |---|---|
 //! | pages | [report] |
-//! | text | [show] |
+//! | text, and several machines | [show], [agents] |
 //! | experiments | [cases], [knobs] |
 //! | their loads, and what follows from results | [arrays], [catalog], [fio], [scratch], [advice] |
 //! | work | [io], `program`, [safety] |
@@ -20,7 +20,7 @@
 //! | ground | `display`, [histogram], [machine], [questions], [random], [table] |
 //!
 //! Never here: printing, reading the environment, and asking the user anything. Threads are started
-//! in `io/` and `run/` only.
+//! in `io/`, `run/` and `agents/` only, sockets opened in `agents/`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -28,6 +28,7 @@
 )]
 
 pub mod advice;
+pub mod agents;
 pub mod arrays;
 pub mod cases;
 pub mod catalog;

@@ -4,6 +4,7 @@
 //! runs, its interval, and its notes. Never here: a judgement of its own.
 
 mod csv;
+mod hosts;
 mod spark;
 mod tables;
 
@@ -18,6 +19,7 @@ use crate::result::Results;
 use crate::table::Table;
 
 pub use csv::csv;
+pub use hosts::{clock_line, host_tables};
 pub use spark::spark;
 pub(crate) use tables::{
     basis_text, chance, disturbance_lines, disturbances, finding_text, hump_text, latency,
@@ -96,9 +98,10 @@ struct Shown<'a> {
     tables: Vec<serde_json::Value>,
 }
 
-/// That of all variants, and those of the case.
+/// That of all variants, those of several hosts, and those of the case.
 fn all_tables(results: &Results) -> Vec<Table> {
-    std::iter::once(table(results)).chain(cases::tables(results)).collect()
+    let own = host_tables(results).into_iter().chain(cases::tables(results));
+    std::iter::once(table(results)).chain(own).collect()
 }
 
 fn paragraphs(parts: &[Vec<String>], between: &str) -> String {
@@ -113,6 +116,7 @@ fn note_lines(results: &Results) -> Vec<String> {
     if !results.is_complete {
         lines.push("interrupted: these are the results until then".to_owned());
     }
+    lines.extend(hosts::host_lines(results));
     lines.extend(tables::disturbance_lines(results));
     lines
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "helpers of tests")]
 
 mod mounts;
+mod networks;
 mod proxy;
 pub mod s3;
 mod tick;
@@ -13,6 +14,7 @@ use std::ops::Range;
 use std::process::Command;
 
 pub use mounts::{in_own_mounts, mount, unmount};
+pub use networks::{Network, in_own_networks};
 pub use proxy::{Asked, Fate, Proxy};
 pub use s3::S3Server;
 pub use tick::await_tick;

@@ -237,7 +237,7 @@ pub const ROOMS: &[Rooms] = &[
         folder: "crates/pinstripe-lab/src",
         floors: &[
             &["report"],
-            &["show"],
+            &["agents", "show"],
             &["cases"],
             &["arrays", "catalog", "fio", "scratch"],
             &["io", "knobs", "program"],

@@ -58,6 +58,7 @@ fn help_says_what_there_is() {
         "lab import",
         "lab report",
         "lab clean",
+        "lab agent",
     ] {
         stand.tell(&format!("{verb} -h"));
     }

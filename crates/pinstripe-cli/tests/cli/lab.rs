@@ -110,7 +110,7 @@ fn an_interrupt_before_the_first_run_ends_saves_nothing() {
     let mut child = stand.command(&line).spawn().unwrap();
     let has_begun = || {
         let mut all = fs::read_dir(stand.path("")).unwrap().flatten();
-        all.any(|it| it.file_name().to_string_lossy().starts_with("pinstripe-lab-fileio-"))
+        all.any(|it| it.file_name().to_string_lossy().starts_with("pinstripe-lab-fileio@"))
     };
     while !has_begun() {
         assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");

@@ -20,6 +20,7 @@ mod key;
 mod kill;
 mod knobs;
 mod lab;
+mod lab_agents;
 mod lab_fs;
 mod member;
 mod mount;

@@ -46,6 +46,10 @@ fn by_name(_: &Parameter) -> Option<Vec<Given>> {
 
 /// Options of every case that say how long and how often, and are kept as they were typed.
 const EFFORT: [&str; 4] = ["--runs", "--time", "--warm-up", "--patience"];
+/// Options that say which machines measure, and where on them: kept as they were typed.
+const AGENTS: [&str; 3] = ["--agents", "--token-file", "--agent-timeout"];
+/// The same of where they measure, unless that follows from the results.
+const PLACES: [&str; 2] = ["--dir", "--device"];
 
 /// The words that measure all of it again; none of a case that this program does not know.
 pub fn again(results: &Results) -> Option<Vec<String>> {
@@ -129,17 +133,23 @@ fn in_words(
             _ => words.push(value.clone()),
         }
     }
-    words.extend(effort(&results.command));
+    words.extend(typed(&results.command, &EFFORT));
+    if !results.hosts.is_empty() {
+        words.extend(typed(&results.command, &AGENTS));
+        if places.is_empty() {
+            words.extend(typed(&results.command, &PLACES));
+        }
+    }
     words.extend(["--seed".to_owned(), results.seed.to_string()]);
     Some(words)
 }
 
-/// The words typed for options of every case.
-fn effort(command: &[String]) -> Vec<String> {
+/// The words typed for these options of every case.
+fn typed(command: &[String], options: &[&str]) -> Vec<String> {
     let mut kept = Vec::new();
     for (at, word) in command.iter().enumerate() {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
-        if EFFORT.contains(&name) {
+        if options.contains(&name) {
             kept.push(word.clone());
             kept.extend(command.get(at + 1).filter(|_| value.is_empty()).cloned());
         }
@@ -216,6 +226,7 @@ mod tests {
             parameters: plan.parameters(),
             seed: setting.seed,
             fingerprint: Fingerprint::take(&plan.places()),
+            hosts: Vec::new(),
             variants: plan.variants().into_iter().map(Variant::from).collect(),
             ..results(&[])
         })
@@ -383,6 +394,19 @@ mod tests {
     fn what_was_typed_of_how_long_and_how_often_is_kept() {
         let typed = "pinstripe lab run fileio --runs 9 --out r.json --time=3 --serial X --dir .";
         let words: Vec<String> = typed.split(' ').map(str::to_owned).collect();
-        assert_eq!(effort(&words), ["--runs", "9", "--time=3"]);
+        assert_eq!(super::typed(&words, &EFFORT), ["--runs", "9", "--time=3"]);
+    }
+
+    #[test]
+    fn several_hosts_measure_again_where_they_did() {
+        let mut results = crate::result::tests::of_two_hosts(&[1.0]);
+        results.case = "walk".to_owned();
+        results.parameters =
+            vec![Parameter::new("directories", "3"), Parameter::new("agents", "a,b")];
+        let command =
+            "pinstripe lab run walk --agents a,b --token-file=t --dir x --out r.json --runs 2";
+        results.command = command.split(' ').map(str::to_owned).collect();
+        let words = "pinstripe lab run walk --directories 3 --runs 2 --agents a,b --token-file=t --dir x --seed 1";
+        assert_eq!(command_line(&again(&results).unwrap()), words);
     }
 }

@@ -286,7 +286,7 @@ impl Plan for DiskPlan {
                 true => format!("overwrite the first {size} of {place}"),
                 false => format!(
                     "create up to {} of files, {files} of {size} each at a time, in a directory \
-                     pinstripe-lab-{case}-* in {place}, and remove it at the end",
+                     pinstripe-lab-{case}@* in {place}, and remove it at the end",
                     format_size(self.most_bytes())
                 ),
             }

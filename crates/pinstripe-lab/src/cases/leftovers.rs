@@ -1,19 +1,26 @@
 //! Directories that runs left which were killed: found, measured, and removed.
 //!
-//! Invariant: a directory is removed only if its name is one of ours, the process that made it is
-//! gone, it is a directory and no link to one, and nothing is mounted in it.
+//! Invariant: a directory is removed only if its name is one of ours, the process that made it was on
+//! this machine and is gone, it is a directory and no link to one, and nothing is mounted in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The prefix of the names of our directories. They end with the number of the process.
+/// The prefix of the names of our directories. They end with the name of the machine, since several may
+/// share a file system, and the number of the process there.
 const FOLDER: &str = "pinstripe-lab-";
 
 /// The name of a directory of this process.
 pub(super) fn name(case: &str) -> String {
-    format!("{FOLDER}{case}-{}", std::process::id())
+    format!("{FOLDER}{case}@{}-{}", machine(), std::process::id())
+}
+
+/// The name of this machine, in characters that a file name may have.
+fn machine() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name.chars().filter(|it| it.is_ascii_alphanumeric() || ".-_".contains(*it)).take(64).collect()
 }
 
 /// Directories in this one that were left by runs which were killed: their process is gone.
@@ -27,6 +34,9 @@ pub fn leftovers(dir: &Path) -> Vec<PathBuf> {
 fn is_left(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let process = name.and_then(|name| name.strip_prefix(FOLDER)?.rsplit_once('-'));
+    // Of a process on another machine nothing is known here; older names have no machine.
+    let is_here = |it: &str| it.split_once('@').is_none_or(|(_, of)| of == machine());
+    let process = process.filter(|(it, _)| is_here(it));
     let process = process.and_then(|(_, number)| number.parse::<u32>().ok());
     let is_gone = process.is_some_and(|it| !Path::new("/proc").join(it.to_string()).exists());
     is_gone && fs::symlink_metadata(path).is_ok_and(|it| it.is_dir())
@@ -97,11 +107,15 @@ mod tests {
             make("pinstripe-lab-fileio-1"),
             make("pinstripe-lab-notes"),
             make("other-4294967295"),
+            make("pinstripe-lab-fileio@elsewhere-4294967295"),
         ];
         let link = dir.path().join("pinstripe-lab-walk-4294967295");
         std::os::unix::fs::symlink(&kept[3], &link).unwrap();
         fs::write(dir.path().join("pinstripe-lab-split-4294967295"), "a file").unwrap();
-        assert_eq!(leftovers(dir.path()), std::slice::from_ref(&gone));
+        let of_this_machine =
+            make(&name("split").replace(&std::process::id().to_string(), "4294967295"));
+        assert_eq!(leftovers(dir.path()), [gone.clone(), of_this_machine.clone()]);
+        remove_leftover(&of_this_machine).unwrap();
         assert_eq!(extent_of(&gone), (1, 100));
         for path in kept.iter().chain([&link]) {
             assert_eq!(remove_leftover(path).unwrap_err().kind(), Kind::Refused);

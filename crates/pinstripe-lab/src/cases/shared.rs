@@ -236,7 +236,7 @@ pub fn one_directory(setting: &Setting) -> Result<PathBuf> {
 pub fn intent(dir: &Path, case: &str, bytes: u64) -> String {
     let (dir, size) = (dir.display(), format_size(bytes));
     format!(
-        "create up to {size} of files in a directory pinstripe-lab-{case}-* in {dir}, and remove \
+        "create up to {size} of files in a directory pinstripe-lab-{case}@* in {dir}, and remove \
             it at the end"
     )
 }

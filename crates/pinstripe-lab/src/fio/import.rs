@@ -52,6 +52,7 @@ fn empty() -> Results {
         started_seconds: 0,
         elapsed_s: 0.0,
         is_complete: true,
+        hosts: Vec::new(),
         fingerprint: Fingerprint {
             host: None,
             machine: Machine::unknown(),
@@ -137,6 +138,7 @@ fn run(job: &Value, direction: &str, side: &Value) -> Run {
         samples: Vec::new(),
         notes: vec![Note::OtherProgram],
         disturbances: Vec::new(),
+        parts: Vec::new(),
     }
 }
 

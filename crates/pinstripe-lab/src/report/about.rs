@@ -4,8 +4,9 @@ use maud::{Markup, html};
 use pinstripe_base::units::format_size;
 
 use crate::cases;
-use crate::fingerprint::Place;
+use crate::fingerprint::{Fingerprint, Place};
 use crate::result::{Results, Variant};
+use crate::show::clock_line;
 
 /// The information besides the figures: notes of the case, and the disturbances of runs.
 pub(super) fn notes(results: &Results) -> Markup {
@@ -18,9 +19,29 @@ pub(super) fn notes(results: &Results) -> Markup {
     }
 }
 
-/// Machine, disks and settings.
+/// Machine, disks and settings; of several hosts each by itself.
 pub(super) fn fingerprint(results: &Results) -> Markup {
-    let print = &results.fingerprint;
+    let mut lines = Vec::new();
+    if results.hosts.is_empty() {
+        lines.extend(of_machine(&results.fingerprint));
+    }
+    for host in &results.hosts {
+        lines.push((host.address.clone(), clock_line(host)));
+        lines.extend(host.lost.iter().map(|why| ("lost".to_owned(), why.clone())));
+        lines.extend(of_machine(&host.fingerprint));
+    }
+    lines.push(("program".to_owned(), results.program.clone()));
+    let began = format!("{}, for {:.0} s", utc(results.started_seconds), results.elapsed_s);
+    lines.push(("measured".to_owned(), began));
+    html! {
+        section class="print" {
+            h2 { "Measured on" }
+            dl { @for (name, value) in &lines { dt { (name) } dd { (value) } } }
+        }
+    }
+}
+
+fn of_machine(print: &Fingerprint) -> Vec<(String, String)> {
     let machine = &print.machine;
     let mut lines = match machine.is_known() {
         true => vec![
@@ -40,15 +61,7 @@ pub(super) fn fingerprint(results: &Results) -> Markup {
         lines.push(("page cache".to_owned(), cache.join(", ")));
     }
     lines.extend(print.places.iter().map(|it| (it.path.clone(), of_place(it))));
-    lines.push(("program".to_owned(), results.program.clone()));
-    let began = format!("{}, for {:.0} s", utc(results.started_seconds), results.elapsed_s);
-    lines.push(("measured".to_owned(), began));
-    html! {
-        section class="print" {
-            h2 { "Measured on" }
-            dl { @for (name, value) in &lines { dt { (name) } dd { (value) } } }
-        }
-    }
+    lines
 }
 
 fn of_place(place: &Place) -> String {

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use crate::cases;
 use crate::result::Results;
+use crate::show::host_tables;
 use crate::table::{Align, Table};
 
 /// Rows of all tables of a page; of more, the rest is told by its number.
@@ -13,7 +14,8 @@ const PAPER_ROWS: usize = 10;
 
 /// All tables, with their notes. On paper only where there are few rows.
 pub(super) fn show(results: &Results) -> Markup {
-    let tables = cases::tables(results);
+    let tables: Vec<Table> =
+        host_tables(results).into_iter().chain(cases::tables(results)).collect();
     let all: usize = tables.iter().map(|it| rows(it).len()).sum();
     let mut left = MOST_ROWS;
     let parts: Vec<Markup> = tables
@@ -27,7 +29,7 @@ pub(super) fn show(results: &Results) -> Markup {
     html! {
         @if !tables.is_empty() {
             section class=[(results.variants.len() + all > PAPER_ROWS).then_some("screen").or(Some("detail"))] {
-                h2 { "Tables of the case" }
+                h2 { @if results.hosts.is_empty() { "Tables of the case" } @else { "By host, and tables of the case" } }
                 div class="tables" { @for part in &parts { (part) } }
                 @if all > MOST_ROWS { p class="quiet" { (all - MOST_ROWS) " more rows are shown by " code { "pinstripe lab show" } "." } }
             }

@@ -7,6 +7,7 @@
 mod compare;
 mod file;
 mod history;
+mod hosts;
 mod mood;
 mod page;
 mod run;
@@ -22,6 +23,7 @@ use crate::stats::{self, Better, Humps, Interval, Summary, Verdict};
 pub use compare::{Comparison, compare, compare_executions};
 pub use file::{load, load_all, put, save};
 pub use history::{Change, Entry, Series, append, changes, entries, history_of, read_history};
+pub use hosts::{ClockDifference, Host, Part};
 pub use page::{Thinned, embed};
 pub use run::{Measured, Note, Run, Sample};
 pub use standing::{Counting, PAIRS_TO_JUDGE, Standing, Standings, standings};
@@ -56,6 +58,10 @@ pub struct Results {
     pub is_complete: bool,
     /// The machine and disks that it was measured on.
     pub fingerprint: Fingerprint,
+    /// The machines that measured together; none where it was the one of `fingerprint`. A run of
+    /// theirs is the sum of its parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<Host>,
     /// The variants, in the order in which they are shown.
     pub variants: Vec<Variant>,
     /// Variants of one group against the baseline of it.

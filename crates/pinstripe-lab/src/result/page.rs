@@ -131,6 +131,8 @@ fn thin_run(run: &mut Run, samples: usize, buckets: u32) {
         0 => run.measured.latency.clear(),
         _ => run.measured.latency.values_mut().for_each(|times| *times = times.coarser(buckets)),
     }
+    let parts = run.parts.iter_mut().filter_map(|it| it.run.as_mut());
+    parts.for_each(|part| thin_run(part, samples, buckets));
 }
 
 /// Three decimals are as many as a sample has worth keeping.

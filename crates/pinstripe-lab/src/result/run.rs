@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Part;
 use crate::guard::Disturbance;
 use crate::histogram::Histogram;
 
@@ -35,6 +36,9 @@ pub struct Run {
     /// The disturbances; with any of these it counts for nothing, unless they were
     /// [accepted](Note::BesideOthers).
     pub disturbances: Vec<Disturbance>,
+    /// What each machine did, where several measured together: the run is the sum of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
 }
 
 /// The figures of one run that its case measured.
@@ -60,12 +64,20 @@ pub struct Measured {
 impl Run {
     /// Whether it counts.
     pub fn is_valid(&self) -> bool {
-        self.disturbances.is_empty() || self.notes.contains(&Note::BesideOthers)
+        let is_accepted = self.notes.contains(&Note::BesideOthers) && self.is_whole();
+        self.disturbances.is_empty() || is_accepted
     }
 
-    /// Lets it count although it was disturbed, with a note that says so.
+    /// Whether all machines had their part in it. The sum over fewer is no noise of that over all.
+    fn is_whole(&self) -> bool {
+        self.parts.iter().all(|part| part.run.is_some())
+    }
+
+    /// Lets it count although it was disturbed, with a note that says so; not where a machine was
+    /// lost.
     pub fn accept_noise(&mut self) {
-        if !self.is_valid() {
+        self.parts.iter_mut().filter_map(|it| it.run.as_mut()).for_each(Run::accept_noise);
+        if !self.is_valid() && self.is_whole() {
             self.notes.push(Note::BesideOthers);
         }
     }

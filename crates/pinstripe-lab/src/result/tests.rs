@@ -42,6 +42,7 @@ pub(crate) fn results(values: &[(&str, &[f64])]) -> Results {
         }],
         notes: vec![Note::AcceptedNotDurable],
         disturbances: Vec::new(),
+        parts: Vec::new(),
     };
     let variant = |(name, values): &(&str, &[f64])| Variant {
         name: (*name).to_owned(),
@@ -63,6 +64,7 @@ pub(crate) fn results(values: &[(&str, &[f64])]) -> Results {
         elapsed_s: 9.0,
         is_complete: true,
         fingerprint: Fingerprint::take(&[]),
+        hosts: Vec::new(),
         variants: values.iter().map(variant).collect(),
         verdicts: Vec::new(),
         notes: Vec::new(),
@@ -273,4 +275,71 @@ fn a_verb_s_default_is_what_others_are_held_against() {
         made.verdicts.iter().map(|it| (&*it.candidate, &*it.baseline)).collect();
     assert_eq!(compared, [("1", "4"), ("8", "4")]);
     assert!(made.verdicts.iter().all(|it| it.verdict.finding == Finding::AsGood));
+}
+
+/// Results of two hosts, of which each has half of every value.
+pub(crate) fn of_two_hosts(values: &[f64]) -> Results {
+    let mut results = results(&[("a", values)]);
+    let host = |address: &str, name: &str| Host {
+        address: address.to_owned(),
+        name: name.to_owned(),
+        clock: Some(ClockDifference {
+            offset_s: -1.5e-3,
+            doubt_s: 8e-5,
+            round_trip_s: 1.6e-4,
+            exchanges: 16,
+        }),
+        fingerprint: Fingerprint::take(&[]),
+        lost: None,
+    };
+    results.hosts = vec![host("h1:1", "one"), host("h2:1", "two")];
+    for run in results.variants.iter_mut().flat_map(|it| &mut it.runs) {
+        let mut own = run.clone();
+        own.measured.value /= 2.0;
+        let part = |host| Part { host, began_s: 0.001, run: Some(own.clone()) };
+        run.parts = vec![part(0), part(1)];
+        for (name, value) in
+            [(Part::FIRST_DONE, 3.0), (Part::LAST_DONE, 9.0), (Part::UNTIL_LAST, 70.5)]
+        {
+            run.measured.figures.insert(name.to_owned(), value);
+        }
+    }
+    results
+}
+
+#[test]
+fn what_hosts_found_is_kept_and_is_a_result_of_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.json");
+    let mut results = of_two_hosts(&[100.0, 102.0, 98.0]);
+    results.hosts[1].lost = Some("gone".to_owned());
+    results.variants[0].runs[2].parts[1].run = None;
+    results.variants[0].runs[2].disturbances =
+        vec![Disturbance { kind: Part::HOST_LOST.to_owned(), what: "h2:1 was lost".to_owned() }];
+    results.judge();
+    save(&results, &path).unwrap();
+    assert_eq!(load(&path).unwrap(), results);
+    let own = |host| results.of_host(host).unwrap();
+    assert_eq!(own(0).variants[0].values(), [50.0, 51.0, 49.0]);
+    assert_eq!(own(1).variants[0].values(), [50.0, 51.0]);
+    assert!(own(0).is_complete && !own(1).is_complete);
+    assert_eq!(
+        results.lost_hosts().map(|(it, why)| (&*it.address, why)).next(),
+        Some(("h2:1", "gone"))
+    );
+    // Noise may be accepted; the sum without a host is none.
+    results.accept_noise();
+    assert_eq!(results.variants[0].values(), [100.0, 102.0]);
+    // In a page with as little as there is room for.
+    let (page, _) = embed(std::slice::from_ref(&results), 20_000);
+    std::fs::write(&path, format!("<html>{page}")).unwrap();
+    assert_eq!(load(&path).unwrap().hosts, results.hosts);
+}
+
+#[test]
+fn results_of_one_machine_are_as_they_were_before_there_were_hosts() {
+    let text = serde_json::to_string(&results(&[("slow", &SLOW)])).unwrap();
+    assert!(!text.contains("\"hosts\"") && !text.contains("\"parts\""));
+    let read: Results = serde_json::from_str(&text).unwrap();
+    assert!(read.hosts.is_empty() && read.variants[0].runs[0].parts.is_empty());
 }

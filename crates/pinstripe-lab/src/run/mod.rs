@@ -10,25 +10,25 @@ mod effort;
 mod live;
 mod mood;
 mod plan;
+mod runner;
 mod sampler;
+mod station;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pinstripe_base::error::{Kind, Result};
 
-use crate::fingerprint::{Fingerprint, disk_number_of};
-use crate::guard::{Disturbance, Guard, OwnUsage};
-use crate::result::{self, FORMAT, Note, Results, Run, VERSION, Variant};
+use crate::fingerprint::Fingerprint;
+use crate::result::{self, FORMAT, Results, Run, VERSION, Variant};
 
 pub use effort::{Effort, Until};
 pub use live::{Live, Remaining, Stage, Tally};
-use mood::MoodProbe;
 pub use plan::{Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
-use sampler::Sampler;
+use runner::Here;
+pub use runner::Runner;
+pub use station::{Readied, Station};
 
-/// So long it is believed that a machine that was quiet still is.
-const LOOK_HOLDS: Duration = Duration::from_secs(2);
 /// Judging and saving is not done more often: it would take longer than the runs.
 const PUBLISH_EVERY: Duration = Duration::from_secs(1);
 /// A budget beyond this is none.
@@ -73,65 +73,81 @@ fn measure_telling(
     publish_every: Duration,
     each: &mut dyn FnMut(&Results) -> Result<()>,
 ) -> Result<Results> {
+    let mut here = Here::new(plan, effort);
+    carried_out(&mut here, effort, origin, live, publish_every, each)
+}
+
+/// [`measure`] by what carries out the runs: on this machine or on others.
+///
+/// # Errors
+/// As of [`measure`].
+pub fn measure_by(
+    runner: &mut dyn Runner,
+    effort: &Effort,
+    origin: &Origin,
+    live: &Arc<Live>,
+    each: &mut dyn FnMut(&Results) -> Result<()>,
+) -> Result<Results> {
+    carried_out(runner, effort, origin, live, PUBLISH_EVERY, each)
+}
+
+fn carried_out(
+    runner: &mut dyn Runner,
+    effort: &Effort,
+    origin: &Origin,
+    live: &Arc<Live>,
+    publish_every: Duration,
+    each: &mut dyn FnMut(&Results) -> Result<()>,
+) -> Result<Results> {
     let (warm_up, patience, budget) = (0, Duration::ZERO, Duration::MAX);
     let exact = Effort { warm_up, patience, budget, ..effort.exactly(1) };
-    let effort = if plan.is_exact() { &exact } else { effort };
-    let (places, specs) = (plan.places(), plan.variants());
-    let guard = |spec: &VariantSpec| {
-        let device = places.get(spec.place.0).and_then(|place| disk_number_of(place));
-        Guard::new(device, effort.limits)
-    };
+    let effort = if runner.is_exact() { &exact } else { effort };
     let mut execution = Execution {
         effort,
         live,
-        guards: specs.iter().map(guard).collect(),
-        on: specs.iter().map(|spec| spec.place.0).collect(),
-        moods: Vec::new(),
         began: Instant::now(),
         prepared: Instant::now(),
         warmed: 0,
         order: 0,
-        quiet_at: None,
         published: None,
         publish_every,
-        results: begin(plan, origin),
+        results: begin(runner, origin),
     };
     live.enter(Stage { label: "preparing".to_owned(), ..Stage::default() });
-    let measured = plan.prepare(live).and_then(|()| {
-        execution.results.notes = plan.notes();
-        if !plan.is_exact() {
-            execution.moods = places.iter().map(|place| MoodProbe::make(place)).collect();
-        }
-        execution.rounds(plan, each)
+    let measured = runner.prepare(live).and_then(|()| {
+        execution.results.notes = runner.notes();
+        execution.rounds(runner, each)
     });
     // Cleaned up after an error too; the first error is the one that is returned.
-    let cleaned = plan.clean();
+    let cleaned = runner.clean();
     let (found, was_stopped) = match measured {
         Err(error) if error.kind() == Kind::Interrupted => (cleaned, true),
-        other => (other.and(cleaned), live.is_stopped()),
+        other => (other.and(cleaned), live.is_stopped() || runner.has_ended()),
     };
     execution.results.is_complete = found.is_ok() && !was_stopped;
+    execution.results.hosts = runner.hosts();
     let is_worth_keeping = found.is_ok() || execution.order > 0;
     let published = if is_worth_keeping { execution.publish(each) } else { Ok(()) };
     found.and(published).map(|()| execution.results)
 }
 
-fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
+fn begin(runner: &dyn Runner, origin: &Origin) -> Results {
     Results {
         format: FORMAT.to_owned(),
         version: VERSION,
         program: origin.program.clone(),
         case: origin.case.clone(),
         command: result::without_serial(&origin.command),
-        parameters: plan.parameters(),
+        parameters: runner.parameters(),
         seed: origin.seed,
         started_seconds: pinstripe_base::clock::now().0,
         elapsed_s: 0.0,
         is_complete: false,
-        fingerprint: Fingerprint::take(&plan.places()),
-        variants: plan.variants().into_iter().map(Variant::from).collect(),
+        fingerprint: Fingerprint::take(&runner.places()),
+        hosts: runner.hosts(),
+        variants: runner.variants().into_iter().map(Variant::from).collect(),
         verdicts: Vec::new(),
-        notes: plan.notes(),
+        notes: runner.notes(),
     }
 }
 
@@ -139,20 +155,12 @@ fn begin(plan: &dyn Plan, origin: &Origin) -> Results {
 struct Execution<'a> {
     effort: &'a Effort,
     live: &'a Arc<Live>,
-    /// By variant.
-    guards: Vec<Guard>,
-    /// The number of its place, by variant.
-    on: Vec<usize>,
-    /// By place; none where nothing is measured by the clock.
-    moods: Vec<Option<MoodProbe>>,
     began: Instant,
     /// When the first run could begin.
     prepared: Instant,
     /// Runs so far that are not kept.
     warmed: usize,
     order: u64,
-    /// When the machine was seen to be quiet.
-    quiet_at: Option<Instant>,
     published: Option<Instant>,
     /// The least time between two hand-outs of results.
     publish_every: Duration,
@@ -162,7 +170,7 @@ struct Execution<'a> {
 impl Execution<'_> {
     fn rounds(
         &mut self,
-        plan: &mut dyn Plan,
+        runner: &mut dyn Runner,
         each: &mut dyn FnMut(&Results) -> Result<()>,
     ) -> Result<()> {
         self.prepared = Instant::now();
@@ -171,9 +179,10 @@ impl Execution<'_> {
             for &variant in &all {
                 self.announce("warming up", variant, &all);
                 self.live.check()?;
-                plan.ready(variant, self.live)?;
-                plan.run(variant, u64::MAX, self.live)?;
-                plan.check(variant, self.live)?;
+                runner.warm_up(variant, self.live)?;
+                if runner.has_ended() {
+                    return Ok(());
+                }
                 self.warmed += 1;
             }
         }
@@ -196,59 +205,19 @@ impl Execution<'_> {
                     return Ok(());
                 }
                 self.announce("measuring", variant, &open);
-                let run = Run { round: Some(round), ..self.run_once(plan, variant)? };
+                let run = runner.run_once(variant, self.order, self.live)?;
+                self.order += 1;
+                let run = Run { round: Some(round), ..run };
                 self.results.variants[variant.0].runs.push(run);
+                if runner.has_ended() {
+                    return Ok(());
+                }
                 if self.published.is_none_or(|it| it.elapsed() >= self.publish_every) {
                     self.publish(each)?;
                 }
             }
         }
         Ok(())
-    }
-
-    fn run_once(&mut self, plan: &mut dyn Plan, variant: VariantNo) -> Result<Run> {
-        plan.ready(variant, self.live)?;
-        let is_exact = plan.is_exact();
-        let mut disturbances = if is_exact { Vec::new() } else { self.look(variant) };
-        let mood_before = self.mood(variant);
-        let guard = &self.guards[variant.0];
-        let at_s = self.began.elapsed().as_secs_f64();
-        let (before, cpu_before_s) = (guard.read(), cpu_seconds());
-        let sampler = Sampler::start(guard, self.live);
-        let outcome = plan.run(variant, self.order, self.live);
-        let samples = sampler.stop();
-        let (outcome, cpu_s) = (outcome?, cpu_seconds() - cpu_before_s);
-        let cpu_s = cpu_s + outcome.other_cpu_s;
-        let after = guard.read();
-        if !is_exact {
-            disturbances.extend(guard.judge(&before, &after, own(&outcome, cpu_s)));
-        }
-        let mood_after = self.mood(variant);
-        let moved = after.transfer_since(&before);
-        let notes = notes(&outcome, moved.map(|it| it.read_bytes));
-        let mut measured = outcome.measured;
-        measured.figures.extend(before.load.map(|load| ("load_before".to_owned(), load)));
-        measured.figures.extend(mood_before.map(|it| (Results::PROBED_BEFORE.to_owned(), it)));
-        measured.figures.extend(mood_after.map(|it| (Results::PROBED_AFTER.to_owned(), it)));
-        let mut run = Run {
-            order: self.order,
-            round: None,
-            at_s,
-            seconds: after.seconds_since(&before),
-            measured,
-            cpu_s,
-            device_read_bytes: moved.map(|it| it.read_bytes),
-            device_written_bytes: moved.map(|it| it.written_bytes),
-            samples,
-            notes,
-            disturbances,
-        };
-        if self.effort.accepts_noise {
-            run.accept_noise();
-        }
-        self.order += 1;
-        plan.check(variant, self.live)?;
-        Ok(run)
     }
 
     /// Says what comes next, and how long it all still takes as far as one can tell, when these
@@ -288,21 +257,6 @@ impl Execution<'_> {
         Remaining { at_least: known(least), at_most }
     }
 
-    /// The time of the probe of a variant's disk, if there is one.
-    fn mood(&mut self, variant: VariantNo) -> Option<f64> {
-        self.moods.get_mut(self.on[variant.0])?.as_mut()?.time()
-    }
-
-    /// The disturbances left after waiting for quiet; many short runs do not each check it.
-    fn look(&mut self, variant: VariantNo) -> Vec<Disturbance> {
-        if self.quiet_at.is_some_and(|it| it.elapsed() < LOOK_HOLDS) {
-            return Vec::new();
-        }
-        let found = self.guards[variant.0].wait_for_quiet(self.effort.patience);
-        self.quiet_at = found.is_empty().then(Instant::now);
-        found
-    }
-
     fn publish(&mut self, each: &mut dyn FnMut(&Results) -> Result<()>) -> Result<()> {
         self.results.elapsed_s = self.began.elapsed().as_secs_f64();
         self.results.judge();
@@ -310,34 +264,6 @@ impl Execution<'_> {
         self.published = Some(Instant::now());
         Ok(())
     }
-}
-
-/// The run's own work.
-fn own(outcome: &Outcome, cpu_s: f64) -> OwnUsage {
-    OwnUsage {
-        cpu_s,
-        read_bytes: outcome.measured.read_bytes + outcome.beside_read_bytes,
-        written_bytes: outcome.measured.written_bytes + outcome.beside_written_bytes,
-        syncs: outcome.syncs,
-    }
-}
-
-/// The notes on a run, of which the disk read so many bytes: where that is less than half of what
-/// had to come from it, most came from the page cache.
-fn notes(outcome: &Outcome, from_disk: Option<u64>) -> Vec<Note> {
-    let stored = outcome.measured.read_bytes as f64 * outcome.stored_share.unwrap_or(1.0);
-    let wanted = stored as u64;
-    let mut notes = outcome.notes.clone();
-    if wanted > 0 && from_disk.is_some_and(|it| it < wanted / 2) {
-        notes.push(Note::PageCache);
-    }
-    notes
-}
-
-/// Processor time of this process so far.
-fn cpu_seconds() -> f64 {
-    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinstripe_base::error::Error;
 
+use super::station::notes;
 use super::*;
 use crate::guard::Limits;
-use crate::result::{Measured, Metric, Parameter};
+use crate::result::{Measured, Metric, Note, Parameter};
 
 /// Variants that give these values in turn, and what was called.
 struct Made {

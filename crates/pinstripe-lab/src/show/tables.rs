@@ -3,8 +3,9 @@
 use pinstripe_base::units::{counted, format_size};
 
 use crate::display::{duration, figure};
+use crate::fingerprint::Fingerprint;
 use crate::histogram::Histogram;
-use crate::result::{Change, Compared, Counting, Results, Variant};
+use crate::result::{Change, Compared, Counting, Host, Results, Variant};
 use crate::stats::{self, AS_GOOD, Basis, Better, Finding, Interval, Verdict};
 use crate::table::{Align, Cell, Table};
 
@@ -96,7 +97,7 @@ pub(crate) fn marked(text: String, counting: Counting) -> String {
 }
 
 /// `97.1 - 103`; of a few runs `97.1 - 103 (min to max of 4, 88 %)`.
-fn interval_text(interval: &Interval) -> String {
+pub(super) fn interval_text(interval: &Interval) -> String {
     let range = format!("{} - {}", figure(interval.low), figure(interval.high));
     match interval.is_full() {
         true => range,
@@ -131,7 +132,7 @@ pub(crate) fn quantile_text(times: &Histogram, q: f64) -> String {
 }
 
 /// The median; where no run counts, that of the disturbed ones, said to be that.
-fn value(variant: &Variant) -> String {
+pub(super) fn value(variant: &Variant) -> String {
     match variant.summary() {
         Some(summary) => figure(summary.median),
         None => {
@@ -329,7 +330,18 @@ pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
 
 /// On what it was measured.
 pub fn fingerprint_lines(results: &Results) -> Vec<String> {
-    let print = &results.fingerprint;
+    if results.hosts.is_empty() {
+        return lines_of(&results.fingerprint);
+    }
+    // The machine that started them has measured nothing.
+    let of_host = |host: &Host| {
+        let lines = lines_of(&host.fingerprint);
+        lines.into_iter().map(|line| format!("{}: {line}", host.address)).collect::<Vec<_>>()
+    };
+    results.hosts.iter().flat_map(of_host).collect()
+}
+
+fn lines_of(print: &Fingerprint) -> Vec<String> {
     let mut lines = vec![print.machine.to_string()];
     for place in &print.places {
         let mut parts = vec![format!("{}:", place.path)];

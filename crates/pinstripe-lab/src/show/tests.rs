@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::guard::Disturbance;
-use crate::result::tests::results;
+use crate::result::tests::{of_two_hosts, results};
 
 fn shown() -> Results {
     let mut results = results(&[
@@ -94,4 +94,38 @@ fn markdown_is_a_table_and_json_is_what_is_saved() {
     assert!(text.contains("| variant ") && text.contains("- c is 12.5 % faster"), "{text}");
     let back: Results = serde_json::from_str(&show(&results, Form::Json)).unwrap();
     assert_eq!(back, results);
+}
+
+#[test]
+fn hosts_are_shown_each_and_together() {
+    let mut results = of_two_hosts(&[100.0, 102.0, 98.0, 104.0, 96.0, 101.0]);
+    let text = show(&results, Form::Text);
+    for part in [
+        "hosts\n",
+        "by host\n",
+        "-1.5 ms",
+        "80 us",
+        "160 us",
+        "a        h1:1",
+        "a        h2:1",
+        "50.2",
+        "a: the first host was done after 3.00 s, the last after 9.00 s",
+        "they moved 70.5 MB/s",
+        "h2:1: ",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("LOST"));
+    results.hosts[1].lost = Some("has closed the connection".to_owned());
+    let text = show(&results, Form::Text);
+    assert!(text.contains("LOST: has closed the connection"), "{text}");
+    assert!(text.contains("h2:1 was lost: has closed the connection"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&show(&results, Form::Json)).unwrap();
+    assert_eq!(json["hosts"][0]["clock"]["exchanges"], 16);
+    let line = clock_line(&results.hosts[0]);
+    let wanted =
+        "h1:1 (one): its clock is -1.5 ms off ours, within 80 us (round trip 160 us, 16 exchanges)";
+    assert_eq!(line, wanted);
+    // One by itself has no such tables.
+    assert!(host_tables(&results.of_host(0).unwrap()).is_empty());
 }

@@ -8,7 +8,7 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::cases::{self, Setting, Values};
 use pinstripe_lab::result::{self, Results};
-use pinstripe_lab::run::{Effort, Live, Origin, Plan, measure};
+use pinstripe_lab::run::{Effort, Live, Origin, Plan, Runner, measure, measure_by};
 
 use super::watch::Watch;
 use super::{history, state, tell};
@@ -34,6 +34,31 @@ pub fn carry_out(
             "{left} is left over from a killed run; 'pinstripe lab clean' removes it"
         ));
     }
+    keep(run, place, |live, each| measure(plan, effort, origin, live, each))
+}
+
+/// The same of what carries out runs on other machines.
+///
+/// # Errors
+/// As of [`carry_out`].
+pub fn carry_out_by(
+    run: &Run,
+    runner: &mut dyn Runner,
+    effort: &Effort,
+    origin: &Origin,
+    place: &Path,
+) -> Result<Results> {
+    keep(run, place, |live, each| measure_by(runner, effort, origin, live, each))
+}
+
+/// What takes results so far.
+type Each<'a> = &'a mut dyn FnMut(&Results) -> Result<()>;
+
+fn keep(
+    run: &Run,
+    place: &Path,
+    measure: impl FnOnce(&Arc<Live>, Each<'_>) -> Result<Results>,
+) -> Result<Results> {
     let live = Arc::new(Live::new(Arc::clone(signals::catch()?.as_flag())));
     let watch = Watch::start(run, &live);
     let mut told = 0;
@@ -44,7 +69,7 @@ pub fn carry_out(
         told = tell_new(run, results, told)?;
         Ok(())
     };
-    let mut results = measure(plan, effort, origin, &live, &mut each)?;
+    let mut results = measure(&live, &mut each)?;
     drop(watch);
     if results.is_complete {
         result::append(&results, &history::usual_place()?)?;
@@ -83,11 +108,23 @@ pub fn measured(
     carry_out(run, plan.as_mut(), effort, &origin, place)
 }
 
-/// That an interrupt came, when what was found has been shown.
+/// That an interrupt came or a host was lost, when what was found has been shown.
 ///
 /// # Errors
-/// [`Kind::Interrupted`] then.
+/// [`Kind::Interrupted`] then, or [`Kind::Unanswered`] with the hosts and why.
 pub fn check_complete(results: &Results, place: &Path) -> Result<()> {
+    let lost: Vec<String> =
+        results.lost_hosts().map(|(host, why)| format!("{}: {why}", host.address)).collect();
+    if !lost.is_empty() {
+        let which = if lost.len() == 1 { "a host was lost" } else { "hosts were lost" };
+        let error = Error::new(Kind::Unanswered, format!("{which}: {}", lost.join("; ")));
+        return Err(match has_runs(results) {
+            true => {
+                error.advice(format!("what all measured until then is in {}", escape::path(place)))
+            }
+            false => error,
+        });
+    }
     match results.is_complete {
         true => Ok(()),
         false if !has_runs(results) => {
@@ -103,11 +140,16 @@ pub fn check_complete(results: &Results, place: &Path) -> Result<()> {
 /// The origin of results of a case that is run now.
 pub fn origin(case: &str, seed: Option<u64>) -> Origin {
     Origin {
-        program: format!("pinstripe {}", env!("CARGO_PKG_VERSION")),
+        program: program(),
         command: std::env::args_os().map(|it| it.to_string_lossy().into_owned()).collect(),
         case: case.to_owned(),
         seed: seed.unwrap_or_else(new_seed),
     }
+}
+
+/// This program and its version.
+pub fn program() -> String {
+    format!("pinstripe {}", env!("CARGO_PKG_VERSION"))
 }
 
 /// A name for new results in the usual folder, which is made.

@@ -1,5 +1,6 @@
 //! `pinstripe lab`: experiments on the user's own disks.
 
+mod agent;
 mod carry;
 mod clean;
 mod compare;
@@ -44,7 +45,8 @@ Examples:
   pinstripe lab history
   pinstripe lab import fio.json
   pinstripe lab report
-  pinstripe lab clean /srv")]
+  pinstripe lab clean /srv
+  pinstripe lab agent --listen 0.0.0.0:7411 --token-file token --dir /mnt/ssd")]
 pub struct LabArgs {
     #[command(subcommand)]
     act: Act,
@@ -62,6 +64,7 @@ enum Act {
     Import(import::LabImportArgs),
     Report(report::LabReportArgs),
     Clean(clean::LabCleanArgs),
+    Agent(agent::LabAgentArgs),
 }
 
 impl LabArgs {
@@ -81,6 +84,7 @@ impl LabArgs {
             Act::Import(args) => args.run(run),
             Act::Report(args) => args.run(run),
             Act::Clean(args) => args.run(run),
+            Act::Agent(args) => args.run(run),
         }
     }
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, ValueHint};
 use pinstripe_base::error::Result;
+use pinstripe_lab::agents::{Assignment, Cluster, Terms, Token};
 use pinstripe_lab::cases::{self, Case, CaseOption, Setting, ValueForm, Values};
-use pinstripe_lab::run::{Effort, Plan};
+use pinstripe_lab::result::Results;
+use pinstripe_lab::run::{Effort, Origin, Plan, Runner, VariantSpec};
 use pinstripe_lab::safety::Consent;
 use pinstripe_lab::show::Form;
 
@@ -17,6 +19,7 @@ use crate::args::refuse_option;
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
+use crate::signals;
 
 /// A case with its options, as they were given.
 pub struct LabRunArgs {
@@ -99,6 +102,24 @@ struct Shared {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
+    /// Measure on other machines, together: agents of 'lab agent' at these addresses
+    ///
+    /// Every run is begun on all at one instant, after their clocks were compared. --dir and paths among the
+    /// options of the case are those of the agents, relative to their first directory; without --dir that one is
+    /// measured. The results are those of all machines in sum, and of each.
+    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', requires = "token_file")]
+    agents: Vec<String>,
+
+    /// The file with the token that the agents have
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "agents")]
+    token_file: Option<PathBuf>,
+
+    /// Seconds after which an agent is given up that moves nothing
+    ///
+    /// One that says nothing at all is given up after 15 seconds, or after these where they are fewer.
+    #[arg(long, value_name = "S", default_value = "300", value_parser = some_seconds)]
+    agent_timeout: Duration,
+
     /// Output format: text, markdown, csv, table-csv, json or fio
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
     form: Form,
@@ -107,6 +128,14 @@ struct Shared {
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|it| Duration::try_from_secs_f64(it).ok());
     seconds.ok_or_else(|| "a number of seconds, as in 60 or 2.5".to_owned())
+}
+
+fn some_seconds(text: &str) -> std::result::Result<Duration, String> {
+    match seconds(text)? {
+        Duration::ZERO => Err("more than 0 seconds".to_owned()),
+        some if some > Duration::from_secs(86_400) => Err("at most a day, 86400".to_owned()),
+        some => Ok(some),
+    }
 }
 
 impl clap::Args for LabRunArgs {
@@ -213,6 +242,10 @@ impl LabRunArgs {
             self.given.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let values = Values::read(self.case.options, &given)?;
         let origin = carry::origin(self.case.name, self.shared.seed);
+        if let (Some(token_file), false) = (&self.shared.token_file, self.shared.agents.is_empty())
+        {
+            return self.run_on_agents(run, token_file, &origin);
+        }
         let dirs = if self.shared.device.is_some() { Vec::new() } else { self.dirs()? };
         let device = self.shared.device.as_deref().map(carry::own_name);
         let setting = Setting { dirs, device: device.clone(), seed: origin.seed };
@@ -224,17 +257,61 @@ impl LabRunArgs {
         if let Some(device) = &device {
             consent::ask(device, self.consent())?;
         }
-        let place = match &self.shared.out {
-            Some(out) => out.clone(),
-            None => carry::usual_place(self.case.name)?,
-        };
+        let place = self.place()?;
         let results = carry::carry_out(run, plan.as_mut(), &self.effort(), &origin, &place)?;
-        if carry::has_runs(&results) {
-            tell::results(run, &results, self.shared.form)?;
-            run.screen.say(&format!("\nsaved in {}", escape::path(&place)));
+        self.end(run, &results, &place)
+    }
+
+    /// The same on other machines.
+    fn run_on_agents(&self, run: &Run, token_file: &Path, origin: &Origin) -> Result<Ending> {
+        let token = Token::read(token_file)?;
+        let words = |path: &PathBuf| path.to_string_lossy().into_owned();
+        let own = |(name, value): &(&str, String)| ((*name).to_owned(), value.clone());
+        let asked = Assignment {
+            case: self.case.name.to_owned(),
+            options: self.given.iter().map(own).collect(),
+            dirs: self.shared.dir.iter().map(words).collect(),
+            device: self.shared.device.as_ref().map(words),
+            seed: origin.seed,
+            patience_s: self.shared.patience.as_secs_f64(),
+        };
+        let terms = Terms {
+            program: origin.program.clone(),
+            timeout: self.shared.agent_timeout,
+            accepts_noise: self.shared.accept_noise,
+        };
+        let stop = signals::catch()?;
+        let mut cluster = Cluster::connect(&self.shared.agents, &token, &asked, terms, stop)?;
+        if self.shared.dry_run {
+            let told =
+                self.told_intents(run, &cluster.intents(), &cluster.variants(), cluster.is_exact());
+            cluster.clean()?;
+            return told;
         }
-        carry::check_complete(&results, &place)?;
-        Ok(Ending::done(tell::facts(&results).with_path("path", &place)))
+        for host in cluster.hosts() {
+            run.screen.say(&escape::text(&pinstripe_lab::show::clock_line(&host)));
+        }
+        let place = self.place()?;
+        let results = carry::carry_out_by(run, &mut cluster, &self.effort(), origin, &place)?;
+        self.end(run, &results, &place)
+    }
+
+    /// Where the results are kept.
+    fn place(&self) -> Result<PathBuf> {
+        match &self.shared.out {
+            Some(out) => Ok(out.clone()),
+            None => carry::usual_place(self.case.name),
+        }
+    }
+
+    /// Shows what was found.
+    fn end(&self, run: &Run, results: &Results, place: &Path) -> Result<Ending> {
+        if carry::has_runs(results) {
+            tell::results(run, results, self.shared.form)?;
+            run.screen.say(&format!("\nsaved in {}", escape::path(place)));
+        }
+        carry::check_complete(results, place)?;
+        Ok(Ending::done(tell::facts(results).with_path("path", place)))
     }
 
     /// Says what would be done.
@@ -242,14 +319,23 @@ impl LabRunArgs {
         if let Some(device) = device {
             consent::look(device, self.consent())?;
         }
-        let intents = plan.intents();
-        for intent in &intents {
+        self.told_intents(run, &plan.intents(), &plan.variants(), plan.is_exact())
+    }
+
+    fn told_intents(
+        &self,
+        run: &Run,
+        intents: &[String],
+        variants: &[VariantSpec],
+        is_exact: bool,
+    ) -> Result<Ending> {
+        for intent in intents {
             run.screen.row(&escape::text(&format!("would {intent}")))?;
         }
         let effort = self.effort();
-        for variant in plan.variants() {
+        for variant in variants {
             let runs = match (effort.min_runs, effort.max_runs) {
-                _ if plan.is_exact() => "once".to_owned(),
+                _ if is_exact => "once".to_owned(),
                 (1, 1) => "once".to_owned(),
                 (least, most) if least == most => format!("{least} times"),
                 (least, most) => format!("{least} to {most} times"),
@@ -258,7 +344,7 @@ impl LabRunArgs {
             run.screen.row(&escape::text(&line))?;
         }
         let facts = Event::default().with("case", self.case.name).with("dry_run", true);
-        Ok(Ending::done(facts.with("intents", intents)))
+        Ok(Ending::done(facts.with("intents", intents.to_vec())))
     }
 
     fn consent(&self) -> Consent<'_> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::cases::{again, alone, command_line};
 use pinstripe_lab::result::{self, Results};
 use pinstripe_lab::show::Form;
@@ -18,11 +18,16 @@ use crate::run::{Ending, Run};
 Examples:
   pinstripe lab show
   pinstripe lab show results.json
-  pinstripe lab show results.json --form csv > runs.csv")]
+  pinstripe lab show results.json --form csv > runs.csv
+  pinstripe lab show results.json --host hosta:7411")]
 pub struct LabShowArgs {
     /// A file of results, or a page that holds them [default: the latest results]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
+
+    /// Of results of several hosts, show what this one found
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
 
     /// Output format: text, markdown, csv, table-csv, json or fio
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
@@ -37,7 +42,7 @@ impl LabShowArgs {
     /// Prints them.
     ///
     /// # Errors
-    /// Those of [`result::load`], and of standard output; [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when
+    /// Those of [`result::load`], and of standard output; [`Kind::NotFound`] when
     /// nothing was measured yet.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let file = self.file.as_ref().map_or_else(last, |file| Ok(file.clone()))?;
@@ -45,12 +50,32 @@ impl LabShowArgs {
         if self.accept_noise {
             results.accept_noise();
         }
+        if let Some(host) = &self.host {
+            results = of_host(&results, host)?;
+        }
         tell::results(run, &results, self.form)?;
         if self.form == Form::Text {
             tell_again(run, &results)?;
         }
         Ok(Ending::done(tell::facts(&results)))
     }
+}
+
+/// What one of several hosts found, by its address or its name.
+///
+/// # Errors
+/// [`Kind::NotFound`] with the hosts that there are.
+fn of_host(results: &Results, host: &str) -> Result<Results> {
+    let at = results.hosts.iter().position(|it| it.address == host || it.name == host);
+    at.and_then(|at| results.of_host(at)).ok_or_else(|| {
+        let error =
+            Error::new(Kind::NotFound, format!("there is no host '{host}' in these results"));
+        let hosts: Vec<&str> = results.hosts.iter().map(|it| it.address.as_str()).collect();
+        match hosts.is_empty() {
+            true => error.advice("they are of one machine"),
+            false => error.advice(format!("one of {}", hosts.join(", "))),
+        }
+    })
 }
 
 /// The command lines that measure all of it again, and each variant alone.

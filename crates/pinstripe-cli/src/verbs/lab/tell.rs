@@ -2,7 +2,7 @@
 
 use pinstripe_base::error::Result;
 use pinstripe_lab::cases::alone;
-use pinstripe_lab::result::{Compared, Results, Run as LabRun, Variant};
+use pinstripe_lab::result::{Compared, Host, Results, Run as LabRun, Variant};
 use pinstripe_lab::show::{Form, show};
 
 use crate::escape;
@@ -20,6 +20,12 @@ pub fn results(run: &Run, results: &Results, form: Form) -> Result<()> {
     }
     for variant in &results.variants {
         run.screen.event(&of_variant(results, variant))?;
+    }
+    for (at, host) in results.hosts.iter().enumerate() {
+        run.screen.event(&of_host(host))?;
+        for variant in results.of_host(at).into_iter().flat_map(|own| own.variants) {
+            run.screen.event(&of_part(host, &variant))?;
+        }
     }
     results.verdicts.iter().try_for_each(|compared| run.screen.event(&of_verdict(compared)))
 }
@@ -57,6 +63,33 @@ fn of_variant(results: &Results, variant: &Variant) -> Event {
         .with_some("command", alone(results, variant))
 }
 
+/// An event for one of several hosts.
+fn of_host(host: &Host) -> Event {
+    let clock = host.clock.as_ref();
+    Event::new("lab_host")
+        .with("host", host.address.as_str())
+        .with("name", host.name.as_str())
+        .with("clock_offset_s", clock.map(|it| it.offset_s))
+        .with("clock_doubt_s", clock.map(|it| it.doubt_s))
+        .with("round_trip_s", clock.map(|it| it.round_trip_s))
+        .with("lost", host.lost.clone())
+}
+
+/// An event for what one host found in one variant.
+fn of_part(host: &Host, variant: &Variant) -> Event {
+    let interval = variant.interval();
+    Event::new("lab_part")
+        .with("host", host.address.as_str())
+        .with("variant", variant.name.as_str())
+        .with("value", variant.summary().map(|it| it.median))
+        .with("low", interval.map(|it| it.low))
+        .with("high", interval.map(|it| it.high))
+        .with("level", interval.map(|it| it.level))
+        .with("unit", variant.metric.unit.as_str())
+        .with("runs", variant.runs.len())
+        .with("valid_runs", variant.values().len())
+}
+
 /// An event for one comparison.
 pub fn of_verdict(compared: &Compared) -> Event {
     let verdict = &compared.verdict;
@@ -80,4 +113,5 @@ pub fn facts(results: &Results) -> Event {
         .with("runs", runs().count())
         .with("valid_runs", runs().filter(|run| run.is_valid()).count())
         .with("complete", results.is_complete)
+        .with_some("hosts", (!results.hosts.is_empty()).then_some(results.hosts.len()))
 }

@@ -121,7 +121,7 @@ impl Plan for QuickPlan {
 
     fn intents(&self) -> Vec<String> {
         vec![format!(
-            "create up to {} of files in a directory pinstripe-lab-quick-* in {}, and remove it at \
+            "create up to {} of files in a directory pinstripe-lab-quick@* in {}, and remove it at \
                 the end",
             format_size(2 * self.bytes),
             self.dir.display()

@@ -127,6 +127,7 @@ pub fn of(wishes: &[Wish], runs: u64, samples: usize, requests: u64) -> Results 
         elapsed_s: 148.0,
         is_complete: true,
         fingerprint: fingerprint(),
+        hosts: Vec::new(),
         variants,
         verdicts: Vec::new(),
         notes: Vec::new(),
@@ -188,6 +189,7 @@ fn run(wish: &Wish, order: u64, samples: usize, requests: u64, noise: &mut Noise
         samples,
         notes: wish.note.into_iter().collect(),
         disturbances: Vec::new(),
+        parts: Vec::new(),
     }
 }
 

@@ -1,0 +1,125 @@
+//! `pinstripe lab agent`: lets coordinators on other machines measure on this one.
+
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use pinstripe_base::error::Result;
+use pinstripe_lab::agents::{Agent, Permits, PermittedDevice, Token, Told};
+
+use super::carry;
+use crate::escape;
+use crate::event::Event;
+use crate::run::{Ending, Run};
+use crate::signals;
+
+/// Let 'lab run --agents' on another machine measure on this one
+///
+/// Runs until an interrupt, and measures for one coordinator at a time: cases of the lab, with files
+/// in the directories named here and nowhere else. A coordinator that goes away, or says nothing for 15 seconds,
+/// ends what it began, and its files are removed. Both ends prove that they know the token, which is not
+/// sent, and every message is authenticated; nothing is encrypted.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  openssl rand -hex 32 > token && chmod 600 token
+  pinstripe lab agent --listen 0.0.0.0:7411 --token-file token --dir /mnt/ssd
+  pinstripe lab agent --listen '[::1]:7411' --token-file token --dir /mnt/a --dir /mnt/b
+  pinstripe lab run fileio --agents hosta:7411,hostb:7411 --token-file token")]
+pub struct LabAgentArgs {
+    /// Address to listen at; port 0 is any free one
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: String,
+
+    /// The file with the token: at least 32 bytes, accessible to its owner alone
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    token_file: PathBuf,
+
+    /// Directories in which cases may work; the first is the default
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, required = true)]
+    dir: Vec<PathBuf>,
+
+    /// Devices that may be overwritten, each with its serial number
+    ///
+    /// Before each case the device is examined as by 'lab run --device': it must be free and blank. A loop device
+    /// has the path of its file for a serial number.
+    #[arg(long, value_name = "DEV=SERIAL", value_parser = device)]
+    allow_device: Vec<PermittedDevice>,
+
+    /// Pools of Ceph to which objects may be written
+    #[arg(long, value_name = "POOL")]
+    allow_ceph: Vec<String>,
+}
+
+fn device(text: &str) -> std::result::Result<PermittedDevice, String> {
+    match text.split_once('=') {
+        Some((path, serial)) if !path.is_empty() && !serial.is_empty() => {
+            Ok(PermittedDevice { path: path.into(), serial: serial.to_owned() })
+        }
+        _ => Err("a device and its serial number, as in /dev/sdb=S3Z9NB0K".to_owned()),
+    }
+}
+
+impl LabAgentArgs {
+    /// Serves until an interrupt.
+    ///
+    /// # Errors
+    /// Those of the token, of the directories and of [`Agent::bind`].
+    pub fn run(&self, run: &Run) -> Result<Ending> {
+        let token = Token::read(&self.token_file)?;
+        let permits = Permits::new(&self.dir, self.allow_device.clone(), self.allow_ceph.clone())?;
+        let dirs: Vec<String> = permits.dirs().iter().map(|dir| escape::path(dir)).collect();
+        let stop = signals::catch()?;
+        let agent = Agent::bind(&self.listen, token, permits, &carry::program())?;
+        let address = agent.address()?.to_string();
+        run.screen.say(&format!("listening at {address}; works in {}", dirs.join(", ")));
+        run.screen.event(&event("listening").with("address", address))?;
+        run.screen.flush();
+        agent.serve(stop, &|told| tell(run, &told))?;
+        run.screen.say("stopped");
+        Ok(Ending::done(Event::default()))
+    }
+}
+
+fn event(state: &str) -> Event {
+    Event::new("lab_agent").with("state", state)
+}
+
+/// Says what happened. Words of peers may be anything.
+fn tell(run: &Run, told: &Told) {
+    let (line, event) = match told {
+        Told::Began { peer, case } => {
+            let event = event("began").with("peer", peer.as_str()).with("case", case.as_str());
+            (format!("{peer} measures {case}"), event)
+        }
+        Told::Ended { peer, why } => {
+            let event = event("ended").with("peer", peer.as_str());
+            let because = why.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
+            (format!("{peer} has ended{because}"), event.with_some("why", why.clone()))
+        }
+        Told::Refused { peer, why } => {
+            let event = event("refused").with("peer", peer.as_str()).with("why", why.as_str());
+            (format!("refused {peer}: {why}"), event)
+        }
+    };
+    run.screen.say(&escape::text(&line));
+    // A reader that went away is noticed at the end.
+    let _ = run.screen.event(&event);
+    run.screen.flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_named_with_its_serial_number() {
+        let found = device("/dev/loop0=/srv/a=b").unwrap();
+        assert_eq!(
+            (found.path.as_path(), found.serial.as_str()),
+            ("/dev/loop0".as_ref(), "/srv/a=b")
+        );
+        for text in ["/dev/sdb", "/dev/sdb=", "=S3", ""] {
+            assert!(device(text).is_err(), "{text}");
+        }
+    }
+}

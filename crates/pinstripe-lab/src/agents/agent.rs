@@ -1,0 +1,214 @@
+//! An agent: listens for coordinators, and measures for one at a time.
+//!
+//! ```text
+//! accept --thread each--> handshake --one at a time--> session (session.rs)
+//! ```
+//! Invariants: whoever does not know the token gets no thread for longer than the handshake may take,
+//! and there are at most [`MOST_CONNECTIONS`]; when the agent is stopped, its session ends and removes
+//! what it made before [`Agent::serve`] returns.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::{Stop, lock, wait_readable};
+
+use super::link::{HANDSHAKE, Link};
+use super::message::{self, Answer, Failure};
+use super::permits::Permits;
+use super::session::Session;
+use super::token::Token;
+
+/// Connections at a time, of which one is a session and the others shake hands or are told to wait.
+const MOST_CONNECTIONS: usize = 16;
+/// So long no connection is taken after the system had no descriptor for one.
+const NO_DESCRIPTOR: Duration = Duration::from_millis(200);
+
+/// What an agent tells its operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// A coordinator has begun a case.
+    Began {
+        /// The address of the coordinator.
+        peer: String,
+        /// The name of the case.
+        case: String,
+    },
+    /// A coordinator is gone.
+    Ended {
+        /// Its address.
+        peer: String,
+        /// Why, where that was not as it should be.
+        why: Option<String>,
+    },
+    /// A connection was refused.
+    Refused {
+        /// The address that it came from.
+        peer: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// A listening agent.
+#[derive(Debug)]
+pub struct Agent {
+    listener: TcpListener,
+    token: Token,
+    permits: Permits,
+    /// The program and its version.
+    program: String,
+    /// The time for a handshake.
+    pub(super) handshake: Duration,
+    sockets: Sockets,
+    /// The address of the coordinator whose session goes on.
+    session: Mutex<Option<String>>,
+}
+
+/// The sockets of all connections, to be closed from elsewhere.
+#[derive(Debug, Default)]
+struct Sockets {
+    open: Mutex<Vec<(u64, TcpStream)>>,
+    next: AtomicU64,
+}
+
+impl Sockets {
+    /// Takes in one more; none where there are too many.
+    fn add(&self, stream: &TcpStream) -> Option<u64> {
+        let mut open = lock(&self.open);
+        let copy = stream.try_clone().ok().filter(|_| open.len() < MOST_CONNECTIONS)?;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        open.push((number, copy));
+        Some(number)
+    }
+
+    fn remove(&self, number: u64) {
+        lock(&self.open).retain(|(it, _)| *it != number);
+    }
+
+    fn close_all(&self) {
+        for (_, stream) in &*lock(&self.open) {
+            // One that is closed already is closed.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+impl Agent {
+    /// An agent that listens at `HOST:PORT`; port 0 is any free one.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn bind(address: &str, token: Token, permits: Permits, program: &str) -> Result<Agent> {
+        let failed = |error| Error::io("cannot listen", address, error);
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Agent {
+            listener,
+            token,
+            permits,
+            program: program.to_owned(),
+            handshake: HANDSHAKE,
+            sockets: Sockets::default(),
+            session: Mutex::default(),
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.listener.local_addr().map_err(|error| Error::io("cannot be named", "/", error))
+    }
+
+    /// Serves coordinators until it is stopped.
+    ///
+    /// # Errors
+    /// As the system says of the listening socket.
+    pub fn serve(&self, stop: &Stop, tell: &(dyn Fn(Told) + Sync)) -> Result<()> {
+        thread::scope(|scope| {
+            let accepted = loop {
+                let waited = wait_readable(&[self.listener.as_fd(), stop.as_fd()], None);
+                if stop.is_set() {
+                    break Ok(());
+                }
+                match waited.and_then(|_| self.listener.accept()) {
+                    Ok((stream, peer)) => {
+                        let peer = peer.to_string();
+                        match self.sockets.add(&stream) {
+                            Some(number) => {
+                                scope.spawn(move || {
+                                    self.welcome(stream, peer, tell);
+                                    self.sockets.remove(number);
+                                });
+                            }
+                            None => tell(Told::Refused {
+                                peer,
+                                why: "there are too many connections".to_owned(),
+                            }),
+                        }
+                    }
+                    Err(error) if is_passing(&error) => {
+                        // A connection that nobody can take stays readable.
+                        if error.kind() != std::io::ErrorKind::WouldBlock {
+                            stop.wait(NO_DESCRIPTOR);
+                        }
+                    }
+                    Err(error) => break Err(Error::io("cannot take connections", "/", error)),
+                }
+            };
+            self.sockets.close_all();
+            accepted
+        })
+    }
+
+    fn welcome(&self, stream: TcpStream, peer: String, tell: &(dyn Fn(Told) + Sync)) {
+        let refused = |why: String| tell(Told::Refused { peer: peer.clone(), why });
+        if let Err(error) = stream.set_nonblocking(false) {
+            return refused(error.to_string());
+        }
+        let link = match Link::accept(stream, &self.token, self.handshake) {
+            Ok(link) => link,
+            Err(error) => return refused(error.to_string()),
+        };
+        let other = {
+            let mut session = lock(&self.session);
+            let other = session.clone();
+            session.get_or_insert_with(|| peer.clone());
+            other
+        };
+        if let Some(other) = other {
+            let why = format!("measures for another coordinator ({other})");
+            let failure = Failure::of(&Error::new(Kind::Busy, why.clone()));
+            let told = message::encode(&Answer::Failed(failure)).and_then(|it| link.send(&it));
+            drop(told);
+            return refused(why);
+        }
+        let began = |case: &str| tell(Told::Began { peer: peer.clone(), case: case.to_owned() });
+        let ended = Session::serve(&link, &self.permits, &self.program, &began);
+        link.close();
+        *lock(&self.session) = None;
+        tell(Told::Ended { peer: peer.clone(), why: ended.err().map(|it| it.to_string()) });
+    }
+}
+
+/// Whether other connections can be taken later: that one was given up, or there is no descriptor for it.
+fn is_passing(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let passing = [
+        Errno::AGAIN,
+        Errno::INTR,
+        Errno::CONNABORTED,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOBUFS,
+        Errno::NOMEM,
+        Errno::PROTO,
+    ];
+    passing.iter().any(|it| error.raw_os_error() == Some(it.raw_os_error()))
+}

@@ -1,0 +1,388 @@
+//! The agents of a coordinator as one: asked together, waited for together, given up one by one.
+//!
+//! Invariants: whatever agents do, every call here ends by a deadline; an agent that was lost is not asked
+//! again; an interrupt ends what all do, and is waited for as well.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::{Stop, wait_readable};
+
+use super::clocks::{Difference, Exchange};
+use super::link::Link;
+use super::message::{Answer, Ask};
+use super::remote::{Heard, Remote};
+use super::session::SILENCE;
+use super::ticks::{nanos, wall_ahead_ns};
+use super::token::Token;
+use crate::run::Live;
+
+/// Agents of one coordinator.
+pub const MOST_AGENTS: usize = 256;
+/// The time for one exchange.
+pub const EXCHANGE: Duration = Duration::from_secs(5);
+/// After an interrupt no agent is waited for longer.
+const INTERRUPTED: Duration = Duration::from_secs(15);
+/// Messages that wait to be looked at. Readers wait beyond that, as agents do then.
+const HEARD: usize = 1024;
+
+/// The agents of a coordinator.
+pub struct Crew {
+    /// In the order in which they were named.
+    pub remotes: Vec<Remote>,
+    heard: Receiver<Heard>,
+    /// An agent that moves nothing for so long, or answers nothing, is lost.
+    timeout: Duration,
+    /// Ends the threads.
+    over: Arc<Stop>,
+    waker: Option<JoinHandle<()>>,
+    is_interrupted: bool,
+    /// Whether a failure only loses the agent that failed; before that it ends everything.
+    pub goes_on: bool,
+}
+
+impl Crew {
+    /// Connects to all of them. `stop` is what an interrupt sets.
+    ///
+    /// # Errors
+    /// Those of [`Link::connect`], with the name of the agent; [`Kind::Usage`] for too many, and for one
+    /// that is named twice.
+    pub fn connect(
+        addresses: &[String],
+        token: &Token,
+        timeout: Duration,
+        stop: &'static Stop,
+    ) -> Result<Crew> {
+        check_addresses(addresses)?;
+        let links = connect_all(addresses, token)?;
+        let (tell, heard) = sync_channel(HEARD);
+        let over = Arc::new(Stop::new()?);
+        let silence = SILENCE.min(timeout);
+        let remotes = addresses.iter().zip(links).enumerate();
+        let remotes = remotes.map(|(number, (address, link))| {
+            Remote::new(number, address, link, silence, &tell, &over)
+        });
+        let remotes = remotes.collect();
+        let waker = {
+            let over = Arc::clone(&over);
+            thread::spawn(move || {
+                // Without memory to wait with, an interrupt is noticed before the next step.
+                let _ = wait_readable(&[stop.as_fd(), over.as_fd()], None);
+                if stop.is_set() {
+                    let _ = tell.send(Heard::Interrupted);
+                }
+            })
+        };
+        let (waker, is_interrupted, goes_on) = (Some(waker), false, false);
+        Ok(Crew { remotes, heard, timeout, over, waker, is_interrupted, goes_on })
+    }
+
+    /// Whether one was lost.
+    pub fn has_lost(&self) -> bool {
+        self.remotes.iter().any(|it| it.lost.is_some())
+    }
+
+    /// Compares the clocks of all agents with ours, by so many exchanges with each.
+    ///
+    /// # Errors
+    /// [`Kind::Interrupted`]; before the first run the error of an agent.
+    pub fn compare_clocks(&mut self, exchanges: usize) -> Result<()> {
+        let our_wall_ns = i128::from(wall_ahead_ns());
+        for number in 0..self.remotes.len() {
+            let mut found = Vec::new();
+            while found.len() < exchanges && self.remotes[number].is_there() {
+                match self.exchange(number) {
+                    Ok(one) => found.push(one),
+                    Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+                    Err(error) => self.lose(number, &error)?,
+                }
+            }
+            if !self.remotes[number].is_there() {
+                continue;
+            }
+            match Difference::of(&found, our_wall_ns) {
+                Some(difference) => self.remotes[number].clock = Some(difference),
+                None => {
+                    let error = Error::new(Kind::Corrupt, "told times that cannot be");
+                    self.lose(number, &error)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn exchange(&mut self, number: usize) -> Result<Exchange> {
+        let sent = Instant::now();
+        self.remotes[number].ask(&Ask::Clock)?;
+        let deadline = sent + EXCHANGE;
+        loop {
+            match self.hear(deadline)? {
+                Some(Heard::Answer(
+                    from,
+                    Answer::Clock { received_ns, answered_ns, wall_ahead_ns },
+                    at,
+                )) if from == number => {
+                    return Ok(Exchange {
+                        sent_ns: nanos(sent),
+                        received_ns,
+                        answered_ns,
+                        came_ns: nanos(at),
+                        their_wall_ns: wall_ahead_ns,
+                    });
+                }
+                Some(Heard::Answer(_, Answer::Alive { .. }, _)) => {}
+                Some(Heard::Answer(from, answer, _)) => {
+                    let error = unexpected(&answer);
+                    if from == number {
+                        return Err(error);
+                    }
+                    self.lose(from, &error)?;
+                }
+                Some(Heard::Gone(from, error)) if from == number => return Err(error),
+                Some(Heard::Gone(from, error)) => self.lose(from, &error)?,
+                Some(Heard::Interrupted) => return Err(interrupted()),
+                None => return Err(Error::new(Kind::Unanswered, "did not tell its time")),
+            }
+        }
+    }
+
+    /// The next thing that is heard until then.
+    fn hear(&mut self, deadline: Instant) -> Result<Option<Heard>> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.heard.recv_timeout(left) {
+            Ok(Heard::Interrupted) => {
+                self.is_interrupted = true;
+                Ok(Some(Heard::Interrupted))
+            }
+            Ok(heard) => Ok(Some(heard)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::new(Kind::Io, "all agents are gone")),
+        }
+    }
+
+    /// Gives an agent up.
+    ///
+    /// # Errors
+    /// Before the first run, which then cannot be of all.
+    fn lose(&mut self, number: usize, why: &Error) -> Result<()> {
+        let was_there = self.remotes[number].is_there();
+        self.remotes[number].lose(why);
+        match self.goes_on || !was_there {
+            true => Ok(()),
+            false => Err(at(&self.remotes[number].address, why)),
+        }
+    }
+
+    /// Why an agent has no answer, as the error that ends everything.
+    pub fn lost_before(&self, number: usize) -> Error {
+        let remote = &self.remotes[number];
+        let why = remote.lost.clone().unwrap_or_else(|| "did not answer as it should".to_owned());
+        Error::new(Kind::Unanswered, format!("{}: {why}", remote.address))
+    }
+
+    /// Asks all agents that are there, and waits for the answer of each; none of those that were lost.
+    ///
+    /// # Errors
+    /// [`Kind::Interrupted`], when all have ended what they did; before the first run the error of an agent.
+    pub fn ask_all(
+        &mut self,
+        ask: &dyn Fn(usize) -> Ask,
+        live: Option<&Live>,
+    ) -> Result<Vec<Option<Answer>>> {
+        if self.is_interrupted || live.is_some_and(Live::is_stopped) {
+            return Err(interrupted());
+        }
+        let asked = self.send_all(ask)?;
+        let answers = self.gather(asked, live)?;
+        match self.is_interrupted {
+            true => Err(interrupted()),
+            false => Ok(answers),
+        }
+    }
+
+    /// Sends to all that are there; says what each of these was asked.
+    fn send_all(&mut self, ask: &dyn Fn(usize) -> Ask) -> Result<Vec<Option<Ask>>> {
+        let mut asked: Vec<Option<Ask>> = Vec::new();
+        for number in 0..self.remotes.len() {
+            let ask = self.remotes[number].is_there().then(|| ask(number));
+            if let Some(error) = ask.as_ref().and_then(|it| self.remotes[number].ask(it).err()) {
+                self.lose(number, &error)?;
+            }
+            asked.push(ask);
+        }
+        Ok(asked)
+    }
+
+    /// Waits for an answer from each that was asked and is there.
+    fn gather(
+        &mut self,
+        mut open: Vec<Option<Ask>>,
+        live: Option<&Live>,
+    ) -> Result<Vec<Option<Answer>>> {
+        let mut answers: Vec<Option<Answer>> = open.iter().map(|_| None).collect();
+        loop {
+            let is_waited_for = |it: &usize| open[*it].is_some() && self.remotes[*it].is_there();
+            let waited = (0..open.len()).filter(is_waited_for).map(|it| self.remotes[it].moved_at);
+            let Some(oldest) = waited.min() else { return Ok(answers) };
+            match self.hear(oldest + self.patience())? {
+                Some(Heard::Answer(number, answer, _)) => match answer {
+                    Answer::Alive { bytes, items } => self.moved(number, (bytes, items), live),
+                    Answer::Failed(failure) if open[number].take().is_some() => {
+                        let error = failure.error();
+                        if !(self.is_interrupted && error.kind() == Kind::Interrupted) {
+                            self.lose(number, &error)?;
+                        }
+                    }
+                    answer => match open[number].take() {
+                        Some(ask) if ask.is_answered_by(&answer) => answers[number] = Some(answer),
+                        _ => self.lose(number, &unexpected(&answer))?,
+                    },
+                },
+                Some(Heard::Gone(number, error)) => self.lose(number, &error)?,
+                Some(Heard::Interrupted) => self.stop_all()?,
+                None => self.lose_hanging(&open)?,
+            }
+        }
+    }
+
+    /// What an agent has moved since it was last asked.
+    fn moved(&mut self, number: usize, (bytes, items): (u64, u64), live: Option<&Live>) {
+        let remote = &mut self.remotes[number];
+        let (bytes_before, items_before) = remote.moved;
+        let now = Instant::now();
+        if (bytes, items) == remote.moved {
+            remote.idle_at = Some(now);
+        } else {
+            (remote.moved_at, remote.idle_at) = (now, None);
+            remote.moved = (bytes, items);
+        }
+        if let Some(live) = live {
+            live.moved(bytes.saturating_sub(bytes_before));
+            live.counted(items.saturating_sub(items_before));
+        }
+    }
+
+    /// The time in which an agent that was asked has to move something.
+    fn patience(&self) -> Duration {
+        match self.is_interrupted {
+            true => self.timeout.min(INTERRUPTED),
+            false => self.timeout,
+        }
+    }
+
+    /// Gives up those that have been asked and have moved nothing for too long.
+    fn lose_hanging(&mut self, open: &[Option<Ask>]) -> Result<()> {
+        let timeout = self.patience();
+        for (number, asked) in open.iter().enumerate() {
+            if asked.is_some() && self.remotes[number].moved_at.elapsed() >= timeout {
+                let what = match self.remotes[number].idle_at {
+                    Some(_) => format!("hangs: moved nothing for {:.0} s", timeout.as_secs_f64()),
+                    None => "did not answer in time".to_owned(),
+                };
+                self.lose(number, &Error::new(Kind::Unanswered, what))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells all agents to end what they do.
+    fn stop_all(&mut self) -> Result<()> {
+        self.send_all(&|_| Ask::Stop).map(drop)
+    }
+
+    /// Lets all remove what they made, also after an interrupt, which has ended all that went on; then leaves
+    /// them. One that is lost now does not keep the others from it.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] when all are gone.
+    pub fn leave(&mut self) -> Result<()> {
+        self.goes_on = true;
+        let asked = self.send_all(&|_| Ask::Clean);
+        let cleaned = asked.and_then(|asked| self.gather(asked, None)).map(drop);
+        self.over.set();
+        self.remotes.iter_mut().for_each(Remote::leave);
+        cleaned
+    }
+
+    /// That none is left, and why.
+    pub fn all_lost(&self) -> Error {
+        let each = self.remotes.iter().filter_map(|it| Some((&it.address, it.lost.as_ref()?)));
+        let each: Vec<String> = each.map(|(address, why)| format!("{address}: {why}")).collect();
+        Error::new(Kind::Unanswered, format!("all agents were lost: {}", each.join("; ")))
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.over.set();
+        self.remotes.iter_mut().for_each(Remote::leave);
+        // Readers may wait to tell something.
+        while self.heard.try_recv().is_ok() {}
+        self.remotes.iter_mut().for_each(Remote::join);
+        if let Some(waker) = self.waker.take() {
+            // It passes on an interrupt and nothing more.
+            let _ = waker.join();
+        }
+    }
+}
+
+/// Connects to all at once.
+fn connect_all(addresses: &[String], token: &Token) -> Result<Vec<Link>> {
+    thread::scope(|scope| {
+        let connect = |address: &'_ String| {
+            let address = address.clone();
+            scope.spawn(move || Link::connect(&address, token).map_err(|it| at(&address, &it)))
+        };
+        let connecting: Vec<_> = addresses.iter().map(connect).collect();
+        let joined = connecting
+            .into_iter()
+            .map(|it| it.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined.collect()
+    })
+}
+
+fn check_addresses(addresses: &[String]) -> Result<()> {
+    let refuse = |what: String| Err(Error::new(Kind::Usage, what));
+    if addresses.is_empty() || addresses.len() > MOST_AGENTS {
+        return refuse(format!("a coordinator has 1 to {MOST_AGENTS} agents"));
+    }
+    for (at, address) in addresses.iter().enumerate() {
+        if addresses[..at].contains(address) {
+            return refuse(format!("the agent {address} is named twice"));
+        }
+    }
+    Ok(())
+}
+
+/// An error of an agent, with its name.
+fn at(address: &str, error: &Error) -> Error {
+    let what = match error.place() {
+        Some(place) if place.as_os_str() == address => error.to_string(),
+        _ => format!("{address}: {error}"),
+    };
+    let named = Error::new(error.kind(), what);
+    match error.advice_text() {
+        Some(advice) => named.advice(advice.to_owned()),
+        None => named,
+    }
+}
+
+fn unexpected(answer: &Answer) -> Error {
+    let what = match answer {
+        Answer::Failed(failure) => return failure.error(),
+        Answer::Alive { .. } => "that it is there",
+        Answer::Clock { .. } => "a time",
+        Answer::Planned(_) => "a plan",
+        Answer::Done { .. } => "that something is done",
+        Answer::Ran { .. } => "the result of a run",
+    };
+    Error::new(Kind::Corrupt, format!("has sent {what}, which was not asked for"))
+}
+
+fn interrupted() -> Error {
+    Error::new(Kind::Interrupted, "interrupted; what was measured is kept")
+}

@@ -1,0 +1,206 @@
+//! A connection between a coordinator and an agent: a handshake, then messages in both directions.
+//!
+//! Invariants: whatever the other end sends or does not send, every call here ends by its deadline;
+//! before the other end has proved that it knows the token, no more than a greeting and a proof is
+//! read from it.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id;
+use pinstripe_base::sync::lock;
+use rustix::io::Errno;
+
+use super::frame::{
+    End, GREETING_BYTES, Greeting, Handshake, LENGTH_BYTES, MAC_BYTES, Opener, Sealer,
+};
+use super::token::Token;
+
+/// The time for a connection with its handshake.
+pub const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The time for the rest of a message whose first bytes have come, and for sending one: a slow line
+/// moves the longest in it.
+const MESSAGE: Duration = Duration::from_secs(60);
+
+/// One end of a connection.
+pub struct Link {
+    stream: TcpStream,
+    sealer: Mutex<Sealer>,
+    opener: Mutex<Opener>,
+}
+
+impl Link {
+    /// Connects to an agent, `HOST:PORT`.
+    ///
+    /// # Errors
+    /// [`Kind::WrongKey`] for one that does not know the token, [`Kind::Unsupported`] for one of another
+    /// version, [`Kind::Unanswered`] after [`HANDSHAKE`]; otherwise as the system says.
+    pub fn connect(address: &str, token: &Token) -> Result<Link> {
+        let failed = |error: io::Error| Error::io("cannot connect", address, error);
+        let deadline = Instant::now() + HANDSHAKE;
+        let mut found = Err(Error::new(Kind::NotFound, "is the address of no machine").at(address));
+        for socket in address.to_socket_addrs().map_err(failed)? {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            match TcpStream::connect_timeout(&socket, left) {
+                Ok(stream) => return Link::greet(stream, token, End::Coordinator, deadline),
+                Err(error) => found = Err(failed(error)),
+            }
+        }
+        found
+    }
+
+    /// Takes a coordinator that has connected, and has so long to prove that it knows the token.
+    ///
+    /// # Errors
+    /// As of [`connect`](Link::connect).
+    pub fn accept(stream: TcpStream, token: &Token, handshake: Duration) -> Result<Link> {
+        Link::greet(stream, token, End::Agent, Instant::now() + handshake)
+    }
+
+    fn greet(stream: TcpStream, token: &Token, end: End, deadline: Instant) -> Result<Link> {
+        stream.set_nodelay(true).map_err(|error| Error::io("cannot be set up", "/", error))?;
+        let ours = Greeting::new(id::random()?);
+        let mut bytes = [0; GREETING_BYTES];
+        let theirs = match end {
+            End::Coordinator => {
+                send(&stream, &ours.encode(), deadline)?;
+                receive(&stream, &mut bytes, deadline)?;
+                Greeting::decode(&bytes)?
+            }
+            End::Agent => {
+                receive(&stream, &mut bytes, deadline)?;
+                let theirs = Greeting::decode(&bytes)?;
+                send(&stream, &ours.encode(), deadline)?;
+                theirs
+            }
+        };
+        theirs.check()?;
+        let handshake = match end {
+            End::Coordinator => Handshake::new(token, &ours, &theirs),
+            End::Agent => Handshake::new(token, &theirs, &ours),
+        };
+        let mut proof = [0; MAC_BYTES];
+        match end {
+            End::Coordinator => {
+                send(&stream, &handshake.proof(End::Coordinator), deadline)?;
+                // An agent that finds the proof wrong says no more.
+                receive(&stream, &mut proof, deadline).map_err(|error| match error.kind() {
+                    Kind::Unanswered => error,
+                    _ => Error::new(Kind::WrongKey, "has refused the token")
+                        .advice("the token file must have the same content on all machines"),
+                })?;
+                handshake.check(End::Agent, &proof)?;
+            }
+            End::Agent => {
+                receive(&stream, &mut proof, deadline)?;
+                handshake.check(End::Coordinator, &proof)?;
+                send(&stream, &handshake.proof(End::Agent), deadline)?;
+            }
+        }
+        let (sealer, opener) = handshake.keys(end);
+        Ok(Link { stream, sealer: Mutex::new(sealer), opener: Mutex::new(opener) })
+    }
+
+    /// Sends a message. Several threads may.
+    ///
+    /// # Errors
+    /// [`Kind::Unanswered`] where the other end takes nothing for a minute; as the system says.
+    pub fn send(&self, payload: &[u8]) -> Result<()> {
+        // Under the lock: frames are sent in the order of their numbers.
+        let mut sealer = lock(&self.sealer);
+        let frame = sealer.seal(payload)?;
+        send(&self.stream, &frame, Instant::now() + MESSAGE)
+    }
+
+    /// Waits for a message, `silence` at most; and when it came: before it was checked, so that a
+    /// clock can be compared.
+    ///
+    /// # Errors
+    /// [`Kind::Unanswered`] after that time; [`Kind::Corrupt`] for what the other end cannot have sent;
+    /// [`Kind::Io`] once it has closed the connection.
+    pub fn receive(&self, silence: Duration) -> Result<(Vec<u8>, Instant)> {
+        let mut opener = lock(&self.opener);
+        let mut length = [0; LENGTH_BYTES];
+        receive(&self.stream, &mut length, Instant::now() + silence)?;
+        let deadline = Instant::now() + MESSAGE;
+        let bytes = Opener::length(length)?;
+        let mut payload = Vec::new();
+        // Memory grows with what comes, not with what was promised.
+        while payload.len() < bytes {
+            let at = payload.len();
+            payload.resize((at + (64 << 10)).min(bytes), 0);
+            receive(&self.stream, &mut payload[at..], deadline)?;
+        }
+        let mut mac = [0; MAC_BYTES];
+        receive(&self.stream, &mut mac, deadline)?;
+        let came = Instant::now();
+        opener.open(&payload, &mac)?;
+        Ok((payload, came))
+    }
+
+    /// Ends the connection: both ends notice at once, also those that wait.
+    pub fn close(&self) {
+        // One that is closed already is closed.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+fn send(mut stream: &TcpStream, mut bytes: &[u8], deadline: Instant) -> Result<()> {
+    while !bytes.is_empty() {
+        let left = left(deadline)?;
+        stream.set_write_timeout(Some(left)).map_err(lost)?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(closed()),
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(error) => retry(error)?,
+        }
+    }
+    Ok(())
+}
+
+fn receive(mut stream: &TcpStream, mut bytes: &mut [u8], deadline: Instant) -> Result<()> {
+    while !bytes.is_empty() {
+        let left = left(deadline)?;
+        stream.set_read_timeout(Some(left)).map_err(lost)?;
+        match stream.read(bytes) {
+            Ok(0) => return Err(closed()),
+            Ok(came) => bytes = &mut bytes[came..],
+            Err(error) => retry(error)?,
+        }
+    }
+    Ok(())
+}
+
+/// The time left, which is not nothing.
+fn left(deadline: Instant) -> Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(Error::new(Kind::Unanswered, "did not answer in time")),
+        false => Ok(left),
+    }
+}
+
+/// Goes on after a timeout or a signal: the deadline decides.
+fn retry(error: io::Error) -> Result<()> {
+    let kinds = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut, io::ErrorKind::Interrupted];
+    match kinds.contains(&error.kind())
+        && error.raw_os_error() != Some(Errno::TIMEDOUT.raw_os_error())
+    {
+        true => Ok(()),
+        false => Err(lost(error)),
+    }
+}
+
+fn closed() -> Error {
+    Error::new(Kind::Io, "has closed the connection")
+}
+
+fn lost(error: io::Error) -> Error {
+    Error::new(Kind::Io, format!("the connection is lost: {error}"))
+}

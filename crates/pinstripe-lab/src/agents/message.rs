@@ -1,0 +1,316 @@
+//! What a coordinator and an agent say to each other: JSON in the frames of [`frame`](super::frame).
+//!
+//! A coordinator asks one thing at a time, and the agent answers it, with success or a failure. Beside
+//! that both say every second that they are there, clocks are asked for at any time, and
+//! [`Ask::Stop`] ends what the agent does.
+//!
+//! Invariants: what is decoded is bounded: names, numbers of things, and histograms, which are larger
+//! in memory than as text. What an agent says of a run is only ever shown and added up.
+
+use pinstripe_base::error::{Error, Kind, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::fingerprint::Fingerprint;
+use crate::result::{Parameter, Run, Variant};
+
+/// Variants of a plan.
+const MOST_VARIANTS: usize = 4096;
+/// Histograms in a message: a run has a few, one for each kind of request.
+const MOST_HISTOGRAMS: usize = 64;
+/// Samples of a run over time: an agent keeps half of that.
+const MOST_SAMPLES: usize = 1024;
+
+/// From a coordinator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Ask {
+    /// The coordinator is there.
+    Alive,
+    /// What the agent does is to end; it says so by a failure.
+    Stop,
+    /// How late is it?
+    Clock,
+    /// The case is to be planned.
+    Plan(Assignment),
+    /// What all runs need is to be made.
+    Prepare,
+    /// What the next run of this variant needs is to be made.
+    Ready {
+        /// The number of the variant.
+        variant: usize,
+    },
+    /// The run that was made ready is to begin.
+    Start {
+        /// The number of the run: it makes chance differ from run to run.
+        order: u64,
+        /// When, by the agent's clock that is never set back.
+        at_ns: u64,
+        /// Whether it is a run to warm up, of which nothing is kept.
+        is_warm_up: bool,
+    },
+    /// The result of the run is to be checked.
+    Check,
+    /// Everything that was made is to be removed.
+    Clean,
+}
+
+impl Ask {
+    /// Whether this is what an agent says when it has done that.
+    pub fn is_answered_by(&self, answer: &Answer) -> bool {
+        match self {
+            Ask::Alive | Ask::Stop => false,
+            Ask::Clock => matches!(answer, Answer::Clock { .. }),
+            Ask::Plan(_) => matches!(answer, Answer::Planned(_)),
+            Ask::Start { is_warm_up, .. } => {
+                matches!(answer, Answer::Ran { run, .. } if run.is_none() == *is_warm_up)
+            }
+            Ask::Prepare | Ask::Ready { .. } | Ask::Check | Ask::Clean => {
+                matches!(answer, Answer::Done { .. })
+            }
+        }
+    }
+}
+
+/// A case with what decides its plan.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Assignment {
+    /// The name of the case.
+    pub case: String,
+    /// Its options as they were typed: name and value.
+    pub options: Vec<(String, String)>,
+    /// Directories of the agent: whole paths, or names below its first directory; that directory
+    /// itself where none is given.
+    pub dirs: Vec<String>,
+    /// A device of the agent.
+    pub device: Option<String>,
+    /// The seed of all chance.
+    pub seed: u64,
+    /// Seconds to wait for a quiet machine before each run.
+    pub patience_s: f64,
+}
+
+/// From an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Answer {
+    /// The agent is there.
+    Alive {
+        /// Bytes moved so far.
+        bytes: u64,
+        /// Things done so far.
+        items: u64,
+    },
+    /// So late it is.
+    Clock {
+        /// When the question came, in nanoseconds of a clock that is never set back.
+        received_ns: u64,
+        /// When this was sent, by the same clock.
+        answered_ns: u64,
+        /// How far the time of day, in nanoseconds since 1970, is ahead of that clock.
+        wall_ahead_ns: i64,
+    },
+    /// The plan that was made.
+    Planned(Box<Planned>),
+    /// Done; with the notes on all results as they are now.
+    Done {
+        /// For people.
+        notes: Vec<String>,
+    },
+    /// The run is over.
+    Ran {
+        /// When it began, by the agent's clock that is never set back.
+        began_ns: u64,
+        /// What was measured; none of one to warm up.
+        run: Option<Box<Run>>,
+    },
+    /// It could not be done.
+    Failed(Failure),
+}
+
+/// A plan as the agent made it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Planned {
+    /// The program and its version.
+    pub program: String,
+    /// The name by which the machine calls itself.
+    pub name: String,
+    /// The machine and the places that will be measured.
+    pub fingerprint: Fingerprint,
+    /// Every parameter.
+    pub parameters: Vec<Parameter>,
+    /// The variants, without runs.
+    pub variants: Vec<Variant>,
+    /// Whether values are found by counting.
+    pub is_exact: bool,
+    /// What will be made and overwritten, for people.
+    pub intents: Vec<String>,
+    /// Notes on all results, for people.
+    pub notes: Vec<String>,
+}
+
+/// An error of the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// The name of its kind.
+    pub kind: String,
+    /// All of it, for people.
+    pub what: String,
+    /// What to do next.
+    pub advice: Option<String>,
+}
+
+impl Failure {
+    /// An error as it is sent.
+    pub fn of(error: &Error) -> Failure {
+        Failure {
+            kind: error.kind().name().to_owned(),
+            what: error.to_string(),
+            advice: error.advice_text().map(str::to_owned),
+        }
+    }
+
+    /// The error again.
+    pub fn error(&self) -> Error {
+        let kind = Kind::from_name(&self.kind).unwrap_or(Kind::Io);
+        let error = Error::new(kind, self.what.clone());
+        match &self.advice {
+            Some(advice) => error.advice(advice.clone()),
+            None => error,
+        }
+    }
+}
+
+/// A message as the payload of a frame.
+///
+/// # Errors
+/// [`Kind::Io`] for one that JSON cannot hold.
+pub fn encode(message: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(message)
+        .map_err(|error| Error::new(Kind::Io, format!("cannot write a message: {error}")))
+}
+
+/// What a coordinator said.
+///
+/// # Errors
+/// [`Kind::Corrupt`] for what is no such message.
+pub fn decode_ask(payload: &[u8]) -> Result<Ask> {
+    decode(payload)
+}
+
+/// What an agent said.
+///
+/// # Errors
+/// [`Kind::Corrupt`] for what is no such message, or is larger than one can be.
+pub fn decode_answer(payload: &[u8]) -> Result<Answer> {
+    let answer: Answer = decode(payload)?;
+    let is_sound = match &answer {
+        Answer::Planned(planned) => {
+            let variants = &planned.variants;
+            (1..=MOST_VARIANTS).contains(&variants.len())
+                && variants.iter().all(|it| it.runs.is_empty())
+        }
+        Answer::Ran { run: Some(run), .. } => is_run(run),
+        _ => true,
+    };
+    match is_sound {
+        true => Ok(answer),
+        false => Err(Error::new(Kind::Corrupt, "sent what no case can have measured")),
+    }
+}
+
+/// Whether a run can be one: of one machine, in times and amounts that can be.
+fn is_run(run: &Run) -> bool {
+    let times = [run.seconds, run.at_s, run.cpu_s];
+    run.parts.is_empty()
+        && run.samples.len() <= MOST_SAMPLES
+        && times.iter().all(|it| it.is_finite() && *it >= 0.0)
+        && run.measured.value.is_finite()
+}
+
+fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T> {
+    let wrong =
+        |error: serde_json::Error| Error::new(Kind::Corrupt, format!("sent no message: {error}"));
+    let value: Value = serde_json::from_slice(payload).map_err(wrong)?;
+    if histograms(&value) > MOST_HISTOGRAMS {
+        return Err(Error::new(Kind::Corrupt, "sent more histograms than a run has"));
+    }
+    serde_json::from_value(value).map_err(wrong)
+}
+
+/// The number of objects that will be histograms. The parser bounds the depth.
+fn histograms(value: &Value) -> usize {
+    match value {
+        Value::Object(fields) => {
+            let own = usize::from(fields.contains_key("buckets_ns"));
+            own + fields.values().map(histograms).sum::<usize>()
+        }
+        Value::Array(items) => items.iter().map(histograms).sum(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::tests::results;
+
+    #[test]
+    fn messages_are_read_back() {
+        let results = results(&[("a", &[1.5])]);
+        let run = results.variants[0].runs[0].clone();
+        let asks = [
+            Ask::Alive,
+            Ask::Plan(Assignment { case: "walk".to_owned(), ..Assignment::default() }),
+            Ask::Start { order: u64::MAX, at_ns: u64::MAX, is_warm_up: true },
+        ];
+        for ask in asks {
+            assert_eq!(decode_ask(&encode(&ask).unwrap()).unwrap(), ask);
+        }
+        let failure = Failure::of(&Error::new(Kind::NoSpace, "is full").advice("make room"));
+        assert_eq!(failure.error().kind(), Kind::NoSpace);
+        assert_eq!(failure.error().advice_text(), Some("make room"));
+        let answers = [
+            Answer::Clock { received_ns: 1, answered_ns: 2, wall_ahead_ns: -3 },
+            Answer::Ran { began_ns: 5, run: Some(Box::new(run)) },
+            Answer::Failed(failure),
+        ];
+        for answer in answers {
+            assert_eq!(decode_answer(&encode(&answer).unwrap()).unwrap(), answer);
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_or_too_much_is_refused() {
+        for text in
+            ["", "{", "null", "\"bye\"", "{\"ready\":{}}", "{\"ready\":{\"variant\":-1}}", "[[[["]
+        {
+            assert_eq!(decode_ask(text.as_bytes()).unwrap_err().kind(), Kind::Corrupt, "{text}");
+        }
+        let deep = "[".repeat(100_000);
+        assert_eq!(decode_answer(deep.as_bytes()).unwrap_err().kind(), Kind::Corrupt);
+        let results = results(&[("a", &[1.5])]);
+        let sound = results.variants[0].runs[0].clone();
+        let refused = |change: &dyn Fn(&mut Run)| {
+            let mut run = sound.clone();
+            change(&mut run);
+            let answer = Answer::Ran { began_ns: 5, run: Some(Box::new(run)) };
+            decode_answer(&encode(&answer).unwrap()).map(drop).unwrap_err().kind()
+        };
+        let histogram = sound.measured.latency["write"].clone();
+        let many = |run: &mut Run| {
+            let names = (0..MOST_HISTOGRAMS).map(|it| (it.to_string(), histogram.clone()));
+            run.measured.latency.extend(names);
+        };
+        assert_eq!(refused(&many), Kind::Corrupt);
+        assert_eq!(refused(&|run| run.seconds = -1.0), Kind::Corrupt);
+        assert_eq!(refused(&|run| run.measured.value = f64::NAN), Kind::Corrupt);
+        assert_eq!(refused(&|run| run.samples = vec![run.samples[0]; 2000]), Kind::Corrupt);
+        let part = crate::result::Part { host: 0, began_s: 0.0, run: None };
+        assert_eq!(refused(&|run| run.parts = vec![part.clone()]), Kind::Corrupt);
+    }
+}

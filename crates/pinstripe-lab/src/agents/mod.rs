@@ -1,0 +1,39 @@
+//! A case on several machines: agents that measure, and a coordinator that starts them together and puts
+//! their results together.
+//!
+//! ```text
+//! coordinator: Cluster (a Runner of the engine) --frames with MACs over TCP--> Agent: Session: a Plan
+//! ```
+//! Invariants: nothing is done for a peer that has not proved that it knows the token; everything that
+//! waits for a peer has a deadline; an agent does what its owner has [permitted](Permits) and nothing
+//! else. What goes over the wire is authenticated, not secret.
+//!
+//! Never here: printing, and what a case does.
+
+mod agent;
+mod clocks;
+mod cluster;
+mod crew;
+mod frame;
+mod link;
+mod merge;
+mod message;
+mod permits;
+mod remote;
+mod session;
+mod ticks;
+mod token;
+
+pub use agent::{Agent, Told};
+pub use cluster::{Cluster, Terms};
+pub use crew::MOST_AGENTS;
+pub use frame::{
+    End, FRAME_BYTES, GREETING_BYTES, Greeting, Handshake, LENGTH_BYTES, MAC_BYTES, Opener,
+    PROTOCOL, Sealer,
+};
+pub use message::{Answer, Ask, Assignment, Failure, Planned, decode_answer, decode_ask, encode};
+pub use permits::{Permits, PermittedDevice};
+pub use token::Token;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+//! What the owner of a machine lets coordinators do on it: cases in some directories, and nothing else
+//! unless it was named.
+//!
+//! Invariants: every path that a case is given lies, with all links followed, within a directory of the
+//! agent; a device or a pool of Ceph was named when the agent was started; no other program is run, no
+//! file system is made or mounted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+use super::message::Assignment;
+use crate::cases::{self, Case, CaseOption, Setting, ValueForm, Values};
+use crate::safety::{Consent, examine};
+
+/// What coordinators may do.
+#[derive(Debug, Clone, Default)]
+pub struct Permits {
+    /// Whole paths without links.
+    dirs: Vec<PathBuf>,
+    devices: Vec<PermittedDevice>,
+    pools: Vec<String>,
+}
+
+/// A device that may be overwritten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PermittedDevice {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its serial number, typed by whoever started the agent.
+    pub serial: String,
+}
+
+/// A case that may be planned.
+pub struct Permitted {
+    /// The case.
+    pub case: &'static Case,
+    /// Its options.
+    pub values: Values,
+    /// Where it works.
+    pub setting: Setting,
+}
+
+impl Permits {
+    /// Cases in these directories, on these devices and in these pools of Ceph.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] without a directory, and for what is none; as the system says.
+    pub fn new(
+        dirs: &[PathBuf],
+        devices: Vec<PermittedDevice>,
+        pools: Vec<String>,
+    ) -> Result<Permits> {
+        if dirs.is_empty() {
+            return Err(Error::new(Kind::Usage, "an agent needs a directory to work in")
+                .advice("name one with --dir"));
+        }
+        let whole = |dir: &PathBuf| {
+            let whole = fs::canonicalize(dir);
+            let whole = whole.map_err(|error| Error::io("cannot be measured", dir, error))?;
+            match whole.is_dir() {
+                true => Ok(whole),
+                false => Err(Error::new(Kind::Usage, "is not a directory").at(dir)),
+            }
+        };
+        let dirs = dirs.iter().map(whole).collect::<Result<_>>()?;
+        Ok(Permits { dirs, devices, pools })
+    }
+
+    /// The directories, by their whole paths.
+    pub fn dirs(&self) -> &[PathBuf] {
+        &self.dirs
+    }
+
+    /// The case of an assignment, where it is permitted.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] for what is not; those of the case's options.
+    pub fn check(&self, asked: &Assignment) -> Result<Permitted> {
+        let case = cases::find(&asked.case)?;
+        if case.name == "fs" {
+            return Err(refused("the case fs makes and mounts file systems"));
+        }
+        let options = self.options(case, &asked.options)?;
+        let given: Vec<(&str, &str)> =
+            options.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let values = Values::read(case.options, &given)?;
+        let device = asked.device.as_ref().map(|it| self.device(Path::new(it))).transpose()?;
+        let dirs = match (&device, asked.dirs.as_slice()) {
+            (Some(_), _) => Vec::new(),
+            (None, []) => self.dirs[..1].to_vec(),
+            (None, dirs) => dirs.iter().map(|it| self.within(it)).collect::<Result<_>>()?,
+        };
+        if let Some(dir) = dirs.iter().find(|it| !it.is_dir()) {
+            return Err(Error::new(Kind::Usage, "is not a directory").at(dir));
+        }
+        Ok(Permitted { case, values, setting: Setting { dirs, device, seed: asked.seed } })
+    }
+
+    /// Options with paths as they are here.
+    fn options(
+        &self,
+        case: &'static Case,
+        asked: &[(String, String)],
+    ) -> Result<Vec<(&'static str, String)>> {
+        let option = |(name, value): &(String, String)| {
+            let found = case.options.iter().find(|it| it.name == name);
+            let found = found.ok_or_else(|| {
+                Error::new(Kind::Usage, format!("this case has no option --{name}"))
+            })?;
+            Ok((found.name, self.value(found, value)?))
+        };
+        asked.iter().map(option).collect()
+    }
+
+    fn value(&self, option: &CaseOption, value: &str) -> Result<String> {
+        let pool = || value.strip_prefix("ceph:").map(|it| it.split('/').next().unwrap_or(it));
+        match (option.form, option.name) {
+            (ValueForm::Path | ValueForm::Paths, _) => {
+                let path = self.within(value)?.into_os_string().into_string();
+                path.map_err(|_| Error::new(Kind::Usage, "a path is no UTF-8"))
+            }
+            (_, "cross-check") => Err(refused("--cross-check runs a program")),
+            (_, "engine") if pool().is_some_and(|it| !self.pools.iter().any(|own| own == it)) => {
+                Err(refused("objects are written to a pool of Ceph")
+                    .advice("start the agent with --allow-ceph POOL"))
+            }
+            _ => Ok(value.to_owned()),
+        }
+    }
+
+    /// A path within one of the directories, links followed; names without a root are below the first.
+    fn within(&self, path: &str) -> Result<PathBuf> {
+        let path = self.dirs[0].join(path);
+        let whole = fs::canonicalize(&path);
+        let whole = whole.map_err(|error| Error::io("cannot be measured", &path, error))?;
+        match self.dirs.iter().any(|dir| whole.starts_with(dir)) {
+            true => Ok(whole),
+            false => {
+                let error = refused("is in no directory of the agent").at(path);
+                Err(error.advice("start the agent with --dir DIR"))
+            }
+        }
+    }
+
+    /// A device that was named, and that may be overwritten now.
+    fn device(&self, asked: &Path) -> Result<PathBuf> {
+        let own = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let found = self.devices.iter().find(|it| own(&it.path) == own(asked));
+        let found = found.ok_or_else(|| {
+            let error = refused("the device would be overwritten").at(asked);
+            error.advice("start the agent with --allow-device DEV=SERIAL")
+        })?;
+        let path = own(&found.path);
+        let consent = Consent { serial: Some(&found.serial), overwrite_unknown: false };
+        examine(&path)?.allow(consent)?;
+        Ok(path)
+    }
+}
+
+fn refused(what: &str) -> Error {
+    Error::new(Kind::Refused, format!("the agent was not started to do that: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(case: &str, options: &[(&str, &str)], dirs: &[&str]) -> Assignment {
+        let own = |it: &(&str, &str)| (it.0.to_owned(), it.1.to_owned());
+        Assignment {
+            case: case.to_owned(),
+            options: options.iter().map(own).collect(),
+            dirs: dirs.iter().map(|it| (*it).to_owned()).collect(),
+            ..Assignment::default()
+        }
+    }
+
+    #[test]
+    fn an_agent_stays_within_its_directories() {
+        let outside = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        fs::write(outside.path().join("load"), "").unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("link")).unwrap();
+        let permits = Permits::new(&[dir.path().to_path_buf()], Vec::new(), Vec::new()).unwrap();
+        let dirs = |asked: Assignment| permits.check(&asked).map(|it| it.setting.dirs);
+        let whole = fs::canonicalize(dir.path()).unwrap();
+        assert_eq!(dirs(asked("fileio", &[], &[])).unwrap(), std::slice::from_ref(&whole));
+        for name in ["inner", "./inner/../inner", inner.to_str().unwrap()] {
+            assert_eq!(
+                dirs(asked("fileio", &[], &[name])).unwrap(),
+                [whole.join("inner")],
+                "{name}"
+            );
+        }
+        let outer = outside.path().to_str().unwrap();
+        for name in [outer, "..", "link", "/", "inner/../..", &format!("{}x", whole.display())] {
+            let kind = dirs(asked("fileio", &[], &[name])).unwrap_err().kind();
+            assert!([Kind::Refused, Kind::NotFound].contains(&kind), "{name}: {kind:?}");
+        }
+        // Paths among the options too.
+        let load = format!("{outer}/load");
+        for path in [load.as_str(), "link/load", "/etc/passwd"] {
+            let found = permits.check(&asked("opmix", &[("loadfile", path)], &[])).err().unwrap();
+            assert_eq!(found.kind(), Kind::Refused, "{path}");
+        }
+        let tree = permits.check(&asked("walk", &[("tree", "inner")], &[])).unwrap();
+        assert_eq!(tree.values.text("tree"), whole.join("inner").to_str());
+    }
+
+    #[test]
+    fn nothing_that_was_not_named_is_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = [dir.path().to_path_buf()];
+        let permits = Permits::new(&dirs, Vec::new(), vec!["bench".to_owned()]).unwrap();
+        let kind = |asked: Assignment| permits.check(&asked).err().map(|it| it.kind());
+        let device =
+            Assignment { device: Some("/dev/null".to_owned()), ..asked("slices", &[], &[]) };
+        assert_eq!(kind(device), Some(Kind::Refused));
+        assert_eq!(kind(asked("fs", &[], &[])), Some(Kind::Refused));
+        assert_eq!(kind(asked("nothing", &[], &[])), Some(Kind::NotFound));
+        assert_eq!(kind(asked("fileio", &[("nothing", "1")], &[])), Some(Kind::Usage));
+        assert_eq!(kind(asked("fileio", &[("cross-check", "fio")], &[])), Some(Kind::Refused));
+        assert_eq!(kind(asked("stride", &[("engine", "file")], &[])), None);
+        for (pool, found) in [("bench", None), ("bench/mine", None), ("rbd", Some(Kind::Refused))] {
+            let engine = format!("ceph:{pool}");
+            assert_eq!(kind(asked("stride", &[("engine", &engine)], &[])), found, "{pool}");
+        }
+        assert_eq!(Permits::new(&[], Vec::new(), Vec::new()).unwrap_err().kind(), Kind::Usage);
+    }
+
+    #[test]
+    fn a_device_that_was_named_is_examined_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let named = PermittedDevice { path: "/dev/null".into(), serial: "1".to_owned() };
+        let permits = Permits::new(&[dir.path().to_path_buf()], vec![named], Vec::new()).unwrap();
+        let device =
+            Assignment { device: Some("/dev/null".to_owned()), ..asked("slices", &[], &[]) };
+        let error = permits.check(&device).err().unwrap();
+        assert!(error.to_string().contains("not a block device"), "{error}");
+    }
+
+    /// An option of a new case may be a path, a program or a place that this room does not know: whoever
+    /// adds one looks here, and adds it to what is known to be none.
+    #[test]
+    fn every_option_that_is_a_word_is_known() {
+        let known = [
+            "candidates",
+            "ceph-user",
+            "codecs",
+            "content",
+            "delay",
+            "engine",
+            "granules",
+            "knob",
+            "windows",
+        ];
+        let words = cases::ALL.iter().flat_map(|case| case.options);
+        let words = words.filter(|it| it.form == ValueForm::Text).map(|it| it.name);
+        let mut unknown: Vec<&str> = words.filter(|it| !known.contains(it)).collect();
+        unknown.dedup();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+}

@@ -1,0 +1,37 @@
+//! Moments of this process as numbers that another machine can be told.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// So far before the first moment that was asked for numbers begin: none that comes is negative.
+const BEFORE: Duration = Duration::from_secs(3600);
+
+fn zero() -> Instant {
+    static ZERO: OnceLock<Instant> = OnceLock::new();
+    *ZERO.get_or_init(|| {
+        let now = Instant::now();
+        now.checked_sub(BEFORE).unwrap_or(now)
+    })
+}
+
+/// A moment in nanoseconds of a clock that is never set back.
+pub fn nanos(moment: Instant) -> u64 {
+    moment.saturating_duration_since(zero()).as_nanos() as u64
+}
+
+/// How far the time of day, in nanoseconds since 1970, is ahead of [`nanos`] now: of several readings the
+/// one that was least interrupted.
+pub fn wall_ahead_ns() -> i64 {
+    const READINGS: usize = 5;
+    let reading = |_| {
+        let before = nanos(Instant::now());
+        let wall = clock_gettime(ClockId::Realtime);
+        let after = nanos(Instant::now());
+        let wall_ns = i128::from(wall.tv_sec) * 1_000_000_000 + i128::from(wall.tv_nsec);
+        let ahead = wall_ns - i128::from(before + (after - before) / 2);
+        (after - before, ahead as i64)
+    };
+    (0..READINGS).map(reading).min_by_key(|(took, _)| *took).map_or(0, |(_, ahead)| ahead)
+}

@@ -1,0 +1,185 @@
+//! One machine on which a plan is run: its guards, the probes of its disks, and one run of a variant
+//! between two readings of the kernel's counters.
+//!
+//! Never here: which variant comes next, and how many runs are enough.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pinstripe_base::error::Result;
+
+use super::mood::MoodProbe;
+use super::sampler::Sampler;
+use super::{Effort, Live, Outcome, Plan, VariantNo, VariantSpec};
+use crate::fingerprint::disk_number_of;
+use crate::guard::{Disturbance, Guard, OwnUsage};
+use crate::result::{Note, Results, Run};
+
+/// So long it is believed that a machine that was quiet still is.
+const LOOK_HOLDS: Duration = Duration::from_secs(2);
+
+/// The guards and probes of one machine.
+pub struct Station {
+    /// By variant.
+    guards: Vec<Guard>,
+    /// The number of its place, by variant.
+    on: Vec<usize>,
+    /// By place; none where nothing is measured by the clock.
+    moods: Vec<Option<MoodProbe>>,
+    patience: Duration,
+    accepts_noise: bool,
+    is_exact: bool,
+    began: Instant,
+    /// When the machine was seen to be quiet.
+    quiet_at: Option<Instant>,
+}
+
+/// A variant that may be run now, and how the machine was just before.
+pub struct Readied {
+    disturbances: Vec<Disturbance>,
+    mood_us: Option<f64>,
+}
+
+impl Station {
+    /// A station for the variants of a plan, from now on.
+    pub fn new(plan: &dyn Plan, effort: &Effort) -> Self {
+        let (places, specs) = (plan.places(), plan.variants());
+        let guard = |spec: &VariantSpec| {
+            let device = places.get(spec.place.0).and_then(|place| disk_number_of(place));
+            Guard::new(device, effort.limits)
+        };
+        Station {
+            guards: specs.iter().map(guard).collect(),
+            on: specs.iter().map(|spec| spec.place.0).collect(),
+            moods: Vec::new(),
+            patience: effort.patience,
+            accepts_noise: effort.accepts_noise,
+            is_exact: plan.is_exact(),
+            began: Instant::now(),
+            quiet_at: None,
+        }
+    }
+
+    /// Makes the probes of the disks, once the plan has prepared what it measures.
+    pub fn settle(&mut self, plan: &dyn Plan) {
+        if !self.is_exact {
+            self.moods = plan.places().iter().map(|place| MoodProbe::make(place)).collect();
+        }
+    }
+
+    /// Makes a variant ready, and waits for a quiet machine.
+    ///
+    /// # Errors
+    /// Those of [`Plan::ready`].
+    pub fn ready(
+        &mut self,
+        plan: &mut dyn Plan,
+        variant: VariantNo,
+        live: &Live,
+    ) -> Result<Readied> {
+        plan.ready(variant, live)?;
+        let disturbances = if self.is_exact { Vec::new() } else { self.look(variant) };
+        Ok(Readied { disturbances, mood_us: self.mood(variant) })
+    }
+
+    /// Runs a variant once. `start` returns at the moment at which the run is to begin; what is done
+    /// before it is not part of the time.
+    ///
+    /// # Errors
+    /// Those of [`Plan::run`] and of `start`.
+    pub fn run(
+        &mut self,
+        plan: &mut dyn Plan,
+        variant: VariantNo,
+        order: u64,
+        readied: Readied,
+        live: &Arc<Live>,
+        start: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Run> {
+        let mut disturbances = readied.disturbances;
+        let guard = &self.guards[variant.0];
+        let (before, cpu_before_s) = (guard.read(), cpu_seconds());
+        start()?;
+        let at_s = self.began.elapsed().as_secs_f64();
+        let began = Instant::now();
+        let sampler = Sampler::start(guard, live);
+        let outcome = plan.run(variant, order, live);
+        let seconds = began.elapsed().as_secs_f64();
+        let samples = sampler.stop();
+        let (outcome, cpu_s) = (outcome?, cpu_seconds() - cpu_before_s);
+        let cpu_s = cpu_s + outcome.other_cpu_s;
+        let after = guard.read();
+        if !self.is_exact {
+            disturbances.extend(guard.judge(&before, &after, own(&outcome, cpu_s)));
+        }
+        let mood_after = self.mood(variant);
+        let moved = after.transfer_since(&before);
+        let notes = notes(&outcome, moved.map(|it| it.read_bytes));
+        let mut measured = outcome.measured;
+        measured.figures.extend(before.load.map(|load| ("load_before".to_owned(), load)));
+        let mood_before = readied.mood_us;
+        measured.figures.extend(mood_before.map(|it| (Results::PROBED_BEFORE.to_owned(), it)));
+        measured.figures.extend(mood_after.map(|it| (Results::PROBED_AFTER.to_owned(), it)));
+        let mut run = Run {
+            order,
+            round: None,
+            at_s,
+            seconds,
+            measured,
+            cpu_s,
+            device_read_bytes: moved.map(|it| it.read_bytes),
+            device_written_bytes: moved.map(|it| it.written_bytes),
+            samples,
+            notes,
+            disturbances,
+            parts: Vec::new(),
+        };
+        if self.accepts_noise {
+            run.accept_noise();
+        }
+        Ok(run)
+    }
+
+    /// The time of the probe of a variant's disk, if there is one.
+    fn mood(&mut self, variant: VariantNo) -> Option<f64> {
+        self.moods.get_mut(self.on[variant.0])?.as_mut()?.time()
+    }
+
+    /// The disturbances left after waiting for quiet; many short runs do not each check it.
+    fn look(&mut self, variant: VariantNo) -> Vec<Disturbance> {
+        if self.quiet_at.is_some_and(|it| it.elapsed() < LOOK_HOLDS) {
+            return Vec::new();
+        }
+        let found = self.guards[variant.0].wait_for_quiet(self.patience);
+        self.quiet_at = found.is_empty().then(Instant::now);
+        found
+    }
+}
+
+/// The run's own work.
+fn own(outcome: &Outcome, cpu_s: f64) -> OwnUsage {
+    OwnUsage {
+        cpu_s,
+        read_bytes: outcome.measured.read_bytes + outcome.beside_read_bytes,
+        written_bytes: outcome.measured.written_bytes + outcome.beside_written_bytes,
+        syncs: outcome.syncs,
+    }
+}
+
+/// The notes on a run, of which the disk read so many bytes: where that is less than half of what
+/// had to come from it, most came from the page cache.
+pub(super) fn notes(outcome: &Outcome, from_disk: Option<u64>) -> Vec<Note> {
+    let stored = outcome.measured.read_bytes as f64 * outcome.stored_share.unwrap_or(1.0);
+    let wanted = stored as u64;
+    let mut notes = outcome.notes.clone();
+    if wanted > 0 && from_disk.is_some_and(|it| it < wanted / 2) {
+        notes.push(Note::PageCache);
+    }
+    notes
+}
+
+/// Processor time of this process so far.
+fn cpu_seconds() -> f64 {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9
+}

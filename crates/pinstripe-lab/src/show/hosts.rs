@@ -1,0 +1,163 @@
+//! What each of several machines found that measured together, and how together that was.
+
+use std::time::Duration;
+
+use super::tables::{interval_text, latency_of, marked, quantile_text, shown_runs, value};
+use crate::display::{duration, figure};
+use crate::result::{ClockDifference, Host, Part, Results, Variant};
+use crate::stats;
+use crate::table::{Align, Cell, Table};
+
+/// The share of the time of the last machine in which the first one has to have been at work, for the
+/// sum of rates to be what all gave.
+const TOGETHER: f64 = 0.9;
+
+/// The machines, and what each found in each variant; none where one measured by itself.
+pub fn host_tables(results: &Results) -> Vec<Table> {
+    match results.hosts.is_empty() {
+        true => Vec::new(),
+        false => vec![of_hosts(results), by_host(results)],
+    }
+}
+
+fn of_hosts(results: &Results) -> Table {
+    let columns = [
+        ("host", Align::Left),
+        ("name", Align::Left),
+        ("clock", Align::Right),
+        ("doubt", Align::Right),
+        ("round trip", Align::Right),
+        ("state", Align::Left),
+    ];
+    let note = "'clock' is how far the host's time of day is ahead of that of the machine that started all, give \
+                or take 'doubt', which is half of the shortest round trip of several. Runs are started by clocks \
+                that are never set back.";
+    let mut table = Table::new("hosts", note, &columns);
+    for host in &results.hosts {
+        let clock = |of: fn(&ClockDifference) -> String| {
+            Cell::from(host.clock.as_ref().map_or("-".to_owned(), of))
+        };
+        table.row([
+            host.address.clone().into(),
+            host.name.clone().into(),
+            clock(|it| signed(it.offset_s)),
+            clock(|it| duration(seconds(it.doubt_s))),
+            clock(|it| duration(seconds(it.round_trip_s))),
+            host.lost.as_ref().map_or("there".to_owned(), |why| format!("LOST: {why}")).into(),
+        ]);
+    }
+    table
+}
+
+fn by_host(results: &Results) -> Table {
+    let columns = [
+        ("variant", Align::Left),
+        ("host", Align::Left),
+        ("value", Align::Right),
+        ("unit", Align::Left),
+        ("95 % interval", Align::Right),
+        ("requests", Align::Right),
+        ("p50", Align::Right),
+        ("p99", Align::Right),
+        ("max", Align::Right),
+        ("runs", Align::Right),
+    ];
+    let note = "What each host found by itself, beside the others: medians of the runs that count there. The table \
+                above is of all together: rates added up, of anything else the worst host.";
+    let mut table = Table::new("by host", note, &columns);
+    let each: Vec<(&Host, Results)> = results
+        .hosts
+        .iter()
+        .enumerate()
+        .filter_map(|(at, host)| Some((host, results.of_host(at)?)))
+        .collect();
+    for (at, variant) in results.variants.iter().enumerate() {
+        for (host, own) in &each {
+            let Some(own) = own.variants.get(at) else { continue };
+            table.row(row(variant, host, own));
+        }
+    }
+    table
+}
+
+fn row(variant: &Variant, host: &Host, own: &Variant) -> [Cell; 10] {
+    let counting = shown_runs(own);
+    let marked = |text: String| marked(text, counting);
+    let times = latency_of(own, counting);
+    let quantile = |q: f64| -> Cell {
+        times.as_ref().map_or("-".to_owned(), |it| marked(quantile_text(it, q))).into()
+    };
+    let interval = stats::median_interval(&counting.values(own));
+    let requests = times.as_ref().map_or("-".to_owned(), |it| marked(it.count().to_string()));
+    [
+        variant.name.clone().into(),
+        host.address.clone().into(),
+        value(own).into(),
+        own.metric.unit.clone().into(),
+        interval.map_or("-".to_owned(), |it| marked(interval_text(&it))).into(),
+        requests.into(),
+        quantile(0.5),
+        quantile(0.99),
+        quantile(1.0),
+        format!("{} of {}", own.values().len(), variant.runs.len()).into(),
+    ]
+}
+
+/// `a:7411 (vm1): its clock is +12 us off ours, within 80 us (round trip 160 us, 16 exchanges)`.
+pub fn clock_line(host: &Host) -> String {
+    let Host { address, name, .. } = host;
+    match &host.clock {
+        None => format!("{address} ({name}): its clock was not compared"),
+        Some(it) => format!(
+            "{address} ({name}): its clock is {} off ours, within {} (round trip {}, {} exchanges)",
+            signed(it.offset_s),
+            duration(seconds(it.doubt_s)),
+            duration(seconds(it.round_trip_s)),
+            it.exchanges
+        ),
+    }
+}
+
+/// A line for each host that was lost, and for each variant in which not all were at work together.
+pub(super) fn host_lines(results: &Results) -> Vec<String> {
+    let lost = results.lost_hosts().map(|(host, why)| {
+        format!(
+            "{} was lost: {why}; its part of the run is missing, and no run was begun afterwards",
+            host.address
+        )
+    });
+    let apart = results.variants.iter().filter_map(|it| tail_line(it, results.hosts.len()));
+    lost.chain(apart).collect()
+}
+
+/// `rndrd: hosts were done after 3.10 to 9.00 s: ...`, where the sum of rates held for a part of the time.
+fn tail_line(variant: &Variant, hosts: usize) -> Option<String> {
+    let counting = shown_runs(variant);
+    let median = |name: &str| {
+        let found =
+            counting.runs(variant).filter_map(|run| run.measured.figures.get(name).copied());
+        stats::median(&found.collect::<Vec<_>>())
+    };
+    let (first, last) = (median(Part::FIRST_DONE)?, median(Part::LAST_DONE)?);
+    if hosts < 2 || first >= TOGETHER * last {
+        return None;
+    }
+    let until = median(Part::UNTIL_LAST);
+    let until = until.map(|it| format!("; over all the time they moved {} MB/s", figure(it)));
+    Some(format!(
+        "{}: the first host was done after {first:.2} s, the last after {last:.2} s: a sum of rates is true while \
+         all are at work{}",
+        variant.name,
+        until.unwrap_or_default()
+    ))
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
+/// `+12 us`, `-1.50 s`.
+fn signed(offset_s: f64) -> String {
+    let sign = if offset_s < 0.0 { "-" } else { "+" };
+    format!("{sign}{}", duration(seconds(offset_s.abs())))
+}
