@@ -5,6 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use pinstripe_base::checksum::checksum;
 use pinstripe_record::input::{RtpPacket, RtpWindow, SdpStream, parse_input};
+use pinstripe_record::osc::{read_osc, write_osc};
 use pinstripe_record::take::{Manifest, decode_journal};
 
 fuzz_target!(|input: (bool, u64, &[u8])| {
@@ -21,6 +22,12 @@ fuzz_target!(|input: (bool, u64, &[u8])| {
         if !text.contains(".sdp") {
             let _ = parse_input(text);
         }
+    }
+    for message in read_osc(bytes).unwrap_or_default() {
+        let written = write_osc(message.address, &message.values);
+        let again = read_osc(&written).expect("what was read can be sent");
+        assert_eq!(again[0].address, message.address);
+        assert_eq!(again[0].values.len(), message.values.len());
     }
     if let Some(packet) = RtpPacket::parse(bytes) {
         let mut window = RtpWindow::new(6, 100, 48_000);

@@ -77,7 +77,7 @@ pub fn calibrate(
     let least = (2 * plan.engine.chunk_bytes).next_power_of_two();
     let ring_bytes = RING_MEASURED.min(1 << most.ilog2()).max(least);
     let plan = TakePlan { take: name, ring_bytes, most: Some(time), ..plan.clone() };
-    let plan = TakePlan { is_mirrored: false, ..plan };
+    let plan = TakePlan { is_mirrored: false, armed: None, ..plan };
     let inputs = inputs(shapes);
     let shared: Arc<dyn TakeFolder> = Arc::clone(&folder) as _;
     let folders = move || Ok(vec![Arc::clone(&shared)]);

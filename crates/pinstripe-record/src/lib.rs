@@ -12,6 +12,7 @@
 //!   flac                      samples encoded and decoded, with libFLAC when there is one
 //!   header   ring   start     heads of WAV and CAF; one locked arena of rings; a common beginning
 //!   realtime   writes         priorities of threads; the way to the disk
+//!   osc                       messages of remote controls
 //!   sample   meter   limits   formats of samples; their levels; what nothing may exceed
 //! ```
 //!
@@ -31,6 +32,7 @@ pub mod input;
 mod jack;
 pub mod limits;
 pub mod meter;
+pub mod osc;
 pub mod overdub;
 pub mod play;
 pub mod realtime;

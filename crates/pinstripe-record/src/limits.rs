@@ -35,3 +35,9 @@ pub const FLAC_WAITING_BYTES: usize = 256 << 10;
 pub const FLAC_THREADS: usize = 16;
 /// Marks of one take that are kept.
 pub const MARKS_MAX: usize = 10_000;
+/// Spans of one stream: splits, and times that it is armed or disarmed.
+pub const SPANS_MAX: usize = 4096;
+/// The longest pre-roll, in seconds.
+pub const PRE_ROLL_MAX_SECONDS: u64 = 600;
+/// Gaps of one stream that are remembered while it waits for a take to begin.
+pub const GAPS_KEPT: usize = 1000;

@@ -1,8 +1,9 @@
 //! A take whose recording was cut off, put in order: every file gets the length, tail and head that
 //! the journal vouches for, and nothing that it does not.
 
+mod settle;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +11,14 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
-use crate::engine::{close_file, cues_within, trimmed_run};
+use crate::header::LocalTime;
 use crate::limits::MARKS_MAX;
 use crate::take::{
-    DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, Manifest, RecordedGap,
-    RecordedMark, RecordedPiece, Summed, TakeFile, TakeFolder, TakeState, is_plain_name,
-    open_payload,
+    DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, Manifest, PRE_ROLL,
+    PieceBehind, RecordedGap, RecordedMark, RecordedPiece, Summed, TakeFile, TakeFolder, TakeState,
+    is_plain_name,
 };
+use settle::settle;
 
 /// Runs at the end of each file that are read back: those that a disk which lies would lose.
 const READ_BACK: usize = 64;
@@ -45,6 +47,8 @@ pub struct RecoverOutcome {
     pub files: Vec<RecoveredFile>,
     /// Whether the take was complete already, so that nothing was changed.
     pub was_complete: bool,
+    /// Whether it was armed and never began, so that nothing was recorded.
+    pub never_began: bool,
     /// The moment since the beginning up to which samples are vouched for.
     pub vouched: Duration,
 }
@@ -56,6 +60,7 @@ pub(crate) struct JournalPiece {
     pub bytes: u64,
     /// The last runs, and where in the payload each begins.
     last: VecDeque<(u64, Summed)>,
+    behind: Option<PieceBehind>,
 }
 
 /// What a journal says.
@@ -65,6 +70,10 @@ pub(crate) struct JournalContent {
     pub gaps: Vec<RecordedGap>,
     pub marks: Vec<RecordedMark>,
     pub vouched: Duration,
+    /// When the take began, if it was armed before: local time, and seconds since 1970.
+    pub started: Option<(LocalTime, i64)>,
+    /// The moment of its first frame since the inputs were opened.
+    first: Duration,
 }
 
 /// Puts the take in this directory in order.
@@ -128,30 +137,33 @@ pub fn recover_in(
         file.lock(false)?;
         journals.push((Arc::clone(folder), file));
     }
-    let was_complete = manifest.state != TakeState::Recording;
+    let was_complete = manifest.is_settled();
+    let mut contents = Vec::new();
+    for (_, journal) in journals.iter().filter(|_| !was_complete) {
+        contents.push(read_journal(journal, &manifest)?);
+    }
+    if let Some((started, started_seconds)) = contents.iter().find_map(|it| it.started) {
+        (manifest.started, manifest.started_seconds) = (started, started_seconds);
+    } else if manifest.state == TakeState::Armed && contents.iter().all(JournalContent::is_empty) {
+        return discard(&journals, &contents, manifest, monitor);
+    }
     let (mut files, mut vouched) = (Vec::new(), Duration::ZERO);
     let (mut pieces, mut gaps, mut marks) = (Vec::new(), Vec::new(), Vec::new());
-    for (folder, journal) in &journals {
-        if was_complete {
-            break;
-        }
-        let content = read_journal(journal, &manifest)?;
-        vouched = vouched.max(content.vouched);
-        for found in content.pieces.values() {
-            match settle(&**folder, &manifest, found, &content, monitor) {
-                Ok(piece) => {
-                    let stream = &manifest.streams[piece.stream as usize];
-                    let path = folder.path().join(&piece.file);
-                    files.push(RecoveredFile {
-                        path,
-                        stream: stream.name.clone(),
-                        frames: piece.frames,
-                    });
-                    pieces.push(piece);
+    for ((folder, _), content) in journals.iter().zip(contents) {
+        vouched = vouched.max(content.vouched.saturating_sub(content.first));
+        for (found, behind) in content.files() {
+            let path = folder.path().join(&found.piece.file);
+            match settle(&**folder, &manifest, (found, behind), &content, monitor) {
+                Ok(settled) => {
+                    let stream = manifest.streams[found.piece.stream as usize].name.clone();
+                    files.push(RecoveredFile { path, stream, frames: settled.frames });
+                    pieces.extend(settled.pieces);
+                    gaps.extend(settled.gap);
                 }
-                Err(error) => monitor.loss(folder.path().join(&found.piece.file), error),
+                Err(error) => monitor.loss(path, error),
             }
         }
+        remove_pre_roll(&**folder, monitor);
         gaps.extend(content.gaps);
         marks.extend(content.marks);
     }
@@ -172,7 +184,42 @@ pub fn recover_in(
             manifest.save(&**folder)?;
         }
     }
-    Ok(RecoverOutcome { manifest, files, was_complete, vouched })
+    Ok(RecoverOutcome { manifest, files, was_complete, never_began: false, vouched })
+}
+
+/// A take that was armed and never began: nothing of it was recorded, and no file stays.
+fn discard(
+    journals: &[(Arc<dyn TakeFolder>, TakeFile)],
+    contents: &[JournalContent],
+    mut manifest: Manifest,
+    monitor: &Monitor,
+) -> Result<RecoverOutcome> {
+    manifest.state = TakeState::Recovered;
+    for ((folder, _), content) in journals.iter().zip(contents) {
+        remove_pre_roll(&**folder, monitor);
+        for found in content.pieces.values() {
+            match folder.remove(&found.piece.file) {
+                Err(error) if error.kind() != Kind::NotFound => {
+                    monitor.warning(folder.path().join(&found.piece.file), error);
+                }
+                _ => {}
+            }
+        }
+        folder.sync_names()?;
+        manifest.save(&**folder)?;
+    }
+    let (files, vouched) = (Vec::new(), Duration::ZERO);
+    Ok(RecoverOutcome { manifest, files, was_complete: false, never_began: true, vouched })
+}
+
+/// Removes what was kept for a front: what of it is not in a file is vouched for by nothing.
+fn remove_pre_roll(folder: &dyn TakeFolder, monitor: &Monitor) {
+    match folder.remove(PRE_ROLL) {
+        Err(error) if !matches!(error.kind(), Kind::NotFound | Kind::Unsupported) => {
+            monitor.warning(folder.path().join(PRE_ROLL), error);
+        }
+        _ => {}
+    }
 }
 
 /// Reads a journal up to its last whole record.
@@ -206,10 +253,24 @@ impl JournalPiece {
 }
 
 impl JournalContent {
+    /// Every file: its first piece, and the one behind that if there is one. A piece that is behind
+    /// nothing is left out: where it stands is not known.
+    fn files(&self) -> impl Iterator<Item = (&JournalPiece, Option<&JournalPiece>)> {
+        let behind: BTreeMap<u32, &JournalPiece> =
+            self.pieces.values().filter_map(|it| Some((it.behind?.front, it))).collect();
+        let first = self.pieces.values().filter(|it| it.behind.is_none());
+        first.map(move |it| (it, behind.get(&it.piece.piece).copied()))
+    }
+
+    /// Whether it vouches for nothing.
+    fn is_empty(&self) -> bool {
+        self.pieces.values().all(|it| it.bytes == 0)
+    }
+
     fn note(&mut self, event: JournalEvent, directory: u32, manifest: &Manifest) {
         let shape = |stream: u32| manifest.streams.get(stream as usize).map(|it| it.shape);
         match event {
-            JournalEvent::Piece { piece, stream, copy, file, start_frame } => {
+            JournalEvent::Piece { piece, stream, copy, file, start_frame, behind } => {
                 let Some(facts) = manifest.head_facts(stream, start_frame) else { return };
                 if !is_plain_name(&file) || self.pieces.len() >= EVENTS_MAX {
                     return;
@@ -222,11 +283,11 @@ impl JournalContent {
                     file,
                     start_frame,
                     frames: 0,
-                    payload_at: facts.payload_at(),
+                    payload_at: behind.map_or_else(|| facts.payload_at(), |it| it.payload_at),
                     trimmed: None,
                     cut: None,
                 };
-                let found = JournalPiece { bytes: 0, last: VecDeque::new(), piece };
+                let found = JournalPiece { bytes: 0, last: VecDeque::new(), behind, piece };
                 self.pieces.insert(found.piece.piece, found);
             }
             JournalEvent::Gap { stream, frame, frames } if self.gaps.len() < EVENTS_MAX => {
@@ -234,72 +295,14 @@ impl JournalContent {
                 let at_seconds = frame as f64 / f64::from(shape.rate);
                 self.gaps.push(RecordedGap { stream, frame, frames, at_seconds });
             }
+            JournalEvent::Start { started, started_seconds, at_nanos } => {
+                self.started = Some((started, started_seconds));
+                self.first = Duration::from_nanos(at_nanos);
+            }
             JournalEvent::Mark { text, frames } if self.marks.len() < MARKS_MAX => {
                 self.marks.push(RecordedMark { text, frames });
             }
             _ => {}
         }
     }
-}
-
-/// Gives one file what the journal vouches for.
-fn settle(
-    folder: &dyn TakeFolder,
-    manifest: &Manifest,
-    found: &JournalPiece,
-    content: &JournalContent,
-    monitor: &Monitor,
-) -> Result<RecordedPiece> {
-    let mut piece = found.piece.clone();
-    let facts = manifest
-        .head_facts(piece.stream, piece.start_frame)
-        .ok_or_else(|| Error::new(Kind::Corrupt, "is of no stream of this take"))?;
-    let frame_bytes = facts.shape.frame_bytes();
-    let file = open_payload(folder, manifest, piece.stream, (&piece.file, true))?;
-    let there = file.device().len()?.saturating_sub(piece.payload_at);
-    let sound = sound_bytes(&file, found, there)?;
-    if sound < found.bytes {
-        let error = Error::new(Kind::Corrupt, "the end of what was durable is damaged")
-            .expected(found.bytes, sound)
-            .advice(
-                "the disk lost what it had said to be durable; what is in front of it was kept",
-            );
-        monitor.loss(folder.path().join(&piece.file), error);
-    }
-    piece.frames = sound / frame_bytes;
-    let whole = piece.frames * frame_bytes;
-    let crossing = found
-        .last
-        .iter()
-        .find(|(at, run)| *at < whole && at.saturating_add(run.bytes.into()) > whole);
-    if let Some((at, _)) = crossing {
-        piece.trimmed = trimmed_run(&file, piece.payload_at, *at, whole)?;
-    }
-    let frames: Range<u64> = piece.start_frame..piece.start_frame.saturating_add(piece.frames);
-    let cues = cues_within(&content.gaps, &content.marks, piece.stream, frames);
-    close_file(&file, &facts, whole, &cues)?;
-    Ok(piece)
-}
-
-/// The payload up to the first of the last runs that is not what was written.
-fn sound_bytes(file: &TakeFile, found: &JournalPiece, there: u64) -> Result<u64> {
-    for (at, run) in &found.last {
-        let end = at.saturating_add(run.bytes.into());
-        if end > there {
-            return Ok(there.min(*at));
-        }
-        if run.bytes > RUN_MAX_BYTES {
-            return Ok(*at);
-        }
-        let mut bytes = vec![0; run.bytes as usize];
-        match file.device().read_at(found.piece.payload_at + at, &mut bytes) {
-            // What cannot be decoded is no less lost than what is not there.
-            Err(error) if error.kind() == Kind::Corrupt => return Ok(*at),
-            read => read?,
-        }
-        if Summed::of(&bytes) != *run {
-            return Ok(*at);
-        }
-    }
-    Ok(found.bytes)
 }

@@ -9,71 +9,23 @@
 //! any byte behind it. Memory between a tail and the head is only read, all other memory is
 //! written by the producer only.
 
+mod arena;
 mod paced;
 
-use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::limits::GAPS_WAITING;
 
+pub use arena::Arena;
 pub use paced::PacedConsumer;
 
 /// Consumers of one ring at most: a copy and its mirror.
 pub const CONSUMERS: usize = 2;
 /// The tail of a consumer that does not read any more.
 const DETACHED: u64 = u64::MAX;
-
-/// Memory of all rings of a take, mapped at once and touched, so that no first touch of a page
-/// comes later.
-pub struct Arena {
-    base: NonNull<u8>,
-    bytes: usize,
-    is_locked: bool,
-}
-
-// SAFETY: the arena is memory and nothing else; who may touch which part of it when is decided by
-// the rings, each of which owns a part of its own.
-unsafe impl Send for Arena {}
-// SAFETY: as above.
-unsafe impl Sync for Arena {}
-
-impl Arena {
-    /// Maps `bytes`, and locks them in memory where that is allowed.
-    ///
-    /// # Errors
-    /// [`Kind::Io`] where the system has no such memory.
-    pub fn new(bytes: usize) -> Result<Self> {
-        let (prot, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
-        );
-        // SAFETY: a new anonymous mapping at a place of the kernel's choice.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes.max(1), prot, flags, -1, 0) };
-        let mapped = (base != libc::MAP_FAILED).then(|| NonNull::new(base.cast::<u8>())).flatten();
-        let Some(base) = mapped else {
-            let error = std::io::Error::last_os_error();
-            return Err(Error::io("cannot have memory for the rings", "memory", error));
-        };
-        // SAFETY: the range is the mapping that was just made.
-        let is_locked = unsafe { libc::mlock(base.as_ptr().cast(), bytes.max(1)) } == 0;
-        Ok(Arena { base, bytes, is_locked })
-    }
-
-    /// Whether it is locked in memory, so that no part of it is ever paged out.
-    pub fn is_locked(&self) -> bool {
-        self.is_locked
-    }
-}
-
-impl Drop for Arena {
-    fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made; rings hold the arena, so that none is left.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes.max(1)) };
-    }
-}
 
 /// A value with a cache line for itself: producer and consumer write beside each other.
 #[repr(align(128))]
@@ -103,6 +55,8 @@ pub struct Ring {
     missing_bytes: AtomicU64,
     overruns: AtomicU64,
     is_ended: AtomicBool,
+    /// Where the take begins; before that is known the greatest number.
+    origin: AtomicI64,
 }
 
 impl Ring {
@@ -140,6 +94,7 @@ impl Ring {
             missing_bytes: AtomicU64::new(0),
             overruns: AtomicU64::new(0),
             is_ended: AtomicBool::new(false),
+            origin: AtomicI64::new(0),
         });
         let producer = RingProducer { ring: Arc::clone(&ring), open_gap_bytes: 0 };
         Ok((ring, producer))
@@ -171,9 +126,30 @@ impl Ring {
         self.overruns.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the stream that the producer has made, lost ones included.
-    pub fn produced_bytes(&self) -> u64 {
+    /// Bytes that the producer has made, lost ones included.
+    pub fn made_bytes(&self) -> u64 {
         self.head.0.load(Ordering::Acquire) + self.lost_bytes() + self.missing_bytes()
+    }
+
+    /// Bytes of the take that the producer has made, lost ones included; none before it begins.
+    pub fn produced_bytes(&self) -> u64 {
+        self.place_in_take(self.made_bytes())
+    }
+
+    /// Bytes of the take in front of a place, which is counted from the first byte of the ring.
+    pub fn place_in_take(&self, place: u64) -> u64 {
+        (place as i64).saturating_sub(self.origin()).max(0) as u64
+    }
+
+    /// Where the take begins, as it was said.
+    pub fn origin(&self) -> i64 {
+        self.origin.load(Ordering::Acquire)
+    }
+
+    /// Says where the take begins: in front of the first byte where an input came later than others;
+    /// the greatest number while that is not known.
+    pub fn set_origin(&self, bytes: i64) {
+        self.origin.store(bytes, Ordering::Release);
     }
 
     /// Bytes that the input left out because it knew them to be missing.

@@ -12,7 +12,7 @@ use crate::recover::{RUN_MAX_BYTES, all_folders};
 use crate::sample::{StreamShape, fill_test};
 use crate::take::{
     DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, Manifest, RecordedGap, Summed,
-    TakeFile, TakeFolder, TakeState, TrimmedRun, is_plain_name, open_payload,
+    TakeFile, TakeFolder, TrimmedRun, is_plain_name, open_payload,
 };
 
 /// Damage that is named place by place, for each file.
@@ -75,7 +75,7 @@ pub fn verify_in(
     for folder in folders {
         let journal = folder.open(JOURNAL, false)?;
         journal.lock(true)?;
-        if outcome.manifest.state == TakeState::Recording {
+        if !outcome.manifest.is_settled() {
             let error = Error::new(Kind::Changed, "the recording of this take was cut off")
                 .advice("run 'pinstripe recover' on it: what is durable is complete after that");
             monitor.warning(folder.path(), error);
@@ -91,9 +91,11 @@ pub fn verify_in(
                     stream,
                     file,
                     start_frame,
+                    behind,
                     ..
                 }) => {
-                    files.begin(&outcome.manifest, (piece, stream), &file, start_frame);
+                    let place = (start_frame, behind.map(|it| it.payload_at));
+                    files.begin(&outcome.manifest, (piece, stream), &file, place);
                 }
                 JournalRecord::Event(_) => {}
                 JournalRecord::Progress { runs, .. } => {
@@ -130,6 +132,8 @@ struct TestContent {
     shape: StreamShape,
     number: u64,
     start_frame: u64,
+    /// Frames that the input had given before the take began.
+    origin: i64,
     gaps: Vec<RecordedGap>,
 }
 
@@ -142,7 +146,13 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    fn begin(&mut self, manifest: &Manifest, (piece, number): (u32, u32), name: &str, start: u64) {
+    fn begin(
+        &mut self,
+        manifest: &Manifest,
+        (piece, number): (u32, u32),
+        name: &str,
+        (start, payload_at): (u64, Option<u64>),
+    ) {
         let Some(facts) = manifest.head_facts(number, start) else { return };
         if !is_plain_name(name) || self.open.contains_key(&piece) {
             return;
@@ -153,6 +163,7 @@ impl Files<'_> {
             shape: stream.shape,
             number: test,
             start_frame: start,
+            origin: manifest.origins.get(number as usize).copied().unwrap_or(0),
             gaps,
         });
         let file = OpenFile {
@@ -161,7 +172,7 @@ impl Files<'_> {
             file: None,
             is_missing: false,
             length: 0,
-            payload_at: facts.payload_at(),
+            payload_at: payload_at.unwrap_or_else(|| facts.payload_at()),
             at: 0,
             end: manifest
                 .pieces
@@ -270,7 +281,8 @@ impl TestContent {
         let size = self.shape.frame_bytes();
         let (first, end) = (at / size, (at + bytes.len() as u64).div_ceil(size));
         let mut made = vec![0; ((end - first) * size) as usize];
-        fill_test(&self.shape, self.number, self.start_frame.saturating_add(first), &mut made);
+        let from = self.start_frame.saturating_add(first).saturating_add_signed(self.origin);
+        fill_test(&self.shape, self.number, from, &mut made);
         let skip = at % size;
         let (mut right, mut wrong) = (0, 0);
         for frame in first..end {

@@ -211,7 +211,7 @@ pub const ROOMS: &[Rooms] = &[
             &["alsa", "jack", "take"],
             &["flac"],
             &["header", "meter", "ring", "start"],
-            &["drift", "realtime", "sample", "writes"],
+            &["drift", "osc", "realtime", "sample", "writes"],
             &["limits"],
         ],
         neighbours: &[],

@@ -30,6 +30,7 @@ mod places;
 mod record;
 mod record_io;
 mod remembered;
+mod remote;
 mod scrub;
 mod search;
 mod secrets;

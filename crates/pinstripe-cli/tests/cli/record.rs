@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use crate::stand::{Stand, noise, skipped};
 
-const FAST: &str = "--ring 64K --chunk 8K --no-realtime";
+pub const FAST: &str = "--ring 64K --chunk 8K --no-realtime";
 
 /// A recorder that runs, and its events.
 pub struct Recorder {
-    child: Child,
+    pub child: Child,
     events: BufReader<std::process::ChildStdout>,
 }
 
@@ -78,6 +78,9 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
         ("record t --to missing --ring 64K test:", 11, "missing"),
         ("record a/b --to . --ring 64K test:", 2, "name of a take"),
         ("record t --to . --ring 64K --segment 4q test:", 2, "30min"),
+        ("record t --to . --pre-roll 1s --format flac test:", 2, "no pre-roll"),
+        ("record t --to . --armed --play other --play-to null test:", 2, "along to another"),
+        ("record t --to . --pre-roll 1s --play other --play-to null test:", 2, "along to another"),
         ("record ctl status nowhere", 11, "nothing is being recorded"),
         ("recover .", 11, "there is no take"),
     ] {
@@ -164,6 +167,115 @@ fn a_running_recorder_answers_and_does_as_it_is_told() {
     assert_eq!(manifest["marks"][0]["text"], "refrain");
     assert_eq!(stand.run("verify gig").code, 0);
     assert_eq!(stand.run("record ctl status gig").code, 11);
+}
+
+#[test]
+fn an_armed_take_is_begun_armed_and_disarmed_from_outside() {
+    let stand = Stand::new();
+    let line = format!("record gig --to . {FAST} --armed test:streams=4,rate=48000");
+    let mut recorder = Recorder::start(&stand, &line);
+    assert_eq!(recorder.await_event("take")["phase"], "armed");
+    let told = |what: &str| {
+        let ran = stand.run(&format!("record ctl {what} --json"));
+        assert_eq!(ran.code, 0, "{what}: {}", ran.err);
+        ran.events_of("recording").remove(0)
+    };
+    let status = told("status gig");
+    assert_eq!((&status["phase"], &status["is_recording"]), (&"armed".into(), &false.into()));
+    assert!(status["left_seconds"].as_f64().is_some_and(|it| it > 0.0), "{status}");
+    for (line, code, part) in [
+        ("mark gig early", 14, "not begun"),
+        ("split gig", 14, "not begun"),
+        ("arm gig 5", 11, "no stream '5'"),
+        ("arm gig", 2, "needs a stream"),
+        ("start gig now", 2, "takes no text"),
+    ] {
+        let ran = stand.run(&format!("record ctl {line}"));
+        assert_eq!(ran.code, code, "{line}: {}", ran.err);
+        assert!(ran.err.contains(part), "{line}: {}", ran.err);
+    }
+    assert_eq!(told("disarm gig 2,4")["armed_streams"], 2);
+    let begun = told("start gig");
+    assert_eq!((&begun["phase"], &begun["is_recording"]), (&"recording".into(), &true.into()));
+    assert_eq!((&begun["take"], &begun["streams"]), (&"gig".into(), &4.into()));
+    assert_eq!(begun["disarmed"], serde_json::json!(["test-2", "test-4"]));
+    assert_eq!(stand.run("record ctl start gig").code, 14, "it has begun");
+    while recorder.await_event("recording")["phase"] != "recording" {}
+    recorder.await_event("recording");
+    let plain = stand.run("record ctl arm gig test-4");
+    assert!(plain.out.starts_with("recording 'gig': 3 of 4 streams, 0:00:0"), "{}", plain.out);
+    recorder.await_event("recording");
+    assert_eq!(told("stop gig")["phase"], "stopping");
+    let summary = recorder.await_event("summary");
+    assert_eq!((&summary["exit_code"], &summary["files"]), (&0.into(), &3.into()));
+    recorder.child.wait().unwrap();
+    let verified = stand.run("verify gig --json").summary();
+    assert_eq!((&verified["wrong_frames"], &verified["damaged_bytes"]), (&0.into(), &0.into()));
+    let names: Vec<String> = fs::read_dir(stand.path("gig"))
+        .unwrap()
+        .map(|it| it.unwrap().file_name().into_string().unwrap())
+        .filter(|it| it.ends_with(".wav"))
+        .collect();
+    // The one that was armed late says where it begins.
+    let late = names.iter().filter(|it| it.starts_with("04-test-4.") && *it != "04-test-4.wav");
+    assert_eq!((names.len(), late.count()), (3, 1), "{names:?}");
+}
+
+#[test]
+fn a_take_that_never_begins_leaves_nothing_and_killed_it_is_put_in_order() {
+    let stand = Stand::new();
+    let line = format!("record t --to . {FAST} --armed test:streams=3");
+    let mut recorder = Recorder::start(&stand, &line);
+    recorder.await_event("recording");
+    assert_eq!(stand.run("record ctl stop t").code, 0);
+    let summary = recorder.await_event("summary");
+    assert_eq!((&summary["exit_code"], &summary["files"]), (&0.into(), &0.into()));
+    recorder.child.wait().unwrap();
+    assert!(!stand.path("t").exists());
+    let line = format!("record t --to . {FAST} --pre-roll 1s test:streams=3");
+    let mut recorder = Recorder::start(&stand, &line);
+    recorder.await_event("recording");
+    recorder.kill();
+    assert_eq!(fs::metadata(stand.path("t/take.preroll")).unwrap().len(), 3 * 147_456);
+    assert_eq!(stand.run("verify t").code, 0);
+    let recovered = stand.run("recover t --json");
+    assert_eq!(recovered.code, 0, "{}", recovered.err);
+    assert_eq!(recovered.summary()["never_began"], true);
+    let left: Vec<_> =
+        fs::read_dir(stand.path("t")).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert!(left.iter().all(|it| it == "take.json" || it == "take.journal"), "{left:?}");
+    assert_eq!(stand.run("recover t --json").summary()["was_complete"], true);
+}
+
+#[test]
+fn a_take_with_pre_roll_is_as_long_as_both_together() {
+    let stand = Stand::new();
+    let line = "record t --to . --ring 1M --chunk 8K --no-realtime --pre-roll 500ms --duration 750ms \
+                test:streams=4,rate=48000";
+    let mut recorder = Recorder::start(&stand, line);
+    while recorder.await_event("recording")["pre_roll_seconds"] != 0.5 {}
+    let begun = stand.run("record ctl start t --json");
+    assert_eq!(begun.code, 0, "{}", begun.err);
+    assert_eq!(begun.events_of("recording")[0]["pre_roll_seconds"], 0.5);
+    let summary = recorder.await_event("summary");
+    assert_eq!((&summary["exit_code"], &summary["files"]), (&0.into(), &4.into()));
+    recorder.child.wait().unwrap();
+    let verified = stand.run("verify t --json").summary();
+    assert_eq!(
+        (&verified["right_frames"], &verified["wrong_frames"]),
+        (&240_000.into(), &0.into())
+    );
+    let manifest: Value =
+        serde_json::from_slice(&fs::read(stand.path("t/take.json")).unwrap()).unwrap();
+    assert_eq!(manifest["marks"][0]["frames"], serde_json::json!([24_000, 24_000, 24_000, 24_000]));
+    // Other programs find one file of that length, and the place of the order in it.
+    match Command::new("soxi").arg("-s").arg(stand.path("t/01-test-1.wav")).output() {
+        Ok(told) => assert_eq!(String::from_utf8_lossy(&told.stdout).trim(), "60000"),
+        Err(_) => skipped("a_take_with_pre_roll", "no soxi, of sox"),
+    }
+    assert_eq!(stand.run("play t --to pcm:out.raw").code, 0);
+    assert_eq!(fs::metadata(stand.path("out.raw")).unwrap().len(), 4 * 3 * 60_000);
+    assert_eq!(stand.run(&format!("record u --to . {FAST} --pre-roll 11m test:")).code, 2);
 }
 
 #[test]

@@ -201,6 +201,7 @@ fn recorder(settings: &Settings, storm: Storm, table: &mut Table) -> Result<()> 
         },
         is_mirrored: false,
         most: Some(Duration::from_secs(settings.seconds)),
+        armed: None,
         beside: None,
     };
     let path = settings.work.join(&plan.take);

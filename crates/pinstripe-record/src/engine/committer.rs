@@ -173,7 +173,7 @@ impl Committer<'_> {
                 runs.push(ProgressRun { piece: piece.number, runs: synced });
             }
         }
-        let mut journal = lock(&self.lane.journal);
+        let mut journal = self.lane.told_journal();
         if !runs.is_empty() {
             let nanos = now.as_nanos() as u64;
             journal.add(JournalRecord::Progress { nanos, runs });
@@ -210,7 +210,7 @@ impl Committer<'_> {
         let is_closed = self.open().is_empty();
         if is_closed {
             self.lane.tell(JournalEvent::Complete);
-            if let Err(error) = lock(&self.lane.journal).finish() {
+            if let Err(error) = self.lane.told_journal().finish() {
                 self.lane.fail(error);
             }
         }

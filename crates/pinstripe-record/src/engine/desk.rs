@@ -1,7 +1,7 @@
 //! What all lanes of a take share.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use pinstripe_base::clock;
@@ -9,10 +9,12 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{Stop, lock};
 
+use super::gate::Gate;
 use super::lane::Lane;
+use super::orders::TakeBeginning;
 use super::piece::Piece;
 use crate::flac::FlacPool;
-use crate::header::{Cue, HeadFacts};
+use crate::header::{Cue, HeadFacts, LocalTime};
 use crate::limits::MARKS_MAX;
 use crate::meter::Meter;
 use crate::ring::Ring;
@@ -45,8 +47,12 @@ pub struct StreamDesk {
     pub ring: Arc<Ring>,
     /// What heads of its files say.
     pub facts: HeadFacts,
-    /// A frame at which a new file begins, in every copy.
-    pub split_at: AtomicU64,
+    /// The number of its input: the streams of one input are made in step.
+    pub input: usize,
+    /// Which part of it is recorded.
+    pub gate: Gate,
+    /// What was lost before the take began.
+    pub before: Mutex<Losses>,
     /// The frames that one file may have at most.
     pub segment_frames: u64,
     /// Whether its input waits where the ring is full.
@@ -57,6 +63,37 @@ pub struct StreamDesk {
     pub copies: AtomicUsize,
     /// Its level, while that is looked at.
     pub meter: Meter,
+}
+
+impl StreamDesk {
+    /// Bytes of gaps that came before the order to start, and are in the pre-roll.
+    pub(super) fn keep_losses(&self, bytes: u64) {
+        let mut before = lock(&self.before);
+        let lost = bytes.min(before.lost_bytes);
+        before.lost_bytes -= lost;
+        before.missing_bytes = before.missing_bytes.saturating_sub(bytes - lost);
+    }
+
+    /// Losses in the take, and while it is awaited those since the input was opened.
+    pub fn losses(&self) -> Losses {
+        let before = lock(&self.before);
+        Losses {
+            overruns: self.ring.overruns().saturating_sub(before.overruns),
+            lost_bytes: self.ring.lost_bytes().saturating_sub(before.lost_bytes),
+            missing_bytes: self.ring.missing_bytes().saturating_sub(before.missing_bytes),
+        }
+    }
+}
+
+/// What is missing of a stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// The number of times that its ring was too full.
+    pub overruns: u64,
+    /// Bytes that were lost then.
+    pub lost_bytes: u64,
+    /// Bytes that did not come from its source.
+    pub missing_bytes: u64,
 }
 
 /// What all lanes share.
@@ -77,6 +114,12 @@ pub struct Desk {
     pub copies_left: AtomicUsize,
     /// Whether somebody looks at levels.
     pub is_metered: AtomicBool,
+    /// Seconds of local time at the first frame of the take, for heads.
+    pub started: Arc<AtomicI64>,
+    /// When the take began, if it has: at once unless it is armed first.
+    pub(super) begun: OnceLock<TakeBeginning>,
+    /// Held by whoever starts, arms or splits.
+    pub(super) orders: Mutex<()>,
     /// Encodes streams of FLAC.
     pub encoders: Arc<FlacPool>,
     next_piece: AtomicU32,
@@ -95,6 +138,7 @@ impl Desk {
         lanes: Vec<Arc<Lane>>,
         streams: Vec<StreamDesk>,
         monitor: Arc<Monitor>,
+        started: LocalTime,
     ) -> Result<Self> {
         Ok(Desk {
             began: clock::monotonic(),
@@ -105,6 +149,9 @@ impl Desk {
             monitor,
             all_over: Stop::new()?,
             is_metered: AtomicBool::new(false),
+            started: Arc::new(AtomicI64::new(started.seconds)),
+            begun: OnceLock::new(),
+            orders: Mutex::default(),
             encoders: Arc::default(),
             next_piece: AtomicU32::new(0),
             gaps: Mutex::default(),
@@ -131,17 +178,30 @@ impl Desk {
     ) -> Result<Arc<Piece>> {
         let desk = &self.streams[stream as usize];
         let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
-        let facts = HeadFacts { start_frame, ..desk.facts.clone() };
+        let started = LocalTime { seconds: self.started.load(Ordering::Acquire) };
+        let facts = HeadFacts { start_frame, started, ..desk.facts.clone() };
         let name = file_name(&facts, copy, number, self.streams.len());
-        let ring = Arc::clone(&desk.ring);
-        let piece = Piece::create(
-            lane,
-            &self.encoders,
-            (number, stream, copy),
-            (name, facts),
-            (ring, covered),
-        )?;
+        let shared = (Arc::clone(&desk.ring), Arc::clone(&self.started));
+        let ids = (number, stream, copy);
+        let piece = Piece::create(lane, &self.encoders, ids, (name, facts), shared, covered)?;
         let piece = Arc::new(piece);
+        lane.add(&piece);
+        Ok(piece)
+    }
+
+    /// Makes the piece that goes on behind `front_bytes` of another one, in the same file.
+    ///
+    /// # Errors
+    /// Those of the folder.
+    pub(super) fn piece_behind(
+        &self,
+        lane: &Lane,
+        front: &Arc<Piece>,
+        front_bytes: u64,
+    ) -> Result<Arc<Piece>> {
+        let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
+        let file = lane.folder.open(&front.name, true)?;
+        let piece = Arc::new(Piece::behind_of(front, file, (number, front_bytes), self.now()));
         lane.add(&piece);
         Ok(piece)
     }
@@ -162,10 +222,12 @@ impl Desk {
     /// Marks the place at which every stream is now; false when there are too many marks.
     pub fn mark(&self, text: &str) -> bool {
         let frame = |it: &StreamDesk| it.ring.produced_bytes() / it.facts.shape.frame_bytes();
-        let mark = RecordedMark {
-            text: text.to_owned(),
-            frames: self.streams.iter().map(frame).collect(),
-        };
+        self.mark_at(text, self.streams.iter().map(frame).collect())
+    }
+
+    /// Marks a frame of each stream; false when there are too many marks.
+    pub(super) fn mark_at(&self, text: &str, frames: Vec<u64>) -> bool {
+        let mark = RecordedMark { text: text.to_owned(), frames };
         let mut marks = lock(&self.marks);
         if marks.len() >= MARKS_MAX {
             return false;
@@ -176,16 +238,6 @@ impl Desk {
         }
         marks.push(mark);
         true
-    }
-
-    /// Begins a new file of every stream, half a second from now, at the same moment in all.
-    pub fn split(&self) {
-        for stream in &self.streams {
-            let shape = &stream.facts.shape;
-            let made = stream.ring.produced_bytes() / shape.frame_bytes();
-            let at = made + u64::from(shape.rate / 2).max(1);
-            stream.split_at.store(at, Ordering::Release);
-        }
     }
 
     /// Gaps so far.
@@ -200,12 +252,7 @@ impl Desk {
 
     /// Gaps and marks that lie in a file, as its cues.
     pub fn cues(&self, piece: &Piece) -> Vec<Cue> {
-        cues_within(
-            &self.gaps(),
-            &self.marks(),
-            piece.stream,
-            piece.start_frame..piece.start_frame + piece.frames(piece.vouched_bytes()),
-        )
+        cues_within(&self.gaps(), &self.marks(), piece.stream, piece.file_frames())
     }
 
     /// Notes a priority that was refused, once.

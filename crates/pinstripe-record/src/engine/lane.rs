@@ -1,13 +1,14 @@
 //! One directory of a take while it is recorded.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::{Stop, lock};
 
 use super::piece::Piece;
+use super::roll::Fronts;
 use super::stages::SlowestCommit;
 use super::writer::StreamCopy;
 use crate::take::{Journal, JournalEvent, JournalRecord, TakeFolder};
@@ -42,6 +43,10 @@ pub struct Lane {
     /// Set when its writer has nothing more to do.
     pub(super) writer_ended: Stop,
     pub(super) journal: Mutex<Journal>,
+    /// Events that the journal gets with its next commit: while it is committed nobody waits for it.
+    events: Mutex<Vec<JournalEvent>>,
+    /// Fronts of files that are to be filled with pre-roll.
+    pub(super) fronts: Fronts,
     /// Files of which the names are durable.
     pub(super) named: AtomicUsize,
     pieces: Mutex<Vec<Arc<Piece>>>,
@@ -68,6 +73,8 @@ impl Lane {
             figures: LaneFigures::default(),
             writer_ended: Stop::new()?,
             journal: Mutex::new(journal),
+            events: Mutex::default(),
+            fronts: Fronts::default(),
             named: AtomicUsize::new(0),
             pieces: Mutex::default(),
             inbox: Mutex::default(),
@@ -84,13 +91,22 @@ impl Lane {
             copy: piece.copy,
             file: piece.name.clone(),
             start_frame: piece.start_frame,
+            behind: piece.behind(),
         });
         lock(&self.pieces).push(Arc::clone(piece));
     }
 
     /// Adds an event to the journal, durable with its next commit.
     pub fn tell(&self, event: JournalEvent) {
-        lock(&self.journal).add(JournalRecord::Event(event));
+        lock(&self.events).push(event);
+    }
+
+    /// The journal with all events that it was told of.
+    pub(super) fn told_journal(&self) -> MutexGuard<'_, Journal> {
+        let mut journal = lock(&self.journal);
+        let events = std::mem::take(&mut *lock(&self.events));
+        events.into_iter().for_each(|it| journal.add(JournalRecord::Event(it)));
+        journal
     }
 
     /// Makes the names of all files durable, if there are new ones.
@@ -111,7 +127,7 @@ impl Lane {
     /// # Errors
     /// As the system says.
     pub fn commit(&self) -> Result<()> {
-        lock(&self.journal).commit()
+        self.told_journal().commit()
     }
 
     /// All files so far.

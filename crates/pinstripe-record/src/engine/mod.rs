@@ -3,22 +3,32 @@
 //! One [`Lane`] for each directory. Its writer (several past the page cache) goes over its copies in turn and writes what is
 //! there, through the page cache, in chunks; it never waits for the disk unless the kernel makes
 //! it. Its committer has several syncs in flight each second, then makes the journal durable, then
-//! writes the headers. A directory that fails is given up: its copies go on in another one.
+//! writes the headers. A directory that fails is given up: its copies go on in another one. A [`Gate`]
+//! says of each stream which part of it is recorded.
 //!
 //! Invariants: data, then journal, then header: none of them promises what the one before it has
 //! not. A file whose sync failed is never written or synced again.
 
+mod closing;
 mod committer;
 mod crew;
 mod desk;
+mod gate;
 mod lane;
+mod orders;
 mod piece;
+mod roll;
 mod stages;
 mod writer;
 
+pub use closing::{close_file, trimmed_run};
 pub use committer::commit_lane;
-pub use desk::{Desk, EngineSettings, StreamDesk, cues_within};
+pub use desk::{Desk, EngineSettings, Losses, StreamDesk, cues_within};
+pub use gate::{Fate, Gate, Span};
 pub use lane::{Lane, LaneFigures};
-pub use piece::{Piece, close_file, trimmed_run};
+pub use orders::TakeBeginning;
+pub(crate) use orders::frames_in;
+pub use piece::Piece;
+pub use roll::RollArea;
 pub use stages::SlowestCommit;
 pub use writer::{StreamCopy, write_lane};

@@ -1,15 +1,18 @@
 //! One file of a stream while it is written.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+mod front;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
 
+use super::closing::{close_file, trimmed_run};
 use super::lane::Lane;
 use crate::flac::{FlacPool, FlacWriter};
-use crate::header::{Cue, FileKind, HeadFacts};
+use crate::header::{Cue, FileKind, HeadFacts, LocalTime};
 use crate::limits::RESERVE_BYTES;
 use crate::ring::Ring;
 use crate::take::{Summed, TakeFile, TrimmedRun};
@@ -35,13 +38,21 @@ pub struct Piece {
     pub payload_at: u64,
     pub(super) file: TakeFile,
     pub(super) ring: Arc<Ring>,
+    /// Local time at the first frame of the take: that of an armed one is known only then.
+    started: Arc<AtomicI64>,
     pub(super) state: Mutex<PieceState>,
+    /// The piece in front of it in the same file.
+    front: Option<Arc<Piece>>,
+    /// Another piece stands behind it in the same file, and cares for head and length.
+    is_front: AtomicBool,
     written: AtomicU64,
     vouched: AtomicU64,
     /// Nanoseconds since the take began up to which all samples are durable.
     covered: AtomicU64,
     is_ended: AtomicBool,
     is_closed: AtomicBool,
+    /// Its stream is not recorded, so that no sample waits for it.
+    is_idle: AtomicBool,
     /// Its sync failed: it is never written or synced again.
     has_failed: AtomicBool,
     /// The payload that its head tells of.
@@ -76,7 +87,8 @@ impl Piece {
         encoders: &Arc<FlacPool>,
         (number, stream, copy): (u32, u32, u32),
         (name, facts): (String, HeadFacts),
-        (ring, began): (Arc<Ring>, Duration),
+        (ring, started): (Arc<Ring>, Arc<AtomicI64>),
+        began: Duration,
     ) -> Result<Self> {
         let mut file = lane.folder.create(&name)?;
         let head = facts.head(0);
@@ -85,29 +97,44 @@ impl Piece {
             let writer = FlacWriter::new(file.shared(), facts.shape, at, encoders)?;
             file = TakeFile::encoded(writer);
         }
-        let piece = Piece {
+        let ids = (number, stream, copy);
+        let mut piece = Piece::of_file(ids, (name, facts, file), (ring, started), began);
+        piece.payload_at = head.len() as u64;
+        piece.reserve_ahead();
+        piece.file.device().write_at(0, &head)?;
+        Ok(piece)
+    }
+
+    fn of_file(
+        (number, stream, copy): (u32, u32, u32),
+        (name, facts, file): (String, HeadFacts, TakeFile),
+        (ring, started): (Arc<Ring>, Arc<AtomicI64>),
+        began: Duration,
+    ) -> Self {
+        Piece {
             number,
             stream,
             copy,
             start_frame: facts.start_frame,
             name,
-            payload_at: head.len() as u64,
+            payload_at: 0,
             facts,
             file,
             ring,
+            started,
             state: Mutex::default(),
+            front: None,
+            is_front: AtomicBool::new(false),
             written: AtomicU64::new(0),
             vouched: AtomicU64::new(0),
             covered: AtomicU64::new(began.as_nanos() as u64),
             is_ended: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
+            is_idle: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             told: AtomicU64::new(0),
             cut: OnceLock::new(),
-        };
-        piece.reserve_ahead();
-        piece.file.device().write_at(0, &head)?;
-        Ok(piece)
+        }
     }
 
     /// Makes its head and its reservation durable, before anything is recorded.
@@ -126,6 +153,24 @@ impl Piece {
     /// Payload bytes that the journal vouches for.
     pub fn vouched_bytes(&self) -> u64 {
         self.vouched.load(Ordering::Acquire)
+    }
+
+    /// Says whether its stream is recorded: where it is not, no sample waits for this file.
+    pub fn set_idle(&self, is_idle: bool) {
+        self.is_idle.store(is_idle, Ordering::Release);
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_idle.load(Ordering::Acquire)
+    }
+
+    /// Whether it begins at a frame and nothing was written to it yet.
+    pub(super) fn is_fresh_at(&self, frame: u64) -> bool {
+        // A head that became longer with the time at which the take began would reach into the payload.
+        self.start_frame == frame
+            && self.written_in_file() == 0
+            && !self.is_ended()
+            && self.head_facts().payload_at() == self.payload_at
     }
 
     /// Whole frames of so many payload bytes.
@@ -205,12 +250,19 @@ impl Piece {
         if is_ended {
             self.file.finish()?;
         }
+        let is_idle = self.is_idle();
+        if is_idle && position == self.start_frame * self.facts.shape.frame_bytes() {
+            // Nothing was ever written to it.
+            lock(&self.state).synced_covers = now.as_nanos() as u64;
+            return Ok(());
+        }
         self.file.device().sync()?;
         if let Some(durable) = self.file.durable_bytes() {
             position -= self.written_within(&mut sums, durable);
         }
         // Where the stream has gone on in another file, nothing of it waits for this one.
-        let behind = if is_ended { 0 } else { produced.saturating_sub(position) };
+        let is_awaited = !is_ended && !is_idle;
+        let behind = if is_awaited { produced.saturating_sub(position) } else { 0 };
         let behind = Duration::from_secs_f64(self.facts.shape.seconds(behind));
         let mut state = lock(&self.state);
         state.sums_at += sums.iter().map(|it| u64::from(it.bytes)).sum::<u64>();
@@ -254,27 +306,44 @@ impl Piece {
         Duration::from_nanos(self.covered.load(Ordering::Acquire))
     }
 
+    /// What its head says, with the time at which the take began.
+    fn head_facts(&self) -> HeadFacts {
+        let started = LocalTime { seconds: self.started.load(Ordering::Acquire) };
+        HeadFacts { started, ..self.facts.clone() }
+    }
+
     /// Writes the head for what the journal vouches for.
     pub(super) fn write_head(&self) -> Result<()> {
         let frame_bytes = self.facts.shape.frame_bytes();
-        let bytes = self.vouched_bytes();
+        if self.is_front() {
+            return Ok(());
+        }
+        let bytes = self.vouched_in_file();
         if self.told.load(Ordering::Relaxed) == bytes {
             return Ok(());
         }
-        self.file.device().write_at(0, &self.facts.head(bytes - bytes % frame_bytes))?;
+        self.file.device().write_at(0, &self.head_facts().head(bytes - bytes % frame_bytes))?;
         self.told.store(bytes, Ordering::Relaxed);
         Ok(())
     }
 
     /// Ends the file for good, when all of it is durable.
     pub(super) fn close(&self, cues: &[Cue]) -> Result<()> {
+        if self.front.as_ref().is_some_and(|front| !front.is_done()) {
+            // Its file is closed when its front is complete.
+            return Ok(());
+        }
+        if self.is_front() {
+            self.is_closed.store(true, Ordering::Release);
+            return Ok(());
+        }
         let bytes = self.vouched_bytes();
         let whole = bytes - bytes % self.facts.shape.frame_bytes();
         if whole < bytes {
             let at = lock(&self.state).last_at;
             lock(&self.state).trimmed = trimmed_run(&self.file, self.payload_at, at, whole)?;
         }
-        close_file(&self.file, &self.facts, whole, cues)?;
+        close_file(&self.file, &self.head_facts(), self.front_bytes() + whole, cues)?;
         self.is_closed.store(true, Ordering::Release);
         Ok(())
     }
@@ -314,43 +383,4 @@ impl Piece {
     pub fn cut(&self) -> Option<&str> {
         self.cut.get().map(String::as_str)
     }
-}
-
-/// The run of a payload from `at` to its end at `whole`, read back.
-///
-/// # Errors
-/// As the system says.
-pub fn trimmed_run(
-    file: &TakeFile,
-    payload_at: u64,
-    at: u64,
-    whole: u64,
-) -> Result<Option<TrimmedRun>> {
-    if at >= whole {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; (whole - at) as usize];
-    file.device().read_at(payload_at + at, &mut bytes)?;
-    let Summed { bytes, sum } = Summed::of(&bytes);
-    Ok(Some(TrimmedRun { at, bytes, sum }))
-}
-
-/// Gives a file its final length, tail and head, and makes them durable.
-///
-/// The length comes first, for it frees what was reserved; a disk that is full even then has no
-/// room for cues, and the file is sound without.
-pub fn close_file(file: &TakeFile, facts: &HeadFacts, payload: u64, cues: &[Cue]) -> Result<()> {
-    let at = facts.payload_at();
-    file.device().set_len(at + payload)?;
-    let (head, tail) = facts.complete(payload, cues);
-    let has_tail = tail.is_empty() || file.device().write_at(at + payload, &tail).is_ok();
-    // Until the tail is durable, the head must not tell of it.
-    file.device().sync()?;
-    if has_tail {
-        file.device().write_at(0, &head)?;
-    } else {
-        file.device().set_len(at + payload)?;
-        file.device().write_at(0, &facts.head(payload))?;
-    }
-    file.device().sync()
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "waits for rings, which must not wake it")]
 
+mod spans;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,8 +12,10 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::desk::Desk;
+use super::gate::Fate;
 use super::lane::Lane;
 use super::piece::Piece;
+use super::roll::{RollArea, fill_fronts};
 use crate::limits::DRAIN_BYTES;
 use crate::realtime;
 use crate::ring::{Found, RingConsumer};
@@ -32,8 +36,17 @@ pub struct StreamCopy {
     pub consumer: RingConsumer,
     /// The file that is being written.
     pub piece: Arc<Piece>,
-    /// Of the gap that comes next: bytes that were written already.
+    /// The place in the stream that it is at, since the input was opened.
+    pub at: u64,
+    /// Where the span began that it is in.
+    pub span: Option<u64>,
+    /// Where it is kept while the take is awaited.
+    pub roll: Option<RollArea>,
+    /// Of the gap that comes next: bytes that were dealt with already, and those of them that were
+    /// recorded and not told yet.
     pub gap_done: u64,
+    /// See `gap_done`.
+    pub gap_recorded: u64,
     /// The bytes of the last frame that is not whole: with them the next file begins.
     pub partial: Vec<u8>,
 }
@@ -46,9 +59,15 @@ pub fn write_lane(desk: &Desk, lane: &Lane, copies: Vec<StreamCopy>) {
         shares[number % writers].push(copy);
     }
     std::thread::scope(|scope| {
-        for share in shares {
-            scope.spawn(|| write_share(desk, lane, share));
-        }
+        let filling = scope.spawn(|| fill_fronts(desk, lane));
+        std::thread::scope(|scope| {
+            for share in shares {
+                scope.spawn(|| write_share(desk, lane, share));
+            }
+        });
+        lane.fronts.end();
+        // A panic is reported where it happened.
+        let _ = filling.join();
     });
     lane.writer_ended.set();
 }
@@ -133,18 +152,37 @@ impl Writer<'_> {
         due.min().unwrap_or(LOOK_EVERY).clamp(LOOK_SOONEST, LOOK_EVERY)
     }
 
-    /// Writes one run of one copy, if there is enough.
+    /// Writes or drops one run of one copy, if there is enough.
     fn turn(&self, copy: &mut StreamCopy) -> Result<Turn> {
-        match copy.consumer.look() {
-            Found::End => Ok(Turn::Over),
-            Found::Gap(bytes) => self.fill_gap(copy, bytes),
-            Found::Bytes { bytes, all } => {
-                if bytes == 0 || (!all && bytes < self.desk.settings.chunk_bytes) {
-                    return Ok(Turn::Idle);
-                }
-                self.write_bytes(copy, bytes, all)
-            }
+        // The ring first: a gate is only changed behind all that is in the ring by then.
+        let (bytes, all) = match copy.consumer.look() {
+            Found::End => return Ok(Turn::Over),
+            Found::Gap(bytes) => return self.pass_gap(copy, bytes),
+            Found::Bytes { bytes, all } => (bytes, all),
+        };
+        if bytes == 0 || (!all && bytes < self.desk.settings.chunk_bytes) {
+            return Ok(Turn::Idle);
         }
+        let span = self.desk.streams[copy.stream as usize].gate.look(copy.at);
+        match span.fate {
+            Fate::Recorded => {
+                self.enter(copy, span)?;
+                self.write_bytes(copy, bytes.min(span.left), all || span.left <= bytes)
+            }
+            Fate::Waiting | Fate::Dropped => {
+                self.leave_span(copy, span);
+                self.pass_bytes(copy, bytes.min(span.left).min(DRAIN_BYTES))
+            }
+            Fate::Over => Ok(Turn::Over),
+        }
+    }
+
+    fn begin_piece(&self, copy: &mut StreamCopy, frame: u64) -> Result<()> {
+        let ids = (copy.stream, copy.copy);
+        let next = self.desk.new_piece(self.lane, ids, frame, self.desk.now())?;
+        copy.piece.end(None);
+        copy.piece = next;
+        Ok(())
     }
 
     fn write_bytes(&self, copy: &mut StreamCopy, bytes: u64, all: bool) -> Result<Turn> {
@@ -163,6 +201,7 @@ impl Writer<'_> {
         };
         keep_partial(copy, count);
         copy.consumer.take(count);
+        copy.at += count;
         Ok(Turn::Worked)
     }
 
@@ -170,36 +209,29 @@ impl Writer<'_> {
     fn measure(&self, copy: &StreamCopy, run: &[u8]) {
         if copy.copy == 0 && self.desk.is_metered.load(Ordering::Relaxed) {
             let format = copy.piece.facts.shape.format;
-            let phase = (copy.piece.written_bytes() % u64::from(format.bytes())) as usize;
+            let phase = (copy.at % u64::from(format.bytes())) as usize;
             self.desk.streams[copy.stream as usize].meter.add(format, phase, run);
         }
     }
 
-    fn fill_gap(&self, copy: &mut StreamCopy, bytes: u64) -> Result<Turn> {
-        let room = self.room(copy)?;
-        let frame_bytes = copy.piece.facts.shape.frame_bytes();
-        let most = (bytes - copy.gap_done).min(DRAIN_BYTES / frame_bytes * frame_bytes).min(room);
-        let byte = copy.piece.facts.shape.format.silence();
-        let silence = if byte == 0 { &self.silence } else { &self.loud };
-        self.write(copy, &silence[..most as usize])?;
-        copy.gap_done += most;
-        if copy.gap_done == bytes {
-            let frame = copy.piece.position() / frame_bytes - bytes / frame_bytes;
-            self.desk.note_gap(self.lane, copy.stream, frame, bytes / frame_bytes);
-            copy.consumer.take_gap();
-            copy.gap_done = 0;
-        }
-        Ok(Turn::Worked)
+    fn silence_of(&self, byte: u8) -> &[u8] {
+        if byte == 0 { &self.silence } else { &self.loud }
     }
 
     fn write(&self, copy: &StreamCopy, bytes: &[u8]) -> Result<()> {
+        self.timed(|| copy.piece.write(bytes))?;
+        self.lane.figures.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Notes how long a write took.
+    fn timed(&self, write: impl FnOnce() -> Result<()>) -> Result<()> {
         let began = clock::monotonic();
-        copy.piece.write(bytes)?;
+        write()?;
         let nanos = clock::since(began).as_nanos() as u64;
         let figures = &self.lane.figures;
         figures.longest_write_nanos.fetch_max(nanos, Ordering::Relaxed);
         figures.writing_nanos.fetch_add(nanos, Ordering::Relaxed);
-        figures.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -207,24 +239,12 @@ impl Writer<'_> {
     fn room(&self, copy: &mut StreamCopy) -> Result<u64> {
         let stream = &self.desk.streams[copy.stream as usize];
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
-        let start = copy.piece.start_frame;
-        let mut end = start.saturating_add(stream.segment_frames);
-        let split = stream.split_at.load(Ordering::Acquire);
-        if split > start {
-            end = end.min(split);
+        let written = copy.piece.written_in_file();
+        let room = stream.segment_frames.saturating_mul(frame_bytes).saturating_sub(written);
+        if room > 0 || !written.is_multiple_of(frame_bytes) {
+            return Ok(room.max(frame_bytes - written % frame_bytes));
         }
-        let bytes = (end - start).saturating_mul(frame_bytes);
-        // A split that is asked for too late happens with the next frame.
-        let room = bytes.saturating_sub(copy.piece.written_bytes());
-        let is_whole = copy.piece.written_bytes().is_multiple_of(frame_bytes);
-        if room > 0 || !is_whole {
-            return Ok(room.max(frame_bytes - copy.piece.written_bytes() % frame_bytes));
-        }
-        let frame = start + copy.piece.frames(copy.piece.written_bytes());
-        let ids = (copy.stream, copy.copy);
-        let next = self.desk.new_piece(self.lane, ids, frame, self.desk.now())?;
-        copy.piece.end(None);
-        copy.piece = next;
+        self.begin_piece(copy, copy.piece.facts.start_frame + copy.piece.frames(written))?;
         self.room(copy)
     }
 
@@ -238,7 +258,11 @@ impl Writer<'_> {
     /// Takes a copy out of a directory that is given up: to another one, or to its end.
     fn leave(&self, mut copy: StreamCopy) {
         let why = self.lane.failure().map_or_else(String::new, |it| it.to_string());
-        copy.piece.end(Some(why));
+        if !copy.piece.is_ended() {
+            copy.piece.end(Some(why));
+        }
+        // What was kept there cannot be kept on.
+        copy.roll = None;
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
         let frame = copy.piece.position() / frame_bytes;
         let copies = &self.desk.streams[copy.stream as usize].copies;
@@ -252,6 +276,7 @@ impl Writer<'_> {
             let covered = copy.piece.covered();
             let ids = (copy.stream, copy.copy);
             let began = self.desk.new_piece(lane, ids, frame, covered).and_then(|piece| {
+                piece.set_idle(copy.piece.is_idle());
                 piece.write(&copy.partial)?;
                 Ok(piece)
             });

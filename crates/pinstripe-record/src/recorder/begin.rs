@@ -17,7 +17,7 @@ use pinstripe_base::units::{format_count, format_size};
 use super::status::{InputClock, RunningTake};
 use super::{LaneCopies, TakePlan, check};
 use crate::drift::ClockDrift;
-use crate::engine::{Desk, Lane, Piece, StreamCopy, StreamDesk};
+use crate::engine::{Desk, Gate, Lane, Piece, RollArea, StreamCopy, StreamDesk, frames_in};
 use crate::flac::check_flac;
 use crate::header::FileKind;
 use crate::input::RecordInput;
@@ -71,10 +71,10 @@ pub fn begin(
     let began = clock::monotonic();
     check(plan)?;
     let mut streams = Vec::new();
-    let mut patient = Vec::new();
-    for input in inputs {
+    let mut origins = Vec::new();
+    for (number, input) in inputs.iter().enumerate() {
         let more = input.streams();
-        patient.resize(patient.len() + more.len(), input.is_patient());
+        origins.resize(origins.len() + more.len(), (number, input.is_patient()));
         streams.extend(more);
     }
     if streams.is_empty() {
@@ -87,24 +87,22 @@ pub fn begin(
     }
     let arena = Arc::new(Arena::new(memory as usize)?);
     let folders = folders()?;
-    let manifest = manifest(plan, streams, &folders)?;
-    let lanes = (0..)
-        .zip(&folders)
-        .map(|(number, folder)| Lane::new(number, Arc::clone(folder), &manifest.id).map(Arc::new));
-    let lanes = lanes.collect::<Result<Vec<_>>>()?;
-    let copies = 1 + usize::from(plan.is_mirrored);
-    let (desks, producers) = rings(plan, &manifest, &patient, &arena, copies)?;
-    let mut desk = Desk::new(plan.engine.clone(), lanes, desks, Arc::clone(monitor))?;
-    desk.copies_left = AtomicUsize::new(desk.streams.len() * copies);
-    let pieces = make_files(&desk, copies)?;
-    begin_journals(&manifest, &desk)?;
-    let copies = hand_out(&desk, pieces, copies);
+    let made = make(plan, (streams, &origins), &arena, (&folders, monitor));
+    if made.is_err() {
+        // The directories were made just now, and nothing was recorded in them.
+        folders.iter().for_each(|it| drop(it.discard()));
+    }
+    let (mut desk, copies, producers, manifest) = made?;
     let starting = clock::since(began);
     desk.began = clock::monotonic();
     let take = Arc::new(RunningTake {
         desk: Arc::new(desk),
         name: plan.take.clone(),
+        armed: plan.armed,
+        most: plan.most,
+        zone_seconds: plan.started.seconds - plan.started_seconds,
         stop: Stop::new()?,
+        started: Stop::new()?,
         held_back: Arc::default(),
         is_locked: arena.is_locked(),
         warned_minutes: AtomicU64::new(u64::MAX),
@@ -113,6 +111,34 @@ pub fn begin(
         has_drifted: false.into(),
     });
     Ok(Begun { take, copies, producers, manifest, starting })
+}
+
+/// Makes rings, journals and files in directories that are there.
+fn make(
+    plan: &TakePlan,
+    (streams, origins): (Vec<RecordedStream>, &[(usize, bool)]),
+    arena: &Arc<Arena>,
+    (folders, monitor): (&[Arc<dyn TakeFolder>], &Arc<Monitor>),
+) -> Result<(Desk, LaneCopies, Vec<RingProducer>, Manifest)> {
+    let manifest = manifest(plan, streams, folders)?;
+    let lanes = (0..)
+        .zip(folders)
+        .map(|(number, folder)| Lane::new(number, Arc::clone(folder), &manifest.id).map(Arc::new));
+    let lanes = lanes.collect::<Result<Vec<_>>>()?;
+    let copies = 1 + usize::from(plan.is_mirrored);
+    let (desks, producers) = rings(plan, &manifest, origins, arena, copies)?;
+    let mut desk = Desk::new(plan.engine.clone(), lanes, desks, Arc::clone(monitor), plan.started)?;
+    if plan.armed.is_none() {
+        desk.begin_at_once();
+    }
+    desk.copies_left = AtomicUsize::new(desk.streams.len() * copies);
+    let pieces = make_files(&desk, copies)?;
+    let mut copies = hand_out(&desk, pieces, copies);
+    for (lane, copies) in desk.lanes.iter().zip(&mut copies) {
+        keep_pre_roll(plan, lane, copies)?;
+    }
+    begin_journals(&manifest, &desk)?;
+    Ok((desk, copies, producers, manifest))
 }
 
 /// The clocks of inputs that have one, each with the number of its first stream.
@@ -148,7 +174,7 @@ fn manifest(
         version: Manifest::version(),
         id: hex(&id),
         take: plan.take.clone(),
-        state: TakeState::Recording,
+        state: if plan.armed.is_some() { TakeState::Armed } else { TakeState::Recording },
         started: plan.started,
         started_seconds: plan.started_seconds,
         scene: plan.scene.clone(),
@@ -159,6 +185,7 @@ fn manifest(
         ring_bytes: plan.ring_bytes,
         chunk_bytes: plan.engine.chunk_bytes,
         streams,
+        origins: Vec::new(),
         pieces: Vec::new(),
         gaps: Vec::new(),
         marks: Vec::new(),
@@ -170,7 +197,7 @@ fn manifest(
 fn rings(
     plan: &TakePlan,
     manifest: &Manifest,
-    patient: &[bool],
+    origins: &[(usize, bool)],
     arena: &Arc<Arena>,
     copies: usize,
 ) -> Result<(Vec<StreamDesk>, Vec<RingProducer>)> {
@@ -182,12 +209,18 @@ fn rings(
         let by_time = plan.engine.segment_seconds.map(|it| it * f64::from(stream.shape.rate));
         let by_size = plan.engine.segment_bytes.map(|it| it / bytes);
         let segment = by_time.map_or(u64::MAX, |it| it as u64).min(by_size.unwrap_or(u64::MAX));
+        if plan.armed.is_some() {
+            ring.set_origin(i64::MAX);
+        }
+        let (input, is_patient) = origins[number as usize];
         desks.push(StreamDesk {
             ring,
             facts: manifest.head_facts(number, 0).expect("a stream of this manifest"),
-            split_at: AtomicU64::new(0),
+            input,
+            gate: Gate::new(plan.armed.is_some()),
+            before: Mutex::default(),
             segment_frames: segment.max(1),
-            is_patient: patient[number as usize],
+            is_patient,
             is_mirrored: plan.is_mirrored,
             copies: AtomicUsize::new(copies),
             meter: Meter::default(),
@@ -209,6 +242,7 @@ fn make_files(desk: &Desk, copies: usize) -> Result<Vec<Arc<Piece>>> {
         let ids = (stream as u32, copy as u32);
         let piece = desk.new_piece(lane, ids, 0, Duration::ZERO)?;
         piece.make_durable()?;
+        piece.set_idle(desk.beginning().is_none());
         lock(&made)[number] = Some(piece);
         Ok(())
     };
@@ -242,6 +276,19 @@ fn begin_journals(manifest: &Manifest, desk: &Desk) -> Result<()> {
     })
 }
 
+/// Gives each copy an area on the disk for what comes before an armed take begins.
+fn keep_pre_roll(plan: &TakePlan, lane: &Lane, copies: &mut [StreamCopy]) -> Result<()> {
+    let Some(pre_roll) = plan.armed.filter(|it| !it.is_zero()) else { return Ok(()) };
+    let length = |it: &StreamCopy| {
+        let shape = &it.piece.facts.shape;
+        frames_in(pre_roll, shape.rate).max(1) * shape.frame_bytes()
+    };
+    let lengths: Vec<u64> = copies.iter().map(length).collect();
+    let areas = RollArea::create(&lane.folder, &lengths)?;
+    copies.iter_mut().zip(areas).for_each(|(copy, area)| copy.roll = Some(area));
+    Ok(())
+}
+
 /// Gives each copy to the writer of its directory.
 fn hand_out(desk: &Desk, pieces: Vec<Arc<Piece>>, copies: usize) -> LaneCopies {
     let mut lanes: LaneCopies = desk.lanes.iter().map(|_| Vec::new()).collect();
@@ -254,7 +301,11 @@ fn hand_out(desk: &Desk, pieces: Vec<Arc<Piece>>, copies: usize) -> LaneCopies {
             copy: piece.copy,
             consumer: RingConsumer::new(ring, copy),
             piece,
+            at: 0,
+            span: None,
+            roll: None,
             gap_done: 0,
+            gap_recorded: 0,
             partial: Vec::new(),
         });
     }

@@ -14,19 +14,19 @@ use crate::recover::recover_in;
 use crate::take::{DiskFolder, TakeFile};
 
 /// A directory in memory, whose power can be cut.
-struct CutFolder {
+pub struct CutFolder {
     power: Arc<Power>,
     files: Mutex<BTreeMap<String, Arc<CutDevice<MemoryDevice>>>>,
     small: Mutex<BTreeMap<String, Vec<u8>>>,
 }
 
 impl CutFolder {
-    fn new(power: Arc<Power>) -> Self {
+    pub fn new(power: Arc<Power>) -> Self {
         CutFolder { power, files: Mutex::default(), small: Mutex::default() }
     }
 
     /// What a disk could have after the cut, in a directory that works.
-    fn after_cut(&self, seed: u64) -> CutFolder {
+    pub fn after_cut(&self, seed: u64) -> CutFolder {
         let after = CutFolder::new(Arc::new(Power::new(u64::MAX)));
         for (number, (name, file)) in (seed..).zip(self.files.lock().unwrap().iter()) {
             file.after_power_cut(number).unwrap();

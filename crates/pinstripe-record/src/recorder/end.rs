@@ -7,6 +7,7 @@ use pinstripe_base::units::{counted, format_count};
 
 use super::status::{RunningTake, TakeStatus};
 use super::{TakeOutcome, TakePlan};
+use crate::engine::Desk;
 use crate::take::{Manifest, RecordedPiece, TakeFigures, TakeState};
 
 /// Streams whose losses are named one by one.
@@ -17,15 +18,22 @@ pub fn end(
     plan: &TakePlan,
     take: &RunningTake,
     mut manifest: Manifest,
-    (starting, stopping, input_cpu): (Duration, Duration, Duration),
+    times: (Duration, Duration, Duration),
 ) -> Result<TakeOutcome> {
     let desk = &take.desk;
     let last = take.status();
+    if desk.beginning().is_none() {
+        discard(take);
+        return Ok(outcome(take, (manifest, TakeFigures::default(), Vec::new()), last, times));
+    }
     manifest.state = TakeState::Complete;
+    if plan.armed.is_some() {
+        remove_empty(take);
+    }
     manifest.pieces = pieces(take);
     manifest.gaps = desk.gaps();
     manifest.marks = desk.marks();
-    let figures = figures(take, &last);
+    let figures = figures(&take.desk, &last);
     manifest.figures = Some(figures.clone());
     tell_losses(take, &last, &manifest);
     tell_undurable(take);
@@ -43,22 +51,48 @@ pub fn end(
             (Ok(()), None) => {}
         }
     }
-    Ok(TakeOutcome {
-        manifest,
-        figures,
-        refusals,
-        is_locked: take.is_locked,
-        last,
-        starting,
-        stopping,
-        input_cpu,
-    })
+    Ok(outcome(take, (manifest, figures, refusals), last, times))
+}
+
+fn outcome(
+    take: &RunningTake,
+    (manifest, figures, refusals): (Manifest, TakeFigures, Vec<String>),
+    last: TakeStatus,
+    (starting, stopping, input_cpu): (Duration, Duration, Duration),
+) -> TakeOutcome {
+    let is_locked = take.is_locked;
+    TakeOutcome { manifest, figures, refusals, is_locked, last, starting, stopping, input_cpu }
+}
+
+/// Leaves nothing of a take that never began.
+fn discard(take: &RunningTake) {
+    for lane in &take.desk.lanes {
+        if let Some(error) = lane.failure() {
+            take.desk.monitor.warning(lane.folder.path(), error);
+        }
+        if let Err(error) = lane.folder.discard() {
+            take.desk.monitor.warning(lane.folder.path(), error);
+        }
+    }
+}
+
+/// Removes files that were made ahead for streams of which nothing was recorded.
+fn remove_empty(take: &RunningTake) {
+    for lane in &take.desk.lanes {
+        for piece in lane.pieces().iter().filter(|it| it.is_empty()) {
+            if let Err(error) = lane.folder.remove(&piece.name) {
+                take.desk.monitor.warning(lane.folder.path(), error);
+            }
+        }
+    }
 }
 
 fn pieces(take: &RunningTake) -> Vec<RecordedPiece> {
     let mut pieces = Vec::new();
     for lane in &take.desk.lanes {
-        pieces.extend(lane.pieces().iter().map(|piece| RecordedPiece {
+        let all = lane.pieces();
+        let kept = all.iter().filter(|it| it.written_bytes() > 0 || take.armed.is_none());
+        pieces.extend(kept.map(|piece| RecordedPiece {
             piece: piece.number,
             stream: piece.stream,
             copy: piece.copy,
@@ -75,9 +109,11 @@ fn pieces(take: &RunningTake) -> Vec<RecordedPiece> {
     pieces
 }
 
-fn figures(take: &RunningTake, last: &TakeStatus) -> TakeFigures {
+fn figures(desk: &Desk, last: &TakeStatus) -> TakeFigures {
     let seconds =
-        take.desk.streams.iter().map(|it| it.facts.shape.seconds(it.ring.produced_bytes()));
+        desk.streams.iter().zip(&last.by_stream).map(|(stream, status)| {
+            status.frames as f64 / f64::from(stream.facts.shape.rate.max(1))
+        });
     TakeFigures {
         seconds: seconds.fold(0.0, f64::max),
         written_bytes: last.written_bytes,

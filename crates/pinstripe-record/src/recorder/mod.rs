@@ -4,6 +4,7 @@
 
 mod begin;
 mod end;
+mod orders;
 mod status;
 
 use std::sync::Arc;
@@ -22,9 +23,10 @@ use crate::input::{InputFeed, RecordInput};
 use crate::limits::FLAC_THREADS;
 use crate::realtime;
 use crate::ring::RingProducer;
-use crate::take::{BesideTake, Manifest, TakeFigures, TakeFolder};
+use crate::take::{BesideTake, Manifest, TakeFigures, TakeFolder, TakeState};
 
 pub use begin::memory_of;
+pub use orders::{TakeOrder, TakePhase};
 pub use status::{ALARM_PERCENT, RunningTake, StreamStatus, TakeStatus};
 
 /// The interval at which a take says how it goes.
@@ -51,8 +53,11 @@ pub struct TakePlan {
     pub engine: EngineSettings,
     /// Whether every stream is written to two directories.
     pub is_mirrored: bool,
-    /// The most that is recorded.
+    /// The most that is recorded, from the beginning of the take on.
     pub most: Option<Duration>,
+    /// Whether inputs are opened and the take begins when it is told to, and how much of what came
+    /// before is kept on disk until then.
+    pub armed: Option<Duration>,
     /// The take that is played beside it.
     pub beside: Option<BesideTake>,
 }
@@ -93,7 +98,7 @@ pub fn record(
     (stop, monitor): (&Stop, &Arc<Monitor>),
     watch: &mut dyn FnMut(&Arc<RunningTake>, &TakeStatus),
 ) -> Result<TakeOutcome> {
-    let begun = begin::begin(plan, &inputs, folders, monitor)?;
+    let mut begun = begin::begin(plan, &inputs, folders, monitor)?;
     let desk = Arc::clone(&begun.take.desk);
     let threads = Threads {
         desk: &desk,
@@ -102,7 +107,7 @@ pub fn record(
         inputs_left: AtomicUsize::new(inputs.len()),
         input_cpu: AtomicU64::new(0),
         held_back: &begun.take.held_back,
-        most: plan.most,
+        most: plan.most.filter(|_| plan.armed.is_none()),
     };
     let (mut lanes, mut producers) = (begun.copies, begun.producers.into_iter());
     let mut stopped_at = Duration::ZERO;
@@ -126,7 +131,8 @@ pub fn record(
             let threads = &threads;
             scope.spawn(move || threads.feed(input, rings));
         }
-        stopped_at = threads.wait(stop, &begun.take, watch);
+        stopped_at = threads.wait(stop, &begun.take, &mut begun.manifest, watch);
+        begun.take.stop.set();
         threads.halt.set();
     });
     let stopping = desk.now().saturating_sub(stopped_at);
@@ -149,6 +155,7 @@ struct Threads<'a> {
     inputs_left: AtomicUsize,
     input_cpu: AtomicU64,
     held_back: &'a AtomicU64,
+    /// The most that inputs give: of an armed take they do not know when it begins.
     most: Option<Duration>,
 }
 
@@ -187,12 +194,18 @@ impl Threads<'_> {
         &self,
         stop: &Stop,
         take: &Arc<RunningTake>,
+        manifest: &mut Manifest,
         watch: &mut dyn FnMut(&Arc<RunningTake>, &TakeStatus),
     ) -> Duration {
         let (mut next, mut looks) = (Duration::ZERO, 0);
         loop {
             let now = self.desk.now();
-            let over = self.most.is_some_and(|most| now >= most + TELL_EVERY);
+            if manifest.state == TakeState::Armed && take.started.is_set() {
+                take.tell_beginning(manifest);
+                next = now;
+            }
+            let end = take.end_at().map(|it| it + TELL_EVERY);
+            let over = end.is_some_and(|end| now >= end);
             if over || stop.is_set() || take.stop.is_set() || self.inputs_ended.is_set() {
                 return now;
             }
@@ -208,14 +221,17 @@ impl Threads<'_> {
             // The inputs stop by themselves at `most`; one that does not know of time is stopped.
             looks += 1;
             let look = next.min(now + look_after(looks));
-            let end = self.most.map_or(look, |most| look.min(most + TELL_EVERY));
-            let fds = [
+            let until = end.map_or(look, |end| look.min(end));
+            let mut fds = vec![
                 stop.as_fd(),
                 take.stop.as_fd(),
                 self.inputs_ended.as_fd(),
                 self.desk.all_over.as_fd(),
             ];
-            if wait_readable(&fds, Some(end.saturating_sub(now))).is_err() {
+            if manifest.state == TakeState::Armed {
+                fds.push(take.started.as_fd());
+            }
+            if wait_readable(&fds, Some(until.saturating_sub(now))).is_err() {
                 self.halt.wait(Duration::from_millis(50));
             }
         }
@@ -229,6 +245,7 @@ fn check(plan: &TakePlan) -> Result<()> {
         return Err(Error::new(Kind::Usage, "a ring of this size is not possible")
             .expected("a power of two from 8K to 64M", plan.ring_bytes));
     }
+    check_armed(plan.armed, plan.kind, plan.beside.is_some())?;
     if !crate::limits::CHUNK_BYTES.contains(&chunk) || 2 * chunk > plan.ring_bytes {
         return Err(Error::new(Kind::Usage, "chunks of this size are not possible")
             .expected("4K to 1M, and at most half of a ring", chunk)
@@ -237,8 +254,39 @@ fn check(plan: &TakePlan) -> Result<()> {
     Ok(())
 }
 
+/// Refuses what an armed take cannot be, with so much pre-roll.
+///
+/// # Errors
+/// [`Kind::Usage`] for a pre-roll that is too long, or in front of samples that are encoded, and where
+/// another take is played meanwhile.
+pub fn check_armed(armed: Option<Duration>, kind: FileKind, is_played: bool) -> Result<()> {
+    let Some(pre_roll) = armed else { return Ok(()) };
+    let longest = Duration::from_secs(crate::limits::PRE_ROLL_MAX_SECONDS);
+    if pre_roll > longest {
+        return Err(Error::new(Kind::Usage, "a pre-roll of this length is not possible")
+            .expected("10 min at most", format!("{} s", pre_roll.as_secs())));
+    }
+    if is_played {
+        // Playing begins with the inputs, and that is long before the order.
+        return Err(Error::new(
+            Kind::Usage,
+            "a take that is armed cannot be played along to another",
+        )
+        .advice("leave --armed and --pre-roll out: with --play recording begins with playing"));
+    }
+    if kind == FileKind::Flac && !pre_roll.is_zero() {
+        let what =
+            "FLAC is encoded from its first sample on: no pre-roll can be put in front of it";
+        return Err(Error::new(Kind::Usage, what)
+            .advice("record --format wav, or with --armed and without --pre-roll"));
+    }
+    Ok(())
+}
+
 type LaneCopies = Vec<Vec<StreamCopy>>;
 
+#[cfg(test)]
+mod armed_tests;
 #[cfg(test)]
 mod cut_tests;
 #[cfg(test)]

@@ -8,8 +8,9 @@ use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::sync::{Stop, lock};
 use serde::Serialize;
 
+use super::orders::TakePhase;
 use crate::drift::{ClockDrift, InputDrift};
-use crate::engine::{Desk, Lane, LaneFigures, StreamDesk};
+use crate::engine::{Desk, Lane, LaneFigures, Piece, StreamDesk};
 use crate::meter::{LevelReader, StreamLevel};
 use crate::take::{CommitStages, SlowSync};
 
@@ -25,8 +26,15 @@ const APART_PPM: f64 = 10.0;
 pub struct RunningTake {
     pub(super) desk: Arc<Desk>,
     pub(super) name: String,
+    /// The pre-roll of a take that begins when it is told to.
+    pub(super) armed: Option<Duration>,
+    pub(super) most: Option<Duration>,
+    /// What local time is ahead of UTC by.
+    pub(super) zone_seconds: i64,
     /// Set to end the take.
     pub stop: Stop,
+    /// Set once an armed take was told to begin.
+    pub(super) started: Stop,
     pub(super) held_back: Arc<AtomicU64>,
     pub(super) is_locked: bool,
     pub(super) warned_minutes: AtomicU64,
@@ -47,7 +55,9 @@ pub(super) struct InputClock {
 pub struct StreamStatus {
     /// Its name.
     pub name: String,
-    /// Frames so far, lost ones included.
+    /// Whether it is recorded, or will be when the take begins.
+    pub is_armed: bool,
+    /// Frames of the take so far, lost ones included.
     pub frames: u64,
     /// What is in its ring, in percent.
     pub ring_percent: f64,
@@ -66,10 +76,16 @@ pub struct StreamStatus {
 pub struct TakeStatus {
     /// Its name.
     pub take: String,
-    /// Seconds since it began.
+    /// Whether it is recorded.
+    pub phase: TakePhase,
+    /// Seconds of the take, with its pre-roll; while it is armed, seconds since it was.
     pub elapsed_seconds: f64,
     /// The number of streams.
     pub streams: usize,
+    /// Streams that are armed.
+    pub armed_streams: usize,
+    /// Pre-roll that is kept, or that the take began with.
+    pub pre_roll_seconds: f64,
     /// Payload bytes written, mirrors included.
     pub written_bytes: u64,
     /// The age of the oldest sample that is not durable.
@@ -114,16 +130,6 @@ pub struct TakeStatus {
 }
 
 impl RunningTake {
-    /// Marks the place at which every stream is; false when there are too many marks.
-    pub fn mark(&self, text: &str) -> bool {
-        self.desk.mark(text)
-    }
-
-    /// Begins a new file of every stream, half a second from now.
-    pub fn split(&self) {
-        self.desk.split();
-    }
-
     /// Levels of all streams since this reader looked last; they are taken from the first look on.
     pub fn levels(&self, reader: LevelReader) -> Vec<StreamLevel> {
         self.desk.is_metered.store(true, Ordering::Relaxed);
@@ -134,7 +140,7 @@ impl RunningTake {
     pub(super) fn watch_clocks(&self) {
         for clock in lock(&self.clocks).iter_mut() {
             let stream = &self.desk.streams[clock.stream];
-            let frames = stream.ring.produced_bytes() / stream.facts.shape.frame_bytes();
+            let frames = stream.ring.made_bytes() / stream.facts.shape.frame_bytes();
             clock.drift.add(self.desk.now(), frames);
             if let Some(measured) = clock.drift.wrong_rate() {
                 let (said, measured) = (stream.facts.shape.rate, format!("{measured:.0}"));
@@ -194,8 +200,11 @@ impl RunningTake {
         let (slowest_sync, slowest_commit) = slowest(&desk.lanes);
         TakeStatus {
             take: self.name.clone(),
-            elapsed_seconds: now.as_secs_f64(),
+            phase: self.phase(),
+            elapsed_seconds: self.elapsed(now).as_secs_f64(),
             streams: by_stream.len(),
+            armed_streams: by_stream.iter().filter(|it| it.is_armed).count(),
+            pre_roll_seconds: self.pre_roll().as_secs_f64(),
             written_bytes: sum(|it| &it.written_bytes),
             durable_lag_ms: lag_ms,
             durable_lag_worst_ms: most(|it| &it.lag_nanos).max(lag_ms),
@@ -226,7 +235,7 @@ impl RunningTake {
     /// Seconds until the first directory is full, at the rate of what is written to it.
     fn left_seconds(&self) -> Option<f64> {
         let lanes = self.desk.lanes.iter().filter(|it| !it.has_failed());
-        lanes.filter_map(|it| left_of(it)).reduce(f64::min)
+        lanes.filter_map(|it| left_of(it, &self.desk)).reduce(f64::min)
     }
 
     /// Says when little room is left, and when a ring was fuller than it should be: each once.
@@ -261,9 +270,12 @@ fn slowest(lanes: &[Arc<Lane>]) -> (SlowSync, CommitStages) {
     .unwrap_or_default()
 }
 
-fn left_of(lane: &Lane) -> Option<f64> {
+fn left_of(lane: &Lane, desk: &Desk) -> Option<f64> {
     let free = lane.folder.free_bytes()?;
-    let open: Vec<_> = lane.pieces().into_iter().filter(|it| !it.is_ended()).collect();
+    let mut open = lane.pieces();
+    // A front gets what came before, at no rate.
+    let is_armed = |it: &Piece| desk.streams[it.stream as usize].gate.is_armed();
+    open.retain(|it| !it.is_ended() && !it.is_front() && is_armed(it));
     let rate: u64 = open.iter().map(|it| it.facts.shape.byte_rate()).sum();
     let ahead: u64 = open.iter().map(|it| it.ahead_bytes()).sum();
     (rate > 0).then(|| (free + ahead) as f64 / rate as f64)
@@ -273,14 +285,17 @@ fn stream_status(stream: &StreamDesk) -> StreamStatus {
     let ring = &stream.ring;
     let frame_bytes = stream.facts.shape.frame_bytes();
     let percent = |bytes: u64| 100.0 * bytes as f64 / ring.size() as f64;
+    let losses = stream.losses();
+    let made = ring.made_bytes().min(stream.gate.end().unwrap_or(u64::MAX));
     StreamStatus {
         name: stream.facts.name.clone(),
-        frames: ring.produced_bytes() / frame_bytes,
+        is_armed: stream.gate.is_armed(),
+        frames: ring.place_in_take(made) / frame_bytes,
         ring_percent: percent(ring.fill_bytes()),
         ring_worst_percent: percent(ring.peak_bytes()),
-        overruns: ring.overruns(),
-        lost_frames: ring.lost_bytes() / frame_bytes,
-        missing_frames: ring.missing_bytes() / frame_bytes,
+        overruns: losses.overruns,
+        lost_frames: losses.lost_bytes / frame_bytes,
+        missing_frames: losses.missing_bytes / frame_bytes,
     }
 }
 

@@ -31,6 +31,7 @@ pub fn plan(take: &str) -> TakePlan {
         },
         is_mirrored: false,
         most: None,
+        armed: None,
         beside: None,
     }
 }
@@ -304,8 +305,8 @@ fn marks_stand_in_file_and_manifest() {
     let folders = on_disk(&[dir.path()], "t", None);
     let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
     let mut watch = |take: &Arc<RunningTake>, _: &TakeStatus| {
-        assert!(take.mark("refrain & more"));
-        take.split();
+        take.mark("refrain & more").unwrap();
+        take.split().unwrap();
         take.stop.set();
     };
     let made = || Ok(folders.clone());

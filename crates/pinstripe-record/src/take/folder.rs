@@ -50,6 +50,22 @@ pub trait TakeFolder: Send + Sync {
     /// As the system says.
     fn sync_names(&self) -> Result<()>;
 
+    /// Removes a file of which nothing is needed.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] where that is not possible; otherwise as the system says.
+    fn remove(&self, name: &str) -> Result<()> {
+        Err(Error::new(Kind::Unsupported, "files cannot be removed here").at(name))
+    }
+
+    /// Removes the directory with all that is in it: of a take that never began.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    fn discard(&self) -> Result<()> {
+        Err(Error::new(Kind::Unsupported, "cannot be removed").at(self.path()))
+    }
+
     /// Bytes that may still be written there, as far as that is known.
     fn free_bytes(&self) -> Option<u64>;
 
@@ -231,8 +247,7 @@ impl DiskFolder {
     /// # Errors
     /// As the system says.
     pub fn remove(self) -> Result<()> {
-        fs::remove_dir_all(&self.path)
-            .map_err(|error| Error::io("cannot remove", &self.path, error))
+        self.discard()
     }
 
     fn opened(&self, path: &Path, access: Access, file: File) -> Result<TakeFile> {
@@ -297,6 +312,16 @@ impl TakeFolder for DiskFolder {
     fn sync_names(&self) -> Result<()> {
         let synced = File::open(&self.path).and_then(|it| it.sync_all());
         synced.map_err(|error| Error::io("cannot make new names durable", &self.path, error))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let path = self.path.join(name);
+        fs::remove_file(&path).map_err(|error| Error::io("cannot remove", &path, error))
+    }
+
+    fn discard(&self) -> Result<()> {
+        fs::remove_dir_all(&self.path)
+            .map_err(|error| Error::io("cannot remove", &self.path, error))
     }
 
     fn free_bytes(&self) -> Option<u64> {

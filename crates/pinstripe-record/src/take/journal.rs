@@ -14,6 +14,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::folder::TakeFile;
+use crate::header::LocalTime;
 use crate::limits::JOURNAL_RECORD_BYTES;
 
 const HEAD_BYTES: usize = 16;
@@ -47,6 +48,16 @@ pub struct ProgressRun {
     pub runs: Vec<Summed>,
 }
 
+/// A piece that stands in the file of another one, behind that: the other one is the pre-roll, which is
+/// filled in later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PieceBehind {
+    /// The number of the piece in front.
+    pub front: u32,
+    /// Where the payload of this one begins in the file.
+    pub payload_at: u64,
+}
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
@@ -70,6 +81,9 @@ pub enum JournalEvent {
         file: String,
         /// Its first frame in the stream.
         start_frame: u64,
+        /// Where it stands in its file, if not at the beginning.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        behind: Option<PieceBehind>,
     },
     /// Frames were lost, and are silence.
     Gap {
@@ -86,6 +100,16 @@ pub enum JournalEvent {
         text: String,
         /// By stream: the frame.
         frames: Vec<u64>,
+    },
+    /// A take that was armed begins.
+    Start {
+        /// Local time at its first frame.
+        started: LocalTime,
+        /// The same in seconds since 1970, UTC.
+        started_seconds: i64,
+        /// The moment of its first frame in nanoseconds since the inputs were opened, as progress
+        /// counts.
+        at_nanos: u64,
     },
     /// Everything is durable and every header final.
     Complete,

@@ -17,6 +17,8 @@ const VERSION: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TakeState {
+    /// Inputs are open, and it begins when it is told to; or that was cut off.
+    Armed,
     /// It is being recorded, or its recording was cut off.
     Recording,
     /// It came to its end.
@@ -197,6 +199,10 @@ pub struct Manifest {
     pub chunk_bytes: u64,
     /// Every stream.
     pub streams: Vec<RecordedStream>,
+    /// By stream: the frames that its input had given before the first frame of the take; none where the
+    /// take began with the inputs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origins: Vec<i64>,
     /// Every file; while it is recorded those of the journals count.
     pub pieces: Vec<RecordedPiece>,
     /// What was lost.
@@ -261,6 +267,11 @@ impl Manifest {
         let mut bytes = serde_json::to_vec_pretty(self).expect("a manifest has strings for keys");
         bytes.push(b'\n');
         folder.replace(MANIFEST, &bytes)
+    }
+
+    /// Whether nothing is to be put in order: it came to its end, or was put in order.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.state, TakeState::Complete | TakeState::Recovered)
     }
 
     /// What the head of a file of this stream says.

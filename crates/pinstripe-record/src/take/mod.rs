@@ -3,6 +3,7 @@
 //! ```text
 //!   DIR/TAKE/take.json        what the take is; written first and last
 //!   DIR/TAKE/take.journal     grows each second: what is durable, and its checksums
+//!   DIR/TAKE/take.preroll     what came of late, while a take is armed and until it stands in files
 //!   DIR/TAKE/NAME.wav         the streams
 //! ```
 
@@ -13,7 +14,8 @@ mod payload;
 
 pub use folder::{DiskFolder, TakeFile, TakeFolder};
 pub use journal::{
-    Journal, JournalEvent, JournalReader, JournalRecord, ProgressRun, Summed, decode_journal,
+    Journal, JournalEvent, JournalReader, JournalRecord, PieceBehind, ProgressRun, Summed,
+    decode_journal,
 };
 pub use manifest::{
     BesideTake, CommitStages, Manifest, RecordedGap, RecordedMark, RecordedPiece, RecordedStream,
@@ -23,5 +25,7 @@ pub use payload::open_payload;
 
 /// The name of the manifest.
 pub const MANIFEST: &str = "take.json";
+/// The name of the pre-roll of a take that is armed.
+pub const PRE_ROLL: &str = "take.preroll";
 /// The name of the journal.
 pub const JOURNAL: &str = "take.journal";

@@ -34,6 +34,11 @@ pub struct BesideArgs {
 }
 
 impl BesideArgs {
+    /// Whether a take is to be played.
+    pub fn is_wanted(&self) -> bool {
+        self.play.is_some()
+    }
+
     /// Opens the take and its sink: before the inputs, one of which may match the ports that are made.
     ///
     /// # Errors

@@ -13,13 +13,17 @@ use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, wait_readable};
-use pinstripe_record::recorder::RunningTake;
+use pinstripe_record::recorder::{RunningTake, TakeOrder, TakePhase};
 use serde_json::{Value, json};
 
+use super::tell::clock;
+use crate::escape;
 use crate::event::Event;
+use crate::message::counted;
 use crate::run::{Ending, Run};
 
-const NAME: &str = "take.ctl";
+/// The name of the socket in the directory of a take.
+pub const CONTROL: &str = "take.ctl";
 /// The longest line of a request.
 const LINE_BYTES: u64 = 4096;
 /// The longest line of an answer.
@@ -40,7 +44,7 @@ impl Control {
     /// # Errors
     /// When the socket cannot be made; a take can do without.
     pub fn start(take: &Arc<RunningTake>, directory: &Path, name: &str) -> Result<Self> {
-        let path = directory.join(name).join(NAME);
+        let path = directory.join(name).join(CONTROL);
         let cannot = |error| Error::io("cannot make the control socket", &path, error);
         let listener = UnixListener::bind(&path).map_err(cannot)?;
         listener.set_nonblocking(true).map_err(cannot)?;
@@ -80,50 +84,49 @@ fn answer(client: &UnixStream, take: &RunningTake) -> io::Result<()> {
     client.set_write_timeout(Some(DEADLINE))?;
     let mut line = String::new();
     BufReader::new(client.take(LINE_BYTES)).read_line(&mut line)?;
-    let line = line.trim_end_matches('\n');
-    let (verb, text) = line.split_once(' ').unwrap_or((line, ""));
-    let done = match verb {
-        "status" => Ok(()),
-        "stop" => {
-            take.stop.set();
-            Ok(())
-        }
-        "split" => {
-            take.split();
-            Ok(())
-        }
-        "mark" if take.mark(text) => Ok(()),
-        "mark" => Err("there are too many marks"),
-        _ => Err("status, stop, split and mark are understood"),
-    };
-    let mut status = serde_json::to_value(take.status()).unwrap_or(Value::Null);
-    status["ok"] = json!(done.is_ok());
-    status["is_recording"] = json!(!take.stop.is_set());
-    if let Err(error) = done {
-        status["error"] = json!(error);
-    }
+    let done = line.trim_end_matches('\n').parse().and_then(|it: TakeOrder| take.obey(&it));
     let mut client = client;
-    client.write_all(format!("{status}\n").as_bytes())
+    client.write_all(format!("{}\n", told(take, &done)).as_bytes())
+}
+
+/// How the take goes, and whether it did as it was told.
+fn told(take: &RunningTake, done: &Result<()>) -> Value {
+    let status = take.status();
+    let disarmed = status.by_stream.iter().filter(|it| !it.is_armed);
+    let disarmed: Vec<&str> = disarmed.map(|it| it.name.as_str()).collect();
+    let mut told = serde_json::to_value(&status).unwrap_or(Value::Null);
+    told["disarmed"] = json!(disarmed);
+    told["is_recording"] = json!(status.phase == TakePhase::Recording);
+    told["ok"] = json!(done.is_ok());
+    if let Err(error) = done {
+        told["error"] = json!(error.to_string());
+        told["kind"] = json!(error.kind().name());
+    }
+    told
 }
 
 /// Ask or tell a running recorder something
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  pinstripe record ctl status /mnt/a/gig
+  pinstripe record ctl status /mnt/a/gig --json
+  pinstripe record ctl disarm /mnt/a/gig 5-8
+  pinstripe record ctl start /mnt/a/gig                    # of a take that was begun with --armed
   pinstripe record ctl mark /mnt/a/gig 'second movement'
+  pinstripe record ctl arm /mnt/a/gig 'room mic'           # from now on
   pinstripe record ctl split /mnt/a/gig
   pinstripe record ctl stop /mnt/a/gig")]
 pub struct CtlArgs {
-    /// status, stop, split (begin new files now) or mark
-    #[arg(value_name = "WHAT", value_parser = ["status", "stop", "split", "mark"])]
+    /// What to do: status, start, stop, split (begin new files now), mark, arm or disarm
+    #[arg(value_name = "WHAT",
+          value_parser = ["status", "start", "stop", "split", "mark", "arm", "disarm"])]
     what: String,
 
     /// Directory of the take
     #[arg(value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
     directory: PathBuf,
 
-    /// Text of a mark
+    /// Text of a mark; of arm and disarm the streams: a name, numbers as in 1,4-8, or all
     #[arg(value_name = "TEXT", default_value = "")]
     text: String,
 }
@@ -135,30 +138,45 @@ impl CtlArgs {
     /// [`Kind::NotFound`] when nothing is recorded there; [`Kind::Unanswered`] without an answer.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if self.text.contains('\n') || self.text.len() as u64 > LINE_BYTES / 2 {
-            return Err(Error::new(Kind::Usage, "a mark is one short line"));
+            return Err(Error::new(Kind::Usage, "a text is one short line"));
         }
-        let path = self.directory.join(NAME);
-        let answer = ask(&path, &format!("{} {}", self.what, self.text))?;
+        let line = format!("{} {}", self.what, self.text);
+        line.parse::<TakeOrder>()?;
+        let path = self.directory.join(CONTROL);
+        let answer = ask(&path, &line)?;
+        run.screen.event(&Event::new("recording").with_fields(&answer))?;
         if answer["ok"] != json!(true) {
             let what = answer["error"].as_str().unwrap_or("the recorder refused").to_owned();
-            return Err(Error::new(Kind::Refused, what).at(&path));
+            let is_missing = answer["kind"] == json!(Kind::NotFound.name());
+            let kind = if is_missing { Kind::NotFound } else { Kind::Refused };
+            return Err(Error::new(kind, what).at(&path));
         }
-        run.screen.event(&Event::new("recording").with_fields(&answer))?;
-        let number = |key: &str| answer[key].as_f64().unwrap_or(0.0);
-        run.screen.row(&format!(
-            "{} '{}': {:.0} s, ring worst {:.0} %, durable lag {:.1} s, {} overruns{}",
-            if answer["is_recording"] == json!(true) { "recording" } else { "stopping" },
-            crate::escape::text(answer["take"].as_str().unwrap_or("")),
-            number("elapsed_seconds"),
-            number("ring_worst_percent"),
-            number("durable_lag_ms") / 1e3,
-            number("overruns"),
-            answer["left_seconds"]
-                .as_f64()
-                .map_or(String::new(), |it| format!(", {:.0} min left", it / 60.0)),
-        ))?;
+        run.screen.row(&line_of(&answer))?;
         Ok(Ending::done(Event::default()))
     }
+}
+
+/// `recording 'gig': 62 of 64 streams, 0:01:05 with 0:00:10 of pre-roll, room for 2:11:00, ring worst 23 %,
+/// durable lag 1.1 s, 0 overruns`.
+fn line_of(answer: &Value) -> String {
+    let number = |key: &str| answer[key].as_f64().unwrap_or(0.0);
+    let pre_roll = match number("pre_roll_seconds") {
+        none if none < 1.0 => String::new(),
+        some => format!(" with {} of pre-roll", clock(some)),
+    };
+    let left = answer["left_seconds"].as_f64();
+    format!(
+        "{} '{}': {} of {}, {}{pre_roll}, {}, ring worst {:.0} %, durable lag {:.1} s, {}",
+        escape::text(answer["phase"].as_str().unwrap_or("")),
+        escape::text(answer["take"].as_str().unwrap_or("")),
+        number("armed_streams"),
+        counted(number("streams") as u64, "stream"),
+        clock(number("elapsed_seconds")),
+        left.map_or("room unknown".to_owned(), |it| format!("room for {}", clock(it))),
+        number("ring_worst_percent"),
+        number("durable_lag_ms") / 1e3,
+        counted(number("overruns") as u64, "overrun"),
+    )
 }
 
 fn ask(path: &Path, line: &str) -> Result<Value> {

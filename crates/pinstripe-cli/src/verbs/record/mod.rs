@@ -2,10 +2,13 @@
 
 mod beside;
 mod control;
+mod osc;
 mod rings;
 mod screen;
+mod senders;
 mod tell;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +22,7 @@ use pinstripe_record::input::{InputSpec, RecordInput, parse_input};
 use pinstripe_record::overdub::{OverdubOutcome, overdub};
 use pinstripe_record::play::PlayOutcome;
 use pinstripe_record::recorder::{
-    RunningTake, TakeOutcome, TakePlan, TakeStatus, memory_of, record,
+    RunningTake, TakeOutcome, TakePlan, TakeStatus, check_armed, memory_of, record,
 };
 use pinstripe_record::sample::StreamShape;
 use pinstripe_record::take::{DiskFolder, TakeFolder, is_plain_name};
@@ -33,8 +36,11 @@ use crate::time;
 use crate::verbs::play;
 
 use beside::BesideArgs;
+pub use control::CONTROL;
 use control::{Control, CtlArgs};
+use osc::OscRemote;
 use screen::TakeScreen;
+use senders::Sender;
 
 /// The interval of commits.
 const COMMIT_EVERY: Duration = Duration::from_secs(1);
@@ -77,7 +83,8 @@ Examples:
   pinstripe record gig --to /mnt/a --ring 128K 'jack:system:capture_*'
   pinstripe record voice --to /mnt/a --play /mnt/a/gig 'jack:system:capture_1'
   pinstripe record radio --to /mnt/a --ring 256K --writes direct raw:tcp:10.0.0.7:1234,rate=4000000
-  pinstripe record ctl status /mnt/a/gig
+  pinstripe record gig --to /mnt/a --ring 128K --pre-roll 10s 'jack:system:capture_*'    # begins with:
+  pinstripe record ctl start /mnt/a/gig
   pinstripe record ctl mark /mnt/a/gig 'second movement'
   pinstripe recover /mnt/a/gig          # after a crash
   pinstripe verify /mnt/a/gig")]
@@ -130,6 +137,32 @@ pub struct RecordArgs {
     /// Stop after this time, as in 90s or 2h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Time>,
+
+    /// Open the inputs and show their levels, and begin when told to
+    ///
+    /// 'pinstripe record ctl start' begins the take, as the key r of the screen does. Streams can be armed and
+    /// disarmed before and meanwhile. A take that never begins leaves nothing.
+    #[arg(long)]
+    armed: bool,
+
+    /// Begin the take so long before it is told to begin, as in 10s; implies --armed
+    ///
+    /// What comes before is kept on disk meanwhile, in a file of this length. At most 10 min.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pre_roll: Option<Time>,
+
+    /// Obey remote controls that send OSC in UDP packets there, as in 3819 or 0.0.0.0:3819
+    ///
+    /// The words are Ardour's and Reaper's, and every message is answered with how the take goes. At a port
+    /// alone nothing but this machine is heard; others are where --osc-from names them.
+    #[arg(long, value_name = "ADDRESS", value_parser = senders::listening)]
+    osc: Option<SocketAddr>,
+
+    /// Obey OSC of this address or network too, as in 192.168.1.7 or 10.0.0.0/24; may be several
+    ///
+    /// Whoever can send packets with such an address can begin and end takes: OSC has no password.
+    #[arg(long, value_name = "NETWORK", requires = "osc")]
+    osc_from: Vec<Sender>,
 
     /// Kind of the files: wav, bw64, caf, flac or raw
     ///
@@ -218,6 +251,8 @@ impl RecordArgs {
         if let Some(RecordCommand::Ctl(ctl)) = &self.command {
             return ctl.run(run);
         }
+        self.check_osc()?;
+        check_armed(self.armed(), self.format, self.beside.is_wanted())?;
         let play = self.beside.open(&self.inputs, &run.monitor)?;
         let inputs = self.inputs.iter().map(|it| it.clone().open(self.poly));
         let inputs = inputs.collect::<Result<Vec<Box<dyn RecordInput>>>>()?;
@@ -247,7 +282,7 @@ impl RecordArgs {
             };
             self.to.iter().map(make).collect()
         };
-        let (mut control, mut has_begun, mut screen) = (None, false, None);
+        let (mut control, mut has_begun, mut screen, mut remote) = (None, false, None, None);
         let is_drawn = is_wanted(&run.common) && !run.screen.is_json();
         let mut line = tell::Line::new(run, is_drawn && self.no_screen);
         let mut watch = |take: &Arc<RunningTake>, status: &TakeStatus| {
@@ -256,7 +291,9 @@ impl RecordArgs {
                     Ok(started) => control = Some(started),
                     Err(error) => run.monitor.warning(&self.to[0], error),
                 }
-                tell::begin(run, &plan, status, &why);
+                remote = self.remote(run, take);
+                let osc = remote.as_ref().map(|it: &OscRemote| it.address);
+                tell::begin(run, &plan, status, (&why, osc));
                 if is_drawn && !self.no_screen {
                     match TakeScreen::start(run, take) {
                         Ok(started) => screen = Some(started),
@@ -273,11 +310,39 @@ impl RecordArgs {
             Some(play) => overdub(&plan, inputs, &folders, told, &mut watch, play)
                 .map(|OverdubOutcome { recorded, played }| (recorded, Some(played))),
         };
-        drop(control);
+        drop((control, remote));
         drop(screen);
         drop(line);
         let (recorded, played) = outcome?;
         ending(run, &plan.take, &recorded, played.as_ref())
+    }
+
+    /// Listens for OSC, where that was asked for. A take can do without.
+    fn remote(&self, run: &Run, take: &Arc<RunningTake>) -> Option<OscRemote> {
+        let address = self.osc?;
+        OscRemote::start(take, address, &self.osc_from)
+            .map_err(|error| run.monitor.warning(address.to_string(), error))
+            .ok()
+    }
+
+    /// An address that others can reach, without any other that may send, is a mistake.
+    fn check_osc(&self) -> Result<()> {
+        match self.osc {
+            Some(address) if !address.ip().is_loopback() && self.osc_from.is_empty() => {
+                Err(Error::new(Kind::Usage, "OSC of other machines is obeyed by nobody's leave")
+                    .expected("--osc-from", address)
+                    .advice("name who may send, as in --osc-from 192.168.1.0/24"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The pre-roll of a take that is armed first.
+    fn armed(&self) -> Option<Duration> {
+        match self.pre_roll {
+            Some(time) => Some(time.0),
+            None => self.armed.then_some(Duration::ZERO),
+        }
     }
 
     fn plan(&self) -> Result<TakePlan> {
@@ -316,6 +381,7 @@ impl RecordArgs {
             },
             is_mirrored: self.mirror,
             most: self.duration.map(|it| it.0),
+            armed: self.armed(),
             beside: None,
         })
     }

@@ -13,7 +13,9 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::Stop;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_record::meter::{LevelReader, StreamLevel};
-use pinstripe_record::recorder::{ALARM_PERCENT, RunningTake, StreamStatus, TakeStatus};
+use pinstripe_record::recorder::{
+    ALARM_PERCENT, RunningTake, StreamStatus, TakeOrder, TakePhase, TakeStatus,
+};
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::crossterm::terminal::{
@@ -46,6 +48,8 @@ const FOOT: usize = 1;
 const FADE: Duration = Duration::from_millis(1500);
 /// The level at which a meter is empty.
 const FLOOR_DBFS: f64 = -60.0;
+/// How long it is said why a key did nothing.
+const TOLD_FOR: Duration = Duration::from_secs(3);
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// A screen that is drawn until it is dropped.
@@ -111,9 +115,11 @@ fn show(mut terminal: Taken, take: &RunningTake, over: &Stop) -> io::Result<()> 
         terminal.0.draw(|frame| view.draw(frame, &status))?;
         if event::poll(DRAW_EVERY)?
             && let Event::Key(key) = event::read()?
-            && view.key(key)
+            && let Some(order) = view.key(key)
         {
-            take.stop.set();
+            // What cannot be done now is not done: the screen says what is.
+            let done = take.obey(&order);
+            view.told = done.err().map(|error| (error.to_string(), Instant::now()));
         }
     }
     Ok(())
@@ -137,6 +143,8 @@ struct View {
     top: usize,
     /// Lines of streams that fit.
     lines: usize,
+    /// Why the last key did nothing, and when that was.
+    told: Option<(String, Instant)>,
 }
 
 impl View {
@@ -158,11 +166,15 @@ impl View {
         }
     }
 
-    /// Whether a key ends the take.
-    fn key(&mut self, key: KeyEvent) -> bool {
+    /// What a key tells the take, if it does.
+    fn key(&mut self, key: KeyEvent) -> Option<TakeOrder> {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
-            KeyCode::Char('q') => return true,
+            KeyCode::Char('c') if is_control => return Some(TakeOrder::Stop),
+            KeyCode::Char('q') => return Some(TakeOrder::Stop),
+            KeyCode::Char('r') if !is_control => return Some(TakeOrder::Start),
+            KeyCode::Char('m') if !is_control => return Some(TakeOrder::Mark(String::new())),
+            KeyCode::Char('s') if !is_control => return Some(TakeOrder::Split),
             KeyCode::Down => self.top += 1,
             KeyCode::Up => self.top = self.top.saturating_sub(1),
             KeyCode::PageDown | KeyCode::Char(' ') => self.top += self.lines.max(1),
@@ -170,7 +182,7 @@ impl View {
             KeyCode::Home => self.top = 0,
             _ => {}
         }
-        false
+        None
     }
 
     fn draw(&mut self, frame: &mut Frame<'_>, status: &TakeStatus) {
@@ -190,11 +202,16 @@ impl View {
         }
         out.resize(HEAD + self.lines, Line::default());
         let (first, last) = (self.top * columns + 1, (self.top + self.lines) * columns);
-        out.push(Line::raw(format!(
-            "streams {first} to {} of {}   arrows, space: others   q: stop",
-            last.min(status.streams),
-            status.streams
-        )));
+        let told = self.told.as_ref().filter(|(_, at)| at.elapsed() < TOLD_FOR);
+        out.push(match told {
+            Some((why, _)) => Line::styled(escape::text(why), Style::new().fg(Color::Yellow)),
+            None => Line::raw(format!(
+                "streams {first} to {} of {}   arrows, space: others   {}",
+                last.min(status.streams),
+                status.streams,
+                keys(status.phase),
+            )),
+        });
         let area = frame.area();
         for (y, line) in (0..area.height).zip(&out) {
             frame.buffer_mut().set_line(0, y, line, area.width);
@@ -215,6 +232,7 @@ impl View {
         };
         let clips = shown.map_or(0, |it| it.clips);
         let color = match shown.and_then(|it| it.level) {
+            _ if !stream.is_armed => Color::DarkGray,
             _ if clips > 0 => Color::Red,
             Some(level) if level > -6.0 => Color::Yellow,
             _ => Color::Green,
@@ -222,6 +240,7 @@ impl View {
         let worst = stream.ring_worst_percent;
         let ring = if worst >= ALARM_PERCENT { Color::Red } else { Color::Reset };
         let flag = match (stream.overruns, clips) {
+            _ if !stream.is_armed => '-',
             (1.., _) => '!',
             (_, 1..) => 'C',
             _ => ' ',
@@ -236,6 +255,15 @@ impl View {
             ),
             Span::styled(format!("{flag}{}", " ".repeat(GAP)), Style::new().fg(Color::Red)),
         ]
+    }
+}
+
+/// What keys do.
+fn keys(phase: TakePhase) -> &'static str {
+    match phase {
+        TakePhase::Armed => "r: record   q: end",
+        TakePhase::Recording => "m: mark   s: split   q: stop",
+        TakePhase::Stopping => "",
     }
 }
 
@@ -259,6 +287,20 @@ fn meter(shown: &Shown) -> String {
     (0..METER).map(cell).collect()
 }
 
+/// `REC`, `ARMED`, or `ARMED, 10 s of pre-roll`: to be seen from afar.
+fn phase_of(status: &TakeStatus) -> (String, Style) {
+    let lit = |color| Style::new().fg(Color::Black).bg(color);
+    match status.phase {
+        TakePhase::Armed if status.pre_roll_seconds > 0.0 => {
+            let text = format!(" ARMED {:.0} s of pre-roll ", status.pre_roll_seconds);
+            (text, lit(Color::Yellow))
+        }
+        TakePhase::Armed => (" ARMED ".to_owned(), lit(Color::Yellow)),
+        TakePhase::Recording => (" REC ".to_owned(), lit(Color::Red)),
+        TakePhase::Stopping => (" STOPPING ".to_owned(), lit(Color::Gray)),
+    }
+}
+
 /// The lines about all streams.
 fn head(status: &TakeStatus) -> Vec<Line<'static>> {
     let left = status.left_seconds.map_or("unknown".to_owned(), clock);
@@ -276,14 +318,18 @@ fn head(status: &TakeStatus) -> Vec<Line<'static>> {
         a.ring_worst_percent.partial_cmp(&b.ring_worst_percent).unwrap_or(std::cmp::Ordering::Equal)
     });
     let fullest = fullest.map_or(String::new(), |it| escape::text(&it.name).to_string());
+    let (phase, lit) = phase_of(status);
+    let streams = match status.streams - status.armed_streams {
+        0 => counted(status.streams as u64, "stream"),
+        _ => format!("{} of {}", status.armed_streams, counted(status.streams as u64, "stream")),
+    };
     vec![
         Line::from(vec![
-            Span::styled("REC ", Style::new().fg(Color::Red)),
+            Span::styled(phase, lit),
             Span::raw(format!(
-                "{}  {}  {}  {}  left {left}",
+                " {}  {}  {streams}  {}  left {left}",
                 escape::text(&status.take),
                 clock(status.elapsed_seconds),
-                counted(status.streams as u64, "stream"),
                 format_size(status.written_bytes),
             )),
         ]),

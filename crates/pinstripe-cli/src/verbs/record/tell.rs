@@ -1,12 +1,15 @@
 //! What a recorder says: at its beginning, each second, at its end.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use indicatif::ProgressDrawTarget;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_record::meter::{LevelReader, StreamLevel};
-use pinstripe_record::recorder::{RunningTake, TakeOutcome, TakePlan, TakeStatus};
+use pinstripe_record::recorder::{RunningTake, TakeOutcome, TakePhase, TakePlan, TakeStatus};
+use pinstripe_record::take::{RecordedPiece, TakeState};
 
 use crate::escape;
 use crate::event::Event;
@@ -69,8 +72,12 @@ fn line(status: &TakeStatus) -> String {
         ),
     };
     let alarm = if status.has_alarm && status.overruns == 0 { "  RING FULL SOON" } else { "" };
+    let phase = match status.phase {
+        TakePhase::Armed => "ARMED  ",
+        _ => "",
+    };
     format!(
-        "{}  {}  {}  ring {:.0} % (worst {:.0} %)  durable lag {:.1} s  longest write {:.0} ms{left}{alarm}{overruns}",
+        "{phase}{}  {}  {}  ring {:.0} % (worst {:.0} %)  durable lag {:.1} s  longest write {:.0} ms{left}{alarm}{overruns}",
         clock(status.elapsed_seconds),
         counted(status.streams as u64, "stream"),
         format_size(status.written_bytes),
@@ -88,9 +95,18 @@ pub fn clock(seconds: f64) -> String {
 }
 
 /// The beginning of a take.
-pub fn begin(run: &Run, plan: &TakePlan, status: &TakeStatus, why: &str) {
+pub fn begin(
+    run: &Run,
+    plan: &TakePlan,
+    status: &TakeStatus,
+    (why, osc): (&str, Option<SocketAddr>),
+) {
     run.screen.say(&format!(
-        "recording '{}': {} with rings of {}, until {}",
+        "{} '{}': {} with rings of {}, until {}",
+        match plan.armed {
+            Some(_) => "armed",
+            None => "recording",
+        },
         escape::text(&plan.take),
         counted(status.streams as u64, "stream"),
         format_size(plan.ring_bytes),
@@ -100,8 +116,16 @@ pub fn begin(run: &Run, plan: &TakePlan, status: &TakeStatus, why: &str) {
         },
     ));
     run.screen.say(&format!("writes: {} ({why})", plan.engine.writes));
+    if let Some(osc) = osc {
+        run.screen.say(&format!("OSC at {osc}"));
+    }
+    if plan.armed.is_some() {
+        run.screen.say("it begins with: pinstripe record ctl start DIR/TAKE");
+    }
     let event = Event::new("take").with("take", plan.take.as_str());
     let event = event.with("streams", status.streams).with("ring_bytes", plan.ring_bytes);
+    let event = event.with("phase", status.phase.to_string());
+    let event = event.with("osc", osc.map(|it| it.to_string()));
     let event = event.with("writes", plan.engine.writes.to_string()).with("why", why);
     let _ = run.screen.event(&event);
     run.screen.flush();
@@ -116,18 +140,22 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
     if !outcome.is_locked {
         run.monitor.note("the rings are not locked in memory: allow more with ulimit -l");
     }
+    if outcome.manifest.state == TakeState::Armed {
+        run.screen.say("the take never began: nothing was recorded, and nothing is left of it");
+        return Ok(Ending::done(facts(outcome)));
+    }
     for (number, stream) in outcome.manifest.streams.iter().enumerate() {
         let status = &last.by_stream[number];
-        let files = outcome.manifest.pieces.iter().filter(|it| it.stream as usize == number);
+        let files = files(outcome, |it| it.stream as usize == number);
         let event = Event::new("stream").with_fields(status).with("source", stream.source.as_str());
-        run.screen.event(&event.with("files", files.count()))?;
+        run.screen.event(&event.with("files", files))?;
     }
     run.screen.say(&format!(
         "recorded {} of {} ({}) in {}, {}",
         time::span(Duration::from_secs_f64(figures.seconds)),
         counted(last.streams as u64, "stream"),
         format_size(figures.written_bytes),
-        counted(outcome.manifest.pieces.len() as u64, "file"),
+        counted(files(outcome, |_| true) as u64, "file"),
         match figures.overruns {
             0 => "nothing lost".to_owned(),
             many => format!(
@@ -163,14 +191,23 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
         sync.ms,
         escape::text(&sync.file),
     ));
-    let facts = Event::default()
-        .with_fields(last)
+    Ok(Ending::done(facts(outcome)))
+}
+
+/// The number of files in which chosen pieces stand: a pre-roll shares its file with what follows.
+fn files(outcome: &TakeOutcome, is_chosen: impl Fn(&RecordedPiece) -> bool) -> usize {
+    let chosen = outcome.manifest.pieces.iter().filter(|it| is_chosen(it));
+    chosen.map(|it| (it.directory, &it.file)).collect::<BTreeSet<_>>().len()
+}
+
+fn facts(outcome: &TakeOutcome) -> Event {
+    Event::default()
+        .with_fields(&outcome.last)
         .with("ring_bytes", outcome.manifest.ring_bytes)
-        .with("files", outcome.manifest.pieces.len())
+        .with("files", files(outcome, |_| true))
         .with("is_locked", outcome.is_locked)
         .with("refusals", outcome.refusals.clone())
         .with("input_cpu_seconds", outcome.input_cpu.as_secs_f64())
         .with("starting_seconds", outcome.starting.as_secs_f64())
-        .with("stopping_seconds", outcome.stopping.as_secs_f64());
-    Ok(Ending::done(facts))
+        .with("stopping_seconds", outcome.stopping.as_secs_f64())
 }

@@ -1,3 +1,4 @@
+use pinstripe_record::recorder::TakePhase;
 use pinstripe_record::take::{CommitStages, SlowSync};
 use ratatui::backend::TestBackend;
 
@@ -6,6 +7,7 @@ use super::*;
 fn status(streams: usize) -> TakeStatus {
     let stream = |number: usize| StreamStatus {
         name: format!("test-{}", number + 1),
+        is_armed: true,
         frames: 48_000,
         ring_percent: 20.0,
         ring_worst_percent: if number == 2 { 85.0 } else { 40.0 },
@@ -15,8 +17,11 @@ fn status(streams: usize) -> TakeStatus {
     };
     TakeStatus {
         take: "gig".to_owned(),
+        phase: TakePhase::Recording,
         elapsed_seconds: 65.0,
         streams,
+        armed_streams: streams,
+        pre_roll_seconds: 0.0,
         written_bytes: 4 << 30,
         durable_lag_ms: 1100.0,
         durable_lag_worst_ms: 1400.0,
@@ -59,7 +64,7 @@ fn a_few_streams_show_name_level_rings_and_flags() {
     levels[1] = StreamLevel { peak: 1.0, clips: 7 };
     view.levels(&levels, Instant::now());
     let lines = drawn(&mut view, &status(4), 80, 24);
-    assert_eq!(lines[0].trim_end(), "REC gig  0:01:05  4 streams  4.0 GiB  left 2:11:00");
+    assert_eq!(lines[0].trim_end(), " REC  gig  0:01:05  4 streams  4.0 GiB  left 2:11:00");
     assert!(lines[1].starts_with("A RING WAS OVER 80 % FULL  ring 20 % (worst 85 %: test-3)"));
     assert!(
         lines[2]
@@ -69,7 +74,10 @@ fn a_few_streams_show_name_level_rings_and_flags() {
         lines[3].trim_end(),
         "test-1 ████▌  -6▂▄  test-2 █████   0▂▄C test-3 ████▌  -6▂▇  test-4 ████▌  -6▂▄!"
     );
-    assert_eq!(lines[23].trim_end(), "streams 1 to 4 of 4   arrows, space: others   q: stop");
+    assert_eq!(
+        lines[23].trim_end(),
+        "streams 1 to 4 of 4   arrows, space: others   m: mark   s: split   q: stop"
+    );
 }
 
 #[test]
@@ -116,9 +124,31 @@ fn a_peak_is_held_for_two_seconds() {
 #[test]
 fn q_and_an_interrupt_stop_and_other_keys_do_not() {
     let mut view = View::default();
-    assert!(view.key(KeyCode::Char('q').into()));
-    assert!(view.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
-    for key in [KeyCode::Char('c'), KeyCode::Up, KeyCode::Enter] {
-        assert!(!view.key(key.into()));
+    let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    for key in [KeyCode::Char('q').into(), control] {
+        assert_eq!(view.key(key), Some(TakeOrder::Stop));
     }
+    assert_eq!(view.key(KeyCode::Char('r').into()), Some(TakeOrder::Start));
+    assert_eq!(view.key(KeyCode::Char('m').into()), Some(TakeOrder::Mark(String::new())));
+    assert_eq!(view.key(KeyCode::Char('s').into()), Some(TakeOrder::Split));
+    for key in [KeyCode::Char('c'), KeyCode::Up, KeyCode::Enter] {
+        assert_eq!(view.key(key.into()), None);
+    }
+}
+
+#[test]
+fn the_phase_of_the_take_and_streams_that_are_not_armed_are_seen() {
+    let mut view = View::default();
+    view.levels(&levels(3, 0.5), Instant::now());
+    let mut status = status(3);
+    status.by_stream[1].is_armed = false;
+    (status.armed_streams, status.phase, status.pre_roll_seconds) = (2, TakePhase::Armed, 10.0);
+    let lines = drawn(&mut view, &status, 80, 24);
+    assert!(lines[0].starts_with(" ARMED 10 s of pre-roll  gig  0:01:05  2 of 3 streams"));
+    assert!(lines[3].contains("test-2 ████▌  -6▂▄- "), "{}", lines[3]);
+    assert!(lines[23].trim_end().ends_with("r: record   q: end"), "{}", lines[23]);
+    view.told = Some(("no stream is armed".to_owned(), Instant::now()));
+    assert_eq!(drawn(&mut view, &status, 80, 24)[23].trim_end(), "no stream is armed");
+    status.phase = TakePhase::Stopping;
+    assert!(drawn(&mut view, &status, 80, 24)[0].starts_with(" STOPPING  gig"));
 }

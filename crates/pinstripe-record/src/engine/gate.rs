@@ -1,0 +1,216 @@
+//! Which part of a stream is recorded: from where on the take has it, where it is disarmed and armed,
+//! where a new file begins, where the take is over.
+//!
+//! Places are bytes since the input was opened, silence for lost frames included. A [`Gate`] is a
+//! function of the place and nothing else, so that both copies of a mirrored stream are cut alike.
+//!
+//! Invariant: a place is only decided on while the gate is locked, at or behind all that the input has
+//! made by then. A writer looks at the ring before it looks at the gate, so none has gone past it.
+
+use std::sync::{Mutex, MutexGuard};
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
+
+use crate::limits::SPANS_MAX;
+
+/// What becomes of samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// The take has not begun: they are kept as pre-roll for a while, or dropped.
+    Waiting,
+    /// The stream is not armed: they are dropped.
+    Dropped,
+    /// They are recorded; each span of this fate begins a file.
+    Recorded,
+    /// The take is over.
+    Over,
+}
+
+/// A run of samples of one fate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Their fate.
+    pub fate: Fate,
+    /// Where it begins.
+    pub from: u64,
+    /// Bytes from the place that was asked for to its end.
+    pub left: u64,
+    /// Bytes in front of it that were kept and belong to it.
+    pub front: u64,
+}
+
+/// The spans of one stream.
+#[derive(Debug)]
+pub struct Gate {
+    spans: Mutex<Spans>,
+}
+
+/// The spans of a gate that is locked.
+#[derive(Debug)]
+pub struct Spans {
+    /// By place, from 0 on; the last one has no end.
+    all: Vec<(u64, Fate)>,
+    /// Where the take began, and the bytes in front of that which it has as well.
+    begun: Option<(u64, u64)>,
+    is_armed: bool,
+}
+
+impl Gate {
+    /// A gate through which all goes, or none before [`Spans::begin`].
+    pub fn new(is_waiting: bool) -> Self {
+        let fate = if is_waiting { Fate::Waiting } else { Fate::Recorded };
+        let begun = (!is_waiting).then_some((0, 0));
+        Gate { spans: Mutex::new(Spans { all: vec![(0, fate)], begun, is_armed: true }) }
+    }
+
+    /// What becomes of the samples at a place, and for how long.
+    pub fn look(&self, place: u64) -> Span {
+        let spans = lock(&self.spans);
+        let behind = spans.all.partition_point(|(from, _)| *from <= place).max(1);
+        let (from, fate) = spans.all[behind - 1];
+        let end = spans.all.get(behind).map_or(u64::MAX, |(from, _)| *from);
+        let front = spans.begun.filter(|(at, _)| *at == from).map_or(0, |(_, front)| front);
+        Span { fate, from, left: end - place, front }
+    }
+
+    /// Whether the stream is armed.
+    pub fn is_armed(&self) -> bool {
+        lock(&self.spans).is_armed
+    }
+
+    /// The place at which the take is over, once that is known.
+    pub fn end(&self) -> Option<u64> {
+        let spans = lock(&self.spans);
+        spans.all.last().filter(|(_, fate)| *fate == Fate::Over).map(|(from, _)| *from)
+    }
+
+    /// Locks it, so that no writer goes on meanwhile.
+    pub fn lock(&self) -> MutexGuard<'_, Spans> {
+        lock(&self.spans)
+    }
+}
+
+impl Spans {
+    /// The take begins at a place, with `front` bytes before it, and is over at `end`.
+    pub fn begin(&mut self, place: u64, front: u64, end: Option<u64>) {
+        self.begun = Some((place, front));
+        self.all = vec![(0, Fate::Waiting)];
+        self.put(place, if self.is_armed { Fate::Recorded } else { Fate::Dropped });
+        if let Some(end) = end {
+            self.put(end, Fate::Over);
+        }
+    }
+
+    /// Whether the stream is armed.
+    pub fn is_armed(&self) -> bool {
+        self.is_armed
+    }
+
+    /// Arms or disarms the stream, from a place on where the take has begun.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] where that was done too often.
+    pub fn arm(&mut self, place: u64, is_armed: bool) -> Result<()> {
+        if self.begun.is_some() {
+            self.check_room()?;
+            self.put(place, if is_armed { Fate::Recorded } else { Fate::Dropped });
+        }
+        self.is_armed = is_armed;
+        Ok(())
+    }
+
+    /// Begins a new file at a place, of a stream that is armed.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] where that was done too often.
+    pub fn split(&mut self, place: u64) -> Result<()> {
+        self.check_room()?;
+        if self.is_armed && self.begun.is_some() {
+            self.put(place, Fate::Recorded);
+        }
+        Ok(())
+    }
+
+    fn check_room(&self) -> Result<()> {
+        if self.all.len() < SPANS_MAX {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Refused, "the stream was split, armed or disarmed too often")
+            .expected(format!("{SPANS_MAX} times at most"), self.all.len()))
+    }
+
+    /// A fate from a place on, up to where the take is over.
+    fn put(&mut self, place: u64, fate: Fate) {
+        let over = self.all.last().filter(|(_, fate)| *fate == Fate::Over).copied();
+        if over.is_some_and(|(end, _)| place >= end) {
+            return;
+        }
+        // What was decided for this place or behind it is decided anew; only the end stays.
+        self.all.retain(|(from, _)| *from < place);
+        self.all.push((place, fate));
+        self.all.extend(over);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fates(gate: &Gate, places: &[u64]) -> Vec<Fate> {
+        places.iter().map(|it| gate.look(*it).fate).collect()
+    }
+
+    #[test]
+    fn a_take_that_is_not_armed_has_everything_and_is_split_where_it_is_told() {
+        let gate = Gate::new(false);
+        let whole = Span { fate: Fate::Recorded, from: 0, left: u64::MAX - 7, front: 0 };
+        assert_eq!(gate.look(7), whole);
+        gate.lock().split(90).unwrap();
+        assert_eq!(gate.look(89), Span { left: 1, ..whole });
+        assert_eq!(gate.look(90), Span { from: 90, left: u64::MAX - 90, ..whole });
+        // The same place twice is one file.
+        gate.lock().split(90).unwrap();
+        assert_eq!(gate.lock().all.len(), 2);
+    }
+
+    #[test]
+    fn an_armed_take_begins_with_its_front_and_ends_in_time() {
+        let gate = Gate::new(true);
+        assert_eq!(fates(&gate, &[0, 1000]), [Fate::Waiting; 2]);
+        gate.lock().begin(500, 200, Some(900));
+        assert_eq!(
+            fates(&gate, &[0, 499, 500, 899, 900, 5000]),
+            [Fate::Waiting, Fate::Waiting, Fate::Recorded, Fate::Recorded, Fate::Over, Fate::Over]
+        );
+        assert_eq!((gate.look(500).front, gate.look(499).front), (200, 0));
+        gate.lock().split(600).unwrap();
+        assert_eq!((gate.look(600).front, gate.look(600).left), (0, 300));
+        gate.lock().split(900).unwrap();
+        assert_eq!(gate.look(900).fate, Fate::Over);
+    }
+
+    #[test]
+    fn a_stream_is_recorded_where_it_is_armed() {
+        let gate = Gate::new(true);
+        gate.lock().arm(100, false).unwrap();
+        assert!(!gate.is_armed());
+        assert_eq!(gate.look(100).fate, Fate::Waiting, "the take has not begun");
+        gate.lock().begin(500, 200, None);
+        gate.lock().split(550).unwrap();
+        gate.lock().arm(600, true).unwrap();
+        gate.lock().arm(700, false).unwrap();
+        let expected = [Fate::Dropped, Fate::Dropped, Fate::Recorded, Fate::Dropped];
+        assert_eq!(fates(&gate, &[500, 599, 600, 700]), expected);
+        // Changed twice before a sample came: what was said last counts.
+        gate.lock().arm(800, true).unwrap();
+        gate.lock().arm(800, false).unwrap();
+        assert_eq!(fates(&gate, &[800]), [Fate::Dropped]);
+        for place in 900.. {
+            if gate.lock().arm(place, place % 2 == 0).is_err() {
+                break;
+            }
+            assert!(place < 900 + SPANS_MAX as u64, "spans are bounded");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What a running take is told: to begin, to arm or disarm streams, to begin new files.
+//!
+//! Each order has one place in every stream: the same frame in all streams of an input, which are made
+//! in step, and the same moment for all inputs. It holds from the very next sample on; none is lost.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
+
+use super::desk::{Desk, Losses, StreamDesk};
+use super::gate::Spans;
+use crate::header::LocalTime;
+use crate::take::JournalEvent;
+
+/// The mark at the order to start.
+const START_MARK: &str = "start";
+const NANOS: u128 = 1_000_000_000;
+
+/// When and with how much pre-roll a take began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TakeBeginning {
+    /// The moment of the order to start, since the devices were opened.
+    pub at: Duration,
+    /// What was recorded before.
+    pub pre_roll: Duration,
+}
+
+impl Desk {
+    /// When the take began; none while it is awaited.
+    pub fn beginning(&self) -> Option<TakeBeginning> {
+        self.begun.get().copied()
+    }
+
+    /// Says that the take began with the first sample.
+    pub fn begin_at_once(&self) {
+        let at_once = TakeBeginning { at: Duration::ZERO, pre_roll: Duration::ZERO };
+        self.begun.get_or_init(|| at_once);
+    }
+
+    /// Begins a take that is armed, with at most so much of what came before; `most` is what is
+    /// recorded from now on. `now` is the local time, ahead of UTC by `zone_seconds`. Where there is
+    /// a pre-roll, the moment of the order is marked.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when it has begun, or no stream is armed.
+    pub fn start(
+        &self,
+        pre_roll: Duration,
+        most: Option<Duration>,
+        (now, zone_seconds): (LocalTime, i64),
+    ) -> Result<TakeBeginning> {
+        let _order = lock(&self.orders);
+        if self.begun.get().is_some() {
+            return Err(Error::new(Kind::Refused, "the take has begun already"));
+        }
+        let mut gates: Vec<_> = self.streams.iter().map(|it| it.gate.lock()).collect();
+        if !gates.iter().any(|it| it.is_armed()) {
+            return Err(Error::new(Kind::Refused, "no stream is armed")
+                .advice("arm one first: pinstripe record ctl arm TAKE all"));
+        }
+        let inputs: Vec<_> = self
+            .inputs()
+            .map(|streams| {
+                let rate = self.streams[streams.start].facts.shape.rate;
+                let frame = self.frame_of(streams.clone());
+                (streams, rate, frame, frame.min(frames_in(pre_roll, rate)))
+            })
+            .collect();
+        let kept = inputs.iter().map(|(_, rate, _, kept)| time_of(*kept, *rate));
+        let pre_roll = kept.max().unwrap_or_default();
+        for (streams, rate, frame, kept) in inputs {
+            let origin = frame as i64 - frames_in(pre_roll, rate) as i64;
+            let end = most.map(|it| frame.saturating_add(frames_in(it, rate)));
+            for number in streams {
+                let stream = &self.streams[number];
+                let bytes = stream.facts.shape.frame_bytes();
+                let end = end.map(|it| it.saturating_mul(bytes));
+                gates[number].begin(frame * bytes, kept * bytes, end);
+                stream.forget_losses();
+                stream.ring.set_origin(origin.saturating_mul(bytes as i64));
+            }
+        }
+        let begun = TakeBeginning { at: self.now(), pre_roll };
+        let started = LocalTime { seconds: now.seconds - pre_roll.as_secs_f64().ceil() as i64 };
+        self.tell_beginning(begun, (started, zone_seconds));
+        // Before a gate is open: whoever writes a sample finds that the take has begun.
+        Ok(*self.begun.get_or_init(|| begun))
+    }
+
+    /// Tells heads and journals when the take began, before they tell of any of its samples.
+    fn tell_beginning(&self, begun: TakeBeginning, (started, zone_seconds): (LocalTime, i64)) {
+        self.started.store(started.seconds, Ordering::Release);
+        for lane in &self.lanes {
+            lane.tell(JournalEvent::Start {
+                started,
+                started_seconds: started.seconds - zone_seconds,
+                at_nanos: begun.at.saturating_sub(begun.pre_roll).as_nanos() as u64,
+            });
+        }
+        if !begun.pre_roll.is_zero() {
+            let frames = |it: &StreamDesk| frames_in(begun.pre_roll, it.facts.shape.rate);
+            self.mark_at(START_MARK, self.streams.iter().map(frames).collect());
+        }
+    }
+
+    /// Arms or disarms streams by their numbers, from now on; says how many were not so before.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] where that was done too often.
+    pub fn arm(&self, chosen: &BTreeSet<usize>, is_armed: bool) -> Result<usize> {
+        let _order = lock(&self.orders);
+        let mut changed = 0;
+        for streams in self.inputs() {
+            let mut gates = self.gates(streams.clone().filter(|it| chosen.contains(it)));
+            gates.retain(|it| it.is_armed() != is_armed);
+            // Behind all that a writer can have passed: each gate is locked before this is asked.
+            let frame = self.frame_of(streams.clone());
+            let bytes = self.streams[streams.start].facts.shape.frame_bytes();
+            for mut gate in gates {
+                gate.arm(frame * bytes, is_armed)?;
+                changed += 1;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Begins a new file of every armed stream.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] while the take is awaited, and where that was done too often.
+    pub fn split(&self) -> Result<()> {
+        let _order = lock(&self.orders);
+        if self.begun.get().is_none() {
+            return Err(Error::new(
+                Kind::Refused,
+                "the take has not begun: there is no file to split",
+            ));
+        }
+        for streams in self.inputs() {
+            let gates = self.gates(streams.clone());
+            let frame = self.frame_of(streams.clone());
+            let bytes = self.streams[streams.start].facts.shape.frame_bytes();
+            for mut gate in gates {
+                gate.split(frame * bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The streams of each input.
+    fn inputs(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let mut from = 0;
+        self.streams.chunk_by(|a, b| a.input == b.input).map(move |streams| {
+            let all = from..from + streams.len();
+            from = all.end;
+            all
+        })
+    }
+
+    fn gates(&self, streams: impl Iterator<Item = usize>) -> Vec<MutexGuard<'_, Spans>> {
+        streams.map(|it| self.streams[it].gate.lock()).collect()
+    }
+
+    /// The frame that an input is at: that of its stream which is furthest.
+    fn frame_of(&self, streams: Range<usize>) -> u64 {
+        let made = |it: &StreamDesk| it.ring.made_bytes() / it.facts.shape.frame_bytes();
+        self.streams[streams].iter().map(made).max().unwrap_or(0)
+    }
+}
+
+impl StreamDesk {
+    /// What was lost up to now is no loss of the take.
+    fn forget_losses(&self) {
+        *lock(&self.before) = Losses {
+            overruns: self.ring.overruns(),
+            lost_bytes: self.ring.lost_bytes(),
+            missing_bytes: self.ring.missing_bytes(),
+        };
+    }
+}
+
+/// Whole frames nearest to a time.
+pub(crate) fn frames_in(time: Duration, rate: u32) -> u64 {
+    let frames = (time.as_nanos() * u128::from(rate) + NANOS / 2) / NANOS;
+    u64::try_from(frames).unwrap_or(u64::MAX)
+}
+
+/// The time that frames last.
+fn time_of(frames: u64, rate: u32) -> Duration {
+    let nanos = u128::from(frames) * NANOS / u128::from(rate.max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}

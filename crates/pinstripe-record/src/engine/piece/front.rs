@@ -1,0 +1,77 @@
+//! Pieces that share a file: the pre-roll in front, which is filled in later, and what goes on behind.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pinstripe_base::sync::lock;
+
+use super::Piece;
+use crate::take::{PieceBehind, TakeFile};
+
+impl Piece {
+    /// The piece that goes on in the file of another one, behind `front_bytes` of that, which are still
+    /// to be filled in. `file` is that file.
+    pub(in crate::engine) fn behind_of(
+        front: &Arc<Piece>,
+        file: TakeFile,
+        (number, front_bytes): (u32, u64),
+        began: Duration,
+    ) -> Self {
+        let ids = (number, front.stream, front.copy);
+        let shared = (Arc::clone(&front.ring), Arc::clone(&front.started));
+        let (name, facts) = (front.name.clone(), front.facts.clone());
+        let mut piece = Piece::of_file(ids, (name, facts, file), shared, began);
+        piece.payload_at = front.payload_at + front_bytes;
+        piece.start_frame = front.start_frame + front.frames(front_bytes);
+        let mut state = lock(&front.state);
+        // From now on this one reserves what comes.
+        lock(&piece.state).reserved = std::mem::take(&mut state.reserved);
+        state.is_reserving_refused = true;
+        drop(state);
+        front.is_front.store(true, Ordering::Release);
+        piece.front = Some(Arc::clone(front));
+        piece
+    }
+
+    /// Whether another piece goes on behind it, and only what came before is to be filled in.
+    pub fn is_front(&self) -> bool {
+        self.is_front.load(Ordering::Acquire)
+    }
+
+    /// Where it stands behind another piece, if it does.
+    pub fn behind(&self) -> Option<PieceBehind> {
+        let front = self.front.as_ref()?.number;
+        Some(PieceBehind { front, payload_at: self.payload_at })
+    }
+
+    /// Bytes in front of its payload that belong to the same file.
+    pub(super) fn front_bytes(&self) -> u64 {
+        self.front.as_ref().map_or(0, |front| self.payload_at - front.payload_at)
+    }
+
+    /// Whether its file has no payload.
+    pub fn is_empty(&self) -> bool {
+        self.written_in_file() == 0 && !self.is_front()
+    }
+
+    /// Payload bytes of its file, the front's included, that were written.
+    pub(in crate::engine) fn written_in_file(&self) -> u64 {
+        self.front_bytes() + self.written_bytes()
+    }
+
+    /// Payload bytes of its file that the journal vouches for, from the first one on.
+    pub(super) fn vouched_in_file(&self) -> u64 {
+        match &self.front {
+            Some(front) if !front.is_closed() => front.vouched_bytes(),
+            _ => self.front_bytes() + self.vouched_bytes(),
+        }
+    }
+
+    /// The frames of its file that the journal vouches for.
+    pub(in crate::engine) fn file_frames(&self) -> Range<u64> {
+        let from = self.facts.start_frame;
+        from..from + self.frames(self.vouched_in_file())
+    }
+}

@@ -1,0 +1,314 @@
+//! The pre-roll of a take that is armed: what came of late, on disk, in one file of each directory.
+//!
+//! Each copy has an area of that file, as long as the pre-roll, and writes around in it. When the take
+//! begins, a thread of its own copies what belongs to the take into the front of each file, while the
+//! writer goes on behind that front at once. The thread waits for the disk where that is too far behind,
+//! so that the memory that is dirty stays small and no writer is made to wait for it.
+//!
+//! Invariant: nothing in an area is vouched for; a front is vouched for like any other payload, once
+//! it stands in its file. What cannot be copied is silence, and told.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex};
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::{lock, wait};
+
+use super::desk::Desk;
+use super::lane::Lane;
+use super::piece::Piece;
+use crate::limits::GAPS_KEPT;
+use crate::take::{PRE_ROLL, TakeFile, TakeFolder};
+
+/// What is copied at a time.
+const RUN_BYTES: u64 = 1 << 18;
+/// What is copied before the disk is asked to begin, and what it may be behind before it is waited for.
+const AHEAD_BYTES: u64 = 1 << 20;
+const BEHIND_BYTES: u64 = 32 << 20;
+/// Areas begin at pages.
+const PAGE: u64 = 4096;
+
+/// The file of all areas in one directory, removed with the last of them.
+struct RollFile {
+    folder: Arc<dyn TakeFolder>,
+    file: TakeFile,
+}
+
+impl Drop for RollFile {
+    fn drop(&mut self) {
+        // It holds nothing that is needed; 'recover' removes what is left of it.
+        let _ = self.folder.remove(PRE_ROLL);
+    }
+}
+
+/// The area of one copy.
+pub struct RollArea {
+    roll: Arc<RollFile>,
+    offset: u64,
+    bytes: u64,
+    /// Lost runs of late, by place and length.
+    gaps: VecDeque<(u64, u64)>,
+}
+
+impl RollArea {
+    /// Makes the file of a directory with areas of these lengths, its space reserved.
+    ///
+    /// # Errors
+    /// Those of the folder; [`Kind::NoSpace`] where the disk has no room for it.
+    pub fn create(folder: &Arc<dyn TakeFolder>, lengths: &[u64]) -> Result<Vec<RollArea>> {
+        let file = folder.create(PRE_ROLL)?;
+        let mut places = Vec::with_capacity(lengths.len());
+        let mut end: u64 = 0;
+        for length in lengths {
+            places.push(end);
+            end = end.saturating_add(length.next_multiple_of(PAGE));
+        }
+        let roll = Arc::new(RollFile { folder: Arc::clone(folder), file });
+        roll.file.reserve(0..end.max(1)).map_err(|error| {
+            Error::io("cannot reserve the pre-roll", folder.path(), error)
+                .advice("ask for a shorter one, or make room")
+        })?;
+        let area = |(offset, bytes): (u64, &u64)| RollArea {
+            roll: Arc::clone(&roll),
+            offset,
+            bytes: *bytes,
+            gaps: VecDeque::new(),
+        };
+        Ok(places.into_iter().zip(lengths).map(area).collect())
+    }
+
+    /// Keeps what came at a place of the stream.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn put(&mut self, place: u64, bytes: &[u8]) -> Result<()> {
+        let mut place = place;
+        let mut left = bytes;
+        while !left.is_empty() {
+            let at = place % self.bytes;
+            let (now, later) = left.split_at(left.len().min((self.bytes - at) as usize));
+            self.roll.file.device().write_at(self.offset + at, now)?;
+            place += now.len() as u64;
+            left = later;
+        }
+        Ok(())
+    }
+
+    /// Keeps silence for a lost run, as far as it is not too long.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn put_gap(&mut self, place: u64, bytes: u64, silence: &[u8]) -> Result<()> {
+        let end = place + bytes;
+        let mut at = place.max(end.saturating_sub(self.bytes));
+        while at < end {
+            let run = (end - at).min(silence.len() as u64);
+            self.put(at, &silence[..run as usize])?;
+            at += run;
+        }
+        match self.gaps.back_mut() {
+            // A long gap comes in several parts.
+            Some(last) if last.0 + last.1 == place => last.1 += bytes,
+            _ => self.gaps.push_back((place, bytes)),
+        }
+        let oldest = end.saturating_sub(self.bytes);
+        while self.gaps.len() > GAPS_KEPT
+            || self.gaps.front().is_some_and(|it| it.0 + it.1 <= oldest)
+        {
+            self.gaps.pop_front();
+        }
+        Ok(())
+    }
+
+    /// The lost runs within these places.
+    pub fn gaps_in(&self, places: &Range<u64>) -> Vec<Range<u64>> {
+        let within = |(at, bytes): &(u64, u64)| {
+            (*at).max(places.start)..at.saturating_add(*bytes).min(places.end)
+        };
+        self.gaps.iter().map(within).filter(|it| !it.is_empty()).collect()
+    }
+
+    fn get(&self, place: u64, out: &mut [u8]) -> Result<()> {
+        let mut place = place;
+        let mut left = out;
+        while !left.is_empty() {
+            let at = place % self.bytes;
+            let count = left.len().min((self.bytes - at) as usize);
+            let (now, later) = left.split_at_mut(count);
+            self.roll.file.device().read_at(self.offset + at, now)?;
+            place += count as u64;
+            left = later;
+        }
+        Ok(())
+    }
+}
+
+/// The front of a file that is to be filled.
+pub(super) struct Front {
+    pub piece: Arc<Piece>,
+    /// Where its samples are kept; none where they were in a directory that failed.
+    pub area: Option<RollArea>,
+    /// Their places in the stream.
+    pub places: Range<u64>,
+}
+
+impl Front {
+    fn left_bytes(&self) -> u64 {
+        (self.places.end - self.places.start).saturating_sub(self.piece.written_bytes())
+    }
+
+    /// Tells that the rest could not be copied, and is silence.
+    fn tell_missing(&mut self, desk: &Desk, lane: &Lane) {
+        let piece = &self.piece;
+        let frames = piece.frames(self.left_bytes());
+        let frame = piece.start_frame + piece.frames(piece.written_bytes());
+        desk.note_gap(lane, piece.stream, frame, frames);
+        let what = format!("{frames} frames of the pre-roll of '{}' are silence", piece.facts.name);
+        let error = Error::new(Kind::Io, what).advice("they could not be read back or written");
+        desk.monitor.loss(lane.folder.path(), error);
+        self.area = None;
+    }
+}
+
+/// Fronts that are to be filled, in turn.
+#[derive(Default)]
+pub(super) struct Fronts {
+    waiting: Mutex<(VecDeque<Front>, bool)>,
+    changed: Condvar,
+}
+
+impl Fronts {
+    pub fn add(&self, front: Front) {
+        lock(&self.waiting).0.push_back(front);
+        self.changed.notify_all();
+    }
+
+    /// Says that no more come.
+    pub fn end(&self) {
+        lock(&self.waiting).1 = true;
+        self.changed.notify_all();
+    }
+
+    fn next(&self) -> Option<Front> {
+        let mut waiting = lock(&self.waiting);
+        loop {
+            if let Some(front) = waiting.0.pop_front() {
+                return Some(front);
+            }
+            if waiting.1 {
+                return None;
+            }
+            waiting = wait(&self.changed, waiting);
+        }
+    }
+}
+
+/// Fills fronts until no more come.
+pub(super) fn fill_fronts(desk: &Desk, lane: &Lane) {
+    let (mut behind, mut behind_bytes) = (VecDeque::new(), 0);
+    while let Some(mut front) = lane.fronts.next() {
+        if let Err(error) = fill(desk, lane, &mut front) {
+            lane.fail(error);
+        }
+        let is_cut = front.left_bytes() > 0;
+        if is_cut && front.area.is_some() {
+            front.tell_missing(desk, lane);
+        }
+        let why = lane.failure().filter(|_| is_cut);
+        front.piece.end(why.map(|it| it.to_string()));
+        behind_bytes += front.piece.written_bytes();
+        behind.push_back(front.piece);
+        while behind_bytes > BEHIND_BYTES {
+            let Some(oldest) = behind.pop_front() else { break };
+            oldest.finish_writeback();
+            behind_bytes -= oldest.written_bytes();
+        }
+    }
+}
+
+fn fill(desk: &Desk, lane: &Lane, front: &mut Front) -> Result<()> {
+    let silence = front.piece.facts.shape.format.silence();
+    let mut buffer = vec![silence; RUN_BYTES as usize];
+    if front.area.is_none() {
+        front.tell_missing(desk, lane);
+    }
+    let (mut ahead, mut behind) = (0, 0);
+    while front.left_bytes() > 0 && !lane.has_failed() {
+        let run = &mut buffer[..front.left_bytes().min(RUN_BYTES) as usize];
+        let place = front.places.start + front.piece.written_bytes();
+        let read = front.area.as_ref().map(|it| it.get(place, run));
+        if let Some(Err(error)) = read {
+            desk.monitor.warning(lane.folder.path(), error);
+            front.tell_missing(desk, lane);
+        }
+        if front.area.is_none() {
+            run.fill(silence);
+        }
+        front.piece.write(run)?;
+        ahead += run.len() as u64;
+        behind += run.len() as u64;
+        if ahead >= AHEAD_BYTES || front.left_bytes() == 0 {
+            front.piece.start_writeback();
+            ahead = 0;
+        }
+        if behind >= BEHIND_BYTES {
+            front.piece.finish_writeback();
+            behind = 0;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::take::DiskFolder;
+
+    #[test]
+    fn an_area_keeps_what_came_last_and_its_gaps_and_the_last_one_removes_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder: Arc<dyn TakeFolder> =
+            Arc::new(DiskFolder::create(dir.path(), "t", None).unwrap());
+        let mut areas = RollArea::create(&folder, &[10, 5000]).unwrap();
+        let path = dir.path().join("t").join(PRE_ROLL);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096 + 8192);
+        let bytes: Vec<u8> = (0..37).collect();
+        for (place, run) in [(0, 0..4), (4, 4..5), (5, 5..12), (12, 12..37)] {
+            areas[0].put(place, &bytes[run]).unwrap();
+        }
+        areas[1].put(4990, &[7; 30]).unwrap();
+        let mut out = [0; 10];
+        areas[0].get(27, &mut out).unwrap();
+        assert_eq!(out, bytes[27..]);
+        areas[0].put_gap(37, 3, &[9; 2]).unwrap();
+        areas[0].get(30, &mut out).unwrap();
+        assert_eq!(out, [30, 31, 32, 33, 34, 35, 36, 9, 9, 9]);
+        let gaps = |area: &RollArea, places| {
+            area.gaps_in(&places).iter().map(|it| (it.start, it.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(gaps(&areas[0], 30..39), [(37, 39)]);
+        // One that is longer than the area, in two parts.
+        areas[0].put_gap(40, 4, &[8; 8]).unwrap();
+        areas[0].put_gap(44, 96, &[8; 8]).unwrap();
+        areas[0].get(130, &mut out).unwrap();
+        assert_eq!((out, gaps(&areas[0], 130..140)), ([8; 10], vec![(130, 140)]));
+        assert!(areas[0].gaps_in(&(140..150)).is_empty());
+        areas.pop();
+        assert!(path.exists());
+        areas.pop();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn gaps_that_are_remembered_are_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder: Arc<dyn TakeFolder> =
+            Arc::new(DiskFolder::create(dir.path(), "t", None).unwrap());
+        let mut area = RollArea::create(&folder, &[1 << 20]).unwrap().remove(0);
+        for number in 0..3 * GAPS_KEPT as u64 {
+            area.put_gap(2 * number, 1, &[0]).unwrap();
+        }
+        assert_eq!(area.gaps.len(), GAPS_KEPT);
+    }
+}

@@ -1,0 +1,267 @@
+//! What a running take can be told, whoever tells it: a control socket, a remote control, a key.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use serde::Serialize;
+
+use super::status::RunningTake;
+use crate::engine::StreamDesk;
+use crate::header::LocalTime;
+use crate::limits::MARKS_MAX;
+use crate::take::{Manifest, TakeState};
+
+/// What a running take is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TakeOrder {
+    /// Nothing: only to say how it goes.
+    Status,
+    /// Begin, where it is armed.
+    Start,
+    /// End.
+    Stop,
+    /// Begin a new file of every stream.
+    Split,
+    /// Mark this place with a text.
+    Mark(String),
+    /// Record streams: `all`, a name, or numbers as in `1,4-8`.
+    Arm(String),
+    /// Record streams no longer.
+    Disarm(String),
+}
+
+/// Words of orders, as they are written on a line.
+const WORDS: &str = "status, start, stop, split, mark TEXT, arm STREAM or disarm STREAM";
+
+impl FromStr for TakeOrder {
+    type Err = Error;
+
+    fn from_str(line: &str) -> Result<Self> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let text = rest.trim().to_owned();
+        let is_needed = matches!(word, "arm" | "disarm");
+        let is_taken = is_needed || word == "mark";
+        let order = match word {
+            "status" => TakeOrder::Status,
+            "start" => TakeOrder::Start,
+            "stop" => TakeOrder::Stop,
+            "split" => TakeOrder::Split,
+            "mark" => TakeOrder::Mark(text.clone()),
+            "arm" => TakeOrder::Arm(text.clone()),
+            "disarm" => TakeOrder::Disarm(text.clone()),
+            _ => {
+                let error = Error::new(Kind::Usage, "is nothing that a recorder does");
+                return Err(error.expected(WORDS, word));
+            }
+        };
+        match (text.is_empty(), is_needed, is_taken) {
+            (true, true, _) => {
+                let error = Error::new(Kind::Usage, format!("'{word}' needs a stream"));
+                Err(error.advice("name it, or its number, or all"))
+            }
+            (false, _, false) => Err(Error::new(Kind::Usage, format!("'{word}' takes no text"))),
+            _ => Ok(order),
+        }
+    }
+}
+
+/// How far a take is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TakePhase {
+    /// Inputs are open, and nothing is recorded.
+    Armed,
+    /// It is being recorded.
+    Recording,
+    /// It was told to end, and is being made durable.
+    Stopping,
+}
+
+impl fmt::Display for TakePhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TakePhase::Armed => "armed",
+            TakePhase::Recording => "recording",
+            TakePhase::Stopping => "stopping",
+        })
+    }
+}
+
+impl RunningTake {
+    /// Does as it is told.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] for what is not possible now; [`Kind::NotFound`] for a stream that is not
+    /// there.
+    pub fn obey(&self, order: &TakeOrder) -> Result<()> {
+        match order {
+            TakeOrder::Status => Ok(()),
+            TakeOrder::Start => self.start(),
+            TakeOrder::Stop => {
+                self.stop.set();
+                Ok(())
+            }
+            TakeOrder::Split => self.split(),
+            TakeOrder::Mark(text) => self.mark(text),
+            TakeOrder::Arm(streams) => self.arm(streams, true),
+            TakeOrder::Disarm(streams) => self.arm(streams, false),
+        }
+    }
+
+    /// Begins a take that is armed.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when it has begun, is ending, or no stream is armed.
+    pub fn start(&self) -> Result<()> {
+        if self.stop.is_set() {
+            return Err(Error::new(Kind::Refused, "the take is ending"));
+        }
+        let pre_roll = self.armed.unwrap_or_default();
+        let now = LocalTime { seconds: clock::now().0 + self.zone_seconds };
+        self.desk.start(pre_roll, self.most, (now, self.zone_seconds))?;
+        self.started.set();
+        Ok(())
+    }
+
+    /// Begins a new file of every armed stream with the next frame.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] while the take is armed, and after too many.
+    pub fn split(&self) -> Result<()> {
+        self.desk.split()
+    }
+
+    /// Marks the place at which every stream is.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] while the take is armed, and after too many.
+    pub fn mark(&self, text: &str) -> Result<()> {
+        if self.desk.beginning().is_none() {
+            return Err(Error::new(Kind::Refused, "the take has not begun: nothing can be marked"));
+        }
+        match self.desk.mark(text) {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Refused, "there are too many marks")
+                .expected(format!("{MARKS_MAX} at most"), "one more")),
+        }
+    }
+
+    /// Arms or disarms streams: `all`, a name, or numbers as in `1,4-8`.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] for a stream that is not there; [`Kind::Refused`] after too many.
+    pub fn arm(&self, streams: &str, is_armed: bool) -> Result<()> {
+        let names: Vec<&str> = self.desk.streams.iter().map(|it| it.facts.name.as_str()).collect();
+        self.desk.arm(&chosen(streams, &names)?, is_armed).map(drop)
+    }
+
+    /// How far it is.
+    pub fn phase(&self) -> TakePhase {
+        match self.desk.beginning() {
+            _ if self.stop.is_set() => TakePhase::Stopping,
+            None => TakePhase::Armed,
+            Some(_) => TakePhase::Recording,
+        }
+    }
+
+    /// The time of the take at a moment; while it is armed, the time since it was.
+    pub(super) fn elapsed(&self, now: Duration) -> Duration {
+        self.desk.beginning().map_or(now, |begun| now.saturating_sub(begun.at) + begun.pre_roll)
+    }
+
+    /// The pre-roll that the take began with, or would begin with now.
+    pub(super) fn pre_roll(&self) -> Duration {
+        let kept = || self.armed.unwrap_or_default().min(self.desk.now());
+        self.desk.beginning().map_or_else(kept, |begun| begun.pre_roll)
+    }
+
+    /// The moment at which it is to be over, once that is known.
+    pub(super) fn end_at(&self) -> Option<Duration> {
+        Some(self.desk.beginning()?.at + self.most?)
+    }
+
+    /// Tells manifests that an armed take has begun, as heads and journals know already.
+    pub(super) fn tell_beginning(&self, manifest: &mut Manifest) {
+        let started = LocalTime { seconds: self.desk.started.load(Ordering::Acquire) };
+        manifest.state = TakeState::Recording;
+        manifest.started = started;
+        manifest.started_seconds = started.seconds - self.zone_seconds;
+        let streams = self.desk.streams.iter();
+        let origin = |it: &StreamDesk| it.ring.origin() / it.facts.shape.frame_bytes() as i64;
+        manifest.origins = streams.map(origin).collect();
+        for lane in self.desk.lanes.iter().filter(|it| !it.has_failed()) {
+            if let Err(error) = manifest.save(&*lane.folder) {
+                lane.fail(error);
+            }
+        }
+    }
+}
+
+/// The streams that a text names. A name comes first: it may look like a number.
+fn chosen(text: &str, names: &[&str]) -> Result<BTreeSet<usize>> {
+    let named: BTreeSet<usize> =
+        (0..).zip(names).filter(|(_, name)| **name == text).map(|(number, _)| number).collect();
+    if !named.is_empty() {
+        return Ok(named);
+    }
+    if text == "all" {
+        return Ok((0..names.len()).collect());
+    }
+    let mut found = BTreeSet::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |it: &str| it.trim().parse().ok().filter(|it| (1..=names.len()).contains(it));
+        let range = number(first).zip(number(last)).filter(|(first, last)| first <= last);
+        let (first, last) = range.ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("there is no stream '{part}'")).expected(
+                format!("all, a name, or numbers from 1 to {} as in 1,4-8", names.len()),
+                text,
+            )
+        })?;
+        found.extend(first - 1..last);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_a_word_with_its_text() {
+        for (line, order) in [
+            ("status", TakeOrder::Status),
+            ("start", TakeOrder::Start),
+            ("stop", TakeOrder::Stop),
+            ("split ", TakeOrder::Split),
+            ("mark second movement", TakeOrder::Mark("second movement".to_owned())),
+            ("mark", TakeOrder::Mark(String::new())),
+            ("arm 1,4-8", TakeOrder::Arm("1,4-8".to_owned())),
+            ("disarm room mic", TakeOrder::Disarm("room mic".to_owned())),
+        ] {
+            assert_eq!(line.parse::<TakeOrder>().unwrap(), order, "{line}");
+        }
+        for bad in ["", "begin", "arm", "disarm ", "stop now", "STOP", "start 3"] {
+            assert_eq!(bad.parse::<TakeOrder>().unwrap_err().kind(), Kind::Usage, "{bad}");
+        }
+    }
+
+    #[test]
+    fn streams_are_chosen_by_name_number_and_range() {
+        let names = ["kick", "7", "voice", "kick", "all strings", "piano"];
+        let found = |text: &str| chosen(text, &names).unwrap().into_iter().collect::<Vec<_>>();
+        assert_eq!(found("kick"), [0, 3]);
+        assert_eq!(found("7"), [1], "a name comes first");
+        assert_eq!(found("all strings"), [4]);
+        assert_eq!(found("all"), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(found("2-3, 3-4,6"), [1, 2, 3, 5]);
+        for bad in ["", "0", "8", "3-2", "1-", "-1", "1,,2", "kic", "1-99999999999999999999"] {
+            assert_eq!(chosen(bad, &names).unwrap_err().kind(), Kind::NotFound, "{bad}");
+        }
+    }
+}

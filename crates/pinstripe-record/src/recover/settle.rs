@@ -1,0 +1,157 @@
+//! One file of a take that was cut off, given what the journal vouches for.
+
+use std::ops::Range;
+use std::path::Path;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+
+use super::{JournalContent, JournalPiece, RUN_MAX_BYTES};
+use crate::engine::{close_file, cues_within, trimmed_run};
+use crate::limits::PRE_ROLL_MAX_SECONDS;
+use crate::sample::StreamShape;
+use crate::take::{
+    Manifest, RecordedGap, RecordedPiece, Summed, TakeFile, TakeFolder, open_payload,
+};
+
+/// What one file came to.
+pub(super) struct Settled {
+    pub pieces: Vec<RecordedPiece>,
+    /// Frames of pre-roll that nothing vouches for, and are silence.
+    pub gap: Option<RecordedGap>,
+    pub frames: u64,
+}
+
+/// Gives one file what the journal vouches for: of its piece, and of the one behind that if there is one.
+pub(super) fn settle(
+    folder: &dyn TakeFolder,
+    manifest: &Manifest,
+    (found, behind): (&JournalPiece, Option<&JournalPiece>),
+    content: &JournalContent,
+    monitor: &Monitor,
+) -> Result<Settled> {
+    let first = &found.piece;
+    let facts = manifest
+        .head_facts(first.stream, first.start_frame)
+        .ok_or_else(|| Error::new(Kind::Corrupt, "is of no stream of this take"))?;
+    let frame_bytes = facts.shape.frame_bytes();
+    let front = behind.map(|it| front_bytes(first, &it.piece, &facts.shape)).transpose()?;
+    let file = open_payload(folder, manifest, first.stream, (&first.file, true))?;
+    let path = folder.path().join(&first.file);
+    let (mut piece, mut end) = found.settled(&file, frame_bytes, (&path, monitor))?;
+    let (mut pieces, mut gap) = (Vec::new(), None);
+    if let (Some(behind), Some(front)) = (behind, front) {
+        let (second, frames) = behind.settled(&file, frame_bytes, (&path, monitor))?;
+        if frames > 0 && end < front {
+            gap = Some(fill_front(&file, &mut piece, end..front, &facts.shape)?);
+            let what = "pre-roll was not durable yet, and is silence";
+            let error = Error::new(Kind::Io, what).expected(front / frame_bytes, piece.frames);
+            monitor.loss(&path, error);
+        }
+        if frames > 0 {
+            end = front + frames;
+        }
+        pieces.push(second);
+    }
+    pieces.insert(0, piece);
+    let from = pieces[0].start_frame;
+    let frames = from..from.saturating_add(end / frame_bytes);
+    let stream = pieces[0].stream;
+    let gaps: Vec<_> = content.gaps.iter().chain(&gap).cloned().collect();
+    let cues = cues_within(&gaps, &content.marks, stream, frames.clone());
+    close_file(&file, &facts, end, &cues)?;
+    Ok(Settled { pieces, gap, frames: frames.end - frames.start })
+}
+
+/// Payload bytes between the beginnings of two pieces of one file.
+fn front_bytes(front: &RecordedPiece, behind: &RecordedPiece, shape: &StreamShape) -> Result<u64> {
+    let most = shape.byte_rate().saturating_mul(PRE_ROLL_MAX_SECONDS + 1);
+    let bytes = behind.payload_at.checked_sub(front.payload_at).filter(|it| *it <= most);
+    let is_behind = |it: &u64| {
+        let frames = it / shape.frame_bytes();
+        it.is_multiple_of(shape.frame_bytes())
+            && front.start_frame.checked_add(frames) == Some(behind.start_frame)
+            && (front.stream, &front.file) == (behind.stream, &behind.file)
+    };
+    bytes
+        .filter(is_behind)
+        .ok_or_else(|| Error::new(Kind::Corrupt, "the journal tells of a front that cannot be"))
+}
+
+/// Puts silence where nothing vouches for pre-roll, in front of what is vouched for.
+fn fill_front(
+    file: &TakeFile,
+    piece: &mut RecordedPiece,
+    missing: Range<u64>,
+    shape: &StreamShape,
+) -> Result<RecordedGap> {
+    let silence = vec![shape.format.silence(); 1 << 16];
+    let mut at = missing.start;
+    while at < missing.end {
+        let run = (missing.end - at).min(silence.len() as u64);
+        file.device().write_at(piece.payload_at + at, &silence[..run as usize])?;
+        at += run;
+    }
+    let frame = piece.start_frame + missing.start / shape.frame_bytes();
+    Ok(RecordedGap {
+        stream: piece.stream,
+        frame,
+        frames: (missing.end - missing.start) / shape.frame_bytes(),
+        at_seconds: frame as f64 / f64::from(shape.rate),
+    })
+}
+
+impl JournalPiece {
+    /// The piece with what is vouched for and sound of it, and that in bytes of whole frames.
+    fn settled(
+        &self,
+        file: &TakeFile,
+        frame_bytes: u64,
+        (path, monitor): (&Path, &Monitor),
+    ) -> Result<(RecordedPiece, u64)> {
+        let mut piece = self.piece.clone();
+        let there = file.device().len()?.saturating_sub(piece.payload_at);
+        let sound = sound_bytes(file, self, there)?;
+        if sound < self.bytes {
+            let error = Error::new(Kind::Corrupt, "the end of what was durable is damaged")
+                .expected(self.bytes, sound)
+                .advice(
+                    "the disk lost what it had said to be durable; what is in front of it was kept",
+                );
+            monitor.loss(path, error);
+        }
+        piece.frames = sound / frame_bytes;
+        let whole = piece.frames * frame_bytes;
+        let crossing = self
+            .last
+            .iter()
+            .find(|(at, run)| *at < whole && at.saturating_add(run.bytes.into()) > whole);
+        if let Some((at, _)) = crossing {
+            piece.trimmed = trimmed_run(file, piece.payload_at, *at, whole)?;
+        }
+        Ok((piece, whole))
+    }
+}
+
+/// The payload up to the first of the last runs that is not what was written.
+fn sound_bytes(file: &TakeFile, found: &JournalPiece, there: u64) -> Result<u64> {
+    for (at, run) in &found.last {
+        let end = at.saturating_add(run.bytes.into());
+        if end > there {
+            return Ok(there.min(*at));
+        }
+        if run.bytes > RUN_MAX_BYTES {
+            return Ok(*at);
+        }
+        let mut bytes = vec![0; run.bytes as usize];
+        match file.device().read_at(found.piece.payload_at + at, &mut bytes) {
+            // What cannot be decoded is no less lost than what is not there.
+            Err(error) if error.kind() == Kind::Corrupt => return Ok(*at),
+            read => read?,
+        }
+        if Summed::of(&bytes) != *run {
+            return Ok(*at);
+        }
+    }
+    Ok(found.bytes)
+}

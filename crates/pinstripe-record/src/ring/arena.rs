@@ -1,0 +1,54 @@
+//! The memory of rings.
+
+use std::ptr::NonNull;
+
+use pinstripe_base::error::{Error, Result};
+
+/// Memory of all rings of a take, mapped at once and touched, so that no first touch of a page
+/// comes later.
+pub struct Arena {
+    pub(super) base: NonNull<u8>,
+    pub(super) bytes: usize,
+    is_locked: bool,
+}
+
+// SAFETY: the arena is memory and nothing else; who may touch which part of it when is decided by
+// the rings, each of which owns a part of its own.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Maps `bytes`, and locks them in memory where that is allowed.
+    ///
+    /// # Errors
+    /// [`Kind::Io`] where the system has no such memory.
+    pub fn new(bytes: usize) -> Result<Self> {
+        let (prot, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
+        );
+        // SAFETY: a new anonymous mapping at a place of the kernel's choice.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes.max(1), prot, flags, -1, 0) };
+        let mapped = (base != libc::MAP_FAILED).then(|| NonNull::new(base.cast::<u8>())).flatten();
+        let Some(base) = mapped else {
+            let error = std::io::Error::last_os_error();
+            return Err(Error::io("cannot have memory for the rings", "memory", error));
+        };
+        // SAFETY: the range is the mapping that was just made.
+        let is_locked = unsafe { libc::mlock(base.as_ptr().cast(), bytes.max(1)) } == 0;
+        Ok(Arena { base, bytes, is_locked })
+    }
+
+    /// Whether it is locked in memory, so that no part of it is ever paged out.
+    pub fn is_locked(&self) -> bool {
+        self.is_locked
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made; rings hold the arena, so that none is left.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes.max(1)) };
+    }
+}
