@@ -42,6 +42,10 @@ counters! {
     ChangedBytes => "changed_bytes",
     /// Bytes in unchanged files.
     UnchangedBytes => "unchanged_bytes",
+    /// Entries of a snapshot that have an access control list.
+    AclEntries => "acl_entries",
+    /// Entries of a snapshot that have a label of SELinux.
+    LabelEntries => "label_entries",
     /// Content bytes read from the source.
     ReadBytes => "read_bytes",
     /// Chunks that the store did not have.

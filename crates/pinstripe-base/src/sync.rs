@@ -1,4 +1,5 @@
-//! What threads share: locks whose poisoning is ignored, and a stop that can be waited for.
+//! What threads share: locks whose poisoning is ignored, a stop that can be waited for, and a wake
+//! that can be waited for again and again.
 //!
 //! Invariant: a [`Stop`] that was set stays set, and whatever waits for it returns at once, in a
 //! thread as well as in poll(2).
@@ -146,6 +147,44 @@ impl AsFd for Stop {
     }
 }
 
+/// Tells one thread, which waits in poll(2) for other things too, that there is something to do.
+///
+/// Calls before it looks count as one.
+#[derive(Debug)]
+pub struct Wake {
+    event: OwnedFd,
+}
+
+impl Wake {
+    /// A wake that nobody has called.
+    ///
+    /// # Errors
+    /// As of [`Stop::new`].
+    pub fn new() -> Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Error::io("cannot be made", "an event to wake by", errno))?;
+        Ok(Wake { event })
+    }
+
+    /// Wakes the thread, now or when it next waits.
+    pub fn call(&self) {
+        // It fails only at the counter's limit, and then the event is readable already.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes the calls so far; whether there were any.
+    pub fn take(&self) -> bool {
+        rustix::io::read(&self.event, &mut [0_u8; 8]).is_ok()
+    }
+}
+
+impl AsFd for Wake {
+    /// The descriptor that is readable while a call was not taken.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
 /// Waits until at least one of the descriptors can be read, is at its end or has an error, for
 /// `timeout` at most, without one for good. Says of each whether it is so; of none after a timeout.
 /// Signals do not end it.
@@ -173,6 +212,22 @@ mod tests {
     /// Longer than any test may take: a wait of this length was woken if it returns.
     const LONG: Duration = Duration::from_secs(600);
     const SHORT: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_wake_is_taken_once_however_often_it_was_called() {
+        let wake = Wake::new().unwrap();
+        assert!(!wake.take());
+        assert_eq!(wait_readable(&[wake.as_fd()], Some(SHORT)).unwrap(), [false]);
+        wake.call();
+        wake.call();
+        assert_eq!(wait_readable(&[wake.as_fd()], Some(LONG)).unwrap(), [true]);
+        assert!(wake.take() && !wake.take());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| wait_readable(&[wake.as_fd()], Some(LONG)).unwrap());
+            wake.call();
+            assert_eq!(waiting.join().unwrap(), [true]);
+        });
+    }
 
     #[test]
     fn a_poisoned_lock_holds_what_was_changed_before() {

@@ -10,6 +10,7 @@
 mod attributes;
 mod hints;
 mod mountpoint;
+mod passthrough;
 mod tree;
 
 pub use hints::send_hint;

@@ -19,6 +19,7 @@ use fuser::{
 
 use crate::attributes::{BLOCK_BYTES, attributes, cache_time, kind_of};
 use crate::hints::HINT_REQUEST;
+use crate::passthrough::Passthrough;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 use pinstripe_io::file_tree::{FileOpening, FileTree, Node};
@@ -72,6 +73,9 @@ impl TreeOptions {
 pub struct TreeFileSystem<T> {
     tree: Arc<T>,
     leaves_out_xattrs: bool,
+    /// Whether the kernel checks permissions.
+    checks_permissions: bool,
+    passthrough: Option<Passthrough>,
     /// Set when the file system is destroyed.
     ended: Arc<Stop>,
 }
@@ -79,7 +83,21 @@ pub struct TreeFileSystem<T> {
 impl<T: FileTree> TreeFileSystem<T> {
     /// A file system of a tree; sets `ended` when nothing is answered any more.
     pub fn new(tree: Arc<T>, options: &TreeOptions, ended: Arc<Stop>) -> Self {
-        TreeFileSystem { tree, leaves_out_xattrs: options.leaves_out_xattrs, ended }
+        TreeFileSystem {
+            tree,
+            leaves_out_xattrs: options.leaves_out_xattrs,
+            checks_permissions: options.allow_other,
+            passthrough: None,
+            ended,
+        }
+    }
+
+    /// The same where the kernel reads by itself what the tree has
+    /// [files of this machine](FileTree::backing) for: such a file shows changes while it is open.
+    /// `tell` gets the reason once if that is not to be had.
+    #[must_use]
+    pub fn with_passthrough(self, tell: impl Fn(Error) + Send + Sync + 'static) -> Self {
+        TreeFileSystem { passthrough: Some(Passthrough::new(Box::new(tell))), ..self }
     }
 
     /// The next data or hole of a file from an offset on.
@@ -150,6 +168,14 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
         ] {
             let _ = config.add_capabilities(wanted);
         }
+        // The mode of a file with an ACL shows the most that the ACL gives to anyone but the owner:
+        // by the mode alone its group may do what the ACL denies.
+        if self.checks_permissions && !self.leaves_out_xattrs {
+            let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
+        }
+        if let Some(passthrough) = &self.passthrough {
+            passthrough.negotiate(config);
+        }
         Ok(())
     }
 
@@ -187,9 +213,31 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
         match self.tree.open(inode.0) {
             // The kernel never asks again.
             Ok(FileOpening::Untold) => reply.error(Errno::ENOSYS),
-            Ok(FileOpening::Current) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(FileOpening::Current) => {
+                let cached = FopenFlags::FOPEN_KEEP_CACHE;
+                match &self.passthrough {
+                    Some(it) => it.open(inode.0, cached, || self.tree.backing(inode.0), reply),
+                    None => reply.opened(FileHandle(0), cached),
+                }
+            }
             Err(error) => reply.error(number_of(&error)),
         }
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        if let Some(passthrough) = &self.passthrough {
+            passthrough.release(inode.0);
+        }
+        reply.ok();
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -276,7 +324,9 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
         match self.tree.xattrs(inode.0) {
             Ok(all) => match all.into_iter().find(|(known, _)| known == name.as_bytes()) {
                 Some((_, value)) => answer_xattr(&value, size, reply),
-                None => reply.error(no_attribute(name)),
+                // Programs that hear this once do not ask again: for `ls -l` that is half of its time.
+                None if self.tree.has_nowhere(name.as_bytes()) => reply.error(Errno::EOPNOTSUPP),
+                None => reply.error(Errno::ENODATA),
             },
             Err(error) => reply.error(number_of(&error)),
         }
@@ -353,23 +403,14 @@ fn answer_xattr(value: &[u8], size: u32, reply: ReplyXattr) {
     }
 }
 
-/// The number for an attribute that is not there. `ls -l` asks for these two kinds of every entry,
-/// unless it hears once that the file system does not have them: that is half of its time. What it
-/// then leaves out is the `+` behind the mode of a file that has an ACL.
-fn no_attribute(name: &OsStr) -> Errno {
-    let name = name.as_bytes();
-    match name.starts_with(b"system.posix_acl_") || name == b"security.selinux" {
-        true => Errno::EOPNOTSUPP,
-        false => Errno::ENODATA,
-    }
-}
-
 /// The number that the kernel gives to a program.
 fn number_of(error: &Error) -> Errno {
     match error.kind() {
         Kind::NotFound => Errno::ENOENT,
         Kind::Usage => Errno::EINVAL,
         Kind::Unsupported => Errno::EOPNOTSUPP,
+        // It will be there later.
+        Kind::Busy => Errno::EAGAIN,
         // At an open, the kernel looks the path up anew.
         Kind::Changed => Errno::ESTALE,
         _ if error.raw_os_error() == Some(libc::EACCES) => Errno::EACCES,

@@ -8,6 +8,7 @@
 //! entry that `list` gives are one each, and `forget` takes them back.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 
 use pinstripe_base::error::Result;
 
@@ -162,6 +163,12 @@ pub trait FileTree: Send + Sync + 'static {
     /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such inode.
     fn xattrs(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
+    /// Whether no entry of the whole tree has an extended attribute of this name, as far as programs
+    /// are to be told: they then ask for it no more. `ls -l` asks for ACLs and labels of every entry.
+    fn has_nowhere(&self, _name: &[u8]) -> bool {
+        false
+    }
+
     /// Takes in what a program says of its reads of a file.
     ///
     /// # Errors
@@ -184,6 +191,12 @@ pub trait FileTree: Send + Sync + 'static {
     /// something else by now: the kernel then looks the path up anew.
     fn open(&self, _inode: u64) -> Result<FileOpening> {
         Ok(FileOpening::Untold)
+    }
+
+    /// A file of this machine whose bytes are those of an inode now, which the kernel may read by
+    /// itself; none where reads are to be asked of the tree.
+    fn backing(&self, _inode: u64) -> Option<OwnedFd> {
+        None
     }
 
     /// Takes back mentions of an inode.

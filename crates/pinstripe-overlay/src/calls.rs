@@ -19,7 +19,7 @@ use pinstripe_base::clock::{monotonic, since};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{lock, wait, wait_timeout};
 
-use crate::latencies::Latencies;
+use pinstripe_prefetch::latencies::Latencies;
 
 type Call = Box<dyn FnOnce() + Send>;
 

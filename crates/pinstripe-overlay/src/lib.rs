@@ -7,12 +7,11 @@
 //! Rooms, highest floor first: `tree` (the files as the kernel sees them); `blocks` (how a block is
 //! had) and `listings`; `nodes` (what inode numbers name), `calls` (threads that wait for the
 //! source, and deadlines) and `cache` (blocks on a local disk); `source` (the seam behind which the
-//! files are) and `latencies`. Never here: the store, and how a tree gets into the kernel.
+//! files are). Never here: the store, and how a tree gets into the kernel.
 
 mod blocks;
 mod cache;
 mod calls;
-mod latencies;
 mod listings;
 mod nodes;
 mod source;

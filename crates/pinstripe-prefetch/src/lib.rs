@@ -6,9 +6,10 @@
 //!            ^ one per object                            one per process            anything with ranges
 //! ```
 //! Rooms, highest floor first: `runner`, `readers` (the planners of all objects) and `simulation`,
-//! then `planner`. Never here: what the bytes mean, and where they come from.
+//! then `planner` and `latencies` (how long sources took). Never here: what the bytes mean, and where they come from.
 
 pub mod hint;
+pub mod latencies;
 pub mod planner;
 pub mod readers;
 pub mod runner;

@@ -1,6 +1,7 @@
 //! `cargo xtask soak [--seeds N] [--from S]`: the stress test of the library with many seeds, and
 //! `cargo xtask soak split`: a split that is far larger than its memory. `cargo xtask soak lab`:
-//! verdicts on devices that take a known time. Without any word, all of these. `cargo xtask soak
+//! verdicts on devices that take a known time; `cargo xtask soak readers`: a mount read at random
+//! places by several readers. Without any word, all of these. `cargo xtask soak
 //! hostile [--seeds N] [--from S]`: members that lie, and every verb beside them. `cargo xtask soak
 //! stories [--seeds N] [--from S]`: short stories that follow from their seeds in all, in release.
 //! `cargo xtask soak quick` runs `lab quick` again and again and compares its advice: half an hour,
@@ -14,6 +15,7 @@ mod executions;
 mod lab;
 mod program;
 mod quick;
+mod readers;
 mod split;
 mod stories;
 
@@ -25,7 +27,11 @@ const SEEDS: u64 = 1000;
 /// Runs what is asked for; false when something failed.
 pub fn run(args: &[String]) -> Result<bool> {
     match args {
-        [] => Ok(seeds(args)? & stories::run(args)? & hostile(args)? & split::run()? & lab::run()?),
+        [] => {
+            let of_store = seeds(args)? & stories::run(args)? & hostile(args)?;
+            Ok(of_store & readers::run()? & split::run()? & lab::run()?)
+        }
+        [word] if word == "readers" => readers::run(),
         [word, args @ ..] if word == "hostile" => hostile(args),
         [word, args @ ..] if word == "stories" => stories::run(args),
         [word] if word == "split" => split::run(),

@@ -174,13 +174,13 @@ pub const ROOMS: &[Rooms] = &[
     },
     Rooms {
         folder: "crates/pinstripe-fuse/src",
-        floors: &[&["mountpoint", "tree"], &["attributes", "hints"]],
+        floors: &[&["mountpoint", "tree"], &["attributes", "hints", "passthrough"]],
         neighbours: &[],
         narrow: &[],
     },
     Rooms {
         folder: "crates/pinstripe-prefetch/src",
-        floors: &[&["hint", "readers", "runner", "simulation"], &["planner"]],
+        floors: &[&["hint", "readers", "runner", "simulation"], &["latencies", "planner"]],
         neighbours: &[],
         narrow: &[],
     },
@@ -192,12 +192,7 @@ pub const ROOMS: &[Rooms] = &[
     },
     Rooms {
         folder: "crates/pinstripe-overlay/src",
-        floors: &[
-            &["tree"],
-            &["blocks", "listings"],
-            &["cache", "calls", "nodes"],
-            &["latencies", "source"],
-        ],
+        floors: &[&["tree"], &["blocks", "listings"], &["cache", "calls", "nodes"], &["source"]],
         neighbours: &[],
         narrow: &[],
     },

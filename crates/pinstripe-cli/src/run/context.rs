@@ -159,10 +159,16 @@ impl Run {
 
     /// The time that members are waited for; one that does not answer is named.
     pub fn patience(&self) -> Patience {
+        self.patience_of(self.common.member_timeout.0)
+    }
+
+    /// The same for a verb with a limit of its own, which asks for it before it opens the store: the
+    /// first time that was asked for holds.
+    pub fn patience_of(&self, limit: Duration) -> Patience {
         let patience = self.patience.get_or_init(|| {
             let monitor = Arc::clone(&self.monitor);
             let tell = move |place: &Path, error| monitor.silent_member(place, error);
-            Patience::new(self.common.member_timeout.0, signals::flag(), tell)
+            Patience::new(limit, signals::flag(), tell)
         });
         real_path::set_patience(patience);
         patience.clone()

@@ -1,6 +1,6 @@
 //! `pinstripe catalog`: the file that searches are answered from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pinstripe::ops::catalog;
 use pinstripe::store::Store;
@@ -59,10 +59,18 @@ impl CatalogFile {
     /// # Errors
     /// When none was named and there is no home.
     pub fn of(&self, store: &Store) -> Result<PathBuf> {
-        match &self.catalog {
-            Some(named) => Ok(named.clone()),
-            None => xdg::catalog(store.config.store),
-        }
+        catalog_file(self.catalog.as_deref(), store)
+    }
+}
+
+/// The catalog of a store: the one that was named, or the user's own.
+///
+/// # Errors
+/// When none was named and there is no home.
+pub fn catalog_file(named: Option<&Path>, store: &Store) -> Result<PathBuf> {
+    match named {
+        Some(named) => Ok(named.to_path_buf()),
+        None => xdg::catalog(store.config.store),
     }
 }
 

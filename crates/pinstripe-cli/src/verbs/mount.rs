@@ -5,13 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueHint;
-use pinstripe::ops::mount::{SnapshotTree, SnapshotTreeOptions};
+use pinstripe::member::MemberReads;
+use pinstripe::ops::mount::{MemberMeters, SnapshotTree, SnapshotTreeOptions};
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::Stop;
 use pinstripe_base::units::counted;
 
-use super::shown::{FILES_TOLD, FileFigures, Shown, ShownArgs, ShownStatus, StatusArgs};
+use super::catalog::catalog_file;
+use super::shown::{
+    Chore, FILES_TOLD, FileFigures, MemberFigures, Shown, ShownArgs, ShownStatus, StatusArgs,
+};
+use crate::args::{Time, duration};
 use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
@@ -25,12 +31,14 @@ const FETCHERS: usize = 16;
 /// Show all snapshots as a read-only directory
 ///
 /// Below the mountpoint are hosts/HOST/TIME (the snapshots), and links to them: ids/ID,
-/// tags/TAG/TIME and latest. New snapshots appear by themselves. The command returns when programs
-/// can look; the snapshots are shown until 'umount' or 'fusermount3 -u' ends it.
+/// tags/TAG/TIME and latest. versions/PATH/NAME@TIME has every version of every file side by side,
+/// from the catalog, which is created when something looks there. New snapshots appear by
+/// themselves. The command returns when programs can look; the snapshots are shown until 'umount'
+/// or 'fusermount3 -u' ends it.
 ///
 /// Missing or damaged data is rebuilt from parity. What cannot be rebuilt is an input/output error
-/// for the program that reads it; a member that does not answer within --member-timeout counts as
-/// missing. To get a whole tree back, 'restore' is faster than a copy.
+/// for the program that reads it; a member that does not answer within --timeout counts as missing.
+/// To get a whole tree back, 'restore' is faster than a copy.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
@@ -38,6 +46,7 @@ Examples:
   pinstripe mount /mnt/backups
   ls -l /mnt/backups/hosts/*/
   diff -r /mnt/backups/latest/etc /etc
+  ls -l /mnt/backups/versions/home/me/thesis.odt@*
   pinstripe hint /mnt/backups/latest/images/disk.img stride 4M 68M
   pinstripe mount status
   umount /mnt/backups")]
@@ -48,6 +57,17 @@ pub struct MountArgs {
     /// An empty directory
     #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath, required = true)]
     mountpoint: Option<PathBuf>,
+
+    /// How long a member may take to answer, as in 30s or 2m [default: that of --member-timeout]
+    ///
+    /// One that exceeds it counts as missing from then on. When more are missing than parity
+    /// replaces, the reads that need them end with an input/output error.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Time>,
+
+    /// The catalog's file, for versions/ [default: as of 'pinstripe catalog']
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    catalog: Option<PathBuf>,
 
     #[command(flatten)]
     shown: ShownArgs,
@@ -73,49 +93,68 @@ impl MountArgs {
             return Ok(ending);
         }
         let stop = signals::catch()?;
-        let store = run.open_store()?;
+        if let Some(timeout) = self.timeout {
+            run.patience_of(timeout.0);
+        }
+        let mut store = run.open_store()?;
         run.warn_of_absent(&store);
+        let meters = MemberMeters::put_before(&mut store);
         // The threads that answer the kernel outlive every scope when a program keeps a file open:
         // what they use stays until the process ends.
         let store: &'static Store = Box::leak(Box::new(store));
         let monitor: &'static Arc<Monitor> = Box::leak(Box::new(Arc::clone(&run.monitor)));
-        let tree = Arc::new(SnapshotTree::new(store, monitor, tree_options(run))?);
+        let catalog = catalog_file(self.catalog.as_deref(), store)
+            .inspect_err(|error| run.monitor.warning("versions", error.duplicate()))
+            .ok();
+        let tree = Arc::new(SnapshotTree::new(store, monitor, tree_options(run, catalog))?);
         let snapshots = tree.snapshots();
-        let refresh = || {
+        let work = |stop: &Stop| {
             if let Err(error) = tree.refresh() {
                 run.monitor.warning("snapshots", error);
             }
+            tree.work(stop.as_flag());
         };
         let shown = Shown {
             verb: "mount",
             name: "pinstripe".to_owned(),
             tree: &tree,
             threads: run.common.threads.map_or_else(system::cores, |threads| threads as usize),
-            figures: &|status| add_figures(&tree, status),
+            passes_through: false,
+            figures: &|status| add_figures(&tree, &meters, status),
             ready: Event::default().with("snapshots", snapshots),
             ready_line: counted(snapshots as u64, "snapshot", "snapshots"),
-            chore: Some((REFRESH, &refresh)),
+            chore: Some(Chore { interval: REFRESH, wake: Some(tree.wake()), work: &work }),
         };
         self.shown.show(run, &shown, mountpoint, stop)
     }
 }
 
-fn tree_options(run: &Run) -> SnapshotTreeOptions {
+fn tree_options(run: &Run, catalog: Option<PathBuf>) -> SnapshotTreeOptions {
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     SnapshotTreeOptions {
         budget: run.common.memory.0,
         threads: FETCHERS,
         owner,
         name_of_time: time::name,
+        catalog,
     }
 }
 
-fn add_figures(tree: &SnapshotTree, status: &mut ShownStatus) {
+fn add_figures(tree: &SnapshotTree, meters: &MemberMeters, status: &mut ShownStatus) {
     status.snapshots = Some(tree.snapshots() as u64);
     status.memory = tree.memory().into();
     let readers = tree.readers(FILES_TOLD);
-    let figures = readers.iter().map(|(path, bytes, it)| {
-        FileFigures::new(path, *bytes, &it.streams, it.counts, it.outstanding)
-    });
+    let figures = readers.iter().map(|(path, bytes, it)| FileFigures::new(path, *bytes, it));
     status.files = figures.collect();
+    let member = |(number, place, reads): (u32, &PathBuf, MemberReads)| MemberFigures {
+        number,
+        place: place.display().to_string(),
+        in_flight: reads.in_flight,
+        reads: reads.reads,
+        read_bytes: reads.bytes,
+        failed: reads.failed,
+        median_seconds: reads.median.as_secs_f64(),
+        p99_seconds: reads.percentile_99.as_secs_f64(),
+    };
+    status.members = meters.reads().map(member).collect();
 }

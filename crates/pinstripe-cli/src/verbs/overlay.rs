@@ -74,6 +74,14 @@ pub struct OverlayArgs {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value_t = Time(TIMEOUT))]
     timeout: Time,
 
+    /// Let the kernel read files of local disks by itself, without asking the overlay
+    ///
+    /// Such a file shows what it holds at each moment, also when it changes while it is open. Files of
+    /// network file systems and buckets go through the overlay as ever. Needs Linux 6.9 and root
+    /// (CAP_SYS_ADMIN); without these it is told, and everything goes through the overlay.
+    #[arg(long)]
+    passthrough: bool,
+
     #[command(flatten)]
     shown: ShownArgs,
 }
@@ -164,6 +172,7 @@ impl OverlayArgs {
             name: shows,
             tree: &tree,
             threads: threads.unwrap_or_else(|| system::cores().max(THREADS_MIN)),
+            passes_through: self.passthrough,
             figures: &|status| add_figures(&tree, status),
             chore: None,
         };
@@ -191,10 +200,7 @@ fn add_figures<S: RangeSource>(tree: &OverlayTree<S>, status: &mut ShownStatus) 
     status.memory = found.memory.into();
     status.source = Some(source_figures(found.source));
     status.cache = found.cache.map(cache_figures);
-    let figures = found
-        .files
-        .iter()
-        .map(|it| FileFigures::new(&it.path, it.size, &it.streams, it.counts, it.outstanding));
+    let figures = found.files.iter().map(|it| FileFigures::new(&it.path, it.size, &it.readers));
     status.files = figures.collect();
 }
 

@@ -24,6 +24,8 @@ mod lab_agents;
 mod lab_fs;
 mod member;
 mod mount;
+mod mount_readers;
+mod mount_trouble;
 mod older;
 mod overlay;
 mod places;

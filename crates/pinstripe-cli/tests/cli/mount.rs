@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -327,4 +327,77 @@ fn a_mount_goes_into_the_background_and_tells_what_it_does() {
     let refused = stand.run("mount nowhere --store m0 --json");
     assert_ne!(refused.code, 0);
     assert_eq!(refused.events().last().unwrap()["exit_code"], refused.code);
+}
+
+/// The names in a directory below `versions`, and the content of each file. Waits while the catalog is
+/// being made.
+fn versions_in(directory: &Path) -> BTreeMap<String, Option<String>> {
+    for _ in 0..1200 {
+        let read = fs::read_dir(directory).and_then(|all| all.collect::<Result<Vec<_>, _>>());
+        match read {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            read => {
+                let entry = |entry: fs::DirEntry| {
+                    let name = entry.file_name().into_string().unwrap();
+                    let is_file = entry.metadata().unwrap().is_file();
+                    (name, is_file.then(|| fs::read_to_string(entry.path()).unwrap()))
+                };
+                return read.unwrap().into_iter().map(entry).collect();
+            }
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{} is not listed", directory.display());
+}
+
+#[test]
+fn all_versions_of_a_file_stand_side_by_side() {
+    if let Some(obstacle) = obstacle() {
+        return skipped("all_versions_of_a_file_stand_side_by_side", obstacle);
+    }
+    let stand = Stand::with_store();
+    fs::create_dir_all(stand.path("tree/sub")).unwrap();
+    let save = |content: &str| {
+        fs::write(stand.path("tree/sub/report"), content).unwrap();
+        ok(&stand, "backup --store m0 tree");
+    };
+    save("first");
+    save("second");
+    let mounted = Mounted::start(&stand, "--catalog names.sqlite");
+    assert!(!stand.path("names.sqlite").exists(), "nobody has looked");
+    let sub =
+        mounted.place.join("versions").join(stand.path("tree/sub").strip_prefix("/").unwrap());
+    let contents = || {
+        let all = versions_in(&sub);
+        assert!(all.keys().all(|name| name.starts_with("report@2")), "{all:?}");
+        all.into_values().flatten().collect::<Vec<_>>()
+    };
+    let until = |wanted: &[&str]| {
+        let mut found = Vec::new();
+        for _ in 0..400 {
+            found = contents();
+            found.sort();
+            if found == wanted {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("{wanted:?} expected: {found:?}");
+    };
+    until(&["first", "second"]);
+    assert!(stand.path("names.sqlite").exists());
+    let inode = fs::metadata(&sub).unwrap().ino();
+    save("third");
+    until(&["first", "second", "third"]);
+    // A version is the same file as in its snapshot.
+    let latest = fs::metadata(mounted.latest(&stand.path("tree/sub/report"))).unwrap().ino();
+    let inodes: Vec<u64> =
+        fs::read_dir(&sub).unwrap().map(|entry| entry.unwrap().metadata().unwrap().ino()).collect();
+    assert!(inodes.contains(&latest), "{latest} in {inodes:?}");
+    ok(&stand, "forget --store m0 --keep-last 1");
+    until(&["third"]);
+    assert_eq!(fs::metadata(&sub).unwrap().ino(), inode);
+    // Only who mounts may look: a union of directories has no mode that is right for all.
+    assert_eq!(fs::metadata(mounted.place.join("versions")).unwrap().mode() & 0o777, 0o500);
+    assert_eq!(mounted.end(), 0);
 }

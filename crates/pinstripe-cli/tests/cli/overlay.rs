@@ -1,8 +1,11 @@
 //! `pinstripe overlay`: what programs see of a source is what it has, or an error.
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -263,4 +266,131 @@ fn a_source_that_cannot_be_one_is_refused() {
         let ran = stand.run(line);
         assert!(ran.code != 0 && ran.err.contains(what), "{line}: {} {}", ran.code, ran.err);
     }
+}
+
+/// Why the kernel would pass nothing through.
+fn passthrough_obstacle() -> Option<&'static str> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split('.').map(|part| part.trim().parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version < (6, 9) {
+        return Some("the kernel passes files through since 6.9");
+    }
+    (!pinstripe_testing::is_root()).then_some("only root may pass files through")
+}
+
+#[test]
+fn local_files_are_passed_through_beside_others_that_are_not() {
+    let name = "local_files_are_passed_through_beside_others_that_are_not";
+    if let Some(obstacle) = obstacle().or_else(passthrough_obstacle) {
+        return skipped(name, obstacle);
+    }
+    let stand = Stand::in_memory();
+    // A directory of the source that is on a file system of another process.
+    for (path, seed) in [("src/near", 1), ("other/far", 2)] {
+        fs::create_dir_all(stand.path(path).parent().unwrap()).unwrap();
+        fs::write(stand.path(path), noise(seed, 9 << 20)).unwrap();
+    }
+    let far = Mounted::of(&stand, "overlay other src/far", "src/far");
+    let mounted = Mounted::of(&stand, "overlay src mnt --passthrough", "mnt");
+    let near = mounted.place.join("near");
+    assert!(fs::read(&near).unwrap() == noise(1, 9 << 20));
+    read_at_random(&stand.path("src/near"), &near, 4, 50);
+    let told = status(&stand, "mnt");
+    assert_eq!(
+        told["memory"]["demanded_bytes"], 0,
+        "nothing of it was read by the overlay: {told}"
+    );
+    assert_eq!(told["memory"]["ahead_bytes"], 0, "{told}");
+    assert!(fs::read(mounted.place.join("far/far")).unwrap() == noise(2, 9 << 20));
+    read_at_random(&stand.path("other/far"), &mounted.place.join("far/far"), 4, 50);
+    assert!(status(&stand, "mnt")["memory"]["demanded_bytes"].as_u64().unwrap() > 0);
+
+    // An open file shows what is there now, as the help says, and so does one that is opened again
+    // meanwhile; it is still another inode, with another backing file.
+    let mut read = vec![0; 4096];
+    let before = File::open(&near).unwrap();
+    let again = File::open(&near).unwrap();
+    pinstripe_testing::await_tick();
+    fs::write(stand.path("src/near"), noise(3, 9 << 20)).unwrap();
+    let after = File::open(&near).unwrap();
+    for file in [&before, &after, &again] {
+        file.read_exact_at(&mut read, 5 << 20).unwrap();
+        assert!(read == noise(3, 9 << 20)[5 << 20..][..4096]);
+    }
+    // Replaced, the open ones keep the old file.
+    fs::write(stand.path("src/new"), noise(4, 9 << 20)).unwrap();
+    fs::rename(stand.path("src/new"), stand.path("src/near")).unwrap();
+    before.read_exact_at(&mut read, 0).unwrap();
+    assert!(read == noise(3, 4096));
+    assert!(fs::read(&near).unwrap() == noise(4, 9 << 20));
+    drop((before, again, after));
+    for _ in 0..200 {
+        assert_eq!(File::open(&near).unwrap().metadata().unwrap().len(), 9 << 20);
+    }
+    assert_eq!(mounted.end(), 0);
+    assert_eq!(far.end(), 0);
+}
+
+#[test]
+fn without_the_right_to_pass_through_it_says_so_and_reads_itself() {
+    let name = "without_the_right_to_pass_through_it_says_so_and_reads_itself";
+    if let Some(obstacle) = obstacle().or_else(passthrough_obstacle) {
+        return skipped(name, obstacle);
+    }
+    let apart = ["--user", "--map-root-user", "--mount"];
+    if !Command::new("unshare").args(apart).arg("true").status().is_ok_and(|it| it.success()) {
+        return skipped(name, "no user namespace can be made");
+    }
+    let stand = Stand::in_memory();
+    fs::create_dir(stand.path("src")).unwrap();
+    fs::create_dir(stand.path("mnt")).unwrap();
+    fs::write(stand.path("src/file"), noise(1, 9 << 20)).unwrap();
+    // Root of a namespace may mount, but not pass through.
+    let script = "\"$0\" overlay src mnt --passthrough --log log && cmp mnt/file src/file && \
+                  cmp mnt/file src/file; found=$?; umount mnt; exit $found";
+    let pinstripe = env!("CARGO_BIN_EXE_pinstripe");
+    let mut command = Command::new("unshare");
+    command.args(apart).args(["sh", "-c", script, pinstripe]).current_dir(stand.path(""));
+    let ran = command.env("XDG_RUNTIME_DIR", stand.path("")).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{out}{err}");
+    let log = fs::read_to_string(stand.path("log")).unwrap_or_default();
+    assert_eq!(log.matches("only root may have the kernel pass files through").count(), 1, "{log}");
+}
+
+#[test]
+fn figures_are_offered_over_http() {
+    let name = "figures_are_offered_over_http";
+    if let Some(obstacle) = obstacle() {
+        return skipped(name, obstacle);
+    }
+    let stand = Stand::in_memory();
+    fs::create_dir(stand.path("src")).unwrap();
+    fs::write(stand.path("src/a \"file\""), noise(1, 9 << 20)).unwrap();
+    fs::create_dir(stand.path("mnt")).unwrap();
+    let line = "overlay src mnt --metrics 127.0.0.1:0 --json --foreground";
+    let mut child = stand.command(line).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut serving = String::new();
+    out.read_line(&mut serving).unwrap();
+    let serving: Value = serde_json::from_str(&serving).unwrap();
+    let url = serving["metrics"].as_str().unwrap();
+    let address = url.strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();
+    assert!(fs::read(stand.path("mnt/a \"file\"")).unwrap() == noise(1, 9 << 20));
+
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    let sample = "pinstripe_shown_file_read_bytes_total{verb=\"overlay\",mountpoint=\"";
+    let line = page.lines().find(|line| line.starts_with(sample)).unwrap();
+    assert!(line.contains("path=\"a \\\"file\\\"\"") && line.ends_with("} 9437184"), "{line}");
+    let taken = stand.run(&format!("overlay src mnt2 --metrics {address} --foreground"));
+    assert!(taken.code != 0 && taken.err.contains("cannot listen for HTTP"), "{}", taken.err);
+
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(TcpStream::connect(address).is_err());
 }

@@ -21,6 +21,7 @@ mod record_probe;
 mod shared;
 mod slices;
 mod split;
+mod stored;
 mod stream;
 mod streams;
 mod stride;

@@ -1,16 +1,25 @@
 //! Reading in order with windows of read-ahead of several sizes, by several clients.
 
+mod options;
+mod published;
+
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::parse_size;
-use pinstripe_io::device::Policy;
+use pinstripe_io::device::{Policy, SharedDevice};
+use pinstripe_io::fault;
 
+use self::options::OPTIONS;
+use self::published::beside_published;
 use super::shared::{self, Folder};
-use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
+use super::{Again, Case, Setting, Values, grid, stored};
 use crate::fingerprint::number_of;
-use crate::io::{self, Area, Content, Direction, Job, Order, Pattern, Syncing};
+use crate::io::{
+    self, AheadDevice, Area, Content, Direction, Job, Order, Pattern, StoredFiles, Syncing, Target,
+};
 use crate::result::{Metric, Parameter, Results};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::table::Table;
@@ -25,11 +34,18 @@ leaves read-ahead to the kernel as it is set. Other windows are pinstripe's own:
 read ahead (POSIX_FADV_RANDOM), and of the bytes within the window as they will be read \
 (POSIX_FADV_WILLNEED). So any window can be tried without root.
 
+--through overlay adds readers who leave it to pinstripe: the read-ahead of 'pinstripe overlay', in this \
+process and without a mount, at most 64 records ahead of each client in memory for 80. --through store \
+reads the files from a backup instead, which is made for it in the same directory, as 'pinstripe mount' \
+does. --through none reads with no read-ahead at all. The second table has what was published in 2013 for \
+a cluster of 24 servers beside these figures.
+
 With --by kernel the window is the kernel's own, read_ahead_kb of the disk or mount, which only root may \
 set. It is put back at the end, also after an interrupt.",
     examples: "\
   pinstripe lab run readahead --dir /mnt/ceph
   pinstripe lab run readahead --windows kernel,1M,64M --clients 1,8 --record-size 1M
+  pinstripe lab run readahead --through none,advice,overlay,store --windows kernel,256M
   pinstripe lab run readahead --by kernel --windows kernel,128K,4M",
     options: OPTIONS,
     plan,
@@ -37,52 +53,41 @@ set. It is put back at the end, also after an interrupt.",
     again: Again::BY_NAME,
 };
 
-const OPTIONS: &[CaseOption] = &[
-    CaseOption {
-        name: "windows",
-        value: "SIZE,...",
-        form: ValueForm::Text,
-        default: Some("kernel,0,4M,16M,64M,256M"),
-        about: "Windows of read-ahead; 'kernel' is the present setting",
-        more: "The first is the baseline of the others.",
-    },
-    CaseOption {
-        name: "clients",
-        value: "N,...",
-        form: ValueForm::Counts,
-        default: Some("1,2,4"),
-        about: "Concurrent clients",
-        more: "",
-    },
-    CaseOption {
-        name: "file-size",
-        value: "SIZE",
-        form: ValueForm::Size,
-        default: Some("256M"),
-        about: "Bytes of each client's file",
-        more: "",
-    },
-    CaseOption {
-        name: "record-size",
-        value: "SIZE",
-        form: ValueForm::Size,
-        default: Some("4M"),
-        about: "Bytes of each read",
-        more: "",
-    },
-    CaseOption {
-        name: "by",
-        value: "WHOM",
-        form: ValueForm::OneOf(&["advice", "kernel"]),
-        default: Some("advice"),
-        about: "What reads ahead: pinstripe by advice, or the kernel",
-        more: "",
-    },
-    shared::CACHE,
-];
+/// Memory for each client's records: as much as an overlay has for blocks.
+const MEMORY_RECORDS: u64 = 80;
+
+/// What reads ahead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Way {
+    /// The kernel, or this program by advice.
+    Window(Window),
+    /// The read-ahead of overlays.
+    Overlay,
+    /// The same of mounts, on a backup.
+    Store,
+}
+
+impl Way {
+    fn word(&self) -> &str {
+        match self {
+            Way::Window(window) => &window.word,
+            Way::Overlay => "overlay",
+            Way::Store => "store",
+        }
+    }
+
+    /// The window that the program or the kernel has; none leaves it to the kernel, as an overlay
+    /// does below itself.
+    fn window(&self) -> Option<u64> {
+        match self {
+            Way::Window(window) => window.bytes,
+            Way::Overlay | Way::Store => None,
+        }
+    }
+}
 
 /// A window.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Window {
     /// As it was typed.
     word: String,
@@ -90,13 +95,33 @@ struct Window {
     bytes: Option<u64>,
 }
 
-fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
-    let window = |word: &str| -> Result<Window> {
+/// The ways that were asked for, each once.
+fn ways(values: &Values) -> Result<Vec<Way>> {
+    let window = |word: &str| -> Result<Way> {
         let bytes = if word == "kernel" { None } else { Some(parse_size(word)?) };
-        Ok(Window { word: word.to_owned(), bytes })
+        Ok(Way::Window(Window { word: word.to_owned(), bytes }))
     };
-    let windows: Vec<Window> =
+    let windows: Vec<Way> =
         values.words("windows").into_iter().map(window).collect::<Result<_>>()?;
+    let mut ways: Vec<Way> = Vec::new();
+    for word in values.words("through") {
+        let of_word = match word {
+            "none" => vec![window("0")?],
+            "overlay" => vec![Way::Overlay],
+            "store" => vec![Way::Store],
+            _ => windows.clone(),
+        };
+        for way in of_word {
+            if !ways.contains(&way) {
+                ways.push(way);
+            }
+        }
+    }
+    Ok(ways)
+}
+
+fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
+    let ways = ways(values)?;
     let clients = values.counts("clients");
     let record_bytes = values.size("record-size");
     let file_bytes = values.size("file-size") / record_bytes.max(1) * record_bytes;
@@ -110,7 +135,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         folder: None,
         ways: clients
             .iter()
-            .flat_map(|&it| windows.iter().map(move |window| (it, window.clone())))
+            .flat_map(|&it| ways.iter().map(move |way| (it, way.clone())))
             .collect(),
         file_bytes,
         record_bytes: record_bytes as usize,
@@ -118,6 +143,8 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         drops_cache: values.text("cache") == Some("drop"),
         seed: setting.seed,
         areas: Vec::new(),
+        stored: None,
+        ahead: Vec::new(),
         knob: None,
     }))
 }
@@ -126,8 +153,8 @@ struct ReadAhead {
     parameters: Vec<Parameter>,
     dir: PathBuf,
     folder: Option<Folder>,
-    /// Clients and window of each variant.
-    ways: Vec<(u64, Window)>,
+    /// Clients of each variant, and what reads ahead.
+    ways: Vec<(u64, Way)>,
     file_bytes: u64,
     record_bytes: usize,
     by_kernel: bool,
@@ -135,6 +162,10 @@ struct ReadAhead {
     seed: u64,
     /// One for each client.
     areas: Vec<Area>,
+    /// A backup of their files.
+    stored: Option<StoredFiles>,
+    /// Either through read-ahead that has seen nothing yet.
+    ahead: Vec<Area>,
     knob: Option<Knob>,
 }
 
@@ -173,6 +204,36 @@ impl Drop for Knob {
 }
 
 impl ReadAhead {
+    /// Bytes that files take, with as many clients as there are at most.
+    fn needed(&self) -> u64 {
+        let clients = self.ways.iter().map(|(clients, _)| *clients).max().unwrap_or(0);
+        let bytes = clients * self.file_bytes;
+        let is_stored = self.ways.iter().any(|(_, way)| *way == Way::Store);
+        bytes + if is_stored { stored::needed_bytes(bytes) } else { 0 }
+    }
+
+    /// The files of so many clients through read-ahead that has seen nothing yet; none where they
+    /// are read as they are.
+    fn ahead(&self, clients: usize, way: &Way) -> Result<Vec<Area>> {
+        let files = || self.areas[..clients].iter().flat_map(Area::targets);
+        let devices = match (way, &self.stored) {
+            (Way::Overlay, _) => files()
+                .map(|file| {
+                    let ahead = AheadDevice::new(file.shared(), self.record_bytes as u64)?;
+                    Ok(Arc::new(ahead) as SharedDevice)
+                })
+                .collect::<Result<_>>()?,
+            (Way::Store, Some(stored)) => {
+                let paths: Vec<_> =
+                    files().map(|file| file.device().place().to_path_buf()).collect();
+                stored.open(&paths)?
+            }
+            _ => Vec::new(),
+        };
+        let area = |device| Area::new(vec![Target::of(device)], self.file_bytes);
+        Ok(devices.into_iter().map(area).collect())
+    }
+
     fn job(&self, window: Option<u64>) -> Job {
         let pattern = Pattern {
             order: Order::Sequential,
@@ -196,8 +257,8 @@ impl Plan for ReadAhead {
     }
 
     fn variants(&self) -> Vec<VariantSpec> {
-        let spec = |(clients, window): &(u64, Window)| {
-            let window = &window.word;
+        let spec = |(clients, way): &(u64, Way)| {
+            let window = way.word();
             let group =
                 if *clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
             VariantSpec {
@@ -224,8 +285,7 @@ impl Plan for ReadAhead {
     }
 
     fn intents(&self) -> Vec<String> {
-        let clients = self.ways.iter().map(|(clients, _)| *clients).max().unwrap_or(0);
-        let mut intents = vec![shared::intent(&self.dir, CASE.name, clients * self.file_bytes)];
+        let mut intents = vec![shared::intent(&self.dir, CASE.name, self.needed())];
         if self.by_kernel {
             intents.push(
                 "set read_ahead_kb of the disk or mount, and put it back at the end".to_owned(),
@@ -235,8 +295,7 @@ impl Plan for ReadAhead {
     }
 
     fn room(&self) -> Vec<(PathBuf, u64)> {
-        let clients = self.ways.iter().map(|(clients, _)| *clients).max().unwrap_or(0);
-        vec![(self.dir.clone(), clients * self.file_bytes)]
+        vec![(self.dir.clone(), self.needed())]
     }
 
     fn is_exact(&self) -> bool {
@@ -245,20 +304,29 @@ impl Plan for ReadAhead {
 
     fn prepare(&mut self, live: &Live) -> Result<()> {
         let clients = self.ways.iter().map(|(clients, _)| *clients).max().unwrap_or(0);
-        let folder =
-            self.folder.insert(Folder::make(&self.dir, CASE.name, clients * self.file_bytes)?);
+        let needed = self.needed();
+        let folder = self.folder.insert(Folder::make(&self.dir, CASE.name, needed)?);
         if self.by_kernel {
             self.knob = Some(Knob::of(&self.dir)?);
         }
-        for path in folder.files("client", clients) {
-            let (paths, policy) = ([path], Policy::Buffered);
+        let files = folder.files("client", clients);
+        for path in &files {
+            let (paths, policy) = ([path.clone()], Policy::Buffered);
             self.areas.push(Area::make(&paths, self.file_bytes, Content::Noise, policy, live)?);
+        }
+        if self.ways.iter().any(|(_, way)| *way == Way::Store) {
+            let memory = clients * MEMORY_RECORDS * self.record_bytes as u64;
+            let made = stored::back_up(folder, &files, memory, &fault::Plan::default(), live)?;
+            self.stored = Some(made);
         }
         Ok(())
     }
 
     fn ready(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
-        let window = self.ways[variant.0].1.bytes;
+        // The last one's threads end before the next one is measured.
+        self.ahead.clear();
+        let (clients, way) = &self.ways[variant.0];
+        let window = way.window();
         if let Some(knob) = &self.knob {
             let kib = window.map_or(knob.found.clone(), |it| (it >> 10).to_string());
             knob.set(&kib)?;
@@ -267,16 +335,22 @@ impl Plan for ReadAhead {
         for target in self.areas.iter().flat_map(Area::targets) {
             target.read_ahead(is_left_to_kernel);
         }
-        match self.drops_cache {
-            true => self.areas.iter().try_for_each(Area::drop_cache),
-            false => Ok(()),
+        self.ahead = self.ahead(*clients as usize, way)?;
+        if !self.drops_cache {
+            return Ok(());
         }
+        self.stored.as_ref().map_or(Ok(()), StoredFiles::drop_cache)?;
+        self.areas.iter().try_for_each(Area::drop_cache)
     }
 
     fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
-        let (clients, window) = &self.ways[variant.0];
-        let job = self.job(window.bytes);
-        let done = io::run_each(&job, &self.areas[..*clients as usize], live)?;
+        let (clients, way) = &self.ways[variant.0];
+        let job = self.job(way.window());
+        let areas = match &*self.ahead {
+            [] => &self.areas[..*clients as usize],
+            ahead => ahead,
+        };
+        let done = io::run_each(&job, areas, live)?;
         Ok(shared::outcome(&done, &job, Policy::Buffered, false))
     }
 
@@ -285,7 +359,7 @@ impl Plan for ReadAhead {
     }
 
     fn clean(&mut self) -> Result<()> {
-        self.areas.clear();
+        (self.ahead, self.areas, self.stored) = (Vec::new(), Vec::new(), None);
         self.knob = None;
         self.folder.take().map_or(Ok(()), |folder| folder.remove())
     }
@@ -293,13 +367,9 @@ impl Plan for ReadAhead {
 
 fn tables(results: &Results) -> Vec<Table> {
     let note = "All clients together.";
-    vec![grid::grid(
-        results,
-        "MB/s by window and clients",
-        note,
-        ["window", "clients"],
-        grid::value,
-    )]
+    let ways = ["window", "clients"];
+    let grid = grid::grid(results, "MB/s by window and clients", note, ways, grid::value);
+    std::iter::once(grid).chain(beside_published(results)).collect()
 }
 
 #[cfg(test)]
@@ -326,6 +396,36 @@ mod tests {
         let table = tables(&results)[0].to_json();
         assert_eq!(table["columns"], serde_json::json!(["window", "clients 1", "clients 2"]));
         assert_eq!(table["rows"].as_array().unwrap().len(), 4);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn overlay_and_backup_read_each_file_once_too_and_published_figures_stand_beside() {
+        let dir = tempfile::tempdir().unwrap();
+        let more = [("through", "none,advice,overlay,store"), ("windows", "kernel,0,256M")];
+        let results = measured(&CASE, dir.path(), &[&SMALL[..2], &SMALL[3..], &more].concat());
+        let names: Vec<&str> = results.variants.iter().map(|it| &*it.name).collect();
+        let of_one =
+            ["0", "kernel", "256M", "overlay", "store"].map(|it| format!("{it}, 1 client"));
+        assert_eq!(names[..5], of_one);
+        for variant in &results.variants {
+            let clients: u64 = grid::parameter(variant, "clients").parse().unwrap();
+            assert_eq!(variant.runs[0].measured.read_bytes, clients << 20, "{}", variant.name);
+        }
+        let shown = tables(&results)[1].shown();
+        assert_eq!(
+            shown[0],
+            ["window", "1 client", "2 clients", "2013: 1 client", "2013: 2 clients"]
+        );
+        assert_eq!(
+            (&*shown[2][0], &shown[2][3..]),
+            ("kernel", &["180", "324"].map(str::to_owned)[..])
+        );
+        assert_eq!(
+            (&*shown[3][0], &shown[3][3..]),
+            ("256M", &["645", "1023"].map(str::to_owned)[..])
+        );
+        assert_eq!((&*shown[5][0], &shown[5][3..]), ("store", &["-", "-"].map(str::to_owned)[..]));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 

@@ -1,6 +1,8 @@
 //! Reading every 17th record while the next ones are advised ahead: what the kernel's own
 //! read-ahead does not see.
 
+mod options;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,10 +11,12 @@ use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault;
 
+use self::options::OPTIONS;
 use super::shared::{self, Folder};
-use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
+use super::{Again, Case, Setting, Values, grid, stored};
 use crate::io::{
-    self, AheadDevice, Area, CephDevice, Content, Direction, Job, Order, Pattern, Syncing, Target,
+    self, AheadDevice, Area, CephDevice, Content, Direction, Job, Order, Pattern, StoredFiles,
+    Syncing, Target,
 };
 use crate::result::{Metric, Parameter, Results};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
@@ -34,12 +38,14 @@ itself: it has k + 1 records on their way at a time. So it does with --engine ce
 objects of a Ceph cluster (of the length of a record each) through librados.
 
 --through overlay adds a reader who tells nothing: the read-ahead of 'pinstripe overlay' finds the \
-stride, in this process and without a mount, at most 64 records ahead in memory for 80. The table has \
-the figures that were published in 2013 for a cluster of 24 servers beside these.",
+stride, in this process and without a mount, at most 64 records ahead in memory for 80. --through store \
+reads the file from a backup instead, which is made for it in the same directory: as 'pinstripe mount' \
+reads, by records of packs, within as much memory. The table has the figures that were published in 2013 \
+for a cluster of 24 servers beside these.",
     examples: "\
   pinstripe lab run stride --dir /mnt/ceph
   pinstripe lab run stride --ahead 0,8,32 --record-size 1M --total-size 4G
-  pinstripe lab run stride --delay 20ms --total-size 512M --through advice,overlay
+  pinstripe lab run stride --delay 20ms --total-size 512M --through none,overlay,store
   pinstripe lab run stride --engine ceph:data --total-size 4G --through advice,overlay",
     options: OPTIONS,
     plan,
@@ -47,83 +53,8 @@ the figures that were published in 2013 for a cluster of 24 servers beside these
     again: Again::BY_NAME,
 };
 
-const OPTIONS: &[CaseOption] = &[
-    CaseOption {
-        name: "stride",
-        value: "N",
-        form: ValueForm::Count,
-        default: Some("17"),
-        about: "Read one of this many records",
-        more: "",
-    },
-    CaseOption {
-        name: "record-size",
-        value: "SIZE",
-        form: ValueForm::Size,
-        default: Some("4M"),
-        about: "Bytes of a record",
-        more: "",
-    },
-    CaseOption {
-        name: "total-size",
-        value: "SIZE",
-        form: ValueForm::Size,
-        default: Some("1G"),
-        about: "Bytes of the file",
-        more: "",
-    },
-    CaseOption {
-        name: "ahead",
-        value: "N,...",
-        form: ValueForm::Counts,
-        default: Some("0,1,4,16,64,128"),
-        about: "Records ahead that are advised",
-        more: "The first is the baseline of the others.",
-    },
-    CaseOption {
-        name: "delay",
-        value: "TIME",
-        form: ValueForm::Text,
-        default: None,
-        about: "Time added to each read: 5ms, 100us",
-        more: "",
-    },
-    CaseOption {
-        name: "through",
-        value: "WAY,...",
-        form: ValueForm::SomeOf(&["none", "advice", "overlay"]),
-        default: Some("advice"),
-        about: "What knows of the next records: none, advice, overlay",
-        more: "none: nothing, the baseline. advice: the program, see --ahead. overlay: pinstripe's \
-               read-ahead, which is told nothing.",
-    },
-    CaseOption {
-        name: "engine",
-        value: "NAME",
-        form: ValueForm::Text,
-        default: Some("file"),
-        about: "Read a file, or the objects of a Ceph pool: ceph:POOL, ceph:POOL/NAMESPACE",
-        more: "Objects are made in the namespace pinstripe-lab unless another one is named, and removed \
-               at the end. The package librados2 must be installed.",
-    },
-    CaseOption {
-        name: "ceph-conf",
-        value: "FILE",
-        form: ValueForm::Path,
-        default: None,
-        about: "Configuration of the cluster [default: /etc/ceph/ceph.conf]",
-        more: "",
-    },
-    CaseOption {
-        name: "ceph-user",
-        value: "NAME",
-        form: ValueForm::Text,
-        default: None,
-        about: "Name at the cluster [default: client.admin]",
-        more: "",
-    },
-    shared::CACHE,
-];
+/// Memory for records of a backup: as much as an overlay has for blocks.
+const MEMORY_RECORDS: u64 = 80;
 
 /// The configuration and name that clients of Ceph use unless told otherwise.
 const CEPH_CONF: &str = "/etc/ceph/ceph.conf";
@@ -141,6 +72,8 @@ enum Way {
     Advised(u64),
     /// The read-ahead of overlays.
     Overlay,
+    /// The same of mounts, on a backup.
+    Store,
 }
 
 impl Way {
@@ -148,6 +81,7 @@ impl Way {
         match self {
             Way::Advised(ahead) => ahead.to_string(),
             Way::Overlay => "overlay".to_owned(),
+            Way::Store => "store".to_owned(),
         }
     }
 }
@@ -159,6 +93,7 @@ fn ways(values: &Values) -> Vec<Way> {
         match word {
             "none" => ways.push(Way::Advised(0)),
             "overlay" => ways.push(Way::Overlay),
+            "store" => ways.push(Way::Store),
             _ => ways.extend(values.counts("ahead").into_iter().map(Way::Advised)),
         }
     }
@@ -213,6 +148,11 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         Some(delay) => Some(format!("op=read,delay={delay}").parse()?),
         None => None,
     };
+    let (ways, ceph) = (ways(values), ceph(setting, values)?);
+    if ways.contains(&Way::Store) && (setting.device.is_some() || ceph.is_some()) {
+        return Err(Error::new(Kind::Usage, "a backup is made in a directory")
+            .advice("leave out --device and --engine, or 'store' of --through"));
+    }
     Ok(Box::new(Stride {
         parameters: shared::parameters(OPTIONS, values),
         place,
@@ -221,14 +161,15 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         stride: values.count("stride"),
         record_bytes: record_bytes as usize,
         bytes,
-        ways: ways(values),
-        ceph: ceph(setting, values)?,
+        ways,
+        ceph,
         delay,
         drops_cache: values.text("cache") == Some("drop"),
         seed: setting.seed,
         device: None,
         area: None,
-        overlaid: None,
+        stored: None,
+        ahead: None,
     }))
 }
 
@@ -249,8 +190,10 @@ struct Stride {
     /// What is read, while it is there.
     device: Option<SharedDevice>,
     area: Option<Area>,
-    /// The same through read-ahead that has seen nothing yet.
-    overlaid: Option<Area>,
+    /// A backup of it.
+    stored: Option<StoredFiles>,
+    /// Either through read-ahead that has seen nothing yet.
+    ahead: Option<Area>,
 }
 
 impl Stride {
@@ -267,13 +210,19 @@ impl Stride {
             ..Job::new(pattern)
         };
         match way {
-            Way::Overlay => job,
+            Way::Overlay | Way::Store => job,
             Way::Advised(ahead) if self.delay.is_none() && self.ceph.is_none() => {
                 Job { ahead, ..job }
             }
             // No kernel takes advice there.
             Way::Advised(ahead) => Job { threads: ahead as usize + 1, ..job },
         }
+    }
+
+    /// Bytes that files take.
+    fn needed(&self) -> u64 {
+        let is_stored = self.ways.contains(&Way::Store);
+        self.bytes + if is_stored { stored::needed_bytes(self.bytes) } else { 0 }
     }
 
     /// Objects of a pool, full.
@@ -292,7 +241,8 @@ impl Stride {
             shared::device(&self.place, &[0], self.bytes, Policy::Buffered, full)?;
             return Ok(self.place.clone());
         }
-        let folder = self.folder.insert(Folder::make(&self.place, CASE.name, self.bytes)?);
+        let needed = self.needed();
+        let folder = self.folder.insert(Folder::make(&self.place, CASE.name, needed)?);
         let path = folder.path("records");
         let paths = [path.clone()];
         Area::make(&paths, self.bytes, Content::Noise, Policy::Buffered, live)?;
@@ -312,6 +262,7 @@ impl Plan for Stride {
                 Way::Overlay => {
                     ("overlay".to_owned(), "found by the overlay's read-ahead".to_owned())
                 }
+                Way::Store => ("store".to_owned(), "found by the mount's, of a backup".to_owned()),
             };
             VariantSpec {
                 name,
@@ -348,12 +299,12 @@ impl Plan for Stride {
                 format_size(self.bytes),
                 self.place.display()
             )],
-            false => vec![shared::intent(&self.place, CASE.name, self.bytes)],
+            false => vec![shared::intent(&self.place, CASE.name, self.needed())],
         }
     }
 
     fn room(&self) -> Vec<(PathBuf, u64)> {
-        let needed = (self.place.clone(), self.bytes);
+        let needed = (self.place.clone(), self.needed());
         if self.is_device || self.ceph.is_some() { Vec::new() } else { vec![needed] }
     }
 
@@ -372,25 +323,40 @@ impl Plan for Stride {
             }
         };
         self.device = Some(target.shared());
+        if let (true, Some(folder)) = (self.ways.contains(&Way::Store), &self.folder) {
+            let paths = [target.device().place().to_path_buf()];
+            let memory = MEMORY_RECORDS * self.record_bytes as u64;
+            let delay = self.delay.clone().unwrap_or_default();
+            self.stored = Some(stored::back_up(folder, &paths, memory, &delay, live)?);
+        }
         self.area = Some(Area::new(vec![target], self.bytes));
         Ok(())
     }
 
     fn ready(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
-        self.overlaid = None;
-        if let (Way::Overlay, Some(device)) = (self.ways[variant.0], &self.device) {
-            let ahead = AheadDevice::new(Arc::clone(device), self.record_bytes as u64)?;
-            self.overlaid = Some(Area::new(vec![Target::of(Arc::new(ahead))], self.bytes));
+        // The last one's threads end before the next one is measured.
+        self.ahead = None;
+        let device = match (self.ways[variant.0], &self.device, &self.stored) {
+            (Way::Overlay, Some(device), _) => {
+                let ahead = AheadDevice::new(Arc::clone(device), self.record_bytes as u64)?;
+                Some(Arc::new(ahead) as SharedDevice)
+            }
+            (Way::Store, Some(device), Some(stored)) => {
+                stored.open(&[device.place().to_path_buf()])?.pop()
+            }
+            _ => None,
+        };
+        self.ahead = device.map(|device| Area::new(vec![Target::of(device)], self.bytes));
+        if !self.drops_cache {
+            return Ok(());
         }
-        match &self.area {
-            Some(area) if self.drops_cache => area.drop_cache(),
-            _ => Ok(()),
-        }
+        self.stored.as_ref().map_or(Ok(()), StoredFiles::drop_cache)?;
+        self.area.as_ref().map_or(Ok(()), Area::drop_cache)
     }
 
     fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
         let job = self.job(self.ways[variant.0]);
-        let area = self.overlaid.as_ref().or(self.area.as_ref());
+        let area = self.ahead.as_ref().or(self.area.as_ref());
         let done = io::run(&job, area.expect("it was opened before the first run"), live)?;
         Ok(shared::outcome(&done, &job, Policy::Buffered, false))
     }
@@ -401,7 +367,7 @@ impl Plan for Stride {
 
     fn clean(&mut self) -> Result<()> {
         // The last that holds objects of a pool removes them.
-        (self.area, self.overlaid, self.device) = (None, None, None);
+        (self.area, self.ahead, self.device, self.stored) = (None, None, None, None);
         self.folder.take().map_or(Ok(()), |folder| folder.remove())
     }
 }
@@ -463,15 +429,19 @@ mod tests {
     fn an_overlay_reads_each_record_once_too_and_published_figures_stand_beside() {
         for more in [&[][..], &[("delay", "100us")]] {
             let dir = tempfile::tempdir().unwrap();
-            let given = [&SMALL[..], more, &[("through", "none,advice,overlay")]].concat();
+            let through = [("through", "none,advice,overlay,store")];
+            let given = [&SMALL[..], more, &through].concat();
             let results = measured(&CASE, dir.path(), &given);
             let names: Vec<&str> = results.variants.iter().map(|it| &*it.name).collect();
-            assert_eq!(names, ["0 ahead", "3 ahead", "128 ahead", "overlay"]);
-            assert_eq!(results.variants[3].runs[0].measured.read_bytes, 4 << 20);
+            assert_eq!(names, ["0 ahead", "3 ahead", "128 ahead", "overlay", "store"]);
+            for variant in &results.variants[3..] {
+                assert_eq!(variant.runs[0].measured.read_bytes, 4 << 20, "{}", variant.name);
+            }
             let shown = tables(&results)[0].shown();
             assert_eq!(shown[3][3..], ["950.0", "22.2"]);
             assert_eq!(shown[4][0], "overlay");
             assert_eq!(shown[4][3..], ["-", "-"]);
+            assert_eq!(shown[5][0], "store");
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         }
     }
@@ -507,9 +477,10 @@ mod tests {
             let values = Values::read(OPTIONS, &[("engine", bad)]).unwrap();
             assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage, "{bad}");
         }
-        let with_delay = [("engine", "ceph:data"), ("delay", "1ms")];
-        let values = Values::read(OPTIONS, &with_delay).unwrap();
-        assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage);
+        for more in [("delay", "1ms"), ("through", "overlay,store")] {
+            let values = Values::read(OPTIONS, &[("engine", "ceph:data"), more]).unwrap();
+            assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage, "{more:?}");
+        }
         let missing = dir.path().join("ceph.conf");
         let given = [("engine", "ceph:data"), ("ceph-conf", missing.to_str().unwrap())];
         let values = Values::read(OPTIONS, &given).unwrap();

@@ -135,7 +135,7 @@ impl Device for AheadDevice {
     }
 }
 
-fn read_only(place: &Path) -> pinstripe_base::error::Error {
+pub(super) fn read_only(place: &Path) -> pinstripe_base::error::Error {
     let what = "is only read while it is read ahead";
     pinstripe_base::error::Error::new(pinstripe_base::error::Kind::Unsupported, what).at(place)
 }

@@ -14,6 +14,7 @@ pub mod loadfile;
 pub mod opmix;
 mod pattern;
 pub mod recorder;
+mod stored;
 mod target;
 pub mod walkers;
 mod work;
@@ -29,6 +30,9 @@ pub use ceph::CephDevice;
 pub use content::Content;
 pub use each::{at_once, run_each};
 pub use pattern::{Direction, Order, Pattern, Request};
+pub use stored::StoredFiles;
+#[cfg(test)]
+pub use stored::packs_of;
 pub use target::{Area, Target};
 pub use work::run;
 

@@ -229,6 +229,11 @@ impl RangeSource for DirectorySource {
         is_whole
     }
 
+    fn local_file(&self, path: &[u8], version: &ContentVersion) -> Option<OwnedFd> {
+        let open = self.file(path, version).ok().filter(|open| open.is_local)?;
+        rustix::io::fcntl_dupfd_cloexec(&*open.file, 0).ok()
+    }
+
     fn is_local(&self) -> bool {
         is_local(self.root.as_fd())
     }

@@ -9,6 +9,7 @@ pub mod conformance;
 mod directory;
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::shown;
@@ -91,6 +92,12 @@ pub trait RangeSource: Send + Sync + 'static {
         _out: &mut Vec<u8>,
     ) -> bool {
         false
+    }
+
+    /// The file of a version, where it is one of this machine that the kernel reads without waiting
+    /// for anything but a disk.
+    fn local_file(&self, _path: &[u8], _version: &ContentVersion) -> Option<OwnedFd> {
+        None
     }
 
     /// Whether the source is a disk or memory of this machine: short reads are cheap then.

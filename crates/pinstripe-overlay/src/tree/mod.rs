@@ -10,6 +10,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -332,6 +333,12 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
         self.ask(&*self.get(inode)?, |source, path| source.xattrs(path))
     }
 
+    fn has_nowhere(&self, name: &[u8]) -> bool {
+        // To ask a slow source for these of every entry that `ls -l` lists takes longer than the
+        // listing: `getfacl` has them, the `+` of `ls` is left out.
+        name.starts_with(b"system.posix_acl_") || name == b"security.selinux"
+    }
+
     fn hint(&self, inode: u64, text: &[u8]) -> Result<()> {
         let (hint, next) = pinstripe_prefetch::hint::parse(text)?;
         let size = self.get(inode)?.entry.version.size;
@@ -365,6 +372,13 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
             true => Ok(FileOpening::Current),
             false => Err(changed(&node.path)),
         }
+    }
+
+    fn backing(&self, inode: u64) -> Option<OwnedFd> {
+        let node = self.get(inode).ok().filter(|node| node.entry.kind == FileKind::File)?;
+        let version = node.entry.version;
+        let find = move |source: &S, path: &[u8]| Ok(source.local_file(path, &version));
+        self.ask(&node, find).ok().flatten()
     }
 
     fn forget(&self, inode: u64, mentions: u64) {

@@ -1,6 +1,6 @@
 //! What an overlay is doing.
 
-use pinstripe_prefetch::planner::{ReadCounts, StreamStatus};
+use pinstripe_prefetch::readers::ReadersOfObject;
 use pinstripe_prefetch::runner::BudgetUsage;
 
 use super::OverlayTree;
@@ -15,12 +15,8 @@ pub struct FileReaders {
     pub path: Box<[u8]>,
     /// Bytes of it.
     pub size: u64,
-    /// Its streams, the one that was read last first.
-    pub streams: Vec<StreamStatus>,
-    /// What was read of it and planned.
-    pub counts: ReadCounts,
-    /// Bytes planned and neither read nor dropped.
-    pub outstanding: u64,
+    /// Its readers; the object is the number of its inode.
+    pub readers: ReadersOfObject,
 }
 
 /// What an overlay is doing.
@@ -41,16 +37,10 @@ pub struct OverlayStatus {
 impl<S: RangeSource> OverlayTree<S> {
     /// What it is doing, with at most `files` files.
     pub fn status(&self, files: usize) -> OverlayStatus {
-        let file = |it: pinstripe_prefetch::readers::ReadersOfObject| {
+        let file = |readers: ReadersOfObject| {
             // One that the kernel has forgotten has no path any more.
-            let node = self.nodes.get(it.object).ok()?;
-            Some(FileReaders {
-                path: node.path.clone(),
-                size: node.entry.version.size,
-                streams: it.streams,
-                counts: it.counts,
-                outstanding: it.outstanding,
-            })
+            let node = self.nodes.get(readers.object).ok()?;
+            Some(FileReaders { path: node.path.clone(), size: node.entry.version.size, readers })
         };
         OverlayStatus {
             files: self.readers.report(files).into_iter().filter_map(file).collect(),

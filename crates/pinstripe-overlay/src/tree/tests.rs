@@ -265,9 +265,9 @@ fn strides_of_either_sign_take_a_twelfth_of_the_rounds_of_one_read_at_a_time() {
         assert!(rounds * 12 <= RECORDS, "{name}: {rounds} rounds for {RECORDS} records");
         let status = tree.status(10);
         assert_eq!(&*status.files[0].path, b"file");
-        assert_eq!(status.files[0].streams.len(), 1, "{name}: {status:?}");
+        assert_eq!(status.files[0].readers.streams.len(), 1, "{name}: {status:?}");
         assert!(status.memory.peak <= 256 * MIB, "{name}: {status:?}");
-        assert!(status.files[0].counts.wasted <= 2 * RECORD, "{name}: {status:?}");
+        assert!(status.files[0].readers.counts.wasted <= 2 * RECORD, "{name}: {status:?}");
     }
 }
 

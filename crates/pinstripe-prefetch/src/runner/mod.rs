@@ -8,10 +8,15 @@
 //! never exceeds the budget; a read that was asked for always goes on, without a place in the
 //! budget where there is none; it never waits behind units without a reader; a unit is fetched
 //! by one thread at a time, and all who want it get that thread's answer.
+//!
+//! Who knows what will be read needs no planner: it pins units in the order of its plan, and waits
+//! where the budget is full of others that it pinned and has not read. A pinned unit is fetched
+//! once, whether it gives bytes or an error, and is there until its last pin is given back.
 
 #![allow(clippy::disallowed_methods, reason = "threads wait for slow sources")]
 
 mod cell;
+mod pinned;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -26,11 +31,12 @@ use pinstripe_base::sync::{lock, wait};
 
 use crate::planner::Presence;
 use cell::Cell;
+pub use pinned::{EndOnDrop, Pinned, PinnedUnit};
 pub use state::BudgetUsage;
-use state::State;
+use state::{Pinning, State};
 
 /// Something that units are fetched from.
-pub trait FetchSource: Send + Sync + 'static {
+pub trait FetchSource: Send + Sync {
     /// Names a unit.
     type Key: Copy + Eq + Hash + Send + Sync + 'static;
     /// What is fetched.
@@ -65,13 +71,14 @@ struct Shared<S: FetchSource> {
     state: Mutex<State<S::Key, S::Unit>>,
     /// There is something to fetch, or the end has come.
     work: Condvar,
+    /// There may be room for a pin, or the end has come.
+    unpinned: Condvar,
 }
 
-impl<S: FetchSource> Runner<S> {
+impl<S: FetchSource + 'static> Runner<S> {
     /// A runner with so many bytes, and so many threads that fetch what is not read yet.
     pub fn new(source: S, budget: u64, threads: usize) -> Self {
-        let state = Mutex::new(State::new(budget));
-        let shared = Arc::new(Shared { source, state, work: Condvar::new() });
+        let shared = Shared::new(source, budget);
         let threads = (0..threads)
             .map(|_| {
                 let shared = Arc::clone(&shared);
@@ -79,6 +86,27 @@ impl<S: FetchSource> Runner<S> {
             })
             .collect();
         Runner { shared, threads }
+    }
+}
+
+impl<S: FetchSource> Runner<S> {
+    /// Gives a runner to `body`, and ends its threads before it returns: for a source that is
+    /// borrowed.
+    pub fn scoped<R>(
+        source: S,
+        budget: u64,
+        threads: usize,
+        body: impl FnOnce(&Runner<S>) -> R,
+    ) -> R {
+        std::thread::scope(|scope| {
+            let shared = Shared::new(source, budget);
+            for _ in 0..threads {
+                let shared = Arc::clone(&shared);
+                scope.spawn(move || shared.run());
+            }
+            // Dropped when `body` ends, be it by a panic; that ends the threads.
+            body(&Runner { shared, threads: Vec::new() })
+        })
     }
 
     /// The source.
@@ -116,6 +144,50 @@ impl<S: FetchSource> Runner<S> {
         }
     }
 
+    /// A place for a unit of so many bytes that will be read for certain, if there is room for it
+    /// now. It is fetched when it is [started](Self::start) or read.
+    pub fn try_pin(&self, key: S::Key, bytes: u64) -> Option<Pinned<'_, S>> {
+        let pinning = lock(&self.shared.state).pin(key, bytes);
+        (pinning != Pinning::NoRoom).then(|| Pinned::new(self, key, bytes, pinning))
+    }
+
+    /// The same, once there is room. Whoever is to give back the pins that take the room must be
+    /// able to: those of the caller must be in other hands, and started.
+    pub fn pin(&self, key: S::Key, bytes: u64) -> Pinned<'_, S> {
+        let mut state = lock(&self.shared.state);
+        let pinning = loop {
+            match state.pin(key, bytes) {
+                Pinning::NoRoom => state = wait(&self.shared.unpinned, state),
+                pinning => break pinning,
+            }
+        };
+        drop(state);
+        Pinned::new(self, key, bytes, pinning)
+    }
+
+    /// Has pinned units fetched, in this order.
+    pub fn start(&self, keys: impl IntoIterator<Item = S::Key>) {
+        let mut state = lock(&self.shared.state);
+        let mut queued = 0;
+        for key in keys {
+            queued += usize::from(state.start(key));
+        }
+        drop(state);
+        for _ in 0..queued {
+            self.shared.work.notify_one();
+        }
+    }
+
+    /// Fetches nothing ahead any more, and keeps nobody waiting for room. Reads go on.
+    pub fn end(&self) {
+        self.shared.end();
+    }
+
+    /// Ends it when what this returns is dropped: when the caller returns, or panics.
+    pub fn end_on_drop(&self) -> EndOnDrop<'_, S> {
+        EndOnDrop::new(self)
+    }
+
     /// Takes back units that will not be read; those that are on their way arrive, and are dropped
     /// first.
     pub fn unwanted(&self, object: u64, ranges: &[Range<u64>]) {
@@ -136,6 +208,24 @@ impl<S: FetchSource> Runner<S> {
 }
 
 impl<S: FetchSource> Shared<S> {
+    fn new(source: S, budget: u64) -> Arc<Self> {
+        // With a budget of nothing a plan would have no limit at all.
+        let state = Mutex::new(State::new(budget.max(1)));
+        Arc::new(Shared { source, state, work: Condvar::new(), unpinned: Condvar::new() })
+    }
+
+    fn end(&self) {
+        lock(&self.state).end();
+        self.work.notify_all();
+        self.unpinned.notify_all();
+    }
+
+    fn unpin(&self, key: &S::Key) {
+        if lock(&self.state).unpin(key) {
+            self.unpinned.notify_all();
+        }
+    }
+
     fn run(&self) {
         loop {
             let mut state = lock(&self.state);
@@ -162,8 +252,7 @@ impl<S: FetchSource> Shared<S> {
 
 impl<S: FetchSource> Drop for Runner<S> {
     fn drop(&mut self) {
-        lock(&self.shared.state).end();
-        self.shared.work.notify_all();
+        self.shared.end();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

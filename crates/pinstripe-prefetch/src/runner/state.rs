@@ -47,6 +47,23 @@ struct Slot<U> {
     /// It was read since the hand of the clock passed.
     is_recent: bool,
     is_wanted: bool,
+    /// Uses of it that a known plan still has.
+    pins: u32,
+    /// Its fetch failed; kept only as long as it is pinned.
+    is_failed: bool,
+}
+
+/// Whether a unit of a known plan has a place in the budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pinning {
+    /// It has one now, and has to be fetched.
+    New,
+    /// It had one.
+    Known,
+    /// There is no room until another pin is given back.
+    NoRoom,
+    /// It gets none: none is pinned that could make room, or the end has come.
+    Unplaced,
 }
 
 pub(super) struct State<K, U> {
@@ -56,6 +73,8 @@ pub(super) struct State<K, U> {
     clock: VecDeque<K>,
     dropped: HashMap<u64, Vec<Range<u64>>>,
     usage: BudgetUsage,
+    /// Slots with pins.
+    pinned: usize,
     is_over: bool,
 }
 
@@ -67,6 +86,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
             clock: VecDeque::new(),
             dropped: HashMap::new(),
             usage: BudgetUsage { budget, ..BudgetUsage::default() },
+            pinned: 0,
             is_over: false,
         }
     }
@@ -123,9 +143,62 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
     ) {
         self.usage.charged += bytes;
         self.usage.peak = self.usage.peak.max(self.usage.charged);
-        let slot = Slot { cell, bytes, stage, origin, is_recent: true, is_wanted: true };
+        let (is_recent, is_wanted, is_failed) = (true, true, false);
+        let slot = Slot { cell, bytes, stage, origin, is_recent, is_wanted, pins: 0, is_failed };
         self.slots.insert(key, slot);
         self.clock.push_back(key);
+    }
+
+    /// Takes in one more use of a unit by a known plan. It stays until it is unpinned as often.
+    pub(super) fn pin(&mut self, key: K, bytes: u64) -> Pinning {
+        if self.is_over {
+            return Pinning::Unplaced;
+        }
+        let is_known = self.slots.contains_key(&key);
+        if !is_known {
+            // One that is longer than the budget has it alone.
+            let bytes = bytes.min(self.usage.budget);
+            if !self.make_room(bytes, true) {
+                return match self.pinned {
+                    0 => Pinning::Unplaced,
+                    _ => Pinning::NoRoom,
+                };
+            }
+            self.usage.ahead += bytes;
+            self.insert(key, bytes, Stage::Queued, None, Cell::empty());
+        }
+        let Some(slot) = self.slots.get_mut(&key) else { return Pinning::Unplaced };
+        (slot.is_recent, slot.is_wanted, slot.origin) = (true, true, None);
+        self.pinned += usize::from(slot.pins == 0);
+        slot.pins += 1;
+        match is_known {
+            true => Pinning::Known,
+            false => Pinning::New,
+        }
+    }
+
+    /// Takes back one use; whether it was the last one, so that there may be room now.
+    pub(super) fn unpin(&mut self, key: &K) -> bool {
+        let Some(slot) = self.slots.get_mut(key).filter(|slot| slot.pins > 0) else { return false };
+        slot.pins -= 1;
+        if slot.pins > 0 {
+            return false;
+        }
+        self.pinned -= 1;
+        // Nobody will read what was not begun yet.
+        if slot.is_failed || slot.stage == Stage::Queued {
+            self.remove(key);
+        }
+        true
+    }
+
+    /// Hands a pinned unit to the threads that fetch; whether one has to.
+    pub(super) fn start(&mut self, key: K) -> bool {
+        let is_queued = self.slots.get(&key).is_some_and(|slot| slot.stage == Stage::Queued);
+        if is_queued && !self.is_over {
+            self.queue.push_back(key);
+        }
+        is_queued
     }
 
     /// The next unit for a thread that fetches ahead.
@@ -142,14 +215,16 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         None
     }
 
-    /// Takes in that a fetch has ended; a failed one leaves nothing behind.
+    /// Takes in that a fetch has ended. A failed one leaves nothing behind; while it is pinned, all
+    /// of its uses get the same answer.
     pub(super) fn arrived(&mut self, key: &K, cell: &Arc<Cell<U>>, is_unit: bool) {
         let Some(slot) = self.slots.get_mut(key).filter(|slot| Arc::ptr_eq(&slot.cell, cell))
         else {
             return;
         };
         slot.stage = Stage::There;
-        if !is_unit {
+        slot.is_failed = !is_unit;
+        if !is_unit && slot.pins == 0 {
             self.remove(key);
         }
     }
@@ -189,6 +264,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
             let Some(slot) = self.slots.get_mut(&key) else { continue };
             let is_unread = slot.origin.is_some() && slot.is_wanted;
             let may_go = slot.stage == Stage::There
+                && slot.pins == 0
                 && !slot.cell.is_held()
                 && (for_reader || !is_unread)
                 && !std::mem::take(&mut slot.is_recent);

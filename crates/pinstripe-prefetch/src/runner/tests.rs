@@ -125,3 +125,105 @@ fn what_is_not_wanted_makes_room() {
     settle(&runner, 8);
     assert!(runner.take_dropped(7).len() == 2);
 }
+
+#[test]
+fn a_known_plan_waits_for_its_own_pins() {
+    let runner = Runner::new(Numbers::default(), 30, 1);
+    let (a, b, c) = (runner.pin(1, 10), runner.pin(2, 10), runner.pin(3, 10));
+    assert!(a.is_new() && runner.try_pin(4, 10).is_none());
+    let again = runner.try_pin(2, 10).expect("it has its place already");
+    assert!(!again.is_new());
+    assert_eq!(runner.source().fetched.load(Ordering::SeqCst), 0, "nothing was started");
+    runner.start([3, 1, 2]);
+    assert_eq!([*a.get().unwrap(), *b.get().unwrap(), *c.get().unwrap()], [1, 2, 3]);
+    drop(b);
+    assert!(runner.try_pin(4, 10).is_none(), "2 is pinned once more");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| *runner.pin(5, 10).get().unwrap());
+        drop(again);
+        assert_eq!(waiting.join().unwrap(), 5);
+    });
+    assert_eq!(runner.source().fetched.load(Ordering::SeqCst), 4);
+    assert_eq!(runner.usage().peak, 30);
+}
+
+#[test]
+fn what_was_read_stays_until_its_place_is_needed() {
+    let runner = Runner::new(Numbers::default(), 30, 0);
+    for key in [1, 2, 1, 3, 2, 1] {
+        assert_eq!(*runner.pin(key, 10).get().unwrap(), key);
+    }
+    assert_eq!(runner.source().fetched.load(Ordering::SeqCst), 3);
+    assert_eq!(*runner.pin(4, 10).get().unwrap(), 4);
+    assert_eq!(runner.usage().charged, 30);
+}
+
+#[test]
+fn a_unit_beyond_the_budget_is_read_alone() {
+    for budget in [0, 1, 15] {
+        let runner = Runner::new(Numbers::default(), budget, 1);
+        let one = runner.pin(1, 100);
+        assert!(runner.try_pin(2, 1).is_none(), "budget {budget}");
+        assert_eq!(*one.get().unwrap(), 1);
+        drop(one);
+        assert_eq!(*runner.pin(2, 100).get().unwrap(), 2);
+        assert_eq!(runner.usage().peak, budget.max(1));
+    }
+}
+
+#[test]
+fn all_pins_of_a_unit_get_its_error_and_later_ones_ask_again() {
+    let runner = Runner::new(Numbers { fails: Some(5), ..Numbers::default() }, 100, 1);
+    let pins = [runner.pin(5, 10), runner.pin(5, 10)];
+    runner.start([5]);
+    for pin in &pins {
+        assert_eq!(pin.get().err().unwrap().kind(), Kind::Io);
+    }
+    assert!(runner.pin(5, 10).get().is_err());
+    assert_eq!(runner.source().fetched.load(Ordering::SeqCst), 1);
+    drop(pins);
+    assert_eq!(runner.usage().charged, 0);
+    assert!(runner.pin(5, 10).get().is_err());
+    assert_eq!(runner.source().fetched.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn pins_that_nobody_reads_are_not_fetched() {
+    let barrier = Arc::new(Barrier::new(2));
+    let source = Numbers { slow: Some((1, Arc::clone(&barrier))), ..Numbers::default() };
+    let runner = Runner::new(source, 1000, 1);
+    let (one, two) = (runner.pin(1, 10), runner.pin(2, 10));
+    runner.start([1, 2]);
+    while runner.usage().queued > 1 {
+        std::thread::yield_now();
+    }
+    drop(two);
+    assert_eq!(runner.usage().charged, 10, "the only thread is busy with 1");
+    barrier.wait();
+    assert_eq!(*one.get().unwrap(), 1);
+    drop(runner.pin(3, 10).get().unwrap());
+    assert_eq!(runner.source().fetched.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn the_end_keeps_nobody_waiting_and_lets_reads_go_on() {
+    let text = String::from("borrowed");
+    struct Length<'t>(&'t str);
+    impl FetchSource for Length<'_> {
+        type Key = u64;
+        type Unit = usize;
+        fn fetch(&self, key: u64) -> Result<usize> {
+            Ok(self.0.len() + key as usize)
+        }
+    }
+    let read = Runner::scoped(Length(&text), 10, 2, |runner| {
+        let all = runner.pin(1, 10);
+        let waited = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| *runner.pin(2, 10).get().unwrap());
+            drop(runner.end_on_drop());
+            waiting.join().unwrap()
+        });
+        waited + *all.get().unwrap()
+    });
+    assert_eq!(read, 2 * 8 + 3);
+}

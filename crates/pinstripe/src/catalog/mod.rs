@@ -16,6 +16,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the catalog is a file of its own, beside no member")]
 
+mod children;
 mod history;
 mod intake;
 mod names;
@@ -25,12 +26,15 @@ mod search;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+pub(crate) use children::{ChildOfDirectory, VersionRow};
 pub use history::Version;
 pub use intake::{Base, Change, Facts, Intake};
+pub(crate) use search::Series;
 pub use search::{FoundVersion, Holder, Query};
 
 use pinstripe_base::error::{Error, Kind, Result};
@@ -103,6 +107,17 @@ impl Catalog {
         Ok(Catalog { db: schema::open(place, store)?, place: place.to_path_buf() })
     }
 
+    /// The same for one of several readers at once, who each give it little memory, and who come
+    /// back later rather than wait long while it is being filled.
+    ///
+    /// # Errors
+    /// As of [`open_existing`](Self::open_existing).
+    pub(crate) fn open_to_look(place: &Path, store: StoreId) -> Result<Self> {
+        let catalog = Catalog::open_existing(place, store)?;
+        schema::spare(&catalog.db).map_err(|error| catalog.failed(error))?;
+        Ok(catalog)
+    }
+
     /// Begins an empty catalog in the place of whatever is there.
     ///
     /// # Errors
@@ -115,6 +130,12 @@ impl Catalog {
     /// The place of the file.
     pub fn place(&self) -> &Path {
         &self.place
+    }
+
+    /// Names the file that is at a place: a catalog that was made anew is another one.
+    pub(crate) fn file_at(place: &Path) -> Option<(u64, u64)> {
+        let found = fs::symlink_metadata(place).ok()?;
+        Some((found.dev(), found.ino()))
     }
 
     /// The snapshots that were taken in.

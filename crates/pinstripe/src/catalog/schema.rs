@@ -23,6 +23,11 @@ const APPLICATION: i32 = 0x7073_4354;
 /// The time that one process waits for another that is writing.
 const WAIT: Duration = Duration::from_secs(60);
 
+/// The memory for pages of a connection that looks at single directories.
+const LOOKING_KIB: i64 = 2048;
+/// The time that it waits for a writer.
+const LOOKING_WAIT: Duration = Duration::from_secs(2);
+
 const TABLES: &str = "
 CREATE TABLE store(id BLOB NOT NULL);
 CREATE TABLE series(
@@ -102,6 +107,13 @@ fn connect(place: &Path) -> Result<Connection> {
         Ok(db)
     };
     connect().map_err(|error| failed(place, error))
+}
+
+/// Has a connection take little memory, and wait for a writer no longer than a program may stand
+/// still that lists a directory.
+pub fn spare(db: &Connection) -> rusqlite::Result<()> {
+    db.pragma_update(None, "cache_size", -LOOKING_KIB)?;
+    db.busy_timeout(LOOKING_WAIT)
 }
 
 /// Removes a catalog, or what is damaged in its place. Only what SQLite could have written goes.

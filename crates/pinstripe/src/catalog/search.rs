@@ -83,9 +83,13 @@ pub struct FoundVersion {
 }
 
 /// A series as searches see it.
-pub(super) struct Series {
+pub(crate) struct Series {
+    /// Its number in the catalog.
     pub id: i64,
+    /// The machine.
     pub host: Vec<u8>,
+    /// The paths that were backed up.
+    pub sources: Vec<Vec<u8>>,
     /// By ordinal.
     pub snapshots: Vec<Holder>,
 }
@@ -220,15 +224,19 @@ impl Catalog {
     }
 
     /// All series with their snapshots.
-    pub(super) fn series(&self) -> Result<Vec<Series>> {
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub(crate) fn series(&self) -> Result<Vec<Series>> {
         let failed = |error| self.failed(error);
         let mut all = BTreeMap::new();
-        let mut series = self.prepare("SELECT id, host FROM series")?;
+        let mut series = self.prepare("SELECT id, host, sources FROM series")?;
         let mut rows = series.query([]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
-            let read = || Ok((row.get(0)?, row.get(1)?));
-            let (id, host) = read().map_err(failed)?;
-            all.insert(id, Series { id, host, snapshots: Vec::new() });
+            let read = || Ok((row.get(0)?, row.get(1)?, row.get::<_, Vec<u8>>(2)?));
+            let (id, host, sources) = read().map_err(failed)?;
+            let sources = sources.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect();
+            all.insert(id, Series { id, host, sources, snapshots: Vec::new() });
         }
         let mut snapshots = self.prepare(
             "SELECT series, ordinal, id, seconds, nanos FROM snapshots ORDER BY series, ordinal",

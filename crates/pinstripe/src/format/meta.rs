@@ -89,7 +89,22 @@ pub struct Metadata {
     pub xattrs: XattrList,
 }
 
+/// The beginning of the names of attributes that are access control lists.
+pub(crate) const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+/// The attribute that is a label of SELinux.
+pub(crate) const LABEL: &[u8] = b"security.selinux";
+
 impl Metadata {
+    /// Whether it has an access control list (acl(5)), be it for new files below it.
+    pub(crate) fn has_acl(&self) -> bool {
+        self.xattrs.iter().any(|(name, _)| name.starts_with(ACL_PREFIX))
+    }
+
+    /// Whether it has a label of SELinux.
+    pub(crate) fn has_label(&self) -> bool {
+        self.xattrs.iter().any(|(name, _)| name == LABEL)
+    }
+
     /// The part of `stat` that is restored, with the attributes that were read beside it.
     pub fn new(stat: &Stat, xattrs: XattrList) -> Self {
         Metadata {

@@ -16,6 +16,7 @@ mod memory;
 mod places;
 mod shared;
 mod steps;
+mod timed;
 mod watched;
 
 #[cfg(any(test, feature = "conformance"))]
@@ -26,6 +27,7 @@ pub use memory::MemoryMember;
 pub use places::{Places, RemoteMembers, is_remote};
 pub(crate) use places::{of_bytes, real};
 pub use steps::{DiskStep, Steps};
+pub use timed::{MemberReads, ReadMeter, TimedMember};
 pub use watched::{Patience, WatchedMember, goes_on};
 
 use std::fmt;

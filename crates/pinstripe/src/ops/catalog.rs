@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use crate::catalog::{Catalog, CatalogStart, Size};
 use crate::format::snapshot::Snapshot;
@@ -23,11 +24,27 @@ use pinstripe_base::monitor::{Counter, Monitor};
 /// resumes from there.
 const COMMIT_VERSIONS: u64 = 500_000;
 
+/// The stop of a search: its process ends instead.
+static NEVER: AtomicBool = AtomicBool::new(false);
+
 /// Opens the catalog at `place` and brings it up to date.
 ///
 /// # Errors
 /// When the store's snapshots cannot be listed or the catalog not be written.
 pub fn current(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog> {
+    current_unless(&NEVER, store, place, monitor)
+}
+
+/// The same for a process that goes on when `stop` is set.
+///
+/// # Errors
+/// Those of [`current`]; [`Kind::Interrupted`] when it was set.
+pub(crate) fn current_unless(
+    stop: &AtomicBool,
+    store: &Store,
+    place: &Path,
+    monitor: &Monitor,
+) -> Result<Catalog> {
     let (catalog, begun) = Catalog::open(place, store.config.store)?;
     match &begun {
         CatalogStart::Found => {}
@@ -36,11 +53,11 @@ pub fn current(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog
         }
         CatalogStart::Anew(why) => note_anew(place, why, monitor),
     }
-    match update(store, &catalog, monitor) {
+    match update(stop, store, &catalog, monitor) {
         Err(error) if is_damage(&error, place) => {
             drop(catalog);
             note_anew(place, error.what(), monitor);
-            rebuild(store, place, monitor)
+            rebuild_unless(stop, store, place, monitor)
         }
         updated => updated.map(|()| catalog),
     }
@@ -73,8 +90,21 @@ pub fn searched<T>(
 /// # Errors
 /// As [`current`].
 pub fn rebuild(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog> {
+    rebuild_unless(&NEVER, store, place, monitor)
+}
+
+/// The same for a process that goes on when `stop` is set.
+///
+/// # Errors
+/// As [`current_unless`].
+pub(crate) fn rebuild_unless(
+    stop: &AtomicBool,
+    store: &Store,
+    place: &Path,
+    monitor: &Monitor,
+) -> Result<Catalog> {
     let catalog = Catalog::create(place, store.config.store)?;
-    update(store, &catalog, monitor)?;
+    update(stop, store, &catalog, monitor)?;
     Ok(catalog)
 }
 
@@ -130,7 +160,7 @@ fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
     Ok(listed(store)?.contains(&id) && !snapshots::is_void(store, id))
 }
 
-fn update(store: &Store, catalog: &Catalog, monitor: &Monitor) -> Result<()> {
+fn update(stop: &AtomicBool, store: &Store, catalog: &Catalog, monitor: &Monitor) -> Result<()> {
     let there = listed(store)?;
     if catalog.snapshots()? == there {
         return Ok(());
@@ -143,7 +173,7 @@ fn update(store: &Store, catalog: &Catalog, monitor: &Monitor) -> Result<()> {
             monitor.note(&format!("removing {} from the catalog", counted(gone.len())));
             catalog.let_go(&gone)?;
         }
-        take_in(store, catalog, there.difference(&known).copied().collect(), monitor)
+        take_in(stop, store, catalog, there.difference(&known).copied().collect(), monitor)
     });
     match brought {
         Ok(()) => catalog.commit(),
@@ -159,6 +189,7 @@ fn counted(count: usize) -> String {
 }
 
 fn take_in(
+    stop: &AtomicBool,
     store: &Store,
     catalog: &Catalog,
     new: Vec<SnapshotId>,
@@ -181,7 +212,7 @@ fn take_in(
     monitor.note(&format!("adding {} to the catalog", counted(snapshots.len())));
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let trees = Trees { packs: &packs, index: &index };
+    let trees = Trees { packs: &packs, index: &index, stop };
     let mut uncommitted = 0;
     for snapshot in &snapshots {
         match trees.take_in(catalog, snapshot) {
@@ -190,6 +221,8 @@ fn take_in(
                 monitor.add(Counter::CataloguedVersions, versions);
             }
             Err(error) if error.place() == Some(catalog.place()) => return Err(error),
+            // What was committed is taken up from there.
+            Err(error) if error.kind() == Kind::Interrupted => return Err(error),
             Err(error) => left_out(store, snapshot.id, error, monitor)?,
         }
         if uncommitted >= COMMIT_VERSIONS {
@@ -214,6 +247,7 @@ fn left_out(store: &Store, id: SnapshotId, error: Error, monitor: &Monitor) -> R
 struct Trees<'a> {
     packs: &'a PackReader<'a>,
     index: &'a Index<'a>,
+    stop: &'a AtomicBool,
 }
 
 impl<'a> Trees<'a> {
@@ -236,7 +270,12 @@ impl<'a> Trees<'a> {
                     catalog.keep_since_mark()?;
                     break;
                 }
-                Err(_) => catalog.undo_to_mark()?,
+                Err(error) => {
+                    catalog.undo_to_mark()?;
+                    if error.kind() == Kind::Interrupted {
+                        break;
+                    }
+                }
             }
         }
         result
@@ -251,7 +290,7 @@ impl<'a> Trees<'a> {
         let old = base.map(|base| (self.reader(), &base.root));
         let diff = TreeDiff::new(old, (self.reader(), &snapshot.root))?;
         let mut intake = catalog.take_in(snapshot, base)?;
-        fill::run(diff, &mut intake)?;
+        fill::run(diff, &mut intake, self.stop)?;
         intake.finish()
     }
 }

@@ -58,7 +58,7 @@ pub fn run(
     let source = tree()?;
     let mut archive =
         Archive { holes, monitor, out, written_bytes: 0, path: Vec::new(), is_damaged: false };
-    let feed = |feed: &mut Feed<'_, Mark>| feed_all(feed, source, &below, holes, monitor);
+    let feed = |feed: &mut Feed<'_, '_, Mark>| feed_all(feed, source, &below, holes, monitor);
     stream(origin, feed, &mut |output| archive.take(output))?;
     archive.zeros(tar::ending(archive.written_bytes) as u64)?;
     Ok(snapshot)
@@ -73,7 +73,7 @@ enum Mark {
 }
 
 fn feed_all(
-    feed: &mut Feed<'_, Mark>,
+    feed: &mut Feed<'_, '_, Mark>,
     mut tree: TreeReader<'_>,
     strip: &[u8],
     holes: Holes,

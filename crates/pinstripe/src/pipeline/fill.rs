@@ -1,5 +1,6 @@
 //! Filling the catalog: one thread reads the trees, the caller's thread is the one writer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crossbeam_channel::bounded;
@@ -7,13 +8,14 @@ use crossbeam_channel::bounded;
 use crate::catalog::{Change, Intake};
 use crate::pipeline::limits::{CATALOG_BATCH_CHANGES, CATALOG_BATCHES};
 use crate::store::tree::TreeDiff;
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 
 /// Writes all differences of two trees into the catalog, batch by batch.
 ///
 /// # Errors
-/// When a tree cannot be read or the catalog not be written.
-pub fn run(mut diff: TreeDiff<'_>, intake: &mut Intake<'_>) -> Result<()> {
+/// When a tree cannot be read or the catalog not be written; [`Kind::Interrupted`] when `stop` is
+/// set before the end.
+pub fn run(mut diff: TreeDiff<'_>, intake: &mut Intake<'_>, stop: &AtomicBool) -> Result<()> {
     let (sender, batches) = bounded(CATALOG_BATCHES);
     thread::scope(|scope| {
         let reader = scope.spawn(move || {
@@ -30,7 +32,11 @@ pub fn run(mut diff: TreeDiff<'_>, intake: &mut Intake<'_>) -> Result<()> {
             Ok(())
         });
         // The receiver goes with the iterator, so a reader that still sends gets an error.
-        let written = batches.into_iter().try_for_each(|batch| intake.write(&batch));
+        let written =
+            batches.into_iter().try_for_each(|batch| match stop.load(Ordering::Relaxed) {
+                true => Err(Error::new(Kind::Interrupted, "the catalog is not whole yet")),
+                false => intake.write(&batch),
+            });
         let read = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         written.and(read)
     })

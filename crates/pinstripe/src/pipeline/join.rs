@@ -2,18 +2,20 @@
 //! in the source's.
 //!
 //! ```text
-//! workers: next batch --> read, check, heal, decode --> hash --> lane of the device,
-//!                                                                or the stream, in turn
+//! ahead: bytes of the next batches --> workers: check, heal, decode --> hash --> lane of the device,
+//!                                                                                or the stream, in turn
 //! ```
 //! Invariants: what is written is what was split, or a named loss; zeros are not written where the
 //! target reads as zeros anyway; buffers are a fixed number and go round.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 
+mod ahead;
+
+use self::ahead::{Ahead, with_batches_ahead};
 use super::abort::Abort;
-use crate::split::unit::UnitReader;
+use crate::split::unit::{Unit, UnitReader};
 use crate::split::{Located, Reader, TreeHash, UnitHash};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
@@ -68,7 +70,6 @@ pub struct JoinOutcome {
 struct Shared<'s, 't> {
     job: &'s JoinJob<'s>,
     batches: &'s [Located],
-    next: AtomicUsize,
     target: Mutex<Target<'t>>,
     is_verifying: bool,
     /// Which batch is the stream's next.
@@ -117,7 +118,6 @@ impl JoinJob<'_> {
         let shared = Shared {
             job: self,
             batches: self.reader.batches_in(&self.range),
-            next: AtomicUsize::new(0),
             is_verifying: matches!(target, Target::None),
             target: Mutex::new(target),
             turn: Mutex::new(0),
@@ -167,44 +167,56 @@ impl Shared<'_, '_> {
             let waiting = if lane.is_some() { settings.depth + settings.queued } else { 0 };
             let unit_bytes = self.job.reader.head().unit_bytes() as usize;
             let buffers = BufferPool::new(workers + waiting, unit_bytes);
-            std::thread::scope(|scope| {
-                for _ in 0..workers {
-                    scope.spawn(|| {
-                        let _wake = Wake(self);
-                        let _guard = self.abort.on_panic();
-                        if let Err(error) = self.work(&buffers, lane.as_ref()) {
-                            self.abort.raise(error);
-                        }
-                    });
-                }
+            with_batches_ahead(self.job.reader, self.batches, workers, |ahead| {
+                std::thread::scope(|scope| {
+                    for _ in 0..workers {
+                        scope.spawn(|| {
+                            let _wake = Wake(self);
+                            let _guard = self.abort.on_panic();
+                            if let Err(error) = self.work(ahead, &buffers, lane.as_ref()) {
+                                self.abort.raise(error);
+                            }
+                        });
+                    }
+                });
             });
             self.abort.check()?;
             lane.map_or(Ok(()), |lane| lane.barrier())
         })
     }
 
-    fn work(&self, buffers: &BufferPool, lane: Option<&Lane<'_>>) -> Result<()> {
+    fn work(
+        &self,
+        ahead: &Ahead<'_, '_>,
+        buffers: &BufferPool,
+        lane: Option<&Lane<'_>>,
+    ) -> Result<()> {
         let mut units = UnitReader::default();
-        loop {
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(located) = self.batches.get(number) else { return Ok(()) };
+        while let Some((number, pinned)) = ahead.next() {
             if self.abort.is_raised() {
                 return Ok(());
             }
-            self.batch(number, located, &mut units, buffers.take(), lane)?;
+            let (located, mut raw) = (&self.batches[number], buffers.take());
+            let unit = {
+                let fetched = pinned.get()?;
+                self.job.reader.read_fetched(located, fetched.fetched(), &mut units, &mut raw)?
+            };
+            // Before this thread waits for its turn, which may be that of a batch not read yet.
+            drop(pinned);
+            self.batch(number, located, unit, raw, lane)?;
         }
+        Ok(())
     }
 
     fn batch(
         &self,
         number: usize,
         located: &Located,
-        units: &mut UnitReader,
-        mut raw: AlignedBuf,
+        unit: Unit,
+        raw: AlignedBuf,
         lane: Option<&Lane<'_>>,
     ) -> Result<()> {
         let place = located.place;
-        let unit = self.job.reader.read(located, units, &mut raw)?;
         let wanted = &self.job.range;
         let within = |it: &Range<u64>| it.start.max(wanted.start)..it.end.min(wanted.end);
         let lost: Vec<_> = unit.lost.iter().map(within).filter(|it| it.start < it.end).collect();

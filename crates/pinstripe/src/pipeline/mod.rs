@@ -5,8 +5,9 @@
 //!                               |                  |              ^
 //!                               +---> assembler <--+-- tree ------+
 //!           beside it: watch (other writers' packs), merge (index runs)
-//! restore:  plan (caller) -> fetchers -> decoders, which also write
-//! stream:   feed (plans) -> readers, which fetch and decode -> caller, in order
+//! restore:  plan (caller) -> runner, which fetches -> decoders, which also write
+//! stream:   feed (plans) -> runner, which fetches and decodes -> caller, in order
+//! join:     list of batches -> runner, which reads -> workers, which also write
 //! ```
 //! Invariants: every queue is bounded, and `limits` is the one table of the bounds; a stage never
 //! blocks on a stage above it; after the first fatal error each stage drains its input and drops

@@ -10,6 +10,7 @@
 //! verb.
 
 pub mod batch;
+mod indexes;
 pub mod log;
 mod output;
 mod reader;

@@ -6,14 +6,12 @@
 
 use std::ops::Range;
 
+use super::indexes::indexed;
 use super::log::{Log, OwnLog, Sets, StripedLog};
 use super::output::SplitOutput;
 use super::scan::scan;
 use super::unit::{self, RawSidecar, Unit, UnitReader, UnitSource};
-use crate::format::split::{
-    BatchPlace, FRAME_BYTES, Frame, FrameKind, Head, LogEnd, LogIndex, Manifest, PAGES_BYTES,
-    SplitLayout,
-};
+use crate::format::split::{BatchPlace, Head, Manifest, PAGES_BYTES, SplitLayout};
 use crate::stripe::Geometry;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{AlignedBuf, SharedDevice};
@@ -160,14 +158,41 @@ impl Reader {
         units: &mut UnitReader,
         out: &mut AlignedBuf,
     ) -> Result<Unit> {
-        let place = &located.place;
+        self.read_with(located, out, |source, out| units.read(source, &located.place, out))
+    }
+
+    /// Reads the bytes of a batch in its log into `out`, to be taken apart by
+    /// [`read_fetched`](Self::read_fetched); returns whether that went well.
+    pub(crate) fn fetch(&self, located: &Located, out: &mut Vec<u8>) -> bool {
+        let log = self.logs[located.log].as_ref();
+        log.is_some_and(|log| unit::fetch(&**log, &located.place, out))
+    }
+
+    /// As [`read`](Self::read), of a batch that was fetched; `None` where that did not go well.
+    pub(crate) fn read_fetched(
+        &self,
+        located: &Located,
+        fetched: Option<&[u8]>,
+        units: &mut UnitReader,
+        out: &mut AlignedBuf,
+    ) -> Result<Unit> {
+        self.read_with(located, out, |source, out| {
+            units.read_fetched(fetched, source, &located.place, out)
+        })
+    }
+
+    fn read_with(
+        &self,
+        located: &Located,
+        out: &mut AlignedBuf,
+        read: impl FnOnce(UnitSource<'_>, &mut AlignedBuf) -> Result<Unit>,
+    ) -> Result<Unit> {
         let Some(log) = &self.logs[located.log] else {
             out.clear();
-            return Ok(Unit::lost(place.offset..end_of(place)));
+            return Ok(Unit::lost(located.place.offset..end_of(&located.place)));
         };
         let sidecar = self.sidecar(located);
-        let source = UnitSource { log: &**log, tag: self.head.tag(), sidecar: sidecar.as_ref() };
-        units.read(source, place, out)
+        read(UnitSource { log: &**log, tag: self.head.tag(), sidecar: sidecar.as_ref() }, out)
     }
 
     /// The place of a batch's bytes, if they stand beside the log.
@@ -349,44 +374,4 @@ fn by_number(
         outputs[*gap] = nameless.pop();
     }
     Ok((outputs, troubles))
-}
-
-/// Follows the indexes of a log from the last one back.
-fn indexed(log: &dyn Log, tag: crate::format::split::Tag, end: &LogEnd) -> Result<Vec<BatchPlace>> {
-    let (mut parts, mut next) = (Vec::new(), end.last_index);
-    while let Some(position) = next {
-        let index = read_index(log, tag, position, false)
-            .or_else(|_| read_index(log, tag, position, true))?;
-        // Backwards only, or damage could lead in a circle.
-        next = index.previous.filter(|previous| *previous < position);
-        parts.push(index.rows);
-    }
-    let places: Vec<BatchPlace> = parts.into_iter().rev().flatten().collect();
-    match places.len() as u64 == end.batches {
-        true => Ok(places),
-        false => Err(Error::new(Kind::Corrupt, "the index is incomplete")
-            .expected(end.batches, places.len())),
-    }
-}
-
-fn read_index(
-    log: &dyn Log,
-    tag: crate::format::split::Tag,
-    position: u64,
-    heal: bool,
-) -> Result<LogIndex> {
-    let read = |at: u64, bytes: usize, out: &mut Vec<u8>| match heal {
-        false => log.read(at, bytes, out),
-        true => log.read_healed(at, bytes, out),
-    };
-    let mut bytes = Vec::new();
-    read(position, FRAME_BYTES, &mut bytes)?;
-    let frame = Frame::decode(bytes.first_chunk().expect("a read is whole"), tag)?;
-    if frame.kind != FrameKind::Index {
-        return Err(Error::new(Kind::Corrupt, "there is no index"));
-    }
-    bytes.clear();
-    read(position + FRAME_BYTES as u64, frame.stored_bytes as usize, &mut bytes)?;
-    frame.verify(&bytes)?;
-    LogIndex::decode(&bytes)
 }

@@ -96,41 +96,47 @@ impl UnitReader {
         place: &BatchPlace,
         out: &mut AlignedBuf,
     ) -> Result<Unit> {
-        let fetched = self.fetch(place, |at, bytes, log| source.log.read(at, bytes, log));
+        let mut log = std::mem::take(&mut self.log);
+        let fetched = fetch(source.log, place, &mut log).then_some(&*log);
+        let unit = self.read_fetched(fetched, source, place, out);
+        self.log = log;
+        unit
+    }
+
+    /// The same for a batch whose bytes in the log were [`fetch`]ed; `None` where they could not be.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_fetched(
+        &mut self,
+        fetched: Option<&[u8]>,
+        source: UnitSource<'_>,
+        place: &BatchPlace,
+        out: &mut AlignedBuf,
+    ) -> Result<Unit> {
         let first = self.assemble(fetched, source, place, out)?;
         if first.lost.is_empty() || !source.log.has_strips() {
             return Ok(first);
         }
-        let fetched = self.fetch(place, |at, bytes, log| source.log.read_healed(at, bytes, log));
+        let mut log = Vec::new();
+        let read = |at, bytes, out: &mut Vec<u8>| source.log.read_healed(at, bytes, out);
+        let fetched = fetch_with(place, &mut log, read).then_some(&*log);
         let second = self.assemble(fetched, source, place, out)?;
         Ok(Unit { is_healed: second.lost.is_empty(), is_damaged: true, ..second })
-    }
-
-    /// Reads a batch's bytes in the log with `read`; returns whether that went well.
-    fn fetch(
-        &mut self,
-        place: &BatchPlace,
-        read: impl FnOnce(u64, usize, &mut Vec<u8>) -> Result<()>,
-    ) -> bool {
-        self.log.clear();
-        place.log_bytes <= MAX_LOG_BYTES
-            && read(place.position, place.log_bytes as usize, &mut self.log).is_ok()
     }
 
     /// Puts the blocks of the fetched batch into `out`.
     fn assemble(
         &mut self,
-        is_fetched: bool,
+        fetched: Option<&[u8]>,
         source: UnitSource<'_>,
         place: &BatchPlace,
         out: &mut AlignedBuf,
     ) -> Result<Unit> {
         out.clear();
         let whole = place.offset..place.offset + place.raw_bytes;
-        if !is_fetched {
-            return Ok(Unit::lost(whole));
-        }
-        let UnitReader { log, block, decoder } = self;
+        let Some(log) = fetched else { return Ok(Unit::lost(whole)) };
+        let UnitReader { block, decoder, .. } = self;
         let mut walk = Walk { bytes: log, at: 0, tag: source.tag, has_skipped: false };
         let mut assembly = Assembly { next: whole.start, whole, unit: Unit::default(), out };
         while let Some((frame, stored)) = walk.next()? {
@@ -140,6 +146,20 @@ impl UnitReader {
         }
         Ok(assembly.finish(walk.has_skipped))
     }
+}
+
+/// Reads a batch's bytes in the log into `out`; returns whether that went well.
+pub fn fetch(log: &dyn Log, place: &BatchPlace, out: &mut Vec<u8>) -> bool {
+    fetch_with(place, out, |at, bytes, out| log.read(at, bytes, out))
+}
+
+fn fetch_with(
+    place: &BatchPlace,
+    out: &mut Vec<u8>,
+    read: impl FnOnce(u64, usize, &mut Vec<u8>) -> Result<()>,
+) -> bool {
+    out.clear();
+    place.log_bytes <= MAX_LOG_BYTES && read(place.position, place.log_bytes as usize, out).is_ok()
 }
 
 /// A batch whose blocks come one after the other.

@@ -67,6 +67,11 @@ impl<'a> Forge<'a> {
         row.id
     }
 
+    /// A node or a page, whatever is in it, stored.
+    pub fn tree_chunk(&mut self, bytes: &[u8]) -> ChunkId {
+        self.chunk(RecordKind::Tree, bytes)
+    }
+
     /// A file with this content, stored.
     pub fn file(&mut self, path: &[u8], bytes: &[u8]) -> Entry {
         let row =
@@ -93,19 +98,20 @@ impl<'a> Forge<'a> {
             Child { first_path: path.to_vec(), id: page.id, entries: page.entries }
         };
         let children: Vec<Child> = children.iter().map(child).collect();
-        let id = self.chunk(RecordKind::Tree, &encode_node(&children));
+        let id = self.tree_chunk(&encode_node(&children));
         let entries = children.iter().map(|child| child.entries).sum();
         self.commit_root(TreeRoot { id, height: 1, entries })
     }
 
     fn tree(&mut self, entries: &[Entry]) -> TreeRoot {
         let mut tree = TreeWriter::new();
-        let mut keep = |bytes: Vec<u8>| Ok(self.chunk(RecordKind::Tree, &bytes));
+        let mut keep = |bytes: Vec<u8>| Ok(self.tree_chunk(&bytes));
         entries.iter().for_each(|entry| tree.push(entry, &mut keep).unwrap());
         tree.finish(&mut keep).unwrap()
     }
 
-    fn commit_root(self, root: TreeRoot) -> Snapshot {
+    /// Commits a snapshot with this root.
+    pub fn commit_root(self, root: TreeRoot) -> Snapshot {
         let store = self.store;
         let snapshot = Snapshot {
             store: store.config.store,

@@ -3,6 +3,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
 
+mod ahead;
 mod away;
 mod bulk;
 mod catalog;
@@ -21,6 +22,7 @@ mod heartbeats;
 mod hostile_members;
 mod in_place;
 mod lost_pages;
+mod made_up;
 mod member;
 mod members;
 mod model;
@@ -32,6 +34,7 @@ mod shown;
 mod source;
 mod split;
 mod strangers;
+mod versions;
 
 mod hostile;
 mod look;

@@ -2,6 +2,7 @@
 //! outside and nothing panics; of very large ones every name is there, and memory stays bounded.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use pinstripe::format::entry::{Content, Entry};
 use pinstripe::format::meta::FileKind;
@@ -19,19 +20,29 @@ use crate::support::Site;
 const BUDGET: u64 = 8 << 20;
 
 /// The tree of a store. Like that of `mount`, it stays until the process ends.
-fn shown(store: Store) -> SnapshotTree {
+pub fn shown(store: Store) -> SnapshotTree {
+    shown_with(store, None)
+}
+
+/// The same with a catalog.
+pub fn shown_with(store: Store, catalog: Option<PathBuf>) -> SnapshotTree {
+    shown_within(store, BUDGET, catalog)
+}
+
+fn shown_within(store: Store, budget: u64, catalog: Option<PathBuf>) -> SnapshotTree {
     let options = SnapshotTreeOptions {
-        budget: BUDGET,
+        budget,
         threads: 2,
         owner: (0, 0),
         name_of_time: |seconds| seconds.to_string(),
+        catalog,
     };
     let monitor: &'static Monitor = Box::leak(Box::default());
     SnapshotTree::new(Box::leak(Box::new(store)), monitor, options).unwrap()
 }
 
 /// All entries of a directory, asked for so many at a time.
-fn list(tree: &SnapshotTree, directory: u64, at_once: usize) -> Vec<(Vec<u8>, Node)> {
+pub fn list(tree: &SnapshotTree, directory: u64, at_once: usize) -> Vec<(Vec<u8>, Node)> {
     let (mut all, mut from) = (Vec::new(), 0);
     loop {
         let mut taken = 0;
@@ -224,6 +235,44 @@ fn ten_thousand_files_are_read_within_the_memory() {
             assert!(out.len() == 4096 && out[0] == first, "{at}");
             let memory = tree.memory();
             assert!(memory.peak <= BUDGET && memory.charged <= BUDGET, "{memory:?}");
+        }
+    }
+}
+
+/// Two programs that copy two directories, or `diff -r`: what each reads next is there or on its way.
+#[test]
+fn two_walks_at_once_each_have_their_next_files_fetched() {
+    const FILES: usize = 240;
+    let site = Site::new(3, 1);
+    let store = site.store();
+    let mut forge = Forge::new(&store);
+    // Each file is a record of its own: none is there because a neighbour was read.
+    let bytes = |walk: u8, number: usize| vec![walk ^ number as u8; 1000 + number];
+    let files =
+        [b'a', b'b'].into_iter().flat_map(|walk| (0..FILES).map(move |number| (walk, number)));
+    let entries: Vec<Entry> = files
+        .map(|(walk, number)| {
+            let path = format!("{}/{number:04}", char::from(walk)).into_bytes();
+            forge.file(&path, &bytes(walk, number))
+        })
+        .collect();
+    forge.commit(entries);
+    let tree = shown_within(site.store(), 1 << 30, None);
+    let walks = [b"a", b"b"].map(|name| {
+        let directory = tree.lookup(latest(&tree), name).unwrap();
+        list(&tree, directory.inode, 500)
+    });
+    let mut demanded = None;
+    for number in 0..FILES {
+        for (walk, files) in [b'a', b'b'].into_iter().zip(&walks) {
+            let mut out = Vec::new();
+            tree.read(files[number].1.inode, 0..1 << 20, &mut out).unwrap();
+            assert_eq!(out, bytes(walk, number));
+        }
+        // From the fourth on nothing is read that was not asked for before.
+        if number >= 3 {
+            let now = tree.memory().demanded;
+            assert_eq!(*demanded.get_or_insert(now), now, "round {number}");
         }
     }
 }

@@ -1,19 +1,50 @@
-//! Figures as Prometheus reads them, in a file that is replaced as a whole: for the textfile
-//! collector of its node exporter.
+//! Figures as Prometheus reads them: the text format, over HTTP or in a file that is replaced as a
+//! whole, for the textfile collector of its node exporter.
 
 use std::fmt::Write as _;
 use std::fs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
-use pinstripe_base::error::Error;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 
-use super::ShownStatus;
+use super::status::{FileFigures, MemberFigures, ShownStatus};
+use super::streams::{StreamGroup, grouped};
 use crate::run::Run;
 
-/// The interval at which figures are written.
+/// The interval at which figures are written to a file.
 const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Where figures go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum MetricsPlace {
+    /// To whoever asks at this address.
+    Address(SocketAddr),
+    /// Into a file.
+    File(PathBuf),
+}
+
+impl FromStr for MetricsPlace {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if let Ok(address) = text.parse() {
+            return Ok(MetricsPlace::Address(address));
+        }
+        let Some(port) = text.strip_prefix("localhost:") else {
+            return match text.is_empty() {
+                true => Err(Error::new(Kind::Usage, "write an address or a file")),
+                false => Ok(MetricsPlace::File(text.into())),
+            };
+        };
+        let port = port.parse().map_err(|_| Error::new(Kind::Usage, format!("no port: {port}")))?;
+        let found = ("localhost", port).to_socket_addrs().ok().and_then(|mut all| all.next());
+        Ok(MetricsPlace::Address(found.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], port)))))
+    }
+}
 
 /// Writes figures until `over` is set, and removes the file then.
 pub(super) fn keep(run: &Run, file: &Path, status: &dyn Fn() -> ShownStatus, over: &Stop) {
@@ -42,51 +73,188 @@ fn write(file: &Path, text: &str) -> std::io::Result<()> {
     fs::rename(&new, file)
 }
 
-fn text(status: &ShownStatus) -> String {
-    let labels = format!("verb=\"{}\",mountpoint=\"{}\"", status.verb, label(&status.mountpoint));
-    let mut text = String::new();
-    let mut add = |name: &str, kind: &str, value: f64| {
-        let _ = writeln!(text, "# TYPE pinstripe_shown_{name} {kind}");
-        let _ = writeln!(text, "pinstripe_shown_{name}{{{labels}}} {value}");
-    };
-    let memory = &status.memory;
-    add("memory_budget_bytes", "gauge", memory.budget_bytes as f64);
-    add("memory_held_bytes", "gauge", memory.held_bytes as f64);
-    add("fetched_demanded_bytes_total", "counter", memory.demanded_bytes as f64);
-    add("fetched_ahead_bytes_total", "counter", memory.ahead_bytes as f64);
-    add("fetched_wasted_bytes_total", "counter", memory.wasted_bytes as f64);
-    if let Some(source) = &status.source {
-        add("source_in_flight", "gauge", source.in_flight as f64);
-        add("source_late_total", "counter", source.late as f64);
-        add("source_median_seconds", "gauge", source.median_seconds);
-        add("source_p99_seconds", "gauge", source.p99_seconds);
+type FileFamily = (&'static str, &'static str, &'static str, fn(&FileFigures) -> f64);
+type MemberFamily = (&'static str, &'static str, &'static str, fn(&MemberFigures) -> f64);
+type StreamFamily = (&'static str, &'static str, fn(&StreamGroup) -> f64);
+
+const FILES: &[FileFamily] = &[
+    ("file_size_bytes", "gauge", "Length of a file that was read lately.", |it| it.bytes as f64),
+    ("file_read_bytes_total", "counter", "Bytes that programs read of it.", |it| {
+        it.read_bytes as f64
+    }),
+    ("file_planned_bytes_total", "counter", "Bytes of it that were asked for ahead.", |it| {
+        it.planned_bytes as f64
+    }),
+    ("file_wasted_bytes_total", "counter", "Bytes of these that were dropped unread.", |it| {
+        it.wasted_bytes as f64
+    }),
+    ("file_ahead_bytes", "gauge", "Bytes asked for ahead, neither read nor dropped.", |it| {
+        it.ahead_bytes as f64
+    }),
+    ("file_hits_total", "counter", "Reads that found their bytes.", |it| it.hits as f64),
+    ("file_stalls_total", "counter", "Reads that waited for bytes on their way.", |it| {
+        it.stalls as f64
+    }),
+];
+
+const MEMBERS: &[MemberFamily] = &[
+    ("member_in_flight", "gauge", "Reads that a member has not answered yet.", |it| {
+        it.in_flight as f64
+    }),
+    ("member_reads_total", "counter", "Reads that it answered.", |it| it.reads as f64),
+    ("member_read_bytes_total", "counter", "Bytes that it gave.", |it| it.read_bytes as f64),
+    ("member_failed_reads_total", "counter", "Reads that were an error.", |it| it.failed as f64),
+    ("member_median_seconds", "gauge", "Half of its answers came within this time.", |it| {
+        it.median_seconds
+    }),
+    ("member_p99_seconds", "gauge", "99 % of its answers came within this time.", |it| {
+        it.p99_seconds
+    }),
+];
+
+const STREAMS: &[StreamFamily] = &[
+    ("stream_count", "Streams of a file that were found and have this pattern.", |it| {
+        it.streams as f64
+    }),
+    ("stream_window_records", "Records that these are read ahead.", |it| it.window as f64),
+    ("stream_used_records", "Records that were read in these.", |it| it.used as f64),
+];
+
+/// All figures, in the text format 0.0.4.
+pub(super) fn text(status: &ShownStatus) -> String {
+    let place = labels(&[("verb", &status.verb), ("mountpoint", &status.mountpoint)]);
+    let mut page = Page { text: String::new(), place };
+    page.whole(status);
+    page.members(&status.members);
+    page.files(&status.files);
+    page.text
+}
+
+/// The families that are written so far.
+struct Page {
+    text: String,
+    /// The labels of every sample.
+    place: String,
+}
+
+impl Page {
+    /// A family with its samples: each the labels that tell it from the others, and its value. One
+    /// without samples is left out.
+    fn family(
+        &mut self,
+        (name, kind, help): (&str, &str, &str),
+        samples: impl IntoIterator<Item = (String, f64)>,
+    ) {
+        let mut samples = samples.into_iter().peekable();
+        if samples.peek().is_none() {
+            return;
+        }
+        let _ = writeln!(self.text, "# HELP pinstripe_shown_{name} {help}");
+        let _ = writeln!(self.text, "# TYPE pinstripe_shown_{name} {kind}");
+        for (more, value) in samples {
+            let comma = if more.is_empty() { "" } else { "," };
+            let place = &self.place;
+            let _ = writeln!(self.text, "pinstripe_shown_{name}{{{place}{comma}{more}}} {value}");
+        }
     }
-    if let Some(cache) = &status.cache {
-        add("cache_held_bytes", "gauge", cache.held_bytes as f64);
-        add("cache_found_bytes_total", "counter", cache.found_bytes as f64);
-        add("cache_missed_bytes_total", "counter", cache.missed_bytes as f64);
-        add("cache_damaged_cells_total", "counter", cache.damaged_cells as f64);
+
+    /// What there is one of.
+    fn whole(&mut self, status: &ShownStatus) {
+        let mut one = |name, kind, help, value: f64| {
+            self.family((name, kind, help), [(String::new(), value)]);
+        };
+        one("uptime_seconds", "gauge", "Time since it began.", status.seconds);
+        if let Some(snapshots) = status.snapshots {
+            one("snapshots", "gauge", "Snapshots that are shown.", snapshots as f64);
+        }
+        let memory = &status.memory;
+        for (name, kind, help, value) in [
+            ("memory_budget_bytes", "gauge", "Memory for content.", memory.budget_bytes),
+            ("memory_held_bytes", "gauge", "Bytes of it in use.", memory.held_bytes),
+            ("memory_peak_bytes", "gauge", "Bytes of it in use at most.", memory.peak_bytes),
+            ("queued", "gauge", "Requests ahead that wait for a thread.", memory.queued),
+            (
+                "fetched_demanded_bytes_total",
+                "counter",
+                "Bytes fetched for readers who waited for them.",
+                memory.demanded_bytes,
+            ),
+            ("fetched_ahead_bytes_total", "counter", "Bytes fetched ahead.", memory.ahead_bytes),
+            (
+                "fetched_wasted_bytes_total",
+                "counter",
+                "Bytes fetched ahead and dropped unread.",
+                memory.wasted_bytes,
+            ),
+        ] {
+            one(name, kind, help, value as f64);
+        }
+        if let Some(source) = &status.source {
+            let in_flight = "Requests that the source has not answered yet.";
+            one("source_in_flight", "gauge", in_flight, source.in_flight as f64);
+            let late = "Requests without an answer by their deadline.";
+            one("source_late_total", "counter", late, source.late as f64);
+            let median = "Half of its answers came within this time.";
+            one("source_median_seconds", "gauge", median, source.median_seconds);
+            let most = "99 % of its answers came within this time.";
+            one("source_p99_seconds", "gauge", most, source.p99_seconds);
+        }
+        if let Some(cache) = &status.cache {
+            for (name, kind, help, value) in [
+                ("cache_max_bytes", "gauge", "Size of the local cache.", cache.max_bytes),
+                ("cache_held_bytes", "gauge", "Bytes in it.", cache.held_bytes),
+                ("cache_found_bytes_total", "counter", "Bytes found in it.", cache.found_bytes),
+                ("cache_missed_bytes_total", "counter", "Bytes not found.", cache.missed_bytes),
+                ("cache_stored_bytes_total", "counter", "Bytes put into it.", cache.stored_bytes),
+                ("cache_damaged_cells_total", "counter", "Cells damaged.", cache.damaged_cells),
+            ] {
+                one(name, kind, help, value as f64);
+            }
+        }
     }
-    text
+
+    fn members(&mut self, members: &[MemberFigures]) {
+        for (name, kind, help, value) in MEMBERS {
+            let number = |it: &MemberFigures| it.number.to_string();
+            let labels = |it| labels(&[("member", &number(it)), ("place", &it.place)]);
+            self.family((name, kind, help), members.iter().map(|it| (labels(it), value(it))));
+        }
+    }
+
+    /// The files, each by path and inode: several snapshots have the same path.
+    fn files(&mut self, files: &[FileFigures]) {
+        for (name, kind, help, value) in FILES {
+            let samples = files.iter().map(|file| (labels_of(file, &[]), value(file)));
+            self.family((name, kind, help), samples);
+        }
+        for (name, help, value) in STREAMS {
+            let samples = files.iter().flat_map(|file| {
+                grouped(&file.streams).into_iter().map(move |group| {
+                    let (stride, record) = (&*group.stride_bytes, &*group.record_bytes);
+                    let pattern = [("stride_bytes", stride), ("record_bytes", record)];
+                    (labels_of(file, &pattern), value(&group))
+                })
+            });
+            self.family((name, "gauge", help), samples);
+        }
+    }
+}
+
+fn labels_of(file: &FileFigures, more: &[(&str, &str)]) -> String {
+    let inode = file.inode.to_string();
+    labels(&[&[("path", &*file.path), ("inode", &inode)], more].concat())
+}
+
+/// Labels with their values, as they stand between the braces of a sample.
+fn labels(all: &[(&str, &str)]) -> String {
+    let written = all.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
+    written.collect::<Vec<_>>().join(",")
 }
 
 /// A text as the value of a label.
-fn label(text: &str) -> String {
+fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_are_lines_of_the_text_format() {
-        let mut status = ShownStatus::new("mount", Path::new("/a \"b\""), "x", Duration::ZERO);
-        status.memory.held_bytes = 5;
-        let text = text(&status);
-        let line =
-            "pinstripe_shown_memory_held_bytes{verb=\"mount\",mountpoint=\"/a \\\"b\\\"\"} 5";
-        assert!(text.lines().any(|it| it == line), "{text}");
-        assert!(text.lines().all(|it| it.starts_with("# TYPE ") || it.starts_with("pinstripe_")));
-    }
-}
+mod tests;

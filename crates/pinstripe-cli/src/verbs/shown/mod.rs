@@ -3,25 +3,33 @@
 
 mod background;
 mod control;
+mod http;
 mod metrics;
 mod status;
+mod streams;
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueHint;
 use pinstripe_base::error::Result;
-use pinstripe_base::sync::Stop;
+use pinstripe_base::sync::{Stop, Wake, wait_readable};
 use pinstripe_fuse::{Mount, TreeFileSystem, TreeOptions};
 use pinstripe_io::file_tree::FileTree;
 
+use crate::args::parsed;
 use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 use control::StatusSocket;
+use http::MetricsServer;
+use metrics::MetricsPlace;
 
-pub use status::{CacheFigures, FileFigures, ShownStatus, SourceFigures, StatusArgs};
+pub use status::{
+    CacheFigures, FileFigures, MemberFigures, ShownStatus, SourceFigures, StatusArgs,
+};
 
 /// Files that are told with their readers.
 pub const FILES_TOLD: usize = 32;
@@ -47,9 +55,13 @@ pub struct ShownArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     log: Option<PathBuf>,
 
-    /// Write figures to this file every ten seconds, in the text format of Prometheus
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    metrics: Option<PathBuf>,
+    /// Offer the figures of 'status' to Prometheus at http://ADDR/metrics, or write them to a file
+    ///
+    /// ADDR is an address with a port, as in 127.0.0.1:9419; whoever reaches it can read the names
+    /// of files. Anything else is a file, which is written every ten seconds for the textfile
+    /// collector of Prometheus' node exporter.
+    #[arg(long, value_name = "ADDR|FILE", value_parser = parsed::<MetricsPlace>)]
+    metrics: Option<MetricsPlace>,
 }
 
 /// Something that is shown in a directory until it ends.
@@ -62,14 +74,45 @@ pub struct Shown<'a, T> {
     pub tree: &'a Arc<T>,
     /// Threads that answer the kernel.
     pub threads: usize,
+    /// Whether the kernel is to read files of this machine by itself.
+    pub passes_through: bool,
     /// Adds what is known of readers, memory and source.
     pub figures: &'a (dyn Fn(&mut ShownStatus) + Sync),
     /// Adds to the event and the line for people that tell that programs can look.
     pub ready: Event,
     /// The same for people.
     pub ready_line: String,
-    /// What is done beside, again and again after this time.
-    pub chore: Option<(Duration, &'a (dyn Fn() + Sync))>,
+    /// What is done beside.
+    pub chore: Option<Chore<'a>>,
+}
+
+/// Work of a thread of its own, beside the threads that answer the kernel.
+#[derive(Clone, Copy)]
+pub struct Chore<'a> {
+    /// It is done again after this time.
+    pub interval: Duration,
+    /// It is done at once when this is called.
+    pub wake: Option<&'a Wake>,
+    /// The work; it is to end soon when the stop is set.
+    pub work: &'a (dyn Fn(&Stop) + Sync),
+}
+
+impl Chore<'_> {
+    fn repeat(&self, over: &Stop) {
+        loop {
+            let wake = self.wake.map(Wake::as_fd);
+            let awaited: Vec<_> = [over.as_fd()].into_iter().chain(wake).collect();
+            if wait_readable(&awaited, Some(self.interval)).is_err() {
+                // The kernel has no memory to wait with.
+                over.wait(self.interval);
+            }
+            if over.is_set() {
+                return;
+            }
+            self.wake.map(Wake::take);
+            (self.work)(over);
+        }
+    }
 }
 
 impl ShownArgs {
@@ -103,17 +146,28 @@ impl ShownArgs {
             allow_other: self.allow_other,
             leaves_out_xattrs: self.no_xattr,
         };
+        // Before anything can be looked at: a port that is taken ends it.
+        let server = match &self.metrics {
+            Some(MetricsPlace::Address(address)) => Some(MetricsServer::bind(*address)?),
+            _ => None,
+        };
         let ended = Arc::new(Stop::new()?);
-        let files = TreeFileSystem::new(Arc::clone(shown.tree), &options, Arc::clone(&ended));
+        let mut files = TreeFileSystem::new(Arc::clone(shown.tree), &options, Arc::clone(&ended));
+        if shown.passes_through {
+            let monitor = Arc::clone(&run.monitor);
+            files = files.with_passthrough(move |error| monitor.warning("passthrough", error));
+        }
         let mount = Mount::new(files, mountpoint, &options.config(), ended)?;
         let place = mount.mountpoint().to_path_buf();
         // Without a place for it nothing is told by `status`; everything else goes on.
         let socket = StatusSocket::bind(shown.verb, &place)
             .inspect_err(|error| run.monitor.warning("status", error.duplicate()))
             .ok();
-        announce(run, shown, &mount);
+        let url = server.as_ref().map(MetricsServer::url).transpose()?;
+        announce(run, shown, &mount, url.as_deref());
         background::leave(self.log.as_deref())?;
-        self.serve(run, shown, mount, socket.as_ref(), stop)?;
+        let tellers = Tellers { socket: socket.as_ref(), server: server.as_ref() };
+        self.serve(run, shown, mount, tellers, stop)?;
         Ok(Ending::done(Event::default().with_path("mountpoint", &place)))
     }
 
@@ -122,7 +176,7 @@ impl ShownArgs {
         run: &Run,
         shown: &Shown<'_, T>,
         mount: Mount,
-        socket: Option<&StatusSocket>,
+        tellers: Tellers<'_>,
         stop: &Stop,
     ) -> Result<()> {
         let place = mount.mountpoint().to_path_buf();
@@ -133,22 +187,21 @@ impl ShownArgs {
         };
         let (status, over) = (&status, &Stop::new()?);
         std::thread::scope(|scope| {
-            if let Some(socket) = socket {
+            if let Some(socket) = tellers.socket {
                 scope.spawn(move || {
                     if let Err(error) = socket.serve(over, status) {
                         run.monitor.warning("status", error);
                     }
                 });
             }
-            if let Some(file) = &self.metrics {
+            if let Some(server) = tellers.server {
+                scope.spawn(move || server.serve(over, &|| metrics::text(&status())));
+            }
+            if let Some(MetricsPlace::File(file)) = &self.metrics {
                 scope.spawn(move || metrics::keep(run, file, status, over));
             }
-            if let Some((interval, chore)) = shown.chore {
-                scope.spawn(move || {
-                    while !over.wait(interval) {
-                        chore();
-                    }
-                });
+            if let Some(chore) = shown.chore {
+                scope.spawn(move || chore.repeat(over));
             }
             let served = mount.serve(stop);
             over.set();
@@ -157,13 +210,26 @@ impl ShownArgs {
     }
 }
 
+/// Those who tell others what it does.
+struct Tellers<'t> {
+    socket: Option<&'t StatusSocket>,
+    server: Option<&'t MetricsServer>,
+}
+
 /// Tells that programs can look, and where.
-fn announce<T>(run: &Run, shown: &Shown<'_, T>, mount: &Mount) {
+fn announce<T>(run: &Run, shown: &Shown<'_, T>, mount: &Mount, metrics: Option<&str>) {
     let place = mount.mountpoint().display().to_string();
-    let event = Event::new("serving").with("mountpoint", &*place).with_all(shown.ready.clone());
+    let mut event = Event::new("serving").with("mountpoint", &*place);
+    if let Some(url) = metrics {
+        event = event.with("metrics", url);
+    }
+    let event = event.with_all(shown.ready.clone());
     // A failure is remembered and told at the end.
     let _ = run.screen.event(&event);
     run.screen.say(&format!("{} shown in {}", shown.ready_line, escape::text(&place)));
+    if let Some(url) = metrics {
+        run.screen.say(&format!("figures at {url}"));
+    }
     if !mount.reads_far_ahead() {
         run.screen.say("the kernel asks for 128 KiB at a time; as root it asks for 1 MiB");
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::ValueHint;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
-use pinstripe_prefetch::planner::{ReadCounts, StreamStatus};
+use pinstripe_prefetch::planner::StreamStatus;
+use pinstripe_prefetch::readers::ReadersOfObject;
 use pinstripe_prefetch::runner::BudgetUsage;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,8 @@ pub struct ShownStatus {
     pub source: Option<SourceFigures>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheFigures>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberFigures>,
     pub files: Vec<FileFigures>,
 }
 
@@ -66,6 +69,19 @@ pub struct SourceFigures {
     pub p99_seconds: f64,
 }
 
+/// A member of the store of a mount.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct MemberFigures {
+    pub number: u32,
+    pub place: String,
+    pub in_flight: u64,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub failed: u64,
+    pub median_seconds: f64,
+    pub p99_seconds: f64,
+}
+
 /// The local cache of an overlay.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CacheFigures {
@@ -81,6 +97,8 @@ pub struct CacheFigures {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct FileFigures {
     pub path: String,
+    #[serde(default)]
+    pub inode: u64,
     pub bytes: u64,
     pub read_bytes: u64,
     pub planned_bytes: u64,
@@ -129,13 +147,8 @@ impl From<BudgetUsage> for MemoryFigures {
 
 impl FileFigures {
     /// The figures of one file.
-    pub fn new(
-        path: &[u8],
-        bytes: u64,
-        streams: &[StreamStatus],
-        counts: ReadCounts,
-        ahead_bytes: u64,
-    ) -> Self {
+    pub fn new(path: &[u8], bytes: u64, readers: &ReadersOfObject) -> Self {
+        let counts = readers.counts;
         let stream = |stream: &StreamStatus| StreamFigures {
             stride_bytes: stream.stride,
             record_bytes: stream.record,
@@ -144,14 +157,15 @@ impl FileFigures {
         };
         FileFigures {
             path: String::from_utf8_lossy(path).into_owned(),
+            inode: readers.object,
             bytes,
             read_bytes: counts.read,
             planned_bytes: counts.planned,
             wasted_bytes: counts.wasted,
-            ahead_bytes,
+            ahead_bytes: readers.outstanding,
             hits: counts.hits,
             stalls: counts.stalls,
-            streams: streams.iter().map(stream).collect(),
+            streams: readers.streams.iter().map(stream).collect(),
         }
     }
 }
@@ -202,6 +216,19 @@ fn lines(status: &ShownStatus) -> Vec<String> {
             1e3 * source.median_seconds,
             1e3 * source.p99_seconds,
             source.late,
+        ));
+    }
+    for member in &status.members {
+        lines.push(format!(
+            "  member {} in {}: {} in flight, {} read, half answered within {:.1} ms, 99 % within \
+             {:.1} ms, {} failed",
+            member.number,
+            escape::text(&member.place),
+            member.in_flight,
+            format_size(member.read_bytes),
+            1e3 * member.median_seconds,
+            1e3 * member.p99_seconds,
+            member.failed,
         ));
     }
     if let Some(cache) = &status.cache {

@@ -100,6 +100,8 @@ const KEPT: &[Counter] = &[
     Counter::NewBytes,
     Counter::ChangedBytes,
     Counter::UnchangedBytes,
+    Counter::AclEntries,
+    Counter::LabelEntries,
     Counter::DedupedBytes,
     Counter::CompressedBytes,
     Counter::WrittenBytes,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use pinstripe_prefetch::planner::{Bounds, FetchPlan, Hint, Presence};
 use pinstripe_prefetch::readers::{Readers, ReadersOfObject};
-use pinstripe_prefetch::runner::{Ahead, BudgetUsage, FetchSource, Runner};
+use pinstripe_prefetch::runner::{Ahead, BudgetUsage, Runner};
 
 use super::pages::{Decoded, Pages};
 use crate::format::entry::{Content as EntryContent, Entry};
@@ -13,7 +13,7 @@ use crate::format::keys::Keys;
 use crate::format::record::ChunkRow;
 use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::pipeline::restore::Offsets;
-use crate::pipeline::stream::{DecodedRecord, DecoderPool};
+use crate::pipeline::stream::{DecodedRecords, decoded_bytes};
 use crate::store::index::{Index, Place};
 use crate::store::packs::{ChunkReader, PackReader, RecordPlace, missing_chunk, wrong_place};
 use pinstripe_base::error::{Error, Result};
@@ -22,23 +22,6 @@ use pinstripe_base::error::{Error, Result};
 const PLANNED_BYTES: u64 = 1 << 20;
 /// Records ahead of one stream.
 const WINDOW: u32 = 64;
-
-/// Records of packs, decoded.
-pub(super) struct Records {
-    packs: &'static PackReader<'static>,
-    index: &'static Index<'static>,
-    keys: &'static Keys,
-    decoders: DecoderPool,
-}
-
-impl FetchSource for Records {
-    type Key = RecordPlace;
-    type Unit = DecodedRecord;
-
-    fn fetch(&self, place: RecordPlace) -> Result<DecodedRecord> {
-        self.decoders.decode(self.packs, self.index, self.keys, place)
-    }
-}
 
 /// A chunk with the part of it that is wanted.
 struct Piece {
@@ -51,7 +34,7 @@ struct Piece {
 
 /// Reads files.
 pub(super) struct Content {
-    runner: Runner<Records>,
+    runner: Runner<DecodedRecords<'static>>,
     readers: Readers,
     total: u64,
 }
@@ -64,7 +47,7 @@ impl Content {
         budget: u64,
         threads: usize,
     ) -> Self {
-        let records = Records { packs, index, keys, decoders: DecoderPool::default() };
+        let records = DecodedRecords::new(packs, index, keys);
         Content {
             runner: Runner::new(records, budget, threads),
             readers: Readers::default(),
@@ -98,7 +81,7 @@ impl Content {
 
     fn chunk(&self, piece: &Piece, place: &Place, out: &mut [u8]) -> Result<()> {
         let part = piece.part.start as usize..piece.part.end as usize;
-        let record = self.runner.get(place.record, record_bytes(place));
+        let record = self.runner.get(place.record, decoded_bytes(place));
         let direct = record.as_ref().map_err(Error::duplicate).and_then(|record| {
             out.copy_from_slice(&record.chunk(place.raw_offset, &piece.row)?[part.clone()]);
             Ok(())
@@ -165,7 +148,7 @@ impl Content {
             .filter(|place| seen.insert(place.record))
             .map(|place| Ahead {
                 key: place.record,
-                bytes: record_bytes(&place),
+                bytes: decoded_bytes(&place),
                 origin: (inode, range.clone()),
             })
             .collect();
@@ -187,12 +170,6 @@ impl Content {
     fn bounds(&self, entry: &Entry) -> Bounds {
         Bounds { object: entry.size, record: PLANNED_BYTES, window: WINDOW, total: self.total }
     }
-}
-
-/// The memory that a record takes when it is decoded, as far as one of its chunks tells.
-fn record_bytes(place: &Place) -> u64 {
-    let raw_end = u64::from(place.raw_offset) + u64::from(place.raw_bytes);
-    raw_end.max(RECORD_RAW_BYTES as u64)
 }
 
 /// The chunks of a range of a file.

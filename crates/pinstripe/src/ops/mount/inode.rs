@@ -1,8 +1,9 @@
 //! Inode numbers of a mount. They hold where a thing is, so that no table of them is needed.
 //!
 //! ```text
-//! entry of a snapshot:    ordinal 20 bits (from 1) | depth 8 bits | number of an entry 36 bits
-//! directory of the mount: 0                        | 0            | its number, from 1
+//! entry of a snapshot:     0 | ordinal 19 bits (from 1) | depth 8 bits | number of an entry 36 bits
+//! directory of the mount:  0 | 0                        | 0            | its number, from 1
+//! directory of `versions`: 1 | hash of its path 63 bits
 //! ```
 //! Entries are counted in path order. A depth of 0 names the entry itself; a depth of n names the
 //! directory of the first n parts of its path, which the snapshot has no entry for: the parents of
@@ -11,8 +12,10 @@
 const NUMBER_BITS: u32 = 36;
 const DEPTH_BITS: u32 = 8;
 const DEPTH_MAX: u64 = (1 << DEPTH_BITS) - 1;
+/// The bit that directories of `versions` have.
+pub(super) const OF_VERSIONS: u64 = 1 << 63;
 /// Snapshots that one mount can show.
-pub(super) const ORDINALS: u64 = 1 << (64 - NUMBER_BITS - DEPTH_BITS);
+pub(super) const ORDINALS: u64 = 1 << (63 - NUMBER_BITS - DEPTH_BITS);
 
 /// What an inode number names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +40,16 @@ pub(super) enum Inode {
         /// Parts of its path.
         depth: u64,
     },
+    /// A directory of `versions`, by its whole number.
+    Union(u64),
 }
 
 impl Inode {
     /// Reads a number.
     pub(super) fn of(number: u64) -> Self {
+        if number & OF_VERSIONS != 0 {
+            return Inode::Union(number);
+        }
         let ordinal = number >> (NUMBER_BITS + DEPTH_BITS);
         let depth = number >> NUMBER_BITS & DEPTH_MAX;
         let entry = number & ((1 << NUMBER_BITS) - 1);
@@ -61,7 +69,7 @@ impl Inode {
                 .then_some(ordinal << (NUMBER_BITS + DEPTH_BITS) | depth << NUMBER_BITS | number)
         };
         match self {
-            Inode::Own(number) => Some(number),
+            Inode::Own(number) | Inode::Union(number) => Some(number),
             Inode::Top(ordinal) => pack(ordinal, DEPTH_MAX, 0),
             Inode::Entry { ordinal, number } => pack(ordinal, 0, number),
             Inode::Implied { ordinal, number, depth } => {
@@ -86,6 +94,8 @@ mod tests {
             Inode::Entry { ordinal: ORDINALS - 1, number: (1 << 36) - 1 },
             Inode::Implied { ordinal: 3, number: 9, depth: 1 },
             Inode::Implied { ordinal: 3, number: 9, depth: 254 },
+            Inode::Union(OF_VERSIONS),
+            Inode::Union(u64::MAX),
         ];
         for inode in all {
             assert_eq!(Inode::of(inode.number().unwrap()), inode);

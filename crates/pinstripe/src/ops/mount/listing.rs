@@ -4,14 +4,22 @@
 //! directory is therefore the next entry, or the first one behind a subdirectory; where a
 //! subdirectory goes beyond its page, the nodes of the tree lead past it.
 
+use std::cmp::Ordering;
+
 use super::inode::Inode;
 use super::pages::Found;
 use super::{SnapshotTree, gone};
 use crate::format::meta::FileKind;
 use crate::format::snapshot::TreeRoot;
-use crate::format::tree::is_at_or_below;
+use crate::format::tree::{compare_paths, is_at_or_below};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 use pinstripe_io::file_tree::{Node, TakeEntry};
+
+/// Lost pages in a row that are passed over.
+const LOST_PAGES: usize = 4096;
+/// Directories that are remembered to lack entries until their listing has ended.
+const INCOMPLETE: usize = 1024;
 
 impl SnapshotTree {
     /// Lists a directory of the mount itself. Places are positions in the order of names.
@@ -30,12 +38,19 @@ impl SnapshotTree {
     }
 
     /// Lists a directory of a snapshot. Places are numbers of entries, and one more.
+    ///
+    /// Entries that cannot be read are passed over; the listing then ends with an error, so that no
+    /// program takes what it got for all.
     pub(super) fn list_snapshot(&self, inode: u64, from: u64, take: TakeEntry<'_>) -> Result<()> {
         let (ordinal, path) = self.directory(inode)?;
         let root = self.root_of(ordinal)?;
+        if from == 0 {
+            lock(&self.incomplete).remove(&inode);
+        }
+        let (mut is_lost, mut has_given) = (false, false);
         let mut next = match from.checked_sub(1) {
-            Some(number) => self.readable_from(&root, number),
-            None => self.first_in(&root, &path),
+            Some(number) => self.readable_from(&root, number, &mut is_lost),
+            None => self.first_in(&root, &path, &mut is_lost),
         };
         while let Some(found) = next {
             let entry_path = &found.entry().path;
@@ -43,17 +58,29 @@ impl SnapshotTree {
                 break;
             }
             let (name, child) = child_of(entry_path, &path);
-            let behind = self.behind(&root, &found, &entry_path[..child]);
+            let behind = self.behind(&root, &found, &entry_path[..child], &mut is_lost);
             let place = behind.as_ref().map_or(root.entries, Found::number).saturating_add(1);
             if is_name(name)
                 && let Some(node) = self.child_node(ordinal, &found, child)
-                && !take(place, name, &node)
             {
-                break;
+                has_given = true;
+                if !take(place, name, &node) {
+                    break;
+                }
             }
             next = behind;
         }
-        Ok(())
+        let mut incomplete = lock(&self.incomplete);
+        if is_lost {
+            if incomplete.len() >= INCOMPLETE {
+                incomplete.pop_first();
+            }
+            incomplete.insert(inode);
+        }
+        match !has_given && incomplete.contains(&inode) {
+            true => Err(Error::new(Kind::TooManyLosses, "entries of this directory are lost")),
+            false => Ok(()),
+        }
     }
 
     /// Finds a name in a directory of a snapshot.
@@ -86,62 +113,84 @@ impl SnapshotTree {
     }
 
     /// The first entry below a path.
-    fn first_in(&self, root: &TreeRoot, path: &[u8]) -> Option<Found> {
+    fn first_in(&self, root: &TreeRoot, path: &[u8], is_lost: &mut bool) -> Option<Found> {
         if path.is_empty() {
-            return self.readable_from(root, 0);
+            return self.readable_from(root, 0, is_lost);
         }
         let found = match self.pages.seek(root, path, false) {
             Ok(found) => found?,
             Err(lost) => {
                 let end = lost.end;
+                *is_lost = true;
                 self.lost(lost);
-                return self.readable_from(root, end);
+                return self.readable_from(root, end, is_lost);
             }
         };
         match found.entry().path == path {
-            true => found.next().or_else(|| self.readable_from(root, found.number() + 1)),
+            true => found
+                .next()
+                .or_else(|| self.readable_from(root, found.number().saturating_add(1), is_lost)),
             false => Some(found),
         }
     }
 
     /// The first entry behind a child of a directory and all below it.
-    fn behind(&self, root: &TreeRoot, found: &Found, child: &[u8]) -> Option<Found> {
-        // Pages that contradict their nodes could lead back, and a listing would never end.
-        let next = self.next_child(root, found, child)?;
-        if next.number() > found.number() {
+    fn behind(
+        &self,
+        root: &TreeRoot,
+        found: &Found,
+        child: &[u8],
+        is_lost: &mut bool,
+    ) -> Option<Found> {
+        // Pages that contradict their nodes, or stand in many places, could lead back: a listing would
+        // never end.
+        let next = self.next_child(root, found, child, is_lost)?;
+        let is_later = compare_paths(&next.entry().path, &found.entry().path) == Ordering::Greater;
+        if is_later && next.number() > found.number() {
             return Some(next);
         }
+        *is_lost = true;
         self.tell(&Error::new(Kind::Corrupt, "pages of a tree contradict each other"));
         None
     }
 
-    fn next_child(&self, root: &TreeRoot, found: &Found, child: &[u8]) -> Option<Found> {
+    fn next_child(
+        &self,
+        root: &TreeRoot,
+        found: &Found,
+        child: &[u8],
+        is_lost: &mut bool,
+    ) -> Option<Found> {
         let is_leaf = found.entry().path == child && found.entry().meta.kind != FileKind::Directory;
         let within = if is_leaf { found.next() } else { found.behind(child) };
         within.or_else(|| match is_leaf {
-            true => self.readable_from(root, found.number() + 1),
+            true => self.readable_from(root, found.number().saturating_add(1), is_lost),
             false => match self.pages.seek(root, child, true) {
                 Ok(found) => found,
                 Err(lost) => {
                     let end = lost.end;
+                    *is_lost = true;
                     self.lost(lost);
-                    self.readable_from(root, end)
+                    self.readable_from(root, end, is_lost)
                 }
             },
         })
     }
 
-    /// The first entry from a number on that can be read. Lost ones are reported.
-    fn readable_from(&self, root: &TreeRoot, mut number: u64) -> Option<Found> {
-        loop {
+    /// The first entry from a number on that can be read. Lost ones are reported, and looked beyond
+    /// only so far: a tree that was made up can claim any number of them.
+    fn readable_from(&self, root: &TreeRoot, mut number: u64, is_lost: &mut bool) -> Option<Found> {
+        for _ in 0..LOST_PAGES {
             match self.pages.at(root, number) {
                 Ok(found) => return found,
                 Err(lost) => {
-                    number = lost.end.max(number + 1);
+                    number = lost.end.max(number.saturating_add(1));
+                    *is_lost = true;
                     self.lost(lost);
                 }
             }
         }
+        None
     }
 }
 
@@ -155,6 +204,6 @@ fn child_of<'p>(path: &'p [u8], directory: &[u8]) -> (&'p [u8], usize) {
 }
 
 /// Whether this can be the name of an entry of a directory.
-fn is_name(name: &[u8]) -> bool {
+pub(super) fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && name.len() <= 255 && !name.contains(&0)
 }

@@ -8,22 +8,29 @@
 mod content;
 mod inode;
 mod listing;
+mod nodes;
 mod order;
 mod pages;
+mod rare;
 mod status;
 mod top;
+mod versions;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, RwLock, RwLockReadGuard};
 
 use content::Content;
 use inode::Inode;
+use nodes::node_of;
 use order::ReadOrder;
 use pages::{Found, Lost, Pages};
+use rare::RareAttributes;
 use top::{Child, Top};
+use versions::{UnionDirectories, VersionsState};
 
-use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::snapshot::TreeRoot;
 use crate::member::Room;
@@ -32,17 +39,22 @@ use crate::store::packs::PackReader;
 use crate::store::{Store, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_base::sync::{lock, read, write};
+use pinstripe_base::sync::{Wake, lock, read, write};
 use pinstripe_io::file_tree::{FileTree, Node, ROOT, TakeEntry};
 
+pub use status::MemberMeters;
 pub use top::NameOfTime;
 
-/// Bytes of decoded pages that are kept.
+/// Bytes of decoded pages that are kept at most, and their share of the budget where that is less.
 const PAGES_BYTES: u64 = 64 << 20;
+const SHARE_OF_PAGES: u64 = 4;
+/// Problems that are reported: where all is lost, each of its chunks would be one.
+const TOLD: usize = 1000;
+
 /// Options of `mount`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct SnapshotTreeOptions {
-    /// Bytes of content in memory.
+    /// Bytes of content, of decoded pages and of pages of the index in memory.
     pub budget: u64,
     /// Threads that fetch ahead.
     pub threads: usize,
@@ -50,6 +62,9 @@ pub struct SnapshotTreeOptions {
     pub owner: (u32, u32),
     /// Makes names of snapshots.
     pub name_of_time: NameOfTime,
+    /// The file of the catalog, which is made when it is needed; without one there is no
+    /// `versions`.
+    pub catalog: Option<PathBuf>,
 }
 
 /// The tree of all snapshots.
@@ -66,6 +81,13 @@ pub struct SnapshotTree {
     /// The entry that stands for an inode with several names: by snapshot, device, inode.
     links: Mutex<HashMap<(u64, u64, u64), u64>>,
     order: Mutex<ReadOrder>,
+    /// Directories in whose listing entries were lost.
+    incomplete: Mutex<BTreeSet<u64>>,
+    versions: Option<VersionsState>,
+    unions: UnionDirectories,
+    rare: RareAttributes,
+    /// Called when [`work`](Self::work) has something to do.
+    wake: Wake,
     /// Problems that were reported.
     told: Mutex<BTreeSet<String>>,
 }
@@ -87,23 +109,30 @@ impl SnapshotTree {
         let packs: &'static PackReader<'static> =
             Box::leak(Box::new(PackReader::new(store, monitor)));
         let keys = store.keys()?;
+        let pages_bytes = (options.budget / SHARE_OF_PAGES).min(PAGES_BYTES);
+        let versions = options.catalog.clone().map(VersionsState::new);
         let tree = SnapshotTree {
             store,
             monitor,
             index,
-            options,
-            pages: Pages::new(packs, index, PAGES_BYTES),
+            pages: Pages::new(packs, index, pages_bytes),
             content: Content::new(
                 packs,
                 index,
                 keys,
-                options.budget - index_bytes,
+                options.budget - pages_bytes - index_bytes,
                 options.threads,
             ),
-            top: RwLock::new(Top::new(options.name_of_time)),
+            top: RwLock::new(Top::new(options.name_of_time, versions.is_some())),
+            options,
             made_of: Mutex::default(),
             links: Mutex::default(),
             order: Mutex::default(),
+            incomplete: Mutex::default(),
+            versions,
+            unions: UnionDirectories::default(),
+            rare: RareAttributes::default(),
+            wake: Wake::new()?,
             told: Mutex::default(),
         };
         tree.refresh()?;
@@ -127,7 +156,23 @@ impl SnapshotTree {
         self.index.refresh()?;
         write(&self.top).show(&snapshots);
         *made_of = now;
+        if self.note_attributes() {
+            self.wake.call();
+        }
         Ok(true)
+    }
+
+    /// Called when [`work`](Self::work) has something to do that is better done at once.
+    pub fn wake(&self) -> &Wake {
+        &self.wake
+    }
+
+    /// Does what no program should have to wait for: to be called now and then by a thread that may
+    /// take its time, after [`refresh`](Self::refresh), and when [`wake`](Self::wake) says so. Ends
+    /// early when `stop` is set.
+    pub fn work(&self, stop: &AtomicBool) {
+        self.bring_up_to_date(stop);
+        self.scan_attributes(stop);
     }
 
     /// Snapshots shown.
@@ -161,73 +206,19 @@ impl SnapshotTree {
 
     /// Reports a problem once.
     fn tell(&self, error: &Error) {
-        if lock(&self.told).insert(error.to_string()) {
-            self.monitor.warning("mount", error.duplicate());
-        }
-    }
-
-    fn node_of(&self, ordinal: u64, found: &Found) -> Option<Node> {
-        let entry = found.entry();
-        let mut number = found.number();
-        if entry.is_hard_linked() {
-            let key = (ordinal, entry.device, entry.inode);
-            number = *lock(&self.links).entry(key).or_insert(number);
-        }
-        Some(node_of(entry, Inode::Entry { ordinal, number }.number()?))
-    }
-
-    /// A directory that no snapshot has an entry for.
-    fn made_directory(&self, inode: u64, time: (i64, u32), is_lasting: bool) -> Node {
-        Node {
-            inode,
-            kind: FileKind::Directory,
-            mode: 0o555,
-            uid: self.options.owner.0,
-            gid: self.options.owner.1,
-            size: 0,
-            data_bytes: 0,
-            links: 1,
-            rdev: (0, 0),
-            mtime: time,
-            ctime: time,
-            is_lasting,
-        }
-    }
-
-    fn made_in_snapshot(&self, inode: Inode) -> Result<Node> {
-        let (Inode::Top(ordinal) | Inode::Implied { ordinal, .. }) = inode else {
-            return Err(gone());
+        let is_new = {
+            let mut told = lock(&self.told);
+            told.len() < TOLD && told.insert(error.to_string())
         };
-        let top = self.top();
-        let seconds = top.snapshot(ordinal).ok_or_else(gone)?.created_seconds;
-        Ok(self.made_directory(inode.number().ok_or_else(gone)?, (seconds, 0), true))
-    }
-
-    fn own_node(&self, top: &Top, child: &Child) -> Option<Node> {
-        match *child {
-            Child::Snapshot(ordinal) => {
-                let seconds = top.snapshot(ordinal)?.created_seconds;
-                Some(self.made_directory(Inode::Top(ordinal).number()?, (seconds, 0), false))
-            }
-            Child::Directory(number) | Child::Link(number) => {
-                let node = self.made_directory(number, top.time(number), false);
-                Some(match top.target(number) {
-                    None => node,
-                    Some(target) => Node {
-                        kind: FileKind::Symlink,
-                        mode: 0o777,
-                        size: target.len() as u64,
-                        ..node
-                    },
-                })
-            }
+        if is_new {
+            self.monitor.warning("mount", error.duplicate());
         }
     }
 
     /// The path of a directory of a snapshot: its ordinal, its path, the entry that comes first in it.
     fn directory(&self, inode: u64) -> Result<(u64, Vec<u8>)> {
         match Inode::of(inode) {
-            Inode::Own(_) => Err(gone()),
+            Inode::Own(_) | Inode::Union(_) => Err(gone()),
             Inode::Top(ordinal) => Ok((ordinal, Vec::new())),
             Inode::Entry { ordinal, number } => {
                 let found = self.entry(ordinal, number)?;
@@ -258,7 +249,10 @@ impl FileTree for SnapshotTree {
         if name.contains(&b'/') || name.is_empty() {
             return Err(gone());
         }
-        self.find(directory, name)
+        match Inode::of(directory) {
+            Inode::Union(number) => self.find_version(number, name),
+            _ => self.find(directory, name),
+        }
     }
 
     fn node(&self, inode: u64) -> Result<Node> {
@@ -275,6 +269,7 @@ impl FileTree for SnapshotTree {
                 self.own_node(&top, &child).filter(|_| is_there).ok_or_else(gone)
             }
             Inode::Top(_) | Inode::Implied { .. } => self.made_in_snapshot(at),
+            Inode::Union(number) => self.union(number),
             Inode::Entry { ordinal, number } => {
                 let found = self.entry(ordinal, number)?;
                 Ok(node_of(found.entry(), inode))
@@ -285,6 +280,7 @@ impl FileTree for SnapshotTree {
     fn list(&self, directory: u64, from: u64, take: TakeEntry<'_>) -> Result<()> {
         match Inode::of(directory) {
             Inode::Own(number) => self.list_own(number, from, take),
+            Inode::Union(number) => self.list_versions(number, from, take),
             _ => self.list_snapshot(directory, from, take),
         }
     }
@@ -304,7 +300,11 @@ impl FileTree for SnapshotTree {
             self.fetch_next_files(&self.root_of(ordinal)?, ordinal, number);
         }
         let read = self.content.read(&self.pages, inode, entry, range, out);
-        read.inspect_err(|error| self.tell(error))
+        read.inspect_err(|error| self.tell(error)).map_err(|error| match error.kind() {
+            // The file is there, and its bytes are not: a collector took them, or they are lost.
+            Kind::NotFound => Error::new(Kind::TooManyLosses, error.to_string()),
+            _ => error,
+        })
     }
 
     fn target(&self, inode: u64) -> Result<Vec<u8>> {
@@ -333,6 +333,10 @@ impl FileTree for SnapshotTree {
         }
     }
 
+    fn has_nowhere(&self, name: &[u8]) -> bool {
+        self.rare.has_nowhere(name)
+    }
+
     fn hint(&self, inode: u64, text: &[u8]) -> Result<()> {
         let Inode::Entry { ordinal, number } = Inode::of(inode) else { return Err(no_file()) };
         let (hint, next) = pinstripe_prefetch::hint::parse(text)?;
@@ -350,6 +354,10 @@ impl FileTree for SnapshotTree {
         }
     }
 
+    fn forget(&self, inode: u64, mentions: u64) {
+        self.forget_union(inode, mentions);
+    }
+
     fn totals(&self) -> (u64, u64) {
         let top = self.top();
         let mut ordinals = 1..;
@@ -357,33 +365,6 @@ impl FileTree for SnapshotTree {
         shown.fold((0, 0), |(bytes, entries), snapshot| {
             (bytes + snapshot.content_bytes(), entries + snapshot.root.entries)
         })
-    }
-}
-
-fn node_of(entry: &Entry, inode: u64) -> Node {
-    let meta = &entry.meta;
-    let data: u64 = match entry.extents.is_empty() {
-        true => entry.size,
-        false => entry.extents.iter().map(|extent| extent.end - extent.start).sum(),
-    };
-    Node {
-        inode,
-        kind: meta.kind,
-        mode: meta.mode & 0o7777,
-        uid: meta.uid,
-        gid: meta.gid,
-        size: entry.size,
-        data_bytes: data,
-        // One tells programs not to count on the number of subdirectories.
-        links: if meta.kind == FileKind::Directory {
-            1
-        } else {
-            entry.links.clamp(1, 1 << 30) as u32
-        },
-        rdev: meta.rdev,
-        mtime: (meta.mtime.seconds, meta.mtime.nanos),
-        ctime: (entry.ctime.seconds, entry.ctime.nanos),
-        is_lasting: true,
     }
 }
 

@@ -1,9 +1,14 @@
 //! Files that are read one after the other in the order of the tree: the next ones are fetched ahead.
+//!
+//! Several programs walk at once, or one walks through two snapshots (`diff -r`), so that each walk
+//! has its own place. There is a bounded number of walks; files read in no order begin walks that go
+//! nowhere, and these make room before those that went on.
 
 use super::SnapshotTree;
 use crate::format::meta::FileKind;
 use crate::format::snapshot::TreeRoot;
 use pinstripe_base::sync::lock;
+use std::ops::Range;
 
 /// Files in the order of the tree that were read one after the other, until the next ones are
 /// fetched ahead.
@@ -12,41 +17,81 @@ const FILES_IN_ORDER: u32 = 3;
 const NEAR_ENTRIES: u64 = 64;
 /// Entries of which the content is fetched ahead.
 const ENTRIES_AHEAD: u64 = 256;
+/// Walks that are known at once.
+const WALKS: usize = 32;
 /// The object in whose name files are fetched that no one has opened.
 const FILES_AHEAD: u64 = u64::MAX;
 
-/// The way in which files are read one after the other.
-#[derive(Default)]
-pub(super) struct ReadOrder {
+/// One way through a snapshot.
+#[derive(Debug, Clone, Copy)]
+struct Walk {
     ordinal: u64,
+    /// The entry that was read last.
     last: u64,
+    /// Files read in order before it.
     files: u32,
     /// The first entry that was not fetched ahead.
     next: u64,
+    /// It went on since the hand of the clock passed.
+    is_recent: bool,
+}
+
+/// The ways in which files are read one after the other.
+#[derive(Debug, Default)]
+pub(super) struct ReadOrder {
+    walks: Vec<Walk>,
+    hand: usize,
+}
+
+impl ReadOrder {
+    /// Takes in that a file is read; the entries to fetch ahead, if there are any.
+    fn read(&mut self, ordinal: u64, number: u64) -> Option<Range<u64>> {
+        let is_near = |walk: &Walk| {
+            walk.ordinal == ordinal && walk.last <= number && number - walk.last <= NEAR_ENTRIES
+        };
+        // Of walks that are near each other, the one that has come furthest.
+        let near = self.walks.iter_mut().filter(|walk| is_near(walk));
+        let Some(walk) = near.max_by_key(|walk| walk.last) else {
+            let next = number + 1;
+            self.begin(Walk { ordinal, last: number, files: 0, next, is_recent: false });
+            return None;
+        };
+        walk.is_recent = true;
+        // The same file once more is no step.
+        walk.files += u32::from(walk.last < number);
+        walk.last = number;
+        if walk.files < FILES_IN_ORDER {
+            walk.next = number + 1;
+            return None;
+        }
+        let ahead = walk.next.max(number + 1)..number + ENTRIES_AHEAD;
+        if ahead.start + ENTRIES_AHEAD / 2 > ahead.end {
+            return None;
+        }
+        walk.next = ahead.end;
+        Some(ahead)
+    }
+
+    /// Puts a walk in a free place, or in that of the first one that did not go on of late.
+    fn begin(&mut self, walk: Walk) {
+        if self.walks.len() < WALKS {
+            self.walks.push(walk);
+            return;
+        }
+        while std::mem::take(&mut self.walks[self.hand].is_recent) {
+            self.hand = (self.hand + 1) % WALKS;
+        }
+        self.walks[self.hand] = walk;
+        self.hand = (self.hand + 1) % WALKS;
+    }
 }
 
 impl SnapshotTree {
     /// Sends for the content of the files that come next, when files are read in the order of the
     /// tree: a copy of a directory becomes a restore.
     pub(super) fn fetch_next_files(&self, root: &TreeRoot, ordinal: u64, number: u64) {
-        let (from, to) = {
-            let mut order = lock(&self.order);
-            let is_next = order.ordinal == ordinal
-                && number > order.last
-                && number - order.last <= NEAR_ENTRIES;
-            order.files = if is_next { order.files + 1 } else { 0 };
-            (order.ordinal, order.last) = (ordinal, number);
-            if order.files < FILES_IN_ORDER {
-                order.next = number + 1;
-                return;
-            }
-            let from = order.next.max(number + 1);
-            let to = number + ENTRIES_AHEAD;
-            if from + ENTRIES_AHEAD / 2 > to {
-                return;
-            }
-            order.next = to;
-            (from, to)
+        let Some(Range { start: from, end: to }) = lock(&self.order).read(ordinal, number) else {
+            return;
         };
         let mut bytes = 0;
         let mut next = self.pages.at(root, from).ok().flatten();
@@ -60,7 +105,52 @@ impl SnapshotTree {
                 self.content.fetch_ahead(&self.pages, FILES_AHEAD, entry, 0..length);
                 bytes += length;
             }
-            next = found.next().or_else(|| self.pages.at(root, found.number() + 1).ok().flatten());
+            next = found
+                .next()
+                .or_else(|| self.pages.at(root, found.number().saturating_add(1)).ok().flatten());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_several_walks_gets_its_next_files() {
+        let mut order = ReadOrder::default();
+        // One goes through two snapshots, one through another directory of the first.
+        let walks = [(1, 1000), (2, 1000), (1, 90_000)];
+        let mut fetched = vec![0; walks.len()];
+        for step in 0..1000 {
+            for (at, (ordinal, begin)) in walks.into_iter().enumerate() {
+                let number = begin + 2 * step;
+                if let Some(ahead) = order.read(ordinal, number) {
+                    assert!(ahead.start > number && ahead.end == number + ENTRIES_AHEAD);
+                    assert!(fetched[at] == 0 || ahead.start == fetched[at], "nothing is left out");
+                    fetched[at] = ahead.end;
+                }
+                let is_ahead = fetched[at] > number + ENTRIES_AHEAD / 4;
+                assert_eq!(is_ahead, step >= u64::from(FILES_IN_ORDER), "walk {at}, step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn files_in_no_order_end_no_walk_and_take_bounded_memory() {
+        let mut order = ReadOrder::default();
+        let mut sends = 0;
+        for step in 0..2000_u64 {
+            sends += u64::from(order.read(7, step).is_some());
+            for other in 0..5 {
+                let far = 1_000_000 + (step * 5 + other) * 7919 % 900_000 * 1000;
+                assert_eq!(order.read(7, far), None);
+            }
+        }
+        assert!(sends >= 2000 / ENTRIES_AHEAD, "{sends}");
+        assert!(order.walks.len() <= WALKS);
+        // Read again and again, a file begins nothing.
+        let mut order = ReadOrder::default();
+        assert!((0..100).all(|_| order.read(1, 5).is_none()) && order.walks.len() == 1);
     }
 }

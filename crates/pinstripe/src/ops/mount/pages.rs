@@ -4,6 +4,7 @@
 //! decoded ones too, since they are named by their content.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use crate::format::entry::{Entry, decode_page, read_chunks};
@@ -47,7 +48,8 @@ impl Found {
     }
 
     pub(super) fn number(&self) -> u64 {
-        self.first + self.at as u64
+        // A tree that was made up can have any counts.
+        self.first.saturating_add(self.at as u64)
     }
 
     /// The next entry, when this page has it.
@@ -83,6 +85,9 @@ fn is_before(path: &[u8], other: &[u8], is_past_all: bool) -> bool {
 /// Which of the children of a node, of which the first begins with an entry of this number, and with
 /// which entry that one begins.
 type Choose<'c> = &'c mut dyn FnMut(&[Child], u64) -> (usize, u64);
+
+/// Asks about a page of a tree, by its name alone or with its entries.
+pub(super) type LookAtPage<'l> = &'l mut dyn FnMut(&ChunkId, Option<&[Entry]>) -> bool;
 
 /// Reads trees.
 pub(super) struct Pages {
@@ -163,6 +168,31 @@ impl Pages {
         }
         let error = Error::new(Kind::Corrupt, "a snapshot's tree has no pages where it should");
         Err(Lost { end: first.saturating_add(child.entries.max(1)), error })
+    }
+
+    /// Gives every page of a tree to `look`, first its name alone, to ask whether to read it, and
+    /// then its entries; it returns whether to go on. Keeps none of them. Returns whether all could
+    /// be read.
+    pub(super) fn look_through(&self, root: &TreeRoot, look: LookAtPage<'_>) -> bool {
+        let mut reader = ChunkReader::new(self.packs, self.index);
+        let (mut open, mut nodes) = (vec![(root.id, root.height.min(HEIGHT_MAX))], HashSet::new());
+        while let Some((id, height)) = open.pop() {
+            // In a tree that was made up a node may stand in many places.
+            if (height > 0 && !nodes.insert(id)) || (height == 0 && !look(&id, None)) {
+                continue;
+            }
+            let Ok(bytes) = reader.read(&id) else { return false };
+            if height > 0 {
+                let Ok(children) = decode_node(&bytes) else { return false };
+                open.extend(children.iter().rev().map(|child| (child.id, height - 1)));
+                continue;
+            }
+            let Ok(entries) = decode_page(&bytes) else { return false };
+            if !look(&id, Some(&entries)) {
+                return true;
+            }
+        }
+        true
     }
 
     fn get(&self, id: &ChunkId, is_node: bool) -> Result<Arc<Decoded>> {

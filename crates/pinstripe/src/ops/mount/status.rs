@@ -1,10 +1,37 @@
 //! What a mount is doing.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use pinstripe_prefetch::readers::ReadersOfObject;
 use pinstripe_prefetch::runner::BudgetUsage;
 
 use super::SnapshotTree;
 use super::inode::Inode;
+use crate::member::{MemberReads, ReadMeter, SharedMember, TimedMember};
+use crate::store::Store;
+
+/// The reads of all members of a store.
+pub struct MemberMeters(Vec<(u32, PathBuf, Arc<ReadMeter>)>);
+
+impl MemberMeters {
+    /// Puts a meter before each member that is there.
+    pub fn put_before(store: &mut Store) -> Self {
+        let mut meters = Vec::new();
+        for (number, slot) in (0..).zip(&mut store.member_slots) {
+            let Some(member) = slot.member.take() else { continue };
+            let timed = TimedMember::new(member);
+            meters.push((number, slot.place.clone(), timed.meter()));
+            slot.member = Some(Arc::new(timed) as SharedMember);
+        }
+        MemberMeters(meters)
+    }
+
+    /// The number of each member, its place, and its reads so far.
+    pub fn reads(&self) -> impl Iterator<Item = (u32, &PathBuf, MemberReads)> {
+        self.0.iter().map(|(number, place, meter)| (*number, place, meter.reads()))
+    }
+}
 
 impl SnapshotTree {
     /// What the memory for content holds.

@@ -3,7 +3,7 @@
 //! ```text
 //! hosts/HOST/TIME/   a snapshot        hosts/HOST/latest   a link to the newest of the host
 //! ids/ID             a link to it      latest              a link to the newest of all
-//! tags/TAG/TIME      a link to it
+//! tags/TAG/TIME      a link to it          versions            every version of every file
 //! ```
 //! A snapshot is a directory in one place only: everything else is links, so that each thing has one
 //! parent. A directory that was shown keeps its number as long as the mount stands.
@@ -24,6 +24,8 @@ pub(super) enum Child {
     Directory(u64),
     Snapshot(u64),
     Link(u64),
+    /// The directory of all versions.
+    Versions,
 }
 
 /// One directory or link of the mount itself.
@@ -47,12 +49,14 @@ pub(super) struct Top {
     ordinals: HashMap<SnapshotId, u64>,
     /// Times that something was shown: each change has a time of its own.
     changes: u32,
+    has_versions: bool,
 }
 
 impl Top {
-    pub(super) fn new(name_of_time: NameOfTime) -> Self {
+    pub(super) fn new(name_of_time: NameOfTime, has_versions: bool) -> Self {
         let mut top = Top {
             name_of_time,
+            has_versions,
             own: Vec::new(),
             numbers: HashMap::new(),
             shown: Vec::new(),
@@ -65,8 +69,32 @@ impl Top {
 
     /// Snapshots that are shown now.
     pub(super) fn snapshots(&self) -> usize {
+        self.ordinals_now().count()
+    }
+
+    /// The ordinals of the snapshots that are shown now.
+    fn ordinals_now(&self) -> impl Iterator<Item = u64> {
         let children = self.own.iter().flat_map(|own| own.children.values());
-        children.filter(|child| matches!(child, Child::Snapshot(_))).count()
+        children.filter_map(|child| match child {
+            Child::Snapshot(ordinal) => Some(*ordinal),
+            _ => None,
+        })
+    }
+
+    /// The snapshots that are shown now.
+    pub(super) fn shown_now(&self) -> impl Iterator<Item = &Snapshot> {
+        self.ordinals_now().filter_map(|ordinal| self.snapshot(ordinal))
+    }
+
+    /// Their ordinals by their ids.
+    pub(super) fn ordinals_by_id(&self) -> HashMap<SnapshotId, u64> {
+        let ordinals = self.ordinals_now();
+        ordinals.filter_map(|ordinal| Some((self.snapshot(ordinal)?.id, ordinal))).collect()
+    }
+
+    /// A number that another set of snapshots changes.
+    pub(super) fn changes(&self) -> u32 {
+        self.changes
     }
 
     /// Shows these snapshots, oldest first, and no others. A snapshot that is shown already keeps
@@ -79,6 +107,9 @@ impl Top {
         }
         for directory in [&b"hosts"[..], b"ids", b"tags"] {
             self.directory(directory);
+        }
+        if self.has_versions {
+            self.put(b"", b"versions", Child::Versions, 0);
         }
         for (snapshot, name) in snapshots.iter().zip(names) {
             let Some(ordinal) = self.ordinal(snapshot) else { continue };

@@ -20,6 +20,7 @@ use crate::format::snapshot::TreeRoot;
 use crate::pipeline::pack::ToPacker;
 use crate::store::tree::TreeWriter;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown_from_root;
 
 /// The results of one job so far.
@@ -191,6 +192,9 @@ impl<'a> Assembler<'a> {
             self.inodes.entry((entry.device, entry.inode)).or_insert_with(first);
             self.forget_name(&entry);
         }
+        // Programs that list a mount ask for these of every entry, unless there is none.
+        self.shared.monitor.add(Counter::AclEntries, entry.meta.has_acl().into());
+        self.shared.monitor.add(Counter::LabelEntries, entry.meta.has_label().into());
         let record = &mut self.record;
         self.tree.push(&entry, &mut |bytes| Ok(record.add(&bytes)?.id))
     }

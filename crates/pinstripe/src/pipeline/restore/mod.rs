@@ -1,9 +1,12 @@
-//! The threads of a restore: fetchers read records in pack order, decoders write them to files.
+//! The threads of a restore: a runner fetches records in pack order, decoders write them to files.
 //!
 //! The caller plans: it walks the snapshot in path order, makes directories at once, and gathers
 //! the chunks of files until they fill a plan. Those are sorted by their place in the packs, so
 //! that every record is read and decoded once for all files that want it. Files are written out of
 //! order; the last piece of a file finishes it. A file that cannot be restored whole is removed.
+//!
+//! Invariant: records that are fetched or on their way take no more than their part of the memory,
+//! however long they are; see the [runner](pinstripe_prefetch::runner), to which the plan is known.
 
 mod chosen;
 mod compare;
@@ -19,7 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, bounded};
+use pinstripe_prefetch::runner::{FetchSource, Pinned, Runner};
 
 pub use chosen::{ChosenReader, Owners, PathFilter};
 pub use compare::differing_bytes;
@@ -98,9 +102,25 @@ struct Piece {
     target: Arc<Target>,
 }
 
-struct Task {
-    record: RecordPlace,
+/// A record, and what of it goes where.
+struct Task<'r, 'a> {
+    record: Pinned<'r, StoredRecords<'a>>,
     pieces: Vec<Piece>,
+}
+
+/// Records as they are stored, verified.
+struct StoredRecords<'a> {
+    packs: &'a PackReader<'a>,
+    index: &'a Index<'a>,
+}
+
+impl FetchSource for StoredRecords<'_> {
+    type Key = RecordPlace;
+    type Unit = FetchedRecord;
+
+    fn fetch(&self, place: RecordPlace) -> Result<FetchedRecord> {
+        self.packs.fetch_place(self.index, place)
+    }
 }
 
 impl RestorePlan<'_> {
@@ -197,48 +217,44 @@ impl RestorePlan<'_> {
     /// The reason to end the run: a full target. Errors of single entries are in the ledger.
     pub fn files(&self, tree: &mut ChosenReader<'_>) -> Result<FirstNames> {
         let abort = Abort::default();
-        let first_names = std::thread::scope(|scope| {
-            let (tasks, task_queue) = bounded::<Task>(4 * self.limits.fetchers);
-            let (fetched, fetched_queue) = bounded(self.limits.records_queued);
-            for _ in 0..self.limits.fetchers {
-                let (tasks, fetched) = (task_queue.clone(), fetched.clone());
-                scope.spawn(move || self.fetch(&tasks, &fetched));
-            }
-            for _ in 0..self.limits.workers {
-                let queue = fetched_queue.clone();
-                let abort = &abort;
-                scope.spawn(move || self.decode(&queue, abort));
-            }
-            drop((task_queue, fetched, fetched_queue));
-            Planner::new(self, &abort, tasks).run(tree)
+        let records = StoredRecords { packs: self.packs, index: self.index };
+        let (room, fetchers) = (self.limits.ahead_bytes(), self.limits.fetchers);
+        let first_names = Runner::scoped(records, room, fetchers, |runner| {
+            std::thread::scope(|scope| {
+                let (tasks, queue) = bounded::<Task<'_, '_>>(4 * fetchers);
+                for _ in 0..self.limits.workers {
+                    let (queue, abort) = (queue.clone(), &abort);
+                    scope.spawn(move || {
+                        // Decoders end last of all, unless one panics: the planner may wait for
+                        // the room of what is in their queue.
+                        let _ended = runner.end_on_drop();
+                        self.decode(&queue, abort);
+                    });
+                }
+                drop(queue);
+                Planner::new(self, &abort, runner, tasks).run(tree)
+            })
         });
         abort.check().map(|()| first_names)
     }
 
-    fn fetch(&self, tasks: &Receiver<Task>, fetched: &Sender<(Task, Result<FetchedRecord>)>) {
-        for task in tasks {
-            let record = self.packs.fetch_place(self.index, task.record);
-            if fetched.send((task, record)).is_err() {
-                break;
-            }
-        }
-    }
-
-    fn decode(&self, queue: &Receiver<(Task, Result<FetchedRecord>)>, abort: &Abort) {
+    fn decode(&self, queue: &Receiver<Task<'_, '_>>, abort: &Abort) {
         let mut decoder = Decoder::new();
         let mut raw = Vec::new();
-        for (task, record) in queue {
+        for Task { record, pieces } in queue {
             if abort.is_raised() {
-                task.pieces.iter().for_each(|piece| piece.target.fail());
+                pieces.iter().for_each(|piece| piece.target.fail());
                 continue;
             }
-            let decoded = record.and_then(|record| {
+            let decoded = record.get().and_then(|record| {
                 let head = &record.head;
                 decoder.decode(head.codec, record.stored(), head.raw_bytes as usize, &mut raw)
             });
+            // Its bytes are in `raw` now.
+            drop(record);
             let mut verified = None;
             // By value: a file is closed with the last piece of it, not with the last of the record.
-            for piece in task.pieces {
+            for piece in pieces {
                 let result = match &decoded {
                     Ok(()) => self.write(&piece, &raw, &mut verified),
                     Err(error) => Err(error.duplicate()),

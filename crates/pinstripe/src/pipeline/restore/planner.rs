@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
+use pinstripe_prefetch::runner::Runner;
 
 use super::ChosenReader;
 use super::compare::{Doubtful, are_there};
 use super::target::{OpenFiles, Target};
-use super::{FirstNames, Piece, RestorePlan, Reuse, Task};
+use super::{FirstNames, Piece, RestorePlan, Reuse, StoredRecords, Task};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::FileKind;
 use crate::format::record::ChunkRow;
@@ -32,7 +33,8 @@ pub(super) struct Unplaced {
 pub(super) struct Planner<'p, 'a> {
     plan: &'p RestorePlan<'a>,
     abort: &'p Abort,
-    tasks: Sender<Task>,
+    runner: &'p Runner<StoredRecords<'a>>,
+    tasks: Sender<Task<'p, 'a>>,
     pieces: Vec<Unplaced>,
     /// Chunks that may be on the disk already.
     doubtful: Vec<Doubtful>,
@@ -43,7 +45,12 @@ pub(super) struct Planner<'p, 'a> {
 }
 
 impl<'p, 'a> Planner<'p, 'a> {
-    pub(super) fn new(plan: &'p RestorePlan<'a>, abort: &'p Abort, tasks: Sender<Task>) -> Self {
+    pub(super) fn new(
+        plan: &'p RestorePlan<'a>,
+        abort: &'p Abort,
+        runner: &'p Runner<StoredRecords<'a>>,
+        tasks: Sender<Task<'p, 'a>>,
+    ) -> Self {
         let first_names = FirstNames::new();
         let (pieces, doubtful) = (Vec::new(), Vec::new());
         // Files of the plan before may still be open.
@@ -51,6 +58,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         Planner {
             plan,
             abort,
+            runner,
             tasks,
             pieces,
             doubtful,
@@ -229,13 +237,15 @@ impl<'p, 'a> Planner<'p, 'a> {
         pieces.sort_by_key(|piece| (piece.record, piece.raw_offset));
         let mut pieces = pieces.into_iter().peekable();
         while let Some(first) = pieces.next() {
-            let record = first.record;
-            let mut task = Task { record, pieces: vec![first] };
-            while let Some(next) = pieces.next_if(|piece| piece.record == record) {
-                task.pieces.push(next);
+            let place = first.record;
+            let mut of_record = vec![first];
+            while let Some(next) = pieces.next_if(|piece| piece.record == place) {
+                of_record.push(next);
             }
-            if self.tasks.send(task).is_err() {
-                return; // The fetchers are gone only when one panicked.
+            let record = self.runner.pin(place, u64::from(place.bytes));
+            self.runner.start([place]);
+            if self.tasks.send(Task { record, pieces: of_record }).is_err() {
+                return; // The decoders are gone only when one panicked.
             }
         }
     }

@@ -2,10 +2,13 @@
 
 use std::sync::Mutex;
 
+use pinstripe_prefetch::runner::FetchSource;
+
 use crate::codec::Decoder;
 use crate::format::keys::Keys;
 use crate::format::record::ChunkRow;
-use crate::store::index::Index;
+use crate::pipeline::limits::RECORD_RAW_BYTES;
+use crate::store::index::{Index, Place};
 use crate::store::packs::{PackReader, RecordPlace, wrong_place};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
@@ -24,7 +27,7 @@ impl DecodedRecord {
     /// # Errors
     /// Those of reading it; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that
     /// are no record. A chunk that is not what its id says is an error of that chunk alone.
-    pub(super) fn read(
+    fn read(
         packs: &PackReader<'_>,
         index: &Index<'_>,
         keys: &Keys,
@@ -64,26 +67,39 @@ impl DecodedRecord {
     }
 }
 
-/// Decoders for threads that come and go.
-#[derive(Default)]
-pub struct DecoderPool(Mutex<Vec<Decoder>>);
+/// The records of a store, decoded, as a source for read-ahead.
+pub struct DecodedRecords<'a> {
+    /// Reads records.
+    pub packs: &'a PackReader<'a>,
+    /// Finds chunks in packs.
+    pub index: &'a Index<'a>,
+    keys: &'a Keys,
+    /// Those that no thread uses now.
+    decoders: Mutex<Vec<Decoder>>,
+}
 
-impl DecoderPool {
-    /// Reads a record and decodes it.
-    ///
-    /// # Errors
-    /// As reading a record.
-    pub fn decode(
-        &self,
-        packs: &PackReader<'_>,
-        index: &Index<'_>,
-        keys: &Keys,
-        place: RecordPlace,
-    ) -> Result<DecodedRecord> {
-        let decoder = lock(&self.0).pop();
+impl<'a> DecodedRecords<'a> {
+    /// All records that the index knows.
+    pub fn new(packs: &'a PackReader<'a>, index: &'a Index<'a>, keys: &'a Keys) -> Self {
+        DecodedRecords { packs, index, keys, decoders: Mutex::default() }
+    }
+}
+
+impl FetchSource for DecodedRecords<'_> {
+    type Key = RecordPlace;
+    type Unit = DecodedRecord;
+
+    fn fetch(&self, place: RecordPlace) -> Result<DecodedRecord> {
+        let decoder = lock(&self.decoders).pop();
         let mut decoder = decoder.unwrap_or_default();
-        let decoded = DecodedRecord::read(packs, index, keys, place, &mut decoder);
-        lock(&self.0).push(decoder);
+        let decoded = DecodedRecord::read(self.packs, self.index, self.keys, place, &mut decoder);
+        lock(&self.decoders).push(decoder);
         decoded
     }
+}
+
+/// The memory that a record takes when it is decoded, as far as one of its chunks tells.
+pub fn decoded_bytes(place: &Place) -> u64 {
+    let raw_end = u64::from(place.raw_offset) + u64::from(place.raw_bytes);
+    raw_end.max(RECORD_RAW_BYTES as u64)
 }

@@ -1,15 +1,13 @@
 //! The feed: finds the chunks of the wanted content, in order, and sends readers ahead.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 
-use super::ahead::{Ahead, Room};
-use super::{Item, Origin, Recent};
+use super::decoded::decoded_bytes;
+use super::{Item, Origin, Record, RecordRunner};
 use crate::format::entry::{Content, Entry};
 use crate::format::record::ChunkRow;
-use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::pipeline::restore::Offsets;
 use crate::store::packs::{RecordPlace, missing_chunk, wrong_place};
 use crate::store::tree::TreeReader;
@@ -19,19 +17,15 @@ use pinstripe_base::error::{Error, Kind, Result};
 const BATCH_RECORDS: usize = 32;
 /// Items held back for that at most.
 const BATCH_ITEMS: usize = 512;
-/// The distance in records over which a decoded chunk is found again.
-const RECENT_MAX: usize = 64;
 
 /// Takes requests for content.
-pub struct Feed<'a, T> {
+pub struct Feed<'r, 'a, T> {
     origin: Origin<'a>,
-    room: Arc<Room>,
-    tasks: Sender<Arc<Ahead>>,
-    items: Sender<Item<T>>,
-    recent: Recent,
+    runner: &'r RecordRunner<'a>,
+    items: Sender<Item<'r, 'a, T>>,
     /// Records and items that wait to be sent together.
-    batch: Vec<Arc<Ahead>>,
-    held: Vec<Item<T>>,
+    batch: Vec<RecordPlace>,
+    held: Vec<Item<'r, 'a, T>>,
     is_over: bool,
 }
 
@@ -44,23 +38,13 @@ pub enum Holes {
     LeftOut,
 }
 
-impl<'a, T> Feed<'a, T> {
+impl<'r, 'a, T> Feed<'r, 'a, T> {
     pub(super) fn new(
         origin: Origin<'a>,
-        room: Arc<Room>,
-        tasks: Sender<Arc<Ahead>>,
-        items: Sender<Item<T>>,
+        runner: &'r RecordRunner<'a>,
+        items: Sender<Item<'r, 'a, T>>,
     ) -> Self {
-        Feed {
-            origin,
-            room,
-            tasks,
-            items,
-            recent: Recent::new(),
-            batch: Vec::new(),
-            held: Vec::new(),
-            is_over: false,
-        }
+        Feed { origin, runner, items, batch: Vec::new(), held: Vec::new(), is_over: false }
     }
 
     pub(super) fn run(mut self, produce: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
@@ -160,53 +144,36 @@ impl<'a, T> Feed<'a, T> {
         }
     }
 
-    /// The record that holds a chunk: one that is on its way, or a new one.
-    fn record_of(&mut self, row: &ChunkRow) -> Result<(Arc<Ahead>, u32)> {
+    /// The record that holds a chunk, with its place in the budget.
+    fn record_of(&mut self, row: &ChunkRow) -> Result<(Record<'r, 'a>, u32)> {
         let place = self.origin.index.find(&row.id)?;
         let place = place.ok_or_else(|| missing_chunk(&row.id))?;
         if place.raw_bytes != row.raw_bytes {
             return Err(wrong_place(&row.id));
         }
-        let record = place.record;
-        if let Some(known) = self.recent.iter().rev().find(|ahead| ahead.place == record) {
-            return Ok((Arc::clone(known), place.raw_offset));
-        }
-        let raw_end = u64::from(place.raw_offset) + u64::from(place.raw_bytes);
-        let ahead = self.send_ahead(record, raw_end.max(RECORD_RAW_BYTES as u64));
-        Ok((ahead, place.raw_offset))
-    }
-
-    fn send_ahead(&mut self, place: RecordPlace, bytes: u64) -> Arc<Ahead> {
-        let charge = self.room.try_take(bytes).unwrap_or_else(|| {
-            // A thread that waits for room must hold none: all planned records go out first.
+        let bytes = decoded_bytes(&place);
+        let record = self.runner.try_pin(place.record, bytes).unwrap_or_else(|| {
+            // Room is made by the caller of the stream, who must have all that is pinned.
             self.send();
-            self.recent.clear();
-            self.room.take(bytes)
+            self.runner.pin(place.record, bytes)
         });
-        let ahead = Ahead::new(place, charge);
-        if self.recent.len() >= RECENT_MAX {
-            self.recent.pop_front();
+        if record.is_new() {
+            self.batch.push(place.record);
         }
-        self.recent.push_back(Arc::clone(&ahead));
-        self.batch.push(Arc::clone(&ahead));
-        ahead
+        Ok((record, place.raw_offset))
     }
 
-    fn push(&mut self, item: Item<T>) {
+    fn push(&mut self, item: Item<'r, 'a, T>) {
         self.held.push(item);
         if self.batch.len() >= BATCH_RECORDS || self.held.len() >= BATCH_ITEMS {
             self.send();
         }
     }
 
-    /// Sends what is held back: first to the readers, so that the caller never waits for a record
-    /// that no reader has.
+    /// Sends what is held back: first to the threads that fetch, in the order of the packs.
     fn send(&mut self) {
-        self.batch.sort_by_key(|ahead| ahead.place);
-        for ahead in self.batch.drain(..) {
-            // The readers are gone only when one panicked.
-            self.is_over |= self.tasks.send(ahead).is_err();
-        }
+        self.batch.sort_unstable();
+        self.runner.start(self.batch.drain(..));
         for item in self.held.drain(..) {
             self.is_over = self.is_over || self.items.send(item).is_err();
         }

@@ -2,37 +2,33 @@
 //! bytes of files, one after the other, into the caller's hands.
 //!
 //! ```text
-//! feed (one thread: walks the tree, names chunks) --> readers (fetch, decode, check)
+//! feed (one thread: walks the tree, names chunks) --> runner (fetch, decode, check)
 //!        |                                                |
 //!        +--> items in order --> caller  <-- waits for ---+
 //! ```
 //! Invariants: bytes come out in the order in which the feed named them, each chunk verified
 //! against its id before; decoded records take no more than the budget, whichever side is slow; a
-//! record that neighbours share is decoded once; what is planned together is fetched in the order
-//! of the packs. Never decides what damage means: the caller gets it in its place.
+//! record that neighbours share is decoded once, and kept until its place is needed; what is
+//! planned together is fetched in the order of the packs. The feed knows what will be read, so
+//! that no planner has to find it out (decision 0039). Never decides what damage means: the caller
+//! gets it in its place.
 
-mod ahead;
 mod decoded;
 mod feed;
-#[cfg(test)]
-mod tests;
 
-use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, bounded};
+use pinstripe_prefetch::runner::{Pinned, Runner};
 
-pub use decoded::{DecodedRecord, DecoderPool};
+pub use decoded::{DecodedRecord, DecodedRecords, decoded_bytes};
 pub use feed::{Feed, Holes};
-
-use ahead::{Ahead, Room};
 
 use crate::format::keys::Keys;
 use crate::format::record::ChunkRow;
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
-use crate::store::packs::{ChunkReader, PackReader};
+use crate::store::packs::{ChunkReader, PackReader, RecordPlace};
 use pinstripe_base::error::{Error, Result};
 
 /// The origin of content.
@@ -60,10 +56,16 @@ pub enum StreamPart<'o, T> {
     Lost(u64, Error),
 }
 
+/// What fetches records.
+type RecordRunner<'a> = Runner<DecodedRecords<'a>>;
+
+/// A record that will be read.
+type Record<'r, 'a> = Pinned<'r, DecodedRecords<'a>>;
+
 /// An item on its way to the caller.
-enum Item<T> {
+enum Item<'r, 'a, T> {
     Mark(T),
-    Chunk { record: Arc<Ahead>, raw_offset: u32, row: ChunkRow, part: Range<u32> },
+    Chunk { record: Record<'r, 'a>, raw_offset: u32, row: ChunkRow, part: Range<u32> },
     Zeros(u64),
     Lost(u64, Error),
 }
@@ -78,33 +80,29 @@ const ITEMS_QUEUED: usize = 1024;
 /// The first of `consume`, which ends everything; otherwise that of `produce`.
 pub fn stream<T: Send>(
     origin: Origin<'_>,
-    produce: impl FnOnce(&mut Feed<'_, T>) -> Result<()> + Send,
+    produce: impl FnOnce(&mut Feed<'_, '_, T>) -> Result<()> + Send,
     consume: &mut dyn FnMut(StreamPart<'_, T>) -> Result<()>,
 ) -> Result<()> {
-    let room = Room::new(origin.limits.ahead_bytes());
+    let records = DecodedRecords::new(origin.packs, origin.index, origin.keys);
     let threads = origin.limits.fetchers.max(origin.limits.workers);
-    std::thread::scope(|scope| {
-        let (tasks, queue) = bounded::<Arc<Ahead>>(2 * threads);
-        let (items, wanted) = bounded::<Item<T>>(ITEMS_QUEUED);
-        for _ in 0..threads {
-            let queue = queue.clone();
-            scope.spawn(move || ahead::read(origin, &queue));
-        }
-        drop(queue);
-        let feed = Feed::new(origin, Arc::clone(&room), tasks, items);
-        let producer = scope.spawn(move || feed.run(produce));
-        // An early end drops the receiver, by which the feed notices. An item that was sent at that
-        // very moment may stay in the queue, and with it the room it takes.
-        let handed_out = hand_out(origin, wanted, consume);
-        room.close();
-        handed_out?;
-        producer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    Runner::scoped(records, origin.limits.ahead_bytes(), threads, |runner| {
+        std::thread::scope(|scope| {
+            let (items, wanted) = bounded::<Item<'_, '_, T>>(ITEMS_QUEUED);
+            let producer = scope.spawn(move || Feed::new(origin, runner, items).run(produce));
+            // An early end drops the receiver, by which the feed notices. An item that was sent at
+            // that very moment may stay in the queue, and with it the room it takes: the feed must
+            // not wait for that.
+            let ended = runner.end_on_drop();
+            hand_out(origin, wanted, consume)?;
+            drop(ended);
+            producer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     })
 }
 
 fn hand_out<T>(
     origin: Origin<'_>,
-    wanted: Receiver<Item<T>>,
+    wanted: Receiver<Item<'_, '_, T>>,
     consume: &mut dyn FnMut(StreamPart<'_, T>) -> Result<()>,
 ) -> Result<()> {
     for item in &wanted {
@@ -115,9 +113,14 @@ fn hand_out<T>(
             Item::Chunk { record, raw_offset, row, part } => {
                 let bytes = u64::from(part.end - part.start);
                 let part = part.start as usize..part.end as usize;
-                match record.chunk(raw_offset, &row) {
+                let decoded = record.get();
+                let chunk = match &decoded {
+                    Ok(decoded) => decoded.chunk(raw_offset, &row),
+                    Err(error) => Err(error.duplicate()),
+                };
+                match chunk {
                     Ok(chunk) => consume(StreamPart::Bytes(&chunk[part]))?,
-                    Err(error) => match elsewhere(origin, &record, &row) {
+                    Err(error) => match elsewhere(origin, record.key(), &row) {
                         Some(chunk) => consume(StreamPart::Bytes(&chunk[part]))?,
                         None => consume(StreamPart::Lost(bytes, error))?,
                     },
@@ -129,11 +132,8 @@ fn hand_out<T>(
 }
 
 /// The chunk from another pack, for one that cannot be read where the index found it first.
-fn elsewhere(origin: Origin<'_>, tried: &Ahead, row: &ChunkRow) -> Option<Vec<u8>> {
+fn elsewhere(origin: Origin<'_>, tried: RecordPlace, row: &ChunkRow) -> Option<Vec<u8>> {
     let mut reader = ChunkReader::new(origin.packs, origin.index);
-    let chunk = reader.read_elsewhere(&row.id, tried.place)?;
+    let chunk = reader.read_elsewhere(&row.id, tried)?;
     (chunk.len() == row.raw_bytes as usize).then_some(chunk)
 }
-
-/// The records named last: neighbours in a tree share them.
-type Recent = VecDeque<Arc<Ahead>>;

@@ -34,6 +34,15 @@ pub struct Shape {
     pub source: String,
 }
 
+impl Shape {
+    /// Outputs with a log each, in whose order the batches came.
+    pub fn of_logs(outputs: usize, source: &str) -> Self {
+        let (parity, block_bytes, strip_bytes, codec) = (0, 4 << 10, 4096, "lz4");
+        let (layout, source) = (SplitLayout::Queue, source.to_owned());
+        Shape { layout, outputs, parity, block_bytes, strip_bytes, codec, source }
+    }
+}
+
 /// More is not needed to have several units, rows and sets.
 const SOURCE_BYTES_MAX: u64 = 10 << 20;
 

@@ -1,7 +1,7 @@
 //! Splits at random: every size, geometry, layout, block and codec comes back; damage within parity
 //! costs nothing, and beyond it exactly the blocks that were hit.
 
-mod made;
+pub mod made;
 mod places;
 
 use std::collections::BTreeMap;

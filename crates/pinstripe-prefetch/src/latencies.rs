@@ -7,7 +7,8 @@ use std::time::Duration;
 const STEPS: usize = 64;
 
 /// Counts of durations.
-pub(crate) struct Latencies([AtomicU64; STEPS]);
+#[derive(Debug)]
+pub struct Latencies([AtomicU64; STEPS]);
 
 impl Default for Latencies {
     fn default() -> Self {
@@ -17,13 +18,13 @@ impl Default for Latencies {
 
 impl Latencies {
     /// Counts one.
-    pub(crate) fn add(&self, took: Duration) {
+    pub fn add(&self, took: Duration) {
         self.0[step_of(took.as_micros() as u64)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The time within which `percent` of all answers came, as the end of its step; zero before the
     /// first.
-    pub(crate) fn percentile(&self, percent: u64) -> Duration {
+    pub fn percentile(&self, percent: u64) -> Duration {
         let counts: Vec<u64> = self.0.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         let wanted = (counts.iter().sum::<u64>() * percent).div_ceil(100);
         let mut seen = 0;

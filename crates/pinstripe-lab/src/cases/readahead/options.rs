@@ -1,0 +1,56 @@
+//! The options of `lab run readahead`.
+
+use crate::cases::{CaseOption, ValueForm, shared};
+
+pub(super) const OPTIONS: &[CaseOption] = &[
+    CaseOption {
+        name: "windows",
+        value: "SIZE,...",
+        form: ValueForm::Text,
+        default: Some("kernel,0,4M,16M,64M,256M"),
+        about: "Windows of read-ahead; 'kernel' is the present setting",
+        more: "The first is the baseline of the others.",
+    },
+    CaseOption {
+        name: "clients",
+        value: "N,...",
+        form: ValueForm::Counts,
+        default: Some("1,2,4"),
+        about: "Concurrent clients",
+        more: "",
+    },
+    CaseOption {
+        name: "file-size",
+        value: "SIZE",
+        form: ValueForm::Size,
+        default: Some("256M"),
+        about: "Bytes of each client's file",
+        more: "",
+    },
+    CaseOption {
+        name: "record-size",
+        value: "SIZE",
+        form: ValueForm::Size,
+        default: Some("4M"),
+        about: "Bytes of each read",
+        more: "",
+    },
+    CaseOption {
+        name: "by",
+        value: "WHOM",
+        form: ValueForm::OneOf(&["advice", "kernel"]),
+        default: Some("advice"),
+        about: "What reads ahead: pinstripe by advice, or the kernel",
+        more: "",
+    },
+    CaseOption {
+        name: "through",
+        value: "WAY,...",
+        form: ValueForm::SomeOf(&["none", "advice", "overlay", "store"]),
+        default: Some("advice"),
+        about: "What reads ahead: none, advice, overlay, store",
+        more: "advice: the windows of --windows. overlay: pinstripe's read-ahead, which is told \
+               nothing. store: the same, of a backup of the files.",
+    },
+    shared::CACHE,
+];

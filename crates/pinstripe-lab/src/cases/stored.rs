@@ -1,0 +1,90 @@
+//! A backup of what a case reads, to read it from there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pinstripe::ops::backup::{self, BackupOptions};
+use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
+use pinstripe::store::Store;
+use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Monitor;
+use pinstripe_io::fault::Plan;
+
+use super::shared::Folder;
+use crate::catalog;
+use crate::io::StoredFiles;
+use crate::run::Live;
+
+/// Bytes that a backup of so many takes: nothing compresses, a quarter of what is stored is parity,
+/// and it is written in packs.
+pub fn needed_bytes(bytes: u64) -> u64 {
+    bytes / 2 * 3 + (256 << 20)
+}
+
+/// Backs files up into a store in a folder, to be read back with this memory. Each read of its
+/// members follows the plan of faults.
+///
+/// # Errors
+/// Whatever ends a backup; an interrupt.
+pub fn back_up(
+    folder: &Folder,
+    paths: &[PathBuf],
+    memory_bytes: u64,
+    faults: &Plan,
+    live: &Live,
+) -> Result<StoredFiles> {
+    let at = folder.path("store");
+    let store = catalog::new_store(&at)?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let limits = Limits::new(cores, catalog::MEMBERS, MEMORY_DEFAULT_BYTES);
+    let options = BackupOptions::new(paths.to_vec(), b"lab", limits);
+    let options = BackupOptions { stop: Arc::clone(live.stop()), ..options };
+    backup::run(&store, options, &Monitor::default())?;
+    drop(store);
+    Ok(StoredFiles::new(Store::open(&at.join("m0"), faults)?, memory_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::path::Path;
+
+    use super::super::{Case, Setting, Values, readahead, stride};
+    use super::*;
+    use crate::io::packs_of;
+    use crate::run::VariantNo;
+
+    /// Empties all packs of the store in the folder of a case.
+    fn empty_packs(dir: &Path) {
+        let folder = fs::read_dir(dir).unwrap().next().unwrap().unwrap().path();
+        for member in fs::read_dir(folder.join("store")).unwrap() {
+            for pack in packs_of(&member.unwrap().path()).unwrap() {
+                File::options().write(true).open(pack).unwrap().set_len(0).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_read_through_a_store_comes_from_its_packs() {
+        let cases: [(&Case, &[(&str, &str)]); 2] = [
+            (&readahead::CASE, &[("file-size", "1M"), ("clients", "1")]),
+            (&stride::CASE, &[("total-size", "4M")]),
+        ];
+        for (case, more) in cases {
+            let given = [("record-size", "64K"), ("through", "store"), ("cache", "keep")];
+            let values = Values::read(case.options, &[&given[..], more].concat()).unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            let setting = Setting { dirs: vec![dir.path().to_owned()], device: None, seed: 7 };
+            let mut plan = (case.plan)(&setting, &values).unwrap();
+            let live = Live::new(Arc::default());
+            plan.prepare(&live).unwrap();
+            let mut read = || {
+                plan.ready(VariantNo(0), &live)?;
+                plan.run(VariantNo(0), 0, &live)
+            };
+            read().unwrap();
+            empty_packs(dir.path());
+            assert!(read().is_err(), "{}: it was not read from there", case.name);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Extended attributes that programs ask for of every entry, and whether any snapshot has one.
+//!
+//! A backup counts them; the trees of snapshots that were made before it did are looked through,
+//! page by page, each page once, where that costs no requests to a far member. As long as it is not
+//! known that there is none, programs hear of each entry by itself: that is slow and never wrong.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::SnapshotTree;
+use crate::format::meta::{ACL_PREFIX, LABEL};
+use crate::format::snapshot::Snapshot;
+use pinstripe_base::id::{ChunkId, SnapshotId};
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::sync::lock;
+
+/// Pages that are remembered as looked through: more are not looked through again for nothing.
+const PAGES: usize = 1 << 18;
+
+/// What is known of some entries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Presence {
+    acls: bool,
+    labels: bool,
+}
+
+/// Whether there is none in any snapshot that is shown.
+#[derive(Default)]
+pub(super) struct RareAttributes {
+    no_acls: AtomicBool,
+    no_labels: AtomicBool,
+    scan: Mutex<Scan>,
+}
+
+#[derive(Default)]
+struct Scan {
+    /// Snapshots that were looked through; `None` for those that could not be.
+    scanned: HashMap<SnapshotId, Option<Presence>>,
+    /// Pages that have none.
+    pages: HashSet<ChunkId>,
+}
+
+impl RareAttributes {
+    /// Whether no snapshot has an attribute of this name.
+    pub(super) fn has_nowhere(&self, name: &[u8]) -> bool {
+        if name.starts_with(ACL_PREFIX) {
+            return self.no_acls.load(Ordering::Relaxed);
+        }
+        name == LABEL && self.no_labels.load(Ordering::Relaxed)
+    }
+
+    fn tell(&self, all: Option<Presence>) {
+        self.no_acls.store(all.is_some_and(|all| !all.acls), Ordering::Relaxed);
+        self.no_labels.store(all.is_some_and(|all| !all.labels), Ordering::Relaxed);
+    }
+}
+
+impl SnapshotTree {
+    /// Takes in which snapshots are shown; whether a tree has to be looked through.
+    pub(super) fn note_attributes(&self) -> bool {
+        let scan = lock(&self.rare.scan);
+        let (mut all, mut is_open) = (Some(Presence::default()), false);
+        for snapshot in self.top().shown_now() {
+            let scanned = scan.scanned.get(&snapshot.id);
+            is_open |= counted(snapshot).is_none() && scanned.is_none();
+            let known = counted(snapshot).or_else(|| scanned.copied().flatten());
+            all = all.zip(known).map(|(all, known)| Presence {
+                acls: all.acls || known.acls,
+                labels: all.labels || known.labels,
+            });
+        }
+        drop(scan);
+        self.rare.tell(all);
+        is_open && !self.store.is_far()
+    }
+
+    /// Looks through the trees of which no one has counted. Ends early when `stop` is set.
+    pub(super) fn scan_attributes(&self, stop: &AtomicBool) {
+        if !self.note_attributes() {
+            return;
+        }
+        let shown: Vec<_> = {
+            let top = self.top();
+            let open = top.shown_now().filter(|snapshot| counted(snapshot).is_none());
+            open.map(|snapshot| (snapshot.id, snapshot.root)).collect()
+        };
+        let mut scan = lock(&self.rare.scan);
+        for (id, root) in shown {
+            if scan.scanned.contains_key(&id) {
+                continue;
+            }
+            let mut found = Presence::default();
+            let pages = &mut scan.pages;
+            let is_whole = self.pages.look_through(&root, &mut |id, page| {
+                let Some(entries) = page else { return !pages.contains(id) };
+                let acls = entries.iter().any(|entry| entry.meta.has_acl());
+                let labels = entries.iter().any(|entry| entry.meta.has_label());
+                found = Presence { acls: found.acls || acls, labels: found.labels || labels };
+                // Only what has none is the same for every snapshot that shares it.
+                if !acls && !labels && pages.len() < PAGES {
+                    pages.insert(*id);
+                }
+                !stop.load(Ordering::Relaxed)
+            });
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            scan.scanned.insert(id, is_whole.then_some(found));
+        }
+        drop(scan);
+        self.note_attributes();
+    }
+}
+
+/// What a backup has counted; `None` for one that did not.
+fn counted(snapshot: &Snapshot) -> Option<Presence> {
+    let count = |wanted: Counter| {
+        let (_, name) = Counter::ALL.iter().find(|(counter, _)| *counter == wanted)?;
+        snapshot.counts.iter().find(|(known, _)| known == name).map(|(_, count)| *count)
+    };
+    let (acls, labels) = (count(Counter::AclEntries)?, count(Counter::LabelEntries)?);
+    Some(Presence { acls: acls > 0, labels: labels > 0 })
+}

@@ -1,0 +1,267 @@
+//! `versions/PATH/.../NAME@TIME`: every version of every file side by side.
+//!
+//! A directory has the names of that directory in all snapshots. What is no directory stands there
+//! once for each version that a restore would tell from the others, as `NAME@TIME`: TIME is that of
+//! the first snapshot shown that holds it. The catalog tells which snapshots those are; what is
+//! shown of a version is the entry itself, with its inode, so that it is the same file as below
+//! `hosts/`. A catalog that is wrong leaves out versions and shows no wrong ones.
+//!
+//! The catalog is brought up to date by the thread that calls [`SnapshotTree::work`], once a
+//! program has looked here; whoever looks before it is ready waits a moment, and then hears EAGAIN.
+
+mod directories;
+mod names;
+mod view;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::inode::Inode;
+use super::pages::Found;
+use super::top::Top;
+use super::{SnapshotTree, gone};
+use crate::catalog::{Catalog, ChildOfDirectory};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::file_tree::{Node, ROOT, TakeEntry};
+
+use directories::ROOT_OF_VERSIONS;
+pub(super) use directories::UnionDirectories;
+pub(super) use view::VersionsState;
+use view::View;
+
+/// An entry in a directory of `versions`.
+pub(super) enum Shown {
+    /// A directory of this name.
+    Directory(Vec<u8>),
+    /// A version under its name there.
+    Version(Vec<u8>, Node),
+}
+
+impl SnapshotTree {
+    /// Brings the catalog up to date, when a program has looked into `versions` and it is not, and
+    /// ends early when `stop` is set. Whoever waits for it is told why it failed, and so is the
+    /// monitor, once for each reason.
+    pub(super) fn bring_up_to_date(&self, stop: &AtomicBool) {
+        let Some(versions) = &self.versions else { return };
+        // Asked before the catalog is: what changes meanwhile is caught up with next time.
+        let (ordinals, changes) = {
+            let top = self.top();
+            (top.ordinals_by_id(), top.changes())
+        };
+        let Some(due) = versions.due(changes) else { return };
+        let (store, place, monitor) = (self.store, versions.place(), self.monitor);
+        let made = View::make(due, stop, store, place, monitor, ordinals, changes);
+        if let Err(error) = versions.arrived(made)
+            && error.kind() != Kind::Interrupted
+        {
+            self.tell(&error);
+        }
+    }
+
+    fn versions_view(&self) -> Result<Arc<View>> {
+        self.versions.as_ref().ok_or_else(gone)?.view(&self.wake)
+    }
+
+    /// Uses the catalog. One that shows its damage is made anew.
+    fn ask_catalog<T>(&self, view: &View, ask: impl FnOnce(&Catalog) -> Result<T>) -> Result<T> {
+        let asked = view.ask(self.store.config.store, ask);
+        asked.inspect_err(|error| {
+            if let Some(versions) = &self.versions
+                && error.place() == Some(versions.place())
+                && error.kind() != Kind::Busy
+            {
+                self.tell(error);
+                versions.mistrust(view, error.kind() == Kind::Corrupt);
+            }
+        })
+    }
+
+    /// The path of a directory of `versions`.
+    fn union_path(&self, inode: u64) -> Result<Arc<[u8]>> {
+        self.unions.path(inode).ok_or_else(gone)
+    }
+
+    /// A directory of `versions` as a node; whoever gets it has one mention of it.
+    fn union_node(&self, view: &View, path: &[u8]) -> Node {
+        let inode = self.unions.mention(path);
+        self.made_directory(inode, view.time(), false)
+    }
+
+    /// What the number of a directory of `versions` names.
+    pub(super) fn union(&self, inode: u64) -> Result<Node> {
+        self.union_path(inode)?;
+        let top = self.top();
+        Ok(match inode {
+            ROOT_OF_VERSIONS => self.versions_root(&top).ok_or_else(gone)?,
+            _ => self.made_directory(inode, self.time_of_versions(&top), false),
+        })
+    }
+
+    /// The directory `versions` itself. No mode is right for what several snapshots have: who
+    /// mounts may look, and no one else.
+    pub(super) fn versions_root(&self, top: &Top) -> Option<Node> {
+        self.versions.as_ref()?;
+        let time = self.time_of_versions(top);
+        Some(Node { mode: 0o500, ..self.made_directory(ROOT_OF_VERSIONS, time, false) })
+    }
+
+    fn time_of_versions(&self, top: &Top) -> (i64, u32) {
+        let view = self.versions.as_ref().and_then(VersionsState::known);
+        view.map_or_else(|| top.time(ROOT), |view| view.time())
+    }
+
+    /// Finds a name in a directory of `versions`.
+    pub(super) fn find_version(&self, directory: u64, name: &[u8]) -> Result<Node> {
+        let path = self.union_path(directory)?;
+        if !names::is_name(name) {
+            return Err(gone());
+        }
+        let view = self.versions_view()?;
+        let found = self.ask_catalog(&view, |catalog| {
+            let (rows, is_above) = catalog.child(view.series(), &path, name)?;
+            if is_above || view.has_directory(&rows) {
+                return Ok(Some(Shown::Directory(name.to_vec())));
+            }
+            for base in names::bases(name) {
+                let mut found = None;
+                names::with_base(catalog, &view, &path, base, &mut |child| {
+                    let versions = self.versions_of(catalog, &view, &path, &child)?;
+                    found = versions.into_iter().find(|(shown, _)| shown == name);
+                    Ok(found.is_none())
+                })?;
+                if let Some((name, node)) = found {
+                    return Ok(Some(Shown::Version(name, node)));
+                }
+            }
+            Ok(None)
+        })?;
+        match found.ok_or_else(gone)? {
+            Shown::Directory(name) => Ok(self.union_node(&view, &names::below(&path, &name))),
+            Shown::Version(_, node) => Ok(node),
+        }
+    }
+
+    /// Lists a directory of `versions`. Places are positions in the order of names; where names
+    /// begin that were listed lately is remembered.
+    pub(super) fn list_versions(
+        &self,
+        directory: u64,
+        from: u64,
+        take: TakeEntry<'_>,
+    ) -> Result<()> {
+        let path = self.union_path(directory)?;
+        let view = self.versions_view()?;
+        let cursor = view.cursors().before(directory, from);
+        let mut place = cursor.place;
+        self.ask_catalog(&view, |catalog| {
+            catalog.children(view.series(), &path, &cursor.name, &mut |child| {
+                let begins = place;
+                for shown in self.shown_of(catalog, &view, &path, &child)? {
+                    place += 1;
+                    if place <= from {
+                        continue;
+                    }
+                    let is_taken = match shown {
+                        Shown::Directory(name) => {
+                            let node = self.union_node(&view, &names::below(&path, &name));
+                            take(place, &name, &node)
+                        }
+                        Shown::Version(name, node) => take(place, &name, &node),
+                    };
+                    if !is_taken {
+                        view.cursors().keep(directory, begins, child.name);
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            })
+        })
+    }
+
+    /// What a name of the catalog is shown as: a directory, versions, or both.
+    fn shown_of(
+        &self,
+        catalog: &Catalog,
+        view: &View,
+        directory: &[u8],
+        child: &ChildOfDirectory<'_>,
+    ) -> Result<Vec<Shown>> {
+        if !names::is_name(child.name) {
+            return Ok(Vec::new());
+        }
+        let is_directory = child.is_above_source || view.has_directory(child.rows);
+        let versions = self.versions_of(catalog, view, directory, child)?;
+        let directory = is_directory.then(|| Shown::Directory(child.name.to_vec()));
+        let versions = versions.into_iter().map(|(name, node)| Shown::Version(name, node));
+        Ok(directory.into_iter().chain(versions).collect())
+    }
+
+    /// The versions of a name that is no directory, each with the name that it is shown under,
+    /// oldest first.
+    fn versions_of(
+        &self,
+        catalog: &Catalog,
+        view: &View,
+        directory: &[u8],
+        child: &ChildOfDirectory<'_>,
+    ) -> Result<Vec<(Vec<u8>, Node)>> {
+        let mut versions = view.files(child.rows);
+        versions.sort_by_key(|version| (version.first.created, version.first.id));
+        let path = names::below(directory, child.name);
+        let mut kept: Vec<(&crate::catalog::VersionRow, Found)> = Vec::new();
+        let mut shown: Vec<(Vec<u8>, Node)> = Vec::new();
+        for version in &versions {
+            let Some((ordinal, found)) = self.version_entry(view, version, &path) else { continue };
+            // A hash tells which may be alike, the entries which are.
+            let is_known = kept.iter().any(|(row, other)| {
+                row.facts == version.row.facts && other.entry().restores_alike(found.entry())
+            });
+            if is_known {
+                continue;
+            }
+            let Some(node) = self.node_of(ordinal, &found) else { continue };
+            // The name leaves when its snapshot is forgotten.
+            let node = Node { is_lasting: false, ..node };
+            let time = (self.options.name_of_time)(version.first.created.seconds);
+            let plain = names::with_time(child.name, &time, None);
+            let longer = names::with_time(child.name, &time, Some(version.first.id));
+            for name in [plain, longer] {
+                let is_taken = shown.iter().any(|(taken, _)| *taken == name);
+                let is_directory = || {
+                    let (rows, is_above) = catalog.child(view.series(), directory, &name)?;
+                    Ok::<_, Error>(is_above || view.has_directory(&rows))
+                };
+                if !is_taken && !is_directory()? {
+                    kept.push((version.row, found));
+                    shown.push((name, node));
+                    break;
+                }
+            }
+        }
+        Ok(shown)
+    }
+
+    /// The entry of a version, of the first snapshot that it can be read of.
+    fn version_entry(
+        &self,
+        view: &View,
+        version: &view::VersionOfFile<'_>,
+        path: &[u8],
+    ) -> Option<(u64, Found)> {
+        /// Snapshots that are asked: each costs pages of a tree.
+        const ASKED: usize = 4;
+        version.holders.iter().take(ASKED).find_map(|holder| {
+            let ordinal = view.ordinal(holder.id)?;
+            let root = self.root_of(ordinal).ok()?;
+            let found = self.pages.seek(&root, path, false).map_err(|lost| self.lost(lost)).ok()?;
+            found.filter(|found| found.entry().path == path).map(|found| (ordinal, found))
+        })
+    }
+
+    /// Takes back mentions of a directory of `versions`.
+    pub(super) fn forget_union(&self, inode: u64, mentions: u64) {
+        if let Inode::Union(number) = Inode::of(inode) {
+            self.unions.forget(number, mentions);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What `versions` is shown from: the catalog as it was when it was brought up to date last.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::catalog::{Catalog, Holder, Series, VersionRow};
+use crate::ops::catalog::{current_unless, rebuild_unless};
+use crate::store::Store;
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SnapshotId, StoreId};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::{Wake, lock, wait_timeout};
+
+/// The time for which programs wait for a catalog that is being brought up to date, from when the
+/// first one asked: small ones are ready by then, and the rest of the mount stands still no longer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Names that a listing can go on from at once.
+const CURSORS: usize = 1024;
+/// Connections that are kept for the next look.
+const CONNECTIONS: usize = 8;
+
+/// Whether there is a view, and who waits for one.
+pub(in super::super) struct VersionsState {
+    place: PathBuf,
+    asked: Mutex<Asked>,
+    answered: Condvar,
+}
+
+#[derive(Default)]
+struct Asked {
+    view: Option<Arc<View>>,
+    /// Why there is none.
+    failed: Option<Error>,
+    /// A program has asked for what there is not.
+    is_wanted: bool,
+    /// The catalog is to be made anew.
+    is_damaged: bool,
+    /// When the programs that wait for it are told to come back later.
+    until: Option<Instant>,
+    /// Views so far.
+    views: u32,
+}
+
+impl VersionsState {
+    pub(in super::super) fn new(place: PathBuf) -> Self {
+        VersionsState { place, asked: Mutex::default(), answered: Condvar::new() }
+    }
+
+    /// Where the catalog is.
+    pub(super) fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// The view that there is.
+    pub(super) fn known(&self) -> Option<Arc<View>> {
+        lock(&self.asked).view.clone()
+    }
+
+    /// The view, which is waited for a moment; `wake` tells the thread that makes it.
+    pub(super) fn view(&self, wake: &Wake) -> Result<Arc<View>> {
+        let mut asked = lock(&self.asked);
+        loop {
+            if let Some(view) = &asked.view {
+                return Ok(Arc::clone(view));
+            }
+            if let Some(error) = &asked.failed {
+                let error = error.duplicate();
+                asked.is_wanted = true;
+                return Err(error);
+            }
+            if !std::mem::replace(&mut asked.is_wanted, true) {
+                asked.until = Some(clock::monotonic() + PATIENCE);
+                wake.call();
+            }
+            let until = asked.until.unwrap_or_else(clock::monotonic);
+            let left = until.saturating_duration_since(clock::monotonic());
+            if left.is_zero() {
+                return Err(Error::new(Kind::Busy, "the catalog is being brought up to date"));
+            }
+            asked = wait_timeout(&self.answered, asked, left);
+        }
+    }
+
+    /// What is to be done, with the top as it is after so many changes.
+    pub(super) fn due(&self, changes: u32) -> Option<Due> {
+        let asked = lock(&self.asked);
+        let is_due = match &asked.view {
+            None => asked.is_wanted,
+            // Another process may have made the catalog anew.
+            Some(view) => view.changes != changes || Catalog::file_at(&self.place) != view.file,
+        };
+        is_due.then_some(if asked.is_damaged { Due::Rebuild } else { Due::Update })
+    }
+
+    /// Takes a view that was made, or why it could not be.
+    pub(super) fn arrived(&self, made: Result<View>) -> Result<()> {
+        let mut asked = lock(&self.asked);
+        (asked.is_wanted, asked.until) = (false, None);
+        let told = match made {
+            Ok(mut view) => {
+                asked.is_damaged = false;
+                asked.views = (asked.views + 1) % 1_000_000_000;
+                view.number = asked.views;
+                (asked.view, asked.failed) = (Some(Arc::new(view)), None);
+                Ok(())
+            }
+            Err(error) => {
+                let told = error.duplicate();
+                // What was shown before is still true of the snapshots that are left.
+                asked.failed = Some(error).filter(|_| asked.view.is_none());
+                Err(told)
+            }
+        };
+        self.answered.notify_all();
+        told
+    }
+
+    /// Gives a view up that cannot be used: the next who asks has another one made.
+    pub(super) fn mistrust(&self, view: &View, is_damaged: bool) {
+        let mut asked = lock(&self.asked);
+        if asked.view.as_ref().is_some_and(|known| known.number == view.number) {
+            asked.view = None;
+            asked.is_damaged |= is_damaged;
+        }
+    }
+}
+
+/// What is to be done with the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    /// It is brought up to date.
+    Update,
+    /// It is damaged, and made anew.
+    Rebuild,
+}
+
+/// One state of the catalog.
+pub(in super::super) struct View {
+    number: u32,
+    /// Changes of the top that it knows of.
+    changes: u32,
+    place: PathBuf,
+    file: Option<(u64, u64)>,
+    /// Of each only the snapshots that are shown.
+    series: Vec<Series>,
+    ordinals: HashMap<SnapshotId, u64>,
+    newest: i64,
+    connections: Mutex<Vec<Catalog>>,
+    cursors: Mutex<Cursors>,
+}
+
+/// A version of a file and the snapshots shown that hold it.
+pub(super) struct VersionOfFile<'v> {
+    pub(super) row: &'v VersionRow,
+    pub(super) holders: &'v [Holder],
+    pub(super) first: &'v Holder,
+}
+
+impl View {
+    /// Brings the catalog up to date and looks at it.
+    pub(super) fn make(
+        due: Due,
+        stop: &AtomicBool,
+        store: &Store,
+        place: &Path,
+        monitor: &Monitor,
+        ordinals: HashMap<SnapshotId, u64>,
+        changes: u32,
+    ) -> Result<View> {
+        let catalog = match due {
+            Due::Update => current_unless(stop, store, place, monitor)?,
+            Due::Rebuild => rebuild_unless(stop, store, place, monitor)?,
+        };
+        let mut series = catalog.series()?;
+        for one in &mut series {
+            one.snapshots.retain(|snapshot| ordinals.contains_key(&snapshot.id));
+        }
+        series.retain(|one| !one.snapshots.is_empty());
+        let all = series.iter().flat_map(|one| &one.snapshots);
+        let newest = all.map(|snapshot| snapshot.created.seconds).max().unwrap_or(0);
+        Ok(View {
+            number: 0,
+            changes,
+            place: place.to_path_buf(),
+            file: Catalog::file_at(place),
+            series,
+            ordinals,
+            newest,
+            connections: Mutex::default(),
+            cursors: Mutex::default(),
+        })
+    }
+
+    /// Uses a connection that no other thread uses.
+    pub(super) fn ask<T>(
+        &self,
+        store: StoreId,
+        ask: impl FnOnce(&Catalog) -> Result<T>,
+    ) -> Result<T> {
+        let connection = lock(&self.connections).pop();
+        let catalog = match connection {
+            Some(catalog) => catalog,
+            None => {
+                let catalog = Catalog::open_to_look(&self.place, store);
+                // Numbers of series mean nothing in a catalog that was made anew.
+                if Catalog::file_at(&self.place) != self.file {
+                    return Err(Error::new(Kind::Busy, "the catalog is being made anew"));
+                }
+                catalog?
+            }
+        };
+        let answer = ask(&catalog)?;
+        let mut connections = lock(&self.connections);
+        if connections.len() < CONNECTIONS {
+            connections.push(catalog);
+        }
+        Ok(answer)
+    }
+
+    pub(super) fn series(&self) -> &[Series] {
+        &self.series
+    }
+
+    /// The ordinal of a snapshot in the mount.
+    pub(super) fn ordinal(&self, id: SnapshotId) -> Option<u64> {
+        self.ordinals.get(&id).copied()
+    }
+
+    /// When the newest snapshot began; the nanoseconds tell one view from another.
+    pub(super) fn time(&self) -> (i64, u32) {
+        (self.newest, self.number)
+    }
+
+    fn holders(&self, row: &VersionRow) -> &[Holder] {
+        self.series[row.series].holders(row.first, row.last)
+    }
+
+    /// Whether a snapshot that is shown has a directory there.
+    pub(super) fn has_directory(&self, rows: &[VersionRow]) -> bool {
+        rows.iter().any(|row| row.is_directory() && !self.holders(row).is_empty())
+    }
+
+    /// The versions of a file that snapshots hold which are shown.
+    pub(super) fn files<'v>(&'v self, rows: &'v [VersionRow]) -> Vec<VersionOfFile<'v>> {
+        let files = rows.iter().filter(|row| !row.is_directory());
+        let versions = files.filter_map(|row| {
+            let holders = self.holders(row);
+            holders.first().map(|first| VersionOfFile { row, holders, first })
+        });
+        versions.collect()
+    }
+
+    pub(super) fn cursors(&self) -> MutexGuard<'_, Cursors> {
+        lock(&self.cursors)
+    }
+}
+
+/// Where a listing can go on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Cursor {
+    /// Entries before the name.
+    pub(super) place: u64,
+    pub(super) name: Vec<u8>,
+}
+
+/// The names at which listings stopped.
+#[derive(Default)]
+pub(super) struct Cursors {
+    /// By directory and place.
+    names: BTreeMap<(u64, u64), Vec<u8>>,
+    oldest: VecDeque<(u64, u64)>,
+}
+
+impl Cursors {
+    /// The last known name of a directory that begins at or before a place.
+    pub(super) fn before(&self, directory: u64, place: u64) -> Cursor {
+        let mut before = self.names.range((directory, 0)..=(directory, place));
+        let last = before.next_back();
+        last.map_or_else(Cursor::default, |((_, place), name)| Cursor {
+            place: *place,
+            name: name.clone(),
+        })
+    }
+
+    /// Remembers that a name of a directory has so many entries before it.
+    pub(super) fn keep(&mut self, directory: u64, place: u64, name: &[u8]) {
+        if self.names.insert((directory, place), name.to_vec()).is_none() {
+            self.oldest.push_back((directory, place));
+        }
+        if self.oldest.len() > CURSORS
+            && let Some(oldest) = self.oldest.pop_front()
+        {
+            self.names.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_goes_on_from_the_nearest_name() {
+        let mut cursors = Cursors::default();
+        assert_eq!(cursors.before(1, 500), Cursor::default());
+        cursors.keep(1, 100, b"h");
+        cursors.keep(1, 200, b"p");
+        cursors.keep(2, 150, b"z");
+        assert_eq!(cursors.before(1, 99), Cursor::default());
+        assert_eq!(cursors.before(1, 199), Cursor { place: 100, name: b"h".to_vec() });
+        assert_eq!(cursors.before(1, u64::MAX), Cursor { place: 200, name: b"p".to_vec() });
+        for place in 0..CURSORS as u64 {
+            cursors.keep(3, place, b"n");
+        }
+        assert_eq!(cursors.names.len(), CURSORS);
+        assert_eq!(cursors.before(1, 199), Cursor::default());
+    }
+}

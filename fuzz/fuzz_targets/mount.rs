@@ -1,0 +1,14 @@
+//! The tree that a mount shows, of pages that no backup would write: names with slashes and dots,
+//! sizes and counts of any number, pages that stand in many places. Nothing shown leads outside,
+//! every listing ends, and nothing panics.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[allow(dead_code, reason = "the tests of the library use the rest")]
+#[path = "../../crates/pinstripe/tests/it/hostile.rs"]
+mod hostile;
+#[path = "../../crates/pinstripe/tests/it/made_up.rs"]
+mod made_up;
+
+fuzz_target!(|tree: made_up::MadeUpTree| made_up::show(&tree));

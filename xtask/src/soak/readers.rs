@@ -1,0 +1,16 @@
+//! Several readers of a mount at random places, for a minute: every byte is that of the source.
+
+use crate::workspace::{Result, cargo, root_folder, succeeds};
+
+/// Seconds for which they read.
+const SECONDS: u64 = 60;
+
+/// Has them read; false when a byte was wrong.
+pub fn run() -> Result<bool> {
+    println!("readers of a mount, for {SECONDS} s");
+    let mut test = cargo();
+    test.args(["test", "--release", "--package", "pinstripe-cli", "--test", "cli", "--"]);
+    test.args(["--nocapture", "mount_readers::readers_at_random_places"]);
+    test.env("PINSTRIPE_READER_SECONDS", SECONDS.to_string());
+    succeeds(test.current_dir(root_folder()?))
+}
