@@ -79,6 +79,8 @@ counters! {
     FetchedBytes => "fetched_bytes",
     /// Strips that were missing or damaged and were rebuilt from the others while reading.
     RebuiltStrips => "rebuilt_strips",
+    /// Strips on far members that were made from near ones instead of being fetched.
+    SparedStrips => "spared_strips",
     /// Extents written anew by repair.
     RepairedExtents => "repaired_extents",
     /// Extents written on another member.

@@ -22,13 +22,15 @@ pub struct Endpoint {
     pub health: Health,
     pub up: Pace,
     pub down: Pace,
+    pub latency: Latency,
 }
 
 impl Endpoint {
     pub fn new(bandwidth: Bandwidth) -> Self {
         let (up, down) = (Pace::new(bandwidth.up), Pace::new(bandwidth.down));
         let (counters, health) = (Arc::default(), Health::default());
-        Endpoint { counters, window: Window::new(), health, up, down }
+        let (window, latency) = (Window::new(), Latency::default());
+        Endpoint { counters, window, health, up, down, latency }
     }
 }
 
@@ -50,6 +52,28 @@ impl Load {
     /// The time that they may take.
     pub fn time(self) -> Duration {
         Duration::from_secs((self.up + self.most_down) >> 20)
+    }
+}
+
+/// What short answers took lately: a moving average, in which each new one counts a quarter.
+#[derive(Default)]
+pub struct Latency(Mutex<Option<Duration>>);
+
+/// Requests that move no more than this tell of the way and not of its width.
+const SHORT_BYTES: u64 = 128 << 10;
+
+impl Latency {
+    /// A request that moved so much was answered after this time.
+    pub fn saw(&self, load: Load, took: Duration) {
+        if load.up.max(load.most_down) <= SHORT_BYTES {
+            let mut mean = lock(&self.0);
+            *mean = Some(mean.map_or(took, |mean| (mean * 3 + took) / 4));
+        }
+    }
+
+    /// What a short answer takes, once one came.
+    pub fn mean(&self) -> Option<Duration> {
+        *lock(&self.0)
     }
 }
 

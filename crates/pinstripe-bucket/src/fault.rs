@@ -37,6 +37,10 @@ pub enum Fault {
     Late,
     /// An answer that is none of S3's.
     Odd(String),
+    /// The bucket is shown as it was at a time: nothing is changed.
+    ReadOnly,
+    /// What is asked for is S3's, and the endpoint speaks something else.
+    Unknown,
 }
 
 impl fmt::Display for Refusal {
@@ -151,7 +155,7 @@ impl Fault {
     /// that of a proxy whose server starts again.
     pub fn is_transient(&self) -> bool {
         match self {
-            Fault::Missing | Fault::Exists => false,
+            Fault::Missing | Fault::Exists | Fault::ReadOnly | Fault::Unknown => false,
             Fault::Refused(refusal) => refusal.is_transient(),
             Fault::Cut(_) | Fault::Late | Fault::Odd(_) => true,
         }
@@ -179,6 +183,10 @@ impl Fault {
                 .advice("check the endpoint and the network; tried several times"),
             Fault::Late => failed(Kind::Unanswered, "no answer in time")
                 .advice("check the endpoint and the network; tried several times"),
+            Fault::ReadOnly => {
+                failed(Kind::Refused, "the store is shown as it was").advice("leave out --at")
+            }
+            Fault::Unknown => failed(Kind::Unsupported, "the endpoint does not speak S3"),
             Fault::Odd(why) => failed(Kind::Io, why).advice(
                 "this does not answer as S3 does: check --endpoint, and proxies in between",
             ),

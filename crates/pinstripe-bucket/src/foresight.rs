@@ -10,14 +10,15 @@
 //! out as often as the verb said; whatever this process puts, seals or removes drops all that was
 //! seen before its answer, so "put, then list" stays that; what is seen is dropped after
 //! [`FRESH`], too; bytes are used again only where a new listing shows the same object by its
-//! entity tag; a fault is no answer, and the call asks itself.
+//! entity tag, whether they were read by this run or are what the host [`Kept`] of another; a fault is no
+//! answer, and the call asks itself.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared, join, join_all};
+use futures_util::future::{BoxFuture, Shared, join, join_all, ready};
 use object_store::path::Path as Key;
 use object_store::{GetRange, ObjectMeta};
 use pinstripe::member::{ExtentName, Glance, Room};
@@ -26,6 +27,7 @@ use pinstripe_base::sync::lock;
 use tokio::runtime::Runtime;
 
 use crate::fault::Fault;
+use crate::kept::Kept;
 use crate::key;
 use crate::place::BucketPlace;
 use crate::session::{Fetched, LIST_MAX, Session};
@@ -51,6 +53,7 @@ pub type Listing = Vec<([u8; 16], u64)>;
 pub struct Asker {
     pub session: Arc<Session>,
     pub place: BucketPlace,
+    pub kept: Kept,
 }
 
 /// What is seen of a member.
@@ -244,7 +247,11 @@ impl Known {
         {
             return Some(fetching.clone());
         }
-        let fetching = begin(asker, name, entry.bytes);
+        let kept = entry.tag.as_ref().and_then(|tag| asker.kept.get(asker, name, tag, entry.bytes));
+        let fetching = match kept {
+            Some(kept) => ready(Some(Arc::new(kept))).boxed().shared(),
+            None => begin(asker, name, entry.bytes),
+        };
         if let Some(tag) = entry.tag.clone() {
             self.objects.insert(name, (tag, fetching.clone()));
         }
@@ -302,12 +309,14 @@ fn fetch(runtime: &Runtime, asker: &Asker, name: ExtentName) -> Fetching {
 /// Begins to fetch an object, or the end of an extent that is opened by its end; its header, too,
 /// where it does not lie within.
 fn begin(asker: &Asker, name: ExtentName, bytes: u64) -> Fetching {
-    let Asker { session, place } = asker.clone();
+    let own = asker.clone();
+    let Asker { session, place, .. } = asker.clone();
     let fetched = tokio::spawn(async move {
         let key = key::key(&place, &name.path());
         if !has_tail(name) {
             let got = session.get(&key, None, OBJECT_MAX_BYTES).await.ok()?;
             let is_whole = got.bytes.len() as u64 == got.object_bytes;
+            own.kept.put(&own, name, &got);
             return is_whole.then(|| Arc::new(got));
         }
         let head = async {
@@ -319,8 +328,9 @@ fn begin(asker: &Asker, name: ExtentName, bytes: u64) -> Fetching {
         };
         let tail = session.get(&key, Some(GetRange::Suffix(TAIL_BYTES)), TAIL_BYTES);
         let (tail, head) = join(tail, head).await;
-        let tail = tail.ok()?;
-        Some(Arc::new(Fetched { head: head.unwrap_or_default(), ..tail }))
+        let fetched = Fetched { head: head.unwrap_or_default(), ..tail.ok()? };
+        own.kept.put(&own, name, &fetched);
+        Some(Arc::new(fetched))
     });
     fetched.map(|got| got.ok().flatten()).boxed().shared()
 }

@@ -3,7 +3,7 @@
 //! The seam is synchronous and so is this crate to its callers: requests run on a small runtime of
 //! its own, and a caller waits for its own. Floors: `remote` opens members, and any prefix as the
 //! `source` of an overlay, and `output`s of a split; `member`, `writer` and `probe` carry calls out, with `tails`, `blocks`
-//! and `foresight`; `session` sends one request until it is answered, as `window` and `bandwidth`
+//! and `foresight`, which finds in `kept` what earlier runs read; `session` sends one request until it is answered, as `window` and `bandwidth`
 //! of its `endpoint` allow; `traffic` counts and bounds what goes over the wire; `place`, `key` and
 //! `fault` are values.
 //!
@@ -13,28 +13,35 @@
 //! - every request has a deadline, every retry an end, every answer a largest size;
 //! - credentials are given by the caller and go nowhere but into signatures.
 //!
-//! Never here: the environment, files, what the bytes mean.
+//! Never here: the environment, files, what the bytes mean (but whether they are sound).
 
 mod bandwidth;
 mod blocks;
+mod clients;
 mod endpoint;
 mod fault;
 mod foresight;
+mod kept;
 mod key;
+mod lock;
 mod member;
 mod output;
+mod past;
 mod place;
 mod probe;
 mod remote;
 mod session;
+mod signed;
 mod source;
 mod tails;
 mod traffic;
+mod turns;
+mod utc;
 mod window;
 mod writer;
 
 pub use bandwidth::Bandwidth;
-pub use place::{BucketPlace, EndpointDefaults};
+pub use place::{BucketPlace, EndpointDefaults, Provider};
 pub use probe::{Ability, ProbeReport};
 pub use remote::{Access, Buckets};
 pub use session::BucketClient;

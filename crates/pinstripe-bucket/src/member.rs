@@ -7,13 +7,15 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use object_store::path::Path as Key;
 use object_store::{GetRange, PutPayload};
+use pinstripe::format::label::{MemberAbility, MemberFacts};
 use pinstripe::member::{
-    Caps, ExtentName, ExtentWriter, Far, Glance, Member, Replace, Room, goes_on,
+    Caps, ExtentName, ExtentWriter, Far, Glance, KeptLonger, Member, Replace, Room, goes_on,
 };
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
@@ -23,7 +25,9 @@ use tokio::task::JoinHandle;
 use crate::blocks::{self, BLOCK_BYTES, Blocks};
 use crate::fault::Fault;
 use crate::foresight::{Asker, Foresight};
+use crate::kept::Kept;
 use crate::key;
+use crate::lock::Lock;
 use crate::place::BucketPlace;
 use crate::session::{LIST_MAX, Session};
 use crate::tails::{TAIL_BYTES, Tail, Tails, has_tail};
@@ -54,6 +58,9 @@ pub struct Inner {
     pub foresight: Foresight,
     /// Puts that were begun ahead of their calls.
     puts: Mutex<HashMap<ExtentName, Sending>>,
+    kept: Kept,
+    /// What the store's table says of this member.
+    facts: Mutex<MemberFacts>,
     number: u64,
     path: PathBuf,
 }
@@ -63,6 +70,21 @@ impl Inner {
     pub fn forget(&self, name: ExtentName) {
         self.tails.forget(name);
         self.blocks.forget((self.number, name));
+    }
+
+    /// Goes by this from now on.
+    pub fn agree(&self, facts: &MemberFacts) {
+        *lock(&self.facts) = *facts;
+    }
+
+    /// What the store's table says of this member.
+    pub fn facts(&self) -> MemberFacts {
+        *lock(&self.facts)
+    }
+
+    /// The lock of an object of this name that is put now.
+    pub fn lock(&self, name: ExtentName) -> Option<Lock> {
+        Lock::of(name, self.facts().retention)
     }
 
     /// The error of a call on a name below the prefix.
@@ -77,11 +99,23 @@ impl BucketMember {
         runtime: Arc<Runtime>,
         place: BucketPlace,
         (blocks, number): (Arc<Blocks>, u64),
+        kept: Kept,
     ) -> Self {
         let (path, session, tails) = (place.path(), Arc::new(session), Tails::default());
         let (foresight, puts) = (Foresight::default(), Mutex::default());
-        let inner = Inner { session, runtime, place, tails, blocks, foresight, puts, number, path };
-        BucketMember(Arc::new(inner))
+        BucketMember(Arc::new(Inner {
+            session,
+            runtime,
+            place,
+            tails,
+            blocks,
+            foresight,
+            puts,
+            kept,
+            facts: Mutex::default(),
+            number,
+            path,
+        }))
     }
 
     /// What its calls use.
@@ -135,15 +169,22 @@ impl BucketMember {
     fn tail(&self, name: ExtentName) -> Result<Arc<Tail>, Fault> {
         let Inner { session, runtime, tails, blocks, foresight, number, .. } = &*self.0;
         self.0.forget(name);
-        let epoch = tails.epoch();
+        let (epoch, facts) = (tails.epoch(), self.0.facts());
         if let Some(got) = foresight.read(runtime, name) {
             blocks.learn((*number, name), got.object_bytes);
             let (head, bytes) = (got.head.clone(), got.bytes.clone());
             let tail = Tail { extent_bytes: got.object_bytes, head, bytes };
             return Ok(tails.keep(name, tail, epoch));
         }
-        let range = Some(GetRange::Suffix(TAIL_BYTES));
-        let got = runtime.block_on(session.get(&self.key(name), range, TAIL_BYTES));
+        let range = match facts.knows(MemberAbility::RangesFromTheEnd) {
+            // It cannot be asked so: the length costs a request of its own.
+            Some(false) => {
+                let bytes = runtime.block_on(session.len(&self.key(name)))?;
+                GetRange::Bounded(bytes.saturating_sub(TAIL_BYTES)..bytes)
+            }
+            _ => GetRange::Suffix(TAIL_BYTES),
+        };
+        let got = runtime.block_on(session.get(&self.key(name), Some(range), TAIL_BYTES));
         let tail = match got {
             Ok(got) => Tail { extent_bytes: got.object_bytes, head: got.head, bytes: got.bytes },
             // An empty object has no end that could be asked for.
@@ -202,7 +243,8 @@ impl Member for BucketMember {
         let ahead = ahead.and_then(|(_, sending)| runtime.block_on(sending).ok());
         let created = ahead.unwrap_or_else(|| {
             let payload = PutPayload::from(bytes.to_vec());
-            runtime.block_on(session.create(&self.key(name), &payload))
+            let lock = self.0.lock(name);
+            runtime.block_on(session.create(&self.key(name), &payload, lock.as_ref()))
         });
         // Listings that were begun before the answer may lack it.
         self.0.foresight.drop_all();
@@ -212,8 +254,9 @@ impl Member for BucketMember {
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
         let Inner { session, runtime, puts, .. } = &*self.0;
         let (session, key) = (Arc::clone(session), self.key(name));
-        let payload = PutPayload::from(bytes.to_vec());
-        let sending = runtime.spawn(async move { session.create(&key, &payload).await });
+        let (payload, own) = (PutPayload::from(bytes.to_vec()), self.0.lock(name));
+        let sending =
+            runtime.spawn(async move { session.create(&key, &payload, own.as_ref()).await });
         lock(puts).insert(name, (bytes.to_vec(), sending));
     }
 
@@ -240,6 +283,9 @@ impl Member for BucketMember {
         let got = runtime.block_on(session.get(&self.key(name), range, wanted as u64));
         match got {
             Ok(got) if got.bytes.len() == wanted => {
+                if has_tail(name) {
+                    self.0.blocks.learn((self.0.number, name), got.object_bytes);
+                }
                 buf.copy_from_slice(&got.bytes);
                 Ok(())
             }
@@ -251,6 +297,13 @@ impl Member for BucketMember {
             },
             Err(fault) => Err(self.failed(&fault, "read", name)),
         }
+    }
+
+    /// What lies in the end of an extent that was looked at.
+    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
+        let tail = self.0.tails.get(name);
+        let held = tail.as_ref().and_then(|tail| tail.get(offset, buf.len()));
+        held.map(|held| buf.copy_from_slice(held)).is_some()
     }
 
     fn len(&self, name: ExtentName) -> Result<u64> {
@@ -307,9 +360,14 @@ impl Member for BucketMember {
     }
 
     fn foresee(&self, wanted: &[Glance]) {
-        let Inner { session, runtime, place, foresight, .. } = &*self.0;
-        let asker = Asker { session: Arc::clone(session), place: place.clone() };
+        let Inner { session, runtime, place, foresight, kept, .. } = &*self.0;
+        let (session, place, kept) = (Arc::clone(session), place.clone(), kept.clone());
+        let asker = Asker { session, place, kept };
         foresight.begin(runtime, &asker, wanted);
+    }
+
+    fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
+        self.0.keep_longer(names)
     }
 
     fn sync(&self) -> Result<()> {
@@ -323,6 +381,10 @@ impl Member for BucketMember {
     fn caps(&self) -> Caps {
         let far = Some(Far { lanes: LANES, extent_bytes: EXTENT_BYTES });
         Caps { device: None, free_bytes: None, is_full: false, far }
+    }
+
+    fn latency(&self) -> Option<Duration> {
+        self.0.session.endpoint.latency.mean()
     }
 
     fn place(&self) -> &Path {

@@ -188,7 +188,7 @@ impl BucketOutput {
         };
         drop(state);
         let (many, payload) = (bytes.len() as u64, PutPayload::from(bytes));
-        let put = self.runtime.block_on(self.session.put(&self.key(number), &payload));
+        let put = self.runtime.block_on(self.session.put(&self.key(number), &payload, None));
         let mut state = lock(&self.state);
         if let Some(segment) = state.open.get_mut(&number) {
             segment.is_being_sent = false;

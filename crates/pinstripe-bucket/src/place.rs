@@ -1,4 +1,5 @@
-//! Where a bucket member is: `s3+https://HOST[:PORT]/BUCKET[/PREFIX]`.
+//! Where a bucket member is: `s3+https://HOST[:PORT]/BUCKET[/PREFIX]`, `gs://BUCKET[/PREFIX]`, or
+//! `az://ACCOUNT/CONTAINER[/PREFIX]`.
 //!
 //! This one form is what labels and hosts keep. Users may also write `s3://BUCKET/PREFIX`, to
 //! which the endpoint of the run is added. Credentials are no part of a place.
@@ -12,9 +13,24 @@ use pinstripe_base::error::{Error, Kind, Result};
 const PLACE_MAX_BYTES: usize = 700;
 const AWS: &str = "amazonaws.com";
 
+const GOOGLE: &str = "storage.googleapis.com";
+const AZURE: &str = "blob.core.windows.net";
+
+/// Whose protocol an endpoint speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Provider {
+    /// S3, of AWS or anyone.
+    S3,
+    /// Google Cloud Storage.
+    Google,
+    /// Azure Blob Storage.
+    Azure,
+}
+
 /// A prefix in a bucket at an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BucketPlace {
+    provider: Provider,
     is_secure: bool,
     host: String,
     bucket: String,
@@ -42,7 +58,22 @@ impl BucketPlace {
             return odd("this place is too long");
         }
         let Some((scheme, rest)) = text.split_once("://") else { return odd("this is no URL") };
+        let mut provider = Provider::S3;
         let (is_secure, host, rest) = match scheme {
+            "gs" => {
+                provider = Provider::Google;
+                (true, GOOGLE.to_owned(), rest)
+            }
+            "az" => {
+                provider = Provider::Azure;
+                let (account, rest) = rest.split_once('/').unwrap_or((rest, ""));
+                let is_account =
+                    account.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
+                if !is_account || !(3..=24).contains(&account.len()) {
+                    return odd("this is no storage account");
+                }
+                (true, format!("{account}.{AZURE}"), rest)
+            }
             "s3" => {
                 let (is_secure, host) = defaults.host(place)?;
                 (is_secure, host, rest)
@@ -65,7 +96,7 @@ impl BucketPlace {
             return odd("the prefix has a part that is empty, '.', '..' or of other characters");
         }
         let (bucket, prefix) = (bucket.to_owned(), prefix.to_owned());
-        Ok(BucketPlace { is_secure, host, bucket, prefix })
+        Ok(BucketPlace { provider, is_secure, host, bucket, prefix })
     }
 
     /// The form that is kept.
@@ -92,6 +123,19 @@ impl BucketPlace {
         self.host.ends_with(AWS)
     }
 
+    /// Whose protocol it speaks.
+    #[must_use]
+    pub fn provider(&self) -> Provider {
+        self.provider
+    }
+
+    /// The storage account of Azure.
+    #[must_use]
+    pub fn account(&self) -> Option<&str> {
+        let account = self.host.strip_suffix(AZURE)?.strip_suffix('.');
+        account.filter(|_| self.provider == Provider::Azure)
+    }
+
     /// Whether the connection is encrypted.
     pub(crate) fn is_secure(&self) -> bool {
         self.is_secure
@@ -110,7 +154,13 @@ impl BucketPlace {
 
 impl fmt::Display for BucketPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "s3+{}/{}", self.endpoint(), self.bucket)?;
+        match self.provider {
+            Provider::S3 => write!(f, "s3+{}/{}", self.endpoint(), self.bucket)?,
+            Provider::Google => write!(f, "gs://{}", self.bucket)?,
+            Provider::Azure => {
+                write!(f, "az://{}/{}", self.account().unwrap_or_default(), self.bucket)?;
+            }
+        }
         if self.prefix.is_empty() { Ok(()) } else { write!(f, "/{}", self.prefix) }
     }
 }
@@ -136,9 +186,10 @@ impl EndpointDefaults {
 }
 
 fn wrong(place: &Path, what: &str) -> Error {
-    Error::new(Kind::Usage, what)
-        .at(place)
-        .advice("write s3://BUCKET/PREFIX with --endpoint URL, or s3+https://HOST/BUCKET/PREFIX")
+    Error::new(Kind::Usage, what).at(place).advice(
+        "write s3://BUCKET/PREFIX with --endpoint URL, s3+https://HOST/BUCKET/PREFIX, \
+             gs://BUCKET/PREFIX or az://ACCOUNT/CONTAINER/PREFIX",
+    )
 }
 
 /// A name or address, with a port or without.
@@ -188,6 +239,25 @@ mod tests {
     }
 
     #[test]
+    fn other_providers_have_forms_of_their_own() {
+        let defaults = EndpointDefaults { endpoint: Some("http://elsewhere".into()), region: None };
+        let place = |text: &str| BucketPlace::parse(Path::new(text), &defaults).unwrap();
+        let google = place("gs://bucket/a/b/");
+        assert_eq!(google.to_string(), "gs://bucket/a/b");
+        assert_eq!((google.provider(), google.account()), (Provider::Google, None));
+        assert_eq!(google.endpoint(), "https://storage.googleapis.com");
+        let azure = place("az://account1/container/p");
+        assert_eq!(azure.to_string(), "az://account1/container/p");
+        assert_eq!((azure.provider(), azure.account()), (Provider::Azure, Some("account1")));
+        assert_eq!(azure.endpoint(), "https://account1.blob.core.windows.net");
+        assert_eq!((azure.bucket(), azure.prefix(), azure.is_secure()), ("container", "p", true));
+        for place in [google, azure] {
+            assert_eq!(BucketPlace::parse(&place.path(), &defaults).unwrap(), place);
+            assert!(!place.is_aws());
+        }
+    }
+
+    #[test]
     fn what_is_no_place_is_refused() {
         for odd in [
             "s3://",
@@ -196,7 +266,15 @@ mod tests {
             "s3://bucket//x",
             "s3://bucket/a?b",
             "s3://user@bucket",
-            "gs://bucket",
+            "gs://b",
+            "gs://",
+            "gs://bucket/../x",
+            "az://container",
+            "az://UPPER/container",
+            "az://ac/container",
+            "az://account/",
+            "az://account/container//x",
+            "swift://bucket",
             "s3+https://user:pw@host/bucket",
             "s3+http:///bucket",
             "s3+https://host:99999/bucket",

@@ -1,14 +1,17 @@
 //! What an endpoint can, found out by trying: the properties that the store's commits stand on.
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, join5};
 use object_store::path::Path as Key;
 use object_store::{GetRange, PutPayload};
+use pinstripe::format::label::{MemberAbility, MemberFacts};
 use pinstripe_base::error::{Error, Kind, Result};
 
+use crate::endpoint::Load;
 use crate::fault::Fault;
 use crate::key;
 use crate::member::Inner;
 use crate::session::Session;
+use crate::signed::Ask;
 
 /// Racers of one name.
 const RACERS: usize = 8;
@@ -17,6 +20,7 @@ const ROUNDS: usize = 30;
 const ROUNDS_SHORT: usize = 3;
 /// Puts and deletes that are looked for in a listing.
 const LOOKS: usize = 20;
+const LOOKS_SHORT: usize = 2;
 
 /// One thing that an endpoint can or cannot do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,21 +50,59 @@ impl ProbeReport {
     }
 }
 
-/// Makes sure that of several that make one object the endpoint lets one win.
+/// Finds out what stands in the label of a new member, in a few requests, and makes sure that of
+/// several that make one object the endpoint lets one win.
 ///
 /// # Errors
 /// [`Kind::NoOneWinner`] when it does not; those of the endpoint.
-pub fn require_one_winner(member: &Inner) -> Result<()> {
-    let raced = member.runtime.block_on(races(member, ROUNDS_SHORT));
-    let raced = raced.map_err(|fault| failed(member, &fault))?;
-    if raced == ROUNDS_SHORT {
-        return Ok(());
+pub fn survey(member: &Inner) -> Result<MemberFacts> {
+    let tried = member.runtime.block_on(async {
+        let (raced, listed) = (races(member, ROUNDS_SHORT), listing(member, LOOKS_SHORT));
+        let all = join5(raced, listed, suffix(member), versions(member), locks(member));
+        let (raced, listed, ended, versions, locks) = all.await;
+        Ok((raced?, listed?, ended?, versions?, locks?))
+    });
+    let (raced, [put, delete], ended, versions, locks) =
+        tried.map_err(|fault: Fault| failed(member, &fault))?;
+    if raced < ROUNDS_SHORT {
+        let what = "this endpoint lets several writers make the same object (no create-if-absent)";
+        return Err(Error::new(Kind::NoOneWinner, what)
+            .at(member.place.path())
+            .expected("one winner in each race", format!("{raced} of {ROUNDS_SHORT} races had one"))
+            .advice(
+                "backups of two writers could overwrite each other there: use another endpoint",
+            ));
     }
-    let what = "this endpoint lets several writers make the same object (no create-if-absent)";
-    Err(Error::new(Kind::NoOneWinner, what)
-        .at(member.place.path())
-        .expected("one winner in each race", format!("{raced} of {ROUNDS_SHORT} races had one"))
-        .advice("backups of two writers could overwrite each other there: use another endpoint"))
+    let facts = MemberFacts::default()
+        .with(MemberAbility::CreateIfAbsent, true)
+        .with(MemberAbility::ListAfterPut, put.is_there)
+        .with(MemberAbility::ListAfterDelete, delete.is_there)
+        .with(MemberAbility::RangesFromTheEnd, ended.is_there);
+    let said = [(MemberAbility::Versions, versions), (MemberAbility::ObjectLock, locks)];
+    let said = said.into_iter().filter_map(|(ability, is_there)| Some((ability, is_there?)));
+    Ok(said.fold(facts, |facts, (ability, is_there)| facts.with(ability, is_there)))
+}
+
+/// Whether the bucket keeps versions; `None` where it does not say.
+async fn versions(member: &Inner) -> Result<Option<bool>, Fault> {
+    said(member, "versioning", "<Status>Enabled</Status>").await
+}
+
+/// Whether objects of the bucket can be locked.
+async fn locks(member: &Inner) -> Result<Option<bool>, Fault> {
+    said(member, "object-lock", "<ObjectLockEnabled>Enabled</ObjectLockEnabled>").await
+}
+
+/// Whether a setting of the bucket says this.
+async fn said(member: &Inner, setting: &'static str, words: &str) -> Result<Option<bool>, Fault> {
+    let ask = Ask { method: "GET", query: vec![(setting, String::new())], ..Ask::default() };
+    match member.session.ask(Load::default(), &ask).await {
+        Ok(text) => Ok(Some(text.contains(words))),
+        Err(Fault::Missing) => Ok(Some(false)),
+        // Not every endpoint knows of it, nor every key may ask.
+        Err(Fault::Unknown | Fault::Refused(_) | Fault::Odd(_)) => Ok(None),
+        Err(fault) => Err(fault),
+    }
 }
 
 /// Tries everything.
@@ -76,8 +118,10 @@ pub fn run(member: &Inner) -> Result<ProbeReport> {
             is_needed: true,
             seen: format!("{won} of {ROUNDS} races had one winner"),
         }];
-        abilities.extend(listing(member).await?);
+        abilities.extend(listing(member, LOOKS).await?);
         abilities.push(suffix(member).await?);
+        abilities.push(setting("old versions", versions(member).await?));
+        abilities.push(setting("object lock", locks(member).await?));
         Ok(abilities)
     });
     Ok(ProbeReport { abilities: tried.map_err(|fault| failed(member, &fault))? })
@@ -106,8 +150,9 @@ async fn races(member: &Inner, rounds: usize) -> Result<usize, Fault> {
 
 async fn race(session: &Session, key: &Key) -> Result<bool, Fault> {
     let bytes = |racer: usize| vec![racer as u8; 64];
-    let racers = (0..RACERS)
-        .map(|racer| async move { session.create(key, &PutPayload::from(bytes(racer))).await });
+    let racers = (0..RACERS).map(|racer| async move {
+        session.create(key, &PutPayload::from(bytes(racer)), None).await
+    });
     let mut winners = Vec::new();
     for (racer, put) in join_all(racers).await.into_iter().enumerate() {
         match put {
@@ -126,13 +171,13 @@ async fn race(session: &Session, key: &Key) -> Result<bool, Fault> {
 }
 
 /// Whether what was put and deleted is so in the next listing.
-async fn listing(member: &Inner) -> Result<[Ability; 2], Fault> {
+async fn listing(member: &Inner, looks: usize) -> Result<[Ability; 2], Fault> {
     let Inner { session, place, .. } = member;
     let prefix = Key::from(place.prefix());
     let (mut seen_put, mut seen_delete) = (0, 0);
-    for _ in 0..LOOKS {
+    for _ in 0..looks {
         let key = fresh_key(member);
-        session.put(&key, &PutPayload::from(b"probe".to_vec())).await?;
+        session.put(&key, &PutPayload::from(b"probe".to_vec()), None).await?;
         let is_listed = |found: Vec<()>| !found.is_empty();
         let find = || session.list(&prefix, usize::MAX, |it| (it.location == key).then_some(()));
         let listed = find().await;
@@ -150,17 +195,27 @@ async fn listing(member: &Inner) -> Result<[Ability; 2], Fault> {
     }
     let ability = |what, seen| Ability {
         what,
-        is_there: seen == LOOKS,
+        is_there: seen == looks,
         is_needed: true,
-        seen: format!("{seen} of {LOOKS} listings knew"),
+        seen: format!("{seen} of {looks} listings knew"),
     };
     Ok([ability("list after put", seen_put), ability("list after delete", seen_delete)])
+}
+
+/// What a bucket is set to.
+fn setting(what: &'static str, said: Option<bool>) -> Ability {
+    let seen = match said {
+        Some(true) => "the bucket is set so",
+        Some(false) => "the bucket is not set so",
+        None => "the endpoint does not say",
+    };
+    Ability { what, is_there: said == Some(true), is_needed: false, seen: seen.to_owned() }
 }
 
 async fn suffix(member: &Inner) -> Result<Ability, Fault> {
     let session = &member.session;
     let key = fresh_key(member);
-    session.put(&key, &PutPayload::from(b"0123456789".to_vec())).await?;
+    session.put(&key, &PutPayload::from(b"0123456789".to_vec()), None).await?;
     let got = session.get(&key, Some(GetRange::Suffix(4)), 4).await;
     session.delete(&key).await?;
     let is_there = got.is_ok_and(|got| got.bytes == b"6789" && got.object_bytes == 10);

@@ -4,13 +4,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::{ClientOptions, RetryConfig};
-use pinstripe::member::{RemoteMembers, SharedMember};
+use pinstripe::format::label::{MemberAbility, MemberFacts, Retention};
+use pinstripe::member::{Member, NewMember, RemoteMembers, SealedCache, SharedMember};
 use pinstripe::split::RemoteOutputs;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
@@ -19,17 +16,17 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::bandwidth::Bandwidth;
 use crate::blocks::Blocks;
+use crate::clients;
 use crate::endpoint::Endpoint;
+use crate::kept::Kept;
 use crate::member::BucketMember;
 use crate::output::BucketOutput;
+use crate::past::Past;
 use crate::place::{BucketPlace, EndpointDefaults};
 use crate::probe::{self, ProbeReport};
 use crate::session::{BucketClient, Session};
 use crate::source::BucketSource;
-use crate::traffic::{CountingConnector, Requests};
-
-const CONNECT: Duration = Duration::from_secs(5);
-const IDLE: Duration = Duration::from_secs(60);
+use crate::traffic::Requests;
 
 /// What an endpoint is used with. It has no `Debug`: it holds secrets.
 #[derive(Default)]
@@ -58,6 +55,9 @@ pub struct Buckets {
     /// The members opened so far, with their connections.
     members: Mutex<HashMap<BucketPlace, BucketMember>>,
     bandwidth: Bandwidth,
+    kept: Kept,
+    retention: Option<Retention>,
+    past: Option<i64>,
     endpoints: Mutex<BTreeMap<String, Arc<Endpoint>>>,
 }
 
@@ -76,6 +76,9 @@ impl Buckets {
             bandwidth: Bandwidth::default(),
             blocks: Arc::default(),
             members: Mutex::default(),
+            kept: Kept::default(),
+            retention: None,
+            past: None,
             endpoints: Mutex::default(),
         }
     }
@@ -94,6 +97,25 @@ impl Buckets {
     #[must_use]
     pub fn with_bandwidth(self, bandwidth: Bandwidth) -> Self {
         Buckets { bandwidth, ..self }
+    }
+
+    /// The same; what is put on members that are made keeps from being deleted for so long.
+    #[must_use]
+    pub fn with_retention(self, retention: Option<Retention>) -> Self {
+        Buckets { retention, ..self }
+    }
+
+    /// The same, showing members as they were at this time, in seconds since 1970. The buckets must
+    /// keep versions; nothing is changed.
+    #[must_use]
+    pub fn with_past(self, at: Option<i64>) -> Self {
+        Buckets { past: at, ..self }
+    }
+
+    /// Looks in this cache from now on for what it would ask the endpoints again. It is of the store
+    /// whose members are opened.
+    pub fn keep_in(&self, cache: Arc<SealedCache>) {
+        self.kept.use_cache(cache);
     }
 
     fn runtime(&self) -> Result<Arc<Runtime>> {
@@ -159,13 +181,20 @@ impl Buckets {
     }
 
     fn session(&self, place: &BucketPlace) -> Result<Session> {
+        clients::require_built(place)?;
         let (access, endpoint) = ((self.access)(place)?, self.endpoint(place));
         let region = access.region.clone();
-        let client = match &self.client {
-            Some(client) => client(place),
-            None => Arc::new(client(place, access, &endpoint)?),
+        let (client, signed) = match &self.client {
+            Some(client) => (client(place), None),
+            None => clients::open(place, access, &endpoint)?,
         };
-        Ok(Session { url: place.endpoint(), region, client, endpoint })
+        if self.past.is_some() && signed.is_none() {
+            let what = "only a bucket that speaks S3 can be shown as it was";
+            return Err(Error::new(Kind::Unsupported, what).at(place.path()));
+        }
+        let past = self.past.map(|at| Past::new(at, place.prefix()));
+        let url = place.endpoint();
+        Ok(Session { client, signed, past, url, region, endpoint })
     }
 
     /// The member at a place; one that was opened before is the same, with its connections.
@@ -177,7 +206,8 @@ impl Buckets {
         }
         let session = self.session(&place)?;
         let blocks = (Arc::clone(&self.blocks), members.len() as u64);
-        let member = BucketMember::new(session, self.runtime()?, place.clone(), blocks);
+        let member =
+            BucketMember::new(session, self.runtime()?, place.clone(), blocks, self.kept.clone());
         members.insert(place, member.clone());
         Ok(member)
     }
@@ -189,37 +219,13 @@ impl Buckets {
     }
 }
 
-fn client(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<AmazonS3> {
-    // Retries and deadlines are the session's, which knows what a lost answer means.
-    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-    let options = ClientOptions::new()
-        .with_timeout_disabled()
-        .with_connect_timeout(CONNECT)
-        .with_pool_idle_timeout(IDLE)
-        .with_http1_only()
-        .with_allow_http(!place.is_secure());
-    let mut builder = AmazonS3Builder::new()
-        .with_bucket_name(place.bucket())
-        .with_region(access.region)
-        .with_virtual_hosted_style_request(false)
-        // Over TLS no byte changes on the way; without, the signature is over the body.
-        .with_unsigned_payload(place.is_secure())
-        .with_retry(retry)
-        .with_disable_bulk_delete(true)
-        .with_client_options(options)
-        .with_http_connector(CountingConnector(Arc::clone(&endpoint.counters)))
-        .with_endpoint(place.endpoint());
-    for (name, value) in access.credentials {
-        let key = AmazonS3ConfigKey::from_str(&name).map_err(|_| {
-            Error::new(Kind::Usage, format!("this is no option of credentials: {name}"))
-        })?;
-        builder = builder.with_config(key, value);
-    }
-    builder.build().map_err(|error| {
-        Error::new(Kind::Usage, format!("cannot use this endpoint: {error}"))
-            .at(place.path())
-            .advice("check the endpoint's URL and the credentials")
-    })
+fn no_object_lock(place: &Path) -> Error {
+    Error::new(Kind::Unsupported, "nothing can be retained here: the bucket has no object lock")
+        .at(place)
+        .advice(
+            "object lock is turned on when a bucket is created (aws s3api create-bucket \
+             --object-lock-enabled-for-bucket), where the provider has it; or leave out --retain",
+        )
 }
 
 impl RemoteOutputs for Buckets {
@@ -234,11 +240,25 @@ impl RemoteMembers for Buckets {
         Ok(Arc::new(self.member(place)?))
     }
 
-    fn create(&self, place: &Path) -> Result<SharedMember> {
+    fn create(&self, place: &Path) -> Result<NewMember> {
         let member = self.member(place)?;
         member.require_empty()?;
-        probe::require_one_winner(member.inner())?;
-        Ok(Arc::new(member))
+        let mut facts = probe::survey(member.inner())?;
+        if self.retention.is_some() {
+            if facts.knows(MemberAbility::ObjectLock) != Some(true) {
+                return Err(no_object_lock(member.place()));
+            }
+            facts.retention = self.retention;
+        }
+        member.inner().agree(&facts);
+        Ok(NewMember { member: Arc::new(member), facts })
+    }
+
+    fn agree(&self, place: &Path, facts: &MemberFacts) {
+        // One that cannot be opened is told of when its turn comes.
+        if let Ok(member) = self.member(place) {
+            member.inner().agree(facts);
+        }
     }
 
     fn fate(&self, place: &Path) -> Result<String> {

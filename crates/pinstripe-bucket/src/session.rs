@@ -9,7 +9,7 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
@@ -24,19 +24,13 @@ use pinstripe_base::error::Error;
 
 use crate::endpoint::{Endpoint, Load};
 use crate::fault::Fault;
+use crate::lock::Lock;
+use crate::past::Past;
+use crate::signed::{Answer, Ask, Signed};
+use crate::turns::{CALL, Turns};
 
 /// One attempt of a request may take so long, and a second more for each MiB that it moves.
 const ATTEMPT: Duration = Duration::from_secs(8);
-/// A call with all its attempts may take so long, with the same addition.
-const CALL: Duration = Duration::from_secs(20);
-/// A call to an endpoint that has not answered yet, and one that it refuses to connect.
-const FIRST_CALL: Duration = Duration::from_secs(9);
-const FIRST_CONNECT: Duration = Duration::from_secs(2);
-/// The first pause before a request is sent again; it doubles.
-const PAUSE: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(4);
-/// Answers that are none of S3's until a call gives up: what answers so may not be S3.
-const ODD_MAX: usize = 3;
 /// Who waits for tasks of the runtime says so at this interval.
 const BANDWIDTH_LOOK: Duration = Duration::from_millis(250);
 /// Keys in a page of a listing.
@@ -54,6 +48,10 @@ impl<T: ObjectStore + MultipartStore + PaginatedListStore> BucketClient for T {}
 /// A bucket at an endpoint, opened with credentials.
 pub struct Session {
     pub client: Arc<dyn BucketClient>,
+    /// Sends what the client has no calls for, where the endpoint speaks S3.
+    pub signed: Option<Signed>,
+    /// The bucket is shown as it was, and nothing is written.
+    pub past: Option<Past>,
     /// The endpoint's URL.
     pub url: String,
     pub region: String,
@@ -98,16 +96,18 @@ impl Session {
         F: Future<Output = object_store::Result<T>>,
     {
         let endpoint = &*self.endpoint;
-        let mut turns = self.turns(load.time())?;
+        let mut turns = Turns::of(endpoint, load.time())?;
         loop {
             turns.wait(endpoint, load).await;
             let permit = endpoint.window.enter().await;
             let halved = permit.halved;
             let time = (ATTEMPT + load.time()).min(turns.left());
+            let began = clock::monotonic();
             let answer = tokio::time::timeout(time, send()).await;
             drop(permit);
             let fault = match answer {
                 Ok(Ok(done)) => {
+                    endpoint.latency.saw(load, clock::since(began));
                     self.good_answer();
                     return Ok(done);
                 }
@@ -131,25 +131,41 @@ impl Session {
         }
     }
 
-    /// The turns of a call; none while the endpoint is left alone.
-    fn turns(&self, data: Duration) -> Result<Turns, Fault> {
-        let (has_answered, rests) = self.endpoint.health.look();
-        match rests {
-            Some(fault) => Err(fault),
-            None => {
-                let call = if has_answered { CALL } else { FIRST_CALL } + data;
-                Ok(Turns { began: clock::monotonic(), call, has_answered, pause: PAUSE, odd: 0 })
-            }
-        }
-    }
-
     fn good_answer(&self) {
         self.endpoint.window.widen();
         self.endpoint.health.answered();
     }
 
+    /// What changes a bucket is refused where it is shown as it was.
+    pub fn require_present(&self) -> Result<(), Fault> {
+        self.past.as_ref().map_or(Ok(()), |_| Err(Fault::ReadOnly))
+    }
+
+    /// Sends what the client has no call for.
+    pub async fn signed(&self, load: Load, ask: &Ask) -> Result<Answer, Fault> {
+        let Some(signed) = &self.signed else { return Err(Fault::Unknown) };
+        self.send(load, || signed.call(ask.clone())).await
+    }
+
+    /// The same; the answer's body as text.
+    pub async fn ask(&self, load: Load, ask: &Ask) -> Result<String, Fault> {
+        let Some(signed) = &self.signed else { return Err(Fault::Unknown) };
+        self.send(load, || async { signed.call(ask.clone()).await?.text().await }).await
+    }
+
     /// Writes an object over any that has the key.
-    pub async fn put(&self, key: &Key, payload: &PutPayload) -> Result<(), Fault> {
+    pub async fn put(
+        &self,
+        key: &Key,
+        payload: &PutPayload,
+        lock: Option<&Lock>,
+    ) -> Result<(), Fault> {
+        self.require_present()?;
+        if let Some(lock) = lock {
+            let (ask, load) =
+                (lock.ask(key, payload, false), Load::up(payload.content_length() as u64));
+            return self.signed(load, &ask).await.map(drop);
+        }
         self.send(Load::up(payload.content_length() as u64), || async {
             self.client.put(key, payload.clone()).await.map(drop)
         })
@@ -158,11 +174,21 @@ impl Session {
 
     /// Writes an object if none has the key. "Exists already" is believed when the object there
     /// was read and is another one: an answer to an earlier attempt may have been lost.
-    pub async fn create(&self, key: &Key, payload: &PutPayload) -> Result<(), Fault> {
+    pub async fn create(
+        &self,
+        key: &Key,
+        payload: &PutPayload,
+        lock: Option<&Lock>,
+    ) -> Result<(), Fault> {
+        self.require_present()?;
+        let locked = lock.map(|lock| lock.ask(key, payload, true));
         let bytes = payload.content_length() as u64;
         let began = clock::monotonic();
         loop {
             let sent = self.send(Load::up(bytes), || async {
+                if let (Some(ask), Some(signed)) = (&locked, &self.signed) {
+                    return signed.call(ask.clone()).await.map(drop);
+                }
                 let options = PutOptions::from(PutMode::Create);
                 self.client.put_opts(key, payload.clone(), options).await.map(drop)
             });
@@ -174,7 +200,9 @@ impl Session {
                 Ok(there) if is_same(&there, payload) => return Ok(()),
                 Ok(_) => return Err(Fault::Exists),
                 // Gone again, or never there.
-                Err(Fault::Missing) if since(began) < CALL => self.endpoint.counters.retried(),
+                Err(Fault::Missing) if clock::since(began) < CALL => {
+                    self.endpoint.counters.retried()
+                }
                 Err(fault) => return Err(fault),
             }
         }
@@ -193,8 +221,13 @@ impl Session {
             _ => 0,
         };
         let load = Load { up: 0, down, most_down: most_bytes };
+        let version = match &self.past {
+            Some(past) => Some(past.version(self, key).await?.id),
+            None => None,
+        };
         self.send(load, || async {
-            let options = GetOptions { range: range.clone(), ..GetOptions::default() };
+            let (range, version) = (range.clone(), version.clone());
+            let options = GetOptions { range, version, ..GetOptions::default() };
             let got = self.client.get_opts(key, options).await?;
             let (object_bytes, mark) = (got.meta.size, ObjectMark::of(&got.meta));
             let wanted = got.range.end.saturating_sub(got.range.start);
@@ -237,6 +270,9 @@ impl Session {
 
     /// What is said of an object.
     pub async fn look(&self, key: &Key) -> Result<ObjectMeta, Fault> {
+        if let Some(past) = &self.past {
+            return Ok(past.version(self, key).await?.meta(key));
+        }
         self.send(Load::default(), || self.client.head(key)).await
     }
 
@@ -263,6 +299,7 @@ impl Session {
 
     /// Removes an object, which may be gone.
     pub async fn delete(&self, key: &Key) -> Result<(), Fault> {
+        self.require_present()?;
         let deleted = self.send(Load::default(), || async { self.client.delete(key).await });
         match deleted.await {
             Err(Fault::Missing) => Ok(()),
@@ -279,7 +316,11 @@ impl Session {
         most: usize,
         keep: impl Fn(&ObjectMeta) -> Option<T>,
     ) -> Result<Vec<T>, Fault> {
-        let mut turns = self.turns(Duration::ZERO)?;
+        if let Some(past) = &self.past {
+            let there = past.list(self, prefix.as_ref()).await?;
+            return Ok(there.iter().filter_map(&keep).collect());
+        }
+        let mut turns = Turns::of(&self.endpoint, Duration::ZERO)?;
         let mut broken_off = 0;
         loop {
             let (mut kept, mut seen) = (Vec::new(), 0_usize);
@@ -320,77 +361,7 @@ impl Session {
     }
 }
 
-/// The attempts of one call.
-struct Turns {
-    began: Instant,
-    call: Duration,
-    has_answered: bool,
-    pause: Duration,
-    /// Answers that were none of S3's.
-    odd: usize,
-}
-
-impl Turns {
-    fn left(&self) -> Duration {
-        self.call.saturating_sub(since(self.began))
-    }
-
-    /// Waits until so many bytes may go; that is not the endpoint's time.
-    async fn wait(&mut self, endpoint: &Endpoint, load: Load) {
-        if endpoint.up.is_limited() || endpoint.down.is_limited() {
-            let began = clock::monotonic();
-            endpoint.up.wait(load.up).await;
-            endpoint.down.wait(load.down).await;
-            self.began += since(began);
-        }
-    }
-
-    /// Waits until the request may be sent again. It went out when the window had been halved so
-    /// often.
-    ///
-    /// # Errors
-    /// The fault, when sending again is of no use or the time is over.
-    async fn next(&mut self, endpoint: &Endpoint, fault: Fault, halved: u64) -> Result<(), Fault> {
-        if !fault.is_silence() {
-            endpoint.health.answered();
-        }
-        let mut asked_for = Duration::ZERO;
-        if let Fault::Refused(refusal) = &fault
-            && refusal.is_throttle()
-        {
-            endpoint.window.halve(halved);
-            asked_for = refusal.retry_after.min(PAUSE_MAX);
-        }
-        self.odd += usize::from(matches!(fault, Fault::Odd(_)));
-        if !fault.is_transient() || self.odd == ODD_MAX {
-            return Err(fault);
-        }
-        let is_refused = matches!(fault, Fault::Cut(_)) && !self.has_answered;
-        let is_over = is_refused && since(self.began) >= FIRST_CONNECT;
-        if is_over || self.left() <= self.pause {
-            if fault.is_silence() {
-                endpoint.health.was_silent(&fault);
-            }
-            return Err(fault);
-        }
-        tokio::time::sleep(asked_for + jittered(self.pause)).await;
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
-        endpoint.counters.retried();
-        Ok(())
-    }
-}
-
 fn is_same(there: &Fetched, payload: &PutPayload) -> bool {
     let ours = payload.iter().flat_map(|part| part.iter());
     there.object_bytes == payload.content_length() as u64 && there.bytes.iter().eq(ours)
-}
-
-fn since(began: Instant) -> Duration {
-    clock::since(began)
-}
-
-/// A pause of half to one and a half of this length.
-fn jittered(pause: Duration) -> Duration {
-    let chance = pinstripe_base::id::random::<1>().map_or(128, |[byte]| u32::from(byte));
-    pause / 2 + pause * chance / 256
 }

@@ -39,6 +39,8 @@ pub struct Requests {
     pub lists: u64,
     /// DELETE.
     pub deletes: u64,
+    /// Those that hid an object and left its bytes, as in a bucket that keeps versions.
+    pub hidden: u64,
     /// Requests that were sent again after a failure.
     pub retries: u64,
     /// Bytes of bodies sent.
@@ -54,6 +56,7 @@ impl Sum for Requests {
             gets: a.gets + b.gets,
             lists: a.lists + b.lists,
             deletes: a.deletes + b.deletes,
+            hidden: a.hidden + b.hidden,
             retries: a.retries + b.retries,
             sent_bytes: a.sent_bytes + b.sent_bytes,
             received_bytes: a.received_bytes + b.received_bytes,
@@ -68,6 +71,7 @@ pub struct Counters {
     gets: AtomicU64,
     lists: AtomicU64,
     deletes: AtomicU64,
+    hidden: AtomicU64,
     retries: AtomicU64,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
@@ -82,6 +86,7 @@ impl Counters {
             gets: get(&self.gets),
             lists: get(&self.lists),
             deletes: get(&self.deletes),
+            hidden: get(&self.hidden),
             retries: get(&self.retries),
             sent_bytes: get(&self.sent_bytes),
             received_bytes: get(&self.received_bytes),
@@ -111,7 +116,18 @@ impl Counters {
 }
 
 fn is_listing(request: &HttpRequest) -> bool {
-    request.uri().query().is_some_and(|query| query.contains("list-type="))
+    let query = request.uri().query().unwrap_or_default();
+    query.contains("list-type=") || has_part(query, "versions") || query.contains("comp=list")
+}
+
+/// Whether a request is for what is said of a bucket or object, and not for its bytes.
+fn is_about(request: &HttpRequest) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    ["versioning", "object-lock", "retention"].iter().any(|name| has_part(query, name))
+}
+
+fn has_part(query: &str, name: &str) -> bool {
+    query.split('&').any(|part| part.split('=').next() == Some(name))
 }
 
 /// Makes clients whose requests are counted.
@@ -142,34 +158,54 @@ impl HttpService for Counted {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.counters.count(&request);
         let is_listing = is_listing(&request);
-        let is_object = request.method() == "GET" && !is_listing;
-        let has_body = request.method() != "HEAD";
+        let is_object = request.method() == "GET" && !is_listing && !is_about(&request);
+        let (has_body, is_delete) = (request.method() != "HEAD", request.method() == "DELETE");
         let (parts, body) = self.inner.execute(request).await?.into_parts();
         let status = parts.status.as_u16();
         if parts.status.is_success() && is_object {
             return Ok(HttpResponse::from_parts(parts, body));
         }
+        if parts.headers.get("x-amz-delete-marker").is_some_and(|value| value == "true")
+            && is_delete
+        {
+            self.counters.hidden.fetch_add(1, Ordering::Relaxed);
+        }
         if parts.status.is_success() {
             let whole = bounded(body, ANSWER_MAX_BYTES).await?;
             self.counters.received(whole.len() as u64);
-            if is_listing && !has_tag(&whole, b"<ListBucketResult") {
+            let tags: [&[u8]; 3] =
+                [b"<ListBucketResult", b"<ListVersionsResult", b"<EnumerationResults"];
+            if is_listing && !tags.iter().any(|tag| has_tag(&whole, tag)) {
                 return Err(odd("an answer that is no listing"));
             }
             return Ok(HttpResponse::from_parts(parts, whole.into()));
         }
         let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
-        let id = header("x-amz-request-id");
+        let id =
+            ["x-amz-request-id", "x-goog-request-id", "x-ms-request-id", "x-guploader-uploadid"];
+        let id = id.into_iter().find_map(header);
         // In seconds; the other form, a date, is of a clock that is not this host's.
         let retry_after = header("retry-after").and_then(|it| it.parse().ok()).unwrap_or(0);
         let said = if has_body { refusal_body(body).await } else { Bytes::new() };
         let retry_after = Duration::from_secs(retry_after);
         let refusal = Refusal::read(status, id.unwrap_or_default(), retry_after, &said);
         // Missing buckets are 404, too; a HEAD has no body that could tell.
-        let is_missing = status == 404 && refusal.code != "NoSuchBucket";
-        if is_missing || matches!(status, 304 | 412) {
+        if is_about_object(status, &refusal.code) {
             return Ok(HttpResponse::from_parts(parts, said.into()));
         }
         Err(HttpError::new(HttpErrorKind::Unknown, refusal))
+    }
+}
+
+/// Whether a refusal says what the client has to tell apart: there is no such object, or one exists
+/// already.
+fn is_about_object(status: u16, code: &str) -> bool {
+    match status {
+        304 | 412 => true,
+        404 => !matches!(code, "NoSuchBucket" | "ContainerNotFound"),
+        // Azure says so what others say with 412; S3's own 409 means "try again".
+        409 => code == "BlobAlreadyExists",
+        _ => false,
     }
 }
 
@@ -208,4 +244,26 @@ async fn bounded(body: HttpResponseBody, most_bytes: usize) -> Result<Bytes, Htt
         whole.extend_from_slice(&part);
     }
     Ok(whole.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_client_tells_apart_is_passed_on() {
+        for (status, code, passes) in [
+            (404, "NoSuchKey", true),
+            (404, "", true),
+            (404, "NoSuchBucket", false),
+            (404, "ContainerNotFound", false),
+            (412, "", true),
+            (409, "BlobAlreadyExists", true),
+            (409, "ConditionalRequestConflict", false),
+            (409, "", false),
+            (403, "AccessDenied", false),
+        ] {
+            assert_eq!(is_about_object(status, code), passes, "{status} {code}");
+        }
+    }
 }

@@ -48,6 +48,7 @@ impl BucketWriter {
         let (session, many) = (&member.session, part.len() as u64);
         member.runtime.block_on(async {
             if upload.is_none() {
+                session.require_present()?;
                 let id =
                     session.send(Load::default(), || session.client.create_multipart(key)).await?;
                 *upload = Some(Upload { id, parts: Vec::new(), bytes: 0 });
@@ -70,18 +71,20 @@ impl BucketWriter {
             }
             return self.complete();
         }
-        let Self { member, key, replace, .. } = self;
-        let payload = PutPayload::from(rest);
+        let Self { member, key, replace, extent, .. } = self;
+        let (payload, lock) = (PutPayload::from(rest), member.lock(*extent));
+        let lock = lock.as_ref();
         member.runtime.block_on(async {
             match replace {
-                Replace::Never => member.session.create(key, &payload).await,
-                Replace::Allowed => member.session.put(key, &payload).await,
+                Replace::Never => member.session.create(key, &payload, lock).await,
+                Replace::Allowed => member.session.put(key, &payload, lock).await,
             }
         })
     }
 
     fn complete(&mut self) -> Result<(), Fault> {
-        let Self { member, key, replace, upload, .. } = self;
+        let Self { member, key, replace, upload, extent, .. } = self;
+        let lock = member.lock(*extent);
         let (session, Some(Upload { id, parts, bytes })) = (&member.session, &*upload) else {
             return Ok(());
         };
@@ -98,8 +101,13 @@ impl BucketWriter {
             };
             match session.send(Load::default(), send).await {
                 // An earlier attempt may have completed it, and its answer was lost.
-                Err(Fault::Missing) if session.len(key).await == Ok(*bytes) => Ok(()),
-                done => done,
+                Err(Fault::Missing) if session.len(key).await == Ok(*bytes) => {}
+                done => done?,
+            }
+            // An upload in parts is locked when it is whole, and told of as there when it is locked.
+            match &lock {
+                Some(lock) => session.signed(Load::default(), &lock.extend(key)).await.map(drop),
+                None => Ok(()),
             }
         })?;
         self.upload = None;

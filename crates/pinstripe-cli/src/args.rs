@@ -60,7 +60,7 @@ pub struct Common {
     /// Where buckets are.
     #[cfg(feature = "s3")]
     #[command(flatten)]
-    pub buckets: crate::aws::BucketArgs,
+    pub buckets: crate::bucket_args::BucketArgs,
 
     /// Where the key of an encrypted store is.
     #[command(flatten)]

@@ -7,61 +7,33 @@
 use std::path::PathBuf;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::units::parse_size;
-use pinstripe_bucket::{Access, Bandwidth, BucketPlace, EndpointDefaults};
+use pinstripe_bucket::{Access, BucketPlace, EndpointDefaults, Provider};
 
+use crate::bucket_args::BucketArgs;
 use crate::xdg;
 
-/// Least bytes per second that a limit may allow.
-const RATE_MIN_BYTES: u64 = 1 << 10;
 /// More is no file of profiles.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
-/// Options about buckets.
-#[derive(clap::Args, Clone, Default)]
-#[group(skip)]
-pub struct BucketArgs {
-    /// The endpoint of places that begin with s3://, as in https://s3.example.org
-    ///
-    /// It is recorded with a new member, so that other verbs need no option. Without it, the
-    /// variables AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL and the profile say it; otherwise it is
-    /// AWS. Traffic is encrypted unless the endpoint begins with http://.
-    #[arg(long, global = true, value_name = "URL", hide_short_help = true)]
-    pub endpoint: Option<String>,
-
-    /// The region of buckets, where the endpoint does not say it
-    ///
-    /// Default: the variables AWS_REGION and AWS_DEFAULT_REGION, then the profile, then us-east-1.
-    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
-    pub region: Option<String>,
-
-    /// Send at most so many bytes per second to each endpoint, as in 2M
-    ///
-    /// The limit is an average over several requests, of which each goes as fast as the line. Waiting
-    /// for it counts as no silence of the endpoint.
-    #[arg(long, global = true, value_name = "SIZE", value_parser = rate, hide_short_help = true)]
-    pub bandwidth_up: Option<u64>,
-
-    /// Take at most so many bytes per second from each endpoint
-    #[arg(long, global = true, value_name = "SIZE", value_parser = rate, hide_short_help = true)]
-    pub bandwidth_down: Option<u64>,
-}
-
-impl BucketArgs {
-    /// The limits to each endpoint.
-    pub fn bandwidth(&self) -> Bandwidth {
-        Bandwidth { up: self.bandwidth_up, down: self.bandwidth_down }
-    }
-}
-
-/// Reads a number of bytes per second; with less than this nothing would ever come to its end.
-fn rate(text: &str) -> std::result::Result<u64, String> {
-    match parse_size(text) {
-        Ok(bytes) if bytes >= RATE_MIN_BYTES => Ok(bytes),
-        Ok(_) => Err("at least 1K bytes per second".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
-}
+/// Variables of Google's tools. Without any the machine itself is not asked.
+const GOOGLE: [&str; 4] = [
+    "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT_PATH",
+    "GOOGLE_SERVICE_ACCOUNT_KEY",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+];
+/// Variables of Azure's tools.
+const AZURE: [&str; 9] = [
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_ACCESS_KEY",
+    "AZURE_STORAGE_SAS_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_TOKEN",
+    "AZURE_CLIENT_ID",
+    "AZURE_CLIENT_SECRET",
+    "AZURE_TENANT_ID",
+    "AZURE_FEDERATED_TOKEN_FILE",
+];
 
 /// What the environment and the files of profiles say.
 #[derive(Default)]
@@ -149,6 +121,26 @@ impl AwsSettings {
     /// # Errors
     /// [`Kind::NotFound`] when nothing says how.
     pub fn access(&self, place: &BucketPlace) -> Result<Access> {
+        match place.provider() {
+            Provider::S3 => self.of_s3(place),
+            Provider::Google => self.of_names(place, &GOOGLE, "GOOGLE_APPLICATION_CREDENTIALS"),
+            Provider::Azure => self.of_names(place, &AZURE, "AZURE_STORAGE_ACCOUNT_KEY"),
+        }
+    }
+
+    /// The variables of these names that are set, as options of the client. Without any of them
+    /// the client would ask the machine for its role, on an address that may be anybody's here.
+    fn of_names(&self, place: &BucketPlace, names: &[&str], first: &str) -> Result<Access> {
+        let credentials = self.pairs(&[], names).filter(|pairs| !pairs.is_empty());
+        let credentials = credentials.ok_or_else(|| {
+            Error::new(Kind::NotFound, "there are no credentials for this endpoint")
+                .at(place.path())
+                .advice(format!("set {first}, or another variable that doc/buckets.md names"))
+        })?;
+        Ok(Access { region: String::new(), credentials })
+    }
+
+    fn of_s3(&self, place: &BucketPlace) -> Result<Access> {
         let own = self.profiles.iter().find(|profile| {
             let is_it =
                 |url: &str| url.trim_end_matches('/').eq_ignore_ascii_case(&place.endpoint());

@@ -23,6 +23,8 @@
 mod args;
 #[cfg(feature = "s3")]
 mod aws;
+#[cfg(feature = "s3")]
+mod bucket_args;
 mod cli;
 mod config;
 mod credential;

@@ -33,6 +33,13 @@ pub fn catalog(store: StoreId) -> Result<PathBuf> {
     Ok(cache.join("pinstripe").join(store.to_string()).join(FILE_NAME))
 }
 
+/// What this host keeps of a store in buckets: in the user's cache, where there is one.
+#[cfg(feature = "s3")]
+pub fn sealed_cache(store: StoreId) -> Option<PathBuf> {
+    let cache = xdg("XDG_CACHE_HOME", ".cache")?;
+    Some(cache.join("pinstripe").join(store.to_string()).join("sealed"))
+}
+
 /// A directory of the XDG specification, which has relative paths ignored.
 fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
     absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(below_home)))

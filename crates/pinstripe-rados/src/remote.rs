@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pinstripe::member::{RemoteMembers, SharedMember};
+use pinstripe::format::label::MemberFacts;
+use pinstripe::member::{NewMember, RemoteMembers, SharedMember};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
@@ -87,10 +88,10 @@ impl RemoteMembers for Pools {
         Ok(Arc::new(self.member(place)?))
     }
 
-    fn create(&self, place: &Path) -> Result<SharedMember> {
+    fn create(&self, place: &Path) -> Result<NewMember> {
         let member = self.member(place)?;
         member.require_empty()?;
-        Ok(Arc::new(member))
+        Ok(NewMember { member: Arc::new(member), facts: MemberFacts::default() })
     }
 
     fn fate(&self, place: &Path) -> Result<String> {

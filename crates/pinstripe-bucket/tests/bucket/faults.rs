@@ -1,6 +1,6 @@
 //! Endpoints that fail, lie, or are slow; each is named, and none is believed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use pinstripe::member::{ExtentName, Member, RemoteMembers, Replace, Room};
@@ -46,7 +46,8 @@ fn a_conflict_is_not_taken_for_an_object() {
     let Some(site) = Site::new("a_conflict_is_not_taken_for_an_object") else { return };
     let member = site.member();
     let conflict = "<Error><Code>ConditionalRequestConflict</Code></Error>";
-    site.proxy.rule(move |asked| match asked.method == "PUT" && asked.number % 3 == 0 {
+    let is_hit = every(3);
+    site.proxy.rule(move |asked| match is_hit(asked) {
         true => Fate::Answer(409, conflict.to_owned()),
         false => Fate::Pass,
     });
@@ -55,14 +56,27 @@ fn a_conflict_is_not_taken_for_an_object() {
         assert_eq!(read(&*member, name(number)).unwrap(), [number]);
     }
     // "Exists" without an object: whether the answer is a lie or the object is gone, it is put.
-    site.proxy.rule(|asked| match asked.method == "PUT" && asked.number % 2 == 0 {
+    let is_hit = every(2);
+    site.proxy.rule(move |asked| match is_hit(asked) {
         true => Fate::Answer(412, String::new()),
         false => Fate::Pass,
     });
+    let retries = site.buckets.requests().retries;
     for number in 20..30 {
         member.put(name(number), &[number]).unwrap();
         assert_eq!(read(&*member, name(number)).unwrap(), [number]);
     }
+    assert_eq!(site.buckets.requests().retries - retries, 10, "each was lied about once");
+    // The same answer where another object is: it stays, and is told of.
+    site.proxy.rule(|_| Fate::Pass);
+    assert_eq!(member.put(name(20), b"another").unwrap_err().kind(), Kind::Exists);
+    assert_eq!(read(&*member, name(20)).unwrap(), [20]);
+}
+
+/// Of all puts every so manieth, from the first on.
+fn every(times: u64) -> impl Fn(&Asked) -> bool + Send + Sync {
+    let puts = AtomicU64::new(0);
+    move |asked| asked.method == "PUT" && puts.fetch_add(1, Ordering::SeqCst).is_multiple_of(times)
 }
 
 #[test]
@@ -220,7 +234,7 @@ fn an_endpoint_that_hangs_is_given_up_once() {
 fn a_server_that_starts_again_is_waited_for() {
     let Some(mut site) = Site::new("a_server_that_starts_again_is_waited_for") else { return };
     let place = site.server.place_at(site.server.port(), "direct");
-    let member = site.buckets.create(place.as_ref()).unwrap();
+    let member = site.buckets.create(place.as_ref()).unwrap().member;
     site.server.stop();
     let retries = site.buckets.requests().retries;
     std::thread::scope(|scope| {
@@ -328,7 +342,7 @@ fn bandwidth_is_kept_to() {
     let Some(site) = Site::new("bandwidth_is_kept_to") else { return };
     let limits = Bandwidth { up: Some(400_000), down: Some(400_000) };
     let slow = buckets(KEY_SECRET).with_bandwidth(limits);
-    let member = slow.create(&site.fresh_place()).unwrap();
+    let member = slow.create(&site.fresh_place()).unwrap().member;
     let content = vec![7; 100_000];
     let began = std::time::Instant::now();
     (0..4).for_each(|number| member.put(name(number), &content).unwrap());

@@ -5,6 +5,8 @@
 mod budget;
 mod faults;
 mod foresight;
+mod kept;
+mod locked;
 mod outputs;
 mod overlay;
 mod rules;

@@ -52,7 +52,7 @@ impl Site {
 
     /// A new, empty member; the requests for it are not in the log.
     pub fn member(&self) -> SharedMember {
-        let member = self.buckets.create(&self.fresh_place()).unwrap();
+        let member = self.buckets.create(&self.fresh_place()).unwrap().member;
         self.proxy.take_log();
         member
     }

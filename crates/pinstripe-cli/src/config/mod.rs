@@ -45,6 +45,9 @@ pub struct Config {
     /// What providers of buckets charge, by a name for each.
     #[serde(rename = "price", skip_serializing_if = "BTreeMap::is_empty")]
     pub prices: BTreeMap<String, PriceEntry>,
+    /// How much of stores in buckets is kept on this host, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_size")]
+    pub cache_size: Option<u64>,
     /// Measured settings, taken for options that are not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub knobs: Option<PathBuf>,
@@ -148,6 +151,7 @@ impl Config {
             retention: table.table("retention")?.map_or(Ok(Rules::default()), retention)?,
             default_store: None,
             knobs: table.path("knobs")?,
+            cache_size: cache_size(&mut table)?,
         };
         config.default_store = table.string("default-store")?;
         let check = |name: &Option<String>, table: &Table<'_>, key: &str| match name {
@@ -249,11 +253,34 @@ fn one_or_many<S: serde::Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, 
     }
 }
 
+/// A number of bytes as it is written in the file.
+fn as_size<S: serde::Serializer>(
+    bytes: &Option<u64>,
+    to: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    bytes.map(|bytes| crate::args::Size(bytes).to_string()).serialize(to)
+}
+
 fn each<T>(
     tables: Vec<(String, Table<'_>)>,
     read: fn(Table<'_>) -> Result<T>,
 ) -> Result<BTreeMap<String, T>> {
     tables.into_iter().map(|(name, table)| Ok((name, read(table)?))).collect()
+}
+
+/// How much of stores in buckets is kept on this host.
+#[cfg(feature = "s3")]
+fn cache_size(table: &mut Table<'_>) -> Result<Option<u64>> {
+    let Some(text) = table.string("cache-size")? else { return Ok(None) };
+    let size =
+        crate::bucket_args::cache_size(&text).map_err(|what| table.error("cache-size", what))?;
+    Ok(Some(size.0))
+}
+
+/// It is known to programs without buckets, too: they share the file.
+#[cfg(not(feature = "s3"))]
+fn cache_size(table: &mut Table<'_>) -> Result<Option<u64>> {
+    table.string("cache-size").map(|_| None)
 }
 
 fn store_entry(mut table: Table<'_>) -> Result<StoreEntry> {

@@ -2,12 +2,16 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+#[cfg(feature = "s3")]
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use pinstripe::member::Patience;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::store::Store;
+#[cfg(feature = "s3")]
+use pinstripe::{format::label::Retention, member::SealedCache};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::{Counter, Monitor};
@@ -48,6 +52,13 @@ pub struct Run {
     patience: OnceLock<Patience>,
     #[cfg(feature = "s3")]
     buckets: OnceLock<Arc<Buckets>>,
+    #[cfg(feature = "s3")]
+    retention: OnceLock<Retention>,
+    /// Whether the verb may look in what this host keeps of a store, and that.
+    #[cfg(feature = "s3")]
+    pub(super) may_use_cache: AtomicBool,
+    #[cfg(feature = "s3")]
+    pub(super) cache: Mutex<Option<Arc<SealedCache>>>,
     pools: OnceLock<Arc<Pools>>,
 }
 
@@ -83,6 +94,12 @@ impl Run {
             patience,
             #[cfg(feature = "s3")]
             buckets: OnceLock::new(),
+            #[cfg(feature = "s3")]
+            retention: OnceLock::new(),
+            #[cfg(feature = "s3")]
+            may_use_cache: AtomicBool::new(false),
+            #[cfg(feature = "s3")]
+            cache: Mutex::default(),
             pools: OnceLock::new(),
         }
     }
@@ -120,8 +137,18 @@ impl Run {
             let settings = AwsSettings::load(&self.common.buckets);
             let defaults = settings.defaults();
             let buckets = Buckets::new(defaults, move |place| settings.access(place));
-            Arc::new(buckets.with_bandwidth(self.common.buckets.bandwidth()))
+            let buckets = buckets.with_bandwidth(self.common.buckets.bandwidth());
+            let buckets = buckets.with_past(self.common.buckets.at);
+            Arc::new(buckets.with_retention(self.retention.get().copied()))
         })
+    }
+
+    /// New members are to keep what is put there for so long. To be called before any is opened.
+    #[cfg(feature = "s3")]
+    pub fn retain(&self, retention: Option<Retention>) {
+        if let Some(retention) = retention {
+            let _ = self.retention.set(retention);
+        }
     }
 
     /// The pools of the Ceph cluster of this host, by its configuration file, which Ceph's own tools
@@ -148,11 +175,16 @@ impl Run {
 
     /// Remembers a store as it is now: after it was unlocked or made, or its members changed.
     pub fn remember(&self, store: &Store, proof: Proof) {
-        self.known_stores().keep(store, &[], proof, &self.monitor, |_| {});
+        if !self.shows_past() {
+            self.known_stores().keep(store, &[], proof, &self.monitor, |_| {});
+        }
     }
 
     /// Remembers a store that a key slot opened.
     pub fn remember_opened(&self, store: &Store, slot: [u8; 16]) {
+        if self.shows_past() {
+            return;
+        }
         let change = |known: &mut KnownStore| known.slot = Some(hex(&slot));
         self.known_stores().keep(store, &[], Proof::Sure, &self.monitor, change);
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   opening                   finds a store and opens it
-//!   remote   price            members that are not on this machine; what they cost
+//!   remote   price   cache    members that are not on this machine; what they cost; what is kept
 //!   unlock   rollback         its secrets; whether it is older than this host has seen it
 //!   liveness                  what was seen of writers on other hosts
 //!   context                   the options, ledger, screen and deadlines of the run
@@ -12,6 +12,8 @@
 //! ```
 //! A file uses only those below it.
 
+#[cfg(feature = "s3")]
+mod cache;
 mod context;
 #[cfg(feature = "s3")]
 mod price;

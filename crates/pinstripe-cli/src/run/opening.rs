@@ -123,6 +123,8 @@ fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     let _ = run.patience();
     let mut memory = run.known_stores();
     let expected = expected(&memory, named)?;
+    #[cfg(feature = "s3")]
+    run.expect_cached(expected.as_ref());
     let mut failed: Vec<Failed> = Vec::new();
     let mut other = None;
     let mut found = None;
@@ -168,9 +170,11 @@ fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
         ));
         found = Some((place, store));
     }
-    let Some((place, store)) = found else {
+    let Some((place, mut store)) = found else {
         return Err(worst(failed, expected.as_ref()));
     };
+    #[cfg(feature = "s3")]
+    run.use_cache(&mut store);
     warn(run, &store, failed);
     keep(run, &mut memory, &store, named, &place);
     Ok(store)
@@ -356,6 +360,9 @@ pub fn made(run: &Run, members: &[PathBuf]) {
 
 /// Remembers the store, as far as it is known without a key.
 fn keep(run: &Run, memory: &mut KnownStores, store: &Store, named: &[PathBuf], place: &Path) {
+    if run.shows_past() {
+        return;
+    }
     let is_plain = store.config.encryption == Encryption::None;
     let accepted = is_plain && run.common.i_know_it_is_plain;
     let proof = if accepted { Proof::Sure } else { Proof::Label };

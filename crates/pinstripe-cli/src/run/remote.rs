@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::member::{Places, RemoteMembers, SharedMember};
+use pinstripe::format::label::MemberFacts;
+use pinstripe::member::{NewMember, Places, RemoteMembers, SharedMember};
 use pinstripe::split::RemoteOutputs;
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
@@ -55,8 +56,15 @@ impl RemoteMembers for EachKind {
         self.of(place)?.open(place)
     }
 
-    fn create(&self, place: &Path) -> Result<SharedMember> {
+    fn create(&self, place: &Path) -> Result<NewMember> {
         self.of(place)?.create(place)
+    }
+
+    fn agree(&self, place: &Path, facts: &MemberFacts) {
+        // One that cannot be opened is told of when its turn comes.
+        if let Ok(kind) = self.of(place) {
+            kind.agree(place, facts);
+        }
     }
 
     fn fate(&self, place: &Path) -> Result<String> {
@@ -103,6 +111,14 @@ impl Run {
         places.iter().map(|place| self.place(place)).collect()
     }
 
+    /// Whether the store is shown as it was at a time.
+    pub fn shows_past(&self) -> bool {
+        #[cfg(feature = "s3")]
+        return self.common.buckets.at.is_some();
+        #[cfg(not(feature = "s3"))]
+        false
+    }
+
     /// The way to new members.
     pub fn to_places(&self) -> Places {
         Places { remote: self.remote(), steps: None }
@@ -123,6 +139,18 @@ impl Run {
         return Some(Arc::clone(self.buckets()) as Arc<dyn RemoteOutputs>);
         #[cfg(not(feature = "s3"))]
         None
+    }
+
+    /// Says how many deleted objects a bucket keeps as old versions.
+    pub fn say_hidden(&self) {
+        #[cfg(feature = "s3")]
+        if let Some(requests) = self.asked_buckets().filter(|requests| requests.hidden > 0) {
+            self.screen.say(&format!(
+                "{} of them stay in buckets as old versions, until their retention has ended and the \
+                 bucket's lifecycle rule removes them",
+                crate::message::counted(requests.hidden, "object")
+            ));
+        }
     }
 
     /// Adds to the summary what remote members were asked for, and says it.
@@ -146,6 +174,7 @@ impl Run {
                 .with("request_gets", gets)
                 .with("request_lists", lists)
                 .with("request_deletes", deletes)
+                .with("request_hidden", requests.hidden)
                 .with("request_retries", retries)
                 .with("request_sent_bytes", up)
                 .with("request_received_bytes", down);

@@ -28,7 +28,9 @@ pub struct Findings {
 /// # Errors
 /// Those of reading its snapshots.
 pub fn find(run: &Run, store: &Store) -> Result<Findings> {
-    let Some(known) = run.known_stores().of(store.config.store).cloned() else {
+    let known = run.known_stores().of(store.config.store).cloned();
+    // A store that is shown as it was is older than what was seen of it since.
+    let Some(known) = known.filter(|_| !run.shows_past()) else {
         return Ok(Findings::default());
     };
     let mut found = Findings::default();
@@ -144,5 +146,8 @@ pub fn accept(run: &Run, store: &Store) -> Result<()> {
 }
 
 fn keep(run: &Run, store: &Store, change: impl FnOnce(&mut KnownStore)) {
+    if run.shows_past() {
+        return;
+    }
     run.known_stores().keep(store, &[], Proof::Label, &run.monitor, change);
 }

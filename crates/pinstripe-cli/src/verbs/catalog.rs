@@ -58,18 +58,22 @@ impl CatalogFile {
     ///
     /// # Errors
     /// When none was named and there is no home.
-    pub fn of(&self, store: &Store) -> Result<PathBuf> {
-        catalog_file(self.catalog.as_deref(), store)
+    pub fn of(&self, run: &Run, store: &Store) -> Result<PathBuf> {
+        catalog_file(self.catalog.as_deref(), run, store)
     }
 }
 
-/// The catalog of a store: the one that was named, or the user's own.
+/// The catalog of a store: the one that was named, or the user's own. A store that is shown as it was has one
+/// of its own: what is newer would be removed from the other.
 ///
 /// # Errors
 /// When none was named and there is no home.
-pub fn catalog_file(named: Option<&Path>, store: &Store) -> Result<PathBuf> {
+pub fn catalog_file(named: Option<&Path>, run: &Run, store: &Store) -> Result<PathBuf> {
     match named {
         Some(named) => Ok(named.to_path_buf()),
+        None if run.shows_past() => {
+            Ok(xdg::catalog(store.config.store)?.with_file_name("catalog-at.sqlite"))
+        }
         None => xdg::catalog(store.config.store),
     }
 }
@@ -89,7 +93,7 @@ impl CatalogArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        let place = self.place.of(&store)?;
+        let place = self.place.of(run, &store)?;
         if matches!(self.what, CatalogVerb::Rebuild) {
             let ticker = run.ticker(GAUGE);
             catalog::rebuild(&store, &place, &run.monitor)?;

@@ -101,6 +101,7 @@ impl GcArgs {
         liveness::keep(run, &store, &options.detector);
         let outcome = ended?;
         say(run, self.dry_run, &outcome);
+        run.say_hidden();
         // What was done is counted as requests; what would be done is estimated.
         let cost = match self.dry_run {
             true => run.say_cost(&store, &plan(&outcome))?,
@@ -154,6 +155,9 @@ fn say(run: &Run, dry_run: bool, outcome: &GcOutcome) {
         format_size(outcome.kept_bytes),
         100.0 * waste
     ));
+    if outcome.extended_objects > 0 {
+        say(format!("{} locked for longer", counted(outcome.extended_objects, "object")));
+    }
     if outcome.fenced_sessions > 0 {
         let sessions = counted(outcome.fenced_sessions, "session");
         say(format!("ended {sessions} without a sign of life; a backup there makes no snapshot"));

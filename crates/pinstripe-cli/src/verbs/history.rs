@@ -43,7 +43,7 @@ impl HistoryArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);
-        let place = self.place.of(&store)?;
+        let place = self.place.of(run, &store)?;
         let ticker = run.ticker(GAUGE);
         let all = history::run(&store, &place, self.path.as_bytes(), &run.monitor)?;
         drop(ticker);

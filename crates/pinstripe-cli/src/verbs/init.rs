@@ -99,6 +99,10 @@ pub struct InitArgs {
     /// Such members are lost together, and share the speed of the disk.
     #[arg(long, visible_alias = "same-disk")]
     same_fate: bool,
+
+    #[cfg(feature = "s3")]
+    #[command(flatten)]
+    retain: crate::bucket_args::RetainArgs,
 }
 
 impl InitArgs {
@@ -111,6 +115,14 @@ impl InitArgs {
         refuse_option(!run.common.store.is_empty(), "--store", instead)?;
         let instead = "it works on the members of a store that exists";
         refuse_option(!run.common.faults.is_empty(), "--fault", instead)?;
+        #[cfg(feature = "s3")]
+        {
+            let is_bucket = self.members.iter().any(|place| crate::bucket_args::is_bucket(place));
+            let retention = self.retain.retention();
+            let instead = "it locks what is put into buckets, and no member is one";
+            refuse_option(retention.is_some() && !is_bucket, "--retain", instead)?;
+            run.retain(retention);
+        }
         let (slot, made) = self.slot(run)?;
         let members = run.each_place(&self.members)?;
         let options = init::InitOptions {

@@ -8,6 +8,8 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
+#[cfg(feature = "s3")]
+use crate::args::refuse_option;
 use crate::args::{Time, duration};
 use crate::escape;
 use crate::event::Event;
@@ -57,6 +59,10 @@ enum MemberVerb {
         /// Allow it on a disk, or at an endpoint, that holds another member
         #[arg(long, visible_alias = "same-disk")]
         same_fate: bool,
+
+        #[cfg(feature = "s3")]
+        #[command(flatten)]
+        retain: crate::bucket_args::RetainArgs,
     },
     /// Move all data of a member to the others, and remove it
     ///
@@ -82,6 +88,10 @@ enum MemberVerb {
         /// Allow it on a disk, or at an endpoint, that holds another remaining member
         #[arg(long, visible_alias = "same-disk")]
         same_fate: bool,
+
+        #[cfg(feature = "s3")]
+        #[command(flatten)]
+        retain: crate::bucket_args::RetainArgs,
     },
     /// Bring over the snapshots of another half of the store
     ///
@@ -115,10 +125,21 @@ impl MemberArgs {
     /// # Errors
     /// Those of [`member`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
+        #[cfg(feature = "s3")]
+        if let MemberVerb::Add { place, retain, .. }
+        | MemberVerb::Replace { to: place, retain, .. } = &self.act
+        {
+            let (retention, is_bucket) = (retain.retention(), crate::bucket_args::is_bucket(place));
+            let instead = "it locks what is put into a bucket, and this is none";
+            refuse_option(retention.is_some() && !is_bucket, "--retain", instead)?;
+            run.retain(retention);
+        }
         run.wait_for(self.wait, || match &self.act {
-            MemberVerb::Add { place, same_fate } => add(run, place, *same_fate),
+            MemberVerb::Add { place, same_fate, .. } => add(run, place, *same_fate),
             MemberVerb::Remove { member } => remove(run, *member),
-            MemberVerb::Replace { member, to, same_fate } => replace(run, *member, to, *same_fate),
+            MemberVerb::Replace { member, to, same_fate, .. } => {
+                replace(run, *member, to, *same_fate)
+            }
             MemberVerb::Merge { place, dry_run } => merge(run, place, *dry_run),
             MemberVerb::Rebalance { dry_run } => rebalance(run, *dry_run),
         })

@@ -1,5 +1,6 @@
 //! `pinstripe members`: which members the store has, where they are, what they hold.
 
+use pinstripe::format::label::MemberAbility;
 use pinstripe::ops::members::{self, MemberStatus};
 use pinstripe::store::MemberSlot;
 use pinstripe_base::error::Result;
@@ -38,7 +39,7 @@ impl MembersArgs {
         let store = run.open_locked()?;
         let states = members::run(&store)?;
         for state in &states {
-            run.screen.event(&event(state))?;
+            run.screen.event(&event(state, &store.member_slots[state.member]))?;
         }
         let short = store.config.store.short();
         run.screen
@@ -73,7 +74,13 @@ fn row(state: &MemberStatus, slot: &MemberSlot) -> Vec<String> {
     ]
 }
 
-fn event(state: &MemberStatus) -> Event {
+fn event(state: &MemberStatus, slot: &MemberSlot) -> Event {
+    let facts = slot.row.as_ref().map(|row| row.facts).unwrap_or_default();
+    let found = |is_there: bool| -> Vec<_> {
+        let all = MemberAbility::ALL.into_iter();
+        all.filter(|it| facts.knows(*it) == Some(is_there)).map(MemberAbility::name).collect()
+    };
+    let (able, unable) = (found(true), found(false));
     Event::new("member")
         .with("member", state.member)
         .with_path("place", &state.place)
@@ -83,4 +90,7 @@ fn event(state: &MemberStatus) -> Event {
         .with("packs", state.packs)
         .with("stored_bytes", state.stored_bytes)
         .with_some("free_bytes", state.free_bytes)
+        .with_some("able", (!able.is_empty()).then_some(able))
+        .with_some("unable", (!unable.is_empty()).then_some(unable))
+        .with_some("retain_seconds", facts.retention.map(|retention| retention.seconds))
 }

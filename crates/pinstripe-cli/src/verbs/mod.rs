@@ -141,11 +141,48 @@ impl Verb {
         }
     }
 
+    /// Whether it reads and writes nothing into a store.
+    #[cfg(feature = "s3")]
+    fn may_show_past(&self) -> bool {
+        self.may_use_cache() && !matches!(self, Verb::Backup(_) | Verb::Catalog(_))
+            || matches!(self, Verb::Check(_) | Verb::Members(_))
+    }
+
+    /// Whether it asks only what a store says: such a verb may be told by what this host keeps of the
+    /// store. What judges, mends or deletes on the members is not among them.
+    #[cfg(feature = "s3")]
+    fn may_use_cache(&self) -> bool {
+        matches!(
+            self,
+            Verb::Backup(_)
+                | Verb::Snapshots(_)
+                | Verb::Ls(_)
+                | Verb::Cat(_)
+                | Verb::Dump(_)
+                | Verb::Find(_)
+                | Verb::History(_)
+                | Verb::Diff(_)
+                | Verb::Catalog(_)
+                | Verb::Restore(_)
+                | Verb::Mount(_)
+                | Verb::Stats(_)
+        )
+    }
+
     /// Runs the verb. `command` describes the whole command line, for verbs that print it.
     ///
     /// # Errors
     /// Those of the verb.
     pub fn run(&self, run: &Run, command: fn() -> clap::Command) -> Result<Ending> {
+        #[cfg(feature = "s3")]
+        {
+            let instead = "the store is shown as it was, and only verbs that read can do that";
+            let is_shown = run.shows_past() && !self.may_show_past();
+            crate::args::refuse_option(is_shown, "--at", instead)?;
+            if self.may_use_cache() {
+                run.allow_cache();
+            }
+        }
         match self {
             Verb::Init(args) => args.run(run),
             Verb::Backup(args) => args.run(run),

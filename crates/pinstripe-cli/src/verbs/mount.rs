@@ -103,7 +103,7 @@ impl MountArgs {
         // what they use stays until the process ends.
         let store: &'static Store = Box::leak(Box::new(store));
         let monitor: &'static Arc<Monitor> = Box::leak(Box::new(Arc::clone(&run.monitor)));
-        let catalog = catalog_file(self.catalog.as_deref(), store)
+        let catalog = catalog_file(self.catalog.as_deref(), run, store)
             .inspect_err(|error| run.monitor.warning("versions", error.duplicate()))
             .ok();
         let tree = Arc::new(SnapshotTree::new(store, monitor, tree_options(run, catalog))?);

@@ -5,6 +5,9 @@
 mod array;
 #[cfg(feature = "s3")]
 mod buckets;
+mod buckets_cached;
+mod buckets_locked;
+mod buckets_mixed;
 mod content;
 mod daily;
 mod descriptors;

@@ -5,11 +5,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pinstripe_base::error::{Error, Result};
 use pinstripe_io::fault::{Faults, Operation, Plan, Statistics, Target, Verdict};
 
-use crate::member::{Caps, ExtentName, ExtentWriter, Glance, Member, Replace, Room};
+use crate::member::{Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room};
 
 /// A member with faults.
 pub struct FaultMember<M> {
@@ -127,6 +128,10 @@ impl<M: Member> Member for FaultMember<M> {
         self.inner.delete(name)
     }
 
+    fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
+        self.inner.keep_longer(names)
+    }
+
     fn sync(&self) -> Result<()> {
         self.faults.enter(Operation::Sync, None, &|| self.place().to_path_buf(), 0)?;
         self.inner.sync()
@@ -138,6 +143,10 @@ impl<M: Member> Member for FaultMember<M> {
 
     fn caps(&self) -> Caps {
         self.inner.caps()
+    }
+
+    fn latency(&self) -> Option<Duration> {
+        self.inner.latency()
     }
 
     fn place(&self) -> &Path {

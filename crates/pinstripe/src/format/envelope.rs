@@ -72,7 +72,8 @@ impl Object {
     /// The version this code writes, the newest that it reads.
     pub const fn version(self) -> u16 {
         match self {
-            Object::Snapshot | Object::Label | Object::Keys => 3,
+            Object::Label => 4,
+            Object::Snapshot | Object::Keys => 3,
             _ => 1,
         }
     }
@@ -189,7 +190,7 @@ pub fn open(object: Object, bytes: &[u8]) -> Result<&[u8]> {
 ///
 /// # Errors
 /// [`Kind::Corrupt`] when it is not.
-pub(crate) fn open_any(bytes: &[u8]) -> Result<()> {
+pub fn open_any(bytes: &[u8]) -> Result<()> {
     let body = Reader::new(bytes, "small object");
     let head: [u8; HEAD_BYTES] =
         bytes.first_chunk().copied().ok_or_else(|| body.corrupt("the bytes end too early"))?;

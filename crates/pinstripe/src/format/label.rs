@@ -4,6 +4,10 @@
 //! differ the one that [`MemberTable::replaces`] the other is true, whichever label it was found
 //! in. Places are hints: a place counts only when the label found there says whose it is.
 
+mod facts;
+
+pub use facts::{MemberAbility, MemberFacts, Retention};
+
 use super::envelope::{self, Object};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
@@ -134,6 +138,8 @@ pub struct MemberRow {
     pub state: MemberState,
     /// Last known place: raw path bytes.
     pub place: Vec<u8>,
+    /// What was found out about it when it joined; nothing before version 4 of the label.
+    pub facts: MemberFacts,
 }
 
 /// All members of a store, as far as one label knows.
@@ -158,26 +164,36 @@ impl MemberTable {
     pub fn replaces(&self, other: &MemberTable) -> bool {
         let rank = |table: &MemberTable| {
             let mut bytes = Vec::new();
-            table.encode(&mut Writer::new(&mut bytes));
+            table.encode(&mut Writer::new(&mut bytes), table.has_facts());
             (table.generation, bytes)
         };
         rank(self) > rank(other)
     }
 
-    fn encode(&self, writer: &mut Writer<'_>) {
+    /// Whether anything was found out about a member.
+    fn has_facts(&self) -> bool {
+        self.rows.iter().any(|row| row.facts != MemberFacts::default())
+    }
+
+    fn encode(&self, writer: &mut Writer<'_>, has_facts: bool) {
         writer.u64(self.generation).u16(self.next).varint(self.rows.len() as u64);
         for row in &self.rows {
             writer.u16(row.number).raw(&row.id).u8(row.state as u8).bytes(&row.place);
+            if has_facts {
+                row.facts.encode(writer);
+            }
         }
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<Self> {
+    fn decode(reader: &mut Reader<'_>, has_facts: bool) -> Result<Self> {
         let (generation, next) = (reader.u64()?, reader.u16()?);
         let mut rows = Vec::new();
         for _ in 0..reader.count(20)? {
             let (number, id) = (reader.u16()?, reader.array()?);
             let state = setting(reader, "state of a member", MemberState::from_byte)?;
-            rows.push(MemberRow { number, id, state, place: reader.bytes()?.to_vec() });
+            let place = reader.bytes()?.to_vec();
+            let facts = if has_facts { MemberFacts::decode(reader)? } else { <_>::default() };
+            rows.push(MemberRow { number, id, state, place, facts });
         }
         let ascends = rows.windows(2).all(|pair| pair[0].number < pair[1].number);
         if !ascends || rows.last().is_none_or(|last| last.number >= next) {
@@ -194,7 +210,8 @@ impl MemberTable {
         }
         let row = |number| {
             let place = reader.bytes()?.to_vec();
-            Ok(MemberRow { number, id: [0; 16], state: MemberState::Active, place })
+            let (state, facts) = (MemberState::Active, MemberFacts::default());
+            Ok(MemberRow { number, id: [0; 16], state, place, facts })
         };
         let rows = (0..count as u16).map(row).collect::<Result<_>>()?;
         Ok(MemberTable { generation: 0, next: count as u16, rows })
@@ -255,8 +272,14 @@ impl Label {
         if self.format > Format::V1 {
             writer.u8(self.format as u8);
         }
-        self.table.encode(&mut writer);
-        let version = if self.format > Format::V1 { Object::Label.version() } else { 2 };
+        // Where nothing was found out, programs that know of no facts read it as well.
+        let has_facts = self.format > Format::V1 && self.table.has_facts();
+        self.table.encode(&mut writer, has_facts);
+        let version = match self.format {
+            Format::V1 => 2,
+            Format::V2 if has_facts => Object::Label.version(),
+            Format::V2 => 3,
+        };
         envelope::close_version(Object::Label, version, &body)
     }
 
@@ -292,8 +315,12 @@ impl Label {
         };
         let table = match version {
             1 => MemberTable::decode_places(&mut reader, data + usize::from(parity))?,
-            _ => MemberTable::decode(&mut reader)?,
+            _ => MemberTable::decode(&mut reader, version > 3)?,
         };
+        // Each label has one form.
+        if version > 3 && (format == Format::V1 || !table.has_facts()) {
+            return Err(reader.corrupt("a version for facts, and there are none"));
+        }
         let active = table.rows.iter().filter(|row| row.state != MemberState::Left).count();
         if data == 0 || parity > PARITY_MAX || active > MEMBERS_MAX {
             return Err(reader.corrupt("impossible number of members"));
@@ -336,7 +363,8 @@ mod tests {
     use super::*;
 
     fn row(number: u16, place: &[u8]) -> MemberRow {
-        MemberRow { number, id: [9; 16], state: MemberState::Active, place: place.to_vec() }
+        let (state, facts) = (MemberState::Active, MemberFacts::default());
+        MemberRow { number, id: [9; 16], state, place: place.to_vec(), facts }
     }
 
     fn label() -> Label {
@@ -366,6 +394,59 @@ mod tests {
         // What programs of before can read is written as they read it.
         let old = Label { format: Format::V1, ..label() }.encode();
         assert_eq!(envelope::open_version(Object::Label, &old).unwrap().0, 2);
+    }
+
+    #[test]
+    fn what_was_found_out_comes_back_and_costs_others_nothing() {
+        let version =
+            |label: &Label| envelope::open_version(Object::Label, &label.encode()).unwrap().0;
+        assert_eq!(version(&label()), 3, "programs of before read it");
+        let mut known = label();
+        let facts = MemberFacts::default()
+            .with(MemberAbility::CreateIfAbsent, true)
+            .with(MemberAbility::ObjectLock, true)
+            .with(MemberAbility::ObjectLock, false);
+        let retention = Some(Retention { seconds: 86_400, is_compliance: true });
+        known.table.rows[1].facts = facts;
+        known.table.rows[1].facts.retention = retention;
+        assert_eq!(version(&known), 4);
+        let read = Label::decode(&known.encode()).unwrap();
+        assert_eq!(read, known);
+        let facts = &read.table.rows[1].facts;
+        assert_eq!(facts.knows(MemberAbility::CreateIfAbsent), Some(true));
+        assert_eq!(facts.knows(MemberAbility::ObjectLock), Some(false));
+        assert_eq!(facts.knows(MemberAbility::Versions), None);
+        assert_eq!(read.table.rows[0].facts.knows(MemberAbility::CreateIfAbsent), None);
+        // A store of version 1 keeps its label.
+        let old = Label { format: Format::V1, ..known.clone() };
+        assert_eq!(version(&old), 2);
+        assert_eq!(Label::decode(&old.encode()).unwrap().table, label().table);
+        // Of two tables of one generation all find the same one, with facts or without.
+        let (one, other) = (known.table, label().table);
+        assert!(one.replaces(&other) != other.replaces(&one));
+    }
+
+    #[test]
+    fn facts_that_make_no_sense_are_refused() {
+        let mut known = label();
+        let facts = MemberFacts::default().with(MemberAbility::Versions, true);
+        known.table.rows.truncate(1);
+        (known.member, known.table.rows[0].facts) = (0, facts);
+        let framed = known.encode();
+        let (_, body) = envelope::open_version(Object::Label, &framed).unwrap();
+        // The facts of the last row end the body: tried, able, seconds, mode.
+        let at = body.len() - 13;
+        for (offset, byte) in [(0, 0), (4, 0xff), (8, 1), (12, 1), (12, 3)] {
+            let mut wrong = body.to_vec();
+            wrong[at + offset] = byte;
+            let framed = envelope::close_version(Object::Label, 4, &wrong);
+            assert!(Label::decode(&framed).is_err(), "{offset} {byte}");
+        }
+        // Nothing found out is written as version 3, and only so.
+        let mut none = body.to_vec();
+        (none[at], none[at + 4]) = (0, 0);
+        let framed = envelope::close_version(Object::Label, 4, &none);
+        assert!(Label::decode(&framed).is_err());
     }
 
     #[test]

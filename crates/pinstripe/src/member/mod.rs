@@ -14,6 +14,7 @@
 pub mod directory;
 mod memory;
 mod places;
+mod sealed_cache;
 mod shared;
 mod steps;
 mod timed;
@@ -24,8 +25,9 @@ pub mod conformance;
 
 pub use directory::DirectoryMember;
 pub use memory::MemoryMember;
-pub use places::{Places, RemoteMembers, is_remote};
+pub use places::{NewMember, Places, RemoteMembers, is_remote};
 pub(crate) use places::{of_bytes, real};
+pub use sealed_cache::{CacheCounts, CacheKey, SealedCache};
 pub use steps::{DiskStep, Steps};
 pub use timed::{MemberReads, ReadMeter, TimedMember};
 pub use watched::{Patience, WatchedMember, goes_on};
@@ -33,6 +35,7 @@ pub use watched::{Patience, WatchedMember, goes_on};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{SetId, SnapshotId};
@@ -198,6 +201,15 @@ pub struct Far {
     pub extent_bytes: u64,
 }
 
+/// What became of extents that are to be kept for longer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeptLonger {
+    /// Extents that were asked how long they are kept.
+    pub looked: u64,
+    /// Those that were given more time.
+    pub extended: u64,
+}
+
 /// One failure domain holding part of a store.
 pub trait Member: Send + Sync {
     /// Begins an extent; nothing is visible under its name before [`ExtentWriter::seal`].
@@ -243,6 +255,11 @@ pub trait Member: Send + Sync {
     fn foresee(&self, _wanted: &[Glance]) {}
     /// Removes an extent; removing one that is not there is no error.
     fn delete(&self, name: ExtentName) -> Result<()>;
+    /// Keeps extents that are to stay from being deleted for longer, on a member that keeps what is put
+    /// there for a time, once half of that has passed.
+    fn keep_longer(&self, _names: &[ExtentName]) -> Result<KeptLonger> {
+        Ok(KeptLonger::default())
+    }
     /// Makes every seal, put and delete so far survive a power cut.
     fn sync(&self) -> Result<()>;
     /// Removes what writers that died have left unsealed; returns how many. Writers that live, in
@@ -250,6 +267,10 @@ pub trait Member: Send + Sync {
     fn sweep(&self) -> Result<u64>;
     /// Its properties.
     fn caps(&self) -> Caps;
+    /// What a short answer takes, where it is measured since it is more than nothing.
+    fn latency(&self) -> Option<Duration> {
+        None
+    }
     /// Its path, for messages.
     fn place(&self) -> &Path;
 }

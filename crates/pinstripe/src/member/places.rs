@@ -13,6 +13,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::paths;
 
 use super::{DirectoryMember, SharedMember, Steps};
+use crate::format::label::MemberFacts;
 
 /// Opens the members that are no directories.
 pub trait RemoteMembers: Send + Sync {
@@ -22,17 +23,28 @@ pub trait RemoteMembers: Send + Sync {
     /// [`Kind::Usage`] for a place of a form that it does not know; what keeps it from asking.
     fn open(&self, place: &Path) -> Result<SharedMember>;
 
-    /// Makes an empty place a member's.
+    /// Makes an empty place a member's, and says what was found out about it.
     ///
     /// # Errors
     /// [`Kind::Refused`] when something is there; as [`open`](Self::open).
-    fn create(&self, place: &Path) -> Result<SharedMember>;
+    fn create(&self, place: &Path) -> Result<NewMember>;
+
+    /// Goes by what the store's table says of the member at a place from now on.
+    fn agree(&self, _place: &Path, _facts: &MemberFacts) {}
 
     /// What a member at this place is lost with: places that say the same share their fate.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     fn fate(&self, place: &Path) -> Result<String>;
+}
+
+/// A member that was made just now.
+pub struct NewMember {
+    /// The member, without a label.
+    pub member: SharedMember,
+    /// What was found out about it.
+    pub facts: MemberFacts,
 }
 
 /// The way to the members of a store: directories, and what `remote` opens.
@@ -73,11 +85,12 @@ impl Places {
     ///
     /// # Errors
     /// [`Kind::Refused`] when something is there.
-    pub(crate) fn create(&self, place: &Path) -> Result<SharedMember> {
+    pub(crate) fn create(&self, place: &Path) -> Result<NewMember> {
         if is_remote(place) {
             return self.remote(place)?.create(place);
         }
-        Ok(Arc::new(DirectoryMember::create_in_with(place, self.steps.clone())?))
+        let member = DirectoryMember::create_in_with(place, self.steps.clone())?;
+        Ok(NewMember { member: Arc::new(member), facts: MemberFacts::default() })
     }
 
     /// What a member at a remote place is lost with.

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::member::{Caps, ExtentName, ExtentWriter, Glance, Member, Replace, Room};
+use crate::member::{Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room};
 use pinstripe_base::error::Result;
 
 impl<M: Member + ?Sized> Member for Arc<M> {
@@ -21,6 +22,10 @@ impl<M: Member + ?Sized> Member for Arc<M> {
 
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
         (**self).read_at(name, offset, buf)
+    }
+
+    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
+        (**self).read_at_hand(name, offset, buf)
     }
 
     fn len(&self, name: ExtentName) -> Result<u64> {
@@ -47,6 +52,10 @@ impl<M: Member + ?Sized> Member for Arc<M> {
         (**self).delete(name)
     }
 
+    fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
+        (**self).keep_longer(names)
+    }
+
     fn sync(&self) -> Result<()> {
         (**self).sync()
     }
@@ -57,6 +66,10 @@ impl<M: Member + ?Sized> Member for Arc<M> {
 
     fn caps(&self) -> Caps {
         (**self).caps()
+    }
+
+    fn latency(&self) -> Option<Duration> {
+        (**self).latency()
     }
 
     fn place(&self) -> &Path {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use lane::Lane;
 pub use lane::goes_on;
 
-use super::{Caps, ExtentName, ExtentWriter, Glance, Member, Replace, Room};
+use super::{Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_base::units::MIB;
@@ -196,6 +196,11 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
         self.control(move |member| member.delete(name))
     }
 
+    fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
+        let own = names.to_vec();
+        self.control(move |member| member.keep_longer(&own))
+    }
+
     fn sync(&self) -> Result<()> {
         self.control(|member| member.sync())
     }
@@ -207,6 +212,10 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
     fn caps(&self) -> Caps {
         let unknown = Caps { device: None, free_bytes: None, is_full: false, far: None };
         self.control(|member| Ok(member.caps())).unwrap_or(unknown)
+    }
+
+    fn latency(&self) -> Option<Duration> {
+        self.inner.latency()
     }
 
     fn place(&self) -> &Path {

@@ -15,7 +15,7 @@ use crate::format::label::{
     StoreConfig,
 };
 use crate::format::stripe_set::Geometry;
-use crate::member::{ExtentName, Places, Room, is_remote, real};
+use crate::member::{ExtentName, NewMember, Places, Room, is_remote, real};
 use crate::seal::{NewSlot, RootKey, Voucher};
 use crate::store::keys_name;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -178,17 +178,17 @@ fn make(
     voucher: Option<&Voucher>,
 ) -> Result<()> {
     let made = places.iter().map(|place| to.create(place)).collect::<Result<Vec<_>>>()?;
-    for member in &made {
+    for NewMember { member, .. } in &made {
         keys.iter().try_for_each(|(name, bytes)| member.put(*name, bytes))?;
     }
-    let row = |(number, place): (usize, &PathBuf)| {
+    let row = |(number, (place, made)): (usize, (&PathBuf, &NewMember))| {
         let place = place.as_os_str().as_bytes().to_vec();
-        let state = MemberState::Active;
-        Ok(MemberRow { number: number as u16, id: random()?, state, place })
+        let (state, facts) = (MemberState::Active, made.facts);
+        Ok(MemberRow { number: number as u16, id: random()?, state, place, facts })
     };
-    let rows = places.iter().enumerate().map(row).collect::<Result<Vec<_>>>()?;
+    let rows = places.iter().zip(&made).enumerate().map(row).collect::<Result<Vec<_>>>()?;
     let table = MemberTable { generation: 1, next: rows.len() as u16, rows };
-    for (number, member) in made.iter().enumerate() {
+    for (number, NewMember { member, .. }) in made.iter().enumerate() {
         let (config, table) = (config.clone(), table.clone());
         let label = Label { format: Format::default(), config, member: number as u16, table };
         let label = label.encode();

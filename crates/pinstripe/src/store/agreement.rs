@@ -137,7 +137,7 @@ impl<'a> Members<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::label::{Chunker, Encryption, Format, MemberRow, Padding};
+    use crate::format::label::{Chunker, Encryption, Format, MemberFacts, MemberRow, Padding};
     use pinstripe_base::id::StoreId;
 
     fn table(generation: u64, numbers: &[u16]) -> MemberTable {
@@ -146,6 +146,7 @@ mod tests {
             id: [number as u8; 16],
             state: MemberState::Active,
             place: vec![],
+            facts: MemberFacts::default(),
         };
         let rows: Vec<_> = numbers.iter().map(row).collect();
         MemberTable { generation, next: 100, rows }

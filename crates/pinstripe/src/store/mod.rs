@@ -29,6 +29,7 @@ mod votes;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub use claim::Claim;
 pub use halves::OtherHalf;
@@ -42,8 +43,11 @@ use crate::format::keys::Keys;
 use crate::format::label::{Format, MemberRow, MemberState, MemberTable, StoreConfig};
 use crate::format::session::Process;
 use crate::format::stripe_set::{Geometry, MEMBERS_MAX};
-use crate::member::{ExtentName, Glance, Member, Places, Replace, Room, SharedMember, is_remote};
+use crate::member::{
+    ExtentName, Glance, Member, Places, Replace, Room, SealedCache, SharedMember, is_remote,
+};
 use crate::seal::{self, Opener, Sealer, Voucher};
+use crate::stripe::distance;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
@@ -82,6 +86,7 @@ pub struct Store {
     /// The member at hand when the store was opened.
     named: PathBuf,
     options: OpenOptions,
+    kept: Option<Arc<SealedCache>>,
 }
 
 /// The name of the keys of a store that is not encrypted.
@@ -167,6 +172,17 @@ impl Store {
         self.options.places()
     }
 
+    /// Parts of the index and pages of trees are looked for in this cache first from now on, if it
+    /// is of this store. Not for verbs that judge what the members have.
+    pub fn keep_in(&mut self, kept: Arc<SealedCache>) {
+        self.kept = Some(kept).filter(|kept| kept.store() == self.config.store);
+    }
+
+    /// What this host keeps of the store.
+    pub(crate) fn kept(&self) -> Option<&Arc<SealedCache>> {
+        self.kept.as_ref()
+    }
+
     /// The member that it was opened through.
     pub fn named(&self) -> &Path {
         &self.named
@@ -236,6 +252,14 @@ impl Store {
             .filter_map(|(n, slot)| Some((n, slot.member.as_ref()?)))
     }
 
+    /// The members that are there, those on this machine first: for reads that any of them can
+    /// answer. What is put goes to the lowest number first.
+    pub(crate) fn nearest(&self) -> Vec<&SharedMember> {
+        let mut members: Vec<_> = self.present().map(|(_, member)| member).collect();
+        members.sort_by_cached_key(|member| distance(&***member));
+        members
+    }
+
     /// Whether a member is far away, so that what is asked ahead of time is waited for less.
     pub(crate) fn is_far(&self) -> bool {
         self.present().any(|(_, member)| is_remote(member.place()))
@@ -293,7 +317,7 @@ impl Store {
         decode: impl Fn(&[u8]) -> Result<T>,
     ) -> Result<T> {
         let mut last = Error::new(Kind::NotFound, format!("no member has {name}"));
-        for (_, member) in self.present() {
+        for member in self.nearest() {
             match read_small(&**member, name).and_then(|bytes| {
                 decode(&bytes).map_err(|error| error.at(member.place().join(name.path())))
             }) {

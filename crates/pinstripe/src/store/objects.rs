@@ -286,7 +286,7 @@ impl Store {
         needed: usize,
         decode: impl Fn([u8; 16], &[u8]) -> Result<T>,
     ) -> Vec<Option<T>> {
-        let members: Vec<_> = self.present().take(needed).map(|(_, member)| member).collect();
+        let members: Vec<_> = self.nearest().into_iter().take(needed).collect();
         let mut objects = Vec::with_capacity(ids.len());
         for ids in ids.chunks(AHEAD_OBJECTS) {
             let names: Vec<_> = ids.iter().map(|id| ExtentName::In(room, *id)).collect();
@@ -341,7 +341,7 @@ impl Store {
         let is_forged = self.voucher.is_some();
         let mut copies = Copies { best: None, worst: None, holders: 0, is_forged };
         let mut votes = Votes::default();
-        for (_, member) in self.present() {
+        for member in self.nearest() {
             let mut is_whole = false;
             let read = read_small(&**member, name).and_then(|bytes| {
                 is_whole = envelope::open_any(&bytes).is_ok();

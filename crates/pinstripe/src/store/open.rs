@@ -196,9 +196,11 @@ impl Store {
             unlocked: None,
             named: any.clone(),
             options,
+            kept: None,
         };
         store.refuse_unknown()?;
         store.assign_unlabelled(|place| candidates(place, &own_old, &any));
+        store.tell_facts();
         store.require_quorum()?;
         Ok(store)
     }
@@ -221,6 +223,7 @@ impl Store {
             (self.member_slots, self.moved, self.config, self.table) =
                 (member_slots, moved, config, table);
             self.assign_unlabelled(|place| candidates(place, &own_old, &any));
+            self.tell_facts();
         }
         self.require_quorum().map(|()| forged)
     }

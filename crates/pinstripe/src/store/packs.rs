@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use crate::codec::Decoder;
-use crate::format::record::RecordHead;
-use crate::member::{ExtentName, SharedMember};
+use crate::format::record::{RecordHead, RecordKind};
+use crate::member::{CacheKey, ExtentName, SharedMember};
 use crate::stripe::{ReadReport, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
@@ -92,7 +92,18 @@ impl<'a> PackReader<'a> {
     /// [`Kind::TooManyLosses`] when parity cannot give it, [`Kind::Corrupt`] when the strips are
     /// as written but the record is not.
     pub fn fetch(&self, set: SetId, offset: u64, bytes: u32) -> Result<FetchedRecord> {
-        match self.fetch_once(set, offset, bytes) {
+        self.fetch_copied(set, offset, bytes, None)
+    }
+
+    /// The same; `sealed` gets the record as it is stored.
+    fn fetch_copied(
+        &self,
+        set: SetId,
+        offset: u64,
+        bytes: u32,
+        mut sealed: Option<&mut Vec<u8>>,
+    ) -> Result<FetchedRecord> {
+        match self.fetch_once(set, offset, bytes, sealed.as_deref_mut()) {
             // Members come and go: extents may have moved since the set was opened. Or the trailer
             // by which it was opened is not the one that the others have.
             Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
@@ -103,18 +114,32 @@ impl<'a> PackReader<'a> {
                     set,
                 )?;
                 lock(&self.open).insert(set, Arc::new(again));
-                self.fetch_once(set, offset, bytes)
+                self.fetch_once(set, offset, bytes, sealed)
             }
             fetched => fetched,
         }
     }
 
-    fn fetch_once(&self, set: SetId, offset: u64, bytes: u32) -> Result<FetchedRecord> {
+    fn fetch_once(
+        &self,
+        set: SetId,
+        offset: u64,
+        bytes: u32,
+        mut sealed: Option<&mut Vec<u8>>,
+    ) -> Result<FetchedRecord> {
         let reader = self.set(set)?;
         let range = offset..offset + u64::from(bytes);
         let mut buffer = Vec::with_capacity(bytes as usize);
         let report = reader.read(range.clone(), &mut buffer)?;
         self.count(&report, bytes);
+        // Opening is done in place.
+        let mut copy = |buffer: &[u8]| {
+            if let Some(sealed) = sealed.as_deref_mut() {
+                sealed.clear();
+                sealed.extend_from_slice(buffer);
+            }
+        };
+        copy(&buffer);
         let opener = self.store.opener();
         let opened = match opener.record(&mut buffer) {
             Ok(opened) => opened,
@@ -123,6 +148,7 @@ impl<'a> PackReader<'a> {
                 buffer.clear();
                 let report = reader.read_verified(range, &mut buffer)?;
                 self.count(&report, bytes);
+                copy(&buffer);
                 let opened = opener.record(&mut buffer);
                 opened.map_err(|error| error.at(format!("pack {set}, record at {offset}")))?
             }
@@ -145,9 +171,34 @@ impl<'a> PackReader<'a> {
         self.fetch(set, place.offset, place.bytes)
     }
 
+    /// The same of a page of a tree, or of what lies in one record with it: from what this host keeps
+    /// of the store, if it is there.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    fn fetch_page(&self, index: &Index<'_>, place: RecordPlace) -> Result<FetchedRecord> {
+        let (Some(kept), Some(set)) = (self.store.kept(), index.set_of(place.pack)) else {
+            return self.fetch_place(index, place);
+        };
+        let at = [place.offset.to_le_bytes(), u64::from(place.bytes).to_le_bytes()].concat();
+        let key = CacheKey::of("record", &[&set.0, &at]);
+        if let Some(mut bytes) = kept.get(key)
+            && let Ok(opened) = self.store.opener().record(&mut bytes)
+        {
+            return Ok(FetchedRecord { head: opened.head, bytes, stored: opened.stored });
+        }
+        let mut sealed = Vec::new();
+        let fetched = self.fetch_copied(set, place.offset, place.bytes, Some(&mut sealed))?;
+        if fetched.head.kind == RecordKind::Tree {
+            kept.put(key, &sealed);
+        }
+        Ok(fetched)
+    }
+
     fn count(&self, report: &ReadReport, bytes: u32) {
         self.monitor.add(Counter::FetchedBytes, u64::from(bytes));
         self.monitor.add(Counter::RebuiltStrips, report.rebuilt.len() as u64);
+        self.monitor.add(Counter::SparedStrips, report.spared);
     }
 }
 
@@ -213,7 +264,7 @@ impl<'a> ChunkReader<'a> {
             let found = self.recent.remove(at);
             self.recent.push(found);
         } else {
-            let fetched = self.packs.fetch_place(self.index, place)?;
+            let fetched = self.packs.fetch_page(self.index, place)?;
             let mut raw = Vec::new();
             let head = &fetched.head;
             self.decoder.decode(head.codec, fetched.stored(), head.raw_bytes as usize, &mut raw)?;

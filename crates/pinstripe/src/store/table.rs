@@ -14,8 +14,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::{Claim, MemberSlot, Store, read_small, replace_small};
-use crate::format::label::{Encryption, Format, Label, MemberRow, MemberState, MemberTable};
-use crate::member::{ExtentName, Room, SharedMember, real};
+use crate::format::label::{
+    Encryption, Format, Label, MemberFacts, MemberRow, MemberState, MemberTable,
+};
+use crate::member::{ExtentName, NewMember, Room, SharedMember, is_remote, real};
 use crate::seal::{self, Voucher};
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -234,7 +236,7 @@ impl Store {
         if let Some(number) = self.joined(place)? {
             return Ok(number);
         }
-        let member = match self.options.read_member(place) {
+        let NewMember { member, facts } = match self.options.read_member(place) {
             // A member that got a number that is not its own any more, or never became one.
             Ok((member, label)) if label.config == self.config => {
                 let holds_any = [Room::Packs, Room::Index].into_iter();
@@ -250,7 +252,9 @@ impl Store {
                         ));
                     }
                 }
-                member
+                // What was found out about it, its own label may say.
+                let own = label.table.row(label.member.into());
+                NewMember { member, facts: own.map_or(MemberFacts::default(), |row| row.facts) }
             }
             Err(error) if error.kind() == Kind::Unanswered => return Err(error),
             _ => {
@@ -270,6 +274,8 @@ impl Store {
             id: self.new_name()?,
             state: MemberState::Active,
             place: place.as_os_str().as_bytes().to_vec(),
+            // A label of the first format has no room for them.
+            facts: if self.format > Format::V1 { facts } else { MemberFacts::default() },
         });
         self.adopt(table);
         self.require_voucher()?;
@@ -278,6 +284,7 @@ impl Store {
         member.sync()?;
         let options = self.options.clone();
         self.member_slots[number].take(&options, place, member, number);
+        self.tell_facts();
         Ok(number)
     }
 
@@ -337,6 +344,16 @@ impl Store {
         Ok(())
     }
 
+    /// Has whoever opens remote members go by what the table says of each.
+    pub(super) fn tell_facts(&self) {
+        let Some(remote) = &self.options.remote else { return };
+        for slot in self.member_slots.iter().filter(|slot| is_remote(&slot.place)) {
+            if let Some(row) = &slot.row {
+                remote.agree(&slot.place, &row.facts);
+            }
+        }
+    }
+
     /// The label that a member should have.
     fn label(&self, number: usize) -> Label {
         let (config, table) = (self.config.clone(), self.table.clone());
@@ -347,8 +364,12 @@ impl Store {
     fn table_now(&self) -> MemberTable {
         let mut table = self.table.clone();
         for row in &mut table.rows {
-            row.place =
-                self.member_slots[usize::from(row.number)].place.as_os_str().as_bytes().to_vec();
+            let place = self.member_slots[usize::from(row.number)].place.as_os_str().as_bytes();
+            if row.place != place {
+                // What was found out was so where it was.
+                row.facts = row.facts.elsewhere();
+                row.place = place.to_vec();
+            }
         }
         if table != self.table {
             table.generation += 1;

@@ -8,6 +8,7 @@
 //! Invariants:
 //! - a strip that cannot be read and a strip that does not match its checksum are the same thing,
 //!   an *erasure*, and take the same path: rebuilt from the other strips of its row;
+//! - a strip on a member that is left alone for being far is made from others, and that is no damage;
 //! - bytes read under checksums are those that were written, or an error names the loss;
 //! - memory is bounded by one row (plus 16 bytes of checksum per strip).
 //!
@@ -17,7 +18,9 @@
 pub mod geometry;
 
 mod holders;
+mod nearness;
 mod reader;
+mod rebuild;
 mod report;
 mod row;
 mod trailer;
@@ -25,8 +28,10 @@ mod verify;
 mod writer;
 
 pub use geometry::{Geometry, SetLayout, StripPiece};
+pub(crate) use nearness::distance;
 pub use reader::SetReader;
 pub use report::{ErasureReason, ExtentDamage, ExtentPart, ReadReport, Rebuilt, Verification};
+pub use trailer::sound_end;
 pub use writer::{SetWriter, StripSink, Summary};
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 
 use super::geometry::{Geometry, SetLayout, StripPiece};
 use super::holders::Standing;
+use super::nearness::distance;
 use super::report::{ErasureReason, ExtentPart, ReadReport};
 use super::row::{Row, Trust};
 use super::trailer::{gravity, read_trailer};
@@ -27,7 +28,7 @@ use pinstripe_base::id::{SetId, StoreId};
 /// An open stripe set. Any number of threads may read through one.
 pub struct SetReader {
     /// By member number.
-    members: Vec<Option<SharedMember>>,
+    pub(super) members: Vec<Option<SharedMember>>,
     name: ExtentName,
     trailer: Trailer,
     layout: SetLayout,
@@ -35,6 +36,8 @@ pub struct SetReader {
     pub(super) headers: Vec<OnceLock<Result<usize, ErasureReason>>>,
     /// By slot: the members that hold it; found out when first needed.
     pub(super) standings: OnceLock<Vec<Standing>>,
+    /// By slot: whether it is read only when others do not suffice; found out when first needed.
+    pub(super) far_slots: OnceLock<Vec<bool>>,
 }
 
 impl SetReader {
@@ -57,9 +60,12 @@ impl SetReader {
         // Any sound trailer will do; if there is none, the gravest error tells most: one that says
         // "newer version" must not hide behind "not found".
         let mut worst: Option<Error> = None;
-        for turn in 0..members.len() {
-            let first = usize::from(set.0[SetId::LEN - 1]);
-            let Some(member) = &members[(first + turn) % members.len()] else { continue };
+        let first = usize::from(set.0[SetId::LEN - 1]);
+        let turns = (0..members.len()).map(|turn| (first + turn) % members.len());
+        let mut turns: Vec<_> = turns.filter_map(|number| members[number].as_ref()).collect();
+        // Near ones first; the order of those that are alike stays.
+        turns.sort_by_cached_key(|member| distance(&***member).is_remote);
+        for member in turns {
             match read_trailer(member.as_ref(), name, store, set) {
                 Ok(trailer) => return Self::with_trailer(members, name, trailer),
                 Err(error) if worst.as_ref().is_none_or(|w| gravity(&error) > gravity(w)) => {
@@ -140,6 +146,7 @@ impl SetReader {
             trailer,
             headers: members.iter().map(|_| OnceLock::new()).collect(),
             standings: OnceLock::new(),
+            far_slots: OnceLock::new(),
         })
     }
 
@@ -223,14 +230,22 @@ impl SetReader {
         // All pieces are read before any is rebuilt: the good ones serve as sources, so that their
         // bytes are not read twice.
         let before = out.len();
-        let mut lost = Vec::new();
+        let (mut lost, mut spared) = (Vec::new(), Vec::new());
+        let far = self.far_slots();
         for piece in self.layout.row_pieces(row, range.clone()) {
             let start = out.len();
             out.resize(start + piece.column.len(), 0);
+            if far[piece.slot] {
+                spared.push((piece, ErasureReason::Spared));
+                continue;
+            }
             match self.fetch(piece.slot, piece.extent_offset, &mut out[start..], None) {
                 Ok(()) => report.fetched_bytes += piece.column.len() as u64,
                 Err(reason) => lost.push((piece, reason)),
             }
+        }
+        if !spared.is_empty() {
+            lost.extend(self.spare_pieces(row, &range, spared, &lost, &mut out[before..], report));
         }
         if lost.is_empty() {
             return Ok(());
@@ -243,43 +258,6 @@ impl SetReader {
             }
             other => other,
         }
-    }
-
-    /// Fills the lost pieces of a row in `read`, the part of a range that lies in the row, from
-    /// the same columns of the other strips.
-    fn rebuild_pieces(
-        &self,
-        row: u64,
-        range: &Range<u64>,
-        lost: Vec<(StripPiece, ErasureReason)>,
-        read: &mut [u8],
-        report: &mut ReadReport,
-    ) -> Result<()> {
-        let start = lost.iter().map(|(piece, _)| piece.column.start).min().unwrap_or(0);
-        let end = lost.iter().map(|(piece, _)| piece.column.end).max().unwrap_or(0);
-        let row_start = self.layout.row_shape(row).logical.start.max(range.start);
-        let place = |piece: &StripPiece| {
-            (piece.logical.start - row_start) as usize..(piece.logical.end - row_start) as usize
-        };
-        let positions: Vec<usize> = lost.iter().map(|(piece, _)| piece.position).collect();
-
-        // One span of columns covers all losses: parity works column by column, so the same columns
-        // of the other strips are all that is needed.
-        let mut strips = Row::new(self, row, start..end, Trust::Header);
-        for piece in self.layout.row_pieces(row, range.clone()) {
-            strips.offer(piece.position, piece.column.clone(), &read[place(&piece)]);
-        }
-        for (piece, reason) in &lost {
-            strips.lose(piece.position, reason.clone());
-        }
-        strips.heal(&positions, report)?;
-        let healed: Vec<Vec<u8>> =
-            positions.into_iter().map(|position| strips.take(position)).collect();
-        for ((piece, _), strip) in lost.iter().zip(healed) {
-            let from = (piece.column.start - start) as usize;
-            read[place(piece)].copy_from_slice(&strip[from..from + piece.column.len()]);
-        }
-        Ok(())
     }
 
     fn read_row_verified(

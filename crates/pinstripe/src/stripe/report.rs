@@ -19,6 +19,8 @@ pub enum ErasureReason {
     Unreadable(Arc<Error>),
     /// The bytes are not those that were written.
     Checksum,
+    /// It is far away and was not asked: no damage.
+    Spared,
 }
 
 impl ErasureReason {
@@ -44,6 +46,7 @@ impl fmt::Display for ErasureReason {
             ErasureReason::Header(error) => write!(f, "not the expected extent: {error}"),
             ErasureReason::Unreadable(error) => write!(f, "cannot be read: {error}"),
             ErasureReason::Checksum => f.write_str("the checksum does not match"),
+            ErasureReason::Spared => f.write_str("it is far away and was not asked"),
         }
     }
 }
@@ -68,6 +71,8 @@ pub struct ReadReport {
     pub rebuilt: Vec<Rebuilt>,
     /// Bytes read from members, those for rebuilding included.
     pub fetched_bytes: u64,
+    /// Strips, or parts of strips, that were made from near ones instead of being fetched from afar.
+    pub spared: u64,
 }
 
 /// A part of an extent.

@@ -98,6 +98,17 @@ impl<'a> Row<'a> {
         self.strips[position] = Strip::Lost(reason);
     }
 
+    /// States that no strip that is far away is to be asked for.
+    pub(super) fn lose_far(&mut self) {
+        for position in 0..self.strips.len() {
+            if self.set.far_slots()[self.slot(position)]
+                && matches!(self.strips[position], Strip::Unread)
+            {
+                self.lose(position, ErasureReason::Spared);
+            }
+        }
+    }
+
     /// Offers columns of a strip that were read already; they save a read if they are enough.
     pub(super) fn offer(&mut self, position: usize, columns: Range<u32>, bytes: &'a [u8]) {
         let needed = self.part(position);
@@ -134,10 +145,12 @@ impl<'a> Row<'a> {
         if lost.is_empty() {
             return Ok(());
         }
+        // As many strips as there are of data, near ones first, then data before parity.
         let geometry = self.set.geometry();
-        let mut short =
-            (0..geometry.data()).filter(|&position| !self.load(position, report)).count();
-        for position in geometry.data()..geometry.members() {
+        let mut order: Vec<usize> = (0..geometry.members()).collect();
+        order.sort_by_key(|&position| self.set.far_slots()[self.slot(position)]);
+        let mut short = geometry.data();
+        for position in order {
             if short > 0 && self.load(position, report) {
                 short -= 1;
             }
@@ -250,7 +263,10 @@ impl<'a> Row<'a> {
                 return Err(Error::corrupt(what, self.set.name().path()));
             }
             let rebuilt = Strip::AtHand(Cow::Owned(bytes));
-            if let Strip::Lost(reason) = std::mem::replace(&mut self.strips[position], rebuilt) {
+            // One that was spared is no damage, and whose it is would have to be asked.
+            if let Strip::Lost(reason) = std::mem::replace(&mut self.strips[position], rebuilt)
+                && !matches!(reason, ErasureReason::Spared)
+            {
                 let slot = self.slot(position);
                 let member = self.set.member_of(slot);
                 report.rebuilt.push(Rebuilt { slot, member, row: self.row, reason });

@@ -1,7 +1,7 @@
 //! Reading the trailer of an extent of which only the name is known.
 
-use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
-use crate::member::{ExtentName, Member};
+use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Header, Trailer};
+use crate::member::{ExtentName, Member, is_remote};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
 
@@ -19,9 +19,15 @@ pub(super) fn read_trailer(
     let place = member.place().join(name.path());
     let at_place = |error: Error| error.at(&place);
     let extent_bytes = member.len(name).map_err(at_place)?;
-    let guess = extent_bytes.min(TAIL_GUESS_BYTES);
-    let mut tail = vec![0; guess as usize];
-    member.read_at(name, extent_bytes - guess, &mut tail).map_err(at_place)?;
+    let mut tail = vec![0; FOOTER_BYTES];
+    let footer_at = extent_bytes.saturating_sub(FOOTER_BYTES as u64);
+    // Of a far member's extent this host may have the end and no more.
+    let is_at_hand = is_remote(member.place()) && member.read_at_hand(name, footer_at, &mut tail);
+    if !is_at_hand {
+        let guess = extent_bytes.min(TAIL_GUESS_BYTES);
+        tail.resize(guess as usize, 0);
+        member.read_at(name, extent_bytes - guess, &mut tail).map_err(at_place)?;
+    }
 
     let footer_at = tail.len().saturating_sub(FOOTER_BYTES);
     let footer = Footer::decode(&tail[footer_at..]).map_err(at_place)?;
@@ -45,6 +51,19 @@ pub(super) fn read_trailer(
             .expected(name(store, set), name(trailer.store, trailer.set)));
     }
     Ok(trailer)
+}
+
+/// How many bytes of an extent's end are its trailer and footer, if these are sound and so is its
+/// header, and all are of this set: what a host may keep of it.
+#[must_use]
+pub fn sound_end(set: SetId, header: &[u8], end: &[u8]) -> Option<usize> {
+    let header = Header::decode(header).ok()?;
+    let (before, footer) = end.split_last_chunk::<FOOTER_BYTES>()?;
+    let footer = Footer::decode(footer).ok()?;
+    let start = before.len().checked_sub(usize::try_from(footer.trailer_bytes).ok()?)?;
+    let trailer = Trailer::decode(&before[start..], &footer).ok()?;
+    let is_its = header.set == set && trailer.set == set && header.store == trailer.store;
+    is_its.then_some(end.len() - start)
 }
 
 /// Which error to tell when no member has a good trailer: the one that says most.

@@ -29,6 +29,7 @@ use survey::{PackSelection, Survey};
 
 use crate::format::gc::{DeletionStep, Lists, reaping_name};
 use crate::format::session::{Session, Work};
+use crate::member::{ExtentName, Room};
 use crate::pipeline::backup::{RepackPlan, repack};
 use crate::pipeline::heartbeat;
 use crate::pipeline::limits::Limits;
@@ -86,6 +87,9 @@ pub struct GcOutcome {
     pub stale_objects: u64,
     /// Sessions of dead writers that were removed.
     pub ended_sessions: u64,
+    /// Extents and objects that stay and were locked for longer, on members that keep what is put
+    /// there for a time.
+    pub extended_objects: u64,
     /// Sessions of writers without a heartbeat that were ended: a writer that lives all the same
     /// makes no snapshot.
     pub fenced_sessions: u64,
@@ -153,11 +157,32 @@ fn collect(
         let earlier = settle::inherit(&gc)?;
         let mut outcome = gc.collect(selection)?;
         tidy::run(&gc, &earlier, &mut outcome)?;
+        outcome.extended_objects = keep_longer(store, monitor)?;
         Ok::<_, Error>(outcome)
     })?;
     outcome.fenced_sessions = gc.fenced.load(Ordering::Relaxed);
     session.end()?;
     Ok(outcome)
+}
+
+/// Has members that keep what is put there for a time keep what stays for longer. Returns how many
+/// extents and objects were given more. Where no member does, nothing is asked.
+fn keep_longer(store: &Store, monitor: &Monitor) -> Result<u64> {
+    let mut rows = store.member_slots.iter().filter_map(|slot| slot.row.as_ref());
+    if rows.all(|row| row.facts.retention.is_none()) {
+        return Ok(0);
+    }
+    let mut names: Vec<_> = store.lasting_objects()?.into_iter().collect();
+    names.extend(store.list(Room::Packs)?.into_keys().map(|id| ExtentName::In(Room::Packs, id)));
+    names.push(ExtentName::Label);
+    let mut extended = 0;
+    for (_, member) in store.present() {
+        match member.keep_longer(&names) {
+            Ok(kept) => extended += kept.extended,
+            Err(error) => monitor.warning(member.place(), error),
+        }
+    }
+    Ok(extended)
 }
 
 /// Requires enough members that no writer can have met only others.

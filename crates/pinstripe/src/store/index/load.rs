@@ -82,7 +82,7 @@ fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
         return Err(error.at(name.path()).expected(format!("{needed} or more"), extents));
     }
     if reader.index().start > 0 {
-        return run::open(reader, set, store.opener())
+        return run::open(reader, set, store.opener(), store.kept())
             .map(|run| AnyRun::Pages(run.into()))
             .map_err(|e| e.at(name.path()));
     }

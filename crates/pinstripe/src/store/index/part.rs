@@ -1,9 +1,11 @@
 //! Index records: the one place that makes them, sealed as the store is, and reads them back.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::format::pack_index::PackIndex;
 use crate::format::record::RecordKind;
+use crate::member::{CacheKey, SealedCache};
 use crate::seal::{OpenedRecord, Opener, Sealer};
 use crate::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -24,6 +26,33 @@ pub(super) fn parse<'b>(
         return Err(Error::new(Kind::Corrupt, "a record of another kind where an index should be"));
     }
     Ok((&bytes[stored], used))
+}
+
+/// As [`read`], but of a part that every verb reads: from what this host keeps of the set, if it is
+/// there and `judge` takes it.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_kept<T>(
+    reader: &SetReader,
+    kept: Option<&SealedCache>,
+    range: Range<u64>,
+    judge: impl Fn(&mut [u8]) -> Result<T>,
+) -> Result<T> {
+    let Some(kept) = kept else { return read(reader, range, judge) };
+    let place = [range.start.to_le_bytes(), range.end.to_le_bytes()].concat();
+    let key = CacheKey::of("index part", &[reader.name().path().as_bytes(), &place]);
+    if let Some(judged) = kept.get(key).and_then(|mut bytes| judge(&mut bytes).ok()) {
+        return Ok(judged);
+    }
+    // As it came: `judge` opens it in place.
+    let sealed = RefCell::new(Vec::new());
+    let judged = read(reader, range, |bytes| {
+        *sealed.borrow_mut() = bytes.to_vec();
+        judge(bytes)
+    })?;
+    kept.put(key, &sealed.into_inner());
+    Ok(judged)
 }
 
 /// Reads a range the cheap way and, if `judge` refuses it, with every strip verified.

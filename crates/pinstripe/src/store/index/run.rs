@@ -4,13 +4,14 @@
 //! it must be, and kept by the index's one [`PageCache`].
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::dedup::filter::{Filter, Shape};
 use crate::format::index_run::{
     Fences, PAGE_ROWS, Page, Row, RunHead, RunPack, decode_packs, fence, filter_key, unbind,
 };
 use crate::format::record::RecordKind;
-use crate::member::ExtentName;
+use crate::member::{ExtentName, SealedCache};
 use crate::seal::Opener;
 use crate::stripe::SetReader;
 use pinstripe_base::error::{Error, Result};
@@ -49,6 +50,7 @@ pub struct Run {
     /// Rows whose chunk has another row in this run.
     pub duplicates: u64,
     reader: SetReader,
+    kept: Option<Arc<SealedCache>>,
     /// Whether its parts say that they are its.
     is_bound: bool,
     page_bytes: u32,
@@ -78,8 +80,14 @@ impl Opened {
 ///
 /// # Errors
 /// When a part cannot be read or is not what it should be.
-pub(super) fn open(reader: SetReader, set: SetId, opener: &Opener) -> Result<Opened> {
-    let head = read_part(&reader, reader.index(), opener, RunHead::decode)?;
+pub(super) fn open(
+    reader: SetReader,
+    set: SetId,
+    opener: &Opener,
+    kept: Option<&Arc<SealedCache>>,
+) -> Result<Opened> {
+    let from = (&reader, kept.map(|kept| &**kept));
+    let head = read_part(from, reader.index(), opener, RunHead::decode)?;
     if head.set != set {
         return Err(Error::corrupt("the head of another index run", ExtentName::index(set).path())
             .expected(set, head.set));
@@ -88,14 +96,14 @@ pub(super) fn open(reader: SetReader, set: SetId, opener: &Opener) -> Result<Ope
     for (number, (offset, bytes)) in (0..).zip(&head.tables) {
         let range = *offset..offset + u64::from(*bytes);
         let table =
-            read_part(&reader, range, opener, |body| decode_packs(own_part(&head, number, body)?))?;
+            read_part(from, range, opener, |body| decode_packs(own_part(&head, number, body)?))?;
         packs.extend(table);
     }
     let mut segments = Vec::with_capacity(head.segments.len());
     let (mut first_page, mut rows) = (0, 0);
     for (number, place) in (0..).zip(&head.segments) {
         let range = place.fences_offset..place.fences_offset + u64::from(place.fences_bytes);
-        let (fences, filter) = read_part(&reader, range, opener, |body| {
+        let (fences, filter) = read_part(from, range, opener, |body| {
             let (fences, fingerprints) = Fences::decode(own_part(&head, number, body)?)?;
             let Fences { seed, segment_log2, filter_segments: segments, .. } = fences;
             let filter = Filter::from_parts(Shape { seed, segment_log2, segments }, fingerprints)?;
@@ -124,6 +132,7 @@ pub(super) fn open(reader: SetReader, set: SetId, opener: &Opener) -> Result<Ope
         rows,
         duplicates: head.duplicates,
         reader,
+        kept: kept.cloned(),
         is_bound: head.is_bound,
         page_bytes: head.page_bytes,
         segments: segments.into(),
@@ -143,12 +152,14 @@ fn name(set: SetId) -> String {
 }
 
 fn read_part<T>(
-    reader: &SetReader,
+    (reader, kept): (&SetReader, Option<&SealedCache>),
     range: std::ops::Range<u64>,
     opener: &Opener,
     decode: impl Fn(&[u8]) -> Result<T>,
 ) -> Result<T> {
-    part::read(reader, range, |bytes| decode(part::parse(RecordKind::RunPart, bytes, opener)?.0))
+    part::read_kept(reader, kept, range, |bytes| {
+        decode(part::parse(RecordKind::RunPart, bytes, opener)?.0)
+    })
 }
 
 impl Run {
@@ -241,7 +252,8 @@ impl Run {
     fn page(&self, segment: &Segment, at: usize, opener: &Opener) -> Result<Page> {
         let start = segment.offset + at as u64 * u64::from(self.page_bytes);
         let end = (start + u64::from(self.page_bytes)).min(segment.fences_offset);
-        part::read(&self.reader, start..end, |bytes| self.decode_page(segment, at, bytes, opener))
+        let decode = |bytes: &mut [u8]| self.decode_page(segment, at, bytes, opener);
+        part::read_kept(&self.reader, self.kept.as_deref(), start..end, decode)
             .map_err(|error| error.at(name(self.set)))
     }
 

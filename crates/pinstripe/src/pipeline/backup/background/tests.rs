@@ -6,9 +6,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::format::label::MemberFacts;
 use crate::member::{
-    Caps, ExtentName, ExtentWriter, Member, MemoryMember, Places, RemoteMembers, Replace,
-    SharedMember,
+    Caps, ExtentName, ExtentWriter, Member, MemoryMember, NewMember, Places, RemoteMembers,
+    Replace, SharedMember,
 };
 use crate::ops::init::{InitOptions, Seal, run_with};
 use crate::store::OpenOptions;
@@ -98,8 +99,9 @@ impl RemoteMembers for One {
         Ok(Arc::clone(&self.0) as SharedMember)
     }
 
-    fn create(&self, _: &Path) -> Result<SharedMember> {
-        Ok(Arc::clone(&self.0) as SharedMember)
+    fn create(&self, _: &Path) -> Result<NewMember> {
+        let member = Arc::clone(&self.0) as SharedMember;
+        Ok(NewMember { member, facts: MemberFacts::default() })
     }
 
     fn fate(&self, _: &Path) -> Result<String> {

@@ -1,0 +1,157 @@
+//! The clients of `object_store`, one for each provider: set up so that retries, deadlines, counting and
+//! the reading of refusals are ours.
+//!
+//! Never here: where credentials come from.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::client::HttpConnector;
+use object_store::{ClientOptions, RetryConfig};
+use pinstripe_base::error::{Error, Kind, Result};
+
+use crate::endpoint::Endpoint;
+use crate::place::{BucketPlace, Provider};
+use crate::remote::Access;
+use crate::session::BucketClient;
+use crate::signed::Signed;
+use crate::traffic::CountingConnector;
+
+const CONNECT: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(60);
+
+/// A client, and where S3 is spoken what sends the requests that it has no calls for.
+type Opened = (Arc<dyn BucketClient>, Option<Signed>);
+
+/// Opens the client of a place.
+///
+/// # Errors
+/// [`Kind::Usage`] for credentials that make no sense; [`Kind::Unsupported`] for a provider that this
+/// program was built without.
+pub fn open(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened> {
+    match place.provider() {
+        Provider::S3 => s3(place, access, endpoint),
+        Provider::Google => google(place, access, endpoint),
+        Provider::Azure => azure(place, access, endpoint),
+    }
+}
+
+/// Retries and deadlines are the session's, which knows what a lost answer means.
+fn retries() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+fn options(place: &BucketPlace) -> ClientOptions {
+    ClientOptions::new()
+        .with_timeout_disabled()
+        .with_connect_timeout(CONNECT)
+        .with_pool_idle_timeout(IDLE)
+        .with_http1_only()
+        .with_allow_http(!place.is_secure())
+}
+
+fn unusable(place: &BucketPlace, error: &object_store::Error) -> Error {
+    Error::new(Kind::Usage, format!("cannot use this endpoint: {error}"))
+        .at(place.path())
+        .advice("check the endpoint's URL and the credentials")
+}
+
+/// The name of an option of credentials.
+fn option<K: FromStr>(name: &str) -> Result<K> {
+    K::from_str(name)
+        .map_err(|_| Error::new(Kind::Usage, format!("this is no option of credentials: {name}")))
+}
+
+/// Makes sure that this program speaks what a place needs.
+///
+/// # Errors
+/// [`Kind::Unsupported`] when it was built without.
+pub fn require_built(place: &BucketPlace) -> Result<()> {
+    let (feature, is_built) = match place.provider() {
+        Provider::S3 => return Ok(()),
+        Provider::Google => ("gs", cfg!(feature = "gcp")),
+        Provider::Azure => ("az", cfg!(feature = "azure")),
+    };
+    if is_built {
+        return Ok(());
+    }
+    let what = format!("this program was built without the feature '{feature}'");
+    Err(Error::new(Kind::Unsupported, what).at(place.path()).advice(format!(
+        "build it with: cargo build --release -p pinstripe-cli --features {feature}"
+    )))
+}
+
+#[cfg(feature = "gcp")]
+fn google(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened> {
+    let mut builder = object_store::gcp::GoogleCloudStorageBuilder::new()
+        .with_bucket_name(place.bucket())
+        .with_retry(retries())
+        .with_client_options(options(place))
+        .with_http_connector(CountingConnector(Arc::clone(&endpoint.counters)));
+    for (name, value) in access.credentials {
+        builder = builder.with_config(option(&name)?, value);
+    }
+    let client = builder.build().map_err(|error| unusable(place, &error))?;
+    Ok((Arc::new(client), None))
+}
+
+#[cfg(not(feature = "gcp"))]
+fn google(place: &BucketPlace, _: Access, _: &Endpoint) -> Result<Opened> {
+    Err(without(place))
+}
+
+#[cfg(feature = "azure")]
+fn azure(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened> {
+    let mut builder = object_store::azure::MicrosoftAzureBuilder::new()
+        .with_account(place.account().unwrap_or_default())
+        .with_container_name(place.bucket())
+        .with_retry(retries())
+        .with_client_options(options(place))
+        .with_http_connector(CountingConnector(Arc::clone(&endpoint.counters)));
+    for (name, value) in access.credentials {
+        builder = builder.with_config(option(&name)?, value);
+    }
+    let client = builder.build().map_err(|error| unusable(place, &error))?;
+    Ok((Arc::new(client), None))
+}
+
+#[cfg(not(feature = "azure"))]
+fn azure(place: &BucketPlace, _: Access, _: &Endpoint) -> Result<Opened> {
+    Err(without(place))
+}
+
+#[cfg(not(all(feature = "gcp", feature = "azure")))]
+fn without(place: &BucketPlace) -> Error {
+    Error::new(Kind::Unsupported, "this program does not speak this").at(place.path())
+}
+
+fn s3(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened> {
+    let (options, connector) = (options(place), CountingConnector(Arc::clone(&endpoint.counters)));
+    let http = connector.connect(&options).map_err(|error| unusable(place, &error))?;
+    let mut builder = AmazonS3Builder::new()
+        .with_bucket_name(place.bucket())
+        .with_region(&access.region)
+        .with_virtual_hosted_style_request(false)
+        // Over TLS no byte changes on the way; without, the signature is over the body.
+        .with_unsigned_payload(place.is_secure())
+        .with_retry(retries())
+        .with_disable_bulk_delete(true)
+        .with_client_options(options)
+        .with_http_connector(connector)
+        .with_endpoint(place.endpoint());
+    for (name, value) in access.credentials {
+        let key: AmazonS3ConfigKey = option(&name)?;
+        builder = builder.with_config(key, value);
+    }
+    let client = builder.build().map_err(|error| unusable(place, &error))?;
+    let signed = Signed {
+        http,
+        credentials: Arc::clone(client.credentials()),
+        region: access.region,
+        bucket_url: format!("{}/{}", place.endpoint(), place.bucket()),
+        signs_body: !place.is_secure(),
+    };
+    Ok((Arc::new(client), Some(signed)))
+}

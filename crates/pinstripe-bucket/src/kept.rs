@@ -1,0 +1,85 @@
+//! What a host keeps of the small objects and the ends of runs that it read, from run to run.
+//!
+//! Invariants: what is kept is asked for by the place, name, length and entity tag that a listing of
+//! this run shows, so it never says what is there; only what has a sound checksum of its own is
+//! kept, because what arrived wrong once would stay wrong. The label is never kept; nor are keys, which
+//! may be taken back, nor what comes and goes with a process.
+
+use std::sync::{Arc, Mutex};
+
+use pinstripe::format::envelope;
+use pinstripe::format::stripe_set::HEADER_BYTES;
+use pinstripe::member::{CacheKey, ExtentName, Room, SealedCache};
+use pinstripe::stripe::sound_end;
+use pinstripe_base::id::SetId;
+use pinstripe_base::sync::lock;
+
+use crate::foresight::Asker;
+use crate::session::{Fetched, ObjectMark};
+use crate::tails::has_tail;
+
+/// The cache of a host, once it is known which.
+#[derive(Clone, Default)]
+pub struct Kept(Arc<Mutex<Option<Arc<SealedCache>>>>);
+
+impl Kept {
+    /// Uses this cache from now on.
+    pub fn use_cache(&self, cache: Arc<SealedCache>) {
+        *lock(&self.0) = Some(cache);
+    }
+
+    fn cache(&self) -> Option<Arc<SealedCache>> {
+        lock(&self.0).clone()
+    }
+
+    /// What is kept of an object that a listing shows with this tag and length.
+    pub fn get(
+        &self,
+        asker: &Asker,
+        name: ExtentName,
+        tag: &str,
+        object_bytes: u64,
+    ) -> Option<Fetched> {
+        let bytes = self.cache()?.get(key(asker, name, tag, object_bytes))?;
+        let mark = ObjectMark { e_tag: tag.to_owned(), modified: 0 };
+        if !has_tail(name) {
+            return Some(Fetched { object_bytes, mark, head: Vec::new(), bytes });
+        }
+        let (head, end) = bytes.split_at_checked(HEADER_BYTES)?;
+        let (head, bytes) = (head.to_vec(), end.to_vec());
+        Some(Fetched { object_bytes, mark, head, bytes })
+    }
+
+    /// Keeps what was fetched, if it is sound.
+    pub fn put(&self, asker: &Asker, name: ExtentName, got: &Fetched) {
+        let (Some(cache), ExtentName::In(room, id)) = (self.cache(), name) else { return };
+        let is_passing = matches!(room, Room::Sessions | Room::Checkpoints | Room::Heartbeats);
+        if is_passing || room == Room::Keys {
+            return;
+        }
+        if got.mark.e_tag.is_empty() {
+            return;
+        }
+        let kept = match has_tail(name) {
+            true => ends(SetId(id), got),
+            false => envelope::open_any(&got.bytes).is_ok().then(|| got.bytes.clone()),
+        };
+        if let Some(kept) = kept {
+            cache.put(key(asker, name, &got.mark.e_tag, got.object_bytes), &kept);
+        }
+    }
+}
+
+/// The header of an extent, and its trailer and footer.
+fn ends(set: SetId, got: &Fetched) -> Option<Vec<u8>> {
+    let is_whole = got.bytes.len() as u64 == got.object_bytes;
+    let head = if is_whole { got.bytes.get(..HEADER_BYTES)? } else { &got.head[..] };
+    let end = sound_end(set, head, &got.bytes)?;
+    Some([head, &got.bytes[got.bytes.len() - end..]].concat())
+}
+
+fn key(asker: &Asker, name: ExtentName, tag: &str, object_bytes: u64) -> CacheKey {
+    let (place, name) = (asker.place.to_string(), name.path());
+    let bytes = object_bytes.to_le_bytes();
+    CacheKey::of("object", &[place.as_bytes(), name.as_bytes(), tag.as_bytes(), &bytes])
+}

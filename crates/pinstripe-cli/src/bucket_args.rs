@@ -1,0 +1,134 @@
+//! Options about buckets.
+
+use std::path::Path;
+
+use pinstripe::format::label::Retention;
+use pinstripe::member::is_remote;
+use pinstripe_base::units::{MIB, parse_size};
+use pinstripe_bucket::Bandwidth;
+use pinstripe_rados::is_pool;
+
+use crate::args::{self, Size};
+
+/// Least bytes per second that a limit may allow.
+const RATE_MIN_BYTES: u64 = 1 << 10;
+/// A smaller cache is of no use.
+const CACHE_MIN_BYTES: u64 = 16 * MIB;
+/// S3 locks for a hundred years at most.
+const RETENTION_MAX: u32 = 100 * 365 * 86_400;
+
+/// Options about buckets.
+#[derive(clap::Args, Clone, Default)]
+#[group(skip)]
+pub struct BucketArgs {
+    /// The endpoint of places that begin with s3://, as in https://s3.example.org
+    ///
+    /// It is recorded with a new member, so that other verbs need no option. Without it, the
+    /// variables AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL and the profile say it; otherwise it is
+    /// AWS. Traffic is encrypted unless the endpoint begins with http://.
+    #[arg(long, global = true, value_name = "URL", hide_short_help = true)]
+    pub endpoint: Option<String>,
+
+    /// The region of buckets, where the endpoint does not say it
+    ///
+    /// Default: the variables AWS_REGION and AWS_DEFAULT_REGION, then the profile, then us-east-1.
+    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
+    pub region: Option<String>,
+
+    /// Send at most so many bytes per second to each endpoint, as in 2M
+    ///
+    /// The limit is an average over several requests, of which each goes as fast as the line. Waiting
+    /// for it counts as no silence of the endpoint.
+    #[arg(long, global = true, value_name = "SIZE", value_parser = rate, hide_short_help = true)]
+    pub bandwidth_up: Option<u64>,
+
+    /// Take at most so many bytes per second from each endpoint
+    #[arg(long, global = true, value_name = "SIZE", value_parser = rate, hide_short_help = true)]
+    pub bandwidth_down: Option<u64>,
+
+    /// Show the store as its buckets had it at this time: 2024-05-01, '2024-05-01 12:30:00' or @SECONDS
+    ///
+    /// For buckets that keep versions, also after everything was deleted. Nothing is written; what is
+    /// restored by 'restore --at' is what was there. Members that are directories are as they are.
+    #[arg(long, global = true, value_name = "TIME", value_parser = crate::time::parse,
+          allow_hyphen_values = true, hide_short_help = true)]
+    pub at: Option<i64>,
+
+    /// Keep index, trees and small objects of stores in buckets on this host, at most so much
+    ///
+    /// They lie in $XDG_CACHE_HOME/pinstripe/STORE/sealed or ~/.cache, sealed as in the bucket, and
+    /// may be removed at any time. 'check', 'scrub', 'repair', 'gc' and 'member' never use them. At
+    /// least 16M; 0 keeps nothing. Default: 'cache-size' in the config file, then 1G.
+    #[arg(long, global = true, value_name = "SIZE", value_parser = cache_size,
+          hide_short_help = true)]
+    pub cache_size: Option<Size>,
+}
+
+/// Who may lift a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum RetainMode {
+    Compliance,
+    Governance,
+}
+
+/// For how long new members keep what is put there.
+#[derive(clap::Args, Clone, Copy)]
+pub struct RetainArgs {
+    /// Lock what is put into a bucket for so long, as in 30d: h, d, w, m of 30 days, y of 365
+    ///
+    /// The bucket must have object lock. Packs, snapshots, keys and the label cannot be deleted for
+    /// good before; 'gc' locks what stays for longer, once half of the time has passed. What is
+    /// deleted meanwhile is hidden, and billed until the bucket's lifecycle rule removes it.
+    #[arg(long, value_name = "TIME", value_parser = retention)]
+    retain: Option<u32>,
+
+    /// Who may lift the lock: nobody (compliance), or who has a right of its own (governance)
+    #[arg(long, value_name = "MODE", requires = "retain", default_value = "compliance")]
+    retain_mode: RetainMode,
+}
+
+impl RetainArgs {
+    /// What was asked for.
+    pub fn retention(&self) -> Option<Retention> {
+        let is_compliance = self.retain_mode == RetainMode::Compliance;
+        self.retain.map(|seconds| Retention { seconds, is_compliance })
+    }
+}
+
+/// Whether a place is in a bucket: neither a directory nor in a pool of Ceph.
+pub fn is_bucket(place: &Path) -> bool {
+    is_remote(place) && !is_pool(place)
+}
+
+/// Reads a time of retention.
+fn retention(text: &str) -> std::result::Result<u32, String> {
+    let seconds = crate::time::parse_span(text)?;
+    match u32::try_from(seconds) {
+        Ok(seconds @ 3600..=RETENTION_MAX) => Ok(seconds),
+        _ => Err("between 1h and 100y".to_owned()),
+    }
+}
+
+/// Reads the size of a cache.
+pub fn cache_size(text: &str) -> std::result::Result<Size, String> {
+    match args::size(text)? {
+        size if size.0 == 0 || size.0 >= CACHE_MIN_BYTES => Ok(size),
+        _ => Err("at least 16M, or 0 for none".to_owned()),
+    }
+}
+
+impl BucketArgs {
+    /// The limits to each endpoint.
+    pub fn bandwidth(&self) -> Bandwidth {
+        Bandwidth { up: self.bandwidth_up, down: self.bandwidth_down }
+    }
+}
+
+/// Reads a number of bytes per second; with less than this nothing would ever come to its end.
+fn rate(text: &str) -> std::result::Result<u64, String> {
+    match parse_size(text) {
+        Ok(bytes) if bytes >= RATE_MIN_BYTES => Ok(bytes),
+        Ok(_) => Err("at least 1K bytes per second".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}

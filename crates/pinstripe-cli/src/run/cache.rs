@@ -1,0 +1,76 @@
+//! What this host keeps of stores in buckets, for verbs that may look there.
+//!
+//! Invariants: a verb that judges what the members have never looks there; a cache that cannot be
+//! used is passed over, and said.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pinstripe::member::SealedCache;
+use pinstripe::store::Store;
+use pinstripe_base::id::StoreId;
+use pinstripe_base::sync::lock;
+
+use super::context::Run;
+use super::known_stores::KnownStore;
+use crate::bucket_args::is_bucket;
+use crate::xdg;
+
+/// How much is kept unless somebody says otherwise.
+const DEFAULT_BYTES: u64 = 1 << 30;
+
+impl Run {
+    /// This verb asks only what a store says, and not whether its members have it.
+    pub fn allow_cache(&self) {
+        self.may_use_cache.store(true, Ordering::Relaxed);
+    }
+
+    /// Looks ahead of opening in what is kept of the store that is expected.
+    pub fn expect_cached(&self, expected: Option<&KnownStore>) {
+        let Some(known) = expected else { return };
+        if known.places().iter().any(|place| is_bucket(place))
+            && let Some(id) = StoreId::from_hex(&known.id)
+            && let Some(cache) = self.cache_of(id)
+        {
+            self.buckets().keep_in(cache);
+        }
+    }
+
+    /// Looks in what is kept of a store that was opened.
+    pub fn use_cache(&self, store: &mut Store) {
+        if store.present().any(|(_, member)| is_bucket(member.place()))
+            && let Some(cache) = self.cache_of(store.config.store)
+        {
+            self.buckets().keep_in(Arc::clone(&cache));
+            store.keep_in(cache);
+        }
+    }
+
+    fn cache_of(&self, store: StoreId) -> Option<Arc<SealedCache>> {
+        if !self.may_use_cache.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut cache = lock(&self.cache);
+        if cache.as_ref().is_none_or(|cache| cache.store() != store) {
+            *cache = self.open_cache(store).map(Arc::new);
+        }
+        cache.clone()
+    }
+
+    fn open_cache(&self, store: StoreId) -> Option<SealedCache> {
+        let given = self.common.buckets.cache_size.map(|size| size.0);
+        let said = || self.config().ok().and_then(|config| config.cache_size);
+        let bytes = given.or_else(said).unwrap_or(DEFAULT_BYTES);
+        let dir = xdg::sealed_cache(store).filter(|_| bytes > 0)?;
+        let monitor = Arc::clone(&self.monitor);
+        let tell = move |_: &Path, error| monitor.note(&format!("without a cache: {error}"));
+        match SealedCache::open(&dir, bytes, store, tell) {
+            Ok(cache) => Some(cache),
+            Err(error) => {
+                self.monitor.note(&format!("without a cache: {error}"));
+                None
+            }
+        }
+    }
+}

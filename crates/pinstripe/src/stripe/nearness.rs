@@ -1,0 +1,87 @@
+//! Which members of a set are read from, and which only when the others do not suffice.
+//!
+//! A row is whole with as many strips as it has data. Those on a disk of this machine cost a
+//! fraction of what one in a bucket does, in time and in money: so a strip that is far away is made
+//! from near ones, parity included, if there are enough of them. Of members that are all far, those
+//! are left alone that answer much later than as many as are needed.
+//!
+//! Invariant: as many members as a row has data strips are always near.
+
+use std::time::Duration;
+
+use crate::member::{Member, is_remote};
+
+/// How far a member is; near ones sort first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Distance {
+    /// Not on this machine: a request costs a round trip.
+    pub(crate) is_remote: bool,
+    /// What an answer takes, as far as it was measured.
+    pub(crate) latency: Duration,
+}
+
+/// How far a member is.
+pub(crate) fn distance(member: &dyn Member) -> Distance {
+    let latency = member.latency().unwrap_or_default();
+    Distance { is_remote: is_remote(member.place()), latency }
+}
+
+/// A member so many times as late as the one that is needed last is left alone.
+const FACTOR: u32 = 3;
+/// Differences below this are nothing.
+const LEAST: Duration = Duration::from_millis(2);
+
+/// Which members are left alone as long as `needed` others give what is wanted; `None` stands for
+/// one that is absent.
+pub(super) fn spared(members: &[Option<Distance>], needed: usize) -> Vec<bool> {
+    let mut sorted: Vec<Distance> = members.iter().copied().flatten().collect();
+    sorted.sort_unstable();
+    let Some(last) = needed.checked_sub(1).and_then(|at| sorted.get(at)) else {
+        return vec![false; members.len()];
+    };
+    let is_spared = |distance: &Option<Distance>| {
+        distance.is_some_and(|it| {
+            let is_late = it.latency > last.latency.saturating_mul(FACTOR) + LEAST;
+            it.is_remote && (!last.is_remote || is_late)
+        })
+    };
+    members.iter().map(is_spared).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk() -> Option<Distance> {
+        Some(Distance { is_remote: false, latency: Duration::ZERO })
+    }
+
+    fn bucket(millis: u64) -> Option<Distance> {
+        Some(Distance { is_remote: true, latency: Duration::from_millis(millis) })
+    }
+
+    #[test]
+    fn enough_near_members_spare_the_far_ones() {
+        for (members, needed, expected) in [
+            (vec![disk(), disk(), disk(), bucket(1)], 3, "...x"),
+            (vec![bucket(80), disk(), disk(), bucket(1)], 2, "x..x"),
+            // Too few are near: all are read from, but a far one that is later than all others.
+            (vec![disk(), disk(), bucket(20)], 3, "..."),
+            (vec![disk(), bucket(20), bucket(200)], 2, "..x"),
+            (vec![bucket(20), bucket(200), bucket(25), bucket(30)], 3, ".x.."),
+            (vec![bucket(20), bucket(50), bucket(25), bucket(30)], 3, "...."),
+            (vec![bucket(0), bucket(1), bucket(0)], 2, "..."),
+            (vec![disk(), None, disk(), bucket(20)], 2, "...x"),
+            (vec![disk(), None, None, bucket(20)], 2, "...."),
+            (vec![None, None], 1, ".."),
+            (vec![bucket(9)], 0, "."),
+        ] {
+            let spared = spared(&members, needed);
+            let drawn: String = spared.iter().map(|it| if *it { 'x' } else { '.' }).collect();
+            assert_eq!(drawn, expected, "{members:?}, {needed}");
+            let near = members.iter().zip(&spared).filter(|(member, it)| member.is_some() && !**it);
+            let there = members.iter().flatten().count();
+            assert!(near.count() >= needed.min(there), "{members:?}, {needed}");
+        }
+    }
+}
