@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_lab::knobs::{TO_COME, VERSION};
+use pinstripe_lab::knobs::{PAST, VERSION};
 use toml::de::{DeTable, DeValue};
 
 use crate::args::Common;
@@ -166,6 +166,9 @@ fn read(file: &Path, root: &Command) -> Result<Vec<Setting>> {
             let place = source.place(option.span().start);
             let refuse = |what: String| Error::new(Kind::Usage, what).at(&place).advice(ADVICE);
             let (verb, option) = (verb.get_ref().to_string(), option.get_ref().to_string());
+            if is_past(&verb, &option) {
+                continue;
+            }
             if !known.contains(&option) {
                 return Err(refuse(format!("it sets '{option}', which '{verb}' does not have")));
             }
@@ -198,11 +201,13 @@ fn check_version(source: &Source<'_>, table: &DeTable<'_>) -> Result<()> {
     }
 }
 
-/// Options of a verb, of this version or to come; none of what is no verb.
+/// Whether an earlier version wrote an option that its verb does not have.
+fn is_past(verb: &str, option: &str) -> bool {
+    PAST.contains(&(verb, option))
+}
+
+/// Options of a verb; none of what is no verb.
 fn known_options(root: &Command, verb: &str) -> Option<Vec<String>> {
-    if let Some((_, options)) = TO_COME.iter().find(|(name, _)| *name == verb) {
-        return Some(options.iter().map(|it| (*it).to_owned()).collect());
-    }
     let mut words = verb.split(' ');
     let command = words.try_fold(root, |command, word| command.find_subcommand(word))?;
     let own = command.get_arguments().filter(|it| !it.is_global_set());

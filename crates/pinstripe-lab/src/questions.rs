@@ -9,7 +9,7 @@ pub const ALL_LOADS: &str = "an array under all loads";
 pub const CODEC: &str = "split by codec";
 /// The question of `record-probe`.
 pub const RECORD: &str = "record beside a storm";
-/// The verb that records, which this version does not have.
+/// The verb that records.
 pub const RECORDER: &str = "record";
 
 /// Which verb's option a question about a setting answers.
@@ -25,7 +25,7 @@ pub struct Question {
     pub verb: &'static str,
     /// The verb's option without dashes.
     pub option: &'static str,
-    /// The value that the verb takes by itself; none of a verb to come.
+    /// The value that the verb takes by itself; none where it measures first.
     pub usual: Option<&'static str>,
 }
 
@@ -51,7 +51,7 @@ pub const ALL: [Question; 7] = [
     ),
     question("stripe", [ALL_LOADS, "granule"], ["array create", "stripe-size"], Some("auto")),
     question("split", [CODEC, "codec"], ["split", "codec"], Some("auto")),
-    question("record-probe", [RECORD, "policy"], [RECORDER, "policy"], None),
+    question("record-probe", [RECORD, "policy"], [RECORDER, "writes"], None),
     question("record-probe", [RECORD, "ring"], [RECORDER, "ring"], None),
 ];
 

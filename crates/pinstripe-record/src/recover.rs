@@ -25,7 +25,7 @@ const READ_BACK: usize = 64;
 /// Runs are at most so long.
 pub(crate) const RUN_MAX_BYTES: u32 = 1 << 20;
 /// Files and gaps of one journal that are taken over.
-const EVENTS_MAX: usize = 200_000;
+pub(crate) const EVENTS_MAX: usize = 200_000;
 
 /// A file as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -299,7 +299,9 @@ impl JournalContent {
                 self.started = Some((started, started_seconds));
                 self.first = Duration::from_nanos(at_nanos);
             }
-            JournalEvent::Mark { text, frames } if self.marks.len() < MARKS_MAX => {
+            JournalEvent::Mark { text, frames }
+                if self.marks.len() < MARKS_MAX && frames.len() == manifest.streams.len() =>
+            {
                 self.marks.push(RecordedMark { text, frames });
             }
             _ => {}

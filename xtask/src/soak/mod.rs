@@ -4,6 +4,8 @@
 //! places by several readers. Without any word, all of these. `cargo xtask soak
 //! hostile [--seeds N] [--from S]`: members that lie, and every verb beside them. `cargo xtask soak
 //! stories [--seeds N] [--from S]`: short stories that follow from their seeds in all, in release.
+//! `cargo xtask soak record [--seeds N] [--from S]`: takes that are killed, whose power is cut, and
+//! that others wrote; 60 seeds.
 //! `cargo xtask soak quick` runs `lab quick` again and again and compares its advice: half an hour,
 //! on a machine that does nothing else. `cargo xtask soak executions [--count N] [--dir DIR]` judges
 //! executions of one command on this disk, which are all the same: six minutes.
@@ -24,13 +26,17 @@ use crate::workspace::{Result, cargo, root_folder, succeeds};
 /// Seeds when none are asked for.
 const SEEDS: u64 = 1000;
 
+/// Of the recorder: each is a kill, five seconds long.
+const RECORD_SEEDS: u64 = 60;
+
 /// Runs what is asked for; false when something failed.
 pub fn run(args: &[String]) -> Result<bool> {
     match args {
         [] => {
             let of_store = seeds(args)? & stories::run(args)? & hostile(args)?;
-            Ok(of_store & readers::run()? & split::run()? & lab::run()?)
+            Ok(of_store & record(args)? & readers::run()? & split::run()? & lab::run()?)
         }
+        [word, args @ ..] if word == "record" => record(args),
         [word] if word == "readers" => readers::run(),
         [word, args @ ..] if word == "hostile" => hostile(args),
         [word, args @ ..] if word == "stories" => stories::run(args),
@@ -64,6 +70,23 @@ fn hostile(args: &[String]) -> Result<bool> {
     test.arg("hostile_members::whatever_hostile_members_do_in_turn_nothing_is_lost");
     test.env("PINSTRIPE_HOSTILE_SEEDS", format!("{from}..{to}"));
     succeeds(test.current_dir(root_folder()?))
+}
+
+/// Takes that were killed, cut off, or written by others.
+fn record(args: &[String]) -> Result<bool> {
+    let own = ["--seeds".to_owned(), RECORD_SEEDS.to_string()];
+    let is_given = args.iter().any(|it| it == "--seeds");
+    let (from, to) = range(&if is_given { args.to_vec() } else { [&own, args].concat() })?;
+    println!("takes with seeds {from} to {}", to - 1);
+    let run = |package: &[&str], tests: &[&str]| {
+        let mut test = cargo();
+        test.args(["test", "--package"]).args(package).args(["--", "--nocapture"]).args(tests);
+        test.env("PINSTRIPE_RECORD_SEEDS", format!("{from}..{to}"));
+        succeeds(test.current_dir(root_folder()?))
+    };
+    let in_memory = ["after_a_power_cut_all", "whatever_stands_in_a_take"];
+    Ok(run(&["pinstripe-record", "--lib"], &in_memory)?
+        & run(&["pinstripe-cli", "--test", "cli"], &["record::killed_at_any_moment"])?)
 }
 
 /// The seeds that `--seeds N` and `--from S` ask for: the first, and the one behind the last.

@@ -75,7 +75,7 @@ fn knobs_that_make_no_sense_are_refused_by_name() {
 fn everything(stand: &Stand) {
     let cases = ["quick", "stripe", "split", "record-probe"];
     let value = |option: &str| match option {
-        "policy" => "buffered",
+        "policy" | "writes" => "buffered",
         "depth" => "2",
         "codec" => "lz4",
         "stripe-size" => "16K",
@@ -90,7 +90,7 @@ fn everything(stand: &Stand) {
         evidence: "made up".into(),
     };
     // A file of an older version, or one that was written by hand, may have more.
-    let by_hand = [("init", "strip-size"), ("array create", "chunk")];
+    let by_hand = [("init", "strip-size"), ("array create", "chunk"), ("record", "policy")];
     let knobs = undecided(&cases, &[]).into_iter().chain(by_hand);
     let knobs: Vec<Knob> = knobs.map(knob).collect();
     assert!(knobs.iter().any(|it| it.verb == "record"), "{knobs:?}");
@@ -126,6 +126,9 @@ fn every_verb_takes_what_is_its_own_from_a_whole_file() {
     );
     assert!(out.contains(": --chunk=64K\n"), "{out}");
     assert_eq!(good("array set own stripe_size").trim(), "8192");
+    let out =
+        good("record take --to {} test:frames=1000,pace=free --no-realtime --knobs {}/knobs.toml");
+    assert!(out.contains("--ring=128K") && out.contains("--writes=buffered"), "{out}");
     // Verbs that it says nothing of.
     let out = good("backup {}/source --store {}/m0 --knobs {}/knobs.toml");
     assert!(!out.contains("options from"), "{out}");

@@ -33,6 +33,8 @@ mod older;
 mod overlay;
 mod places;
 mod record;
+mod record_bad;
+mod record_full;
 mod record_io;
 mod remembered;
 mod remote;

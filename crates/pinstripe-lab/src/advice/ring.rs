@@ -10,6 +10,10 @@ use super::{Advice, OPEN, figures_of, is_settled, parameter};
 use crate::questions::RECORD;
 use crate::result::{Counting, PAIRS_TO_JUDGE, Results, Run, Variant};
 
+/// Ways of writing that the recorder has, and what its option calls them. Where its own engine was
+/// measured, that alone is asked: the others are plain writers.
+const OWN: [(&str, &str); 2] = [("recorder", "buffered"), ("recorder-direct", "direct")];
+
 /// The ring that a run needed.
 const NEEDED: &str = "ring_needed_kib";
 
@@ -25,9 +29,16 @@ struct Need<'a> {
 
 /// The way to write, and the ring to use.
 pub(super) fn advise(results: &Results) -> Vec<Advice> {
+    let has_own = results.variants.iter().any(|it| parameter(it, "policy").is_some_and(is_own));
     let is_asked = |it: &&Variant| {
         let class = parameter(it, "io-class").unwrap_or("normal");
-        parameter(it, "under") == Some("storm") && class == "normal"
+        let is_possible = |policy| match has_own {
+            true => is_own(policy),
+            false => OWN.iter().any(|it| it.1 == policy),
+        };
+        parameter(it, "under") == Some("storm")
+            && class == "normal"
+            && parameter(it, "policy").is_some_and(is_possible)
     };
     let asked: Vec<&Variant> = results.variants.iter().filter(is_asked).collect();
     let settled = asked.into_iter().filter(|it| is_settled(it, Counting::Quiet));
@@ -69,9 +80,16 @@ pub(super) fn advise(results: &Results) -> Vec<Advice> {
         evidence: evidence.clone(),
     };
     vec![
-        advice("policy", chosen.policy.to_owned()),
+        advice(
+            "policy",
+            OWN.iter().find(|it| it.0 == chosen.policy).map_or(chosen.policy, |it| it.1).to_owned(),
+        ),
         advice("ring", format!("{}K", chosen.ring_kib)),
     ]
+}
+
+fn is_own(policy: &str) -> bool {
+    OWN.iter().any(|it| it.0 == policy)
 }
 
 /// Whether a policy needed no larger ring than another one in any round.
@@ -146,6 +164,13 @@ mod tests {
         assert!(advised(&[("buffered, storm", steady, 2.0)]).is_empty());
         assert!(advised(&[("buffered, idle", steady, 0.0)]).is_empty());
         let mut few = results(&[("buffered, storm", steady, 0.0)]);
+        // A way that the recorder does not have is none to advise; its own engine outranks a plain writer.
+        assert!(advised(&[("dsync, storm", [64.0; 16], 0.0)]).is_empty());
+        let found = advised(&[
+            ("buffered, storm", [64.0; 16], 0.0),
+            ("recorder-direct, storm", steady, 0.0),
+        ]);
+        assert_eq!(found, is(["direct", "128K"], true));
         few.variants[0].runs.truncate(7);
         assert!(advise(&few).is_empty(), "the worst of seven runs is not the worst there is");
     }

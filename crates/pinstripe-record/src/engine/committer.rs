@@ -12,6 +12,7 @@ use pinstripe_base::sync::lock;
 
 use super::crew::Crew;
 use super::desk::Desk;
+use super::headroom::keep;
 use super::lane::Lane;
 use super::piece::Piece;
 use crate::limits::SYNCS_IN_FLIGHT;
@@ -76,7 +77,9 @@ impl Committer<'_> {
                 next = self.desk.now() + every;
             }
             self.look_for_directory();
-            if let Err(error) = self.commit() {
+            let committed = self.commit();
+            let kept = if is_last { Ok(()) } else { keep(self.desk, self.lane) };
+            if let Err(error) = committed.and(kept) {
                 self.lane.fail(error);
             }
             note_time(self.lane);

@@ -1,6 +1,6 @@
 //! What all lanes of a take share.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -114,6 +114,8 @@ pub struct Desk {
     pub copies_left: AtomicUsize,
     /// Whether somebody looks at levels.
     pub is_metered: AtomicBool,
+    /// The length of the manifest at the beginning.
+    pub manifest_bytes: AtomicU64,
     /// Seconds of local time at the first frame of the take, for heads.
     pub started: Arc<AtomicI64>,
     /// When the take began, if it has: at once unless it is armed first.
@@ -149,6 +151,7 @@ impl Desk {
             monitor,
             all_over: Stop::new()?,
             is_metered: AtomicBool::new(false),
+            manifest_bytes: AtomicU64::new(0),
             started: Arc::new(AtomicI64::new(started.seconds)),
             begun: OnceLock::new(),
             orders: Mutex::default(),
@@ -201,7 +204,9 @@ impl Desk {
     ) -> Result<Arc<Piece>> {
         let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
         let file = lane.folder.open(&front.name, true)?;
-        let piece = Arc::new(Piece::behind_of(front, file, (number, front_bytes), self.now()));
+        // What came since the order waits to be durable.
+        let began = self.beginning().map_or_else(|| self.now(), |it| it.at);
+        let piece = Arc::new(Piece::behind_of(front, file, (number, front_bytes), began));
         lane.add(&piece);
         Ok(piece)
     }
@@ -238,6 +243,13 @@ impl Desk {
         }
         marks.push(mark);
         true
+    }
+
+    /// Numbers of gaps and of marks, and the bytes of all texts of marks.
+    pub(super) fn events(&self) -> (u64, u64, u64) {
+        let gaps = lock(&self.gaps).len() as u64;
+        let marks = lock(&self.marks);
+        (gaps, marks.len() as u64, marks.iter().map(|it| it.text.len() as u64).sum())
     }
 
     /// Gaps so far.

@@ -22,6 +22,8 @@ pub struct LaneFigures {
     pub longest_write_nanos: AtomicU64,
     /// All writes together, in nanoseconds.
     pub writing_nanos: AtomicU64,
+    /// Their number.
+    pub writes: AtomicU64,
     /// The greatest durable lag, in nanoseconds.
     pub lag_nanos: AtomicU64,
     /// Processor time of the writer, and of committer and syncs, in nanoseconds.
@@ -43,6 +45,8 @@ pub struct Lane {
     /// Set when its writer has nothing more to do.
     pub(super) writer_ended: Stop,
     pub(super) journal: Mutex<Journal>,
+    /// Bytes of the manifest for which there is room.
+    pub(super) manifest_room: AtomicU64,
     /// Events that the journal gets with its next commit: while it is committed nobody waits for it.
     events: Mutex<Vec<JournalEvent>>,
     /// Fronts of files that are to be filled with pre-roll.
@@ -73,6 +77,7 @@ impl Lane {
             figures: LaneFigures::default(),
             writer_ended: Stop::new()?,
             journal: Mutex::new(journal),
+            manifest_room: AtomicU64::new(0),
             events: Mutex::default(),
             fronts: Fronts::default(),
             named: AtomicUsize::new(0),

@@ -14,6 +14,7 @@ mod committer;
 mod crew;
 mod desk;
 mod gate;
+mod headroom;
 mod lane;
 mod orders;
 mod piece;
@@ -25,6 +26,7 @@ pub use closing::{close_file, trimmed_run};
 pub use committer::commit_lane;
 pub use desk::{Desk, EngineSettings, Losses, StreamDesk, cues_within};
 pub use gate::{Fate, Gate, Span};
+pub use headroom::keep as keep_head_room;
 pub use lane::{Lane, LaneFigures};
 pub use orders::TakeBeginning;
 pub(crate) use orders::frames_in;
@@ -32,3 +34,6 @@ pub use piece::Piece;
 pub use roll::RollArea;
 pub use stages::SlowestCommit;
 pub use writer::{StreamCopy, write_lane};
+
+#[cfg(test)]
+mod lag_tests;

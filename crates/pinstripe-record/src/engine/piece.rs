@@ -43,8 +43,9 @@ pub struct Piece {
     pub(super) state: Mutex<PieceState>,
     /// The piece in front of it in the same file.
     front: Option<Arc<Piece>>,
-    /// Another piece stands behind it in the same file, and cares for head and length.
-    is_front: AtomicBool,
+    /// Where another piece stands behind it in the same file, which cares for head and length: the moment
+    /// at which that one begins, and the bytes in front of it.
+    front_until: OnceLock<(Duration, u64)>,
     written: AtomicU64,
     vouched: AtomicU64,
     /// Nanoseconds since the take began up to which all samples are durable.
@@ -124,7 +125,7 @@ impl Piece {
             started,
             state: Mutex::default(),
             front: None,
-            is_front: AtomicBool::new(false),
+            front_until: OnceLock::new(),
             written: AtomicU64::new(0),
             vouched: AtomicU64::new(0),
             covered: AtomicU64::new(began.as_nanos() as u64),
@@ -303,6 +304,9 @@ impl Piece {
 
     /// Up to when all samples are durable, since the take began.
     pub fn covered(&self) -> Duration {
+        if let Some(covered) = self.front_covered() {
+            return covered;
+        }
         Duration::from_nanos(self.covered.load(Ordering::Acquire))
     }
 

@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 
 use pinstripe_base::error::{Error, Kind, Result};
@@ -246,6 +247,7 @@ fn fill(desk: &Desk, lane: &Lane, front: &mut Front) -> Result<()> {
             run.fill(silence);
         }
         front.piece.write(run)?;
+        lane.figures.written_bytes.fetch_add(run.len() as u64, Ordering::Relaxed);
         ahead += run.len() as u64;
         behind += run.len() as u64;
         if ahead >= AHEAD_BYTES || front.left_bytes() == 0 {

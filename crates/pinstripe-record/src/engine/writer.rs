@@ -232,6 +232,7 @@ impl Writer<'_> {
         let figures = &self.lane.figures;
         figures.longest_write_nanos.fetch_max(nanos, Ordering::Relaxed);
         figures.writing_nanos.fetch_add(nanos, Ordering::Relaxed);
+        figures.writes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

@@ -125,23 +125,23 @@ impl JackInput {
         capture.set_latency(latencies.max().unwrap_or(0));
         start.be_ready();
     }
+}
 
-    /// What ends the capture, if anything does.
-    fn end(&self, now: &Captured) -> Option<Result<()>> {
-        if now.is_complete {
-            return Some(Ok(()));
-        }
-        if now.is_gone {
-            return Some(Err(Error::new(Kind::Io, "the JACK server ended")
-                .advice("what came before it ended is recorded")));
-        }
-        (now.new_rate > 0).then(|| {
-            let what = format!("the JACK server went to {} frames per second", now.new_rate);
-            Err(Error::new(Kind::Io, what)
-                .expected(self.shape.rate, now.new_rate)
-                .advice("what came before is recorded; begin another take at the new rate"))
-        })
+/// What ends a capture that began at a rate, if anything does.
+fn end_of(now: &Captured, rate: u32) -> Option<Result<()>> {
+    if now.is_complete {
+        return Some(Ok(()));
     }
+    if now.is_gone {
+        return Some(Err(Error::new(Kind::Io, "the JACK server ended")
+            .advice("what came before it ended is recorded")));
+    }
+    (now.new_rate > 0).then(|| {
+        let what = format!("the JACK server went to {} frames per second", now.new_rate);
+        Err(Error::new(Kind::Io, what)
+            .expected(rate, now.new_rate)
+            .advice("what came before is recorded; begin another take at the new rate"))
+    })
 }
 
 impl RecordInput for JackInput {
@@ -178,7 +178,7 @@ impl RecordInput for JackInput {
         let mut connected: Option<std::time::Instant> = None;
         let ended = loop {
             let now = capture.so_far();
-            if let Some(ended) = self.end(&now) {
+            if let Some(ended) = end_of(&now, self.shape.rate) {
                 break ended;
             }
             if connected.is_none_or(|at| clock::since(at) >= CONNECT_EVERY) {
@@ -268,5 +268,17 @@ mod tests {
         for bad in ["", ",format=s24", "*,format=s32", "*,format=mp3", "*,format="] {
             assert_eq!(spec(bad).unwrap_err().kind(), Kind::Usage, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_server_that_changes_its_rate_ends_the_take_with_both_rates_named() {
+        let at = |now: Captured| end_of(&now, 48_000);
+        assert!(at(Captured { frames: 9, xruns: 1, ..Captured::default() }).is_none());
+        let told = at(Captured { new_rate: 44_100, ..Captured::default() }).unwrap().unwrap_err();
+        let text = told.to_string();
+        assert!(text.contains("44100") && text.contains("48000"), "{text}");
+        let complete = Captured { is_complete: true, new_rate: 44_100, ..Captured::default() };
+        assert!(at(complete).unwrap().is_ok(), "all that was asked for was there before");
+        assert!(at(Captured { is_gone: true, ..Captured::default() }).unwrap().is_err());
     }
 }

@@ -275,14 +275,14 @@ impl RecordInput for PcmInput {
         }
         let mut buffer = vec![0; READ_BYTES.next_multiple_of(frame)];
         let mut parts = vec![Vec::new(); self.count];
-        let (mut filled, mut was_told) = (0, false);
+        let (mut filled, mut was_told, mut came) = (0, false, 0_u64);
         while left > 0 && !feed.halt.is_set() {
             if is_pollable && !self.wait(&source, feed, &mut was_told)? {
                 break;
             }
             match source.read(&mut buffer[filled..]) {
                 Ok(0) => break,
-                Ok(count) => filled += count,
+                Ok(count) => (filled, came) = (filled + count, came + count as u64),
                 Err(error) if is_again(&error) => continue,
                 Err(error) => {
                     return Err(Error::io("cannot read the input", &self.spec.text, error));
@@ -295,6 +295,9 @@ impl RecordInput for PcmInput {
             }
             buffer.copy_within(whole..filled, 0);
             filled -= whole;
+        }
+        if came == 0 && feed.halt.is_set() {
+            (feed.warn)(Error::new(Kind::Io, "nothing ever came").at(&self.spec.text));
         }
         if filled > 0 && left > 0 && !feed.halt.is_set() {
             let what = format!("its last {filled} bytes are no whole frame, and were left out");

@@ -304,4 +304,25 @@ mod tests {
         store(SampleFormat::F32, &[0.5], &mut out, 0, 4);
         assert_eq!(out, 0.5_f32.to_le_bytes());
     }
+
+    #[test]
+    fn the_rate_that_a_server_tells_at_the_beginning_is_no_change() {
+        let shared = Shared {
+            rate: 48_000,
+            frames: AtomicU64::new(0),
+            missing_frames: AtomicU64::new(0),
+            xruns: AtomicU64::new(0),
+            new_rate: AtomicU32::new(0),
+            is_gone: AtomicBool::new(false),
+            is_complete: AtomicBool::new(false),
+            latency: AtomicU32::new(0),
+        };
+        let argument = (&raw const shared).cast_mut().cast::<c_void>();
+        rate(48_000, argument);
+        assert_eq!(shared.new_rate.load(Ordering::Relaxed), 0);
+        rate(44_100, argument);
+        assert_eq!(shared.new_rate.load(Ordering::Relaxed), 44_100);
+        shutdown(argument);
+        assert!(shared.is_gone.load(Ordering::Relaxed));
+    }
 }

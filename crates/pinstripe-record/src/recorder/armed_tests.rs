@@ -313,6 +313,7 @@ fn killed_before_the_pre_roll_is_in_its_files_a_take_has_silence_there_and_says_
     std::fs::create_dir(&image).unwrap();
     let told = |take: &RunningTake| {
         wait_for(take, 0, 12_000);
+        let ordered = Instant::now();
         take.start().unwrap();
         let vouched = |take: &RunningTake| {
             let pieces = take.desk.lanes[0].pieces();
@@ -324,6 +325,10 @@ fn killed_before_the_pre_roll_is_in_its_files_a_take_has_silence_there_and_says_
             assert!(began.elapsed() < Duration::from_secs(60), "nothing is vouched for");
             std::thread::sleep(Duration::from_millis(2));
         }
+        // What came before the order is durable last.
+        let since = ordered.elapsed().as_secs_f64() * 1e3;
+        let lag = take.status().durable_lag_ms;
+        assert!(lag > since + 150.0, "{lag} ms behind, {since} after the order");
         // The journal first: what it vouches for must be in the copies of the files.
         let mut names: Vec<_> = std::fs::read_dir(dir.path().join("t"))
             .unwrap()
@@ -338,7 +343,8 @@ fn killed_before_the_pre_roll_is_in_its_files_a_take_has_silence_there_and_says_
     let outcome = recorded(&plan, &["test:streams=2,rate=48000"], &folders, &told);
     assert!(outcome.manifest.gaps.is_empty(), "{:?}", outcome.manifest.gaps);
     let (whole, losses) = verified(&folders);
-    assert_eq!((losses, whole.wrong_frames), (0, 0));
+    assert_eq!((losses, whole.wrong_frames, whole.files), (0, 0, 2));
+    assert_eq!(outcome.figures.written_bytes, 3 * whole.right_frames);
     // The directory as it was meanwhile.
     assert_eq!(told_bytes(&image.join("01-test-1.wav")), 0, "a head tells of no hole");
     let killed: Folders = vec![Arc::new(DiskFolder::open(&image).unwrap())];

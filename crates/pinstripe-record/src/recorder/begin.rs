@@ -17,7 +17,9 @@ use pinstripe_base::units::{format_count, format_size};
 use super::status::{InputClock, RunningTake};
 use super::{LaneCopies, TakePlan, check};
 use crate::drift::ClockDrift;
-use crate::engine::{Desk, Gate, Lane, Piece, RollArea, StreamCopy, StreamDesk, frames_in};
+use crate::engine::{
+    Desk, Gate, Lane, Piece, RollArea, StreamCopy, StreamDesk, frames_in, keep_head_room,
+};
 use crate::flac::check_flac;
 use crate::header::FileKind;
 use crate::input::RecordInput;
@@ -267,12 +269,14 @@ fn make_files(desk: &Desk, copies: usize) -> Result<Vec<Arc<Piece>>> {
     }
 }
 
-/// The manifest comes last: where it is, a journal is.
+/// The manifest comes last: where it is, a journal is. Room for the one at the end is kept.
 fn begin_journals(manifest: &Manifest, desk: &Desk) -> Result<()> {
+    desk.manifest_bytes.store(manifest.encode().len() as u64, Ordering::Relaxed);
     desk.lanes.iter().try_for_each(|lane| {
         lane.commit()?;
         lane.sync_names()?;
-        manifest.save(&*lane.folder)
+        manifest.save(&*lane.folder)?;
+        keep_head_room(desk, lane)
     })
 }
 

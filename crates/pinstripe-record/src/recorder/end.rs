@@ -60,8 +60,17 @@ fn outcome(
     last: TakeStatus,
     (starting, stopping, input_cpu): (Duration, Duration, Duration),
 ) -> TakeOutcome {
-    let is_locked = take.is_locked;
-    TakeOutcome { manifest, figures, refusals, is_locked, last, starting, stopping, input_cpu }
+    TakeOutcome {
+        manifest,
+        figures,
+        refusals,
+        is_locked: take.is_locked,
+        last,
+        starting,
+        stopping,
+        input_cpu,
+        writes: take.writes(),
+    }
 }
 
 /// Leaves nothing of a take that never began.

@@ -82,6 +82,8 @@ pub struct TakeOutcome {
     pub stopping: Duration,
     /// Processor time of inputs.
     pub input_cpu: Duration,
+    /// The number of writes.
+    pub writes: u64,
 }
 
 /// Records until the inputs are at their end, `most` is over, or `stop` is set. `folders` is called
@@ -289,6 +291,8 @@ type LaneCopies = Vec<Vec<StreamCopy>>;
 mod armed_tests;
 #[cfg(test)]
 mod cut_tests;
+#[cfg(test)]
+mod full_tests;
 #[cfg(test)]
 mod jack_tests;
 #[cfg(test)]

@@ -228,6 +228,11 @@ impl RunningTake {
         }
     }
 
+    /// The number of writes so far.
+    pub(super) fn writes(&self) -> u64 {
+        self.figures(|it| &it.writes).sum()
+    }
+
     fn figures(&self, pick: fn(&LaneFigures) -> &AtomicU64) -> impl Iterator<Item = u64> + use<'_> {
         self.desk.lanes.iter().map(move |it| pick(&it.figures).load(Ordering::Relaxed))
     }

@@ -333,9 +333,11 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
     let narrow = TakePlan { ring_bytes: 8 << 10, ..plan("t") };
     assert_eq!(kind(&narrow, "test:").kind(), Kind::Usage);
     let dir = tempfile::tempdir().unwrap();
-    DiskFolder::create(dir.path(), "t", None).unwrap();
+    let made = DiskFolder::create(dir.path(), "t", None).unwrap();
     let there = DiskFolder::create(dir.path(), "t", None).map(drop).unwrap_err();
     assert_eq!(there.kind(), Kind::Exists);
+    drop(made);
+    assert!(!dir.path().join("t").exists(), "a take without a file leaves no directory");
 }
 
 #[test]

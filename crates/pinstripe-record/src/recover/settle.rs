@@ -54,6 +54,9 @@ pub(super) fn settle(
         pieces.push(second);
     }
     pieces.insert(0, piece);
+    if !pieces.iter().all(|it| manifest.can_have(it)) {
+        return Err(Error::new(Kind::Corrupt, "is a file that no take has"));
+    }
     let from = pieces[0].start_frame;
     let frames = from..from.saturating_add(end / frame_bytes);
     let stream = pieces[0].stream;

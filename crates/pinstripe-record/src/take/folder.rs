@@ -6,8 +6,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use pinstripe_base::error::{Error, Kind, Result};
@@ -37,6 +38,16 @@ pub trait TakeFolder: Send + Sync {
     /// # Errors
     /// As the system says.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<()>;
+
+    /// Keeps room on the disk for so many bytes, with which the next [`replace`](Self::replace) of this
+    /// file is possible even where the disk is full by then.
+    ///
+    /// # Errors
+    /// [`Kind::NoSpace`]; otherwise as the system says.
+    fn keep_room(&self, name: &str, bytes: u64) -> Result<()> {
+        let _ = (name, bytes);
+        Ok(())
+    }
 
     /// Reads a small file of at most `most` bytes.
     ///
@@ -125,18 +136,19 @@ impl TakeFile {
     /// the state of extents.
     ///
     /// # Errors
-    /// As fallocate(2) says; nothing where the file system does not know it.
+    /// That it would be more than half of what is free; as fallocate(2) says; nothing where the file
+    /// system does not know it.
     pub fn reserve(&self, range: Range<u64>) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let (at, length) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
-        // Not posix_fallocate(3), which writes zeros where the file system cannot.
-        // SAFETY: the descriptor is open as long as `file` is.
-        match unsafe { libc::fallocate(file.as_raw_fd(), 0, at, length) } {
-            0 => Ok(()),
-            _ => match io::Error::last_os_error() {
-                error if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
-                error => Err(error),
-            },
+        // A file system keeps what it could allocate of a range that it refuses in the end (ext4), so
+        // that one stream would have all that is left.
+        let free = rustix::fs::fstatvfs(file).map_or(u64::MAX, |it| it.f_bavail * it.f_frsize);
+        if (range.end - range.start) > free / 2 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        match allocate(file, range) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+            allocated => allocated,
         }
     }
 
@@ -189,12 +201,67 @@ impl TakeFile {
     }
 }
 
+/// Has the file system keep the blocks of a range, and makes the file as long.
+fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
+    let (at, length) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
+    // Not posix_fallocate(3), which writes zeros where the file system cannot.
+    // SAFETY: the descriptor is open as long as `file` is.
+    match unsafe { libc::fallocate(file.as_raw_fd(), 0, at, length) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The file that takes the place of another one when it is whole.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// Opens a file of a take and nothing else: a directory that came from somebody else may have a
+/// symlink or a FIFO by that name.
+fn open_plain(path: &Path, options: &mut OpenOptions, attempt: &str) -> Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let opened = options.custom_flags(flags).open(path);
+    let stranger = || {
+        let error = Error::new(Kind::Refused, "is no plain file, as all files of a take are");
+        error.at(path).advice("look at what it is: a take never makes such a thing")
+    };
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP | libc::ENXIO) => stranger(),
+        _ => Error::io(attempt, path, error),
+    })?;
+    match file.metadata().is_ok_and(|it| it.is_file()) {
+        true => Ok(file),
+        false => Err(stranger()),
+    }
+}
+
 /// A directory on a disk.
 pub struct DiskFolder {
     path: PathBuf,
     faults: Option<Plan>,
     writes: WritePolicy,
     refusal: OnceLock<String>,
+    /// Of a take that was made here.
+    made: Option<MadeDirectory>,
+}
+
+/// A directory that was made. It is removed where no manifest was ever written into it, for then
+/// nothing was recorded: a take that could not begin leaves nothing.
+struct MadeDirectory {
+    path: PathBuf,
+    has_begun: AtomicBool,
+}
+
+impl Drop for MadeDirectory {
+    fn drop(&mut self) {
+        if !self.has_begun.load(Ordering::Acquire) {
+            // It is the user's affair where that is not possible.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
 }
 
 impl DiskFolder {
@@ -213,7 +280,8 @@ impl DiskFolder {
         })?;
         let synced = File::open(parent).and_then(|it| it.sync_all());
         synced.map_err(|error| Error::io("cannot make new names durable", parent, error))?;
-        Ok(DiskFolder { path, faults, ..DiskFolder::plain() })
+        let made = MadeDirectory { path: path.clone(), has_begun: AtomicBool::new(false) };
+        Ok(DiskFolder { path, faults, made: Some(made), ..DiskFolder::plain() })
     }
 
     /// Opens the directory of a take.
@@ -234,6 +302,7 @@ impl DiskFolder {
             faults: None,
             writes: WritePolicy::Buffered,
             refusal: OnceLock::new(),
+            made: None,
         }
     }
 
@@ -250,6 +319,12 @@ impl DiskFolder {
         self.discard()
     }
 
+    fn open_beside(&self, name: &str) -> Result<File> {
+        let path = beside(&self.path.join(name));
+        let mut options = OpenOptions::new();
+        open_plain(&path, options.write(true).create(true).truncate(false), "cannot write")
+    }
+
     fn opened(&self, path: &Path, access: Access, file: File) -> Result<TakeFile> {
         let is_stream = !path.ends_with(super::JOURNAL);
         let policy = match self.writes {
@@ -257,6 +332,10 @@ impl DiskFolder {
             _ => Policy::Buffered,
         };
         let device = FileDevice::open(path, access, policy)?;
+        let there = fs::symlink_metadata(path).map(|it| (it.dev(), it.ino())).ok();
+        if there != file.metadata().map(|it| (it.dev(), it.ino())).ok() {
+            return Err(Error::new(Kind::Changed, "was replaced while it was opened").at(path));
+        }
         if let Some(fallback) = device.fallback() {
             self.refusal.get_or_init(|| fallback.to_string());
         }
@@ -278,29 +357,42 @@ impl TakeFolder for DiskFolder {
 
     fn open(&self, name: &str, is_written: bool) -> Result<TakeFile> {
         let path = self.path.join(name);
-        let file = OpenOptions::new().read(true).write(is_written).open(&path);
-        let file = file.map_err(|error| Error::io("cannot open", &path, error))?;
+        let file =
+            open_plain(&path, OpenOptions::new().read(true).write(is_written), "cannot open")?;
         self.opened(&path, if is_written { Access::Write } else { Access::Read }, file)
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let (path, beside) = (self.path.join(name), self.path.join(format!("{name}.new")));
-        let write = || -> io::Result<()> {
-            let mut file = File::create(&beside)?;
+        // Whatever comes of it, from here on something may have been recorded.
+        self.made.iter().for_each(|it| it.has_begun.store(true, Ordering::Release));
+        let (path, mut file) = (self.path.join(name), self.open_beside(name)?);
+        let mut write = || -> io::Result<()> {
+            // Not emptied first: what it has on the disk may be the last that there is.
             file.write_all(bytes)?;
+            file.set_len(bytes.len() as u64)?;
             file.sync_all()?;
-            fs::rename(&beside, &path)?;
+            fs::rename(beside(&path), &path)?;
             File::open(&self.path)?.sync_all()
         };
         write().map_err(|error| Error::io("cannot write", &path, error))
     }
 
+    fn keep_room(&self, name: &str, bytes: u64) -> Result<()> {
+        let file = self.open_beside(name)?;
+        match allocate(&file, 0..bytes) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+            kept => kept.map_err(|error| {
+                Error::io("cannot keep room for the end of the take", self.path.join(name), error)
+            }),
+        }
+    }
+
     fn read(&self, name: &str, most: u64) -> Result<Vec<u8>> {
         let path = self.path.join(name);
+        let file = open_plain(&path, OpenOptions::new().read(true), "cannot read")?;
         let mut bytes = Vec::new();
-        File::open(&path)
-            .and_then(|it| it.take(most + 1).read_to_end(&mut bytes))
-            .map_err(|error| Error::io("cannot read", &path, error))?;
+        let read = file.take(most + 1).read_to_end(&mut bytes);
+        read.map_err(|error| Error::io("cannot read", &path, error))?;
         if bytes.len() as u64 > most {
             return Err(
                 Error::corrupt("too long", &path).expected(format!("{most} bytes at most"), "more")

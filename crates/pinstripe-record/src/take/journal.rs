@@ -213,15 +213,21 @@ pub struct Journal {
     waiting: Vec<u8>,
     /// Its length with the zeros ahead.
     room_to: u64,
+    /// The longest commit so far.
+    longest_bytes: u64,
 }
 
 /// Zeros that are written ahead at a time.
 const ROOM_BYTES: u64 = 1 << 20;
+/// Commits of the longest length so far for which there is room ahead: a minute.
+const COMMITS_AHEAD: u64 = 60;
+/// The same where a disk is full: with less, the journal could not tell of the end of the take.
+const COMMITS_LEAST: u64 = 8;
 
 impl Journal {
     /// An empty one in a new file.
     pub fn new(file: TakeFile) -> Self {
-        Journal { file, at: 0, number: 0, waiting: Vec::new(), room_to: 0 }
+        Journal { file, at: 0, number: 0, waiting: Vec::new(), room_to: 0, longest_bytes: 0 }
     }
 
     /// The file.
@@ -271,7 +277,9 @@ impl Journal {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        self.make_room(self.at + self.waiting.len() as u64);
+        self.longest_bytes = self.longest_bytes.max(self.waiting.len() as u64);
+        // What a full disk has no room for now, the records themselves may still fit into.
+        let _ = self.make_room(self.at + self.waiting.len() as u64);
         self.file.device().write_at(self.at, &self.waiting)?;
         self.at += self.waiting.len() as u64;
         self.waiting.clear();
@@ -283,14 +291,32 @@ impl Journal {
     /// Writes zeros ahead, so that a commit changes neither the length of the file nor where it lies,
     /// and does not wait for the file system's own journal, in which the data of others may be
     /// waited for.
-    fn make_room(&mut self, end: u64) {
+    fn make_room(&mut self, end: u64) -> Result<()> {
         let zeros = vec![0; ROOM_BYTES as usize];
         while self.room_to < end {
-            // What a full disk has no room for now, the records themselves may still fit into.
-            if self.file.device().write_at(self.room_to, &zeros).is_err() {
-                return;
-            }
+            self.file.device().write_at(self.room_to, &zeros)?;
             self.room_to += ROOM_BYTES;
+        }
+        Ok(())
+    }
+
+    /// Keeps room for a minute of commits ahead, a part of it at each call: a disk that is full then
+    /// still takes the records of the end.
+    ///
+    /// # Errors
+    /// [`Kind::NoSpace`] where so little is left that a take must end; no failure before that is one.
+    pub fn keep_ahead(&mut self) -> Result<()> {
+        let wanted = (self.longest_bytes * COMMITS_AHEAD).max(ROOM_BYTES / 2);
+        let ahead = self.room_to.saturating_sub(self.at);
+        if ahead >= wanted {
+            return Ok(());
+        }
+        let least = (self.longest_bytes * COMMITS_LEAST).max(ROOM_BYTES / 16);
+        match self.make_room(self.room_to + 1) {
+            Err(error) if ahead < least => {
+                Err(error.advice("make room on the disk; the take ended while it still could"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -453,5 +479,28 @@ mod tests {
             .sum();
         assert!(found.len() > 1);
         assert_eq!(count, 2_000_000);
+    }
+
+    #[test]
+    fn on_a_disk_that_fills_up_there_is_room_for_the_records_of_the_end() {
+        let disk = MemoryDevice::with_limit("journal", 3 << 20);
+        let mut journal = Journal::new(TakeFile::of_device(Arc::new(disk)));
+        let second = || JournalRecord::Progress {
+            nanos: 1,
+            runs: vec![ProgressRun { piece: 0, runs: vec![Summed { bytes: 1, sum: 2 }; 2000] }],
+        };
+        let mut seconds = 0;
+        while journal.keep_ahead().is_ok() {
+            journal.add(second());
+            journal.commit().expect("it is not yet said that the disk is full");
+            seconds += 1;
+        }
+        assert!(seconds > 60, "{seconds}");
+        for _ in 0..COMMITS_LEAST - 1 {
+            journal.add(second());
+            journal.commit().expect("room was kept for it");
+        }
+        journal.finish().unwrap();
+        assert_eq!(read(journal.file()).len() as u64, seconds + COMMITS_LEAST - 1);
     }
 }

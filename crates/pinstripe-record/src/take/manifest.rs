@@ -5,13 +5,17 @@ use std::path::PathBuf;
 use pinstripe_base::error::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{MANIFEST, folder::TakeFolder};
+use super::{JOURNAL, MANIFEST, folder::TakeFolder};
 use crate::header::{FileKind, HeadFacts, LocalTime};
 use crate::limits::{CHANNELS_MAX, MANIFEST_BYTES, STREAMS_MAX};
 use crate::sample::{SampleFormat, StreamShape};
 
 /// The version that is written.
 const VERSION: u32 = 1;
+/// Directories of one take.
+const DIRECTORIES_MAX: usize = 1024;
+/// The longest name of a file (NAME_MAX of Linux).
+const NAME_MAX_BYTES: usize = 255;
 
 /// Whether a take came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -250,13 +254,25 @@ impl Manifest {
         if manifest.streams.len() > STREAMS_MAX || !manifest.streams.iter().all(is_sound) {
             return Err(Error::new(Kind::Corrupt, "has streams that no take has"));
         }
-        let streams = manifest.streams.len() as u64;
-        let is_known =
-            |it: &RecordedPiece| u64::from(it.stream) < streams && is_plain_name(&it.file);
-        if !manifest.pieces.iter().all(is_known) {
+        if !manifest.pieces.iter().all(|it| manifest.can_have(it)) {
             return Err(Error::new(Kind::Corrupt, "has files that no take has"));
         }
+        if manifest.directories.len() > DIRECTORIES_MAX {
+            return Err(Error::new(Kind::Corrupt, "has more directories than any take")
+                .expected(DIRECTORIES_MAX, manifest.directories.len()));
+        }
         Ok(manifest)
+    }
+
+    /// Whether a file of this form is possible: of a stream of this take, in its directory, and not
+    /// longer than any file.
+    pub fn can_have(&self, piece: &RecordedPiece) -> bool {
+        let end = || {
+            let frame_bytes = self.streams.get(piece.stream as usize)?.shape.frame_bytes();
+            let frames = piece.start_frame.checked_add(piece.frames)?;
+            frames.checked_mul(frame_bytes)?.checked_add(piece.payload_at)
+        };
+        is_plain_name(&piece.file) && end().is_some_and(|it| it <= i64::MAX as u64)
     }
 
     /// Writes it.
@@ -264,9 +280,14 @@ impl Manifest {
     /// # Errors
     /// As the system says.
     pub fn save(&self, folder: &dyn TakeFolder) -> Result<()> {
+        folder.replace(MANIFEST, &self.encode())
+    }
+
+    /// The text that [`decode`](Self::decode) reads.
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec_pretty(self).expect("a manifest has strings for keys");
         bytes.push(b'\n');
-        folder.replace(MANIFEST, &bytes)
+        bytes
     }
 
     /// Whether nothing is to be put in order: it came to its end, or was put in order.
@@ -293,7 +314,12 @@ impl Manifest {
     }
 }
 
-/// Whether a text is the name of a file in the directory of a take, and of no other.
+/// Whether a text can be the name of a stream's file in the directory of a take, and of no other.
 pub fn is_plain_name(name: &str) -> bool {
-    !name.is_empty() && !name.contains(['/', '\0']) && name != "." && name != ".."
+    let is_own = [MANIFEST, JOURNAL].contains(&name.strip_suffix(".new").unwrap_or(name));
+    (1..=NAME_MAX_BYTES).contains(&name.len())
+        && !name.contains(['/', '\0'])
+        && name != "."
+        && name != ".."
+        && !is_own
 }

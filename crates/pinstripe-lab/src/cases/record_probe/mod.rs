@@ -1,27 +1,27 @@
 //! The number of streams that can be recorded at a rate and with a ring beside a busy writer.
 
+mod figures;
 mod options;
 mod search;
 mod tables;
 mod ways;
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Policy};
+use pinstripe_record::writes::WritePolicy;
 use rustix::fs::FallocateFlags;
 
+use self::figures::latency;
 use self::options::OPTIONS;
 use self::tables::tables;
 use self::ways::{Way, ways};
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
-use crate::histogram::Histogram;
 use crate::io::Target;
-use crate::io::recorder::{Class, Recorded, Recording, check, record};
+use crate::io::recorder::{Class, EngineTake, Recorded, Recording, check, record, refuse_unfit};
 use crate::result::{Measured, Metric, Note, Parameter};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::stats::Better;
@@ -83,6 +83,10 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     }
     let dir = shared::one_directory(setting)?;
     let (ways, notes) = ways(values)?;
+    if ways.iter().any(|it| it.of_recorder().is_some()) {
+        let most = if values.has("find-most") { values.count("find-most") } else { 0 };
+        refuse_unfit(&recording, values.count("streams").max(most))?;
+    }
     Ok(Box::new(RecordProbe {
         parameters: shared::parameters(OPTIONS, values),
         dir,
@@ -96,6 +100,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         recording,
         targets: Vec::new(),
         chunks: Vec::new(),
+        take: None,
         storm: None,
     }))
 }
@@ -116,6 +121,8 @@ struct RecordProbe {
     targets: Vec<Target>,
     /// The recording of the last run, by stream.
     chunks: Vec<u64>,
+    /// The same of the recorder.
+    take: Option<EngineTake>,
     storm: Option<Target>,
 }
 
@@ -136,6 +143,10 @@ impl RecordProbe {
         let old: Vec<PathBuf> =
             self.targets.drain(..).map(|it| it.device().place().to_path_buf()).collect();
         shared::remove_files(&old)?;
+        self.take.take().map_or(Ok(()), EngineTake::remove)?;
+        if way.of_recorder().is_some() {
+            return self.settle_storm();
+        }
         let policy: Policy = way.policy.parse()?;
         let folder = self.folder.as_ref().expect("it was made before the first run");
         for path in folder.files("stream", streams) {
@@ -145,20 +156,35 @@ impl RecordProbe {
                 reserve(&path, self.bytes_of_each())?;
             }
         }
-        // The storm before is over when it is on the disk.
+        self.settle_storm()
+    }
+
+    /// The storm before is over when it is on the disk.
+    fn settle_storm(&self) -> Result<()> {
         self.storm.iter().try_for_each(|it| it.sync(false).map(drop))
     }
 
-    fn record(&mut self, way: Way, live: &Live) -> Result<Recorded> {
+    fn record(&mut self, way: Way, streams: u64, live: &Live) -> Result<Recorded> {
         self.recording.class = way.class();
         let storm = self.storm.as_ref().filter(|_| way.under == "storm");
+        if let Some(writes) = way.of_recorder() {
+            let folder = self.folder.as_ref().expect("it was made before the first run");
+            let asked = (streams as usize, writes);
+            let made = EngineTake::record(&folder.path(""), &self.recording, asked, storm, live);
+            let (take, recorded) = made?;
+            self.take = Some(take);
+            return Ok(recorded);
+        }
         let recorded = record(&self.recording, &self.targets, storm, live)?;
         self.chunks.clone_from(&recorded.chunks);
         Ok(recorded)
     }
 
     fn check_streams(&self, live: &Live) -> Result<()> {
-        check(&self.recording, &self.targets, &self.chunks, live)
+        match &self.take {
+            Some(take) => take.check(),
+            None => check(&self.recording, &self.targets, &self.chunks, live),
+        }
     }
 
     /// Looks for the most streams; what the best try recorded, where there is one.
@@ -168,9 +194,9 @@ impl RecordProbe {
         let found = search::most(start, most, |streams| {
             live.check()?;
             self.open(streams, way)?;
-            let recorded = self.record(way, live)?;
+            let recorded = self.record(way, streams, live)?;
             self.check_streams(live)?;
-            outcome.measured.operations += recorded.writes.count();
+            outcome.measured.operations += recorded.write_count();
             outcome.measured.written_bytes += recorded.written_bytes;
             outcome.beside_read_bytes += recorded.written_bytes;
             outcome.beside_written_bytes += recorded.storm_bytes;
@@ -192,63 +218,18 @@ impl RecordProbe {
         Ok(outcome)
     }
 
-    /// The ring that each stream needs, not yet a power of two; and the time of a round.
-    fn needed(&self, recorded: &Recorded, streams: u64) -> (f64, f64) {
-        let mean = recorded.writes.mean().unwrap_or_default().as_secs_f64();
-        let of_each = (streams as f64 / self.recording.writers as f64).ceil();
-        let round = mean * of_each;
-        let longest = recorded.writes.max().unwrap_or_default().as_secs_f64();
-        let ahead = self.recording.rate as f64 * (round + 2.0 * longest);
-        (self.recording.chunk_bytes as f64 + ahead, round)
-    }
-
-    fn figures(&self, recorded: &Recorded, streams: u64) -> BTreeMap<String, f64> {
-        let (needed, round) = self.needed(recorded, streams);
-        let ring = (needed.ceil() as u64).next_power_of_two();
-        let millis = |it: Option<Duration>| it.unwrap_or_default().as_secs_f64() * 1e3;
-        let kib = |bytes: u64| bytes as f64 / 1024.0;
-        let storm = recorded.storm_bytes as f64 / self.recording.time.as_secs_f64() / 1e6;
-        let fill = 100.0 * recorded.peak_bytes as f64 / self.recording.ring_bytes as f64;
-        let mut figures: BTreeMap<String, f64> = [
-            ("backlog_kib", kib(recorded.peak_bytes)),
-            ("overruns", recorded.overruns as f64),
-            ("lost_bytes", recorded.lost_bytes as f64),
-            ("fill_percent", fill),
-            ("longest_write_ms", millis(recorded.writes.max())),
-            ("round_ms", round * 1e3),
-            ("needed_kib", needed / 1024.0),
-            ("ring_needed_kib", kib(ring)),
-            ("memory_needed_mib", kib(ring) * streams as f64 / 1024.0),
-            ("durable_lag_s", recorded.durable_lag.as_secs_f64()),
-            ("stalls", recorded.stalls.len() as f64),
-            ("storm_mb_per_s", storm),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into();
-        let mut stalls = recorded.stalls.clone();
-        stalls.sort_by_key(|it| std::cmp::Reverse(it.time));
-        for (number, stall) in stalls.iter().take(LISTED).enumerate() {
-            figures.insert(format!("stall_{number}_stream"), stall.stream as f64);
-            figures.insert(format!("stall_{number}_at_s"), stall.at.as_secs_f64());
-            figures.insert(format!("stall_{number}_ms"), stall.time.as_secs_f64() * 1e3);
-        }
-        figures
-    }
-
     fn notes_of(&self, way: Way) -> Vec<Note> {
         let is_refused = way.policy.starts_with("direct")
             && self.targets.iter().any(|it| it.is_direct() == Some(false));
+        if let Some(writes) = way.of_recorder() {
+            let is_refused = writes == WritePolicy::Direct
+                && self.take.as_ref().is_some_and(|it| !it.is_direct());
+            return is_refused.then_some(Note::NotDirect).into_iter().collect();
+        }
         let waits = self.recording.sync_every.is_some() || way.policy.contains("sync");
         let is_accepted = (!waits).then_some(Note::AcceptedNotDurable);
         is_refused.then_some(Note::NotDirect).into_iter().chain(is_accepted).collect()
     }
-}
-
-fn latency(recorded: &Recorded) -> BTreeMap<String, Histogram> {
-    let kinds =
-        [("response", &recorded.responses), ("sync", &recorded.syncs), ("write", &recorded.writes)];
-    let kinds = kinds.into_iter().filter(|(_, it)| !it.is_empty());
-    kinds.map(|(kind, times)| (kind.to_owned(), times.clone())).collect()
 }
 
 /// Has the file system keep so much for a file, which is as long from then on.
@@ -335,11 +316,11 @@ impl Plan for RecordProbe {
             let outcome = self.search(way, most, live)?;
             return Ok(Outcome { notes: self.notes_of(way), ..outcome });
         }
-        let recorded = self.record(way, live)?;
+        let recorded = self.record(way, self.streams, live)?;
         Ok(Outcome {
             measured: Measured {
                 value: recorded.peak_bytes as f64 / 1024.0,
-                operations: recorded.writes.count(),
+                operations: recorded.write_count(),
                 written_bytes: recorded.written_bytes,
                 figures: self.figures(&recorded, self.streams),
                 latency: latency(&recorded),
@@ -362,6 +343,7 @@ impl Plan for RecordProbe {
 
     fn clean(&mut self) -> Result<()> {
         self.targets.clear();
+        self.take = None;
         self.storm = None;
         self.folder.take().map_or(Ok(()), |folder| folder.remove())
     }

@@ -4,6 +4,17 @@ use super::{CaseOption, ValueForm, shared};
 
 pub const UNDER: &[&str] = &["idle", "storm"];
 pub const CLASSES: &[&str] = &["normal", "rt"];
+/// The recorder's own two ways, then those of one file written by one call each.
+pub const POLICIES: &[&str] = &[
+    "recorder",
+    "recorder-direct",
+    "buffered",
+    "dsync",
+    "sync",
+    "direct",
+    "direct+dsync",
+    "uncached",
+];
 
 pub const OPTIONS: &[CaseOption] = &[
     CaseOption {
@@ -46,7 +57,18 @@ pub const OPTIONS: &[CaseOption] = &[
         about: "Threads that write",
         more: "",
     },
-    CaseOption { default: Some("buffered,direct,dsync"), ..shared::POLICIES },
+    CaseOption {
+        form: ValueForm::SomeOf(POLICIES),
+        default: Some("recorder,buffered,direct,dsync"),
+        about: "Write policies: recorder, recorder-direct, buffered, dsync, sync, direct, \
+                direct+dsync, uncached",
+        more: "\
+recorder is what 'pinstripe record' does, with its own engine: rings in memory, chunks through the page \
+cache by one thread, 64 syncs in flight, journal and headers; recorder-direct is --writes direct. --writers and \
+--preallocate say nothing to it; with --io-class rt it also asks for SCHED_FIFO. The others are plain writers of \
+--writers threads, with one more that syncs. The first is the baseline of the others.",
+        ..shared::POLICIES
+    },
     CaseOption {
         name: "under",
         value: "NAME,...",

@@ -1,5 +1,9 @@
 //! Few streams for a short time.
 
+use std::time::Duration;
+
+use pinstripe_record::take::{DiskFolder, Manifest, TakeState};
+
 use super::*;
 use crate::cases::tests::measured;
 use crate::io::recorder::can_take;
@@ -17,7 +21,7 @@ const SMALL: [(&str, &str); 6] = [
 fn streams_are_recorded_by_every_policy_beside_nothing_and_beside_a_storm() {
     let dir = tempfile::tempdir().unwrap();
     let results = measured(&CASE, dir.path(), &SMALL);
-    assert_eq!(results.variants.len(), 6);
+    assert_eq!(results.variants.len(), 8);
     for variant in &results.variants {
         let run = &variant.runs[0];
         assert!(run.measured.written_bytes > 0 && run.measured.value >= 8.0, "{}", variant.name);
@@ -26,7 +30,7 @@ fn streams_are_recorded_by_every_policy_beside_nothing_and_beside_a_storm() {
         let ring = run.measured.figures["ring_needed_kib"];
         assert!(ring >= 16.0 && (ring as u64).is_power_of_two(), "{ring}");
     }
-    assert_eq!(tables(&results)[0].to_json()["rows"].as_array().unwrap().len(), 6);
+    assert_eq!(tables(&results)[0].to_json()["rows"].as_array().unwrap().len(), 8);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
@@ -56,6 +60,7 @@ fn the_ring_needed_is_a_chunk_and_what_comes_in_a_round_and_two_longest_writes()
         },
         targets: Vec::new(),
         chunks: Vec::new(),
+        take: None,
         storm: None,
     };
     let mut recorded = Recorded::default();
@@ -73,7 +78,8 @@ fn the_ring_needed_is_a_chunk_and_what_comes_in_a_round_and_two_longest_writes()
 #[test]
 fn a_ring_of_less_than_a_chunk_is_refused() {
     let setting = Setting { dirs: vec![std::env::temp_dir()], ..Setting::default() };
-    for bad in [("ring", "4K"), ("rate", "0"), ("chunk", "0")] {
+    for bad in [("ring", "4K"), ("rate", "0"), ("chunk", "0"), ("ring", "100K"), ("chunk", "513K")]
+    {
         let values = Values::read(OPTIONS, &[bad]).unwrap();
         assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage, "{bad:?}");
     }
@@ -110,7 +116,8 @@ fn the_most_streams_are_looked_for() {
 fn streams_that_are_damaged_end_the_case() {
     let dir = tempfile::tempdir().unwrap();
     let setting = Setting { dirs: vec![dir.path().to_path_buf()], ..Setting::default() };
-    let values = Values::read(OPTIONS, &[&SMALL[..], &[("run-time", "1")]].concat()).unwrap();
+    let few = [("run-time", "1"), ("policies", "buffered")];
+    let values = Values::read(OPTIONS, &[&SMALL[..], &few].concat()).unwrap();
     let mut plan = super::plan(&setting, &values).unwrap();
     let live = Live::new(Default::default());
     plan.prepare(&live).unwrap();
@@ -133,4 +140,45 @@ fn real_time_is_measured_where_it_is_permitted_and_otherwise_left_out_aloud() {
     let is_said = plan.notes().iter().any(|it| it.starts_with("rt was left out"));
     assert_eq!(has_real_time, can_take(Class::RealTime).is_ok());
     assert_ne!(has_real_time, is_said);
+}
+
+#[test]
+fn the_recorder_is_measured_by_its_own_engine_with_the_settings_that_were_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let setting = Setting { dirs: vec![dir.path().to_path_buf()], ..Setting::default() };
+    let few = [("policies", "recorder,recorder-direct"), ("ring", "64K"), ("under", "storm")];
+    let values = Values::read(OPTIONS, &[&SMALL[..], &few].concat()).unwrap();
+    let mut plan = super::plan(&setting, &values).unwrap();
+    let live = Live::new(Default::default());
+    plan.prepare(&live).unwrap();
+    let folder = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    for variant in [VariantNo(0), VariantNo(1)] {
+        plan.ready(variant, &live).unwrap();
+        let outcome = plan.run(variant, 0, &live).unwrap();
+        // 0.2 s of 1 MiB/s in samples of two bytes, of three streams: a clock made them, whatever the
+        // disk did, and what a ring could not hold is there as silence.
+        assert_eq!(outcome.measured.written_bytes, 3 * 2 * 104_857);
+        assert!(outcome.measured.operations > 3 && outcome.beside_written_bytes > 0);
+        let figures = &outcome.measured.figures;
+        assert!(figures["longest_write_ms"] > 0.0 && figures["durable_lag_s"] > 0.0, "{figures:?}");
+        assert!(figures["cpu_writer_s_per_gb"] > 0.0 && !figures.contains_key("stalls"));
+        assert_eq!(figures["fill_percent"], 100.0 * figures["backlog_kib"] / 64.0);
+        // It is a take of the recorder, with these settings.
+        let taken = DiskFolder::open(&folder.join("take")).unwrap();
+        let manifest = Manifest::load(&taken).unwrap();
+        assert_eq!((manifest.ring_bytes, manifest.chunk_bytes), (64 << 10, 8 << 10));
+        assert_eq!((manifest.streams.len(), manifest.state), (3, TakeState::Complete));
+        let told = manifest.figures.unwrap();
+        assert_eq!(told.written_bytes, outcome.measured.written_bytes);
+        assert_eq!(told.longest_write_ms, figures["longest_write_ms"]);
+        assert_eq!(told.overruns as f64, figures["overruns"]);
+        plan.check(variant, &live).unwrap();
+    }
+    let path = folder.join("take/02-test-2.wav");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[5000] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    assert_eq!(plan.check(VariantNo(1), &live).unwrap_err().kind(), Kind::Corrupt);
+    plan.clean().unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -2,8 +2,10 @@
 
 use pinstripe_base::error::Result;
 
-use super::options::{CLASSES, UNDER};
-use crate::cases::{Values, shared};
+use pinstripe_record::writes::WritePolicy;
+
+use super::options::{CLASSES, POLICIES, UNDER};
+use crate::cases::Values;
 use crate::io::recorder::{Class, can_take};
 
 /// A variant.
@@ -19,6 +21,15 @@ impl Way {
         match self.class {
             "rt" => Class::RealTime,
             _ => Class::Normal,
+        }
+    }
+
+    /// How the recorder writes, where it is the one that does.
+    pub fn of_recorder(self) -> Option<WritePolicy> {
+        match self.policy {
+            "recorder" => Some(WritePolicy::Buffered),
+            "recorder-direct" => Some(WritePolicy::Direct),
+            _ => None,
         }
     }
 }
@@ -47,7 +58,7 @@ pub(super) fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
     }
     let mut ways = Vec::new();
     for under in known("under", UNDER) {
-        for policy in known("policies", shared::POLICY_NAMES) {
+        for policy in known("policies", POLICIES) {
             ways.extend(classes.iter().map(|&class| Way { policy, under, class }));
         }
     }

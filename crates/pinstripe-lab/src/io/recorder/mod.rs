@@ -9,6 +9,7 @@
 
 mod check;
 mod class;
+mod engine;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use crate::run::Live;
 
 pub use check::check;
 pub use class::{Class, can_take};
+pub use engine::{EngineTake, refuse_unfit};
 
 /// The recording to be made.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -88,9 +90,39 @@ pub struct Recorded {
     pub durable_lag: Duration,
     /// Bytes that the storm wrote.
     pub storm_bytes: u64,
+    /// What the recorder's engine says of its writes, where it made them.
+    pub engine: Option<EngineWrites>,
+}
+
+/// Writes of the recorder's engine, which keeps no histogram of them, and its processor time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct EngineWrites {
+    /// Their number.
+    pub count: u64,
+    /// The mean, by the rate at which bytes were taken: of one chunk.
+    pub mean: Duration,
+    /// The longest.
+    pub longest: Duration,
+    /// Processor seconds of inputs, writers and commits.
+    pub cpu_seconds: [f64; 3],
 }
 
 impl Recorded {
+    /// The number of writes.
+    pub fn write_count(&self) -> u64 {
+        self.engine.map_or(self.writes.count(), |it| it.count)
+    }
+
+    /// The mean time of a write of a chunk.
+    pub fn mean_write(&self) -> Duration {
+        self.engine.map_or_else(|| self.writes.mean().unwrap_or_default(), |it| it.mean)
+    }
+
+    /// The longest write.
+    pub fn longest_write(&self) -> Duration {
+        self.engine.map_or_else(|| self.writes.max().unwrap_or_default(), |it| it.longest)
+    }
+
     fn merge(&mut self, other: Recorded) {
         self.written_bytes += other.written_bytes;
         self.chunks.resize(self.chunks.len().max(other.chunks.len()), 0);
@@ -104,6 +136,7 @@ impl Recorded {
         self.stalls.extend(other.stalls);
         self.durable_lag = self.durable_lag.max(other.durable_lag);
         self.storm_bytes += other.storm_bytes;
+        self.engine = self.engine.or(other.engine);
     }
 }
 
@@ -280,26 +313,32 @@ impl Desk<'_> {
 
     /// Writes as fast as it goes, over and over the same place.
     fn storm(&self, storm: Option<&Target>) -> Result<Recorded> {
-        const GUST: usize = 1 << 20;
-        let mut part = Recorded::default();
-        let Some(storm) = storm else { return Ok(part) };
-        let mut buffer = AlignedBuf::new(GUST);
-        buffer.set_len(GUST);
-        Content::Noise.fill(&mut buffer, 77);
-        let gusts = (self.recording.storm_bytes / GUST as u64).max(1);
-        for number in 0.. {
-            if !self.goes_on() {
-                break;
-            }
-            Content::Noise.mark(&mut buffer, number, 77);
-            storm.device().write_at(number % gusts * GUST as u64, &buffer)?;
-            part.storm_bytes += GUST as u64;
-            if part.storm_bytes % self.recording.storm_sync_bytes.max(1) < GUST as u64 {
-                storm.sync(false)?;
-            }
-        }
-        Ok(part)
+        let Some(storm) = storm else { return Ok(Recorded::default()) };
+        let storm_bytes = blow(self.recording, storm, &|| self.goes_on())?;
+        Ok(Recorded { storm_bytes, ..Recorded::default() })
     }
+}
+
+/// A storm: writes as fast as it goes over and over the same place, until told to end; its bytes.
+fn blow(recording: &Recording, storm: &Target, goes_on: &dyn Fn() -> bool) -> Result<u64> {
+    const GUST: usize = 1 << 20;
+    let mut written = 0;
+    let mut buffer = AlignedBuf::new(GUST);
+    buffer.set_len(GUST);
+    Content::Noise.fill(&mut buffer, 77);
+    let gusts = (recording.storm_bytes / GUST as u64).max(1);
+    for number in 0.. {
+        if !goes_on() {
+            break;
+        }
+        Content::Noise.mark(&mut buffer, number, 77);
+        storm.device().write_at(number % gusts * GUST as u64, &buffer)?;
+        written += GUST as u64;
+        if written % recording.storm_sync_bytes.max(1) < GUST as u64 {
+            storm.sync(false)?;
+        }
+    }
+    Ok(written)
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pinstripe_base::sync::lock;
@@ -30,14 +29,23 @@ impl Piece {
         lock(&piece.state).reserved = std::mem::take(&mut state.reserved);
         state.is_reserving_refused = true;
         drop(state);
-        front.is_front.store(true, Ordering::Release);
+        front.front_until.get_or_init(|| (began, front_bytes));
         piece.front = Some(Arc::clone(front));
         piece
     }
 
     /// Whether another piece goes on behind it, and only what came before is to be filled in.
     pub fn is_front(&self) -> bool {
-        self.is_front.load(Ordering::Acquire)
+        self.front_until.get().is_some()
+    }
+
+    /// Up to when all samples are durable, of a front: it came before the order, and none of it was durable
+    /// until now.
+    pub(super) fn front_covered(&self) -> Option<Duration> {
+        let (until, bytes) = *self.front_until.get()?;
+        let missing = bytes.saturating_sub(self.vouched_bytes());
+        let missing = Duration::from_secs_f64(self.facts.shape.seconds(missing));
+        Some(if missing.is_zero() { Duration::MAX } else { until.saturating_sub(missing) })
     }
 
     /// Where it stands behind another piece, if it does.

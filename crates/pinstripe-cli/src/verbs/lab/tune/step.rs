@@ -126,7 +126,9 @@ impl Step {
                 vec![
                     ("streams", args.streams.to_string()),
                     ("rate", args.rate.0.to_string()),
-                    ("policies", text("buffered,direct")),
+                    ("policies", text("recorder,recorder-direct")),
+                    // As the verb has it by itself.
+                    ("chunk", text("32K")),
                     ("under", text("storm")),
                     ("storm-size", (2 * bytes).to_string()),
                     ("run-time", format!("{seconds:.2}")),

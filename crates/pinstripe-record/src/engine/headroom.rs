@@ -1,0 +1,70 @@
+//! Room that is kept for the end of a take: on a disk that others fill up to the last block, the last
+//! records of the journal, the headers and the manifest must still be written.
+//!
+//! Headers lie in blocks that each file has from its beginning. The journal has zeros ahead for a
+//! minute of commits. The manifest, which is put in place of the first one, has a file beside it with
+//! blocks for its greatest length so far. None of these can be taken by another program meanwhile, as
+//! space that is freed at the end could. Where so little is left that the end would be in danger, the
+//! directory is given up while everything can still be written.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pinstripe_base::error::Result;
+
+use super::desk::Desk;
+use super::lane::Lane;
+use crate::take::MANIFEST;
+
+/// Room beyond what the manifest has now, and what of it may be used up before a take must end: some
+/// hundred files or gaps.
+const SPARE_BYTES: u64 = 64 << 10;
+/// See `SPARE_BYTES`.
+const LEAST_BYTES: u64 = 16 << 10;
+
+/// Keeps room in a directory for the end of a take that is as it is now, and a little more.
+///
+/// # Errors
+/// [`Kind::NoSpace`](pinstripe_base::error::Kind::NoSpace) where a take must end because of that.
+pub fn keep(desk: &Desk, lane: &Lane) -> Result<()> {
+    if lane.has_failed() {
+        return Ok(());
+    }
+    lane.told_journal().keep_ahead()?;
+    let needed = manifest_bytes(desk);
+    let kept = lane.manifest_room.load(Ordering::Acquire);
+    if kept >= needed + SPARE_BYTES / 2 {
+        return Ok(());
+    }
+    let wanted = (needed + SPARE_BYTES).next_multiple_of(SPARE_BYTES);
+    match lane.folder.keep_room(MANIFEST, wanted) {
+        Ok(()) => lane.manifest_room.store(wanted, Ordering::Release),
+        Err(error) if kept < needed + LEAST_BYTES => {
+            return Err(error.advice("make room on the disk; the take ended while it still could"));
+        }
+        // What there is lasts for a while, in which somebody may make room.
+        Err(_) => {}
+    }
+    Ok(())
+}
+
+/// The length of the manifest if the take ended now, at most: text in JSON, with a number at its
+/// longest and each byte of a text escaped.
+fn manifest_bytes(desk: &Desk) -> u64 {
+    const FIGURES: u64 = 4 << 10;
+    const PIECE: u64 = 900;
+    const GAP: u64 = 250;
+    const MARK: u64 = 100;
+    const FRAME: u64 = 32;
+    const ESCAPED: u64 = 6;
+    // A file that was cut off says why, which has the path of its directory.
+    let of_lane = |lane: &Arc<Lane>| {
+        let path = lane.folder.path().as_os_str().len() as u64;
+        let names = lane.pieces().iter().map(|it| it.name.len() as u64).sum::<u64>();
+        lane.pieces().len() as u64 * (PIECE + ESCAPED * path) + ESCAPED * names
+    };
+    let pieces: u64 = desk.lanes.iter().map(of_lane).sum();
+    let (gaps, marks, texts) = desk.events();
+    let marks = marks * (MARK + FRAME * desk.streams.len() as u64) + ESCAPED * texts;
+    desk.manifest_bytes.load(Ordering::Relaxed) + FIGURES + pieces + gaps * GAP + marks
+}
