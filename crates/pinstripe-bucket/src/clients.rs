@@ -14,13 +14,22 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::endpoint::Endpoint;
 use crate::place::{BucketPlace, Provider};
-use crate::remote::Access;
 use crate::session::BucketClient;
 use crate::signed::Signed;
 use crate::traffic::CountingConnector;
 
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(60);
+
+/// What an endpoint is used with. It has no `Debug`: it holds secrets.
+#[derive(Default)]
+pub struct Access {
+    /// The region that requests are signed for.
+    pub region: String,
+    /// Options of `object_store` that say where credentials come from, by their names, as in
+    /// `aws_access_key_id`.
+    pub credentials: Vec<(String, String)>,
+}
 
 /// A client, and where S3 is spoken what sends the requests that it has no calls for.
 type Opened = (Arc<dyn BucketClient>, Option<Signed>);

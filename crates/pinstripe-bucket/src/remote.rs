@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::bandwidth::Bandwidth;
 use crate::blocks::Blocks;
-use crate::clients;
+use crate::clients::{self, Access};
 use crate::endpoint::Endpoint;
 use crate::kept::Kept;
 use crate::member::BucketMember;
@@ -27,16 +27,6 @@ use crate::probe::{self, ProbeReport};
 use crate::session::{BucketClient, Session};
 use crate::source::BucketSource;
 use crate::traffic::Requests;
-
-/// What an endpoint is used with. It has no `Debug`: it holds secrets.
-#[derive(Default)]
-pub struct Access {
-    /// The region that requests are signed for.
-    pub region: String,
-    /// Options of `object_store` that say where credentials come from, by their names, as in
-    /// `aws_access_key_id`.
-    pub credentials: Vec<(String, String)>,
-}
 
 /// Finds what an endpoint is used with.
 type AccessOf = dyn Fn(&BucketPlace) -> Result<Access> + Send + Sync;

@@ -39,10 +39,36 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Set by `cargo xtask soak whole`: long tests run all that they have.
+const WHOLE: &str = "PINSTRIPE_WHOLE";
+/// So many times the seeds and cases of the test command are run by `cargo xtask soak whole`.
+const WHOLE_TIMES: u32 = 4;
+
+/// Whether long tests are to run all that they have, and not the share of the test command.
+pub fn is_whole() -> bool {
+    std::env::var_os(WHOLE).is_some()
+}
+
+/// The distance of the steps at which the test command tries a fault: every `distance`-th.
+/// `cargo xtask soak whole` tries each of them. Steps of two members take turns, so that an odd
+/// distance meets both.
+pub fn every(distance: usize) -> usize {
+    if is_whole() { 1 } else { distance }
+}
+
+/// How many cases of a property are drawn: so many in the test command.
+pub fn cases(of_the_test_command: u32) -> u32 {
+    of_the_test_command * if is_whole() { WHOLE_TIMES } else { 1 }
+}
+
 /// The seeds that an environment variable names as `FROM..TO`; without it those of the test
 /// command.
 pub fn chosen_seeds(variable: &str, of_the_test_command: Range<u64>) -> Range<u64> {
-    let Ok(text) = std::env::var(variable) else { return of_the_test_command };
+    let Range { start, end } = of_the_test_command;
+    let whole = start..start + (end - start) * u64::from(WHOLE_TIMES);
+    let Ok(text) = std::env::var(variable) else {
+        return if is_whole() { whole } else { start..end };
+    };
     let parse = || {
         let (from, to) = text.split_once("..")?;
         let (from, to) = (from.parse().ok()?, to.parse().ok()?);

@@ -8,10 +8,12 @@
 //! that others wrote; 60 seeds.
 //! `cargo xtask soak quick` runs `lab quick` again and again and compares its advice: half an hour,
 //! on a machine that does nothing else. `cargo xtask soak executions [--count N] [--dir DIR]` judges
-//! executions of one command on this disk, which are all the same: six minutes.
+//! executions of one command on this disk, which are all the same: six minutes. `cargo xtask soak
+//! whole` runs the tests of which the test command runs a share: a fault at each step instead of
+//! every fifth or third, and four times the seeds and cases.
 //!
-//! The test command runs the first twenty-five seeds; this runs as many as there is time for. A seed
-//! that fails is named with its story and a shorter one that fails too.
+//! The test command runs the first ten seeds of the stress test; this runs as many as there is time
+//! for. A seed that fails is named with its story and a shorter one that fails too.
 
 mod executions;
 mod lab;
@@ -42,6 +44,7 @@ pub fn run(args: &[String]) -> Result<bool> {
         [word, args @ ..] if word == "stories" => stories::run(args),
         [word] if word == "split" => split::run(),
         [word] if word == "lab" => lab::run(),
+        [word] if word == "whole" => whole(),
         [word, args @ ..] if word == "executions" => executions::run(args),
         [word, args @ ..] if word == "quick" => quick::run(args),
         _ => seeds(args),
@@ -58,6 +61,19 @@ fn seeds(args: &[String]) -> Result<bool> {
     if std::env::var_os("RUST_BACKTRACE").is_none() {
         test.env("RUST_BACKTRACE", "0");
     }
+    succeeds(test.current_dir(root_folder()?))
+}
+
+/// The crates whose tests take a share of their steps, seeds or cases in the test command.
+const SHARED_OUT: [&str; 4] =
+    ["pinstripe", "pinstripe-array", "pinstripe-bucket", "pinstripe-prefetch"];
+
+/// All steps, and all seeds and cases that tests have.
+fn whole() -> Result<bool> {
+    let mut test = cargo();
+    test.args(["test", "--no-fail-fast"]);
+    SHARED_OUT.iter().for_each(|crate_| _ = test.args(["--package", crate_]));
+    test.env("PINSTRIPE_WHOLE", "1");
     succeeds(test.current_dir(root_folder()?))
 }
 

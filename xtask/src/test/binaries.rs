@@ -137,13 +137,6 @@ impl Binary {
     }
 }
 
-/// The run of the examples in the documentation.
-pub(super) fn examples(features: &[String], linter: Option<&Path>) -> Result<Job> {
-    let mut command = tests(features, linter)?;
-    command.args(["--doc", "--quiet"]);
-    Ok(Job { name: "documentation".to_owned(), command })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

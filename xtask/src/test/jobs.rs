@@ -19,17 +19,19 @@ use crate::workspace::Result;
 /// two are enough to keep these busy.
 const AT_ONCE: usize = 2;
 
-/// The jobs that take longest. They are started first, so that no long one is left
-/// for the end, when nothing runs beside it. The stress test goes before all: it is one test, which
-/// no second thread can shorten.
+/// The jobs that take longest, and those that mostly wait. They are started first, so that no long
+/// one is left for the end, when nothing runs beside it.
 const LONGEST: &[&str] = &[
-    "pinstripe: test stress",
     "pinstripe-cli: test cli",
     "pinstripe: test it",
     "pinstripe-lab: lib pinstripe_lab",
-    "pinstripe-array: test sim",
     "pinstripe-array: lib pinstripe_array",
+    "pinstripe-bucket: test bucket",
+    "pinstripe-lab: bin pinstripe-bench",
+    "pinstripe: test stress",
     "pinstripe: lib pinstripe",
+    "pinstripe-record: lib pinstripe_record",
+    "pinstripe-array: test sim",
 ];
 
 /// A program whose output is that of libtest.

@@ -50,10 +50,8 @@ const ORACLES: [Oracle; 2] = [
 const BENCHES: &str = "pinstripe-lab/bench";
 /// The crate that has these tests.
 const ORACLE_CRATE: &str = "pinstripe";
-/// Debian packages whose programs and libraries tests use.
-const PACKAGES: &[&str] = &[
-    ORACLES[0].package,
-    ORACLES[1].package,
+/// Debian packages whose programs tests use.
+const PROGRAMS: &[&str] = &[
     "attr",
     "acl",
     "bindfs",
@@ -91,7 +89,7 @@ pub fn run(args: &[String]) -> Result<bool> {
         refused.iter().for_each(|crate_| println!("error: {crate_}"));
         tally.check("licences", Ok(refused.is_empty()));
         step("packages");
-        times.of("packages", || install_packages(&mut tally))
+        times.of("packages of libraries", || install_libraries(&mut tally))
     };
     let features = oracle_features(&workspace, &oracles, &mut tally);
     if let Err(error) = run_tests(&workspace, &features, is_quick, &mut times, &mut tally) {
@@ -124,11 +122,11 @@ fn has_component(name: &str, is_there: impl Fn() -> bool) -> bool {
     }
 }
 
-/// Installs what tests use, where that is possible, and says which libraries are there.
-fn install_packages(tally: &mut Tally) -> Vec<&'static Oracle> {
-    // Only the libraries decide here what is run; the programs are judged by the tests that use
-    // them, which may find them from elsewhere.
-    let why = packages::install(PACKAGES);
+/// Installs the libraries that tests link, where that is possible, and says which are there.
+/// Only these decide what is built. Programs are judged by the tests that use them, which may find
+/// them from elsewhere: they are installed while the tests are built.
+fn install_libraries(tally: &mut Tally) -> Vec<&'static Oracle> {
+    let why = packages::install(&ORACLES.map(|it| it.package));
     let (there, absent): (Vec<_>, Vec<_>) = ORACLES.iter().partition(|it| links(it.library));
     for Oracle { library, package, .. } in absent {
         tally.skipped.push(format!("tests against lib{library}: no {package} ({why})"));
@@ -158,7 +156,8 @@ fn oracle_features(workspace: &Workspace, oracles: &[&Oracle], tally: &mut Tally
     features
 }
 
-/// Builds the tests and runs the binaries, and the examples in the documentation.
+/// Builds the tests and runs the binaries. What documentation shows is text (a rule of `tidy`): it
+/// has no examples to run.
 fn run_tests(
     workspace: &Workspace,
     features: &[String],
@@ -175,18 +174,19 @@ fn run_tests(
     let linter =
         has_component("clippy", || binaries::linter().is_some()).then(binaries::linter).flatten();
     let linter = linter.as_deref();
-    let built = times
-        .of("build of the tests, and lints", || binaries::build(features, linter, is_quick))?;
+    let built = times.of("build of the tests, and lints", || {
+        std::thread::scope(|scope| {
+            scope.spawn(|| (!is_quick).then(|| packages::install(PROGRAMS)));
+            binaries::build(features, linter, is_quick)
+        })
+    })?;
     match linter {
         Some(_) => tally.check("clippy", Ok(built.warnings == 0)),
         None => tally.skipped.push("clippy: it is not installed".to_owned()),
     }
     let scratch = Scratch::new();
     println!("{}", scratch.told());
-    let mut jobs: Vec<Job> = built.binaries.iter().map(|it| it.job(&scratch)).collect();
-    if !is_quick {
-        jobs.push(binaries::examples(features, linter)?);
-    }
+    let jobs: Vec<Job> = built.binaries.iter().map(|it| it.job(&scratch)).collect();
     times
         .of("all tests", || jobs::run(jobs, &log, &folder, tally))
         .into_iter()

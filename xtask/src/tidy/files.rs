@@ -11,6 +11,7 @@ pub fn check(files: &[File], scanned: &[Scanned]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files {
         banned_texts(file, &mut findings);
+        examples(file, &mut findings);
     }
     for file in scanned {
         sizes(file, &mut findings);
@@ -36,6 +37,25 @@ fn banned_texts(file: &File, findings: &mut Vec<Finding>) {
             let line = file.text[..at].lines().count().max(1);
             let line = if file.text[..at].ends_with('\n') { line + 1 } else { line };
             findings.push(Finding::new(&file.path, line, format!("{text} is banned: {instead}")));
+        }
+    }
+}
+
+/// Code in documentation would be compiled, crate after crate, by a run of its own: what is to be
+/// compiled is a test, and blocks in documentation are text.
+fn examples(file: &File, findings: &mut Vec<Finding>) {
+    if !file.path.ends_with(".rs") {
+        return;
+    }
+    let mut is_open = false;
+    for (number, line) in file.text.lines().enumerate() {
+        let line = line.trim_start();
+        let prose = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+        let Some(fence) = prose.and_then(|it| it.trim().strip_prefix("```")) else { continue };
+        is_open = !is_open;
+        if is_open && fence != "text" {
+            let what = "a block in documentation is ```text: make a test of code".to_owned();
+            findings.push(Finding::new(&file.path, number + 1, what));
         }
     }
 }
@@ -125,6 +145,14 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("doc/a.md:2: FIXME"), "{found:?}");
         assert!(found[1].contains("doc/a.md:3: /Users/"), "{found:?}");
+    }
+
+    #[test]
+    fn code_in_documentation_is_found_and_text_is_not() {
+        let text = "//! ```text\n//! a -> b\n//! ```\nfn a() {\n    /// ```\n    /// b();\n    /// ```\n}\n";
+        let found = found(CORE_FILE, text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("mod.rs:5: "), "{found:?}");
     }
 
     #[test]

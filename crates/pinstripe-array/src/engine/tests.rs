@@ -25,6 +25,11 @@ use pinstripe_io::fault::{CutDevice, Power};
 const CHUNK: u64 = 16 << 10;
 const MEMBER_BYTES: u64 = 3 << 20;
 
+/// Seeds of power cuts, for tests that try each with every level.
+fn cut_seeds() -> std::ops::Range<u64> {
+    pinstripe_testing::chosen_seeds("PINSTRIPE_CUT_SEEDS", 1..8)
+}
+
 /// Numbers from a seed.
 struct Dice(u64);
 
@@ -139,7 +144,7 @@ fn what_is_written_is_read_in_the_cache_on_the_members_and_after_a_stop() {
 #[test]
 fn a_power_cut_leaves_each_sector_old_or_new() {
     for (level, count) in LEVELS {
-        for seed in 1..60 {
+        for seed in pinstripe_testing::chosen_seeds("PINSTRIPE_CUT_SEEDS", 1..16) {
             PowerCut::new(level, count, seed).judge(None);
         }
     }
@@ -150,7 +155,7 @@ fn a_power_cut_leaves_each_sector_old_or_new() {
 #[test]
 fn a_power_cut_that_takes_a_member_with_it_costs_only_what_was_being_written() {
     for (level, count) in redundant() {
-        for seed in 1..60 {
+        for seed in pinstripe_testing::chosen_seeds("PINSTRIPE_CUT_SEEDS", 1..16) {
             PowerCut::new(level, count, seed).judge(Some(seed as usize % count));
         }
     }

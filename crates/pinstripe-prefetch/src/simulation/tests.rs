@@ -71,7 +71,7 @@ fn every_pattern_reaches_its_share_of_a_plan_that_is_known() {
 
 #[test]
 fn no_generated_pattern_wastes_more_than_it_reads() {
-    for seed in pinstripe_testing::chosen_seeds("PINSTRIPE_PATTERN_SEEDS", 0..2500) {
+    for seed in pinstripe_testing::chosen_seeds("PINSTRIPE_PATTERN_SEEDS", 0..800) {
         let records = generated(seed);
         let mut ours = Ours::new(end_of(&records), WINDOW, TOTAL);
         let outcome = run(&Cluster::far24(seed), &records, &mut ours, BUDGET);

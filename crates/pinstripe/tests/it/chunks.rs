@@ -95,10 +95,10 @@ fn a_huge_sparse_file_is_cut_by_its_runs_of_data() {
     let site = Site::with_chunks(2, 1, "64K");
     let file = fs::File::create(site.source().join("sparse")).unwrap();
     // Runs that are shorter than a chunk, longer than a segment, and at odd offsets.
-    for (at, len) in [(4096, 4096), (9 << 20, 9 << 20), ((1 << 30) + 4096, 100_000), (3 << 30, 1)] {
+    for (at, len) in [(4096, 4096), (9 << 20, 9 << 20), ((1 << 28) + 4096, 100_000), (3 << 28, 1)] {
         file.write_all_at(&noise(at, len), at).unwrap();
     }
-    file.set_len(4 << 30).unwrap();
+    file.set_len(1 << 30).unwrap();
     let wanted = look(&site.source());
     let ledger = Ledger::new();
     let snapshot = backup(&site.store(), &site.source(), &ledger).unwrap();

@@ -135,7 +135,7 @@ fn spoil(member: &Path) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(pinstripe_testing::cases(20)))]
     #[test]
     fn cat_gives_any_range(
         ranges in prop::collection::vec((0_u64..6_000_000, prop::option::of(0_u64..400_000)), 8),

@@ -13,6 +13,7 @@ use pinstripe::ops::gc;
 use pinstripe::ops::member::{self, Added, Rebalanced, RemoveOutcome, Replaced};
 use pinstripe::store::Store;
 use pinstripe_base::error::{Kind, Result};
+use pinstripe_testing::every;
 
 use crate::look::{Tree, look};
 use crate::support::{
@@ -446,7 +447,7 @@ fn survives(bench: &Bench, image: &Image, least: u64, verb: impl Fn(&mut Store) 
     bench.site.put_image(image);
     let steps = count_steps(|steps| run(steps).unwrap());
     assert!(steps > least, "{steps}");
-    for cut in 0..=steps {
+    for cut in (0..=steps).step_by(every(5)) {
         bench.site.put_image(image);
         let power = Arc::new(PowerCut::new(cut));
         let done = run(Arc::clone(&power) as Arc<dyn Steps>);
@@ -468,7 +469,7 @@ fn survives(bench: &Bench, image: &Image, least: u64, verb: impl Fn(&mut Store) 
         // Packs that were cut off while they were sealed are gc's to remove.
         crate::gc::collect_with(&store);
         assert_whole(&store);
-        if cut % 16 == 0 {
+        if cut % 15 == 0 {
             bench.site.assert_restores(&store, &bench.snapshot, &bench.tree);
         }
     }

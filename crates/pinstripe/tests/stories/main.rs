@@ -57,7 +57,7 @@ fn await_tick() {
 }
 
 /// Seeds of the test command.
-const SEEDS: std::ops::Range<u64> = 0..50;
+const SEEDS: std::ops::Range<u64> = 0..25;
 
 #[test]
 fn every_story_ends_well() {

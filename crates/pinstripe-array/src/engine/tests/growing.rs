@@ -221,7 +221,7 @@ fn cut(level: Level, count: usize, seed: u64) -> PowerCut {
 
 /// Seeds of power cuts; `cargo xtask sim` chooses more.
 fn seeds() -> std::ops::Range<u64> {
-    pinstripe_testing::chosen_seeds("PINSTRIPE_GROW_SEEDS", 1..20)
+    pinstripe_testing::chosen_seeds("PINSTRIPE_GROW_SEEDS", 1..7)
 }
 
 #[test]

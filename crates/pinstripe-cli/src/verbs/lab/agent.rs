@@ -21,10 +21,11 @@ use crate::signals;
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  openssl rand -hex 32 > token && chmod 600 token
   pinstripe lab agent --listen 0.0.0.0:7411 --token-file token --dir /mnt/ssd
   pinstripe lab agent --listen '[::1]:7411' --token-file token --dir /mnt/a --dir /mnt/b
-  pinstripe lab run fileio --agents hosta:7411,hostb:7411 --token-file token")]
+  pinstripe lab run fileio --agents hosta:7411,hostb:7411 --token-file token
+
+A token for all machines: openssl rand -hex 32 > token && chmod 600 token")]
 pub struct LabAgentArgs {
     /// Address to listen at; port 0 is any free one
     #[arg(long, value_name = "HOST:PORT")]

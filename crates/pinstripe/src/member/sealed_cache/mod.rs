@@ -35,7 +35,7 @@ use pinstripe_base::id::StoreId;
 use pinstripe_base::sync::lock;
 use pinstripe_base::units::MIB;
 
-use segment::{CELL_HEAD_BYTES, Cells, Owned, Row, SegmentName};
+use segment::{CELL_HEAD_BYTES, CellRow, Cells, Owned, SegmentName};
 
 /// A smaller cache is of no use.
 const BYTES_MIN: u64 = 16 * MIB;
@@ -98,7 +98,7 @@ pub struct SealedCache {
 struct State {
     /// By age, the oldest first.
     segments: Vec<Arc<Segment>>,
-    rows: HashMap<CacheKey, (Arc<Segment>, Row)>,
+    rows: HashMap<CacheKey, (Arc<Segment>, CellRow)>,
     /// The segment that this process appends to.
     own: Option<Owned>,
     is_read_only: bool,

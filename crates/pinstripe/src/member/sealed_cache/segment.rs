@@ -68,12 +68,12 @@ pub fn listed(dir: &Path) -> io::Result<Vec<SegmentName>> {
 
 /// Where a cell is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
+pub struct CellRow {
     offset: u64,
     bytes: u32,
 }
 
-fn encode_row(key: &[u8; 16], row: Row) -> Vec<u8> {
+fn encode_row(key: &[u8; 16], row: CellRow) -> Vec<u8> {
     let mut out = key.to_vec();
     // A segment is far shorter than what four bytes count.
     out.extend_from_slice(&(row.offset as u32).to_le_bytes());
@@ -83,7 +83,7 @@ fn encode_row(key: &[u8; 16], row: Row) -> Vec<u8> {
     out
 }
 
-fn decode_row(bytes: &[u8]) -> Option<([u8; 16], Row)> {
+fn decode_row(bytes: &[u8]) -> Option<([u8; 16], CellRow)> {
     let (covered, sum) = bytes.split_at_checked(ROW_BYTES - 8)?;
     if sum != &checksum(covered)[..8] {
         return None;
@@ -91,7 +91,7 @@ fn decode_row(bytes: &[u8]) -> Option<([u8; 16], Row)> {
     let (key, rest) = covered.split_first_chunk::<16>()?;
     let (offset, bytes) = rest.split_first_chunk::<4>()?;
     let (offset, bytes) = (u32::from_le_bytes(*offset), u32::from_le_bytes(bytes.try_into().ok()?));
-    Some((*key, Row { offset: offset.into(), bytes }))
+    Some((*key, CellRow { offset: offset.into(), bytes }))
 }
 
 fn header(store: StoreId) -> Vec<u8> {
@@ -105,14 +105,14 @@ fn header(store: StoreId) -> Vec<u8> {
 }
 
 /// The rows of a segment of this store, but for damaged ones; the last of a key counts.
-pub fn read_rows(path: &Path, store: StoreId) -> Option<Vec<([u8; 16], Row)>> {
+pub fn read_rows(path: &Path, store: StoreId) -> Option<Vec<([u8; 16], CellRow)>> {
     if fs::metadata(path).ok()?.len() > ROWS_MAX_BYTES {
         return None;
     }
     rows_of(&fs::read(path).ok()?, store)
 }
 
-fn rows_of(bytes: &[u8], store: StoreId) -> Option<Vec<([u8; 16], Row)>> {
+fn rows_of(bytes: &[u8], store: StoreId) -> Option<Vec<([u8; 16], CellRow)>> {
     let rows = bytes.strip_prefix(&header(store)[..])?;
     Some(rows.chunks_exact(ROW_BYTES).filter_map(decode_row).collect())
 }
@@ -129,7 +129,7 @@ impl Cells {
     }
 
     /// The bytes of a cell, if they are what was put there under this key.
-    pub fn read(&self, key: &[u8; 16], row: Row) -> Option<Vec<u8>> {
+    pub fn read(&self, key: &[u8; 16], row: CellRow) -> Option<Vec<u8>> {
         let file = self.file.get_or_init(|| File::open(&self.path).ok()).as_ref()?;
         let end = row.offset + CELL_HEAD_BYTES + u64::from(row.bytes);
         // A length that lies sizes no buffer.
@@ -189,7 +189,7 @@ impl Owned {
         let rows_bytes = known - (known - HEADER_BYTES as u64) % ROW_BYTES as u64;
         let cells_bytes = cells.metadata().ok()?.len();
         let least = super::CELL_COST_MIN;
-        let cost = |row: &Row| (u64::from(row.bytes) + CELL_HEAD_BYTES).max(least);
+        let cost = |row: &CellRow| (u64::from(row.bytes) + CELL_HEAD_BYTES).max(least);
         // Cells without a row, and rows that are damaged, take room as well.
         let counted = found.iter().map(|(_, row)| cost(row)).sum::<u64>();
         let rows_there = (rows_bytes - HEADER_BYTES as u64) / ROW_BYTES as u64;
@@ -198,8 +198,8 @@ impl Owned {
     }
 
     /// Adds a cell, and then its row.
-    pub fn append(&mut self, key: &[u8; 16], bytes: &[u8], cost: u64) -> io::Result<Row> {
-        let row = Row { offset: self.cells_bytes, bytes: bytes.len() as u32 };
+    pub fn append(&mut self, key: &[u8; 16], bytes: &[u8], cost: u64) -> io::Result<CellRow> {
+        let row = CellRow { offset: self.cells_bytes, bytes: bytes.len() as u32 };
         let mut cell = checksum_of_two(key, bytes).to_vec();
         cell.extend_from_slice(key);
         cell.extend_from_slice(bytes);

@@ -234,7 +234,7 @@ fn holes_are_handed_out_unread_in_whole_units() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(pinstripe_testing::cases(12)))]
     #[test]
     fn any_holes_and_any_done_units_come_out_right(
         bytes in 0..20 * UNIT,

@@ -225,9 +225,9 @@ fn wander(start: &World, walks: u64) -> Result<usize, String> {
 /// orders of events are tried by any other.
 #[track_caller]
 fn assert_safe_among_many(world: &World) {
-    const WALKS: u64 = 4_000;
+    let walks = u64::from(pinstripe_testing::cases(1_000));
     if cfg!(debug_assertions) {
-        wander(world, WALKS).unwrap_or_else(|problem| panic!("{problem}"));
+        wander(world, walks).unwrap_or_else(|problem| panic!("{problem}"));
     } else {
         assert_safe(world, 10_000);
     }

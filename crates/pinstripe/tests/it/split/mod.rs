@@ -99,7 +99,7 @@ fn verify_finds_a_byte_where_a_plain_output_has_zeros() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 200, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: pinstripe_testing::cases(20), max_shrink_iters: 200, ..Default::default() })]
 
     #[test]
     fn whatever_is_split_comes_back(shape in shapes(prop_oneof![striped(0..3), own()])) {
