@@ -59,6 +59,7 @@ fn made(spread: LayoutChoice, outputs: usize, parity: u8) -> Made {
         resume: false,
         now_seconds: 0,
         faults: None,
+        remote: None,
     };
     run(&|| Ok(Box::new(fake()) as Box<dyn ByteSource>), &options, &Monitor::default())
         .expect("it can be split");

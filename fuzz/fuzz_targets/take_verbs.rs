@@ -14,8 +14,8 @@ use pinstripe_io::device::MemoryDevice;
 use pinstripe_record::play::{PlayPlan, PlaySink, play};
 use pinstripe_record::recover::recover;
 use pinstripe_record::take::{
-    JOURNAL, Journal, JournalEvent, JournalRecord, MANIFEST, ProgressRun, Summed, TakeFile,
-    TakeState,
+    JOURNAL, Journal, JournalEvent, JournalRecord, MANIFEST, PieceBehind, ProgressRun, Summed,
+    TakeFile, TakeState,
 };
 use pinstripe_record::verify::verify;
 
@@ -31,8 +31,9 @@ const SOUND: &str = r#"{"version":1,"id":"ab","take":"t","state":"recording","st
 type Input<'a> = (
     // Where in the manifest something else stands, and what.
     Vec<(u16, u8, String)>,
-    // Files that the journal tells of: number, stream, copy, name, first frame.
-    Vec<(u8, u32, u32, u8, u64)>,
+    // Files that the journal tells of: number, stream, copy, name, first frame, and the piece that
+    // stands in front with the place behind it.
+    Vec<(u8, u32, u32, u8, u64, Option<(u32, u64)>)>,
     // What became durable: file, and runs of payload.
     Vec<(u8, Vec<(u32, Option<u64>)>)>,
     // Gaps, and marks.
@@ -52,10 +53,11 @@ fuzz_target!(|input: Input<'_>| {
     let device = Arc::new(MemoryDevice::new("journal"));
     let mut journal = Journal::new(TakeFile::of_device(Arc::clone(&device) as _));
     journal.add(JournalRecord::Event(JournalEvent::Begin { id: "ab".to_owned(), directory: 0 }));
-    for (piece, stream, copy, name, start_frame) in files {
+    for (piece, stream, copy, name, start_frame, behind) in files {
         let file = NAMES[usize::from(name) % NAMES.len()].to_owned();
         let piece = u32::from(piece);
-        let event = JournalEvent::Piece { piece, stream, copy, file, start_frame };
+        let behind = behind.map(|(front, payload_at)| PieceBehind { front, payload_at });
+        let event = JournalEvent::Piece { piece, stream, copy, file, start_frame, behind };
         journal.add(JournalRecord::Event(event));
     }
     for (piece, runs) in progress {
@@ -76,7 +78,8 @@ fuzz_target!(|input: Input<'_>| {
     }
     journal.commit().expect("memory takes it");
 
-    let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a place");
+    let parent =
+        tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a place");
     let take = parent.path().join("take");
     fs::create_dir(&take).expect("a directory");
     fs::write(take.join(MANIFEST), manifest).expect("a file");
