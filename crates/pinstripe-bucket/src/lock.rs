@@ -1,7 +1,7 @@
 //! Objects that cannot be deleted for a while: put so, and kept so for longer.
 //!
-//! A bucket with object lock keeps versions. A deletion then only hides an object, and whoever may
-//! delete versions cannot delete one before its time is over. Objects are put with their time; what
+//! A bucket with object lock keeps versions. A deletion then only hides an object, and a key
+//! that may delete versions cannot delete one before its time is over. Objects are put with their time; what
 //! is to stay is given more by `gc` (`retention.rs`).
 //!
 //! Invariant: only what a store cannot be made whole without is locked: packs, snapshots, keys and

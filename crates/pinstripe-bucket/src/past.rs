@@ -1,7 +1,7 @@
 //! A bucket as it was: of each key the version that was the newest at a time.
 //!
 //! Invariants: a mark of deletion hides a key only from its own time on; what came later is not
-//! seen, whoever put it; nothing is written. Versions are listed once and are then what there is.
+//! seen, from any writer; nothing is written. Versions are listed once and are then what there is.
 
 use std::collections::BTreeMap;
 

@@ -116,14 +116,26 @@ pub fn figures(title: &str, note: String) -> Table {
 
 /// A row of figures; the median is what is judged.
 pub fn figure_row(table: &mut Table, what: &str, samples: &[f64], decimals: usize, target: Target) {
-    let Some(Summary { median, min, max }) = Summary::of(samples) else { return };
+    let Some(summary) = Summary::of(samples) else { return };
+    judged_row(table, what, &summary, summary.median, decimals, target);
+}
+
+/// A row of figures, of which one is held against the target.
+pub fn judged_row(
+    table: &mut Table,
+    what: &str,
+    summary: &Summary,
+    judged: f64,
+    decimals: usize,
+    target: Target,
+) {
     table.row([
         what.into(),
-        Cell::Number(median, decimals),
-        Cell::Number(min, decimals),
-        Cell::Number(max, decimals),
+        Cell::Number(summary.median, decimals),
+        Cell::Number(summary.min, decimals),
+        Cell::Number(summary.max, decimals),
         target.show().into(),
-        target.verdict(f64::NAN, median).into(),
+        target.verdict(f64::NAN, judged).into(),
     ]);
 }
 

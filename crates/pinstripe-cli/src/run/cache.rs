@@ -17,7 +17,7 @@ use super::known_stores::KnownStore;
 use crate::bucket_args::is_bucket;
 use crate::xdg;
 
-/// How much is kept unless somebody says otherwise.
+/// How much is kept without `--cache-size` and its key of the config file.
 const DEFAULT_BYTES: u64 = 1 << 30;
 
 impl Run {

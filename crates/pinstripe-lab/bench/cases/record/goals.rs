@@ -9,7 +9,7 @@ use super::take::{Asked, Told, sound, take};
 use crate::Result;
 use crate::stats::Summary;
 use crate::table::{Cell, Table};
-use crate::targets::{Target, figure_row, figures};
+use crate::targets::{Target, figure_row, figures, judged_row};
 
 /// Of ten runs that count, nine without an overrun.
 const RUNS_PERCENT: f64 = 90.0;
@@ -297,18 +297,11 @@ fn rows(table: &mut Table, told: &[Told], goal: Goal) {
 /// A row of figures of which the highest is judged.
 pub fn worst_row(table: &mut Table, what: &str, samples: &[f64], decimals: usize, target: Target) {
     let known: Vec<f64> = samples.iter().copied().filter(|it| !it.is_nan()).collect();
-    let Some(Summary { median, min, max }) = Summary::of(&known) else {
+    let Some(summary) = Summary::of(&known) else {
         let [none, target] = [Cell::from("not known"), Cell::from(target.show())];
         return table.row([what.into(), none, "".into(), "".into(), target, "".into()]);
     };
-    table.row([
-        what.into(),
-        Cell::Number(median, decimals),
-        Cell::Number(min, decimals),
-        Cell::Number(max, decimals),
-        target.show().into(),
-        target.verdict(f64::NAN, max).into(),
-    ]);
+    judged_row(table, what, &summary, summary.max, decimals, target);
 }
 
 #[cfg(test)]
