@@ -9,7 +9,8 @@
 //! `cargo xtask soak quick` runs `lab quick` again and again and compares its advice: half an hour,
 //! on a machine that does nothing else. `cargo xtask soak executions [--count N] [--dir DIR]` judges
 //! executions of one command on this disk, which are all the same: six minutes. `cargo xtask soak
-//! whole` runs the tests of which the test command runs a share: a fault at each step instead of
+//! tune [--pairs N] [--dir DIR] [--knobs FILE] [--source TREE]` runs `lab tune`, and jobs with and without
+//! what it advises. `cargo xtask soak whole` runs the tests of which the test command runs a share: a fault at each step instead of
 //! every fifth or third, and four times the seeds and cases.
 //!
 //! The test command runs the first ten seeds of the stress test; this runs as many as there is time
@@ -22,6 +23,7 @@ mod quick;
 mod readers;
 mod split;
 mod stories;
+mod tune;
 
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
@@ -46,6 +48,7 @@ pub fn run(args: &[String]) -> Result<bool> {
         [word] if word == "lab" => lab::run(),
         [word] if word == "whole" => whole(),
         [word, args @ ..] if word == "executions" => executions::run(args),
+        [word, args @ ..] if word == "tune" => tune::run(args),
         [word, args @ ..] if word == "quick" => quick::run(args),
         _ => seeds(args),
     }

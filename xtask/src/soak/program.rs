@@ -22,13 +22,18 @@ impl LabProgram {
         Ok(LabProgram { binary: workspace.target.join("release").join("pinstripe") })
     }
 
-    /// Runs a verb, with results and history in a place of their own; how it ended, and its events.
+    /// A call of the program.
+    pub fn command(&self) -> Command {
+        Command::new(&self.binary)
+    }
+
+    /// Runs a verb of the lab, with results and history in a place of their own; how it ended, and its events.
     pub fn events<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,
         state: &Path,
     ) -> Result<(ExitStatus, Vec<Value>)> {
-        let mut command = Command::new(&self.binary);
+        let mut command = self.command();
         command.args(["lab", "--json"]).args(args).env("XDG_STATE_HOME", state);
         let output = command.stderr(Stdio::inherit()).output();
         let output = output.map_err(|error| format!("cannot run pinstripe: {error}"))?;

@@ -25,8 +25,7 @@ fn a_fifo_that_nobody_writes_is_waited_for_with_a_word_and_an_interrupt_ends_it(
     let stand = Stand::new();
     mkfifo(&stand);
     let mut recorder = Recorder::start(&stand, &format!("record t --to . {FAST} {OF_FIFO}"));
-    let told = recorder.await_event("problem");
-    assert!(told.to_string().contains("nothing has come"), "{told}");
+    recorder.await_problem("nothing has come");
     assert_eq!(recorder.interrupt()["exit_code"], 0);
     let frames: Vec<_> = manifest(&stand, "t")["pieces"]
         .as_array()
@@ -65,7 +64,7 @@ fn a_writer_that_falls_silent_or_ends_leaves_a_take_of_what_came() {
     fs::write(stand.path("in.raw"), &samples).unwrap();
     let mut writer = pinstripe_testing::shell(script).current_dir(stand.path("")).spawn().unwrap();
     writer.wait().unwrap();
-    assert!(recorder.await_event("problem").to_string().contains("no whole frame"));
+    recorder.await_problem("no whole frame");
     assert_eq!(recorder.await_event("summary")["exit_code"], 0);
     recorder.child.wait().unwrap();
     assert!(fs::read(stand.path("ended/01-fifo.raw")).unwrap() == samples[..18_000]);

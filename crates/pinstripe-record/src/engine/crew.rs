@@ -41,7 +41,11 @@ struct Shared {
 #[derive(Default)]
 pub(super) struct Crew {
     shared: Mutex<Shared>,
-    changed: Condvar,
+    /// There is a step to do, or none any more. Workers wait for it.
+    begun: Condvar,
+    /// All workers of a step are done. Only [`Crew::each`] waits for it: the workers, of which there
+    /// may be hundreds, are not woken by each other.
+    done: Condvar,
 }
 
 impl Crew {
@@ -67,7 +71,7 @@ impl Crew {
             let round = {
                 let mut shared = lock(&self.shared);
                 while shared.number == seen && !shared.is_over {
-                    shared = wait(&self.changed, shared);
+                    shared = wait(&self.begun, shared);
                 }
                 if shared.is_over {
                     return;
@@ -83,8 +87,11 @@ impl Crew {
                 step(piece);
             }
             end();
-            lock(&self.shared).working -= 1;
-            self.changed.notify_all();
+            let mut shared = lock(&self.shared);
+            shared.working -= 1;
+            if shared.working == 0 {
+                self.done.notify_all();
+            }
         }
     }
 
@@ -107,10 +114,10 @@ impl Crew {
         let mut shared = lock(&self.shared);
         shared.round = Some(Arc::clone(&round));
         shared.number += 1;
-        self.changed.notify_all();
+        self.begun.notify_all();
         let mut looked = clock::monotonic();
         while round.next.load(Ordering::Relaxed) < count || shared.working > 0 {
-            shared = wait_timeout(&self.changed, shared, every);
+            shared = wait_timeout(&self.done, shared, every);
             if clock::since(looked) >= every {
                 drop(shared);
                 meanwhile();
@@ -124,6 +131,6 @@ impl Crew {
     /// Lets the threads end.
     pub fn end(&self) {
         lock(&self.shared).is_over = true;
-        self.changed.notify_all();
+        self.begun.notify_all();
     }
 }

@@ -26,7 +26,7 @@ use pinstripe_record::recorder::{
 };
 use pinstripe_record::sample::StreamShape;
 use pinstripe_record::take::{DiskFolder, TakeFolder, is_plain_name};
-use pinstripe_record::writes::{WriteChoice, WritePolicy};
+use pinstripe_record::writes::{WriteChoice, WritePolicy, durability_warning};
 
 use crate::args::{Size, Time, duration, one_line, parsed, refuse_option, size};
 use crate::run::progress::is_wanted;
@@ -265,6 +265,9 @@ impl RecordArgs {
         let rate = copies * shapes.iter().map(StreamShape::byte_rate).sum::<u64>();
         let (writes, why) = self.writes.policy(rate);
         plan.engine.writes = writes;
+        for to in &self.to {
+            durability_warning(to).into_iter().for_each(|it| run.monitor.warning(to, it));
+        }
         let stop = signals::catch()?;
         plan.ring_bytes = match self.ring {
             Some(ring) => ring.0,

@@ -20,7 +20,7 @@ mod take;
 use std::fs;
 
 use pinstripe_base::units::parse_size;
-use pinstripe_record::writes::WritePolicy;
+use pinstripe_record::writes::{WritePolicy, durability_warning};
 
 use super::bench::{Bench, Part, measure, only};
 use super::{count, pairs};
@@ -132,7 +132,9 @@ impl Settings {
     /// Where and how, for the notes of tables.
     fn circumstances(&self) -> String {
         let short = if self.is_quick { " A quick run: it says nothing of the goals." } else { "" };
-        format!("In {}, writes {}.{short}", self.bench.work.display(), self.writes)
+        let work = &self.bench.work;
+        let slow = durability_warning(work).map_or_else(String::new, |it| format!(" Here {it}."));
+        format!("In {}, writes {}.{short}{slow}", work.display(), self.writes)
     }
 }
 
