@@ -6,9 +6,9 @@
 use libfuzzer_sys::fuzz_target;
 use pinstripe_array::engine::shape_of;
 use pinstripe_array::format::journal::JournalPlace;
-use pinstripe_array::format::log::Head;
+use pinstripe_array::format::log::RecordHeader;
 use pinstripe_array::format::regions::{self, Version};
-use pinstripe_array::format::sector::{Area, CONTENT_BYTES, SECTOR_BYTES, SectorPlace};
+use pinstripe_array::format::sector::{CONTENT_BYTES, SECTOR_BYTES, SectorPlace, TableKind};
 use pinstripe_array::format::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock};
 use pinstripe_array::format::{BLOCK_BYTES, crc32c, sums};
 use pinstripe_base::id::{ArrayId, MemberId};
@@ -61,12 +61,15 @@ fn head(bytes: &[u8], framed: bool) {
         bytes[60..64].copy_from_slice(&crc32c(&rest).to_le_bytes());
     }
     if let Some(first) = bytes.first_chunk() {
-        let _ = Head::length(first);
+        let _ = RecordHeader::length(first);
     }
-    if let Ok(head) = Head::decode(&bytes, ARRAY, sequence, position) {
+    if let Ok(head) = RecordHeader::decode(&bytes, ARRAY, sequence, position) {
         let mut out = Vec::new();
         head.encode(&mut out);
-        assert_eq!(Head::decode(&out, ARRAY, sequence, position).expect("it is sound"), head);
+        assert_eq!(
+            RecordHeader::decode(&out, ARRAY, sequence, position).expect("it is sound"),
+            head
+        );
     }
 }
 
@@ -81,7 +84,8 @@ fn journal(bytes: &[u8]) {
 fn leaf(bytes: &[u8], framed: bool) {
     let version = Version::FIRST.plus(5);
     let member = MemberId([8; 16]);
-    let place = SectorPlace { array: ARRAY, member, slot: 3, area: Area::Sums, number: 9, version };
+    let place =
+        SectorPlace { array: ARRAY, member, slot: 3, area: TableKind::Sums, number: 9, version };
     let mut sector = [0; SECTOR_BYTES];
     let count = bytes.len().min(SECTOR_BYTES);
     sector[..count].copy_from_slice(&bytes[..count]);

@@ -5,8 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe_lab::agents::{
-    End, FRAME_BYTES, GREETING_BYTES, Greeting, Handshake, LENGTH_BYTES, MAC_BYTES, Opener, Token,
-    decode_answer, decode_ask, encode,
+    ConnectionEnd, FRAME_BYTES, FrameOpener, GREETING_BYTES, Greeting, LENGTH_BYTES, MAC_BYTES,
+    SessionKeys, Token, decode_answer, decode_ask, encode,
 };
 
 fuzz_target!(|input: (&[u8], Vec<u8>)| {
@@ -18,7 +18,10 @@ fuzz_target!(|input: (&[u8], Vec<u8>)| {
     }
     if let Some((length, _)) = said.split_first_chunk::<LENGTH_BYTES>() {
         let promised = u32::from_le_bytes(*length) as usize;
-        assert_eq!(Opener::length(*length).ok(), (promised <= FRAME_BYTES).then_some(promised));
+        assert_eq!(
+            FrameOpener::length(*length).ok(),
+            (promised <= FRAME_BYTES).then_some(promised)
+        );
     }
     if let Ok(ask) = decode_ask(said) {
         let again = encode(&ask).unwrap();
@@ -35,16 +38,16 @@ fuzz_target!(|input: (&[u8], Vec<u8>)| {
 fn sealed(said: &[u8], changes: &[u8]) {
     let token = Token::of(&[b't'; 32]).unwrap();
     let greeting = |nonce| Greeting::new([nonce; 32]);
-    let handshake = Handshake::new(&token, &greeting(1), &greeting(2));
-    let (mut sealer, _) = handshake.keys(End::Coordinator);
-    let (_, mut opener) = handshake.keys(End::Agent);
+    let handshake = SessionKeys::new(&token, &greeting(1), &greeting(2));
+    let (mut sealer, _) = handshake.keys(ConnectionEnd::Coordinator);
+    let (_, mut opener) = handshake.keys(ConnectionEnd::Agent);
     let mut frame = sealer.seal(said).unwrap();
     for (at, change) in changes.iter().enumerate().take(frame.len()) {
         frame[at] ^= change;
     }
     let is_changed = changes.iter().take(frame.len()).any(|it| *it != 0);
     let (head, rest) = frame.split_first_chunk::<LENGTH_BYTES>().unwrap();
-    let length = Opener::length(*head).unwrap_or(usize::MAX);
+    let length = FrameOpener::length(*head).unwrap_or(usize::MAX);
     let Some((payload, mac)) = rest.split_at_checked(length) else { return };
     let Some((mac, _)) = mac.split_first_chunk::<MAC_BYTES>() else { return };
     assert_eq!(opener.open(payload, mac).is_ok(), !is_changed);

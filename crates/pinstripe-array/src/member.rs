@@ -24,7 +24,7 @@ use super::sums::SumCache;
 use super::traffic::{MemberArea, MemberTraffic, Timer, Traffic};
 use crate::format::BLOCK_BYTES;
 use crate::format::regions::{self, Region, SECTOR_REGIONS, Version};
-use crate::format::sector::{Area, SECTOR_BYTES};
+use crate::format::sector::{SECTOR_BYTES, TableKind};
 use crate::format::sums::{PAGE_BLOCKS, Sum, pages};
 use crate::format::superblock::{Areas, Superblock};
 use pinstripe_base::error::{Error, Result};
@@ -81,7 +81,7 @@ impl ArrayMember {
             let mut sector = [0; SECTOR_BYTES];
             let at = member.areas.regions_at + number * SECTOR_BYTES as u64;
             member.device.read_at(at, &mut sector)?;
-            let content = member.place(Area::Regions, number, Version::FIRST).decode(&sector);
+            let content = member.place(TableKind::Regions, number, Version::FIRST).decode(&sector);
             let content = content.map_err(|error| error.at(member.path()).advice(ANEW))?;
             regions.extend(regions::decode(content));
             checks.push(check_of(&sector));

@@ -17,7 +17,7 @@ use pinstripe_io::device::{AlignedBuf, Device};
 
 /// The amount of measuring.
 #[derive(Debug, Clone, Copy)]
-pub struct Effort {
+pub struct ProbeEffort {
     /// Rounds.
     pub rounds: usize,
     /// The duration of each of the three parts of a round.
@@ -26,9 +26,9 @@ pub struct Effort {
     pub read_bytes: usize,
 }
 
-impl Default for Effort {
+impl Default for ProbeEffort {
     fn default() -> Self {
-        Effort { rounds: 7, part: Duration::from_millis(300), read_bytes: 4096 }
+        ProbeEffort { rounds: 7, part: Duration::from_millis(300), read_bytes: 4096 }
     }
 }
 
@@ -54,7 +54,11 @@ impl Round {
 ///
 /// # Errors
 /// Those of the devices; [`Kind::Usage`] for one that is too short to seek in.
-pub fn measure(devices: [&dyn Device; 2], effort: Effort, stop: &AtomicBool) -> Result<Vec<Round>> {
+pub fn measure(
+    devices: [&dyn Device; 2],
+    effort: ProbeEffort,
+    stop: &AtomicBool,
+) -> Result<Vec<Round>> {
     let mut spans = [0; 2];
     for (span, device) in spans.iter_mut().zip(devices) {
         *span = device.len()? / effort.read_bytes as u64;
@@ -89,7 +93,7 @@ pub fn measure(devices: [&dyn Device; 2], effort: Effort, stop: &AtomicBool) -> 
 struct Reader<'a> {
     device: &'a dyn Device,
     blocks: u64,
-    effort: Effort,
+    effort: ProbeEffort,
     state: u64,
 }
 
@@ -128,7 +132,8 @@ mod tests {
     fn as_many_rounds_are_measured_as_were_asked_for() {
         let device = MemoryDevice::new("memory");
         device.set_len(1 << 20).unwrap();
-        let effort = Effort { rounds: 3, part: Duration::from_millis(1), ..Effort::default() };
+        let effort =
+            ProbeEffort { rounds: 3, part: Duration::from_millis(1), ..ProbeEffort::default() };
         let (go, stop) = (AtomicBool::new(false), AtomicBool::new(true));
         let rounds = measure([&device, &device], effort, &go).unwrap();
         assert_eq!(rounds.len(), 3);

@@ -1,8 +1,8 @@
 //! What every crate of pinstripe shares.
 //!
 //! Small modules that may know each other: [`units`] of size and time, the one [`error`], [`id`]s
-//! and random bytes, the [`monitor`] that is told what happens, the [`clock`], locks and the stop
-//! that threads wait for ([`sync`]), the results of many tasks ([`each`]), what is kept within bounds
+//! and random bytes, the [`monitor`] that is told what happens, the [`clock`], numbers that
+//! follow a seed ([`random`]), locks and the stop that threads wait for ([`sync`]), the results of many tasks ([`each`]), what is kept within bounds
 //! ([`weighted_cache`]), and the reading and writing of little-endian numbers ([`wire`]) with their
 //! [`checksum`].
 //!
@@ -16,6 +16,7 @@ pub mod each;
 pub mod error;
 pub mod id;
 pub mod monitor;
+pub mod random;
 pub mod sync;
 pub mod units;
 pub mod weighted_cache;

@@ -156,7 +156,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// A wake that nobody has called.
+    /// A wake that has not been called.
     ///
     /// # Errors
     /// As of [`Stop::new`].

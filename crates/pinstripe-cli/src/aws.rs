@@ -129,7 +129,7 @@ impl AwsSettings {
     }
 
     /// The variables of these names that are set, as options of the client. Without any of them
-    /// the client would ask the machine for its role, on an address that may be anybody's here.
+    /// the client would ask the machine for its role, on an address that another host may have here.
     fn of_names(&self, place: &BucketPlace, names: &[&str], first: &str) -> Result<Access> {
         let credentials = self.pairs(&[], names).filter(|pairs| !pairs.is_empty());
         let credentials = credentials.ok_or_else(|| {

@@ -82,7 +82,7 @@ pub struct RetainArgs {
     #[arg(long, value_name = "TIME", value_parser = retention)]
     retain: Option<u32>,
 
-    /// Who may lift the lock: nobody (compliance), or who has a right of its own (governance)
+    /// Kind of lock: compliance cannot be lifted, governance by accounts with a right of their own
     #[arg(long, value_name = "MODE", requires = "retain", default_value = "compliance")]
     retain_mode: RetainMode,
 }

@@ -2,8 +2,8 @@
 //!
 //! Help, man pages and shell completions are made from here.
 
-use clap::Parser;
 use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Command, CommandFactory, Parser, Subcommand};
 
 use crate::args::Common;
 use crate::exit;
@@ -42,10 +42,24 @@ pub struct Cli {
     pub common: Common,
 }
 
+/// The command line with the options of all verbs, for help and for what is said of mistakes: making
+/// it takes longer than many a verb.
+pub fn whole_command() -> Command {
+    let mut command = Cli::command();
+    command.build();
+    command
+}
+
+/// The command line with one verb alone, which takes what the whole one takes; none for what is no
+/// verb. clap copies the options of all verbs into each that it knows.
+pub fn command_of(verb: &str) -> Option<Command> {
+    let verbs = Verb::augment_subcommands(Command::new("verbs"));
+    let verb = verbs.find_subcommand(verb)?.clone();
+    Some(Common::augment_args(Command::new("pinstripe")).subcommand(verb))
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -58,27 +72,48 @@ mod tests {
     fn no_option_of_a_verb_takes_the_place_of_a_global_one() {
         fn check(command: &clap::Command, globals: &[String]) {
             for verb in command.get_subcommands() {
-                for arg in verb.get_arguments() {
+                for arg in verb.get_arguments().filter(|arg| !arg.is_global_set()) {
                     let id = arg.get_id().to_string();
                     assert!(!globals.contains(&id), "{}: {id}", verb.get_name());
                 }
                 check(verb, globals);
             }
         }
-        let command = Cli::command();
+        let command = whole_command();
         let globals = command.get_arguments().filter(|arg| arg.is_global_set());
         let globals: Vec<String> = globals.map(|arg| arg.get_id().to_string()).collect();
         assert!(globals.contains(&"knobs".to_owned()));
         check(&command, &globals);
     }
 
+    /// What one verb alone takes, the whole takes, and finds the same.
+    #[test]
+    fn a_verb_alone_is_parsed_as_among_all() {
+        for line in [
+            "backup src --store m0 --tag weekly --json",
+            "array status pool -v",
+            "lab run stride --dir . --runs 3",
+            "key add --new-password-file p --store m0 -q",
+            "snapshots",
+        ] {
+            let given = || std::iter::once("pinstripe").chain(line.split(' '));
+            let verb = line.split(' ').next().unwrap();
+            let alone = command_of(verb).unwrap().try_get_matches_from(given()).unwrap();
+            let among = whole_command().try_get_matches_from(given()).unwrap();
+            assert_eq!(alone, among, "{line}");
+        }
+        assert!(command_of("--version").is_none() && command_of("verbs").is_none());
+        let alone = command_of("backup").unwrap();
+        assert!(alone.try_get_matches_from(["pinstripe", "backup", "--nothing"]).is_err());
+    }
+
     #[test]
     fn every_verb_has_examples() {
-        for verb in Cli::command().get_subcommands() {
+        for verb in whole_command().get_subcommands() {
             let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  pinstripe"), "{}", verb.get_name());
         }
-        let command = Cli::command();
+        let command = whole_command();
         for verb in command.find_subcommand("array").unwrap().get_subcommands() {
             let help = verb.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  pinstripe array"), "{}", verb.get_name());
@@ -93,7 +128,7 @@ mod tests {
     fn the_lab_knows_what_each_verb_does_by_itself() {
         for question in pinstripe_lab::questions::ALL {
             let Some(usual) = question.usual else { continue };
-            let root = Cli::command();
+            let root = whole_command();
             let verb = question.verb.split(' ').fold(&root, |verb, name| {
                 verb.find_subcommand(name).unwrap_or_else(|| panic!("no verb {name}"))
             });

@@ -7,14 +7,15 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::knobs::{PAST, VERSION};
 use toml::de::{DeTable, DeValue};
 
 use crate::args::Common;
-use crate::cli::Cli;
+use crate::cli::{Cli, command_of, whole_command};
 use crate::config::{Config, Source};
 
 /// A file is written by a program, for a handful of options.
@@ -44,10 +45,9 @@ pub enum Refused {
 /// # Errors
 /// As [`Refused`] says.
 pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused> {
-    let command = Cli::command();
-    let matches = command.clone().try_get_matches_from(&given).map_err(Refused::Line)?;
+    let matches = parse(&given).map_err(Refused::Line)?;
     let cli = Cli::from_arg_matches(&matches).map_err(Refused::Line)?;
-    let found = match missing_options(&cli.common, &command, &matches) {
+    let found = match missing_options(&cli.common, &matches) {
         Ok(found) => found,
         Err(error) => return Err(Refused::File(Box::new(cli), error)),
     };
@@ -72,6 +72,17 @@ pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused>
     }
 }
 
+/// Reads the command line, by its verb alone where it begins with one. What is said of a line that is
+/// not taken, and help, may name any verb.
+fn parse(given: &[OsString]) -> std::result::Result<ArgMatches, clap::Error> {
+    let verb = given.get(1).and_then(|word| word.to_str());
+    let command = verb.and_then(command_of).unwrap_or_else(Cli::command);
+    command.try_get_matches_from(given).or_else(|refused| match refused.kind() {
+        ErrorKind::DisplayVersion => Err(refused),
+        _ => whole_command().try_get_matches_from(given),
+    })
+}
+
 /// The advice about a file that is not understood.
 const ADVICE: &str = "recreate it with 'pinstripe lab tune', or edit it";
 
@@ -93,15 +104,15 @@ impl Setting {
 /// The options that the file sets for the verb and the command line does not.
 fn missing_options(
     common: &Common,
-    root: &Command,
     matches: &ArgMatches,
 ) -> Result<Option<(Vec<Setting>, PathBuf)>> {
-    let (verb, command, matches) = leaf(root, matches);
-    if WITHOUT.contains(&verb.as_str()) {
+    if matches.subcommand_name().is_some_and(|it| WITHOUT.contains(&it)) {
         return Ok(None);
     }
     let Some(file) = file_of(common)? else { return Ok(None) };
-    let mut settings = read(&file, root)?;
+    let root = whole_command();
+    let (verb, command, matches) = leaf(&root, matches);
+    let mut settings = read(&file, &root)?;
     settings.retain(|it| it.verb == verb && !is_given(command, matches, &it.option));
     Ok(Some((settings, file)))
 }
@@ -210,6 +221,10 @@ fn is_past(verb: &str, option: &str) -> bool {
 fn known_options(root: &Command, verb: &str) -> Option<Vec<String>> {
     let mut words = verb.split(' ');
     let command = words.try_fold(root, |command, word| command.find_subcommand(word))?;
-    let own = command.get_arguments().filter(|it| !it.is_global_set());
+    let is_own = |it: &&Arg| {
+        let is_usual = matches!(it.get_id().as_str(), "help" | "version");
+        !it.is_global_set() && !is_usual
+    };
+    let own = command.get_arguments().filter(is_own);
     Some(own.filter_map(|it| it.get_long().map(str::to_owned)).collect())
 }

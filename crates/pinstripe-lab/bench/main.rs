@@ -30,7 +30,7 @@ type Result<T> = std::result::Result<T, String>;
 
 /// The form of results on standard output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Form {
+enum OutputFormat {
     Text,
     Markdown,
     Json,
@@ -39,19 +39,19 @@ enum Form {
 /// What is common to all cases on the command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
-    form: Form,
+    form: OutputFormat,
     out: Option<PathBuf>,
     rest: Vec<String>,
 }
 
 impl Options {
     fn read(args: &[String]) -> Result<Options> {
-        let mut options = Options { form: Form::Text, out: None, rest: Vec::new() };
+        let mut options = Options { form: OutputFormat::Text, out: None, rest: Vec::new() };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
-                "--markdown" => options.form = Form::Markdown,
-                "--json" => options.form = Form::Json,
+                "--markdown" => options.form = OutputFormat::Markdown,
+                "--json" => options.form = OutputFormat::Json,
                 "--out" => {
                     options.out = Some(args.next().ok_or("--out needs a directory")?.into());
                 }
@@ -102,9 +102,9 @@ fn run(case: &Case, options: &Options) -> Result<()> {
         save(out, &format!("{}.md", case.name), &page(Table::to_markdown))?;
     }
     match options.form {
-        Form::Text => print!("{}", page(Table::to_text)),
-        Form::Markdown => print!("{}", page(Table::to_markdown)),
-        Form::Json => print!("{json}"),
+        OutputFormat::Text => print!("{}", page(Table::to_text)),
+        OutputFormat::Markdown => print!("{}", page(Table::to_markdown)),
+        OutputFormat::Json => print!("{json}"),
     }
     Ok(())
 }
@@ -130,7 +130,7 @@ mod tests {
     fn common_options_are_taken_out_and_the_rest_is_the_case_s() {
         let args = ["--work", "w", "--markdown", "--out", "o", "--rounds", "1"];
         let options = Options::read(&args.map(str::to_owned)).unwrap();
-        assert_eq!(options.form, Form::Markdown);
+        assert_eq!(options.form, OutputFormat::Markdown);
         assert_eq!(options.out.as_deref(), Some(Path::new("o")));
         assert_eq!(options.rest, ["--work", "w", "--rounds", "1"]);
         assert!(Options::read(&["--out".to_owned()]).is_err());

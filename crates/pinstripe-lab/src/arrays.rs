@@ -8,7 +8,7 @@ use pinstripe_array::engine::{CreateOptions, create};
 use pinstripe_array::format::superblock::Consistency;
 use pinstripe_array::geometry::{Layout, Level};
 use pinstripe_array::traffic::{MemberArea, MemberTraffic};
-use pinstripe_array::volume::{Counters, Volume, VolumeSettings};
+use pinstripe_array::volume::{Volume, VolumeCounters, VolumeSettings};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{KIB, MIB};
 use pinstripe_io::device::{Device, SharedDevice};
@@ -199,7 +199,7 @@ fn one_by_one(
     }
 }
 
-fn sum(counters: &Counters, of: fn(&MemberTraffic) -> u64) -> u64 {
+fn sum(counters: &VolumeCounters, of: fn(&MemberTraffic) -> u64) -> u64 {
     counters.members.iter().flatten().map(of).sum()
 }
 

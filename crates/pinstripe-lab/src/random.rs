@@ -2,6 +2,8 @@
 
 use std::io::{self, Read};
 
+use pinstripe_base::random::splitmix64;
+
 /// The seed of one of many runs: chance is another one in each, and the same again for the same
 /// seed.
 pub fn of_run(seed: u64, number: u64) -> u64 {
@@ -15,11 +17,7 @@ impl Noise {
     /// The next number.
     #[allow(clippy::should_implement_trait)] // It never ends, and is read as bytes as well.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        splitmix64(&mut self.0)
     }
 
     /// A number below `end`, all of them as likely but for one part in 2^64 / `end`.

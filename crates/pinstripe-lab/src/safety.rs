@@ -26,7 +26,7 @@ use crate::fingerprint;
 
 /// The findings about a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Examined {
+pub struct SafetyReport {
     /// The device.
     pub path: PathBuf,
     /// The serial number to type; of a loop device the path of its file.
@@ -106,9 +106,9 @@ const DELETED: &str = " (deleted)";
 /// # Errors
 /// [`Kind::NotFound`] when there is no such thing. What cannot be found out otherwise is an
 /// objection.
-pub fn examine(path: &Path) -> Result<Examined> {
+pub fn examine(path: &Path) -> Result<SafetyReport> {
     let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
-    let mut examined = Examined {
+    let mut examined = SafetyReport {
         path: path.to_path_buf(),
         serial: None,
         bytes: 0,
@@ -137,7 +137,7 @@ pub fn examine(path: &Path) -> Result<Examined> {
     Ok(examined)
 }
 
-impl Examined {
+impl SafetyReport {
     /// Reads what sysfs has of it.
     fn look_at(&mut self, sys: &Path) {
         let text = |name: &str| fs::read_to_string(sys.join(name)).unwrap_or_default();

@@ -29,7 +29,7 @@ pub use tables::{change_lines, fingerprint_lines, sentence, table, verdict_lines
 
 /// The form in which results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum OutputFormat {
     /// A table for a terminal.
     Text,
     /// A table for a page.
@@ -44,17 +44,17 @@ pub enum Form {
     Fio,
 }
 
-impl FromStr for Form {
+impl FromStr for OutputFormat {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
         match text {
-            "text" => Ok(Form::Text),
-            "markdown" => Ok(Form::Markdown),
-            "csv" => Ok(Form::Csv),
-            "table-csv" => Ok(Form::TableCsv),
-            "json" => Ok(Form::Json),
-            "fio" => Ok(Form::Fio),
+            "text" => Ok(OutputFormat::Text),
+            "markdown" => Ok(OutputFormat::Markdown),
+            "csv" => Ok(OutputFormat::Csv),
+            "table-csv" => Ok(OutputFormat::TableCsv),
+            "json" => Ok(OutputFormat::Json),
+            "fio" => Ok(OutputFormat::Fio),
             _ => Err(Error::new(Kind::Usage, format!("'{text}' is not an output format"))
                 .advice("one of text, markdown, csv, table-csv, json, fio")),
         }
@@ -62,30 +62,30 @@ impl FromStr for Form {
 }
 
 /// Shows results.
-pub fn show(results: &Results, form: Form) -> String {
+pub fn show(results: &Results, form: OutputFormat) -> String {
     match form {
-        Form::Text => {
+        OutputFormat::Text => {
             let lines = [verdict_lines(results), note_lines(results), fingerprint_lines(results)];
             let tables: Vec<_> = all_tables(results).iter().map(Table::to_text).collect();
             format!("{}{}", tables.join("\n"), paragraphs(&lines, "\n"))
         }
-        Form::Markdown => {
+        OutputFormat::Markdown => {
             let lines = [verdict_lines(results), note_lines(results), fingerprint_lines(results)];
             let lines = lines.map(|part| part.iter().map(|line| format!("- {line}")).collect());
             let tables: Vec<_> = all_tables(results).iter().map(Table::to_markdown).collect();
             format!("{}{}", tables.join("\n"), paragraphs(&lines, "\n"))
         }
-        Form::Csv => csv(results),
-        Form::TableCsv => {
+        OutputFormat::Csv => csv(results),
+        OutputFormat::TableCsv => {
             let tables: Vec<_> = all_tables(results).iter().map(csv::of_table).collect();
             tables.join("\n")
         }
-        Form::Json => {
+        OutputFormat::Json => {
             let tables = cases::tables(results).iter().map(Table::to_json).collect();
             let text = serde_json::to_string_pretty(&Shown { results, tables });
             text.expect("results have only strings for keys") + "\n"
         }
-        Form::Fio => format!("{:#}\n", fio::export(results)),
+        OutputFormat::Fio => format!("{:#}\n", fio::export(results)),
     }
 }
 

@@ -104,7 +104,7 @@ impl Cluster {
         let made =
             unsafe { (self.library.ioctx_create)(self.handle, name.as_ptr(), &raw mut handle) };
         check(made, "cannot open the pool", &shown)?;
-        // SAFETY: the context was just made and is nobody else's yet.
+        // SAFETY: the context was just made and no other thread has it yet.
         unsafe { (self.library.set_namespace)(handle, space.as_ptr()) };
         Ok(Pool { cluster: Arc::clone(self), handle, shown })
     }

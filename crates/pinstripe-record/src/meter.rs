@@ -1,6 +1,6 @@
-//! Levels: the greatest sample since somebody looked, and samples at full scale.
+//! Levels: the greatest sample since they were last shown, and samples at full scale.
 //!
-//! The writer takes them from what it has in hand, and only while somebody looks: an input's side of
+//! The writer takes them from what it has in hand, and only while they are shown: an input's side of
 //! a ring has nothing to do with them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

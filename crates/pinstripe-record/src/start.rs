@@ -41,7 +41,7 @@ pub enum JackStart {
 }
 
 impl CommonStart {
-    /// A beginning that nobody waits for yet.
+    /// A beginning that no input waits for yet.
     ///
     /// # Errors
     /// Where no descriptor can be had.

@@ -1,7 +1,7 @@
 //! The way to the disk: through the page cache, or past it with several threads.
 //!
 //! Through the page cache a write waits for memory only, as long as the kernel lets data wait there.
-//! Where that is too little for the streams (little memory, a small `vm.dirty_bytes`), whoever writes is
+//! Where that is too little for the streams (little memory, a small `vm.dirty_bytes`), the writing thread is
 //! made to wait for the disk: then it is better to do so knowingly, with several threads that are
 //! served first.
 

@@ -1,10 +1,11 @@
-//! What the tests of several crates share: tests that are skipped, seeds, mounts, ticks of the clock. Never part of
-//! what is shipped.
+//! What the tests of several crates share: tests that are skipped, seeds, content, mounts, ticks of the clock. Never
+//! part of what is shipped.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "helpers of tests")]
 
 mod mounts;
 mod networks;
+mod noise;
 mod proxy;
 pub mod s3;
 mod tick;
@@ -15,6 +16,7 @@ use std::process::Command;
 
 pub use mounts::{in_own_mounts, mount, unmount};
 pub use networks::{Network, in_own_networks};
+pub use noise::noise;
 pub use proxy::{Asked, Fate, Proxy};
 pub use s3::S3Server;
 pub use tick::await_tick;

@@ -20,6 +20,7 @@ use pinstripe::store::index::{Index, RunWriter, write_run};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_base::random::mix64;
 use pinstripe_io::fault::Plan;
 
 /// Chunks of 64 KiB in a pack of 64 MiB.
@@ -43,20 +44,14 @@ fn count(text: &str) -> Result<u64> {
     count.ok_or_else(|| Error::new(Kind::Usage, format!("'{text}' is not a number of chunks")))
 }
 
-fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ bits >> 31
-}
-
 /// The n-th id in order; all are spread as hashes are.
 fn id(number: u64, chunks: u64) -> ChunkId {
     let step = u64::MAX / chunks;
     let mut id = [0; 32];
-    id[..8].copy_from_slice(&(number * step + mix(number) % step).to_be_bytes());
+    id[..8].copy_from_slice(&(number * step + mix64(number) % step).to_be_bytes());
     for part in 1..4_u64 {
         let at = 8 * part as usize;
-        id[at..at + 8].copy_from_slice(&mix(number ^ part << 56).to_le_bytes());
+        id[at..at + 8].copy_from_slice(&mix64(number ^ part << 56).to_le_bytes());
     }
     ChunkId(id)
 }
@@ -78,7 +73,7 @@ fn build(dir: &Path, chunks: u64) -> Result<()> {
     let packs: Vec<RunPack> = (0..chunks.div_ceil(CHUNKS_PER_PACK))
         .map(|number| {
             let mut set = [0; 16];
-            set[..8].copy_from_slice(&mix(number + 1).to_le_bytes());
+            set[..8].copy_from_slice(&mix64(number + 1).to_le_bytes());
             RunPack { set: SetId(set), data: 3, parity: 1, is_lost: false, bytes: 64 << 20 }
         })
         .collect();
@@ -86,7 +81,7 @@ fn build(dir: &Path, chunks: u64) -> Result<()> {
     write_run(&store, |set, sink| {
         let mut writer = RunWriter::new(&store, set, geometry, &sealer, sink);
         for number in 0..chunks {
-            let pack = (mix(number ^ 77) % packs.len() as u64) as u32;
+            let pack = (mix64(number ^ 77) % packs.len() as u64) as u32;
             let (offset, bytes) = (number as u32 % 1000, 60_000);
             let id = id(number, chunks);
             writer.push(Row { id, pack, offset, bytes, raw_offset: 0, raw_bytes: 65_536 })?;
@@ -114,16 +109,16 @@ fn ask(dir: &Path, chunks: u64) -> Result<()> {
         status("VmRSS:") - before
     );
     timed("filters, chunks that are there", 1_000_000, |n| {
-        index.may_have(&id(mix(n) % chunks, chunks))
+        index.may_have(&id(mix64(n) % chunks, chunks))
     });
     let wrong = timed("filters, chunks that are not", 1_000_000, |n| {
-        let mut other = id(mix(n) % chunks, chunks);
+        let mut other = id(mix64(n) % chunks, chunks);
         other.0[8] ^= 0x55;
         index.may_have(&other)
     });
     println!("wrong answers: 1 in {:.0}", 1e6 / wrong.max(1) as f64);
-    timed("rows by their pages", 100_000, |n| index.places(&id(mix(n) % chunks, chunks)).is_ok());
-    let mut wanted: Vec<_> = (0..32_768).map(|n| id(mix(n) % chunks, chunks)).collect();
+    timed("rows by their pages", 100_000, |n| index.places(&id(mix64(n) % chunks, chunks)).is_ok());
+    let mut wanted: Vec<_> = (0..32_768).map(|n| id(mix64(n) % chunks, chunks)).collect();
     wanted.sort();
     let began = Instant::now();
     let mut found = 0;

@@ -1,8 +1,8 @@
 //! The directory in which tests make theirs: in memory, where there is enough of it.
 //!
 //! The library's tests make and remove many thousands of small files, which a journaling file
-//! system takes several times as long for as the tests themselves. Tests of the program, of devices
-//! and of the lab stay on the disk.
+//! system takes several times as long for as the tests themselves, and so do those of buckets, for
+//! their endpoint. Tests of the program, of devices and of the lab stay on the disk.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ const ACCOUNT: &str = "/proc/meminfo";
 /// Memory that must be available: tests keep far less at a time, and builds are over by then.
 const LEAST_KIB: u64 = 4 << 20;
 /// The packages whose tests run there.
-const PACKAGES: &[&str] = &["pinstripe", "pinstripe-array", "pinstripe-nbd"];
+const PACKAGES: &[&str] = &["pinstripe", "pinstripe-array", "pinstripe-bucket", "pinstripe-nbd"];
 
 /// A directory that is removed with this.
 pub(super) struct Scratch(Option<PathBuf>);

@@ -1,7 +1,7 @@
 //! Rules on single files: banned texts, sizes, files that no module declares.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::source::whole_words;
 use super::{File, Finding, Scanned, child, rules};
@@ -108,6 +108,28 @@ fn shared_names(scanned: &[Scanned], findings: &mut Vec<Finding>) {
     }
 }
 
+/// Names of public types that stand in more than one crate, held by a ratchet: as many as `most` are
+/// there, more are refused, and what is fewer is told, so that the limit follows.
+pub fn names_of_crates(scanned: &[Scanned], most: usize) -> Option<Finding> {
+    let mut crates: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for file in scanned {
+        let Some((folder, _)) = file.path.split_once("/src/") else { continue };
+        for (name, _) in file.source.public_types() {
+            crates.entry(name).or_default().insert(folder);
+        }
+    }
+    crates.retain(|_, folders| folders.len() > 1);
+    let found = crates.len();
+    let told =
+        |what: &str| format!("{found} names of public types stand in several crates; {what}");
+    if found > most {
+        let names: Vec<&str> = crates.keys().map(String::as_str).collect();
+        let what = format!("at most {most} may, rename the newest of {}", names.join(", "));
+        return Some(Finding::new("", 0, told(&what)));
+    }
+    (found < most).then(|| Finding::warning("", 0, told("lower NAMES_OF_SEVERAL_CRATES to that")))
+}
+
 /// Files that no `mod` leads to: the compiler never sees them.
 fn dead_files(scanned: &[Scanned], findings: &mut Vec<Finding>) {
     let declared: Vec<String> = scanned
@@ -180,6 +202,21 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("mod.rs:4: fn expect"), "{found:?}");
         assert!(found[1].contains("mod.rs:2: Cutter names"), "{found:?}");
+    }
+
+    #[test]
+    fn names_that_several_crates_share_may_only_become_fewer() {
+        let files = [
+            file("crates/pinstripe/src/lib.rs", "pub struct Options; pub struct Cutter;"),
+            file("crates/pinstripe-io/src/lib.rs", "pub enum Options {} pub trait Lane {}"),
+            file("crates/pinstripe-lab/src/lib.rs", "pub type Options = u8; struct Lane;"),
+        ];
+        let told = |most| names_of_crates(&scan(&files), most).map(|it| it.to_string());
+        assert_eq!(told(1), None);
+        assert!(
+            told(0).is_some_and(|it| it.starts_with("error: 1 ") && it.ends_with("of Options"))
+        );
+        assert!(told(2).is_some_and(|it| it.starts_with("warning: 1 names")));
     }
 
     #[test]

@@ -84,6 +84,7 @@ pub fn check(root: &Path, workspace: &Workspace) -> Result<Vec<Finding>> {
     let mut findings = crates::check(workspace);
     findings.extend(rooms::check(&scanned));
     findings.extend(files::check(&files, &scanned));
+    findings.extend(files::names_of_crates(&scanned, rules::NAMES_OF_SEVERAL_CRATES));
     findings.extend(pages::check(root, &files, workspace));
     findings.sort();
     Ok(findings)

@@ -11,7 +11,7 @@ use super::members::MemberSlots;
 use crate::compute::ComputedBytes;
 use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
-use crate::format::log::{Head, LogPiece, PayloadKinds};
+use crate::format::log::{LogPiece, PayloadKinds, RecordHeader};
 use crate::format::sums::Sum;
 use crate::geometry::RowMap;
 use crate::plan::Mark;
@@ -131,7 +131,7 @@ impl Batch {
         let moved = self.moved_bytes + job.memory.plan.moved_bytes() as usize;
         let most_moved = if is_slow { BATCH_BYTES } else { QUICK_BATCH_BYTES };
         // Head and payload are each rounded up to whole blocks, hence the two more.
-        moved <= most_moved && Head::fits(head) && head + longest + 2 * BLOCK_BYTES <= most
+        moved <= most_moved && RecordHeader::fits(head) && head + longest + 2 * BLOCK_BYTES <= most
     }
 
     /// Adds a job; the caller has asked [`has_room`](Self::has_room).

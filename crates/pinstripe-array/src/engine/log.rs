@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::Array;
 use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
-use crate::format::log::{Head, LogPiece, PayloadCheck};
+use crate::format::log::{LogPiece, PayloadCheck, RecordHeader};
 use crate::format::superblock::Superblock;
 use crate::member::ArrayMember;
 use crate::set::MemberSet;
@@ -38,9 +38,9 @@ impl Log {
     }
 
     /// The head of the next record, and whether a checkpoint has to come before it.
-    pub fn next(&self, kept: Vec<PayloadCheck>, pieces: Vec<LogPiece>) -> (Head, bool) {
+    pub fn next(&self, kept: Vec<PayloadCheck>, pieces: Vec<LogPiece>) -> (RecordHeader, bool) {
         let mut head =
-            Head { array: self.array, sequence: self.sequence, position: 0, kept, pieces };
+            RecordHeader { array: self.array, sequence: self.sequence, position: 0, kept, pieces };
         let fits = self.position + head.span() <= self.area_bytes;
         head.position = if fits { self.position } else { 0 };
         let skipped = if fits { 0 } else { self.area_bytes - self.position };
@@ -59,7 +59,7 @@ impl Log {
     pub fn append(
         &mut self,
         array: &Array,
-        head: &Head,
+        head: &RecordHeader,
         records: &mut [Vec<u8>],
         executor: &dyn Executor,
     ) -> Result<MemberSet> {
@@ -95,7 +95,7 @@ impl Log {
     }
 
     /// Reads the next record, if there is one, from any member that has it.
-    pub fn read_next(&mut self, members: &[Option<Arc<ArrayMember>>]) -> Option<Head> {
+    pub fn read_next(&mut self, members: &[Option<Arc<ArrayMember>>]) -> Option<RecordHeader> {
         // A record that did not fit behind the last one stands at the beginning.
         for position in [self.position, 0] {
             let mut heads = members.iter().flatten().map(|it| self.read_at(it, position));
@@ -109,7 +109,7 @@ impl Log {
     }
 
     /// Whether every member that is present has all of a record.
-    pub fn is_whole(&self, head: &Head, members: &[Option<Arc<ArrayMember>>]) -> bool {
+    pub fn is_whole(&self, head: &RecordHeader, members: &[Option<Arc<ArrayMember>>]) -> bool {
         let of = Log { sequence: head.sequence, ..*self };
         let has = |(slot, member): (usize, &Arc<ArrayMember>)| {
             of.read_at(member, head.position).as_ref() == Some(head)
@@ -119,24 +119,24 @@ impl Log {
         there.filter_map(|(slot, member)| Some((slot, member.as_ref()?))).all(has)
     }
 
-    fn read_at(&self, member: &ArrayMember, position: u64) -> Option<Head> {
+    fn read_at(&self, member: &ArrayMember, position: u64) -> Option<RecordHeader> {
         let mut bytes = vec![0; BLOCK_BYTES as usize];
         if position + BLOCK_BYTES > self.area_bytes {
             return None;
         }
         member.read_log(position, &mut bytes).ok()?;
-        let length = Head::length(bytes.first_chunk()?)?;
+        let length = RecordHeader::length(bytes.first_chunk()?)?;
         if position + u64::from(length) > self.area_bytes {
             return None;
         }
         bytes.resize(length as usize, 0);
         member.read_log(position, &mut bytes).ok()?;
-        Head::decode(&bytes, self.array, self.sequence, position).ok()
+        RecordHeader::decode(&bytes, self.array, self.sequence, position).ok()
     }
 }
 
 /// The payload of a member for a record, if it is whole.
-fn read_payload(head: &Head, slot: usize, member: &ArrayMember) -> Option<Vec<u8>> {
+fn read_payload(head: &RecordHeader, slot: usize, member: &ArrayMember) -> Option<Vec<u8>> {
     let kept = head.kept.get(slot)?;
     let mut bytes = vec![0; kept.bytes as usize];
     member.read_log(head.position + head.head_bytes(), &mut bytes).ok()?;
@@ -151,7 +151,7 @@ pub(super) struct Payloads {
 
 impl Payloads {
     /// Reads the payloads of all members, by slot.
-    pub fn read(head: &Head, members: &[Option<Arc<ArrayMember>>]) -> Self {
+    pub fn read(head: &RecordHeader, members: &[Option<Arc<ArrayMember>>]) -> Self {
         let payload = |slot: usize| read_payload(head, slot, members.get(slot)?.as_ref()?);
         let bytes: Vec<_> = (0..head.kept.len()).map(payload).collect();
         Payloads { used: vec![0; bytes.len()], bytes }

@@ -19,7 +19,7 @@ const GRANULES: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;
 
 /// The use that an added device is put to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Added {
+pub enum AddedAs {
     /// It was a member, and gets the blocks that were written while it was away.
     Recovering {
         /// Its slot.
@@ -97,7 +97,7 @@ impl Flusher {
     /// [`Kind::Usage`] when it is too small; [`Kind::Exists`] when it is a member already;
     /// [`Kind::Busy`] for a member that was away while another one is being filled; those of the
     /// device.
-    pub fn add(&mut self, device: SharedDevice) -> Result<Added> {
+    pub fn add(&mut self, device: SharedDevice) -> Result<AddedAs> {
         let superblock = self.logged.array.superblock();
         check_room(&device, &superblock)?;
         if let Some(own) = own_of(&device, &superblock) {
@@ -116,14 +116,14 @@ impl Flusher {
                 let own = Superblock { slot: slot as u16, is_clean, ..own };
                 if let Ok(member) = ArrayMember::open(Arc::clone(&device), &own, false) {
                     self.long.begin_fill(&mut self.logged, slot, Arc::new(member), true)?;
-                    return Ok(Added::Recovering { slot });
+                    return Ok(AddedAs::Recovering { slot });
                 }
             }
         }
         self.add_spare(device)?;
         Ok(match self.long.take_spare(&mut self.logged)? {
-            Some(slot) => Added::Rebuilding { slot },
-            None => Added::Spare,
+            Some(slot) => AddedAs::Rebuilding { slot },
+            None => AddedAs::Spare,
         })
     }
 

@@ -71,7 +71,7 @@ use std::sync::{Arc, OnceLock};
 pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe, shape_of};
 pub use create::{CreateOptions, check_room, create, create_with, erase};
 pub use flusher::{BATCH_ROWS, Flusher};
-pub use manage::Added;
+pub use manage::AddedAs;
 pub use status::{ArrayStatus, Errors, SlotState, SlotStatus, WorkKind, WorkStatus};
 pub use work::{Mismatch, Step, WorkReport};
 pub use write::DirtyStats;

@@ -4,9 +4,9 @@ use std::sync::mpsc::channel;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use super::tests::create_options;
 use super::*;
-use crate::format::superblock::Consistency;
-use crate::geometry::{Layout, Level};
+use crate::geometry::Level;
 use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::device::{Device, MemoryDevice, SharedDevice};
 use pinstripe_io::forward_device;
@@ -73,17 +73,8 @@ impl Device for Gate {
 /// An array whose first rows hold a byte that differs from block to block.
 fn made(level: Level, count: usize) -> (Vec<Arc<Gate>>, Flusher, Vec<u8>) {
     let gates: Vec<_> = (0..count).map(Gate::new).collect();
-    let create_options = CreateOptions {
-        name: "test".to_owned(),
-        level,
-        layout: Layout::default_of(level),
-        chunk_bytes: CHUNK,
-        log_bytes: 512 << 10,
-        consistency: Consistency::Log,
-        now_seconds: 0,
-    };
     let devices = gates.iter().map(|gate| Arc::clone(gate) as SharedDevice).collect();
-    let mut flusher = create(&create_options, devices).unwrap();
+    let mut flusher = create(&create_options(level), devices).unwrap();
     let model: Vec<u8> = (0..256u32 << 10).map(|at| 1 + (at >> 12) as u8).collect();
     flusher.array().write(0, &model, Duration::ZERO).unwrap();
     flusher.sync().unwrap();

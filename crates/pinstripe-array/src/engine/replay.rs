@@ -23,7 +23,7 @@ use super::Array;
 use super::log::Payloads;
 use super::logged::LoggedArray;
 use crate::format::BLOCK_BYTES;
-use crate::format::log::Head;
+use crate::format::log::RecordHeader;
 use crate::format::sums::Sum;
 use crate::geometry::RowMap;
 use crate::member::ArrayMember;
@@ -99,7 +99,7 @@ pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
     let LoggedArray { array, log, .. } = &mut *logged;
     let members = array.members();
     let replay = Replay { array };
-    let mut last: [Option<Head>; 2] = [None, None];
+    let mut last: [Option<RecordHeader>; 2] = [None, None];
     let mut records = 0;
     while let Some(head) = log.read_next(&members) {
         records += 1;
@@ -140,7 +140,7 @@ impl Replay<'_> {
     }
 
     /// The statements of a record, by column of blocks.
-    fn writes(&self, head: &Head, members: &[Option<Arc<ArrayMember>>]) -> Writes {
+    fn writes(&self, head: &RecordHeader, members: &[Option<Arc<ArrayMember>>]) -> Writes {
         let mut payloads = Payloads::read(head, members);
         let mut writes = Writes::new();
         for piece in &head.pieces {

@@ -9,7 +9,7 @@ use super::salvage::{Salvage, UnplannableWindow};
 use super::work::LongWork;
 use crate::cache::Dirty;
 use crate::executor::TaskKind;
-use crate::format::log::{Head, LogPiece, PayloadCheck};
+use crate::format::log::{LogPiece, PayloadCheck, RecordHeader};
 use crate::format::superblock::Consistency;
 use crate::plan::{Planner, Rules};
 use crate::traffic::Tally;
@@ -162,7 +162,7 @@ impl RowWriter {
     fn record(&mut self, logged: &mut LoggedArray) -> Result<Vec<LogPiece>> {
         let slots = logged.array.geometry().members();
         let piece_bytes = self.batch.jobs.iter().map(Job::head_bytes).sum();
-        let head_bytes = Head::bytes_of(slots, piece_bytes);
+        let head_bytes = RecordHeader::bytes_of(slots, piece_bytes);
         self.batch.records.resize_with(slots, Vec::new);
         self.batch.records.iter_mut().for_each(Vec::clear);
         let pieces = self.batch.compute(head_bytes)?;

@@ -42,7 +42,7 @@ impl Dice {
     }
 }
 
-fn create_options(level: Level) -> CreateOptions {
+pub(super) fn create_options(level: Level) -> CreateOptions {
     CreateOptions {
         name: "test".to_owned(),
         level,

@@ -94,7 +94,7 @@ impl PayloadCheck {
 
 /// The head of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub struct RecordHeader {
     /// Of which array.
     pub array: ArrayId,
     /// One more than that of the record before.
@@ -116,7 +116,7 @@ impl LogPiece {
     }
 }
 
-impl Head {
+impl RecordHeader {
     /// Bytes of the encoded head, padded.
     pub fn head_bytes(&self) -> u64 {
         let sums: usize = self.pieces.iter().map(|piece| 4 * piece.sums.len()).sum();
@@ -219,7 +219,7 @@ impl Head {
             return Err(r.corrupt("more pieces than it has room for"));
         }
         let pieces = (0..count).map(|_| piece(&mut r)).collect::<Result<Vec<_>>>()?;
-        let head = Head { array, sequence, position, kept, pieces };
+        let head = RecordHeader { array, sequence, position, kept, pieces };
         if r.remaining() >= BLOCK_BYTES as usize || r.rest().iter().any(|byte| *byte != 0) {
             return Err(Error::new(
                 Kind::Corrupt,
@@ -264,7 +264,7 @@ mod tests {
 
     const ARRAY: ArrayId = ArrayId([9; 16]);
 
-    fn head(pieces: usize) -> Head {
+    fn head(pieces: usize) -> RecordHeader {
         let piece = |row: usize| {
             let blocks = 1 + row % 3;
             let start = 4096 * (row as u32 % 5);
@@ -283,11 +283,11 @@ mod tests {
         };
         let kept = [&[1u8; 5000][..], &[], &[2; 100], &[3; 4096]].map(PayloadCheck::of).to_vec();
         let pieces = (0..pieces).map(piece).collect();
-        Head { array: ARRAY, sequence: 77, position: 8192, kept, pieces }
+        RecordHeader { array: ARRAY, sequence: 77, position: 8192, kept, pieces }
     }
 
-    fn decode(bytes: &[u8]) -> Result<Head> {
-        Head::decode(bytes, ARRAY, 77, 8192)
+    fn decode(bytes: &[u8]) -> Result<RecordHeader> {
+        RecordHeader::decode(bytes, ARRAY, 77, 8192)
     }
 
     #[test]
@@ -296,7 +296,10 @@ mod tests {
             let (head, mut bytes) = (head(pieces), Vec::new());
             head.encode(&mut bytes);
             assert_eq!(bytes.len() as u64, head.head_bytes());
-            assert_eq!(Head::length(bytes.first_chunk().unwrap()), Some(bytes.len() as u32));
+            assert_eq!(
+                RecordHeader::length(bytes.first_chunk().unwrap()),
+                Some(bytes.len() as u32)
+            );
             assert_eq!(decode(&bytes).unwrap(), head);
             assert_eq!(head.span(), head.head_bytes() + 8192);
         }
@@ -307,9 +310,9 @@ mod tests {
         let mut bytes = Vec::new();
         head(30).encode(&mut bytes);
         let strangers = [
-            Head::decode(&bytes, ArrayId([1; 16]), 77, 8192),
-            Head::decode(&bytes, ARRAY, 78, 8192),
-            Head::decode(&bytes, ARRAY, 77, 4096),
+            RecordHeader::decode(&bytes, ArrayId([1; 16]), 77, 8192),
+            RecordHeader::decode(&bytes, ARRAY, 78, 8192),
+            RecordHeader::decode(&bytes, ARRAY, 77, 4096),
             decode(&bytes[..64]),
             decode(&[]),
             decode(&[0; 4096]),

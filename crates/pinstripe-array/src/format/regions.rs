@@ -9,7 +9,7 @@
 //! ahead of the map's version of their page, but never behind it: a leaf that is behind proves that
 //! the disk lost a write.
 
-use super::sector::{CONTENT_BYTES, Content};
+use super::sector::{CONTENT_BYTES, SectorContent};
 
 /// Regions that a sector of the map has.
 pub const SECTOR_REGIONS: usize = CONTENT_BYTES / 2;
@@ -120,7 +120,7 @@ impl Region {
 }
 
 /// The content of a sector of the map: at most [`SECTOR_REGIONS`] of them.
-pub fn encode(regions: &[Region]) -> Content {
+pub fn encode(regions: &[Region]) -> SectorContent {
     let mut out = [0; CONTENT_BYTES];
     for (to, region) in out.as_chunks_mut::<2>().0.iter_mut().zip(regions) {
         *to = region.0.to_le_bytes();
@@ -129,7 +129,7 @@ pub fn encode(regions: &[Region]) -> Content {
 }
 
 /// Reads the content of a sector of the map back.
-pub fn decode(content: &Content) -> [Region; SECTOR_REGIONS] {
+pub fn decode(content: &SectorContent) -> [Region; SECTOR_REGIONS] {
     let mut regions = [Region::UNWRITTEN; SECTOR_REGIONS];
     for (region, bytes) in regions.iter_mut().zip(content.as_chunks::<2>().0) {
         *region = Region(u16::from_le_bytes(*bytes));

@@ -14,12 +14,12 @@ pub const SECTOR_BYTES: usize = 512;
 pub const CONTENT_BYTES: usize = SECTOR_BYTES - 4;
 
 /// A sector's content.
-pub type Content = [u8; CONTENT_BYTES];
+pub type SectorContent = [u8; CONTENT_BYTES];
 
 /// The content of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Area {
+pub enum TableKind {
     /// Checksums of blocks.
     Sums = 1,
     /// States of regions.
@@ -36,7 +36,7 @@ pub struct SectorPlace {
     /// Its slot.
     pub slot: u16,
     /// The area.
-    pub area: Area,
+    pub area: TableKind,
     /// Number of the sector in its area.
     pub number: u64,
     /// Which writing of it it is; the first one, where that is not counted.
@@ -56,7 +56,7 @@ impl SectorPlace {
     }
 
     /// The bytes of a sector.
-    pub fn encode(&self, content: &Content) -> [u8; SECTOR_BYTES] {
+    pub fn encode(&self, content: &SectorContent) -> [u8; SECTOR_BYTES] {
         let mut out = [0; SECTOR_BYTES];
         out[..CONTENT_BYTES].copy_from_slice(content);
         out[CONTENT_BYTES..].copy_from_slice(&self.checksum(content).to_le_bytes());
@@ -67,14 +67,14 @@ impl SectorPlace {
     ///
     /// # Errors
     /// [`Kind::Corrupt`] when it is not whole, or belongs elsewhere.
-    pub fn decode<'a>(&self, bytes: &'a [u8; SECTOR_BYTES]) -> Result<&'a Content> {
+    pub fn decode<'a>(&self, bytes: &'a [u8; SECTOR_BYTES]) -> Result<&'a SectorContent> {
         let (content, check) = bytes.split_first_chunk().expect("a sector is longer");
         match *check == self.checksum(content).to_le_bytes() {
             true => Ok(content),
             false => {
                 let what = match self.area {
-                    Area::Sums => "table of checksums",
-                    Area::Regions => "map of regions",
+                    TableKind::Sums => "table of checksums",
+                    TableKind::Regions => "map of regions",
                 };
                 let what = format!("sector {} of the {what} is damaged", self.number);
                 Err(Error::new(Kind::Corrupt, what))
@@ -91,7 +91,7 @@ mod tests {
         array: ArrayId([7; 16]),
         member: MemberId([8; 16]),
         slot: 3,
-        area: Area::Sums,
+        area: TableKind::Sums,
         number: 90,
         version: Version::FIRST,
     };
@@ -104,7 +104,7 @@ mod tests {
         let strangers = [
             SectorPlace { number: 91, ..PLACE },
             SectorPlace { slot: 2, ..PLACE },
-            SectorPlace { area: Area::Regions, ..PLACE },
+            SectorPlace { area: TableKind::Regions, ..PLACE },
             SectorPlace { array: ArrayId([8; 16]), ..PLACE },
             SectorPlace { member: MemberId([7; 16]), ..PLACE },
             SectorPlace { version: PLACE.version.plus(1), ..PLACE },

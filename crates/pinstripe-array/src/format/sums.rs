@@ -15,7 +15,7 @@
 //! were never written.
 
 use super::crc32c;
-use super::sector::{CONTENT_BYTES, Content, SECTOR_BYTES};
+use super::sector::{CONTENT_BYTES, SECTOR_BYTES, SectorContent};
 
 /// Blocks that a leaf covers.
 pub const LEAF_BLOCKS: usize = CONTENT_BYTES / 4;
@@ -67,7 +67,7 @@ impl Sum {
 pub type Leaf = [Sum; LEAF_BLOCKS];
 
 /// The content of a leaf.
-pub fn encode(sums: &Leaf) -> Content {
+pub fn encode(sums: &Leaf) -> SectorContent {
     let mut out = [0; CONTENT_BYTES];
     for (to, sum) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
         *to = sum.0.to_le_bytes();
@@ -76,7 +76,7 @@ pub fn encode(sums: &Leaf) -> Content {
 }
 
 /// Reads the content of a leaf back.
-pub fn decode(content: &Content) -> Leaf {
+pub fn decode(content: &SectorContent) -> Leaf {
     let mut sums = [Sum::UNWRITTEN; LEAF_BLOCKS];
     for (sum, bytes) in sums.iter_mut().zip(content.as_chunks::<4>().0) {
         *sum = Sum(u32::from_le_bytes(*bytes));

@@ -10,7 +10,7 @@ use std::sync::MutexGuard;
 use super::ArrayMember;
 use crate::format::crc32c;
 use crate::format::regions::{self, Region, SECTOR_REGIONS, Version};
-use crate::format::sector::{Area, Content, SECTOR_BYTES, SectorPlace};
+use crate::format::sector::{SECTOR_BYTES, SectorContent, SectorPlace, TableKind};
 use crate::format::sums::{LEAF_BLOCKS, PAGE_BYTES, PAGE_LEAVES, Sum, decode, encode};
 use crate::sums::{Changed, SumCache, Sums, all};
 use crate::traffic::MemberArea;
@@ -47,7 +47,7 @@ struct Found {
 /// Changes to be written, with the versions that their pages get.
 struct Changes {
     pages: Vec<(Changed, Version)>,
-    sectors: Vec<(u64, Content)>,
+    sectors: Vec<(u64, SectorContent)>,
     is_urgent: bool,
 }
 
@@ -64,7 +64,7 @@ impl ArrayMember {
             self.sync()?;
         }
         for (number, content) in &changes.sectors {
-            let bytes = self.place(Area::Regions, *number, Version::FIRST).encode(content);
+            let bytes = self.place(TableKind::Regions, *number, Version::FIRST).encode(content);
             self.traffic.written(MemberArea::Tables, bytes.len());
             self.device.write_at(self.areas.regions_at + number * SECTOR_BYTES as u64, &bytes)?;
             self.lock().checks[*number as usize] = check_of(&bytes);
@@ -82,7 +82,7 @@ impl ArrayMember {
         for (it, version) in run {
             let first = it.page * PAGE_LEAVES as u64;
             for (number, leaf) in (first..).zip(it.sums.as_chunks::<LEAF_BLOCKS>().0) {
-                let place = self.place(Area::Sums, number, *version);
+                let place = self.place(TableKind::Sums, number, *version);
                 bytes.extend_from_slice(&place.encode(&encode(leaf)));
             }
         }
@@ -161,7 +161,7 @@ impl ArrayMember {
         let sectors = bytes.as_chunks::<SECTOR_BYTES>().0;
         for (number, (leaf, sector)) in (page * PAGE_LEAVES as u64..).zip(leaves.zip(sectors)) {
             let at = |version: Version| {
-                let place = self.place(Area::Sums, number, version);
+                let place = self.place(TableKind::Sums, number, version);
                 place.decode(sector).ok().map(|content| (version, decode(content)))
             };
             match expected.or_ahead().find_map(at) {
@@ -177,7 +177,7 @@ impl ArrayMember {
         found
     }
 
-    pub(super) fn place(&self, area: Area, number: u64, version: Version) -> SectorPlace {
+    pub(super) fn place(&self, area: TableKind, number: u64, version: Version) -> SectorPlace {
         let (array, member, slot) = (self.array, self.id, self.slot);
         SectorPlace { array, member, slot, area, number, version }
     }
@@ -258,7 +258,7 @@ impl Tables {
         }
     }
 
-    fn region_sector(&self, number: u64) -> Content {
+    fn region_sector(&self, number: u64) -> SectorContent {
         regions::encode(&self.regions[number as usize * SECTOR_REGIONS..])
     }
 }

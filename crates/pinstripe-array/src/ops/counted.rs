@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::detail::Counted;
 use crate::traffic::{Latency, MemberArea, MemberTraffic, Pieces};
-use crate::volume::Counters;
+use crate::volume::VolumeCounters;
 
 /// Names end in their unit.
-pub fn counted(counters: &Counters) -> Counted {
-    let Counters { reads, read_bytes, writes, written_bytes, syncs, pieces, .. } = *counters;
+pub fn counted(counters: &VolumeCounters) -> Counted {
+    let VolumeCounters { reads, read_bytes, writes, written_bytes, syncs, pieces, .. } = *counters;
     let Pieces { full, read_modify_write, reconstruct_write, plain } = pieces;
     let array = named([
         ("reads", reads),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::controller::ArrayController;
 use super::request::ManageAction;
 use super::{devices, register};
-use crate::engine::{self, Added, SlotState, SlotStatus};
+use crate::engine::{self, AddedAs, SlotState, SlotStatus};
 use crate::geometry::Level;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
@@ -64,11 +64,11 @@ impl ArrayController {
         self.note(None, Some(device))?;
         let place = device.display();
         Ok(match added {
-            Added::Recovering { slot } => {
+            AddedAs::Recovering { slot } => {
                 format!("{place} is back in slot {slot}, and is being brought up to date")
             }
-            Added::Rebuilding { slot } => format!("{place} is being rebuilt for slot {slot}"),
-            Added::Spare => format!("{place} is a spare"),
+            AddedAs::Rebuilding { slot } => format!("{place} is being rebuilt for slot {slot}"),
+            AddedAs::Spare => format!("{place} is a spare"),
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
-use crate::probe::{Effort, Round, measure};
+use crate::probe::{ProbeEffort, Round, measure};
 use pinstripe_base::error::Result;
 use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 use pinstripe_io::disk::disk_of;
@@ -58,7 +58,7 @@ pub enum Verdict {
 ///
 /// # Errors
 /// Those of the devices.
-pub fn probe(paths: [&Path; 2], effort: Effort, stop: &AtomicBool) -> Result<Probed> {
+pub fn probe(paths: [&Path; 2], effort: ProbeEffort, stop: &AtomicBool) -> Result<Probed> {
     let open = |path| FileDevice::open(path, Access::Read, Policy::Direct);
     let devices = [open(paths[0])?, open(paths[1])?];
     let rounds = measure([&devices[0], &devices[1]], effort, stop)?;

@@ -8,7 +8,7 @@ use crate::traffic::{MemberTraffic, Pieces, Tally};
 
 /// The counts since the array was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counters {
+pub struct VolumeCounters {
     /// Reads by users, and their bytes.
     pub reads: u64,
     /// Bytes of them.
@@ -66,9 +66,9 @@ impl Counts {
 
 impl Volume {
     /// The counts so far.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> VolumeCounters {
         let (shared, get) = (&self.shared, |counter: &AtomicU64| counter.load(Ordering::Relaxed));
-        Counters {
+        VolumeCounters {
             reads: get(&shared.counts.reads),
             read_bytes: get(&shared.counts.read_bytes),
             writes: get(&shared.counts.writes),

@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-pub use counters::Counters;
+pub use counters::VolumeCounters;
 pub use schedule::{FlusherInputs, FlusherTask, WorkPace};
 pub use settings::VolumeSettings;
 

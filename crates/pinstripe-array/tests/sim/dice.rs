@@ -1,4 +1,6 @@
-//! Numbers that follow a seed alone (splitmix64).
+//! Numbers that follow a seed alone.
+
+use pinstripe_base::random::splitmix64;
 
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
@@ -9,11 +11,7 @@ impl Dice {
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        splitmix64(&mut self.0)
     }
 
     /// A number below `end`; 0 when that is 0.

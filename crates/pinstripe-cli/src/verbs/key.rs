@@ -43,8 +43,8 @@ enum KeyVerb {
     Add(NewKeyArgs),
     /// Remove a key slot
     ///
-    /// Whoever had its password may have kept what it opens: to shut them out of later backups,
-    /// rotate. The last slot stays.
+    /// A person who had its password may have kept the keys that it opens: to shut that person out
+    /// of later backups, rotate. The last slot stays.
     Remove {
         /// Label of the slot, or the beginning of its id
         #[arg(value_name = "SLOT")]

@@ -47,8 +47,9 @@ use pinstripe_base::error::Result;
 
 use crate::run::{Ending, Run};
 
-/// What to do.
+/// What to do. The options of a verb are made when it is parsed: together they are some 700.
 #[derive(clap::Subcommand)]
+#[command(defer = true)]
 pub enum Verb {
     Init(init::InitArgs),
     Backup(backup::BackupArgs),

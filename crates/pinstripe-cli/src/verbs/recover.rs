@@ -37,7 +37,7 @@ impl RecoverArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the directory of a take")?;
         let outcome = recover(&self.take, &run.monitor)?;
-        // A recorder that was killed leaves its socket, at which nobody answers any more.
+        // A recorder that was killed leaves its socket, at which no process answers any more.
         let _ = std::fs::remove_file(self.take.join(CONTROL));
         for file in &outcome.files {
             let event = Event::new("recovered").with_path("path", &file.path);

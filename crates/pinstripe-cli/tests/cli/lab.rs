@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::lab_fs::Loop;
 use crate::stand::{Stand, each_at_once, skipped};
 
 /// Each run waits and watches the machine for a third of a second, in which another can be made.
@@ -245,14 +246,11 @@ fn a_device_is_touched_only_with_its_serial_number() {
     let test = "a_device_is_touched_only_with_its_serial_number";
     let stand = Stand::new();
     fs::File::create(stand.path("image")).unwrap().set_len(8 << 20).unwrap();
-    let losetup = |words: &[&str]| {
-        let ran = std::process::Command::new("losetup").args(words).output().ok()?;
-        ran.status.success().then(|| String::from_utf8(ran.stdout).unwrap().trim().to_owned())
-    };
     let image = fs::canonicalize(stand.path("image")).unwrap();
-    let Some(device) = losetup(&["--find", "--show", image.to_str().unwrap()]) else {
+    let Some(attached) = Loop::on(&image) else {
         return skipped(test, "no loop device can be made: not root, or none left");
     };
+    let device = &attached.0;
     let line = format!("lab run fileio --modes rndwr {QUICK} --runs 1 --device {device} --out r");
     let refused = stand.run(&line);
     let wrong = stand.run(&format!("{line} --serial 123"));
@@ -265,7 +263,7 @@ fn a_device_is_touched_only_with_its_serial_number() {
     let meant = stand.run(&format!("{line} --overwrite-unknown --serial {}", image.display()));
     fs::write(&image, [&[0; 1024 + 0x38][..], &[0x53, 0xef], &[0; 8 << 20]].concat()).unwrap();
     let carries = stand.run(&format!("{line} --serial {}", image.display()));
-    losetup(&["--detach", &device]).unwrap();
+    drop(attached);
     assert!(refused.code == 14 && refused.err.contains("serial number"), "{}", refused.err);
     assert!(wrong.code == 14 && wrong.err.contains("another serial"), "{}", wrong.err);
     assert!(dry.code == 0 && dry.out.contains("would overwrite the first"), "{}", dry.err);
@@ -286,20 +284,17 @@ fn an_output_of_split_on_a_device_is_not_overwritten() {
     let stand = Stand::new();
     fs::File::create(stand.path("image")).unwrap().set_len(8 << 20).unwrap();
     fs::write(stand.path("source"), [5; 100_000]).unwrap();
-    let losetup = |words: &[&str]| {
-        let ran = std::process::Command::new("losetup").args(words).output().ok()?;
-        ran.status.success().then(|| String::from_utf8(ran.stdout).unwrap().trim().to_owned())
-    };
     let image = fs::canonicalize(stand.path("image")).unwrap();
-    let Some(device) = losetup(&["--find", "--show", image.to_str().unwrap()]) else {
+    let Some(attached) = Loop::on(&image) else {
         return skipped(test, "no loop device can be made: not root, or none left");
     };
+    let device = &attached.0;
     let split = stand.run(&format!("split source {device} --force"));
     let line = format!("lab run fileio --modes rndwr {QUICK} --runs 1 --device {device} --out r");
     let line = format!("{line} --overwrite-unknown --serial {}", image.display());
     let refused = stand.run(&line);
     let joined = stand.run(&format!("join {device} -o back"));
-    losetup(&["--detach", &device]).unwrap();
+    drop(attached);
     assert_eq!(split.code, 0, "{}", split.err);
     assert!(refused.code == 14, "{}", refused.err);
     assert!(refused.err.contains("carries an output of 'pinstripe split'"), "{}", refused.err);

@@ -23,10 +23,10 @@ fn losetup(words: &[&str]) -> Option<String> {
 }
 
 /// A loop device that is let go of when it is dropped.
-struct Loop(String);
+pub struct Loop(pub String);
 
 impl Loop {
-    fn on(image: &Path) -> Option<Loop> {
+    pub fn on(image: &Path) -> Option<Loop> {
         losetup(&["--find", "--show", image.to_str()?]).map(Loop)
     }
 

@@ -72,6 +72,17 @@ impl Drop for Mounted {
     }
 }
 
+/// A stand for a test that mounts; none, and the test is told to be skipped, where nothing can be.
+pub fn where_mounts_work(test: &str, stand: fn() -> Stand) -> Option<Stand> {
+    match obstacle() {
+        None => Some(stand()),
+        Some(obstacle) => {
+            skipped(test, obstacle);
+            None
+        }
+    }
+}
+
 #[track_caller]
 pub fn ok(stand: &Stand, line: &str) {
     let ran = stand.run(line);
@@ -154,10 +165,8 @@ fn same_as_source(stand: &Stand, mounted: &Mounted) {
 
 #[test]
 fn a_mount_shows_what_was_backed_up() {
-    if let Some(obstacle) = obstacle() {
-        return skipped("a_mount_shows_what_was_backed_up", obstacle);
-    }
-    let stand = Stand::with_store();
+    let name = "a_mount_shows_what_was_backed_up";
+    let Some(stand) = where_mounts_work(name, Stand::with_store) else { return };
     odd_tree(&stand.path("tree"));
     ok(&stand, "backup --store m0 tree --tag weekly");
     let mounted = Mounted::start(&stand, "");
@@ -201,10 +210,7 @@ fn a_mount_shows_what_was_backed_up() {
 #[test]
 fn a_mount_shows_new_snapshots_and_loses_forgotten_ones() {
     let name = "a_mount_shows_new_snapshots_and_loses_forgotten_ones";
-    if let Some(obstacle) = obstacle() {
-        return skipped(name, obstacle);
-    }
-    let stand = Stand::with_store();
+    let Some(stand) = where_mounts_work(name, Stand::with_store) else { return };
     ok(&stand, "backup --store m0 src");
     let mounted = Mounted::start(&stand, "");
     let ids = || {
@@ -236,10 +242,8 @@ fn a_mount_shows_new_snapshots_and_loses_forgotten_ones() {
 
 #[test]
 fn a_mount_works_with_a_member_gone() {
-    if let Some(obstacle) = obstacle() {
-        return skipped("a_mount_works_with_a_member_gone", obstacle);
-    }
-    let stand = Stand::with_store();
+    let name = "a_mount_works_with_a_member_gone";
+    let Some(stand) = where_mounts_work(name, Stand::with_store) else { return };
     odd_tree(&stand.path("tree"));
     ok(&stand, "backup --store m0 tree");
     let mounted = Mounted::start(&stand, "");
@@ -251,10 +255,8 @@ fn a_mount_works_with_a_member_gone() {
 
 #[test]
 fn a_mountpoint_that_cannot_be_one_is_refused() {
-    if let Some(obstacle) = obstacle() {
-        return skipped("a_mountpoint_that_cannot_be_one_is_refused", obstacle);
-    }
-    let stand = Stand::with_store();
+    let name = "a_mountpoint_that_cannot_be_one_is_refused";
+    let Some(stand) = where_mounts_work(name, Stand::with_store) else { return };
     ok(&stand, "backup --store m0 src");
     let refused = |line: &str, what: &str| {
         let ran = stand.run(line);
@@ -280,10 +282,7 @@ fn a_mountpoint_that_cannot_be_one_is_refused() {
 #[test]
 fn a_mount_goes_into_the_background_and_tells_what_it_does() {
     let name = "a_mount_goes_into_the_background_and_tells_what_it_does";
-    if let Some(obstacle) = obstacle() {
-        return skipped(name, obstacle);
-    }
-    let stand = Stand::with_store();
+    let Some(stand) = where_mounts_work(name, Stand::with_store) else { return };
     fs::write(stand.path("src/large"), noise(5, 40 << 20)).unwrap();
     ok(&stand, "backup --store m0 src");
     let background = Background::at(&stand, "mnt");
@@ -352,10 +351,8 @@ fn versions_in(directory: &Path) -> BTreeMap<String, Option<String>> {
 
 #[test]
 fn all_versions_of_a_file_stand_side_by_side() {
-    if let Some(obstacle) = obstacle() {
-        return skipped("all_versions_of_a_file_stand_side_by_side", obstacle);
-    }
-    let stand = Stand::with_store();
+    let name = "all_versions_of_a_file_stand_side_by_side";
+    let Some(stand) = where_mounts_work(name, Stand::with_store) else { return };
     fs::create_dir_all(stand.path("tree/sub")).unwrap();
     let save = |content: &str| {
         fs::write(stand.path("tree/sub/report"), content).unwrap();

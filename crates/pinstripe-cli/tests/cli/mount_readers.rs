@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, OFlags, SeekFrom, fadvise, seek};
 
 use crate::fakevmcore::obstacle;
-use crate::mount::{Mounted, ok};
+use crate::mount::{Mounted, ok, where_mounts_work};
 use crate::stand::{Stand, noise, skipped};
 
 /// Seconds for which `cargo xtask soak readers` has them read; without it each does `STEPS` steps.
@@ -186,10 +186,7 @@ fn a_thousand_open_files_take_no_more_memory_than_they_may() {
     /// Beside the budget: the program, the index, buffers of threads.
     const BESIDE: u64 = 64 << 20;
     let name = "a_thousand_open_files_take_no_more_memory_than_they_may";
-    if let Some(obstacle) = obstacle() {
-        return skipped(name, obstacle);
-    }
-    let stand = Stand::with_store();
+    let Some(stand) = where_mounts_work(name, Stand::with_store) else { return };
     fs::create_dir(stand.path("files")).unwrap();
     let all = noise(5, FILES * 1000 + BYTES);
     let content = |number: usize| &all[number * 1000..][..BYTES];

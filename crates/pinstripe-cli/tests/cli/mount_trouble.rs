@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::fakevmcore::obstacle;
-use crate::mount::{Mounted, ok};
+use crate::mount::{Mounted, ok, where_mounts_work};
 use crate::mount_readers::words;
 use crate::stand::{Stand, noise, skipped};
 
@@ -29,10 +29,7 @@ fn mounted(stand: &Stand, options: &str) -> Mounted {
 #[test]
 fn reads_that_members_do_not_answer_end() {
     let name = "reads_that_members_do_not_answer_end";
-    if let Some(obstacle) = obstacle() {
-        return skipped(name, obstacle);
-    }
-    let stand = Stand::with_store();
+    let Some(stand) = where_mounts_work(name, Stand::with_store) else { return };
     let wanted = noise(3, 3 << 20);
     fs::write(stand.path("src/large"), &wanted).unwrap();
     ok(&stand, "backup --store m0 src");
@@ -60,10 +57,7 @@ fn reads_that_members_do_not_answer_end() {
 #[test]
 fn a_file_of_a_snapshot_that_is_collected_has_right_bytes_or_none() {
     let name = "a_file_of_a_snapshot_that_is_collected_has_right_bytes_or_none";
-    if let Some(obstacle) = obstacle() {
-        return skipped(name, obstacle);
-    }
-    let stand = Stand::with_store();
+    let Some(stand) = where_mounts_work(name, Stand::with_store) else { return };
     let wanted = words(9, 64 << 20);
     fs::write(stand.path("src/large"), &wanted).unwrap();
     ok(&stand, "backup --store m0 src");
@@ -138,10 +132,8 @@ fn ten_thousand_files_are_open_at_once() {
 
 #[test]
 fn whatever_writes_is_refused_as_read_only() {
-    if let Some(obstacle) = obstacle() {
-        return skipped("whatever_writes_is_refused_as_read_only", obstacle);
-    }
-    let stand = Stand::with_store();
+    let name = "whatever_writes_is_refused_as_read_only";
+    let Some(stand) = where_mounts_work(name, Stand::with_store) else { return };
     ok(&stand, "backup --store m0 src --tag weekly");
     let mounted = mounted(&stand, "");
     let src = latest(&mounted, &stand, "src");
@@ -269,10 +261,7 @@ fn acl_of(file: &Path) -> String {
 #[test]
 fn access_control_lists_are_told_of_the_files_that_have_them() {
     let name = "access_control_lists_are_told_of_the_files_that_have_them";
-    if let Some(obstacle) = obstacle() {
-        return skipped(name, obstacle);
-    }
-    let stand = Stand::with_store();
+    let Some(stand) = where_mounts_work(name, Stand::with_store) else { return };
     ok(&stand, "backup --store m0 src");
     // As long as there is none, programs are told so at once.
     let none = mounted(&stand, "");

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::fakevmcore::obstacle;
-use crate::mount::{Background, Mounted, odd_tree, ok};
+use crate::mount::{Background, Mounted, odd_tree, ok, where_mounts_work};
 use crate::stand::{Stand, assert_same_tree, noise, skipped};
 
 fn status(stand: &Stand, name: &str) -> Value {
@@ -48,10 +48,8 @@ fn read_at_random(source: &Path, shown: &Path, readers: u64, steps: u64) {
 
 #[test]
 fn an_overlay_shows_what_the_source_has() {
-    if let Some(obstacle) = obstacle() {
-        return skipped("an_overlay_shows_what_the_source_has", obstacle);
-    }
-    let stand = Stand::in_memory();
+    let name = "an_overlay_shows_what_the_source_has";
+    let Some(stand) = where_mounts_work(name, Stand::in_memory) else { return };
     odd_tree(&stand.path("tree"));
     fs::write(stand.path("tree/huge"), noise(11, 60 << 20)).unwrap();
     let mounted = Mounted::of(&stand, "overlay tree mnt --memory 64M", "mnt");
@@ -77,10 +75,8 @@ fn an_overlay_shows_what_the_source_has() {
 
 #[test]
 fn a_file_that_changes_is_never_a_mixture() {
-    if let Some(obstacle) = obstacle() {
-        return skipped("a_file_that_changes_is_never_a_mixture", obstacle);
-    }
-    let stand = Stand::in_memory();
+    let name = "a_file_that_changes_is_never_a_mixture";
+    let Some(stand) = where_mounts_work(name, Stand::in_memory) else { return };
     fs::create_dir(stand.path("src")).unwrap();
     let (path, stale) = (stand.path("src/file"), Some(Errno::STALE.raw_os_error()));
     fs::write(&path, noise(1, 20 << 20)).unwrap();
@@ -146,10 +142,8 @@ impl Drop for Stopped {
 
 #[test]
 fn a_source_that_hangs_is_an_error_and_not_a_hang() {
-    if let Some(obstacle) = obstacle() {
-        return skipped("a_source_that_hangs_is_an_error_and_not_a_hang", obstacle);
-    }
-    let stand = Stand::in_memory();
+    let name = "a_source_that_hangs_is_an_error_and_not_a_hang";
+    let Some(stand) = where_mounts_work(name, Stand::in_memory) else { return };
     fs::create_dir(stand.path("src")).unwrap();
     fs::write(stand.path("src/file"), noise(1, 30 << 20)).unwrap();
     // The source is a file system whose process is stopped and goes on.
@@ -174,10 +168,8 @@ fn a_source_that_hangs_is_an_error_and_not_a_hang() {
 
 #[test]
 fn a_cache_serves_the_next_overlay_and_nothing_that_changed() {
-    if let Some(obstacle) = obstacle() {
-        return skipped("a_cache_serves_the_next_overlay_and_nothing_that_changed", obstacle);
-    }
-    let stand = Stand::in_memory();
+    let name = "a_cache_serves_the_next_overlay_and_nothing_that_changed";
+    let Some(stand) = where_mounts_work(name, Stand::in_memory) else { return };
     fs::create_dir(stand.path("src")).unwrap();
     for (name, seed) in [("kept", 1), ("changed", 2)] {
         fs::write(stand.path("src").join(name), noise(seed, 8 << 20)).unwrap();
@@ -222,10 +214,8 @@ fn a_cache_serves_the_next_overlay_and_nothing_that_changed() {
 
 #[test]
 fn an_overlay_finds_a_stride_and_tells_it() {
-    if let Some(obstacle) = obstacle() {
-        return skipped("an_overlay_finds_a_stride_and_tells_it", obstacle);
-    }
-    let stand = Stand::in_memory();
+    let name = "an_overlay_finds_a_stride_and_tells_it";
+    let Some(stand) = where_mounts_work(name, Stand::in_memory) else { return };
     fs::create_dir(stand.path("src")).unwrap();
     let content = noise(1, 90 << 20);
     fs::write(stand.path("src/file"), &content).unwrap();
@@ -248,10 +238,8 @@ fn an_overlay_finds_a_stride_and_tells_it() {
 
 #[test]
 fn a_source_that_cannot_be_one_is_refused() {
-    if let Some(obstacle) = obstacle() {
-        return skipped("a_source_that_cannot_be_one_is_refused", obstacle);
-    }
-    let stand = Stand::in_memory();
+    let name = "a_source_that_cannot_be_one_is_refused";
+    let Some(stand) = where_mounts_work(name, Stand::in_memory) else { return };
     stand.make_tree();
     fs::create_dir(stand.path("mnt")).unwrap();
     for (line, what) in [
@@ -362,10 +350,7 @@ fn without_the_right_to_pass_through_it_says_so_and_reads_itself() {
 #[test]
 fn figures_are_offered_over_http() {
     let name = "figures_are_offered_over_http";
-    if let Some(obstacle) = obstacle() {
-        return skipped(name, obstacle);
-    }
-    let stand = Stand::in_memory();
+    let Some(stand) = where_mounts_work(name, Stand::in_memory) else { return };
     fs::create_dir(stand.path("src")).unwrap();
     fs::write(stand.path("src/a \"file\""), noise(1, 9 << 20)).unwrap();
     fs::create_dir(stand.path("mnt")).unwrap();

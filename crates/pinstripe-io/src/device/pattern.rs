@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{ALIGN_BYTES, Caps, Device, end_within, no_room, same_length, too_short, write_parts};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::random::mix64;
 
 /// Reads as the pattern of its seed; takes only writes that say the same.
 pub struct PatternDevice {
@@ -37,10 +38,7 @@ impl PatternDevice {
 
 /// One word of the pattern (the mixer of splitmix64 over the word's number).
 fn word(seed: u64, number: u64) -> u64 {
-    let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    mix64(number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed))
 }
 
 /// Bytes compared at a time.

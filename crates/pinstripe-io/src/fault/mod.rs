@@ -12,9 +12,11 @@ mod plan;
 mod work;
 
 pub use cut::{CutDevice, Power};
+use pinstripe_base::random::splitmix64;
+
 pub use device::FaultyDevice;
 pub use plan::{Effect, Fault, Operation, Plan, Target};
-pub use work::{Count, Faults, Statistics, Verdict};
+pub use work::{CallCounts, Faults, Statistics, Verdict};
 
 /// Numbers that look random and follow a seed alone (splitmix64).
 #[derive(Debug)]
@@ -29,11 +31,7 @@ impl Dice {
     /// The next number.
     #[allow(clippy::should_implement_trait)] // The numbers never end: there is no None to tell.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        splitmix64(&mut self.0)
     }
 
     /// A number in `0..end`; 0 when `end` is 0.

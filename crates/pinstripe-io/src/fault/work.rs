@@ -18,12 +18,12 @@ use pinstripe_base::sync::lock;
 /// The calls so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
-    counts: [Count; Operation::ALL.len()],
+    counts: [CallCounts; Operation::ALL.len()],
 }
 
 /// Calls of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Count {
+pub struct CallCounts {
     /// The number of calls.
     pub calls: u64,
     /// The bytes that they were asked to move.
@@ -34,7 +34,7 @@ pub struct Count {
 
 impl Statistics {
     /// The calls of one operation.
-    pub fn of(&self, operation: Operation) -> Count {
+    pub fn of(&self, operation: Operation) -> CallCounts {
         self.counts[operation as usize]
     }
 }
@@ -146,7 +146,7 @@ impl Faults {
     pub fn statistics(&self) -> Statistics {
         let mut statistics = Statistics::default();
         for (count, counters) in statistics.counts.iter_mut().zip(&self.counters) {
-            *count = Count {
+            *count = CallCounts {
                 calls: counters.calls.load(Ordering::Relaxed),
                 bytes: counters.bytes.load(Ordering::Relaxed),
                 struck: counters.struck.load(Ordering::Relaxed),

@@ -72,7 +72,7 @@ impl Masks {
 /// A place whose hash meets a condition. The byte at the place is part of the hash, but a cut here
 /// makes it the first byte of the next chunk (FastCDC's convention of 2020).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Candidate {
+pub struct CutCandidate {
     /// Offset of the place in the whole run, in bytes.
     pub position: u64,
     /// The strict condition is met.
@@ -81,11 +81,11 @@ pub struct Candidate {
     pub loose: bool,
 }
 
-impl Candidate {
+impl CutCandidate {
     /// The candidate that `hash` makes of `position`, if it does.
-    fn judge(position: u64, hash: u64, masks: Masks) -> Option<Candidate> {
+    fn judge(position: u64, hash: u64, masks: Masks) -> Option<CutCandidate> {
         let (strict, loose) = (masks.strict(hash), masks.loose(hash));
-        (strict || loose).then_some(Candidate { position, strict, loose })
+        (strict || loose).then_some(CutCandidate { position, strict, loose })
     }
 }
 
@@ -130,7 +130,7 @@ impl Gear {
         before: &[u8],
         data: &[u8],
         base: u64,
-        out: &mut Vec<Candidate>,
+        out: &mut Vec<CutCandidate>,
     ) {
         let mut hash = self.roll_all(0, last_window(before));
         let mut at = 0;
@@ -155,7 +155,7 @@ impl Gear {
         before: &[u8],
         data: &[u8],
         base: u64,
-        out: &mut Vec<Candidate>,
+        out: &mut Vec<CutCandidate>,
     ) {
         self.scan_from(masks, self.roll_all(0, last_window(before)), data, base, out);
     }
@@ -167,13 +167,13 @@ impl Gear {
         mut hash: u64,
         data: &[u8],
         base: u64,
-        out: &mut Vec<Candidate>,
+        out: &mut Vec<CutCandidate>,
     ) {
         let common = masks.common();
         for (position, &byte) in (base..).zip(data) {
             hash = self.roll(hash, byte);
             if hash & common == 0 {
-                out.extend(Candidate::judge(position, hash, masks));
+                out.extend(CutCandidate::judge(position, hash, masks));
             }
         }
     }
@@ -187,7 +187,7 @@ impl Gear {
         hash: u64,
         block: &[u8],
         base: u64,
-        out: &mut Vec<Candidate>,
+        out: &mut Vec<CutCandidate>,
     ) -> u64 {
         let (lanes, _) = block.as_chunks::<LANE>();
         let lanes: &[[u8; LANE]; LANES] = lanes.try_into().expect("a block is LANES lanes");
@@ -220,8 +220,8 @@ impl Gear {
 /// Writes down a candidate. Out of line, because it is rare and the loop around it is hot.
 #[cold]
 #[inline(never)]
-fn note(out: &mut Vec<Candidate>, position: u64, hash: u64, masks: Masks) {
-    out.extend(Candidate::judge(position, hash, masks));
+fn note(out: &mut Vec<CutCandidate>, position: u64, hash: u64, masks: Masks) {
+    out.extend(CutCandidate::judge(position, hash, masks));
 }
 
 /// The end of `bytes`, as far as the hash after it can depend on it.

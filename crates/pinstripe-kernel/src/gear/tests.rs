@@ -15,7 +15,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// Every candidate by the definition: the hash of the window that ends at the place.
-fn by_definition(gear: &Gear, masks: Masks, data: &[u8]) -> Vec<Candidate> {
+fn by_definition(gear: &Gear, masks: Masks, data: &[u8]) -> Vec<CutCandidate> {
     let hash_at = |end: usize| {
         let window = &data[end.saturating_sub(WINDOW - 1)..=end];
         let ages = (0..window.len()).rev();
@@ -23,10 +23,10 @@ fn by_definition(gear: &Gear, masks: Masks, data: &[u8]) -> Vec<Candidate> {
             hash.wrapping_add(gear.table[usize::from(byte)] << age)
         })
     };
-    (0..data.len()).filter_map(|at| Candidate::judge(at as u64, hash_at(at), masks)).collect()
+    (0..data.len()).filter_map(|at| CutCandidate::judge(at as u64, hash_at(at), masks)).collect()
 }
 
-fn scanned(gear: &Gear, masks: Masks, data: &[u8]) -> Vec<Candidate> {
+fn scanned(gear: &Gear, masks: Masks, data: &[u8]) -> Vec<CutCandidate> {
     let mut out = Vec::new();
     gear.scan(masks, &[], data, 0, &mut out);
     out

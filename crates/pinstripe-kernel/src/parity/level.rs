@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// An instruction set that the kernels are written for. All give the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Level {
+pub enum InstructionSet {
     /// Plain 64-bit words; runs everywhere.
     Scalar,
     /// x86-64: vectors of 16 bytes, products by shuffle.
@@ -26,38 +26,49 @@ pub enum Level {
 }
 
 /// The levels this processor can run, slowest first. Never empty.
-pub fn levels() -> Vec<Level> {
-    Level::ALL.into_iter().filter(|level| level.runs_here()).collect()
+pub fn levels() -> Vec<InstructionSet> {
+    InstructionSet::ALL.into_iter().filter(|level| level.runs_here()).collect()
 }
 
 /// The fastest level this processor can run.
-pub fn best() -> Level {
-    Level::ALL.into_iter().rfind(|level| level.runs_here()).unwrap_or(Level::Scalar)
+pub fn best() -> InstructionSet {
+    InstructionSet::ALL
+        .into_iter()
+        .rfind(|level| level.runs_here())
+        .unwrap_or(InstructionSet::Scalar)
 }
 
-impl Level {
+impl InstructionSet {
     /// Every level of every architecture, slowest first within each.
-    pub const ALL: [Level; 6] =
-        [Level::Scalar, Level::Ssse3, Level::Avx2, Level::Avx2Gfni, Level::Avx512Gfni, Level::Neon];
+    pub const ALL: [InstructionSet; 6] = [
+        InstructionSet::Scalar,
+        InstructionSet::Ssse3,
+        InstructionSet::Avx2,
+        InstructionSet::Avx2Gfni,
+        InstructionSet::Avx512Gfni,
+        InstructionSet::Neon,
+    ];
 
     /// Whether this processor can run the level. The standard library asks the processor once.
     pub fn runs_here(self) -> bool {
         match self {
-            Level::Scalar => true,
+            InstructionSet::Scalar => true,
             #[cfg(target_arch = "x86_64")]
-            Level::Ssse3 => is_x86_feature_detected!("ssse3"),
+            InstructionSet::Ssse3 => is_x86_feature_detected!("ssse3"),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => is_x86_feature_detected!("avx2"),
+            InstructionSet::Avx2 => is_x86_feature_detected!("avx2"),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2Gfni => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("gfni"),
+            InstructionSet::Avx2Gfni => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("gfni")
+            }
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512Gfni => {
+            InstructionSet::Avx512Gfni => {
                 is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("gfni")
             }
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+            InstructionSet::Neon => std::arch::is_aarch64_feature_detected!("neon"),
             #[allow(unreachable_patterns, reason = "levels of other architectures")]
             _ => false,
         }
@@ -65,7 +76,7 @@ impl Level {
 
     /// Computes `span` of every output of the kernel.
     ///
-    /// A level that this processor cannot run gives way to [`Level::Scalar`].
+    /// A level that this processor cannot run gives way to [`InstructionSet::Scalar`].
     ///
     /// # Panics
     /// If `span` ends beyond the kernel's bound.
@@ -74,7 +85,7 @@ impl Level {
             span.start <= span.end && span.end <= kernel.bound(),
             "the span lies in all slices"
         );
-        if self == Level::Scalar || !self.runs_here() {
+        if self == InstructionSet::Scalar || !self.runs_here() {
             return kernel.plain(span);
         }
         let start = stream_start(kernel, &span);
@@ -94,18 +105,18 @@ impl Level {
         #[cfg(target_arch = "x86_64")]
         return unsafe {
             match self {
-                Level::Ssse3 => x86::ssse3(kernel, span, stream),
-                Level::Avx2 => x86::avx2(kernel, span, stream),
-                Level::Avx2Gfni => x86::avx2_gfni(kernel, span, stream),
-                Level::Avx512Gfni => x86::avx512_gfni(kernel, span, stream),
-                Level::Scalar | Level::Neon => span.start,
+                InstructionSet::Ssse3 => x86::ssse3(kernel, span, stream),
+                InstructionSet::Avx2 => x86::avx2(kernel, span, stream),
+                InstructionSet::Avx2Gfni => x86::avx2_gfni(kernel, span, stream),
+                InstructionSet::Avx512Gfni => x86::avx512_gfni(kernel, span, stream),
+                InstructionSet::Scalar | InstructionSet::Neon => span.start,
             }
         };
         // SAFETY: the same.
         #[cfg(target_arch = "aarch64")]
         return unsafe {
             match self {
-                Level::Neon => neon::neon(kernel, span, stream),
+                InstructionSet::Neon => neon::neon(kernel, span, stream),
                 _ => span.start,
             }
         };
@@ -129,15 +140,15 @@ fn stream_start<K: Kernel>(kernel: &K, span: &Range<usize>) -> Option<usize> {
     Some(span.start + (64 - misaligned) % 64)
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for InstructionSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Level::Scalar => "scalar",
-            Level::Ssse3 => "ssse3",
-            Level::Avx2 => "avx2",
-            Level::Avx2Gfni => "avx2+gfni",
-            Level::Avx512Gfni => "avx512+gfni",
-            Level::Neon => "neon",
+            InstructionSet::Scalar => "scalar",
+            InstructionSet::Ssse3 => "ssse3",
+            InstructionSet::Avx2 => "avx2",
+            InstructionSet::Avx2Gfni => "avx2+gfni",
+            InstructionSet::Avx512Gfni => "avx512+gfni",
+            InstructionSet::Neon => "neon",
         })
     }
 }

@@ -8,7 +8,7 @@
 //! Shards of one row may differ in length: bytes past a shard's end count as zero. So the last row
 //! of a stripe set, which is cut, needs no padding.
 //!
-//! Every sum exists for every instruction set ([`Level`]) and is equal bit for bit in all; the best
+//! Every sum exists for every instruction set ([`InstructionSet`]) and is equal bit for bit in all; the best
 //! one is chosen at run time. Results never depend on alignment, on length or on the level. Nothing
 //! here knows where data comes from, keeps state, or fails on what the bytes are.
 
@@ -25,7 +25,7 @@ mod tests;
 mod x86;
 
 pub use code::max_data;
-pub use level::{Level, best, levels};
+pub use level::{InstructionSet, best, levels};
 
 use code::{Factors, Recovery, coefficient};
 use kernel::{AddInto, Combine, Pq, Term, Xor, XorInto};
@@ -69,7 +69,7 @@ pub fn encode(data: &[&[u8]], parity: &mut [&mut [u8]]) {
 ///
 /// # Panics
 /// As [`encode`].
-pub fn encode_at(level: Level, data: &[&[u8]], parity: &mut [&mut [u8]]) {
+pub fn encode_at(level: InstructionSet, data: &[&[u8]], parity: &mut [&mut [u8]]) {
     let Some(first) = parity.first() else { return };
     let len = first.len();
     assert!(parity.iter().all(|shard| shard.len() == len), "parity shards are equally long");
@@ -119,7 +119,7 @@ pub fn rebuild(
 /// # Panics
 /// As [`rebuild`].
 pub fn rebuild_at(
-    level: Level,
+    level: InstructionSet,
     data_count: usize,
     present: &[Option<&[u8]>],
     wanted: &mut [(usize, &mut [u8])],
@@ -162,7 +162,11 @@ pub fn update(sources: &[(usize, &[u8])], parity: &mut [(usize, &mut [u8])]) {
 ///
 /// # Panics
 /// As [`update`].
-pub fn update_at(level: Level, sources: &[(usize, &[u8])], parity: &mut [(usize, &mut [u8])]) {
+pub fn update_at(
+    level: InstructionSet,
+    sources: &[(usize, &[u8])],
+    parity: &mut [(usize, &mut [u8])],
+) {
     let Some((_, first)) = parity.first() else { return };
     let len = first.len();
     let equal = parity.iter().all(|(_, shard)| shard.len() == len);
@@ -192,7 +196,7 @@ pub fn update_at(level: Level, sources: &[(usize, &[u8])], parity: &mut [(usize,
 /// The number of shards that [`update`] adds at once.
 const UPDATE_TERMS: usize = 8;
 
-fn add_alike(level: Level, terms: &[Term], parity: &mut [(usize, &mut [u8])]) {
+fn add_alike(level: InstructionSet, terms: &[Term], parity: &mut [(usize, &mut [u8])]) {
     let len = parity.first().map_or(0, |(_, shard)| shard.len());
     match parity {
         [(_, a)] => level.run(&mut AddInto { terms, outs: [a] }, 0..len),
@@ -216,7 +220,7 @@ pub fn xor_into(target: &mut [u8], source: &[u8]) {
 
 /// Rebuilds at most [`MAX_PARITY`] shards of one length.
 fn rebuild_alike(
-    level: Level,
+    level: InstructionSet,
     recovery: &Recovery,
     present: &[Option<&[u8]>],
     indices: &[usize],
@@ -246,7 +250,7 @@ fn coefficient_or_zero(row: usize, rows: usize, data: usize) -> u8 {
     if row < rows { coefficient(row, data) } else { 0 }
 }
 
-fn xor_at(level: Level, sources: &[&[u8]], out: &mut [u8]) {
+fn xor_at(level: InstructionSet, sources: &[&[u8]], out: &mut [u8]) {
     if !sources.is_sorted_by(|a, b| a.len() >= b.len()) {
         let mut sorted = sources.to_vec();
         sorted.sort_by_key(|source| Reverse(source.len()));
@@ -262,7 +266,7 @@ fn xor_at(level: Level, sources: &[&[u8]], out: &mut [u8]) {
 }
 
 /// The sources must not grow in length: what ends early is then always the highest powers.
-fn pq_at(level: Level, sources: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
+fn pq_at(level: InstructionSet, sources: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     zero_beyond(sources.first(), p);
     zero_beyond(sources.first(), q);
     let len = p.len();
@@ -274,7 +278,7 @@ fn pq_at(level: Level, sources: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
 }
 
 /// All outputs are equally long, and at most [`MAX_PARITY`].
-fn combine_at(level: Level, mut terms: Vec<Term>, outs: &mut [&mut [u8]]) {
+fn combine_at(level: InstructionSet, mut terms: Vec<Term>, outs: &mut [&mut [u8]]) {
     terms.sort_by_key(|term| Reverse(term.source.len()));
     outs.iter_mut().for_each(|out| zero_beyond(terms.first().map(|term| &term.source), out));
     match outs {
@@ -286,7 +290,11 @@ fn combine_at(level: Level, mut terms: Vec<Term>, outs: &mut [&mut [u8]]) {
     }
 }
 
-fn combine_sorted<const OUTS: usize>(level: Level, terms: &[Term], outs: [&mut &mut [u8]; OUTS]) {
+fn combine_sorted<const OUTS: usize>(
+    level: InstructionSet,
+    terms: &[Term],
+    outs: [&mut &mut [u8]; OUTS],
+) {
     let outs = outs.map(|out| &mut **out);
     let len = outs.first().map_or(0, |out| out.len());
     let mut kernel = Combine { terms, outs };

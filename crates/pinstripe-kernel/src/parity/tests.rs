@@ -25,7 +25,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(next).collect()
 }
 
-fn encoded(level: Level, data: &[&[u8]], parity_count: usize, len: usize) -> Vec<Vec<u8>> {
+fn encoded(level: InstructionSet, data: &[&[u8]], parity_count: usize, len: usize) -> Vec<Vec<u8>> {
     let mut parity = vec![vec![0xee; len]; parity_count];
     let mut slices: Vec<_> = parity.iter_mut().map(Vec::as_mut_slice).collect();
     encode_at(level, data, &mut slices);
@@ -41,7 +41,7 @@ fn whole_row(data: &[Vec<u8>], parity_count: usize) -> Vec<Vec<u8>> {
 }
 
 /// Loses `lost` of the row, rebuilds them at `level` and compares.
-fn check_rebuild(level: Level, row: &[Vec<u8>], data_count: usize, lost: &[usize]) {
+fn check_rebuild(level: InstructionSet, row: &[Vec<u8>], data_count: usize, lost: &[usize]) {
     let present: Vec<_> = row
         .iter()
         .enumerate()
@@ -59,17 +59,17 @@ fn check_rebuild(level: Level, row: &[Vec<u8>], data_count: usize, lost: &[usize
 #[test]
 fn levels_start_plain_and_end_best() {
     let levels = levels();
-    assert_eq!(levels.first(), Some(&Level::Scalar));
+    assert_eq!(levels.first(), Some(&InstructionSet::Scalar));
     assert_eq!(levels.last(), Some(&best()));
     assert!(levels.iter().all(|level| level.runs_here()));
-    let names: Vec<_> = Level::ALL.iter().map(Level::to_string).collect();
+    let names: Vec<_> = InstructionSet::ALL.iter().map(InstructionSet::to_string).collect();
     assert_eq!(names.join(" "), "scalar ssse3 avx2 avx2+gfni avx512+gfni neon");
 }
 
 #[test]
 fn a_level_of_another_processor_gives_way() {
     let data = noise(1000, 1);
-    for level in Level::ALL {
+    for level in InstructionSet::ALL {
         assert_eq!(encoded(level, &[&data, &data[..7]], 2, 1000)[0][7..], data[7..]);
     }
 }

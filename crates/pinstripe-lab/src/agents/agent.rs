@@ -3,7 +3,7 @@
 //! ```text
 //! accept --thread each--> handshake --one at a time--> session (session.rs)
 //! ```
-//! Invariants: whoever does not know the token gets no thread for longer than the handshake may take,
+//! Invariants: a peer that does not know the token gets no thread for longer than the handshake may take,
 //! and there are at most [`MOST_CONNECTIONS`]; when the agent is stopped, its session ends and removes
 //! what it made before [`Agent::serve`] returns.
 
@@ -18,9 +18,9 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, lock, wait_readable};
 
 use super::link::{HANDSHAKE, Link};
-use super::message::{self, Answer, Failure};
+use super::message::{self, AgentError, AgentReply};
 use super::permits::Permits;
-use super::session::Session;
+use super::session::AgentSession;
 use super::token::Token;
 
 /// Connections at a time, of which one is a session and the others shake hands or are told to wait.
@@ -154,7 +154,7 @@ impl Agent {
                         }
                     }
                     Err(error) if is_passing(&error) => {
-                        // A connection that nobody can take stays readable.
+                        // A connection that cannot be taken stays readable.
                         if error.kind() != std::io::ErrorKind::WouldBlock {
                             stop.wait(NO_DESCRIPTOR);
                         }
@@ -184,13 +184,13 @@ impl Agent {
         };
         if let Some(other) = other {
             let why = format!("measures for another coordinator ({other})");
-            let failure = Failure::of(&Error::new(Kind::Busy, why.clone()));
-            let told = message::encode(&Answer::Failed(failure)).and_then(|it| link.send(&it));
+            let failure = AgentError::of(&Error::new(Kind::Busy, why.clone()));
+            let told = message::encode(&AgentReply::Failed(failure)).and_then(|it| link.send(&it));
             drop(told);
             return refused(why);
         }
         let began = |case: &str| tell(Told::Began { peer: peer.clone(), case: case.to_owned() });
-        let ended = Session::serve(&link, &self.permits, &self.program, &began);
+        let ended = AgentSession::serve(&link, &self.permits, &self.program, &began);
         link.close();
         *lock(&self.session) = None;
         tell(Told::Ended { peer: peer.clone(), why: ended.err().map(|it| it.to_string()) });

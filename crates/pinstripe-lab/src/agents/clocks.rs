@@ -28,7 +28,7 @@ pub struct Exchange {
 
 /// How another clock stands to ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Difference {
+pub struct ClockOffset {
     /// Nanoseconds that their clock shows more than ours.
     pub offset_ns: i128,
     /// From the question to the answer, without the time that they took.
@@ -53,14 +53,14 @@ impl Exchange {
     }
 }
 
-impl Difference {
+impl ClockOffset {
     /// The difference by these exchanges, where our time of day is `our_wall_ns` ahead of our clock;
     /// none where no exchange has times that can be.
-    pub fn of(exchanges: &[Exchange], our_wall_ns: i128) -> Option<Difference> {
+    pub fn of(exchanges: &[Exchange], our_wall_ns: i128) -> Option<ClockOffset> {
         let timed = exchanges.iter().filter_map(|it| Some((it.round_trip_ns()?, it)));
         let (round_trip_ns, best) = timed.min_by_key(|(round_trip, _)| *round_trip)?;
         let offset_ns = best.offset_ns();
-        Some(Difference {
+        Some(ClockOffset {
             offset_ns,
             round_trip_ns,
             wall_offset_ns: i128::from(best.their_wall_ns) - our_wall_ns + offset_ns,
@@ -124,7 +124,7 @@ mod tests {
                     exchange((1 << 41) + noise.below(1 << 30), offset, there, work, back)
                 })
                 .collect();
-            let found = Difference::of(&exchanges, 0).unwrap();
+            let found = ClockOffset::of(&exchanges, 0).unwrap();
             let error = (found.offset_ns - i128::from(offset)).unsigned_abs();
             assert!(error <= u128::from(found.doubt_ns()), "{error} of {found:?}");
             // Within the rounding of the halves.
@@ -137,7 +137,7 @@ mod tests {
     fn the_exchange_that_waited_least_decides() {
         let slow = exchange(1_000_000, 500, 90_000, 10, 10);
         let quick = exchange(2_000_000, 500, 40, 1000, 60);
-        let found = Difference::of(&[slow, quick, slow], 0).unwrap();
+        let found = ClockOffset::of(&[slow, quick, slow], 0).unwrap();
         assert_eq!((found.round_trip_ns, found.exchanges), (100, 3));
         assert_eq!(found.offset_ns, 490);
         assert_eq!(found.doubt_ns(), 50);
@@ -148,7 +148,7 @@ mod tests {
         // Our day is 10,000 ahead of our clock, theirs 9,300 of theirs, which is 500 ahead of ours.
         let mut one = exchange(1000, 500, 50, 20, 50);
         one.their_wall_ns = 9300;
-        let found = Difference::of(&[one], 10_000).unwrap();
+        let found = ClockOffset::of(&[one], 10_000).unwrap();
         assert_eq!((found.offset_ns, found.wall_offset_ns), (500, -200));
         assert_eq!(found.kept().offset_s, -2e-7);
     }
@@ -163,8 +163,8 @@ mod tests {
             Exchange { answered_ns: sound.received_ns + 1000, ..sound },
             Exchange { received_ns: 0, answered_ns: u64::MAX, ..sound },
         ];
-        assert_eq!(Difference::of(&wrong, 0), None);
-        assert_eq!(Difference::of(&[], 0), None);
-        assert_eq!(Difference::of(&[wrong[0], sound], 0).unwrap().round_trip_ns, 100);
+        assert_eq!(ClockOffset::of(&wrong, 0), None);
+        assert_eq!(ClockOffset::of(&[], 0), None);
+        assert_eq!(ClockOffset::of(&[wrong[0], sound], 0).unwrap().round_trip_ns, 100);
     }
 }

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 
-use super::clocks::Difference;
+use super::clocks::ClockOffset;
 use super::crew::{Crew, EXCHANGE};
 use super::merge;
-use super::message::{Answer, Ask, Assignment, Planned};
+use super::message::{AgentReply, AgentRequest, Assignment, Planned};
 use super::remote::Remote;
 use super::ticks::nanos;
 use super::token::Token;
@@ -39,7 +39,7 @@ const PLACES: [&str; 3] = ["dir", "device", "tree"];
 
 /// How a coordinator treats its agents.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct CoordinatorOptions {
     /// The program and its version, which all agents must have.
     pub program: String,
     /// An agent that moves nothing for so long, or answers nothing, is lost.
@@ -49,15 +49,15 @@ pub struct Terms {
 }
 
 /// Several agents with the same case.
-pub struct Cluster {
+pub struct Coordinator {
     crew: Crew,
-    terms: Terms,
+    terms: CoordinatorOptions,
     compared_at: Instant,
     began: Instant,
     notes: Vec<String>,
 }
 
-impl Cluster {
+impl Coordinator {
     /// Connects to all agents, compares their clocks with ours, and lets them plan. `stop` is what an
     /// interrupt sets.
     ///
@@ -68,16 +68,17 @@ impl Cluster {
         addresses: &[String],
         token: &Token,
         asked: &Assignment,
-        terms: Terms,
+        terms: CoordinatorOptions,
         stop: &'static Stop,
-    ) -> Result<Cluster> {
+    ) -> Result<Coordinator> {
         let mut crew = Crew::connect(addresses, token, terms.timeout, stop)?;
         crew.compare_clocks(EXCHANGES)?;
         for remote in &mut crew.remotes {
             remote.first_clock = remote.clock;
         }
         let now = Instant::now();
-        let mut cluster = Cluster { crew, terms, compared_at: now, began: now, notes: Vec::new() };
+        let mut cluster =
+            Coordinator { crew, terms, compared_at: now, began: now, notes: Vec::new() };
         cluster.plan(asked)?;
         Ok(cluster)
     }
@@ -101,11 +102,11 @@ impl Cluster {
         let ask = |number: usize| {
             // Each machine has chance of its own.
             let seed = first_seed.wrapping_add(number as u64);
-            Ask::Plan(Assignment { seed, ..asked.clone() })
+            AgentRequest::Plan(Assignment { seed, ..asked.clone() })
         };
         for (number, answer) in self.crew.ask_all(&ask, None)?.into_iter().enumerate() {
             match answer {
-                Some(Answer::Planned(planned)) => {
+                Some(AgentReply::Planned(planned)) => {
                     self.crew.remotes[number].planned = Some(*planned)
                 }
                 _ => return Err(self.crew.lost_before(number)),
@@ -129,26 +130,27 @@ impl Cluster {
             self.crew.compare_clocks(EXCHANGES_AGAIN)?;
             self.compared_at = Instant::now();
         }
-        self.crew.ask_all(&|_| Ask::Ready { variant: variant.0 }, Some(live))?;
-        let clocks: Vec<Option<Difference>> = self.crew.remotes.iter().map(|it| it.clock).collect();
+        self.crew.ask_all(&|_| AgentRequest::Ready { variant: variant.0 }, Some(live))?;
+        let clocks: Vec<Option<ClockOffset>> =
+            self.crew.remotes.iter().map(|it| it.clock).collect();
         let farthest = clocks.iter().flatten().map(|it| it.round_trip_ns).max().unwrap_or(0);
         let way = Duration::from_nanos(farthest).min(EXCHANGE) * 4;
         let each = START_MARGIN_EACH * self.crew.remotes.len() as u32;
         let start_ns = nanos(Instant::now() + START_MARGIN + way + each);
-        let start = |number: usize| Ask::Start {
+        let start = |number: usize| AgentRequest::Start {
             order,
             at_ns: clocks[number].map_or(start_ns, |it| it.theirs(start_ns)),
             is_warm_up,
         };
         let ran = self.crew.ask_all(&start, Some(live))?;
-        self.crew.ask_all(&|_| Ask::Check, Some(live))?;
+        self.crew.ask_all(&|_| AgentRequest::Check, Some(live))?;
         if !self.crew.remotes.iter().any(Remote::is_there) {
             return Err(self.crew.all_lost());
         }
-        let part = |(number, answer): (usize, Option<Answer>)| {
+        let part = |(number, answer): (usize, Option<AgentReply>)| {
             let lost = Part { host: number, began_s: 0.0, run: None };
             match (answer, clocks[number]) {
-                (Some(Answer::Ran { began_ns, run }), Some(clock))
+                (Some(AgentReply::Ran { began_ns, run }), Some(clock))
                     if self.crew.remotes[number].is_there() =>
                 {
                     let began = clock.ours(began_ns) - i128::from(start_ns);
@@ -161,7 +163,7 @@ impl Cluster {
     }
 }
 
-impl Runner for Cluster {
+impl Runner for Coordinator {
     fn parameters(&self) -> Vec<Parameter> {
         let own = self.crew.remotes.first().and_then(|it| it.planned.as_ref());
         let own = own.map(|it| it.parameters.clone()).unwrap_or_default();
@@ -209,10 +211,10 @@ impl Runner for Cluster {
     }
 
     fn prepare(&mut self, live: &Arc<Live>) -> Result<()> {
-        let answers = self.crew.ask_all(&|_| Ask::Prepare, Some(live))?;
+        let answers = self.crew.ask_all(&|_| AgentRequest::Prepare, Some(live))?;
         for (number, answer) in answers.into_iter().enumerate() {
             match (answer, &mut self.crew.remotes[number].planned) {
-                (Some(Answer::Done { notes }), Some(planned)) => planned.notes = notes,
+                (Some(AgentReply::Done { notes }), Some(planned)) => planned.notes = notes,
                 _ => return Err(self.crew.lost_before(number)),
             }
         }

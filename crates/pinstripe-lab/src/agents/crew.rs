@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, wait_readable};
 
-use super::clocks::{Difference, Exchange};
+use super::clocks::{ClockOffset, Exchange};
 use super::link::Link;
-use super::message::{Answer, Ask};
+use super::message::{AgentReply, AgentRequest};
 use super::remote::{Heard, Remote};
 use super::session::SILENCE;
 use super::ticks::{nanos, wall_ahead_ns};
@@ -104,7 +104,7 @@ impl Crew {
             if !self.remotes[number].is_there() {
                 continue;
             }
-            match Difference::of(&found, our_wall_ns) {
+            match ClockOffset::of(&found, our_wall_ns) {
                 Some(difference) => self.remotes[number].clock = Some(difference),
                 None => {
                     let error = Error::new(Kind::Corrupt, "told times that cannot be");
@@ -117,13 +117,13 @@ impl Crew {
 
     fn exchange(&mut self, number: usize) -> Result<Exchange> {
         let sent = Instant::now();
-        self.remotes[number].ask(&Ask::Clock)?;
+        self.remotes[number].ask(&AgentRequest::Clock)?;
         let deadline = sent + EXCHANGE;
         loop {
             match self.hear(deadline)? {
-                Some(Heard::Answer(
+                Some(Heard::AgentReply(
                     from,
-                    Answer::Clock { received_ns, answered_ns, wall_ahead_ns },
+                    AgentReply::Clock { received_ns, answered_ns, wall_ahead_ns },
                     at,
                 )) if from == number => {
                     return Ok(Exchange {
@@ -134,8 +134,8 @@ impl Crew {
                         their_wall_ns: wall_ahead_ns,
                     });
                 }
-                Some(Heard::Answer(_, Answer::Alive { .. }, _)) => {}
-                Some(Heard::Answer(from, answer, _)) => {
+                Some(Heard::AgentReply(_, AgentReply::Alive { .. }, _)) => {}
+                Some(Heard::AgentReply(from, answer, _)) => {
                     let error = unexpected(&answer);
                     if from == number {
                         return Err(error);
@@ -190,9 +190,9 @@ impl Crew {
     /// [`Kind::Interrupted`], when all have ended what they did; before the first run the error of an agent.
     pub fn ask_all(
         &mut self,
-        ask: &dyn Fn(usize) -> Ask,
+        ask: &dyn Fn(usize) -> AgentRequest,
         live: Option<&Live>,
-    ) -> Result<Vec<Option<Answer>>> {
+    ) -> Result<Vec<Option<AgentReply>>> {
         if self.is_interrupted || live.is_some_and(Live::is_stopped) {
             return Err(interrupted());
         }
@@ -205,8 +205,11 @@ impl Crew {
     }
 
     /// Sends to all that are there; says what each of these was asked.
-    fn send_all(&mut self, ask: &dyn Fn(usize) -> Ask) -> Result<Vec<Option<Ask>>> {
-        let mut asked: Vec<Option<Ask>> = Vec::new();
+    fn send_all(
+        &mut self,
+        ask: &dyn Fn(usize) -> AgentRequest,
+    ) -> Result<Vec<Option<AgentRequest>>> {
+        let mut asked: Vec<Option<AgentRequest>> = Vec::new();
         for number in 0..self.remotes.len() {
             let ask = self.remotes[number].is_there().then(|| ask(number));
             if let Some(error) = ask.as_ref().and_then(|it| self.remotes[number].ask(it).err()) {
@@ -220,18 +223,18 @@ impl Crew {
     /// Waits for an answer from each that was asked and is there.
     fn gather(
         &mut self,
-        mut open: Vec<Option<Ask>>,
+        mut open: Vec<Option<AgentRequest>>,
         live: Option<&Live>,
-    ) -> Result<Vec<Option<Answer>>> {
-        let mut answers: Vec<Option<Answer>> = open.iter().map(|_| None).collect();
+    ) -> Result<Vec<Option<AgentReply>>> {
+        let mut answers: Vec<Option<AgentReply>> = open.iter().map(|_| None).collect();
         loop {
             let is_waited_for = |it: &usize| open[*it].is_some() && self.remotes[*it].is_there();
             let waited = (0..open.len()).filter(is_waited_for).map(|it| self.remotes[it].moved_at);
             let Some(oldest) = waited.min() else { return Ok(answers) };
             match self.hear(oldest + self.patience())? {
-                Some(Heard::Answer(number, answer, _)) => match answer {
-                    Answer::Alive { bytes, items } => self.moved(number, (bytes, items), live),
-                    Answer::Failed(failure) if open[number].take().is_some() => {
+                Some(Heard::AgentReply(number, answer, _)) => match answer {
+                    AgentReply::Alive { bytes, items } => self.moved(number, (bytes, items), live),
+                    AgentReply::Failed(failure) if open[number].take().is_some() => {
                         let error = failure.error();
                         if !(self.is_interrupted && error.kind() == Kind::Interrupted) {
                             self.lose(number, &error)?;
@@ -275,7 +278,7 @@ impl Crew {
     }
 
     /// Gives up those that have been asked and have moved nothing for too long.
-    fn lose_hanging(&mut self, open: &[Option<Ask>]) -> Result<()> {
+    fn lose_hanging(&mut self, open: &[Option<AgentRequest>]) -> Result<()> {
         let timeout = self.patience();
         for (number, asked) in open.iter().enumerate() {
             if asked.is_some() && self.remotes[number].moved_at.elapsed() >= timeout {
@@ -291,7 +294,7 @@ impl Crew {
 
     /// Tells all agents to end what they do.
     fn stop_all(&mut self) -> Result<()> {
-        self.send_all(&|_| Ask::Stop).map(drop)
+        self.send_all(&|_| AgentRequest::Stop).map(drop)
     }
 
     /// Lets all remove what they made, also after an interrupt, which has ended all that went on; then leaves
@@ -301,7 +304,7 @@ impl Crew {
     /// [`Kind::Io`] when all are gone.
     pub fn leave(&mut self) -> Result<()> {
         self.goes_on = true;
-        let asked = self.send_all(&|_| Ask::Clean);
+        let asked = self.send_all(&|_| AgentRequest::Clean);
         let cleaned = asked.and_then(|asked| self.gather(asked, None)).map(drop);
         self.over.set();
         self.remotes.iter_mut().for_each(Remote::leave);
@@ -371,14 +374,14 @@ fn at(address: &str, error: &Error) -> Error {
     }
 }
 
-fn unexpected(answer: &Answer) -> Error {
+fn unexpected(answer: &AgentReply) -> Error {
     let what = match answer {
-        Answer::Failed(failure) => return failure.error(),
-        Answer::Alive { .. } => "that it is there",
-        Answer::Clock { .. } => "a time",
-        Answer::Planned(_) => "a plan",
-        Answer::Done { .. } => "that something is done",
-        Answer::Ran { .. } => "the result of a run",
+        AgentReply::Failed(failure) => return failure.error(),
+        AgentReply::Alive { .. } => "that it is there",
+        AgentReply::Clock { .. } => "a time",
+        AgentReply::Planned(_) => "a plan",
+        AgentReply::Done { .. } => "that something is done",
+        AgentReply::Ran { .. } => "the result of a run",
     };
     Error::new(Kind::Corrupt, format!("has sent {what}, which was not asked for"))
 }

@@ -12,7 +12,7 @@
 //! token and both greetings; the MAC of a frame is the keyed hash of its number in its direction, its
 //! length and its payload.
 //!
-//! Invariants: the coordinator proves first, so that whoever only connects learns nothing made of the
+//! Invariants: the coordinator proves first, so that a peer that only connects learns nothing made of the
 //! token; a frame that was repeated, left out, changed, sent back or taken from another connection
 //! has a wrong MAC; nothing is allocated by a length that is above [`FRAME_BYTES`].
 //!
@@ -38,25 +38,25 @@ const MAGIC: &[u8; 8] = b"PSLABAGT";
 
 /// The two ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum ConnectionEnd {
     /// The one that connects and says what is measured.
     Coordinator,
     /// The one that listens and measures.
     Agent,
 }
 
-impl End {
-    fn other(self) -> End {
+impl ConnectionEnd {
+    fn other(self) -> ConnectionEnd {
         match self {
-            End::Coordinator => End::Agent,
-            End::Agent => End::Coordinator,
+            ConnectionEnd::Coordinator => ConnectionEnd::Agent,
+            ConnectionEnd::Agent => ConnectionEnd::Coordinator,
         }
     }
 
     fn name(self) -> &'static [u8] {
         match self {
-            End::Coordinator => b"coordinator",
-            End::Agent => b"agent",
+            ConnectionEnd::Coordinator => b"coordinator",
+            ConnectionEnd::Agent => b"agent",
         }
     }
 }
@@ -112,22 +112,22 @@ impl Greeting {
 }
 
 /// What two ends that know the same token make of their greetings.
-pub struct Handshake {
+pub struct SessionKeys {
     key: [u8; 32],
     greetings: [u8; 2 * GREETING_BYTES],
 }
 
-impl Handshake {
+impl SessionKeys {
     /// Of the greetings of both ends.
-    pub fn new(token: &Token, coordinator: &Greeting, agent: &Greeting) -> Handshake {
+    pub fn new(token: &Token, coordinator: &Greeting, agent: &Greeting) -> SessionKeys {
         let mut greetings = [0; 2 * GREETING_BYTES];
         greetings[..GREETING_BYTES].copy_from_slice(&coordinator.encode());
         greetings[GREETING_BYTES..].copy_from_slice(&agent.encode());
-        Handshake { key: *token.key(), greetings }
+        SessionKeys { key: *token.key(), greetings }
     }
 
     /// The proof that an end knows the token.
-    pub fn proof(&self, end: End) -> [u8; MAC_BYTES] {
+    pub fn proof(&self, end: ConnectionEnd) -> [u8; MAC_BYTES] {
         *self.keyed(b"proof", end).as_bytes()
     }
 
@@ -135,7 +135,7 @@ impl Handshake {
     ///
     /// # Errors
     /// [`Kind::WrongKey`] where it does not fit.
-    pub fn check(&self, end: End, proof: &[u8; MAC_BYTES]) -> Result<()> {
+    pub fn check(&self, end: ConnectionEnd, proof: &[u8; MAC_BYTES]) -> Result<()> {
         // The comparison takes the same time wherever they differ.
         match self.keyed(b"proof", end) == *proof {
             true => Ok(()),
@@ -145,13 +145,13 @@ impl Handshake {
     }
 
     /// The keys of both directions, for one end: what it sends with, and what it receives with.
-    pub fn keys(&self, end: End) -> (Sealer, Opener) {
-        let key = |end: End| *self.keyed(b"frames", end).as_bytes();
-        let sealer = Sealer { key: key(end), number: 0 };
-        (sealer, Opener { key: key(end.other()), number: Some(0) })
+    pub fn keys(&self, end: ConnectionEnd) -> (FrameSealer, FrameOpener) {
+        let key = |end: ConnectionEnd| *self.keyed(b"frames", end).as_bytes();
+        let sealer = FrameSealer { key: key(end), number: 0 };
+        (sealer, FrameOpener { key: key(end.other()), number: Some(0) })
     }
 
-    fn keyed(&self, purpose: &[u8], end: End) -> blake3::Hash {
+    fn keyed(&self, purpose: &[u8], end: ConnectionEnd) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         // Fixed lengths behind words of which none begins another.
         hasher.update(purpose).update(b" of the ").update(end.name()).update(&self.greetings);
@@ -160,12 +160,12 @@ impl Handshake {
 }
 
 /// Makes frames of one direction.
-pub struct Sealer {
+pub struct FrameSealer {
     key: [u8; 32],
     number: u64,
 }
 
-impl Sealer {
+impl FrameSealer {
     /// The next frame with a payload.
     ///
     /// # Errors
@@ -183,13 +183,13 @@ impl Sealer {
 }
 
 /// Opens frames of one direction, in the order in which they were made.
-pub struct Opener {
+pub struct FrameOpener {
     key: [u8; 32],
     /// Of the next frame; none after a wrong one.
     number: Option<u64>,
 }
 
-impl Opener {
+impl FrameOpener {
     /// The bytes of the payload that follows a length.
     ///
     /// # Errors
@@ -232,14 +232,14 @@ fn mac(key: &[u8; 32], number: u64, length: [u8; LENGTH_BYTES], payload: &[u8]) 
 mod tests {
     use super::*;
 
-    fn handshake(token: &[u8; 32], nonces: (u8, u8)) -> Handshake {
+    fn handshake(token: &[u8; 32], nonces: (u8, u8)) -> SessionKeys {
         let greeting = |nonce| Greeting::new([nonce; 32]);
         let token = Token::of(token).unwrap();
-        Handshake::new(&token, &greeting(nonces.0), &greeting(nonces.1))
+        SessionKeys::new(&token, &greeting(nonces.0), &greeting(nonces.1))
     }
 
     fn parts(frame: &[u8]) -> (Vec<u8>, [u8; MAC_BYTES]) {
-        let length = Opener::length(frame[..4].try_into().unwrap()).unwrap();
+        let length = FrameOpener::length(frame[..4].try_into().unwrap()).unwrap();
         (frame[4..4 + length].to_vec(), frame[4 + length..].try_into().unwrap())
     }
 
@@ -259,14 +259,17 @@ mod tests {
     fn a_proof_holds_for_one_end_one_token_and_one_pair_of_greetings() {
         let (one, other) = ([b'a'; 32], [b'b'; 32]);
         let known = handshake(&one, (1, 2));
-        let proof = known.proof(End::Coordinator);
-        known.check(End::Coordinator, &proof).unwrap();
+        let proof = known.proof(ConnectionEnd::Coordinator);
+        known.check(ConnectionEnd::Coordinator, &proof).unwrap();
         for (what, found) in [
-            ("sent back by the agent", known.check(End::Agent, &proof)),
-            ("another token", handshake(&other, (1, 2)).check(End::Coordinator, &proof)),
-            ("another coordinator", handshake(&one, (3, 2)).check(End::Coordinator, &proof)),
-            ("another agent", handshake(&one, (1, 3)).check(End::Coordinator, &proof)),
-            ("changed", known.check(End::Coordinator, &proof.map(|it| it ^ 1))),
+            ("sent back by the agent", known.check(ConnectionEnd::Agent, &proof)),
+            ("another token", handshake(&other, (1, 2)).check(ConnectionEnd::Coordinator, &proof)),
+            (
+                "another coordinator",
+                handshake(&one, (3, 2)).check(ConnectionEnd::Coordinator, &proof),
+            ),
+            ("another agent", handshake(&one, (1, 3)).check(ConnectionEnd::Coordinator, &proof)),
+            ("changed", known.check(ConnectionEnd::Coordinator, &proof.map(|it| it ^ 1))),
         ] {
             assert_eq!(found.unwrap_err().kind(), Kind::WrongKey, "{what}");
         }
@@ -275,8 +278,8 @@ mod tests {
     #[test]
     fn frames_are_opened_once_in_order_and_by_the_other_end_alone() {
         let known = handshake(&[b'a'; 32], (1, 2));
-        let (mut ours, mut back) = known.keys(End::Coordinator);
-        let (_, mut theirs) = known.keys(End::Agent);
+        let (mut ours, mut back) = known.keys(ConnectionEnd::Coordinator);
+        let (_, mut theirs) = known.keys(ConnectionEnd::Agent);
         let frames: Vec<_> =
             ["one", "two", "three"].map(|it| ours.seal(it.as_bytes()).unwrap()).to_vec();
         let (payload, mac) = parts(&frames[0]);
@@ -284,7 +287,7 @@ mod tests {
         theirs.open(&payload, &mac).unwrap();
         assert_eq!(payload, b"one");
         let fresh = || {
-            let (_, mut opener) = known.keys(End::Agent);
+            let (_, mut opener) = known.keys(ConnectionEnd::Agent);
             opener.open(b"one", &parts(&frames[0]).1).unwrap();
             opener
         };
@@ -294,7 +297,7 @@ mod tests {
         assert!(fresh().open(&three, &mac_of_three).is_err(), "one left out");
         assert!(fresh().open(b"tw0", &mac_of_two).is_err(), "changed");
         assert!(fresh().open(&two[..2], &mac_of_two).is_err(), "cut off");
-        let (_, mut elsewhere) = handshake(&[b'a'; 32], (1, 9)).keys(End::Agent);
+        let (_, mut elsewhere) = handshake(&[b'a'; 32], (1, 9)).keys(ConnectionEnd::Agent);
         assert!(elsewhere.open(b"one", &mac).is_err(), "of another connection");
         let mut opener = fresh();
         assert!(opener.open(b"tw0", &mac_of_two).is_err());
@@ -304,12 +307,15 @@ mod tests {
 
     #[test]
     fn a_length_beyond_the_limit_is_refused_before_anything_is_read() {
-        assert_eq!(Opener::length(5_u32.to_le_bytes()).unwrap(), 5);
+        assert_eq!(FrameOpener::length(5_u32.to_le_bytes()).unwrap(), 5);
         let most = FRAME_BYTES as u32;
-        assert_eq!(Opener::length(most.to_le_bytes()).unwrap(), FRAME_BYTES);
-        assert_eq!(Opener::length((most + 1).to_le_bytes()).unwrap_err().kind(), Kind::Corrupt);
-        assert!(Opener::length([0xff; 4]).is_err());
-        let (mut sealer, _) = handshake(&[b'a'; 32], (1, 2)).keys(End::Agent);
+        assert_eq!(FrameOpener::length(most.to_le_bytes()).unwrap(), FRAME_BYTES);
+        assert_eq!(
+            FrameOpener::length((most + 1).to_le_bytes()).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+        assert!(FrameOpener::length([0xff; 4]).is_err());
+        let (mut sealer, _) = handshake(&[b'a'; 32], (1, 2)).keys(ConnectionEnd::Agent);
         assert_eq!(sealer.seal(&vec![0; FRAME_BYTES + 1]).unwrap_err().kind(), Kind::Usage);
     }
 }

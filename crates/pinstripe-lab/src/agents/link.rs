@@ -15,7 +15,8 @@ use pinstripe_base::sync::lock;
 use rustix::io::Errno;
 
 use super::frame::{
-    End, GREETING_BYTES, Greeting, Handshake, LENGTH_BYTES, MAC_BYTES, Opener, Sealer,
+    ConnectionEnd, FrameOpener, FrameSealer, GREETING_BYTES, Greeting, LENGTH_BYTES, MAC_BYTES,
+    SessionKeys,
 };
 use super::token::Token;
 
@@ -28,8 +29,8 @@ const MESSAGE: Duration = Duration::from_secs(60);
 /// One end of a connection.
 pub struct Link {
     stream: TcpStream,
-    sealer: Mutex<Sealer>,
-    opener: Mutex<Opener>,
+    sealer: Mutex<FrameSealer>,
+    opener: Mutex<FrameOpener>,
 }
 
 impl Link {
@@ -48,7 +49,9 @@ impl Link {
                 break;
             }
             match TcpStream::connect_timeout(&socket, left) {
-                Ok(stream) => return Link::greet(stream, token, End::Coordinator, deadline),
+                Ok(stream) => {
+                    return Link::greet(stream, token, ConnectionEnd::Coordinator, deadline);
+                }
                 Err(error) => found = Err(failed(error)),
             }
         }
@@ -60,20 +63,25 @@ impl Link {
     /// # Errors
     /// As of [`connect`](Link::connect).
     pub fn accept(stream: TcpStream, token: &Token, handshake: Duration) -> Result<Link> {
-        Link::greet(stream, token, End::Agent, Instant::now() + handshake)
+        Link::greet(stream, token, ConnectionEnd::Agent, Instant::now() + handshake)
     }
 
-    fn greet(stream: TcpStream, token: &Token, end: End, deadline: Instant) -> Result<Link> {
+    fn greet(
+        stream: TcpStream,
+        token: &Token,
+        end: ConnectionEnd,
+        deadline: Instant,
+    ) -> Result<Link> {
         stream.set_nodelay(true).map_err(|error| Error::io("cannot be set up", "/", error))?;
         let ours = Greeting::new(id::random()?);
         let mut bytes = [0; GREETING_BYTES];
         let theirs = match end {
-            End::Coordinator => {
+            ConnectionEnd::Coordinator => {
                 send(&stream, &ours.encode(), deadline)?;
                 receive(&stream, &mut bytes, deadline)?;
                 Greeting::decode(&bytes)?
             }
-            End::Agent => {
+            ConnectionEnd::Agent => {
                 receive(&stream, &mut bytes, deadline)?;
                 let theirs = Greeting::decode(&bytes)?;
                 send(&stream, &ours.encode(), deadline)?;
@@ -82,25 +90,25 @@ impl Link {
         };
         theirs.check()?;
         let handshake = match end {
-            End::Coordinator => Handshake::new(token, &ours, &theirs),
-            End::Agent => Handshake::new(token, &theirs, &ours),
+            ConnectionEnd::Coordinator => SessionKeys::new(token, &ours, &theirs),
+            ConnectionEnd::Agent => SessionKeys::new(token, &theirs, &ours),
         };
         let mut proof = [0; MAC_BYTES];
         match end {
-            End::Coordinator => {
-                send(&stream, &handshake.proof(End::Coordinator), deadline)?;
+            ConnectionEnd::Coordinator => {
+                send(&stream, &handshake.proof(ConnectionEnd::Coordinator), deadline)?;
                 // An agent that finds the proof wrong says no more.
                 receive(&stream, &mut proof, deadline).map_err(|error| match error.kind() {
                     Kind::Unanswered => error,
                     _ => Error::new(Kind::WrongKey, "has refused the token")
                         .advice("the token file must have the same content on all machines"),
                 })?;
-                handshake.check(End::Agent, &proof)?;
+                handshake.check(ConnectionEnd::Agent, &proof)?;
             }
-            End::Agent => {
+            ConnectionEnd::Agent => {
                 receive(&stream, &mut proof, deadline)?;
-                handshake.check(End::Coordinator, &proof)?;
-                send(&stream, &handshake.proof(End::Agent), deadline)?;
+                handshake.check(ConnectionEnd::Coordinator, &proof)?;
+                send(&stream, &handshake.proof(ConnectionEnd::Agent), deadline)?;
             }
         }
         let (sealer, opener) = handshake.keys(end);
@@ -129,7 +137,7 @@ impl Link {
         let mut length = [0; LENGTH_BYTES];
         receive(&self.stream, &mut length, Instant::now() + silence)?;
         let deadline = Instant::now() + MESSAGE;
-        let bytes = Opener::length(length)?;
+        let bytes = FrameOpener::length(length)?;
         let mut payload = Vec::new();
         // Memory grows with what comes, not with what was promised.
         while payload.len() < bytes {

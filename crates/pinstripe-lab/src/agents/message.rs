@@ -2,7 +2,7 @@
 //!
 //! A coordinator asks one thing at a time, and the agent answers it, with success or a failure. Beside
 //! that both say every second that they are there, clocks are asked for at any time, and
-//! [`Ask::Stop`] ends what the agent does.
+//! [`AgentRequest::Stop`] ends what the agent does.
 //!
 //! Invariants: what is decoded is bounded: names, numbers of things, and histograms, which are larger
 //! in memory than as text. What an agent says of a run is only ever shown and added up.
@@ -25,7 +25,7 @@ const MOST_SAMPLES: usize = 1024;
 /// From a coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Ask {
+pub enum AgentRequest {
     /// The coordinator is there.
     Alive,
     /// What the agent does is to end; it says so by a failure.
@@ -56,18 +56,21 @@ pub enum Ask {
     Clean,
 }
 
-impl Ask {
+impl AgentRequest {
     /// Whether this is what an agent says when it has done that.
-    pub fn is_answered_by(&self, answer: &Answer) -> bool {
+    pub fn is_answered_by(&self, answer: &AgentReply) -> bool {
         match self {
-            Ask::Alive | Ask::Stop => false,
-            Ask::Clock => matches!(answer, Answer::Clock { .. }),
-            Ask::Plan(_) => matches!(answer, Answer::Planned(_)),
-            Ask::Start { is_warm_up, .. } => {
-                matches!(answer, Answer::Ran { run, .. } if run.is_none() == *is_warm_up)
+            AgentRequest::Alive | AgentRequest::Stop => false,
+            AgentRequest::Clock => matches!(answer, AgentReply::Clock { .. }),
+            AgentRequest::Plan(_) => matches!(answer, AgentReply::Planned(_)),
+            AgentRequest::Start { is_warm_up, .. } => {
+                matches!(answer, AgentReply::Ran { run, .. } if run.is_none() == *is_warm_up)
             }
-            Ask::Prepare | Ask::Ready { .. } | Ask::Check | Ask::Clean => {
-                matches!(answer, Answer::Done { .. })
+            AgentRequest::Prepare
+            | AgentRequest::Ready { .. }
+            | AgentRequest::Check
+            | AgentRequest::Clean => {
+                matches!(answer, AgentReply::Done { .. })
             }
         }
     }
@@ -95,7 +98,7 @@ pub struct Assignment {
 /// From an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Answer {
+pub enum AgentReply {
     /// The agent is there.
     Alive {
         /// Bytes moved so far.
@@ -127,7 +130,7 @@ pub enum Answer {
         run: Option<Box<Run>>,
     },
     /// It could not be done.
-    Failed(Failure),
+    Failed(AgentError),
 }
 
 /// A plan as the agent made it.
@@ -155,7 +158,7 @@ pub struct Planned {
 /// An error of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Failure {
+pub struct AgentError {
     /// The name of its kind.
     pub kind: String,
     /// All of it, for people.
@@ -164,10 +167,10 @@ pub struct Failure {
     pub advice: Option<String>,
 }
 
-impl Failure {
+impl AgentError {
     /// An error as it is sent.
-    pub fn of(error: &Error) -> Failure {
-        Failure {
+    pub fn of(error: &Error) -> AgentError {
+        AgentError {
             kind: error.kind().name().to_owned(),
             what: error.to_string(),
             advice: error.advice_text().map(str::to_owned),
@@ -198,7 +201,7 @@ pub fn encode(message: &impl Serialize) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// [`Kind::Corrupt`] for what is no such message.
-pub fn decode_ask(payload: &[u8]) -> Result<Ask> {
+pub fn decode_ask(payload: &[u8]) -> Result<AgentRequest> {
     decode(payload)
 }
 
@@ -206,15 +209,15 @@ pub fn decode_ask(payload: &[u8]) -> Result<Ask> {
 ///
 /// # Errors
 /// [`Kind::Corrupt`] for what is no such message, or is larger than one can be.
-pub fn decode_answer(payload: &[u8]) -> Result<Answer> {
-    let answer: Answer = decode(payload)?;
+pub fn decode_answer(payload: &[u8]) -> Result<AgentReply> {
+    let answer: AgentReply = decode(payload)?;
     let is_sound = match &answer {
-        Answer::Planned(planned) => {
+        AgentReply::Planned(planned) => {
             let variants = &planned.variants;
             (1..=MOST_VARIANTS).contains(&variants.len())
                 && variants.iter().all(|it| it.runs.is_empty())
         }
-        Answer::Ran { run: Some(run), .. } => is_run(run),
+        AgentReply::Ran { run: Some(run), .. } => is_run(run),
         _ => true,
     };
     match is_sound {
@@ -264,20 +267,20 @@ mod tests {
         let results = results(&[("a", &[1.5])]);
         let run = results.variants[0].runs[0].clone();
         let asks = [
-            Ask::Alive,
-            Ask::Plan(Assignment { case: "walk".to_owned(), ..Assignment::default() }),
-            Ask::Start { order: u64::MAX, at_ns: u64::MAX, is_warm_up: true },
+            AgentRequest::Alive,
+            AgentRequest::Plan(Assignment { case: "walk".to_owned(), ..Assignment::default() }),
+            AgentRequest::Start { order: u64::MAX, at_ns: u64::MAX, is_warm_up: true },
         ];
         for ask in asks {
             assert_eq!(decode_ask(&encode(&ask).unwrap()).unwrap(), ask);
         }
-        let failure = Failure::of(&Error::new(Kind::NoSpace, "is full").advice("make room"));
+        let failure = AgentError::of(&Error::new(Kind::NoSpace, "is full").advice("make room"));
         assert_eq!(failure.error().kind(), Kind::NoSpace);
         assert_eq!(failure.error().advice_text(), Some("make room"));
         let answers = [
-            Answer::Clock { received_ns: 1, answered_ns: 2, wall_ahead_ns: -3 },
-            Answer::Ran { began_ns: 5, run: Some(Box::new(run)) },
-            Answer::Failed(failure),
+            AgentReply::Clock { received_ns: 1, answered_ns: 2, wall_ahead_ns: -3 },
+            AgentReply::Ran { began_ns: 5, run: Some(Box::new(run)) },
+            AgentReply::Failed(failure),
         ];
         for answer in answers {
             assert_eq!(decode_answer(&encode(&answer).unwrap()).unwrap(), answer);
@@ -298,7 +301,7 @@ mod tests {
         let refused = |change: &dyn Fn(&mut Run)| {
             let mut run = sound.clone();
             change(&mut run);
-            let answer = Answer::Ran { began_ns: 5, run: Some(Box::new(run)) };
+            let answer = AgentReply::Ran { began_ns: 5, run: Some(Box::new(run)) };
             decode_answer(&encode(&answer).unwrap()).map(drop).unwrap_err().kind()
         };
         let histogram = sound.measured.latency["write"].clone();

@@ -2,7 +2,7 @@
 //! their results together.
 //!
 //! ```text
-//! coordinator: Cluster (a Runner of the engine) --frames with MACs over TCP--> Agent: Session: a Plan
+//! coordinator: Coordinator (a Runner of the engine) --frames with MACs over TCP--> Agent: AgentSession: a Plan
 //! ```
 //! Invariants: nothing is done for a peer that has not proved that it knows the token; everything that
 //! waits for a peer has a deadline; an agent does what its owner has [permitted](Permits) and nothing
@@ -25,13 +25,15 @@ mod ticks;
 mod token;
 
 pub use agent::{Agent, Told};
-pub use cluster::{Cluster, Terms};
+pub use cluster::{Coordinator, CoordinatorOptions};
 pub use crew::MOST_AGENTS;
 pub use frame::{
-    End, FRAME_BYTES, GREETING_BYTES, Greeting, Handshake, LENGTH_BYTES, MAC_BYTES, Opener,
-    PROTOCOL, Sealer,
+    ConnectionEnd, FRAME_BYTES, FrameOpener, FrameSealer, GREETING_BYTES, Greeting, LENGTH_BYTES,
+    MAC_BYTES, PROTOCOL, SessionKeys,
 };
-pub use message::{Answer, Ask, Assignment, Failure, Planned, decode_answer, decode_ask, encode};
+pub use message::{
+    AgentError, AgentReply, AgentRequest, Assignment, Planned, decode_answer, decode_ask, encode,
+};
 pub use permits::{Permits, PermittedDevice};
 pub use token::Token;
 

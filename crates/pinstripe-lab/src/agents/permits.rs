@@ -28,7 +28,7 @@ pub struct Permits {
 pub struct PermittedDevice {
     /// Its path.
     pub path: PathBuf,
-    /// Its serial number, typed by whoever started the agent.
+    /// Its serial number, typed by the user who started the agent.
     pub serial: String,
 }
 

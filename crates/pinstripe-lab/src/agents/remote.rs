@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 
-use super::clocks::Difference;
+use super::clocks::ClockOffset;
 use super::link::Link;
-use super::message::{self, Answer, Ask, Planned};
+use super::message::{self, AgentReply, AgentRequest, Planned};
 use super::session::BEAT;
 use crate::result::Host;
 
@@ -19,7 +19,7 @@ use crate::result::Host;
 #[derive(Debug)]
 pub enum Heard {
     /// An agent has said this; when it came.
-    Answer(usize, Answer, Instant),
+    AgentReply(usize, AgentReply, Instant),
     /// An agent is gone.
     Gone(usize, Error),
     /// The user wants it to end.
@@ -35,9 +35,9 @@ pub struct Remote {
     /// What it planned.
     pub planned: Option<Planned>,
     /// Its clock at first, which is what results keep.
-    pub first_clock: Option<Difference>,
+    pub first_clock: Option<ClockOffset>,
     /// Its clock as it was compared last.
-    pub clock: Option<Difference>,
+    pub clock: Option<ClockOffset>,
     /// Why it was lost.
     pub lost: Option<String>,
     /// Bytes and things that it has said to have moved.
@@ -67,7 +67,7 @@ impl Remote {
                     let answer = link.receive(silence);
                     let answer = answer.and_then(|(it, at)| Ok((message::decode_answer(&it)?, at)));
                     let (told, is_end) = match answer {
-                        Ok((answer, at)) => (Heard::Answer(number, answer, at), false),
+                        Ok((answer, at)) => (Heard::AgentReply(number, answer, at), false),
                         Err(error) => (Heard::Gone(number, error), true),
                     };
                     if heard.send(told).is_err() || is_end {
@@ -80,7 +80,7 @@ impl Remote {
             let (link, over) = (Arc::clone(&link), Arc::clone(over));
             thread::spawn(move || {
                 while !over.wait(BEAT) {
-                    let told = message::encode(&Ask::Alive).and_then(|it| link.send(&it));
+                    let told = message::encode(&AgentRequest::Alive).and_then(|it| link.send(&it));
                     // The reader notices a connection that is gone.
                     if told.is_err() {
                         return;
@@ -111,7 +111,7 @@ impl Remote {
     ///
     /// # Errors
     /// [`Kind::Io`] when it is gone.
-    pub fn ask(&mut self, ask: &Ask) -> Result<()> {
+    pub fn ask(&mut self, ask: &AgentRequest) -> Result<()> {
         let gone = || Error::new(Kind::Io, "is gone");
         let link = self.link.as_ref().ok_or_else(gone)?;
         self.moved_at = Instant::now();

@@ -17,7 +17,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 
 use super::link::Link;
-use super::message::{self, Answer, Ask, Assignment, Failure, Planned};
+use super::message::{self, AgentError, AgentReply, AgentRequest, Assignment, Planned};
 use super::permits::Permits;
 use super::ticks::{nanos, wall_ahead_ns};
 use crate::cases::refuse_plan_without_room;
@@ -37,7 +37,7 @@ const SAMPLES: usize = 300;
 const WAITING: usize = 2;
 
 /// A session.
-pub struct Session<'a> {
+pub struct AgentSession<'a> {
     link: &'a Link,
     /// What the coordinator may do.
     permits: &'a Permits,
@@ -60,7 +60,7 @@ struct Work {
     ran: Option<VariantNo>,
 }
 
-impl Session<'_> {
+impl AgentSession<'_> {
     /// Serves a coordinator until it has gone. `began` is told the name of each case.
     ///
     /// # Errors
@@ -74,8 +74,14 @@ impl Session<'_> {
     ) -> Result<()> {
         let (stop, over) = (Stop::new()?, Stop::new()?);
         let live = Arc::new(Live::new(Arc::clone(stop.as_flag())));
-        let mut session =
-            Session { link, permits, program, stop: &stop, live: Arc::clone(&live), work: None };
+        let mut session = AgentSession {
+            link,
+            permits,
+            program,
+            stop: &stop,
+            live: Arc::clone(&live),
+            work: None,
+        };
         let (asks, asked) = sync_channel(WAITING);
         thread::scope(|scope| {
             let reader = scope.spawn(|| read(link, &stop, asks));
@@ -96,29 +102,33 @@ impl Session<'_> {
     }
 
     /// Answers until nothing more is asked.
-    fn answer_all(&mut self, asked: &Receiver<Ask>, began: &dyn Fn(&str)) -> Result<()> {
+    fn answer_all(&mut self, asked: &Receiver<AgentRequest>, began: &dyn Fn(&str)) -> Result<()> {
         while let Ok(ask) = asked.recv() {
             let answer = self.answer(ask, began);
-            let answer = answer.unwrap_or_else(|error| Answer::Failed(Failure::of(&error)));
+            let answer = answer.unwrap_or_else(|error| AgentReply::Failed(AgentError::of(&error)));
             self.link.send(&message::encode(&answer)?)?;
         }
         Ok(())
     }
 
-    fn answer(&mut self, ask: Ask, began: &dyn Fn(&str)) -> Result<Answer> {
+    fn answer(&mut self, ask: AgentRequest, began: &dyn Fn(&str)) -> Result<AgentReply> {
         match ask {
-            Ask::Plan(assignment) => {
+            AgentRequest::Plan(assignment) => {
                 let planned = self.plan(&assignment)?;
                 began(&assignment.case);
-                Ok(Answer::Planned(Box::new(planned)))
+                Ok(AgentReply::Planned(Box::new(planned)))
             }
-            Ask::Prepare => self.prepare(),
-            Ask::Ready { variant } => self.ready(VariantNo(variant)),
-            Ask::Start { order, at_ns, is_warm_up } => self.start(order, at_ns, is_warm_up),
-            Ask::Check => self.check(),
-            Ask::Clean => self.clean().map(|()| Answer::Done { notes: Vec::new() }),
+            AgentRequest::Prepare => self.prepare(),
+            AgentRequest::Ready { variant } => self.ready(VariantNo(variant)),
+            AgentRequest::Start { order, at_ns, is_warm_up } => {
+                self.start(order, at_ns, is_warm_up)
+            }
+            AgentRequest::Check => self.check(),
+            AgentRequest::Clean => self.clean().map(|()| AgentReply::Done { notes: Vec::new() }),
             // The reader has answered these.
-            Ask::Alive | Ask::Stop | Ask::Clock => Ok(Answer::Done { notes: Vec::new() }),
+            AgentRequest::Alive | AgentRequest::Stop | AgentRequest::Clock => {
+                Ok(AgentReply::Done { notes: Vec::new() })
+            }
         }
     }
 
@@ -148,16 +158,16 @@ impl Session<'_> {
         Ok(planned)
     }
 
-    fn prepare(&mut self) -> Result<Answer> {
+    fn prepare(&mut self) -> Result<AgentReply> {
         let work = self.work.as_mut().filter(|it| !it.is_prepared);
         let work = work.ok_or_else(|| out_of_turn("prepare"))?;
         work.plan.prepare(&self.live)?;
         work.station.settle(work.plan.as_ref());
         work.is_prepared = true;
-        Ok(Answer::Done { notes: work.plan.notes() })
+        Ok(AgentReply::Done { notes: work.plan.notes() })
     }
 
-    fn ready(&mut self, variant: VariantNo) -> Result<Answer> {
+    fn ready(&mut self, variant: VariantNo) -> Result<AgentReply> {
         let work = self.work.as_mut().filter(|it| it.is_prepared && it.ran.is_none());
         let work = work.ok_or_else(|| out_of_turn("make a run ready"))?;
         if variant.0 >= work.plan.variants().len() {
@@ -165,10 +175,10 @@ impl Session<'_> {
         }
         let readied = work.station.ready(work.plan.as_mut(), variant, &self.live)?;
         work.ready = Some((variant, readied));
-        Ok(Answer::Done { notes: Vec::new() })
+        Ok(AgentReply::Done { notes: Vec::new() })
     }
 
-    fn start(&mut self, order: u64, at_ns: u64, is_warm_up: bool) -> Result<Answer> {
+    fn start(&mut self, order: u64, at_ns: u64, is_warm_up: bool) -> Result<AgentReply> {
         let work = self.work.as_mut().ok_or_else(|| out_of_turn("start a run"))?;
         let (variant, readied) = work.ready.take().ok_or_else(|| out_of_turn("start a run"))?;
         let mut began_ns = 0;
@@ -190,14 +200,14 @@ impl Session<'_> {
         let run = work.station.run(plan, variant, order, readied, live, &mut start)?;
         work.ran = Some(variant);
         let run = (!is_warm_up).then(|| Box::new(kept(run)));
-        Ok(Answer::Ran { began_ns, run })
+        Ok(AgentReply::Ran { began_ns, run })
     }
 
-    fn check(&mut self) -> Result<Answer> {
+    fn check(&mut self) -> Result<AgentReply> {
         let work = self.work.as_mut().ok_or_else(|| out_of_turn("check a run"))?;
         let variant = work.ran.take().ok_or_else(|| out_of_turn("check a run"))?;
         work.plan.check(variant, &self.live)?;
-        Ok(Answer::Done { notes: Vec::new() })
+        Ok(AgentReply::Done { notes: Vec::new() })
     }
 
     /// Removes what the case made; afterwards there is none.
@@ -217,19 +227,19 @@ fn out_of_turn(what: &str) -> Error {
 
 /// Reads what the coordinator says, until it says no more, and why that was. What goes on is told to end
 /// then.
-fn read(link: &Link, stop: &Stop, asks: SyncSender<Ask>) -> Error {
+fn read(link: &Link, stop: &Stop, asks: SyncSender<AgentRequest>) -> Error {
     let turn = || -> Result<()> {
         let (payload, came) = link.receive(SILENCE)?;
         match message::decode_ask(&payload)? {
-            Ask::Alive => Ok(()),
-            Ask::Stop => {
+            AgentRequest::Alive => Ok(()),
+            AgentRequest::Stop => {
                 stop.set();
                 Ok(())
             }
-            Ask::Clock => {
+            AgentRequest::Clock => {
                 let (received_ns, wall_ahead_ns) = (nanos(came), wall_ahead_ns());
                 let answered_ns = nanos(Instant::now());
-                let clock = Answer::Clock { received_ns, answered_ns, wall_ahead_ns };
+                let clock = AgentReply::Clock { received_ns, answered_ns, wall_ahead_ns };
                 link.send(&message::encode(&clock)?)
             }
             ask => asks.try_send(ask).map_err(|_| out_of_turn("ask for more before an answer")),
@@ -246,7 +256,7 @@ fn read(link: &Link, stop: &Stop, asks: SyncSender<Ask>) -> Error {
 /// Says every second that the agent is there, and what it has moved.
 fn beat(link: &Link, over: &Stop, live: &Live) {
     while !over.wait(BEAT) {
-        let alive = Answer::Alive { bytes: live.bytes(), items: live.items() };
+        let alive = AgentReply::Alive { bytes: live.bytes(), items: live.items() };
         // The reader notices a connection that is gone.
         if message::encode(&alive).and_then(|it| link.send(&it)).is_err() {
             return;

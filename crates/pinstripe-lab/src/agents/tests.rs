@@ -128,13 +128,13 @@ fn asked(run_time: &str) -> Assignment {
     }
 }
 
-fn terms(timeout: Duration) -> Terms {
-    Terms { program: PROGRAM.to_owned(), timeout, accepts_noise: true }
+fn terms(timeout: Duration) -> CoordinatorOptions {
+    CoordinatorOptions { program: PROGRAM.to_owned(), timeout, accepts_noise: true }
 }
 
-fn connected(addresses: &[&str], timeout: Duration) -> Result<Cluster> {
+fn connected(addresses: &[&str], timeout: Duration) -> Result<Coordinator> {
     let addresses: Vec<String> = addresses.iter().map(|it| (*it).to_owned()).collect();
-    Cluster::connect(&addresses, &token(), &asked("0.02"), terms(timeout), never())
+    Coordinator::connect(&addresses, &token(), &asked("0.02"), terms(timeout), never())
 }
 
 fn effort() -> Effort {
@@ -142,7 +142,7 @@ fn effort() -> Effort {
     Effort { budget: Duration::MAX, ..effort.exactly(2) }
 }
 
-fn measured(cluster: &mut Cluster, each: &mut dyn FnMut(&Results)) -> Result<Results> {
+fn measured(cluster: &mut Coordinator, each: &mut dyn FnMut(&Results)) -> Result<Results> {
     let live = Arc::new(Live::new(Arc::default()));
     let origin = Origin { case: "fileio".to_owned(), ..Origin::default() };
     let mut each = |results: &Results| {
@@ -227,7 +227,8 @@ fn an_interrupt_ends_the_runs_of_all_agents_and_leaves_nothing() {
     let addresses: Vec<String> = agents.iter().map(|it| it.address.clone()).collect();
     let stop: &'static Stop = never();
     let forever = asked("3600");
-    let mut cluster = Cluster::connect(&addresses, &token(), &forever, terms(LONG), stop).unwrap();
+    let mut cluster =
+        Coordinator::connect(&addresses, &token(), &forever, terms(LONG), stop).unwrap();
     let live = Arc::new(Live::new(Arc::clone(stop.as_flag())));
     let results = thread::scope(|scope| {
         let watched = Arc::clone(&live);
@@ -255,24 +256,24 @@ fn coordinator(agent: &Running) -> Link {
 }
 
 /// What the agent answers, but for its beat.
-fn answer(link: &Link) -> Answer {
+fn answer(link: &Link) -> AgentReply {
     loop {
         let (payload, _) = link.receive(LONG).unwrap();
         match decode_answer(&payload).unwrap() {
-            Answer::Alive { .. } => {}
+            AgentReply::Alive { .. } => {}
             answer => return answer,
         }
     }
 }
 
-fn say(link: &Link, ask: &Ask) -> Answer {
+fn say(link: &Link, ask: &AgentRequest) -> AgentReply {
     link.send(&encode(ask).unwrap()).unwrap();
     answer(link)
 }
 
-fn kind(answer: &Answer) -> Kind {
+fn kind(answer: &AgentReply) -> Kind {
     match answer {
-        Answer::Failed(failure) => failure.error().kind(),
+        AgentReply::Failed(failure) => failure.error().kind(),
         other => panic!("{other:?}"),
     }
 }
@@ -281,11 +282,11 @@ fn kind(answer: &Answer) -> Kind {
 fn a_coordinator_that_goes_away_ends_its_run_and_the_next_one_is_served() {
     let agent = Running::start();
     let link = coordinator(&agent);
-    assert!(matches!(say(&link, &Ask::Plan(asked("3600"))), Answer::Planned(_)));
-    assert!(matches!(say(&link, &Ask::Prepare), Answer::Done { .. }));
+    assert!(matches!(say(&link, &AgentRequest::Plan(asked("3600"))), AgentReply::Planned(_)));
+    assert!(matches!(say(&link, &AgentRequest::Prepare), AgentReply::Done { .. }));
     assert!(!agent.is_empty(), "files were made");
-    assert!(matches!(say(&link, &Ask::Ready { variant: 0 }), Answer::Done { .. }));
-    let start = Ask::Start { order: 0, at_ns: nanos(Instant::now()), is_warm_up: false };
+    assert!(matches!(say(&link, &AgentRequest::Ready { variant: 0 }), AgentReply::Done { .. }));
+    let start = AgentRequest::Start { order: 0, at_ns: nanos(Instant::now()), is_warm_up: false };
     link.send(&encode(&start).unwrap()).unwrap();
     // While it measures, another one is told so.
     let other = coordinator(&agent);
@@ -310,20 +311,26 @@ fn a_coordinator_that_goes_away_ends_its_run_and_the_next_one_is_served() {
 fn what_is_asked_out_of_turn_or_not_permitted_is_refused_and_harms_nothing() {
     let agent = Running::start();
     let link = coordinator(&agent);
-    let start = |at_ns| Ask::Start { order: 0, at_ns, is_warm_up: false };
-    for ask in [Ask::Prepare, Ask::Ready { variant: 0 }, start(0), Ask::Check] {
+    let start = |at_ns| AgentRequest::Start { order: 0, at_ns, is_warm_up: false };
+    for ask in
+        [AgentRequest::Prepare, AgentRequest::Ready { variant: 0 }, start(0), AgentRequest::Check]
+    {
         assert_eq!(kind(&say(&link, &ask)), Kind::Usage, "{ask:?}");
     }
     let elsewhere = Assignment { dirs: vec!["/".to_owned()], ..asked("0.02") };
-    assert_eq!(kind(&say(&link, &Ask::Plan(elsewhere))), Kind::Refused);
-    assert!(matches!(say(&link, &Ask::Plan(asked("0.02"))), Answer::Planned(_)));
-    assert_eq!(kind(&say(&link, &Ask::Plan(asked("0.02")))), Kind::Usage);
-    assert_eq!(kind(&say(&link, &Ask::Ready { variant: 0 })), Kind::Usage, "nothing is prepared");
-    assert!(matches!(say(&link, &Ask::Prepare), Answer::Done { .. }));
-    assert_eq!(kind(&say(&link, &Ask::Ready { variant: usize::MAX })), Kind::Usage);
-    assert!(matches!(say(&link, &Ask::Ready { variant: 1 }), Answer::Done { .. }));
+    assert_eq!(kind(&say(&link, &AgentRequest::Plan(elsewhere))), Kind::Refused);
+    assert!(matches!(say(&link, &AgentRequest::Plan(asked("0.02"))), AgentReply::Planned(_)));
+    assert_eq!(kind(&say(&link, &AgentRequest::Plan(asked("0.02")))), Kind::Usage);
+    assert_eq!(
+        kind(&say(&link, &AgentRequest::Ready { variant: 0 })),
+        Kind::Usage,
+        "nothing is prepared"
+    );
+    assert!(matches!(say(&link, &AgentRequest::Prepare), AgentReply::Done { .. }));
+    assert_eq!(kind(&say(&link, &AgentRequest::Ready { variant: usize::MAX })), Kind::Usage);
+    assert!(matches!(say(&link, &AgentRequest::Ready { variant: 1 }), AgentReply::Done { .. }));
     assert_eq!(kind(&say(&link, &start(u64::MAX))), Kind::Usage, "in a hundred years");
-    assert!(matches!(say(&link, &Ask::Clean), Answer::Done { .. }));
+    assert!(matches!(say(&link, &AgentRequest::Clean), AgentReply::Done { .. }));
     assert!(agent.is_empty());
 }
 
@@ -332,7 +339,8 @@ fn whoever_does_not_know_the_token_gets_nothing_done() {
     let agent = Running::start();
     let other = Token::of(&[b'x'; 40]).unwrap();
     let addresses = [agent.address.clone()];
-    let error = Cluster::connect(&addresses, &other, &asked("0.02"), terms(LONG), never()).err();
+    let error =
+        Coordinator::connect(&addresses, &other, &asked("0.02"), terms(LONG), never()).err();
     assert_eq!(error.unwrap().kind(), Kind::WrongKey);
     assert!(agent.refused().contains("does not know the token"));
     // Garbage, a greeting of another version.
@@ -393,12 +401,12 @@ fn messages_that_are_too_long_or_none_end_the_session() {
         let mut theirs = [0; GREETING_BYTES];
         stream.read_exact(&mut theirs).unwrap();
         let theirs = Greeting::decode(&theirs).unwrap();
-        let handshake = Handshake::new(&token(), &ours, &theirs);
-        stream.write_all(&handshake.proof(End::Coordinator)).unwrap();
+        let handshake = SessionKeys::new(&token(), &ours, &theirs);
+        stream.write_all(&handshake.proof(ConnectionEnd::Coordinator)).unwrap();
         let mut proof = [0; MAC_BYTES];
         stream.read_exact(&mut proof).unwrap();
-        handshake.check(End::Agent, &proof).unwrap();
-        let (mut sealer, _) = handshake.keys(End::Coordinator);
+        handshake.check(ConnectionEnd::Agent, &proof).unwrap();
+        let (mut sealer, _) = handshake.keys(ConnectionEnd::Coordinator);
         let sealed = sealer.seal(bytes).unwrap();
         stream.write_all(&sealed).unwrap();
         (stream, sealer, sealed)
@@ -422,7 +430,9 @@ fn messages_that_are_too_long_or_none_end_the_session() {
 }
 
 /// An agent that plans as a real one does and then says what it is told to, or nothing.
-fn imposter(then: impl Fn(&Link, Ask) -> Result<()> + Send + 'static) -> (String, JoinHandle<()>) {
+fn imposter(
+    then: impl Fn(&Link, AgentRequest) -> Result<()> + Send + 'static,
+) -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let thread = thread::spawn(move || {
@@ -438,17 +448,17 @@ fn imposter(then: impl Fn(&Link, Ask) -> Result<()> + Send + 'static) -> (String
             intents: Vec::new(),
             notes: Vec::new(),
         };
-        let clock = || Answer::Clock {
+        let clock = || AgentReply::Clock {
             received_ns: nanos(Instant::now()),
             answered_ns: nanos(Instant::now()),
             wall_ahead_ns: 0,
         };
         while let Ok((payload, _)) = link.receive(LONG) {
             let answered = match decode_ask(&payload).unwrap() {
-                Ask::Alive => Ok(()),
-                Ask::Clock => link.send(&encode(&clock()).unwrap()),
-                Ask::Plan(_) => {
-                    link.send(&encode(&Answer::Planned(Box::new(planned.clone()))).unwrap())
+                AgentRequest::Alive => Ok(()),
+                AgentRequest::Clock => link.send(&encode(&clock()).unwrap()),
+                AgentRequest::Plan(_) => {
+                    link.send(&encode(&AgentReply::Planned(Box::new(planned.clone()))).unwrap())
                 }
                 other => then(&link, other),
             };
@@ -461,7 +471,7 @@ fn imposter(then: impl Fn(&Link, Ask) -> Result<()> + Send + 'static) -> (String
 }
 
 fn done(link: &Link) -> Result<()> {
-    link.send(&encode(&Answer::Done { notes: Vec::new() }).unwrap())
+    link.send(&encode(&AgentReply::Done { notes: Vec::new() }).unwrap())
 }
 
 #[test]
@@ -470,8 +480,8 @@ fn an_agent_that_hangs_is_given_up_by_its_deadline_and_named() {
     // One that says nothing, and one that says that it is there and moves nothing.
     for is_alive in [false, true] {
         let (address, thread) = imposter(move |link, ask| match ask {
-            Ask::Prepare if is_alive => {
-                let alive = encode(&Answer::Alive { bytes: 0, items: 0 }).unwrap();
+            AgentRequest::Prepare if is_alive => {
+                let alive = encode(&AgentReply::Alive { bytes: 0, items: 0 }).unwrap();
                 (0..1000).try_for_each(|_| {
                     thread::sleep(Duration::from_millis(20));
                     link.send(&alive)
@@ -497,18 +507,18 @@ fn what_an_agent_says_is_not_believed_where_it_cannot_be() {
     let answers: [(&str, Lie); 4] = [
         ("no case can have measured", |run| {
             let run = crate::result::Run { seconds: -1.0, ..run };
-            encode(&Answer::Ran { began_ns: 0, run: Some(Box::new(run)) }).unwrap()
+            encode(&AgentReply::Ran { began_ns: 0, run: Some(Box::new(run)) }).unwrap()
         }),
         ("sent no message", |_| b"{\"ran\":".to_vec()),
         ("not asked for", |_| {
-            encode(&Answer::Clock { received_ns: 0, answered_ns: 0, wall_ahead_ns: 0 }).unwrap()
+            encode(&AgentReply::Clock { received_ns: 0, answered_ns: 0, wall_ahead_ns: 0 }).unwrap()
         }),
         ("sent no message", |_| vec![b'['; 1 << 20]),
     ];
     for (expected, lie) in answers {
         let run = run.clone();
         let (address, thread) = imposter(move |link, ask| match ask {
-            Ask::Start { .. } => {
+            AgentRequest::Start { .. } => {
                 link.send(&lie(run.clone()))?;
                 done(link)
             }
@@ -530,14 +540,14 @@ fn agents_that_would_not_measure_the_same_are_refused_by_name() {
     assert_eq!(error.kind(), Kind::Usage);
     assert!(error.to_string().contains(&address), "{error}");
     thread.join().unwrap();
-    let older = Terms { program: "pinstripe 9.9.9".to_owned(), ..terms(LONG) };
+    let older = CoordinatorOptions { program: "pinstripe 9.9.9".to_owned(), ..terms(LONG) };
     let addresses = [agent.address.clone()];
     assert!(agent.ended().is_some());
     let error =
-        Cluster::connect(&addresses, &token(), &asked("0.02"), older, never()).err().unwrap();
+        Coordinator::connect(&addresses, &token(), &asked("0.02"), older, never()).err().unwrap();
     assert_eq!(error.kind(), Kind::Unsupported);
     let twice = [agent.address.clone(), agent.address.clone()];
-    let error = Cluster::connect(&twice, &token(), &asked("0.02"), terms(LONG), never()).err();
+    let error = Coordinator::connect(&twice, &token(), &asked("0.02"), terms(LONG), never()).err();
     assert_eq!(error.unwrap().kind(), Kind::Usage);
 }
 
@@ -550,6 +560,6 @@ fn too_many_connections_are_refused_and_the_agent_goes_on() {
     let mut one_more = TcpStream::connect(&agent.address).unwrap();
     assert!(agent.refused().contains("too many"));
     assert_eq!(one_more.read(&mut [0; 1]).unwrap_or(0), 0);
-    assert!(matches!(say(&link, &Ask::Plan(asked("0.02"))), Answer::Planned(_)));
+    assert!(matches!(say(&link, &AgentRequest::Plan(asked("0.02"))), AgentReply::Planned(_)));
     drop(held);
 }

@@ -1,4 +1,4 @@
-//! The secret that a coordinator and its agents share, read from a file that nobody else can read.
+//! The secret that a coordinator and its agents share, read from a file that no other user can read.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 /// The context of the key that is made of a token: no other program makes the same of it.
 const CONTEXT: &str = "pinstripe lab agent 2026-11-25 key of a token";
-/// A token of fewer bytes can be guessed by whoever has listened to one connection.
+/// A token of fewer bytes can be guessed by a host that has listened to one connection.
 const LEAST_BYTES: usize = 32;
 const MOST_BYTES: u64 = 4096;
 const ADVICE: &str =

@@ -13,7 +13,7 @@ use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::catalog::{self, STREAMS, Workload};
 use crate::result::{Measured, Metric, Parameter, Results};
-use crate::run::{Live, Outcome, PlaceNo, Plan, Tally, VariantNo, VariantSpec};
+use crate::run::{CountedUnit, Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::stats::Better;
 use crate::table::Table;
 
@@ -144,7 +144,7 @@ impl Catalog {
         let store = self.store.as_ref().expect("a store was filled for this run");
         let (path, began) = (self.path("view.sqlite"), Instant::now());
         let counter = Counter::CataloguedVersions;
-        let found = live.counting(Tally::Items, counter, |monitor| {
+        let found = live.counting(CountedUnit::Items, counter, |monitor| {
             drop(ops::catalog::rebuild(store, &path, monitor)?);
             Ok::<_, Error>(monitor.get(counter))
         })?;
@@ -209,20 +209,12 @@ impl Plan for Catalog {
         vec![self.dir.clone()]
     }
 
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-
     fn intents(&self) -> Vec<String> {
         vec![shared::intent(&self.dir, CASE.name, self.rows * ROW_BYTES)]
     }
 
     fn room(&self) -> Vec<(PathBuf, u64)> {
         vec![(self.dir.clone(), self.rows * ROW_BYTES)]
-    }
-
-    fn is_exact(&self) -> bool {
-        false
     }
 
     fn prepare(&mut self, _: &Live) -> Result<()> {
@@ -250,10 +242,6 @@ impl Plan for Catalog {
             Way::Writers(writers) => self.write(writers, live),
             Way::View => self.view(live),
         }
-    }
-
-    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
-        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {

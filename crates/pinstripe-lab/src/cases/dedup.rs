@@ -15,7 +15,7 @@ use pinstripe_base::units::{format_count, format_size};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid, shared};
 use crate::io::walkers;
 use crate::result::{Measured, Metric, Parameter, Results, Run, Variant};
-use crate::run::{Live, Outcome, PlaceNo, Plan, Tally, VariantNo, VariantSpec};
+use crate::run::{CountedUnit, Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::stats::Better;
 use crate::table::Table;
 
@@ -177,10 +177,6 @@ impl Plan for Dedup {
         true
     }
 
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-
     fn intents(&self) -> Vec<String> {
         let times = if self.corpora.iter().any(|it| it.len() > 1) { ", twice" } else { "" };
         let intent = |tree: &PathBuf| format!("read all of {}{times}", tree.display());
@@ -210,7 +206,7 @@ impl Plan for Dedup {
         };
         live.set_total(self.expected[variant.0]);
         let (survey, read_bytes, losses) =
-            live.counting(Tally::Bytes, Counter::ReadBytes, |monitor| {
+            live.counting(CountedUnit::Bytes, Counter::ReadBytes, |monitor| {
                 let survey = analyze::run(options, monitor)?;
                 let count = |counter| monitor.get(counter);
                 Ok::<_, Error>((survey, count(Counter::ReadBytes), count(Counter::Losses)))
@@ -245,10 +241,6 @@ impl Plan for Dedup {
             },
             ..Outcome::default()
         })
-    }
-
-    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
-        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {

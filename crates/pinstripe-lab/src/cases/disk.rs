@@ -98,7 +98,7 @@ enum By {
 }
 
 /// The options of a case, read.
-pub struct Layout {
+pub struct DiskOptions {
     /// The case's name.
     pub case: &'static str,
     /// Every parameter.
@@ -127,7 +127,7 @@ pub struct Layout {
     pub checks: bool,
 }
 
-impl Layout {
+impl DiskOptions {
     /// The job of a mode; the number makes chance differ from run to run.
     pub fn job(&self, mode: &Mode, number: u64) -> Job {
         let job = &self.job;
@@ -154,7 +154,7 @@ struct OpenPlace {
 
 /// A layout at work.
 pub struct DiskPlan {
-    layout: Layout,
+    layout: DiskOptions,
     open_places: Vec<OpenPlace>,
     variants: Vec<(usize, usize, By)>,
     /// Files that the next run writes anew.
@@ -166,7 +166,7 @@ impl DiskPlan {
     ///
     /// # Errors
     /// [`Kind::Usage`] when fio is to do the same beside us and cannot: see [`check::refuse`].
-    pub fn new(mut layout: Layout) -> Result<Self> {
+    pub fn new(mut layout: DiskOptions) -> Result<Self> {
         if layout.checks {
             check::refuse(&layout.job, layout.places.len(), layout.is_device)?;
             let version = check::version();
@@ -223,7 +223,7 @@ impl DiskPlan {
     }
 
     fn open_device(&self, path: &Path, live: &Live) -> Result<Area> {
-        let Layout { file_bytes, job, policy, .. } = &self.layout;
+        let DiskOptions { file_bytes, job, policy, .. } = &self.layout;
         let is_read = self.has(|mode| !mode.work.only_writes());
         shared::device(path, &[0], *file_bytes, *policy, is_read.then_some((job.content, live)))
     }
@@ -279,7 +279,7 @@ impl Plan for DiskPlan {
     }
 
     fn intents(&self) -> Vec<String> {
-        let Layout { files, file_bytes, is_device, places, case, .. } = &self.layout;
+        let DiskOptions { files, file_bytes, is_device, places, case, .. } = &self.layout;
         let intent = |place: &PathBuf| {
             let (place, size) = (place.display(), format_size(*file_bytes));
             match is_device {
@@ -295,13 +295,9 @@ impl Plan for DiskPlan {
     }
 
     fn room(&self) -> Vec<(PathBuf, u64)> {
-        let Layout { places, is_device, .. } = &self.layout;
+        let DiskOptions { places, is_device, .. } = &self.layout;
         let needed = |place: &PathBuf| (place.clone(), self.most_bytes());
         places.iter().filter(|_| !is_device).map(needed).collect()
-    }
-
-    fn is_exact(&self) -> bool {
-        false
     }
 
     fn prepare(&mut self, live: &Live) -> Result<()> {
@@ -316,7 +312,7 @@ impl Plan for DiskPlan {
             let folder = Folder::make(&path, self.layout.case, bytes)?;
             let folder = self.open_places[at].folder.insert(folder);
             if has_old {
-                let Layout { files, file_bytes, job, policy, .. } = &self.layout;
+                let DiskOptions { files, file_bytes, job, policy, .. } = &self.layout;
                 let paths = folder.files("old", *files);
                 let area = Area::make(&paths, *file_bytes, job.content, *policy, live)?;
                 self.open_places[at].area = Some(area);
@@ -367,10 +363,6 @@ impl Plan for DiskPlan {
         let spans = (&spans[..], self.layout.file_bytes);
         let (done, is_direct) = mode.work.run(&job, spans, area, live)?;
         Ok(shared::outcome(&done, &job, policy, is_direct))
-    }
-
-    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
-        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {

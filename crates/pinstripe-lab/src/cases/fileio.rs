@@ -2,7 +2,7 @@
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::disk::{DiskPlan, InitialState, Layout, Mode, Work};
+use super::disk::{DiskOptions, DiskPlan, InitialState, Mode, Work};
 use super::shared;
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::display;
@@ -156,7 +156,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     };
     let layout = layout(setting, values, syncing, is_compat)?;
     let bytes = layout.files * layout.file_bytes;
-    Ok(Box::new(DiskPlan::new(Layout {
+    Ok(Box::new(DiskPlan::new(DiskOptions {
         parameters: parameters(values, is_compat, bytes),
         notes: is_compat.then(|| COMPAT_NOTE.to_owned()).into_iter().collect(),
         ..layout
@@ -172,7 +172,7 @@ pub fn layout(
     values: &Values,
     syncing: Syncing,
     is_compat: bool,
-) -> Result<Layout> {
+) -> Result<DiskOptions> {
     let read_share = values.number(READ_SHARE.name);
     if read_share > 1.0 {
         return Err(Error::new(Kind::Usage, "--read-share is a number from 0 to 1"));
@@ -186,7 +186,7 @@ pub fn layout(
         block_bytes: block_bytes as usize,
     };
     let modes = values.words(MODES.name).into_iter();
-    Ok(Layout {
+    Ok(DiskOptions {
         case: CASE.name,
         parameters: Vec::new(),
         notes: Vec::new(),

@@ -2,7 +2,7 @@
 
 use pinstripe_base::error::Result;
 
-use super::disk::{DiskPlan, InitialState, Layout, Mode, Work};
+use super::disk::{DiskOptions, DiskPlan, InitialState, Mode, Work};
 use super::shared;
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values};
 use crate::io::{Direction, Order, Pattern, Syncing};
@@ -123,7 +123,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         "file-size" => file_bytes.to_string(),
         name => values.text(name).unwrap_or("none").to_owned(),
     };
-    Ok(Box::new(DiskPlan::new(Layout {
+    Ok(Box::new(DiskPlan::new(DiskOptions {
         case: CASE.name,
         parameters: OPTIONS.iter().map(|it| Parameter::new(it.name, value(it))).collect(),
         notes: Vec::new(),

@@ -11,7 +11,7 @@ use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::display;
 use crate::histogram::Histogram;
-use crate::io::loadfile::{self, KINDS, Operation};
+use crate::io::loadfile::{self, KINDS, LoadOperation};
 use crate::io::opmix::replay;
 use crate::result::{Measured, Metric, Parameter, Results, Variant};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
@@ -116,7 +116,7 @@ struct OpMix {
     /// Directories, each with the folder that was made there.
     places: Vec<(PathBuf, Option<Folder>)>,
     ways: Vec<(u64, usize)>,
-    load: Vec<Operation>,
+    load: Vec<LoadOperation>,
     time: Duration,
 }
 
@@ -173,10 +173,6 @@ impl Plan for OpMix {
         self.places.iter().map(|(dir, _)| (dir.clone(), self.bytes())).collect()
     }
 
-    fn is_exact(&self) -> bool {
-        false
-    }
-
     fn prepare(&mut self, _: &Live) -> Result<()> {
         let bytes = self.bytes();
         for (dir, folder) in &mut self.places {
@@ -218,10 +214,6 @@ impl Plan for OpMix {
             syncs: count("Flush"),
             ..Outcome::default()
         })
-    }
-
-    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
-        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {

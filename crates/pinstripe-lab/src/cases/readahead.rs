@@ -40,13 +40,13 @@ reads the files from a backup instead, which is made for it in the same director
 does. --through none reads with no read-ahead at all. The second table has what was published in 2013 for \
 a cluster of 24 servers beside these figures.
 
-With --by kernel the window is the kernel's own, read_ahead_kb of the disk or mount, which only root may \
-set. It is put back at the end, also after an interrupt.",
+With --through kernel the windows are the kernel's own, read_ahead_kb of the disk or mount, which only root \
+may set. It is put back at the end, also after an interrupt.",
     examples: "\
   pinstripe lab run readahead --dir /mnt/ceph
   pinstripe lab run readahead --windows kernel,1M,64M --clients 1,8 --record-size 1M
   pinstripe lab run readahead --through none,advice,overlay,store --windows kernel,256M
-  pinstripe lab run readahead --by kernel --windows kernel,128K,4M",
+  pinstripe lab run readahead --through advice,kernel --windows kernel,128K,4M",
     options: OPTIONS,
     plan,
     tables,
@@ -59,8 +59,12 @@ const MEMORY_RECORDS: u64 = 80;
 /// What reads ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Way {
-    /// The kernel, or this program by advice.
-    Window(Window),
+    /// The kernel as it is set.
+    Kernel,
+    /// The kernel, set to this window.
+    SetKernel(Window),
+    /// This program, by advice.
+    Advice(Window),
     /// The read-ahead of overlays.
     Overlay,
     /// The same of mounts, on a backup.
@@ -68,20 +72,21 @@ enum Way {
 }
 
 impl Way {
-    fn word(&self) -> &str {
+    fn word(&self) -> String {
         match self {
-            Way::Window(window) => &window.word,
-            Way::Overlay => "overlay",
-            Way::Store => "store",
+            Way::Kernel => "kernel".to_owned(),
+            Way::SetKernel(window) => format!("kernel {}", window.word),
+            Way::Advice(window) => window.word.clone(),
+            Way::Overlay => "overlay".to_owned(),
+            Way::Store => "store".to_owned(),
         }
     }
 
-    /// The window that the program or the kernel has; none leaves it to the kernel, as an overlay
-    /// does below itself.
-    fn window(&self) -> Option<u64> {
+    /// The window that is advised; none leaves it to the kernel, as an overlay does below itself.
+    fn advised(&self) -> Option<u64> {
         match self {
-            Way::Window(window) => window.bytes,
-            Way::Overlay | Way::Store => None,
+            Way::Advice(window) => Some(window.bytes),
+            Way::Kernel | Way::SetKernel(_) | Way::Overlay | Way::Store => None,
         }
     }
 }
@@ -91,25 +96,34 @@ impl Way {
 struct Window {
     /// As it was typed.
     word: String,
-    /// None leaves it to the kernel.
-    bytes: Option<u64>,
+    bytes: u64,
+}
+
+impl Window {
+    /// None for `kernel`, which stays as it is set.
+    fn parse(word: &str) -> Result<Option<Window>> {
+        if word == "kernel" {
+            return Ok(None);
+        }
+        Ok(Some(Window { word: word.to_owned(), bytes: parse_size(word)? }))
+    }
 }
 
 /// The ways that were asked for, each once.
 fn ways(values: &Values) -> Result<Vec<Way>> {
-    let window = |word: &str| -> Result<Way> {
-        let bytes = if word == "kernel" { None } else { Some(parse_size(word)?) };
-        Ok(Way::Window(Window { word: word.to_owned(), bytes }))
+    let windows: Vec<Option<Window>> =
+        values.words("windows").into_iter().map(Window::parse).collect::<Result<_>>()?;
+    let each = |way: fn(Window) -> Way| -> Vec<Way> {
+        windows.iter().cloned().map(|it| it.map_or(Way::Kernel, way)).collect()
     };
-    let windows: Vec<Way> =
-        values.words("windows").into_iter().map(window).collect::<Result<_>>()?;
     let mut ways: Vec<Way> = Vec::new();
     for word in values.words("through") {
         let of_word = match word {
-            "none" => vec![window("0")?],
+            "none" => vec![Way::Advice(Window { word: "0".to_owned(), bytes: 0 })],
             "overlay" => vec![Way::Overlay],
             "store" => vec![Way::Store],
-            _ => windows.clone(),
+            "kernel" => each(Way::SetKernel),
+            _ => each(Way::Advice),
         };
         for way in of_word {
             if !ways.contains(&way) {
@@ -139,7 +153,6 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
             .collect(),
         file_bytes,
         record_bytes: record_bytes as usize,
-        by_kernel: values.text("by") == Some("kernel"),
         drops_cache: values.text("cache") == Some("drop"),
         seed: setting.seed,
         areas: Vec::new(),
@@ -157,7 +170,6 @@ struct ReadAhead {
     ways: Vec<(u64, Way)>,
     file_bytes: u64,
     record_bytes: usize,
-    by_kernel: bool,
     drops_cache: bool,
     seed: u64,
     /// One for each client.
@@ -183,15 +195,16 @@ impl Knob {
         let path = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
         let found = fs::read_to_string(&path).map_err(|error| {
             Error::io("cannot be read, so there is no window to set", &path, error)
-                .advice("leave out --by kernel")
+                .advice("leave out 'kernel' of --through")
         })?;
         Ok(Knob { path, found: found.trim().to_owned() })
     }
 
     fn set(&self, kib: &str) -> Result<()> {
         fs::write(&self.path, kib).map_err(|error| {
-            Error::io("cannot be set", &self.path, error)
-                .advice("only root may set the kernel's read-ahead: leave out --by kernel")
+            Error::io("cannot be set", &self.path, error).advice(
+                "only root may set the kernel's read-ahead: leave out 'kernel' of --through",
+            )
         })
     }
 }
@@ -234,18 +247,23 @@ impl ReadAhead {
         Ok(devices.into_iter().map(area).collect())
     }
 
-    fn job(&self, window: Option<u64>) -> Job {
+    /// Whether the kernel's window is to be set.
+    fn sets_kernel(&self) -> bool {
+        self.ways.iter().any(|(_, way)| matches!(way, Way::SetKernel(_)))
+    }
+
+    fn job(&self, way: &Way) -> Job {
         let pattern = Pattern {
             order: Order::Sequential,
             direction: Direction::Read,
             block_bytes: self.record_bytes,
         };
-        let own = window.filter(|_| !self.by_kernel).unwrap_or(0);
+        let advised = way.advised().unwrap_or(0);
         Job {
             requests: Some(self.file_bytes / self.record_bytes as u64),
             syncing: Syncing::NEVER,
             seed: self.seed,
-            ahead: own.div_ceil(self.record_bytes as u64),
+            ahead: advised.div_ceil(self.record_bytes as u64),
             ..Job::new(pattern)
         }
     }
@@ -266,7 +284,7 @@ impl Plan for ReadAhead {
                 about: format!("{group}, window: {window}"),
                 group,
                 parameters: vec![
-                    Parameter::new("window", window),
+                    Parameter::new("window", &window),
                     Parameter::new("clients", clients),
                 ],
                 metric: Metric::throughput(),
@@ -280,13 +298,9 @@ impl Plan for ReadAhead {
         vec![self.dir.clone()]
     }
 
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-
     fn intents(&self) -> Vec<String> {
         let mut intents = vec![shared::intent(&self.dir, CASE.name, self.needed())];
-        if self.by_kernel {
+        if self.sets_kernel() {
             intents.push(
                 "set read_ahead_kb of the disk or mount, and put it back at the end".to_owned(),
             );
@@ -298,15 +312,12 @@ impl Plan for ReadAhead {
         vec![(self.dir.clone(), self.needed())]
     }
 
-    fn is_exact(&self) -> bool {
-        false
-    }
-
     fn prepare(&mut self, live: &Live) -> Result<()> {
         let clients = self.ways.iter().map(|(clients, _)| *clients).max().unwrap_or(0);
         let needed = self.needed();
+        let sets_kernel = self.sets_kernel();
         let folder = self.folder.insert(Folder::make(&self.dir, CASE.name, needed)?);
-        if self.by_kernel {
+        if sets_kernel {
             self.knob = Some(Knob::of(&self.dir)?);
         }
         let files = folder.files("client", clients);
@@ -326,12 +337,13 @@ impl Plan for ReadAhead {
         // The last one's threads end before the next one is measured.
         self.ahead.clear();
         let (clients, way) = &self.ways[variant.0];
-        let window = way.window();
         if let Some(knob) = &self.knob {
-            let kib = window.map_or(knob.found.clone(), |it| (it >> 10).to_string());
-            knob.set(&kib)?;
+            match way {
+                Way::SetKernel(window) => knob.set(&(window.bytes >> 10).to_string())?,
+                _ => knob.set(&knob.found)?,
+            }
         }
-        let is_left_to_kernel = window.is_none() || self.by_kernel;
+        let is_left_to_kernel = way.advised().is_none();
         for target in self.areas.iter().flat_map(Area::targets) {
             target.read_ahead(is_left_to_kernel);
         }
@@ -345,17 +357,13 @@ impl Plan for ReadAhead {
 
     fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
         let (clients, way) = &self.ways[variant.0];
-        let job = self.job(way.window());
+        let job = self.job(way);
         let areas = match &*self.ahead {
             [] => &self.areas[..*clients as usize],
             ahead => ahead,
         };
         let done = io::run_each(&job, areas, live)?;
         Ok(shared::outcome(&done, &job, Policy::Buffered, false))
-    }
-
-    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
-        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -427,6 +435,17 @@ mod tests {
         );
         assert_eq!((&*shown[5][0], &shown[5][3..]), ("store", &["-", "-"].map(str::to_owned)[..]));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_window_is_advised_or_the_kernel_is_set_to_it() {
+        let given = [("through", "advice,kernel"), ("windows", "kernel,0,4M")];
+        let ways = ways(&Values::read(OPTIONS, &given).unwrap()).unwrap();
+        let told: Vec<_> = ways.iter().map(|it| (it.word(), it.advised())).collect();
+        let told: Vec<_> = told.iter().map(|(word, advised)| (&**word, *advised)).collect();
+        let advised = [("kernel", None), ("0", Some(0)), ("4M", Some(4 << 20))];
+        assert_eq!(told[..3], advised);
+        assert_eq!(told[3..], [("kernel 0", None), ("kernel 4M", None)]);
     }
 
     #[test]

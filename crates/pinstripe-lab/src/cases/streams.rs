@@ -232,10 +232,6 @@ impl Plan for Streams {
         vec![(self.dir.clone(), self.files * self.file_bytes)]
     }
 
-    fn is_exact(&self) -> bool {
-        false
-    }
-
     fn prepare(&mut self, _: &Live) -> Result<()> {
         let bytes = self.files * self.file_bytes;
         self.folder = Some(Folder::make(&self.dir, CASE.name, bytes)?);
@@ -264,10 +260,6 @@ impl Plan for Streams {
         let mut outcome = shared::outcome(&done, &job, way.policy.parse()?, is_direct);
         outcome.measured.figures.insert("stalls".to_owned(), shared::stalls(&done.writes));
         Ok(outcome)
-    }
-
-    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
-        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {

@@ -308,10 +308,6 @@ impl Plan for Stride {
         if self.is_device || self.ceph.is_some() { Vec::new() } else { vec![needed] }
     }
 
-    fn is_exact(&self) -> bool {
-        false
-    }
-
     fn prepare(&mut self, live: &Live) -> Result<()> {
         let target = match (&self.ceph, &self.delay) {
             (Some(ceph), _) => Target::of(self.objects(ceph, live)?),
@@ -359,10 +355,6 @@ impl Plan for Stride {
         let area = self.ahead.as_ref().or(self.area.as_ref());
         let done = io::run(&job, area.expect("it was opened before the first run"), live)?;
         Ok(shared::outcome(&done, &job, Policy::Buffered, false))
-    }
-
-    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
-        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {

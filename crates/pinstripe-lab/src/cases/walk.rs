@@ -169,10 +169,6 @@ impl Plan for Walk {
         }
     }
 
-    fn is_exact(&self) -> bool {
-        false
-    }
-
     fn prepare(&mut self, live: &Live) -> Result<()> {
         if let Some(dir) = &self.dir {
             let folder = self.folder.insert(Folder::make(dir, CASE.name, 0)?);
@@ -214,10 +210,6 @@ impl Plan for Walk {
             other_cpu_s: other.as_secs_f64(),
             ..Outcome::default()
         })
-    }
-
-    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
-        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {

@@ -21,7 +21,7 @@ use pinstripe_base::id::{SnapshotId, random};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
 
-pub use workload::{NODES, ROWS, STREAMS, Stream, Workload};
+pub use workload::{NODES, ROWS, RowStream, STREAMS, Workload};
 
 use crate::io::at_once;
 use crate::run::Live;
@@ -31,7 +31,7 @@ pub const MEMBERS: usize = 4;
 
 /// The cost of writing streams.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Written {
+pub struct WriteCost {
     /// From rows in memory to snapshots that are synced.
     pub seconds: f64,
     /// Bytes that stand on the members.
@@ -73,7 +73,7 @@ pub fn write_streams(
     store: &Store,
     writers: usize,
     live: &Live,
-) -> Result<Written> {
+) -> Result<WriteCost> {
     let monitor = Monitor::default();
     let index = Index::load(store, &monitor)?;
     let began = Instant::now();
@@ -87,7 +87,7 @@ pub fn write_streams(
         })
     };
     at_once(writers, write).into_iter().collect::<Result<()>>()?;
-    Ok(Written {
+    Ok(WriteCost {
         seconds: began.elapsed().as_secs_f64(),
         bytes: monitor.get(Counter::WrittenBytes),
     })

@@ -12,6 +12,7 @@ use pinstripe::format::entry::{Content, Entry, ListRow};
 use pinstripe::format::meta::{FileKind, Metadata, Time};
 use pinstripe::format::record::{ChunkRow, RECORD_MAX_RAW_BYTES};
 use pinstripe_base::id::ChunkId;
+use pinstripe_base::random::splitmix64;
 
 /// Rows of the whole catalogue.
 pub const ROWS: usize = 13_753_410;
@@ -34,15 +35,12 @@ const ENDINGS: [&str; 16] = [
     ".jpg", ".log", "", ".mo",
 ];
 
-/// SplitMix64: small, good enough, the same everywhere.
+/// Small, good enough, the same everywhere.
 struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        splitmix64(&mut self.0)
     }
 
     fn below(&mut self, end: u64) -> u64 {
@@ -120,14 +118,14 @@ struct Row {
 }
 
 /// The rows of one file system, in path order.
-pub struct Stream {
+pub struct RowStream {
     /// The machine it belongs to.
     pub node: usize,
     directories: Pool,
     rows: Vec<Row>,
 }
 
-impl Stream {
+impl RowStream {
     /// The number of its rows.
     pub fn rows(&self) -> usize {
         self.rows.len()
@@ -140,7 +138,7 @@ pub struct Workload {
     sizes: Vec<u64>,
     ids: Vec<ChunkId>,
     /// The file systems.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<RowStream>,
 }
 
 impl Workload {
@@ -183,7 +181,7 @@ impl Workload {
     }
 
     /// Fills `entry` with row `at` of a stream; false behind the last.
-    pub fn fill(&self, stream: &Stream, at: usize, entry: &mut Entry) -> bool {
+    pub fn fill(&self, stream: &RowStream, at: usize, entry: &mut Entry) -> bool {
         let Some(row) = stream.rows.get(at) else { return false };
         let object = row.object as usize;
         entry.path.clear();
@@ -251,8 +249,8 @@ fn objects_of(count: usize, seed: u64, random: &mut Random) -> (Pool, Vec<u64>, 
 }
 
 /// Directory by directory, then in path order.
-fn stream(number: usize, objects: &[u32], names: &Pool, random: &mut Random) -> Stream {
-    let mut stream = Stream {
+fn stream(number: usize, objects: &[u32], names: &Pool, random: &mut Random) -> RowStream {
+    let mut stream = RowStream {
         node: number % NODES,
         directories: Pool::default(),
         rows: Vec::with_capacity(objects.len()),
@@ -288,7 +286,7 @@ fn stream(number: usize, objects: &[u32], names: &Pool, random: &mut Random) -> 
 
 /// One directory holds one file of a name; further ones go to `d1`, `d2` below it.
 fn add_directory(
-    stream: &mut Stream,
+    stream: &mut RowStream,
     path: &[u8],
     objects: &[u32],
     names: &Pool,
@@ -309,7 +307,7 @@ fn add_directory(
     }
 }
 
-fn sort(stream: &mut Stream, names: &Pool) {
+fn sort(stream: &mut RowStream, names: &Pool) {
     let mut keys = Pool64::default();
     for row in &stream.rows {
         keys.push(stream.directories.get(row.directory), names.get(row.object));

@@ -10,7 +10,7 @@ use super::{number_of, text};
 
 /// A disk as the kernel knows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Disk {
+pub struct DiskDescription {
     /// The kernel's name: `sda`, `nvme0n1`, `dm-0`.
     pub name: String,
     /// The maker's and the model's name.
@@ -53,7 +53,7 @@ pub(super) fn folder_of(root: &Path, (major, minor): (u32, u32)) -> Option<PathB
     }
 }
 
-pub(super) fn disk_of(root: &Path, number: (u32, u32)) -> Option<Disk> {
+pub(super) fn disk_of(root: &Path, number: (u32, u32)) -> Option<DiskDescription> {
     let folder = folder_of(root, number)?;
     let name = folder.file_name()?.to_string_lossy().into_owned();
     let settings = SETTINGS
@@ -61,7 +61,7 @@ pub(super) fn disk_of(root: &Path, number: (u32, u32)) -> Option<Disk> {
         .filter_map(|name| Some(((*name).to_owned(), text(&folder, &format!("queue/{name}"))?)));
     let model: Vec<String> =
         ["device/vendor", "device/model"].iter().filter_map(|name| text(&folder, name)).collect();
-    Some(Disk {
+    Some(DiskDescription {
         name,
         model: (!model.is_empty()).then(|| model.join(" ")),
         firmware: ["device/firmware_rev", "device/rev"].iter().find_map(|it| text(&folder, it)),
@@ -149,14 +149,14 @@ mod tests {
             let text = format!(
                 r#"{{"name":"sda","model":null,"{key}":"{value}","bytes":null,"is_rotational":null,"settings":{{}}}}"#
             );
-            serde_json::from_str::<Disk>(&text).unwrap()
+            serde_json::from_str::<DiskDescription>(&text).unwrap()
         };
         let old = of("serial", " WD-1234567890 ");
         assert_eq!(old.identity, Some(made_of("WD-1234567890")));
         assert_ne!(old.identity, of("serial", "WD-1234567891").identity);
         let text = serde_json::to_string(&old).unwrap();
         assert!(!text.contains("1234567890") && !text.contains("serial"), "{text}");
-        assert_eq!(serde_json::from_str::<Disk>(&text).unwrap(), old);
+        assert_eq!(serde_json::from_str::<DiskDescription>(&text).unwrap(), old);
         assert_eq!(of("identity", "#00c0ffee").identity.as_deref(), Some("#00c0ffee"));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pinstripe_base::units::format_size;
 
-use super::{Disk, Fingerprint, Place};
+use super::{DiskDescription, Fingerprint, Place};
 
 /// The facts that may change figures, by name: `kernel`, `scheduler`, `mount options`. From the
 /// second place on, its number follows the name: `scheduler (2)`.
@@ -47,8 +47,9 @@ fn of_place(place: &Place) -> Vec<(&str, String)> {
     facts
 }
 
-fn of_disk(disk: &Disk) -> Vec<(&str, String)> {
-    let Disk { name, model, firmware, identity, bytes, settings, is_rotational: _ } = disk;
+fn of_disk(disk: &DiskDescription) -> Vec<(&str, String)> {
+    let DiskDescription { name, model, firmware, identity, bytes, settings, is_rotational: _ } =
+        disk;
     let known = [
         ("disk", Some(name.clone())),
         ("model", model.clone()),

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use self::disk::{disk_of, folder_of};
 use crate::machine::Machine;
 
-pub use disk::{Disk, serial_of};
+pub use disk::{DiskDescription, serial_of};
 pub use facts::{Facts, PLACE, differences};
 
 /// The machine and the places that were measured.
@@ -48,7 +48,7 @@ pub struct Place {
     /// Bytes of the file system, and of these free for us.
     pub space: Option<(u64, u64)>,
     /// The disk below.
-    pub disk: Option<Disk>,
+    pub disk: Option<DiskDescription>,
 }
 
 /// Settings of the page cache that decide when writes are held up.

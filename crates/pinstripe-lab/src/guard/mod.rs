@@ -15,7 +15,7 @@ use pinstripe_base::units::format_size;
 use serde::{Deserialize, Serialize};
 
 pub use kernel::{IdleTasks, KernelThreads};
-pub use reading::{Pressure, Reading, Transfer};
+pub use reading::{DiskTransfer, Pressure, Reading};
 
 /// Beyond which of these a run is disturbed.
 ///

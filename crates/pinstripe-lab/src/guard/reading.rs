@@ -18,7 +18,7 @@ pub struct Pressure {
 
 /// Bytes that a disk moved since the machine was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Transfer {
+pub struct DiskTransfer {
     /// From it.
     pub read_bytes: u64,
     /// To it.
@@ -42,7 +42,7 @@ pub struct Reading {
     /// Waiting for memory.
     pub memory_pressure: Option<Pressure>,
     /// The traffic of the disk.
-    pub transfer: Option<Transfer>,
+    pub transfer: Option<DiskTransfer>,
     /// Bytes of the page cache that wait to be written.
     pub dirty_bytes: Option<u64>,
     /// Bytes of it that are being written.
@@ -135,9 +135,9 @@ impl Reading {
     }
 
     /// The traffic of the disk.
-    pub fn transfer_since(&self, before: &Reading) -> Option<Transfer> {
+    pub fn transfer_since(&self, before: &Reading) -> Option<DiskTransfer> {
         let (now, then) = (self.transfer?, before.transfer?);
-        Some(Transfer {
+        Some(DiskTransfer {
             read_bytes: now.read_bytes.saturating_sub(then.read_bytes),
             written_bytes: now.written_bytes.saturating_sub(then.written_bytes),
         })
@@ -174,13 +174,13 @@ fn pressure(text: &str) -> Option<Pressure> {
 
 /// Fields of `/proc/diskstats` (Documentation/admin-guide/iostats.rst): sectors read are the third
 /// behind the name, sectors written the seventh.
-fn transfer(diskstats: &str, (major, minor): (u32, u32)) -> Option<Transfer> {
+fn transfer(diskstats: &str, (major, minor): (u32, u32)) -> Option<DiskTransfer> {
     diskstats.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let is_it = *fields.first()? == major.to_string() && *fields.get(1)? == minor.to_string();
         let sectors = |at: usize| fields.get(at)?.parse::<u64>().ok().map(|it| it * SECTOR_BYTES);
         is_it.then_some(())?;
-        Some(Transfer { read_bytes: sectors(5)?, written_bytes: sectors(9)? })
+        Some(DiskTransfer { read_bytes: sectors(5)?, written_bytes: sectors(9)? })
     })
 }
 

@@ -48,7 +48,7 @@ fn counters_are_read_as_the_kernel_writes_them() {
     assert_eq!(reading.load, Some(1.25));
     assert_eq!(reading.ticks, Some((100_000, 40_000, 10)));
     assert_eq!(reading.io_pressure, Some(Pressure { some_us: 1234, full_us: 617 }));
-    assert_eq!(reading.transfer, Some(Transfer { read_bytes: 8192, written_bytes: 16_384 }));
+    assert_eq!(reading.transfer, Some(DiskTransfer { read_bytes: 8192, written_bytes: 16_384 }));
     assert_eq!((reading.dirty_bytes, reading.writeback_bytes), (Some(24_576), Some(8192)));
     assert_eq!(reading.throttles, Some(3));
 }
@@ -83,7 +83,7 @@ fn each_limit_is_kept_by_what_is_ours_and_broken_by_what_is_others() {
     let quiet = |after: &mut Reading| {
         after.ticks = Some((101_000, 600, 10));
         after.memory_pressure = Some(Pressure { some_us: 50_000, full_us: 0 });
-        after.transfer = Some(Transfer { read_bytes: 110 << 20, written_bytes: 118 << 20 });
+        after.transfer = Some(DiskTransfer { read_bytes: 110 << 20, written_bytes: 118 << 20 });
     };
     assert_eq!(found(quiet, own), [] as [&str; 0]);
     assert_eq!(found(|it| it.ticks = Some((101_000, 750, 0)), own), ["others_cpu"]);
@@ -92,7 +92,7 @@ fn each_limit_is_kept_by_what_is_ours_and_broken_by_what_is_others() {
     assert_eq!(found(|it| it.memory_pressure = memory, own), ["memory"]);
     assert_eq!(found(|it| it.throttles = Some(4), own), ["throttled"]);
     let moved = |read: u64, written: u64| {
-        Some(Transfer { read_bytes: read << 20, written_bytes: written << 20 })
+        Some(DiskTransfer { read_bytes: read << 20, written_bytes: written << 20 })
     };
     assert_eq!(found(|it| it.transfer = moved(130, 0), own), ["others_read"]);
     assert_eq!(found(|it| it.transfer = moved(0, 130), own), ["others_wrote"]);
@@ -100,7 +100,7 @@ fn each_limit_is_kept_by_what_is_ours_and_broken_by_what_is_others() {
     let brief = |blocks: u64| {
         move |it: &mut Reading| {
             it.at -= Duration::from_millis(999);
-            it.transfer = Some(Transfer { read_bytes: 0, written_bytes: blocks * 4096 });
+            it.transfer = Some(DiskTransfer { read_bytes: 0, written_bytes: blocks * 4096 });
         }
     };
     assert_eq!(found(brief(100), OwnUsage { cpu_s: 5.0, ..OwnUsage::default() }), [] as [&str; 0]);

@@ -31,18 +31,18 @@ pub const KINDS: [&str; 16] = [
 
 /// One operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operation {
+pub struct LoadOperation {
     /// Its sort: a place in [`KINDS`].
     pub kind: usize,
     /// The operation.
-    pub act: Act,
+    pub act: FileAction,
     /// Whether it is to succeed.
     pub succeeds: bool,
 }
 
 /// The operation. Paths are relative, handles are numbers of the file's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Act {
+pub enum FileAction {
     /// Opens or makes a file or directory.
     Open {
         /// What.
@@ -95,7 +95,7 @@ const TRUNCATES: [u64; 2] = [4, 5];
 ///
 /// # Errors
 /// [`Kind::Corrupt`] with the line that is none.
-pub fn parse(text: &str) -> Result<Vec<Operation>> {
+pub fn parse(text: &str) -> Result<Vec<LoadOperation>> {
     let mut operations = Vec::new();
     for (number, line) in text.lines().enumerate() {
         if line.trim().is_empty() || line.starts_with('#') {
@@ -113,7 +113,7 @@ pub fn parse(text: &str) -> Result<Vec<Operation>> {
     }
 }
 
-fn operation(line: &str) -> Option<Operation> {
+fn operation(line: &str) -> Option<LoadOperation> {
     let mut words = split(line);
     // Some files say first when it was.
     if words.first()?.parse::<f64>().is_ok() {
@@ -132,7 +132,7 @@ fn operation(line: &str) -> Option<Operation> {
             let (options, disposition) = (number(1)?, number(2)?);
             (
                 "NTCreateX",
-                Act::Open {
+                FileAction::Open {
                     path: path(0)?,
                     is_directory: options & DIRECTORY != 0,
                     makes: MAKES.contains(&disposition),
@@ -142,29 +142,29 @@ fn operation(line: &str) -> Option<Operation> {
                 },
             )
         }
-        "Close" => ("Close", Act::Close(handle(0)?)),
-        "Rename" => ("Rename", Act::Rename(path(0)?, path(1)?)),
-        "Unlink" => ("Unlink", Act::Unlink(path(0)?)),
-        "Deltree" => ("Deltree", Act::Deltree(path(0)?)),
-        "Mkdir" | "Rmdir" => ("Mkdir", Act::Mkdir(path(0)?)),
-        "QUERY_PATH_INFORMATION" => ("Qpathinfo", Act::Look(path(0)?)),
-        "QUERY_FILE_INFORMATION" => ("Qfileinfo", Act::LookAt(handle(0)?)),
-        "QUERY_FS_INFORMATION" => ("Qfsinfo", Act::Room),
-        "SET_FILE_INFORMATION" => ("Sfileinfo", Act::Touch(handle(0)?)),
+        "Close" => ("Close", FileAction::Close(handle(0)?)),
+        "Rename" => ("Rename", FileAction::Rename(path(0)?, path(1)?)),
+        "Unlink" => ("Unlink", FileAction::Unlink(path(0)?)),
+        "Deltree" => ("Deltree", FileAction::Deltree(path(0)?)),
+        "Mkdir" | "Rmdir" => ("Mkdir", FileAction::Mkdir(path(0)?)),
+        "QUERY_PATH_INFORMATION" => ("Qpathinfo", FileAction::Look(path(0)?)),
+        "QUERY_FILE_INFORMATION" => ("Qfileinfo", FileAction::LookAt(handle(0)?)),
+        "QUERY_FS_INFORMATION" => ("Qfsinfo", FileAction::Room),
+        "SET_FILE_INFORMATION" => ("Sfileinfo", FileAction::Touch(handle(0)?)),
         "FIND_FIRST" => {
             let path = path(0)?;
             let (folder, pattern) = path.rsplit_once('/').unwrap_or(("", &path));
-            ("Find", Act::Find(folder.to_owned(), pattern.to_owned()))
+            ("Find", FileAction::Find(folder.to_owned(), pattern.to_owned()))
         }
-        "WriteX" => ("WriteX", Act::Write(handle(0)?, number(1)?, number(2)? as usize)),
-        "ReadX" => ("ReadX", Act::Read(handle(0)?, number(1)?, number(2)? as usize)),
-        "LockX" => ("LockX", Act::Lock(handle(0)?, number(1)?, number(2)?, true)),
-        "UnlockX" => ("UnlockX", Act::Lock(handle(0)?, number(1)?, number(2)?, false)),
-        "Flush" => ("Flush", Act::Flush(handle(0)?)),
+        "WriteX" => ("WriteX", FileAction::Write(handle(0)?, number(1)?, number(2)? as usize)),
+        "ReadX" => ("ReadX", FileAction::Read(handle(0)?, number(1)?, number(2)? as usize)),
+        "LockX" => ("LockX", FileAction::Lock(handle(0)?, number(1)?, number(2)?, true)),
+        "UnlockX" => ("UnlockX", FileAction::Lock(handle(0)?, number(1)?, number(2)?, false)),
+        "Flush" => ("Flush", FileAction::Flush(handle(0)?)),
         _ => return None,
     };
     let kind = KINDS.iter().position(|it| *it == kind)?;
-    Some(Operation { kind, act, succeeds })
+    Some(LoadOperation { kind, act, succeeds })
 }
 
 /// Words with blanks between them; what stands in quotes is one.
@@ -243,14 +243,20 @@ mod tests {
         let path = "clients/client1/~dm tmp/A.DOC".to_owned();
         assert_eq!(
             found[0].act,
-            Act::Open { path, is_directory: false, makes: true, truncates: false, handle: 9938 }
+            FileAction::Open {
+                path,
+                is_directory: false,
+                makes: true,
+                truncates: false,
+                handle: 9938
+            }
         );
-        assert_eq!(found[1].act, Act::Write(9938, 65534, 1));
+        assert_eq!(found[1].act, FileAction::Write(9938, 65534, 1));
         assert_eq!(
             (&found[2].act, found[2].succeeds),
-            (&Act::Find("clients/client1".to_owned(), "FILLER.*".to_owned()), false)
+            (&FileAction::Find("clients/client1".to_owned(), "FILLER.*".to_owned()), false)
         );
-        assert_eq!(found[3].act, Act::Unlink("etc/passwd".to_owned()), "nothing leads out");
+        assert_eq!(found[3].act, FileAction::Unlink("etc/passwd".to_owned()), "nothing leads out");
         assert_eq!(KINDS[found[2].kind], "Find");
     }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use pinstripe_base::error::{Error, Result};
 
-use super::loadfile::{Act, KINDS, Operation};
+use super::loadfile::{FileAction, KINDS, LoadOperation};
 use super::{Content, at_once};
 use crate::histogram::Histogram;
 use crate::run::Live;
@@ -41,7 +41,7 @@ pub struct Replay {
 /// # Errors
 /// A full or broken disk; an interrupt.
 pub fn replay(
-    load: &[Operation],
+    load: &[LoadOperation],
     base: &Path,
     clients: usize,
     time: Duration,
@@ -67,17 +67,17 @@ pub fn replay(
 }
 
 struct Client<'a> {
-    load: &'a [Operation],
+    load: &'a [LoadOperation],
     base: PathBuf,
     open: HashMap<u32, File>,
     buffer: Vec<u8>,
 }
 
 impl<'a> Client<'a> {
-    fn new(load: &'a [Operation], base: PathBuf, seed: u64) -> Result<Self> {
+    fn new(load: &'a [LoadOperation], base: PathBuf, seed: u64) -> Result<Self> {
         fs::create_dir_all(&base).map_err(|error| Error::io("cannot make", &base, error))?;
-        let bytes = |it: &Operation| match it.act {
-            Act::Write(_, _, bytes) | Act::Read(_, _, bytes) => bytes,
+        let bytes = |it: &LoadOperation| match it.act {
+            FileAction::Write(_, _, bytes) | FileAction::Read(_, _, bytes) => bytes,
             _ => 0,
         };
         let mut buffer = vec![0; load.iter().map(bytes).max().unwrap_or(0)];
@@ -118,10 +118,10 @@ impl<'a> Client<'a> {
     }
 
     /// Does it; returns bytes read and written.
-    fn act(&mut self, act: &Act) -> io::Result<(u64, u64)> {
+    fn act(&mut self, act: &FileAction) -> io::Result<(u64, u64)> {
         let at = |path: &String| self.base.join(path);
         match act {
-            Act::Open { path, is_directory, makes, truncates, handle } => {
+            FileAction::Open { path, is_directory, makes, truncates, handle } => {
                 let path = at(path);
                 let file = match is_directory {
                     true => open_directory(&path, *makes)?,
@@ -129,43 +129,43 @@ impl<'a> Client<'a> {
                 };
                 self.open.insert(*handle, file);
             }
-            Act::Close(handle) => {
+            FileAction::Close(handle) => {
                 self.open.remove(handle).ok_or(ErrorKind::NotFound)?;
             }
-            Act::Rename(from, to) => fs::rename(at(from), at(to))?,
-            Act::Unlink(path) => fs::remove_file(at(path))?,
-            Act::Deltree(path) => match fs::remove_dir_all(at(path)) {
+            FileAction::Rename(from, to) => fs::rename(at(from), at(to))?,
+            FileAction::Unlink(path) => fs::remove_file(at(path))?,
+            FileAction::Deltree(path) => match fs::remove_dir_all(at(path)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
             },
-            Act::Mkdir(path) => match fs::create_dir(at(path)) {
+            FileAction::Mkdir(path) => match fs::create_dir(at(path)) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             },
-            Act::Look(path) => {
+            FileAction::Look(path) => {
                 let _ = fs::symlink_metadata(at(path))?;
             }
-            Act::LookAt(handle) => {
+            FileAction::LookAt(handle) => {
                 let _ = self.file(*handle)?.metadata()?;
             }
-            Act::Room => {
+            FileAction::Room => {
                 let _ = rustix::fs::statvfs(&self.base)?;
             }
-            Act::Touch(handle) => self.file(*handle)?.set_modified(SystemTime::now())?,
-            Act::Find(folder, pattern) => find(&at(folder), pattern)?,
-            Act::Write(handle, offset, bytes) => {
+            FileAction::Touch(handle) => self.file(*handle)?.set_modified(SystemTime::now())?,
+            FileAction::Find(folder, pattern) => find(&at(folder), pattern)?,
+            FileAction::Write(handle, offset, bytes) => {
                 self.file(*handle)?.write_all_at(&self.buffer[..*bytes], *offset)?;
                 return Ok((0, *bytes as u64));
             }
-            Act::Read(handle, offset, bytes) => {
+            FileAction::Read(handle, offset, bytes) => {
                 let file = self.open.get(handle).ok_or(ErrorKind::NotFound)?;
                 let read = file.read_at(&mut self.buffer[..*bytes], *offset)?;
                 return Ok((read as u64, 0));
             }
-            Act::Lock(handle, start, bytes, locks) => {
+            FileAction::Lock(handle, start, bytes, locks) => {
                 lock(self.file(*handle)?, *start, *bytes, *locks)?;
             }
-            Act::Flush(handle) => self.file(*handle)?.sync_all()?,
+            FileAction::Flush(handle) => self.file(*handle)?.sync_all()?,
         }
         Ok((0, 0))
     }

@@ -10,7 +10,7 @@ use pinstripe_base::sync::lock;
 
 /// The stage of the execution of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Stage {
+pub struct RunStage {
     /// `preparing`, `warming up`, `measuring`.
     pub label: String,
     /// The variant that is run; empty while nothing is.
@@ -36,7 +36,7 @@ pub struct Remaining {
 
 /// The things counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tally {
+pub enum CountedUnit {
     /// Bytes that are moved.
     Bytes,
     /// Things that are done.
@@ -54,7 +54,7 @@ struct Goal {
 struct Ledger {
     monitor: Arc<Monitor>,
     counter: Counter,
-    tally: Tally,
+    tally: CountedUnit,
 }
 
 /// Shared by the measuring threads and the watching one.
@@ -66,7 +66,7 @@ pub struct Live {
     /// Further counts made meanwhile.
     ledger: Mutex<Option<Ledger>>,
     /// With when it was entered.
-    stage: Mutex<(Stage, Instant)>,
+    stage: Mutex<(RunStage, Instant)>,
 }
 
 impl Live {
@@ -78,7 +78,7 @@ impl Live {
             items: AtomicU64::new(0),
             goal: Mutex::default(),
             ledger: Mutex::default(),
-            stage: Mutex::new((Stage::default(), Instant::now())),
+            stage: Mutex::new((RunStage::default(), Instant::now())),
         }
     }
 
@@ -116,7 +116,7 @@ impl Live {
     /// Counts what an operation of the library counts, while it goes on.
     pub fn counting<R>(
         &self,
-        tally: Tally,
+        tally: CountedUnit,
         counter: Counter,
         operation: impl FnOnce(&Monitor) -> R,
     ) -> R {
@@ -130,14 +130,14 @@ impl Live {
         result
     }
 
-    fn of(&self, tally: Tally) -> &AtomicU64 {
+    fn of(&self, tally: CountedUnit) -> &AtomicU64 {
         match tally {
-            Tally::Bytes => &self.bytes,
-            Tally::Items => &self.items,
+            CountedUnit::Bytes => &self.bytes,
+            CountedUnit::Items => &self.items,
         }
     }
 
-    fn so_far(&self, tally: Tally) -> u64 {
+    fn so_far(&self, tally: CountedUnit) -> u64 {
         let ledger = lock(&self.ledger);
         let ledger = ledger.as_ref().filter(|it| it.tally == tally);
         let counted = ledger.map_or(0, |it| it.monitor.get(it.counter));
@@ -146,12 +146,12 @@ impl Live {
 
     /// Bytes moved so far.
     pub fn bytes(&self) -> u64 {
-        self.so_far(Tally::Bytes)
+        self.so_far(CountedUnit::Bytes)
     }
 
     /// Things done so far.
     pub fn items(&self) -> u64 {
-        self.so_far(Tally::Items)
+        self.so_far(CountedUnit::Items)
     }
 
     /// Says how many bytes what begins now will move.
@@ -171,17 +171,20 @@ impl Live {
     }
 
     /// Says what comes next.
-    pub fn enter(&self, stage: Stage) {
+    pub fn enter(&self, stage: RunStage) {
         *lock(&self.goal) = None;
         *lock(&self.stage) = (stage, Instant::now());
     }
 
     /// The current stage, and the time left.
-    pub fn stage(&self) -> Stage {
+    pub fn stage(&self) -> RunStage {
         let (stage, entered) = lock(&self.stage).clone();
         let now = |left: Option<Duration>| left.map(|it| it.saturating_sub(entered.elapsed()));
         let Remaining { at_least, at_most } = stage.remaining;
-        Stage { remaining: Remaining { at_least: now(at_least), at_most: now(at_most) }, ..stage }
+        RunStage {
+            remaining: Remaining { at_least: now(at_least), at_most: now(at_most) },
+            ..stage
+        }
     }
 }
 
@@ -193,11 +196,11 @@ mod tests {
     fn what_a_ledger_counts_is_seen_while_it_counts_and_once_afterwards() {
         let live = Live::new(Arc::default());
         live.moved(5);
-        live.counting(Tally::Bytes, Counter::ReadBytes, |monitor| {
+        live.counting(CountedUnit::Bytes, Counter::ReadBytes, |monitor| {
             monitor.add(Counter::ReadBytes, 7);
             assert_eq!((live.bytes(), live.items()), (12, 0));
         });
-        live.counting(Tally::Items, Counter::WalkedEntries, |monitor| {
+        live.counting(CountedUnit::Items, Counter::WalkedEntries, |monitor| {
             monitor.add(Counter::WalkedEntries, 3);
             assert_eq!((live.bytes(), live.items()), (12, 3));
         });
@@ -213,7 +216,7 @@ mod tests {
         assert_eq!(live.left(), None, "nothing was moved yet");
         live.moved(100);
         assert_eq!(live.left(), Some(Duration::ZERO));
-        live.enter(Stage::default());
+        live.enter(RunStage::default());
         assert_eq!(live.left(), None);
     }
 }

@@ -23,7 +23,7 @@ use crate::fingerprint::Fingerprint;
 use crate::result::{self, FORMAT, Results, Run, VERSION, Variant};
 
 pub use effort::{Effort, Until};
-pub use live::{Live, Remaining, Stage, Tally};
+pub use live::{CountedUnit, Live, Remaining, RunStage};
 pub use plan::{Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use runner::Here;
 pub use runner::Runner;
@@ -113,7 +113,7 @@ fn carried_out(
         publish_every,
         results: begin(runner, origin),
     };
-    live.enter(Stage { label: "preparing".to_owned(), ..Stage::default() });
+    live.enter(RunStage { label: "preparing".to_owned(), ..RunStage::default() });
     let measured = runner.prepare(live).and_then(|()| {
         execution.results.notes = runner.notes();
         execution.rounds(runner, each)
@@ -231,7 +231,7 @@ impl Execution<'_> {
         let missing: usize = open.iter().map(missing).sum();
         let next = &variants[variant.0];
         let unit = &next.metric.unit;
-        self.live.enter(Stage {
+        self.live.enter(RunStage {
             label: label.to_owned(),
             variant: next.name.clone(),
             unit: if unit.ends_with("/s") { unit.clone() } else { String::new() },

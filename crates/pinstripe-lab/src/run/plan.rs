@@ -60,7 +60,9 @@ pub trait Plan {
     fn places(&self) -> Vec<PathBuf>;
 
     /// Notes on all results, for people; asked for again when all was prepared.
-    fn notes(&self) -> Vec<String>;
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// The files made and overwritten, for people: "make 128 files ...".
     fn intents(&self) -> Vec<String>;
@@ -73,7 +75,9 @@ pub trait Plan {
 
     /// Whether values are found by counting, not by the clock: then one run of each variant is
     /// enough, needs no warm-up, and cannot be disturbed.
-    fn is_exact(&self) -> bool;
+    fn is_exact(&self) -> bool {
+        false
+    }
 
     /// Makes what all runs need.
     ///
@@ -98,7 +102,9 @@ pub trait Plan {
     /// # Errors
     /// Any error of the case, such as content that differs: the run is dropped, and no further one
     /// follows.
-    fn check(&mut self, variant: VariantNo, live: &Live) -> Result<()>;
+    fn check(&mut self, _variant: VariantNo, _live: &Live) -> Result<()> {
+        Ok(())
+    }
 
     /// Removes everything that was made.
     ///

@@ -64,16 +64,8 @@ impl Plan for Made {
         Vec::new()
     }
 
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-
     fn intents(&self) -> Vec<String> {
         Vec::new()
-    }
-
-    fn is_exact(&self) -> bool {
-        false
     }
 
     fn prepare(&mut self, _: &Live) -> Result<()> {
@@ -105,10 +97,6 @@ impl Plan for Made {
             },
             ..Outcome::default()
         })
-    }
-
-    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
-        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {

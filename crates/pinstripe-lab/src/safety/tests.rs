@@ -6,9 +6,9 @@ use std::process::Command;
 use super::*;
 use pinstripe_testing::skipped;
 
-fn examined(objections: Vec<Objection>) -> Examined {
+fn examined(objections: Vec<Objection>) -> SafetyReport {
     let serial = Some("S123 ".to_owned());
-    Examined { path: "/dev/x".into(), serial, bytes: 9, objections, written_at: None }
+    SafetyReport { path: "/dev/x".into(), serial, bytes: 9, objections, written_at: None }
 }
 
 fn typed(serial: Option<&str>) -> Consent<'_> {
@@ -22,13 +22,13 @@ fn a_free_device_passes_with_its_number_and_no_other() {
     for serial in [None, Some(""), Some("S12"), Some("s123"), Some("/dev/x")] {
         assert_eq!(free.allow(typed(serial)).unwrap_err().kind(), Kind::Refused, "{serial:?}");
     }
-    let nameless = Examined { serial: None, ..free };
+    let nameless = SafetyReport { serial: None, ..free };
     assert_eq!(nameless.allow(typed(Some(""))).unwrap_err().kind(), Kind::Refused);
 }
 
 #[test]
 fn what_is_not_blank_passes_only_if_both_are_said() {
-    let written = Examined { written_at: Some(3 << 20), ..examined(Vec::new()) };
+    let written = SafetyReport { written_at: Some(3 << 20), ..examined(Vec::new()) };
     let error = written.allow(typed(Some("S123"))).unwrap_err();
     assert!(error.to_string().contains("not blank: there is data of no known format at 3.0 MiB"));
     assert!(error.advice_text().unwrap().contains("--overwrite-unknown"));
@@ -38,7 +38,7 @@ fn what_is_not_blank_passes_only_if_both_are_said() {
     written.allow(all_the_same(Some("S123"))).unwrap();
     // It overrides nothing else.
     let known = Objection::Carries("an XFS file system".to_owned());
-    let known = Examined { objections: vec![known], ..written };
+    let known = SafetyReport { objections: vec![known], ..written };
     assert_eq!(known.allow(all_the_same(Some("S123"))).unwrap_err().kind(), Kind::Refused);
 }
 

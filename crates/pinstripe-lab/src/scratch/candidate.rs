@@ -13,7 +13,7 @@ use crate::run::Live;
 
 /// `ext4`, `ext4 -O ^has_journal mount=noatime`, `btrfs mount=compress=zstd:3`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
+pub struct FsCandidate {
     /// Which file system.
     pub kind: &'static FileSystem,
     /// The arguments of its program besides those of [`FileSystem`].
@@ -26,7 +26,7 @@ pub struct Candidate {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Maker {
     /// The file system made.
-    pub candidate: Candidate,
+    pub candidate: FsCandidate,
     /// By what.
     pub program: PathBuf,
 }
@@ -43,17 +43,17 @@ impl Maker {
     }
 }
 
-impl Candidate {
+impl FsCandidate {
     /// A file system as it is made and mounted unless told otherwise.
     pub fn plain(kind: &'static FileSystem) -> Self {
-        Candidate { kind, making: Vec::new(), mounting: Vec::new() }
+        FsCandidate { kind, making: Vec::new(), mounting: Vec::new() }
     }
 
     /// Candidates with `;` between them.
     ///
     /// # Errors
     /// [`Kind::Usage`] for one that is none.
-    pub fn list(text: &str) -> Result<Vec<Candidate>> {
+    pub fn list(text: &str) -> Result<Vec<FsCandidate>> {
         let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
         let found = parts.map(str::parse).collect::<Result<Vec<_>>>()?;
         match found.is_empty() {
@@ -63,12 +63,12 @@ impl Candidate {
     }
 }
 
-impl FromStr for Candidate {
+impl FromStr for FsCandidate {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut words = text.split_whitespace();
-        let mut candidate = Candidate::plain(kinds::find(words.next().unwrap_or_default())?);
+        let mut candidate = FsCandidate::plain(kinds::find(words.next().unwrap_or_default())?);
         for word in words {
             let options = word.strip_prefix("mount=");
             let parts: Vec<&str> = options.map_or(vec![word], |it| it.split(',').collect());
@@ -104,7 +104,7 @@ fn refuse(word: &str, is_mount_option: bool) -> Result<()> {
     }
 }
 
-impl fmt::Display for Candidate {
+impl fmt::Display for FsCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name)?;
         for word in &self.making {
@@ -124,11 +124,11 @@ mod tests {
     #[test]
     fn candidates_are_read_as_they_are_shown() {
         for text in ["ext4", "ext4 -O ^has_journal mount=noatime", "btrfs mount=compress=zstd:3"] {
-            let candidate: Candidate = text.parse().unwrap();
+            let candidate: FsCandidate = text.parse().unwrap();
             assert_eq!(candidate.to_string(), text);
         }
         let list =
-            Candidate::list("xfs; ext4 mount=noatime,data=writeback mount=barrier ;").unwrap();
+            FsCandidate::list("xfs; ext4 mount=noatime,data=writeback mount=barrier ;").unwrap();
         assert_eq!(list.len(), 2);
         assert_eq!(list[1].mounting, ["noatime", "data=writeback", "barrier"]);
         assert!(list[1].making.is_empty());
@@ -156,7 +156,7 @@ mod tests {
             "ext4 mount=ro",
             "ext4 mount=noatime,,nodev",
         ] {
-            let error = Candidate::list(text).unwrap_err();
+            let error = FsCandidate::list(text).unwrap_err();
             assert_eq!(error.kind(), Kind::Usage, "{text}");
         }
     }

@@ -23,7 +23,7 @@ use pinstripe_base::units::format_size;
 use crate::run::Live;
 use crate::safety;
 
-pub use candidate::{Candidate, Maker};
+pub use candidate::{FsCandidate, Maker};
 pub use image::Image;
 pub use mount::{Mounted, may_mount};
 
@@ -122,7 +122,7 @@ impl Scratch {
     }
 
     /// The command that makes a candidate on it, without the device.
-    pub fn arguments(&self, candidate: &Candidate) -> Vec<String> {
+    pub fn arguments(&self, candidate: &FsCandidate) -> Vec<String> {
         let kind = candidate.kind;
         let keeping = match self {
             Scratch::Image(_) => kind.keeping_blocks,
@@ -172,7 +172,7 @@ impl Scratch {
     ///
     /// # Errors
     /// Those of [`Mounted::new`].
-    pub fn mount(&self, candidate: &Candidate) -> Result<Mounted> {
+    pub fn mount(&self, candidate: &FsCandidate) -> Result<Mounted> {
         self.settle()?;
         let kind = candidate.kind;
         let without_discard = match self {

@@ -34,7 +34,7 @@ pub fn image(test: &str, bytes: u64) -> Option<(tempfile::TempDir, Scratch)> {
 }
 
 fn maker(text: &str) -> Option<Maker> {
-    let candidate: Candidate = text.parse().unwrap();
+    let candidate: FsCandidate = text.parse().unwrap();
     let program = System::default().maker(candidate.kind).ok()?;
     Some(Maker { candidate, program })
 }
@@ -114,7 +114,7 @@ fn what_fails_says_why_and_leaves_the_device_free() {
     let error = scratch.mount(&bad.candidate).unwrap_err();
     assert!(error.to_string().contains("no_such_option"), "{error}");
     // There is another file system on it.
-    let other: Candidate = "xfs".parse().unwrap();
+    let other: FsCandidate = "xfs".parse().unwrap();
     let error = scratch.mount(&other).unwrap_err();
     assert!(error.to_string().contains("as xfs"), "{error}");
     // Options of the mount are taken.

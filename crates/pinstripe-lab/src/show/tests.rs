@@ -17,7 +17,7 @@ fn shown() -> Results {
 
 #[test]
 fn text_has_values_intervals_verdict_and_disturbances() {
-    let text = show(&shown(), Form::Text);
+    let text = show(&shown(), OutputFormat::Text);
     for part in [
         "lab test",
         "a, b",
@@ -44,7 +44,7 @@ fn a_variant_without_a_run_that_counts_says_so() {
     results.variants[1].runs.iter_mut().for_each(|it| it.disturbances = vec![disturbance.clone()]);
     results.judge();
     results.is_complete = false;
-    let text = show(&results, Form::Text);
+    let text = show(&results, OutputFormat::Text);
     assert!(text.contains("(disturbed: 112)") && text.contains("0 of 5"), "{text}");
     assert!(text.contains("too few runs that count to compare c with a, b"), "{text}");
     assert!(text.contains("interrupted"), "{text}");
@@ -54,7 +54,7 @@ fn a_variant_without_a_run_that_counts_says_so() {
 fn tables_for_spreadsheets_have_plain_figures_below_their_heads() {
     let mut results = shown();
     results.case = "stride".to_owned();
-    let text = show(&results, Form::TableCsv);
+    let text = show(&results, OutputFormat::TableCsv);
     let tables: Vec<&str> = text.split("\n\n").collect();
     assert_eq!(tables.len(), 2, "that of all variants, and the case's own: {text}");
     assert!(tables[0].starts_with("table,variant,MB/s,"), "{text}");
@@ -74,7 +74,7 @@ fn comparisons_of_too_few_runs_are_told_in_one_line() {
 
 #[test]
 fn csv_has_a_line_for_each_run_with_as_many_cells_as_the_head() {
-    let text = show(&shown(), Form::Csv);
+    let text = show(&shown(), OutputFormat::Csv);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 11);
     assert!(lines[1].starts_with("test,\"a, b\",all,0,"), "{}", lines[1]);
@@ -90,16 +90,16 @@ fn csv_has_a_line_for_each_run_with_as_many_cells_as_the_head() {
 #[test]
 fn markdown_is_a_table_and_json_is_what_is_saved() {
     let results = shown();
-    let text = show(&results, Form::Markdown);
+    let text = show(&results, OutputFormat::Markdown);
     assert!(text.contains("| variant ") && text.contains("- c is 12.5 % faster"), "{text}");
-    let back: Results = serde_json::from_str(&show(&results, Form::Json)).unwrap();
+    let back: Results = serde_json::from_str(&show(&results, OutputFormat::Json)).unwrap();
     assert_eq!(back, results);
 }
 
 #[test]
 fn hosts_are_shown_each_and_together() {
     let mut results = of_two_hosts(&[100.0, 102.0, 98.0, 104.0, 96.0, 101.0]);
-    let text = show(&results, Form::Text);
+    let text = show(&results, OutputFormat::Text);
     for part in [
         "hosts\n",
         "by host\n",
@@ -117,10 +117,11 @@ fn hosts_are_shown_each_and_together() {
     }
     assert!(!text.contains("LOST"));
     results.hosts[1].lost = Some("has closed the connection".to_owned());
-    let text = show(&results, Form::Text);
+    let text = show(&results, OutputFormat::Text);
     assert!(text.contains("LOST: has closed the connection"), "{text}");
     assert!(text.contains("h2:1 was lost: has closed the connection"), "{text}");
-    let json: serde_json::Value = serde_json::from_str(&show(&results, Form::Json)).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&show(&results, OutputFormat::Json)).unwrap();
     assert_eq!(json["hosts"][0]["clock"]["exchanges"], 16);
     let line = clock_line(&results.hosts[0]);
     let wanted =

@@ -178,7 +178,7 @@ impl<S: FetchSource> Runner<S> {
         }
     }
 
-    /// Fetches nothing ahead any more, and keeps nobody waiting for room. Reads go on.
+    /// Fetches nothing ahead any more, and keeps no caller waiting for room. Reads go on.
     pub fn end(&self) {
         self.shared.end();
     }

@@ -185,7 +185,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
             return false;
         }
         self.pinned -= 1;
-        // Nobody will read what was not begun yet.
+        // No reader will come for what was not begun yet.
         if slot.is_failed || slot.stage == Stage::Queued {
             self.remove(key);
         }

@@ -14,6 +14,8 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
+use pinstripe_base::random::splitmix64;
+
 use crate::planner::Presence;
 
 /// Bytes of a record.
@@ -44,11 +46,8 @@ impl Cluster {
     }
 
     fn lane(&self, record: u64) -> usize {
-        // splitmix64, by Sebastiano Vigna.
-        let mut x = record.wrapping_add(self.seed << 40).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((x ^ (x >> 31)) % self.lanes as u64) as usize
+        let mut state = record.wrapping_add(self.seed << 40);
+        (splitmix64(&mut state) % self.lanes as u64) as usize
     }
 }
 

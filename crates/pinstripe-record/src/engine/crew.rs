@@ -96,7 +96,7 @@ impl Crew {
     }
 
     /// Does a step for each file, and waits until all are done. Calls `meanwhile` each `every`, so
-    /// that one file that takes long holds nobody else up.
+    /// that one file that takes long holds no other up.
     pub fn each(
         &self,
         pieces: Vec<Arc<Piece>>,

@@ -112,7 +112,7 @@ pub struct Desk {
     pub all_over: Stop,
     /// Copies that are still written.
     pub copies_left: AtomicUsize,
-    /// Whether somebody looks at levels.
+    /// Whether a display shows levels.
     pub is_metered: AtomicBool,
     /// The length of the manifest at the beginning.
     pub manifest_bytes: AtomicU64,
@@ -120,7 +120,7 @@ pub struct Desk {
     pub started: Arc<AtomicI64>,
     /// When the take began, if it has: at once unless it is armed first.
     pub(super) begun: OnceLock<TakeBeginning>,
-    /// Held by whoever starts, arms or splits.
+    /// Held by the thread that starts, arms or splits.
     pub(super) orders: Mutex<()>,
     /// Encodes streams of FLAC.
     pub encoders: Arc<FlacPool>,

@@ -42,7 +42,7 @@ pub fn keep(desk: &Desk, lane: &Lane) -> Result<()> {
         Err(error) if kept < needed + LEAST_BYTES => {
             return Err(error.advice("make room on the disk; the take ended while it still could"));
         }
-        // What there is lasts for a while, in which somebody may make room.
+        // What there is lasts for a while, in which the user may make room.
         Err(_) => {}
     }
     Ok(())

@@ -47,7 +47,7 @@ pub struct Lane {
     pub(super) journal: Mutex<Journal>,
     /// Bytes of the manifest for which there is room.
     pub(super) manifest_room: AtomicU64,
-    /// Events that the journal gets with its next commit: while it is committed nobody waits for it.
+    /// Events that the journal gets with its next commit: while it is committed no thread waits for it.
     events: Mutex<Vec<JournalEvent>>,
     /// Fronts of files that are to be filled with pre-roll.
     pub(super) fronts: Fronts,

@@ -88,7 +88,7 @@ impl Desk {
         let begun = TakeBeginning { at: self.now(), pre_roll };
         let started = LocalTime { seconds: now.seconds - pre_roll.as_secs_f64().ceil() as i64 };
         self.tell_beginning(begun, (started, zone_seconds));
-        // Before a gate is open: whoever writes a sample finds that the take has begun.
+        // Before a gate is open: a writer of a sample finds that the take has begun.
         Ok(*self.begun.get_or_init(|| begun))
     }
 

@@ -205,7 +205,7 @@ impl Writer<'_> {
         Ok(Turn::Worked)
     }
 
-    /// Takes the level of a run, of one copy and while somebody looks.
+    /// Takes the level of a run, of one copy and while a display shows levels.
     fn measure(&self, copy: &StreamCopy, run: &[u8]) {
         if copy.copy == 0 && self.desk.is_metered.load(Ordering::Relaxed) {
             let format = copy.piece.facts.shape.format;

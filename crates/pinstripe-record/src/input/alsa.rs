@@ -12,7 +12,7 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::text::{number, pairs};
-use super::{InputFeed, RecordInput};
+use super::{InputFeed, RecordInput, numbered_streams};
 use crate::alsa::{AlsaPcm, CardFormat, CardTrouble, CardWish, SoundCard};
 use crate::limits::{CHANNELS_MAX, NAME_BYTES};
 use crate::sample::StreamShape;
@@ -107,16 +107,7 @@ impl AlsaInput {
 
 impl RecordInput for AlsaInput {
     fn streams(&self) -> Vec<RecordedStream> {
-        let stream = |number: usize| RecordedStream {
-            name: match self.count {
-                1 => self.spec.name.clone(),
-                _ => format!("{}-{}", self.spec.name, number + 1),
-            },
-            shape: self.shape,
-            source: self.spec.text.clone(),
-            test: None,
-        };
-        (0..self.count).map(stream).collect()
+        numbered_streams(&self.spec.name, &self.spec.text, self.shape, self.count)
     }
 
     fn is_patient(&self) -> bool {

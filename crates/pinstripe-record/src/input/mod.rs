@@ -19,6 +19,7 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::Stop;
 
 use crate::ring::RingProducer;
+use crate::sample::StreamShape;
 use crate::start::CommonStart;
 use crate::take::RecordedStream;
 
@@ -62,6 +63,22 @@ pub struct InputFeed<'a> {
     pub held_back: &'a AtomicU64,
     /// Told of what is odd but no error.
     pub warn: &'a (dyn Fn(Error) + Sync),
+}
+
+/// The streams of one source: a single one has its name, several have numbers behind it.
+fn numbered_streams(
+    name: &str,
+    source: &str,
+    shape: StreamShape,
+    count: usize,
+) -> Vec<RecordedStream> {
+    let stream = |number: usize| RecordedStream {
+        name: if count == 1 { name.to_owned() } else { format!("{name}-{number}") },
+        shape,
+        source: source.to_owned(),
+        test: None,
+    };
+    (1..=count).map(stream).collect()
 }
 
 /// The interval of looks at a full ring. Nothing wakes an input that waits: the writer would have to

@@ -18,7 +18,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::wait_readable;
 
 use super::text::{number, pairs};
-use super::{InputFeed, RecordInput};
+use super::{InputFeed, RecordInput, numbered_streams};
 use crate::limits::{CHANNELS_MAX, NAME_BYTES};
 use crate::sample::{SampleFormat, StreamShape};
 use crate::take::RecordedStream;
@@ -246,16 +246,7 @@ impl PcmInput {
 
 impl RecordInput for PcmInput {
     fn streams(&self) -> Vec<RecordedStream> {
-        let stream = |number: usize| RecordedStream {
-            name: match self.count {
-                1 => self.spec.name.clone(),
-                _ => format!("{}-{}", self.spec.name, number + 1),
-            },
-            shape: self.shape,
-            source: self.spec.text.clone(),
-            test: None,
-        };
-        (0..self.count).map(stream).collect()
+        numbered_streams(&self.spec.name, &self.spec.text, self.shape, self.count)
     }
 
     fn is_patient(&self) -> bool {

@@ -1,12 +1,12 @@
 //! Samples from a server into rings.
 
-use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::error::Result;
 
+use super::active::{ActiveClient, EachBlock};
 use super::library::JackLibrary;
 use super::{JackClient, JackPort, RawClient, RawPort};
 use crate::ring::RingProducer;
@@ -35,13 +35,8 @@ pub struct Captured {
 
 /// What the threads of the library and the one of the input share.
 struct Shared {
-    /// The rate that the server had at the beginning.
-    rate: u32,
     frames: AtomicU64,
     missing_frames: AtomicU64,
-    xruns: AtomicU64,
-    new_rate: AtomicU32,
-    is_gone: AtomicBool,
     is_complete: AtomicBool,
     /// Frames from the outside to our ports.
     latency: AtomicU32,
@@ -66,8 +61,7 @@ struct State {
 
 /// A client that is active. It is stopped when this is dropped.
 pub struct Capture<'c> {
-    client: &'c JackClient,
-    state: NonNull<State>,
+    active: ActiveClient<'c, State>,
     shared: Arc<Shared>,
 }
 
@@ -76,7 +70,7 @@ impl<'c> Capture<'c> {
     /// taken before that, by the clock of the server and behind the latency of the ports.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the server does not take the client.
+    /// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) when the server does not take the client.
     pub fn start(
         client: &'c JackClient,
         ports: &[JackPort],
@@ -86,16 +80,12 @@ impl<'c> Capture<'c> {
     ) -> Result<Self> {
         debug_assert!(producers.len() == ports.len() || producers.len() == 1);
         let shared = Arc::new(Shared {
-            rate: shape.rate,
             frames: AtomicU64::new(0),
             missing_frames: AtomicU64::new(0),
-            xruns: AtomicU64::new(0),
-            new_rate: AtomicU32::new(0),
-            is_gone: AtomicBool::new(false),
             is_complete: AtomicBool::new(false),
             latency: AtomicU32::new(0),
         });
-        let state = Box::new(State {
+        let state = State {
             library: client.library,
             client: client.raw,
             ports: ports.iter().map(|port| port.0).collect(),
@@ -106,23 +96,9 @@ impl<'c> Capture<'c> {
             next: None,
             start,
             shared: Arc::clone(&shared),
-        });
-        let state = NonNull::from(Box::leak(state));
-        let (library, raw) = (client.library, client.raw.as_ptr());
-        let (argument, told) = (state.as_ptr().cast(), Arc::as_ptr(&shared).cast_mut().cast());
-        let capture = Capture { client, state, shared };
-        // SAFETY: the client is open and not active; the state lives until `drop` has deactivated it.
-        let active = unsafe {
-            (library.jack_on_shutdown)(raw, shutdown, told);
-            (library.jack_set_process_callback)(raw, process, argument)
-                | (library.jack_set_sample_rate_callback)(raw, rate, told)
-                | (library.jack_set_xrun_callback)(raw, xrun, told)
-                | (library.jack_activate)(raw)
         };
-        match active {
-            0 => Ok(capture),
-            _ => Err(Error::new(Kind::Refused, "the JACK server takes no client")),
-        }
+        let active = ActiveClient::start(client, shape.rate, state)?;
+        Ok(Capture { active, shared })
     }
 
     /// A signal needs so many frames from the outside to the ports: what is recorded begins so much
@@ -133,59 +109,20 @@ impl<'c> Capture<'c> {
 
     /// What it came to so far.
     pub fn so_far(&self) -> Captured {
-        let shared = &self.shared;
+        let (shared, events) = (&self.shared, self.active.events());
         Captured {
             frames: shared.frames.load(Ordering::Relaxed),
             missing_frames: shared.missing_frames.load(Ordering::Relaxed),
-            xruns: shared.xruns.load(Ordering::Relaxed),
-            new_rate: shared.new_rate.load(Ordering::Relaxed),
-            is_gone: shared.is_gone.load(Ordering::Acquire),
+            xruns: events.xruns(),
+            new_rate: events.new_rate(),
+            is_gone: events.is_gone(),
             is_complete: shared.is_complete.load(Ordering::Acquire),
         }
     }
 }
 
-impl Drop for Capture<'_> {
-    fn drop(&mut self) {
-        // SAFETY: the client is open; after this no callback runs, for `jack_deactivate` waits for
-        // the last one, and the threads of a client whose server is gone have ended.
-        unsafe {
-            (self.client.library.jack_deactivate)(self.client.raw.as_ptr());
-            drop(Box::from_raw(self.state.as_ptr()));
-        }
-    }
-}
-
-/// One block of all ports. No lock, no memory, no system call.
-extern "C" fn process(frames: u32, argument: *mut c_void) -> c_int {
-    // SAFETY: the argument is the state, which only this thread uses until the client is stopped.
-    let state = unsafe { &mut *argument.cast::<State>() };
-    state.take(frames);
-    0
-}
-
-extern "C" fn rate(rate: u32, argument: *mut c_void) -> c_int {
-    // SAFETY: the argument is what is shared, and lives until the client is stopped.
-    let shared = unsafe { &*argument.cast::<Shared>() };
-    if rate != shared.rate {
-        shared.new_rate.store(rate, Ordering::Relaxed);
-    }
-    0
-}
-
-extern "C" fn xrun(argument: *mut c_void) -> c_int {
-    // SAFETY: as above.
-    unsafe { &*argument.cast::<Shared>() }.xruns.fetch_add(1, Ordering::Relaxed);
-    0
-}
-
-extern "C" fn shutdown(argument: *mut c_void) {
-    // SAFETY: as above.
-    unsafe { &*argument.cast::<Shared>() }.is_gone.store(true, Ordering::Release);
-}
-
-impl State {
-    fn take(&mut self, frames: u32) {
+impl EachBlock for State {
+    fn block(&mut self, frames: u32) {
         // SAFETY: the client is open, and this is its process thread.
         let now = unsafe { (self.library.jack_last_frame_time)(self.client.as_ptr()) };
         let mut from = 0;
@@ -210,7 +147,9 @@ impl State {
             self.shared.is_complete.store(true, Ordering::Release);
         }
     }
+}
 
+impl State {
     /// The frame of this block that is the first of the take; none while that lies ahead.
     fn first(&mut self, now: u32, frames: u32) -> Option<u32> {
         let Some(start) = &self.start else { return Some(0) };
@@ -303,26 +242,5 @@ mod tests {
         let mut out = [0; 4];
         store(SampleFormat::F32, &[0.5], &mut out, 0, 4);
         assert_eq!(out, 0.5_f32.to_le_bytes());
-    }
-
-    #[test]
-    fn the_rate_that_a_server_tells_at_the_beginning_is_no_change() {
-        let shared = Shared {
-            rate: 48_000,
-            frames: AtomicU64::new(0),
-            missing_frames: AtomicU64::new(0),
-            xruns: AtomicU64::new(0),
-            new_rate: AtomicU32::new(0),
-            is_gone: AtomicBool::new(false),
-            is_complete: AtomicBool::new(false),
-            latency: AtomicU32::new(0),
-        };
-        let argument = (&raw const shared).cast_mut().cast::<c_void>();
-        rate(48_000, argument);
-        assert_eq!(shared.new_rate.load(Ordering::Relaxed), 0);
-        rate(44_100, argument);
-        assert_eq!(shared.new_rate.load(Ordering::Relaxed), 44_100);
-        shutdown(argument);
-        assert!(shared.is_gone.load(Ordering::Relaxed));
     }
 }

@@ -5,6 +5,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a server that hangs is waited for with a deadline")]
 
+mod active;
 mod capture;
 #[cfg(test)]
 pub mod generator;
@@ -70,7 +71,7 @@ impl JackClient {
                 (library.jack_client_open)(name.as_ptr(), NO_START_SERVER, &raw mut status)
             };
             let client = NonNull::new(raw).map(|raw| JackClient { library, raw });
-            // Nobody waits any more: the client is closed when it is dropped.
+            // No thread waits any more: the client is closed when it is dropped.
             let _ = sender.send((client, status));
         });
         match answer.recv_timeout(DEADLINE) {

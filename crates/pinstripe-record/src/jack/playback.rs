@@ -4,13 +4,13 @@
 //! did not give in time, and what the server went on by without asking for it, is left out and all
 //! streams stay aligned, with each other and with what is recorded beside them.
 
-use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::error::Result;
 
+use super::active::{ActiveClient, EachBlock};
 use super::library::JackLibrary;
 use super::{JackClient, JackPort, RawClient, RawPort};
 use crate::ring::PacedConsumer;
@@ -42,14 +42,10 @@ pub struct PlaybackCounts {
 
 /// What the threads of the library and the one of the player share.
 struct Shared {
-    rate: u32,
     start: AtomicU64,
     frames: AtomicU64,
     underruns: AtomicU64,
     missing_frames: AtomicU64,
-    xruns: AtomicU64,
-    new_rate: AtomicU32,
-    is_gone: AtomicBool,
     is_complete: AtomicBool,
 }
 
@@ -75,8 +71,7 @@ struct Tracks {
 
 /// A client that plays. It is stopped when this is dropped.
 pub struct Playback<'c> {
-    client: &'c JackClient,
-    state: NonNull<State>,
+    active: ActiveClient<'c, State>,
     shared: Arc<Shared>,
 }
 
@@ -85,7 +80,7 @@ impl<'c> Playback<'c> {
     /// one stream after the other.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the server does not take the client.
+    /// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) when the server does not take the client.
     pub fn start(
         client: &'c JackClient,
         ports: &[JackPort],
@@ -94,17 +89,13 @@ impl<'c> Playback<'c> {
     ) -> Result<Self> {
         debug_assert_eq!(ports.len(), streams.len() * usize::from(shape.channels));
         let shared = Arc::new(Shared {
-            rate: shape.rate,
             start: AtomicU64::new(UNKNOWN),
             frames: AtomicU64::new(0),
             underruns: AtomicU64::new(0),
             missing_frames: AtomicU64::new(0),
-            xruns: AtomicU64::new(0),
-            new_rate: AtomicU32::new(0),
-            is_gone: AtomicBool::new(false),
             is_complete: AtomicBool::new(false),
         });
-        let state = Box::new(State {
+        let state = State {
             library: client.library,
             client: client.raw,
             ports: ports.iter().map(|port| port.0).collect(),
@@ -112,23 +103,9 @@ impl<'c> Playback<'c> {
             next: None,
             is_over: false,
             shared: Arc::clone(&shared),
-        });
-        let state = NonNull::from(Box::leak(state));
-        let (library, raw) = (client.library, client.raw.as_ptr());
-        let (argument, told) = (state.as_ptr().cast(), Arc::as_ptr(&shared).cast_mut().cast());
-        let playback = Playback { client, state, shared };
-        // SAFETY: the client is open and not active; the state lives until `drop` has deactivated it.
-        let active = unsafe {
-            (library.jack_on_shutdown)(raw, shutdown, told);
-            (library.jack_set_process_callback)(raw, process, argument)
-                | (library.jack_set_sample_rate_callback)(raw, rate, told)
-                | (library.jack_set_xrun_callback)(raw, xrun, told)
-                | (library.jack_activate)(raw)
         };
-        match active {
-            0 => Ok(playback),
-            _ => Err(Error::new(Kind::Refused, "the JACK server takes no client")),
-        }
+        let active = ActiveClient::start(client, shape.rate, state)?;
+        Ok(Playback { active, shared })
     }
 
     /// The first frame belongs to this one of the server's clock.
@@ -138,60 +115,21 @@ impl<'c> Playback<'c> {
 
     /// What was played so far.
     pub fn so_far(&self) -> PlaybackCounts {
-        let shared = &self.shared;
+        let (shared, events) = (&self.shared, self.active.events());
         PlaybackCounts {
             frames: shared.frames.load(Ordering::Relaxed),
             underruns: shared.underruns.load(Ordering::Relaxed),
             missing_frames: shared.missing_frames.load(Ordering::Relaxed),
-            xruns: shared.xruns.load(Ordering::Relaxed),
-            new_rate: shared.new_rate.load(Ordering::Relaxed),
-            is_gone: shared.is_gone.load(Ordering::Acquire),
+            xruns: events.xruns(),
+            new_rate: events.new_rate(),
+            is_gone: events.is_gone(),
             is_complete: shared.is_complete.load(Ordering::Acquire),
         }
     }
 }
 
-impl Drop for Playback<'_> {
-    fn drop(&mut self) {
-        // SAFETY: the client is open; after this no callback runs, for `jack_deactivate` waits for
-        // the last one, and the threads of a client whose server is gone have ended.
-        unsafe {
-            (self.client.library.jack_deactivate)(self.client.raw.as_ptr());
-            drop(Box::from_raw(self.state.as_ptr()));
-        }
-    }
-}
-
-/// One block of all ports. No lock, no memory, no system call.
-extern "C" fn process(frames: u32, argument: *mut c_void) -> c_int {
-    // SAFETY: the argument is the state, which only this thread uses until the client is stopped.
-    let state = unsafe { &mut *argument.cast::<State>() };
-    state.give(frames);
-    0
-}
-
-extern "C" fn rate(rate: u32, argument: *mut c_void) -> c_int {
-    // SAFETY: the argument is what is shared, and lives until the client is stopped.
-    let shared = unsafe { &*argument.cast::<Shared>() };
-    if rate != shared.rate {
-        shared.new_rate.store(rate, Ordering::Relaxed);
-    }
-    0
-}
-
-extern "C" fn xrun(argument: *mut c_void) -> c_int {
-    // SAFETY: as above.
-    unsafe { &*argument.cast::<Shared>() }.xruns.fetch_add(1, Ordering::Relaxed);
-    0
-}
-
-extern "C" fn shutdown(argument: *mut c_void) {
-    // SAFETY: as above.
-    unsafe { &*argument.cast::<Shared>() }.is_gone.store(true, Ordering::Release);
-}
-
-impl State {
-    fn give(&mut self, frames: u32) {
+impl EachBlock for State {
+    fn block(&mut self, frames: u32) {
         for port in 0..self.ports.len() {
             self.buffer(port, frames).fill(0.0);
         }
@@ -246,7 +184,9 @@ impl State {
         self.shared.frames.fetch_add(longest, Ordering::Relaxed);
         self.is_over = self.tracks.streams.iter().all(PacedConsumer::is_over);
     }
+}
 
+impl State {
     fn buffer(&mut self, port: usize, frames: u32) -> &mut [f32] {
         // SAFETY: the port is of this client, this is its process thread, and a buffer has as many
         // samples as the block has frames.

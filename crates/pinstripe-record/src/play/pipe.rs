@@ -15,14 +15,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 /// A pipe that can be written takes this much at once (PIPE_BUF, pipe(7)).
 const WRITE_BYTES: usize = 4096;
-/// The interval at which a FIFO that nobody reads is tried: nothing tells of a reader.
+/// The interval at which a FIFO without a reader is tried: nothing tells of a reader.
 const TRY_EVERY: Duration = Duration::from_millis(10);
 
 /// Where interleaved samples go.
 pub(super) enum PipeSink {
     /// It is open.
     Open(File),
-    /// A FIFO that nobody reads yet.
+    /// A FIFO without a reader yet.
     Waiting(PathBuf),
 }
 
@@ -68,7 +68,7 @@ impl PipeSink {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    // Nonblocking: otherwise a FIFO is not open before somebody reads it.
+    // Nonblocking: otherwise a FIFO is not open before it has a reader.
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
@@ -81,7 +81,7 @@ fn is_again(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Opens a FIFO as soon as somebody reads it; none when `stop` is set before.
+/// Opens a FIFO as soon as it has a reader; none when `stop` is set before.
 fn await_reader(path: &Path, stop: &Stop) -> Result<Option<File>> {
     loop {
         match open(path) {
@@ -134,7 +134,7 @@ mod tests {
             sink.write(&bytes, &stop).unwrap();
             let (read, _file) = read.join().unwrap();
             assert!(read == bytes);
-            // It is full soon, and nobody reads.
+            // It is full soon, and no program reads.
             scope.spawn(|| stop.set());
             sink.write(&vec![0; 1 << 20], &stop).unwrap();
         });

@@ -8,7 +8,7 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_io::fault::Power;
 
 use super::cut_tests::CutFolder;
-use super::tests::{Folders, inputs, lacks_flac, on_disk, plan, verified};
+use super::tests::{Folders, inputs, lacks_flac, on_disk, plan, short_ring, verified};
 use super::*;
 use crate::recover::recover_in;
 use crate::take::{DiskFolder, RecordedPiece};
@@ -34,17 +34,27 @@ fn try_recorded(
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let Ok(take) = running.recv() else { return };
+            let _end = EndsTake(&take);
             told(&take);
-            if take.most.is_none() {
-                take.stop.set();
-            }
         });
         let mut watch = move |take: &Arc<RunningTake>, _: &TakeStatus| {
-            // From the second time on nobody listens.
+            // From the second time on the other thread has it.
             let _ = tell.send(Arc::clone(take));
         };
         record(plan, inputs(texts), &made, (&stop, &monitor), &mut watch)
     })
+}
+
+/// Stops a take without a time of its own when its test has told it all, and any take when an
+/// assertion fails there: without an end the test would hang instead.
+struct EndsTake<'a>(&'a RunningTake);
+
+impl Drop for EndsTake<'_> {
+    fn drop(&mut self) {
+        if self.0.most.is_none() || std::thread::panicking() {
+            self.0.stop.set();
+        }
+    }
 }
 
 /// Waits until an input has given so many frames, or the take is over.
@@ -279,15 +289,8 @@ fn losses_in_the_pre_roll_are_losses_of_the_take_and_those_before_are_not() {
         let faults = Some("op=write,after=11,times=1,delay=400ms");
         let folders = on_disk(&[dir.path()], "t", faults);
         let plan = TakePlan {
-            ring_bytes: 16 << 10,
-            // No commit before the end: its heads would be among the writes.
-            engine: EngineSettings {
-                chunk_bytes: 4 << 10,
-                commit_every: Duration::from_secs(60),
-                ..plan("t").engine
-            },
             most: Some(Duration::from_millis(most)),
-            ..armed("t", Duration::from_millis(pre_roll))
+            ..short_ring(armed("t", Duration::from_millis(pre_roll)))
         };
         let told = |take: &RunningTake| {
             wait_for(take, 1, 60_000);

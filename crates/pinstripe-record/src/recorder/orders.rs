@@ -1,4 +1,4 @@
-//! What a running take can be told, whoever tells it: a control socket, a remote control, a key.
+//! What a running take can be told, by any way: a control socket, a remote control, a key.
 
 use std::collections::BTreeSet;
 use std::fmt;

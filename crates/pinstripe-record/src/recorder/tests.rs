@@ -36,6 +36,14 @@ pub fn plan(take: &str) -> TakePlan {
     }
 }
 
+/// Rings of 120 ms of two streams, and no commit before the end: its heads would be among the writes
+/// that a fault counts.
+pub fn short_ring(plan: TakePlan) -> TakePlan {
+    let commit_every = Duration::from_secs(60);
+    let engine = EngineSettings { chunk_bytes: 4 << 10, commit_every, ..plan.engine };
+    TakePlan { ring_bytes: 16 << 10, engine, ..plan }
+}
+
 pub fn inputs(texts: &[&str]) -> Vec<Box<dyn RecordInput>> {
     texts.iter().map(|it| parse_input(it).unwrap().open(false).unwrap()).collect()
 }
@@ -140,17 +148,7 @@ fn a_disk_that_stalls_leaves_silence_of_the_right_length_and_says_so() {
     // Of each file the eighth write takes 400 ms; the ring lasts 120.
     let faults = Some("op=write,after=7,times=1,delay=400ms");
     let folders = on_disk(&[dir.path()], "t", faults);
-    let plan = TakePlan {
-        ring_bytes: 16 << 10,
-        // No commit before the end: its heads would be among the writes.
-        engine: EngineSettings {
-            chunk_bytes: 4 << 10,
-            commit_every: Duration::from_secs(60),
-            ..plan("t").engine
-        },
-        most: Some(Duration::from_millis(1500)),
-        ..plan("t")
-    };
+    let plan = TakePlan { most: Some(Duration::from_millis(1500)), ..short_ring(plan("t")) };
     let (outcome, monitor) = take(&plan, &["test:streams=2,rate=44100"], &folders);
     assert!(monitor.get(Counter::Losses) >= 1);
     assert!(outcome.figures.overruns > 0 && outcome.figures.lost_frames > 0);

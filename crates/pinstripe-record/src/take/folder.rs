@@ -219,7 +219,7 @@ fn beside(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Opens a file of a take and nothing else: a directory that came from somebody else may have a
+/// Opens a file of a take and nothing else: a directory that came from another user may have a
 /// symlink or a FIFO by that name.
 fn open_plain(path: &Path, options: &mut OpenOptions, attempt: &str) -> Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;

@@ -13,13 +13,12 @@ use serde_json::Value;
 
 use super::*;
 use crate::engine::EngineSettings;
-use crate::header::{FileKind, LocalTime};
 use crate::input::parse_input;
 use crate::play::{PlayPlan, PlaySink, play};
+use crate::recorder::tests::plan;
 use crate::recorder::{RunningTake, TakePlan, TakeStatus, record};
 use crate::recover::recover;
 use crate::take::{Journal, MANIFEST, PieceBehind, ProgressRun, TakeState};
-use crate::writes::WritePolicy;
 
 const FRAMES: u64 = 20_000;
 
@@ -45,27 +44,9 @@ impl Chance {
 
 /// A take of two streams and several files, with a mark.
 fn sound_take(parent: &Path) -> PathBuf {
-    let plan = TakePlan {
-        take: "sound".to_owned(),
-        kind: FileKind::Wav,
-        scene: String::new(),
-        tape: String::new(),
-        started: LocalTime { seconds: 1_700_000_000 },
-        started_seconds: 1_700_000_000,
-        ring_bytes: 64 << 10,
-        engine: EngineSettings {
-            chunk_bytes: 8 << 10,
-            commit_every: Duration::from_millis(20),
-            is_realtime: false,
-            writes: WritePolicy::Buffered,
-            segment_seconds: None,
-            segment_bytes: Some(25_000),
-        },
-        is_mirrored: false,
-        most: None,
-        armed: None,
-        beside: None,
-    };
+    let plan = plan("sound");
+    let engine = EngineSettings { segment_bytes: Some(25_000), ..plan.engine };
+    let plan = TakePlan { engine, ..plan };
     let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
     let folder: Arc<dyn TakeFolder> = Arc::new(DiskFolder::create(parent, "sound", None).unwrap());
     let text = format!("test:streams=2,frames={FRAMES},pace=free,format=s24");

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use pinstripe_kernel::gear::{Candidate, Gear, Masks};
+use pinstripe_kernel::gear::{CutCandidate, Gear, Masks};
 
 use super::search::{Outcome, Search};
 use super::{Chunking, Resolver};
@@ -47,7 +47,7 @@ pub(super) struct GearRules {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Candidates {
     /// In order of position, which counts from the beginning of the run.
-    pub(super) list: Vec<Candidate>,
+    pub(super) list: Vec<CutCandidate>,
     /// Every candidate of the segment below this position is in the list; the resolver looks for
     /// those beyond by itself. Nothing listed and 0 here is always true, if slow.
     pub(super) through: u64,

@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-use pinstripe_kernel::gear::{Candidate, WINDOW};
+use pinstripe_kernel::gear::{CutCandidate, WINDOW};
 
 use super::cutter::{Candidates, GearRules};
 
@@ -45,7 +45,7 @@ pub(super) struct Search<'a> {
     base: u64,
     found: &'a Candidates,
     /// Candidates beyond `found`, as far as they were needed.
-    again: Vec<Candidate>,
+    again: Vec<CutCandidate>,
 }
 
 impl<'a> Search<'a> {
@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
 
     /// The first candidate within `places` that is `wanted`: from the list, and beyond it by
     /// looking again.
-    fn first(&mut self, places: Range<u64>, wanted: impl Fn(&Candidate) -> bool) -> Option<u64> {
+    fn first(&mut self, places: Range<u64>, wanted: impl Fn(&CutCandidate) -> bool) -> Option<u64> {
         let list = &self.found.list;
         let at = list.partition_point(|candidate| candidate.position < places.start);
         let mut listed = list[at..].iter().take_while(|candidate| candidate.position < places.end);

@@ -5,6 +5,8 @@
 //! first or second piece, so compressible records pay almost nothing); all pieces together have a
 //! flat histogram; and no sampled string occurs twice. Pure; no allocation.
 
+use pinstripe_base::random::mix64;
+
 /// Shorter records are cheaper to compress than to look at.
 const MIN_BYTES: usize = 4096;
 /// Pieces looked at, spread over the record.
@@ -125,10 +127,7 @@ fn word(window: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(window[at..at + 8].try_into().expect("a slice of eight bytes"))
 }
 
-/// A number that looks random: splitmix64's finish.
+/// A number that looks random.
 fn scatter(number: u64) -> u64 {
-    let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
+    mix64((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

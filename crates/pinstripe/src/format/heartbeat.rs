@@ -2,7 +2,7 @@
 //!
 //! Heartbeats are put once and never changed, each under a name of its own that tells session and
 //! count, so that a listing alone shows which sessions have moved on. They only keep a session from
-//! being ended: whoever counts them compares two counts of one session, never clocks of two hosts.
+//! being ended: a gc that counts them compares two counts of one session, never clocks of two hosts.
 
 use super::envelope::{self, Object};
 use pinstripe_base::error::Result;

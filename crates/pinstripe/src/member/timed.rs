@@ -121,7 +121,7 @@ impl Member for TimedMember {
         self.meter.time(buf.len(), || self.inner.read_at(name, offset, buf))
     }
 
-    /// Not timed: where it succeeds, nobody waited.
+    /// Not timed: where it succeeds, no caller waited.
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
         self.inner.read_at_hand(name, offset, buf)
     }

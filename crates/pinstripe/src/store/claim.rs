@@ -28,7 +28,7 @@ use pinstripe_base::id::SessionId;
 
 /// The number of times that a claimant looks whether a concurrent one has removed its claim, and
 /// the wait in between: together longer than it takes to put a claim and remove it. The file
-/// systems of the members wake nobody when a claim goes.
+/// systems of the members wake no waiter when a claim goes.
 const LOOKS: usize = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 

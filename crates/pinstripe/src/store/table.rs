@@ -344,7 +344,7 @@ impl Store {
         Ok(())
     }
 
-    /// Has whoever opens remote members go by what the table says of each.
+    /// Has the opener of remote members go by what the table says of each.
     pub(super) fn tell_facts(&self) {
         let Some(remote) = &self.options.remote else { return };
         for slot in self.member_slots.iter().filter(|slot| is_remote(&slot.place)) {

@@ -19,6 +19,7 @@ pub use crate::format::stripe_set::Geometry;
 use crate::format::stripe_set::{HEADER_BYTES, LOGICAL_BYTES_MAX, MEMBERS_MAX};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
+use pinstripe_base::random::splitmix64;
 
 /// Strips of a short row are a multiple of this many bytes: one cache line.
 const SHORT_STRIP_UNIT_BYTES: u64 = 64;
@@ -45,7 +46,7 @@ impl Permutation {
         let seed: [u8; 8] = *set.0.first_chunk().expect("a set id has 16 bytes");
         let mut state = u64::from_le_bytes(seed) ^ row.wrapping_mul(0xd134_2543_de82_ef95);
         for place in (1..count).rev() {
-            let draw = u128::from(split_mix_64(&mut state));
+            let draw = u128::from(splitmix64(&mut state));
             slots.swap(place, ((draw * (place as u128 + 1)) >> 64) as usize);
         }
         Permutation { slots, count }
@@ -65,15 +66,6 @@ impl Permutation {
     pub fn slots(&self) -> impl Iterator<Item = usize> {
         self.slots[..self.count].iter().map(|&slot| slot.into())
     }
-}
-
-/// One draw of the generator of Steele, Lea and Flood (2014).
-fn split_mix_64(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = *state;
-    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 /// The logical bytes of one row and how long its strips are.

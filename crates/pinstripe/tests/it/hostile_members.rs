@@ -25,6 +25,7 @@ use pinstripe::ops::{self, gc, scrub};
 use pinstripe::seal::{Credential, NewSlot, RootKey, Voucher};
 use pinstripe::store::{Store, index};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
+use pinstripe_base::random::splitmix64;
 
 use crate::look::{Tree, look};
 use crate::support::{
@@ -573,16 +574,12 @@ fn as_many_members_as_parity_replaces_delete_nothing_together() {
     }
 }
 
-/// The numbers that follow from a seed: SplitMix64.
+/// The numbers that follow from a seed.
 struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % limit as u64) as usize
+        (splitmix64(&mut self.0) % limit as u64) as usize
     }
 }
 

@@ -18,6 +18,7 @@ use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor, Observer, Problem, Severity};
 use pinstripe_io::fault::Plan;
+pub use pinstripe_testing::noise;
 use tempfile::TempDir;
 
 use crate::look::{Tree, assert_same, look};
@@ -439,20 +440,6 @@ pub fn assert_whole(store: &Store) {
     let outcome = check(store, true, &ledger);
     ledger.assert_clean();
     assert_eq!((outcome.repairable, outcome.lost, outcome.hurt_paths), (0, 0, 0));
-}
-
-/// Bytes that do not compress, the same for one seed.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| next()).collect();
-    bytes.truncate(len);
-    bytes
 }
 
 /// A small tree with a bit of everything that a store cares about.

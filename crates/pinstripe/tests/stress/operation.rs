@@ -8,6 +8,7 @@ use std::path::Path;
 
 use pinstripe::fault::PowerCut;
 use pinstripe::member::{DiskStep, Room};
+use pinstripe_base::random::splitmix64;
 
 /// Numbers that look random and follow a seed alone.
 #[derive(Debug, Clone)]
@@ -19,10 +20,7 @@ impl Dice {
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        splitmix64(&mut self.0)
     }
 
     /// A number in `0..end`.

@@ -97,7 +97,7 @@ fn members_that_went_different_ways_are_not_put_together() {
     let Assembly { mut flusher, left_out, .. } =
         super::super::assemble(shared(&disks), &options).unwrap();
     assert!(left_out[0].why.contains("without the others"), "{left_out:?}");
-    assert_eq!(flusher.add(disks[1].clone()).unwrap(), Added::Rebuilding { slot: 1 });
+    assert_eq!(flusher.add(disks[1].clone()).unwrap(), AddedAs::Rebuilding { slot: 1 });
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn a_fresh_member_is_filled_while_the_array_is_used() {
         flusher.fail(1).unwrap();
         (0..9).for_each(|_| write(flusher.array(), &mut model, &mut dice));
         disks[1] = disk("fresh");
-        assert_eq!(flusher.add(disks[1].clone()).unwrap(), Added::Rebuilding { slot: 1 });
+        assert_eq!(flusher.add(disks[1].clone()).unwrap(), AddedAs::Rebuilding { slot: 1 });
         let status = flusher.array().status();
         assert_eq!(status.slots[1].state, SlotState::Rebuilding);
         let report = work(&mut flusher, &mut model, &mut dice);
@@ -95,7 +95,7 @@ fn a_member_that_comes_back_gets_only_what_it_lacks() {
         let mut model = vec![0; BYTES];
         flusher.array().read(0, &mut model).unwrap();
         let added = flusher.add(disks[2 % count].clone()).unwrap();
-        assert_eq!(added, Added::Recovering { slot: 2 % count });
+        assert_eq!(added, AddedAs::Recovering { slot: 2 % count });
         let report = loop {
             if let Step::Done(report) = flusher.step(1 << 20).unwrap() {
                 break report;
@@ -120,7 +120,7 @@ fn a_spare_takes_the_place_of_a_member_that_fails() {
     let mut dice = Dice(5);
     let (mut flusher, disks, mut model) = used(Level::Raid5, 4, &mut dice);
     let spare = disk("spare");
-    assert_eq!(flusher.add(spare.clone()).unwrap(), Added::Spare);
+    assert_eq!(flusher.add(spare.clone()).unwrap(), AddedAs::Spare);
     assert_eq!(flusher.array().status().spares.len(), 1);
     assert_eq!(flusher.step(1).unwrap(), Step::Idle);
     flusher.stop().unwrap();

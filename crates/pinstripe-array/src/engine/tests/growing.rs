@@ -154,7 +154,7 @@ fn a_member_that_fails_while_the_array_grows_is_done_without_and_filled_afterwar
             }
             flusher.fail((steps as usize + 1) % (count + 1)).unwrap();
             check(flusher.array(), &model, "degraded");
-            assert_eq!(flusher.add(disk("other")).unwrap(), Added::Spare);
+            assert_eq!(flusher.add(disk("other")).unwrap(), AddedAs::Spare);
             let report = work(&mut flusher, &mut model, &mut dice);
             assert_eq!((report.kind, report.is_finished), (WorkKind::Grow, true), "{level}");
             let report = work(&mut flusher, &mut model, &mut dice);

@@ -131,7 +131,7 @@ fn a_member_that_lost_a_write_of_its_map_is_left_out_and_filled_anew() {
         assert!(left_out[0].why.contains("region map is not the one that was written last"));
         assert!(left_out[0].why.contains("add it again"), "{}", left_out[0].why);
         check(flusher.array(), &model, &format!("{level}, without it"));
-        assert_eq!(flusher.add(disks[1].clone()).unwrap(), Added::Rebuilding { slot: 1 });
+        assert_eq!(flusher.add(disks[1].clone()).unwrap(), AddedAs::Rebuilding { slot: 1 });
         while flusher.step(1 << 20).unwrap() != Step::Idle {}
         flusher.stop().unwrap();
         check_without_each(&disks, &model, &format!("{level}, filled"));
@@ -329,7 +329,7 @@ fn a_member_that_comes_back_with_an_older_map_is_filled() {
     kept.put_back();
     let mut flusher = assemble(shared(&disks[..3])).unwrap();
     write(flusher.array(), &mut model, &mut dice);
-    assert_eq!(flusher.add(disks[3].clone()).unwrap(), Added::Rebuilding { slot: 3 });
+    assert_eq!(flusher.add(disks[3].clone()).unwrap(), AddedAs::Rebuilding { slot: 3 });
     while flusher.step(1 << 20).unwrap() != Step::Idle {}
     flusher.stop().unwrap();
     check_without_each(&disks, &model, "filled");

@@ -58,6 +58,7 @@ pub struct ArrayArgs {
 }
 
 #[derive(clap::Subcommand)]
+#[command(defer = true)]
 enum ArrayVerb {
     Create(create::ArrayCreateArgs),
     Assemble(assemble::ArrayAssembleArgs),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueHint;
 use pinstripe_array::ops::probe::{Probed, Verdict, probe};
-use pinstripe_array::probe::Effort;
+use pinstripe_array::probe::ProbeEffort;
 use pinstripe_base::error::Result;
 
 use crate::escape;
@@ -47,7 +47,7 @@ impl ArrayProbeArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let stop = signals::catch()?;
         let part = Duration::from_millis(self.part);
-        let effort = Effort { rounds: self.rounds as usize, part, ..Effort::default() };
+        let effort = ProbeEffort { rounds: self.rounds as usize, part, ..ProbeEffort::default() };
         let mut shared = 0;
         for (number, one) in self.devices.iter().enumerate() {
             for other in &self.devices[number + 1..] {

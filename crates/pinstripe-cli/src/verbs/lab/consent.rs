@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
-use pinstripe_lab::safety::{Consent, Examined, examine};
+use pinstripe_lab::safety::{Consent, SafetyReport, examine};
 
 use crate::escape;
 
@@ -38,7 +38,7 @@ pub fn ask(device: &Path, consent: Consent<'_>) -> Result<()> {
 ///
 /// # Errors
 /// [`Kind::Refused`] when it must not be touched whatever serial number is typed.
-pub fn look(device: &Path, consent: Consent<'_>) -> Result<Examined> {
+pub fn look(device: &Path, consent: Consent<'_>) -> Result<SafetyReport> {
     let examined = examine(device)?;
     match passes_but_for_its_number(&examined, consent) {
         true => Ok(examined),
@@ -50,7 +50,7 @@ pub fn look(device: &Path, consent: Consent<'_>) -> Result<Examined> {
 }
 
 /// Whether nothing speaks against it but a serial number that is still to be typed.
-fn passes_but_for_its_number(examined: &Examined, consent: Consent<'_>) -> bool {
+fn passes_but_for_its_number(examined: &SafetyReport, consent: Consent<'_>) -> bool {
     let is_blank = examined.written_at.is_none() || consent.overwrite_unknown;
     examined.objections.is_empty() && is_blank
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe_base::error::{Error, Result};
-use pinstripe_lab::show::Form;
+use pinstripe_lab::show::OutputFormat;
 use pinstripe_lab::{fio, result};
 
 use super::{form, tell};
@@ -33,7 +33,7 @@ pub struct LabImportArgs {
 
     /// Output format: text, markdown, csv, table-csv, json or fio
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
-    form: Form,
+    form: OutputFormat,
 }
 
 impl LabImportArgs {

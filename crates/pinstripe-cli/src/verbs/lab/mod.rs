@@ -53,6 +53,7 @@ pub struct LabArgs {
 }
 
 #[derive(clap::Subcommand)]
+#[command(defer = true)]
 enum Act {
     List(list::LabListArgs),
     Run(Box<run::LabRunArgs>),
@@ -118,7 +119,7 @@ fn last() -> Result<PathBuf> {
 }
 
 /// Reads how results are shown.
-fn form(text: &str) -> std::result::Result<pinstripe_lab::show::Form, String> {
+fn form(text: &str) -> std::result::Result<pinstripe_lab::show::OutputFormat, String> {
     crate::args::parsed(text)
 }
 

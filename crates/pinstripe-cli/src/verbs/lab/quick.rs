@@ -9,7 +9,7 @@ use pinstripe_lab::advice::{Advice, NEGLIGIBLE, advise};
 use pinstripe_lab::report::page;
 use pinstripe_lab::result;
 use pinstripe_lab::run::{Effort, Until};
-use pinstripe_lab::show::Form;
+use pinstripe_lab::show::OutputFormat;
 
 use super::{carry, history, tell};
 use crate::escape;
@@ -59,7 +59,7 @@ impl LabQuickArgs {
         let given = [("total-size", self.total_size.as_str())];
         let dirs = [self.dir.clone()];
         let results = carry::measured(run, CASE, &dirs, &given, &effort(self.time), &place)?;
-        tell::results(run, &results, Form::Text)?;
+        tell::results(run, &results, OutputFormat::Text)?;
         let advice = advise(&results);
         say(run, &advice);
         let page_at = self.out.clone().unwrap_or_else(|| place.with_extension("html"));

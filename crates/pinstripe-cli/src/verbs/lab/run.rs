@@ -6,12 +6,12 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, ValueHint};
 use pinstripe_base::error::Result;
-use pinstripe_lab::agents::{Assignment, Cluster, Terms, Token};
+use pinstripe_lab::agents::{Assignment, Coordinator, CoordinatorOptions, Token};
 use pinstripe_lab::cases::{self, Case, CaseOption, Setting, ValueForm, Values};
 use pinstripe_lab::result::Results;
 use pinstripe_lab::run::{Effort, Origin, Plan, Runner, VariantSpec};
 use pinstripe_lab::safety::Consent;
-use pinstripe_lab::show::Form;
+use pinstripe_lab::show::OutputFormat;
 
 use super::{carry, consent, form, tell};
 use crate::args::one_line;
@@ -122,7 +122,7 @@ struct Shared {
 
     /// Output format: text, markdown, csv, table-csv, json or fio
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
-    form: Form,
+    form: OutputFormat,
 }
 
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
@@ -275,13 +275,13 @@ impl LabRunArgs {
             seed: origin.seed,
             patience_s: self.shared.patience.as_secs_f64(),
         };
-        let terms = Terms {
+        let terms = CoordinatorOptions {
             program: origin.program.clone(),
             timeout: self.shared.agent_timeout,
             accepts_noise: self.shared.accept_noise,
         };
         let stop = signals::catch()?;
-        let mut cluster = Cluster::connect(&self.shared.agents, &token, &asked, terms, stop)?;
+        let mut cluster = Coordinator::connect(&self.shared.agents, &token, &asked, terms, stop)?;
         if self.shared.dry_run {
             let told =
                 self.told_intents(run, &cluster.intents(), &cluster.variants(), cluster.is_exact());

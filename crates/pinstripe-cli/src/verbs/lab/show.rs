@@ -6,7 +6,7 @@ use clap::ValueHint;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::cases::{again, alone, command_line};
 use pinstripe_lab::result::{self, Results};
-use pinstripe_lab::show::Form;
+use pinstripe_lab::show::OutputFormat;
 
 use super::{form, last, tell};
 use crate::escape;
@@ -31,7 +31,7 @@ pub struct LabShowArgs {
 
     /// Output format: text, markdown, csv, table-csv, json or fio
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
-    form: Form,
+    form: OutputFormat,
 
     /// Let runs count that were disturbed by other load, with a label
     #[arg(long)]
@@ -54,7 +54,7 @@ impl LabShowArgs {
             results = of_host(&results, host)?;
         }
         tell::results(run, &results, self.form)?;
-        if self.form == Form::Text {
+        if self.form == OutputFormat::Text {
             tell_again(run, &results)?;
         }
         Ok(Ending::done(tell::facts(&results)))

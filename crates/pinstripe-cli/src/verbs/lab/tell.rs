@@ -3,7 +3,7 @@
 use pinstripe_base::error::Result;
 use pinstripe_lab::cases::alone;
 use pinstripe_lab::result::{Compared, Host, Results, Run as LabRun, Variant};
-use pinstripe_lab::show::{Form, show};
+use pinstripe_lab::show::{OutputFormat, show};
 
 use crate::escape;
 use crate::event::Event;
@@ -13,7 +13,7 @@ use crate::run::Run;
 ///
 /// # Errors
 /// When standard output takes no more.
-pub fn results(run: &Run, results: &Results, form: Form) -> Result<()> {
+pub fn results(run: &Run, results: &Results, form: OutputFormat) -> Result<()> {
     for line in show(results, form).lines() {
         // Names of directories stand in it, which may be anything.
         run.screen.row(&escape::text(line))?;

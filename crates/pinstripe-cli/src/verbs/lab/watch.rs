@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressDrawTarget, ProgressStyle};
 use pinstripe_base::units::format_count;
-use pinstripe_lab::run::{Live, Remaining, Stage};
+use pinstripe_lab::run::{Live, Remaining, RunStage};
 
 use crate::event::Event;
 use crate::run::Run;
@@ -104,14 +104,14 @@ impl Seen {
 }
 
 /// The current stage and the time left, by the plan where it knows it, else by the rate so far.
-fn stage(live: &Live) -> Stage {
+fn stage(live: &Live) -> RunStage {
     let stage = live.stage();
     let at_least = stage.remaining.at_least.or_else(|| live.left());
-    Stage { remaining: Remaining { at_least, ..stage.remaining }, ..stage }
+    RunStage { remaining: Remaining { at_least, ..stage.remaining }, ..stage }
 }
 
 /// `measuring rndrd  run 4 of 30 or more  812.3 MB/s  1 min 20 s to 4 min left`.
-fn line(stage: &Stage, rate: &str) -> String {
+fn line(stage: &RunStage, rate: &str) -> String {
     let mut line = stage.label.clone();
     if !stage.variant.is_empty() {
         line += &format!(" {}", stage.variant);
@@ -152,15 +152,15 @@ mod tests {
 
     #[test]
     fn the_line_says_what_is_known() {
-        let mut stage = Stage { label: "preparing".to_owned(), ..Stage::default() };
+        let mut stage = RunStage { label: "preparing".to_owned(), ..RunStage::default() };
         assert_eq!(line(&stage, ""), "preparing");
-        stage = Stage {
+        stage = RunStage {
             label: "measuring".to_owned(),
             variant: "seqrd".to_owned(),
             runs: 3,
             runs_at_least: 30,
             remaining: Remaining { at_least: Some(Duration::from_secs(80)), at_most: None },
-            ..Stage::default()
+            ..RunStage::default()
         };
         let whole = "measuring seqrd  run 4 of 30 or more  9.0 MB/s  1 min 20 s left";
         assert_eq!(line(&stage, "9.0 MB/s"), whole);

@@ -32,13 +32,13 @@ const ANSWER_BYTES: u64 = 1 << 20;
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A socket that is served until it is dropped.
-pub struct Control {
+pub struct ControlSocket {
     path: PathBuf,
     over: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Control {
+impl ControlSocket {
     /// Serves a take in the first of its directories.
     ///
     /// # Errors
@@ -51,11 +51,11 @@ impl Control {
         let over = Arc::new(Stop::new()?);
         let (take, ended) = (Arc::clone(take), Arc::clone(&over));
         let thread = Some(std::thread::spawn(move || serve(&listener, &take, &ended)));
-        Ok(Control { path, over, thread })
+        Ok(ControlSocket { path, over, thread })
     }
 }
 
-impl Drop for Control {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         self.over.set();
         if let Some(thread) = self.thread.take() {

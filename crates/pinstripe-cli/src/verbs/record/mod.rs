@@ -37,7 +37,7 @@ use crate::verbs::play;
 
 use beside::BesideArgs;
 pub use control::CONTROL;
-use control::{Control, CtlArgs};
+use control::{ControlSocket, CtlArgs};
 use osc::OscRemote;
 use screen::TakeScreen;
 use senders::Sender;
@@ -160,7 +160,7 @@ pub struct RecordArgs {
 
     /// Obey OSC of this address or network too, as in 192.168.1.7 or 10.0.0.0/24; may be several
     ///
-    /// Whoever can send packets with such an address can begin and end takes: OSC has no password.
+    /// Any host that can send packets with such an address can begin and end takes: OSC has no password.
     #[arg(long, value_name = "NETWORK", requires = "osc")]
     osc_from: Vec<Sender>,
 
@@ -290,7 +290,7 @@ impl RecordArgs {
         let mut line = tell::Line::new(run, is_drawn && self.no_screen);
         let mut watch = |take: &Arc<RunningTake>, status: &TakeStatus| {
             if !std::mem::replace(&mut has_begun, true) {
-                match Control::start(take, &self.to[0], &plan.take) {
+                match ControlSocket::start(take, &self.to[0], &plan.take) {
                     Ok(started) => control = Some(started),
                     Err(error) => run.monitor.warning(&self.to[0], error),
                 }
@@ -332,7 +332,7 @@ impl RecordArgs {
     fn check_osc(&self) -> Result<()> {
         match self.osc {
             Some(address) if !address.ip().is_loopback() && self.osc_from.is_empty() => {
-                Err(Error::new(Kind::Usage, "OSC of other machines is obeyed by nobody's leave")
+                Err(Error::new(Kind::Usage, "OSC of other machines needs their addresses")
                     .expected("--osc-from", address)
                     .advice("name who may send, as in --osc-from 192.168.1.0/24"))
             }

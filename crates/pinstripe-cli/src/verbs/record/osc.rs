@@ -1,6 +1,6 @@
 //! Remote controls of recorders: OSC in UDP packets, with the words of Ardour and Reaper.
 //!
-//! Every message is answered with how the take goes, and whoever asked for it hears that each second.
+//! Every message is answered with how the take goes, and a sender that asked for it hears that each second.
 //! Packets of others than those who may send are dropped unread. Nothing grows with what comes: readers
 //! are bounded, and so are answers in a second.
 
@@ -229,7 +229,7 @@ impl Remote {
     }
 
     fn send(&self, to: SocketAddr, address: &str, values: &[OscValue<'_>]) {
-        // A packet that is lost is made good by the next: nobody waits for it.
+        // A packet that is lost is made good by the next: no sender waits for it.
         let _: io::Result<usize> = self.socket.send_to(&write_osc(address, values), to);
     }
 }

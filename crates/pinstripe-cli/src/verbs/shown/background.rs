@@ -51,7 +51,7 @@ pub(super) fn start(run: &Run) -> Result<u32> {
             Err(error) => return Err(told(error)),
         };
         is_ready = buffer[length - 1] == READY;
-        // Output that nobody takes is no reason to stop what is shown.
+        // Output that no reader takes is no reason to stop what is shown.
         let _ = run.screen.content(&buffer[..length - usize::from(is_ready)]);
         if is_ready {
             break;

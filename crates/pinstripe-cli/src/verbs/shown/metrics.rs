@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Where figures go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MetricsPlace {
-    /// To whoever asks at this address.
+    /// To each client that asks at this address.
     Address(SocketAddr),
     /// Into a file.
     File(PathBuf),

@@ -57,8 +57,8 @@ pub struct ShownArgs {
 
     /// Offer the figures of 'status' to Prometheus at http://ADDR/metrics, or write them to a file
     ///
-    /// ADDR is an address with a port, as in 127.0.0.1:9419; whoever reaches it can read the names
-    /// of files. Anything else is a file, which is written every ten seconds for the textfile
+    /// ADDR is an address with a port, as in 127.0.0.1:9419; any client that reaches it can read
+    /// the names of files. Anything else is a file, which is written every ten seconds for the textfile
     /// collector of Prometheus' node exporter.
     #[arg(long, value_name = "ADDR|FILE", value_parser = parsed::<MetricsPlace>)]
     metrics: Option<MetricsPlace>,

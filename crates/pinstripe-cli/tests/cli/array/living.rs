@@ -21,18 +21,25 @@ fn copied(stand: &Stand) -> usize {
     back.len()
 }
 
+/// A pool that is served, and has an image as its first bytes; none, and the test is told to be
+/// skipped, without a client.
+fn served_image(test: &str, image: Vec<u8>) -> Option<(Stand, Served)> {
+    if !has("nbdcopy") {
+        skipped(test, "nbdcopy is missing");
+        return None;
+    }
+    let stand = with_pool(24 << 20);
+    let path = stand.path("image");
+    fs::write(&path, image).unwrap();
+    let served = Served::by_nbd(&stand);
+    run("nbdcopy", &["--flush", path.to_str().unwrap(), &nbd(&stand)]);
+    Some((stand, served))
+}
+
 #[test]
 fn clients_keep_their_bytes_while_members_come_and_go() {
     const TEST: &str = "clients_keep_their_bytes_while_members_come_and_go";
-    if !has("nbdcopy") {
-        return skipped(TEST, "nbdcopy is missing");
-    }
-    let stand = with_pool(24 << 20);
-    let image = stand.path("image");
-    fs::write(&image, noise(7, 20 << 20)).unwrap();
-
-    let served = Served::by_nbd(&stand);
-    run("nbdcopy", &["--flush", image.to_str().unwrap(), &nbd(&stand)]);
+    let Some((stand, served)) = served_image(TEST, noise(7, 20 << 20)) else { return };
     copied(&stand);
     assert!(good(&stand, "array status").contains("pool : active raid5"));
     good(&stand, "array manage pool --fail b");
@@ -59,14 +66,7 @@ fn clients_keep_their_bytes_while_members_come_and_go() {
 #[test]
 fn an_array_grows_under_its_clients_and_after_a_kill() {
     const TEST: &str = "an_array_grows_under_its_clients_and_after_a_kill";
-    if !has("nbdcopy") {
-        return skipped(TEST, "nbdcopy is missing");
-    }
-    let stand = with_pool(24 << 20);
-    let image = stand.path("image");
-    fs::write(&image, noise(3, 30 << 20)).unwrap();
-    let served = Served::by_nbd(&stand);
-    run("nbdcopy", &["--flush", image.to_str().unwrap(), &nbd(&stand)]);
+    let Some((stand, served)) = served_image(TEST, noise(3, 30 << 20)) else { return };
     let before = copied(&stand);
     // So slowly that it can be seen.
     good(&stand, "array set pool sync_speed_max=2M");
@@ -108,14 +108,7 @@ fn an_array_grows_under_its_clients_and_after_a_kill() {
 fn an_array_changes_its_level_and_comes_to_use_larger_members_under_its_clients() {
     const TEST: &str =
         "an_array_changes_its_level_and_comes_to_use_larger_members_under_its_clients";
-    if !has("nbdcopy") {
-        return skipped(TEST, "nbdcopy is missing");
-    }
-    let stand = with_pool(24 << 20);
-    let image = stand.path("image");
-    fs::write(&image, noise(3, 30 << 20)).unwrap();
-    let served = Served::by_nbd(&stand);
-    run("nbdcopy", &["--flush", image.to_str().unwrap(), &nbd(&stand)]);
+    let Some((stand, served)) = served_image(TEST, noise(3, 30 << 20)) else { return };
     let before = copied(&stand);
     for (line, code) in [
         ("array grow pool --level 0", 13),

@@ -11,7 +11,7 @@ use pinstripe_base::units::format_size;
 use super::{Again, Case, CaseOption, Given, Setting, ValueForm, Values, fileio, shared};
 use crate::run::Plan;
 use crate::scratch::kinds::{FILE_SYSTEMS, FileSystem, NAMES, System};
-use crate::scratch::{Candidate, Maker};
+use crate::scratch::{FsCandidate, Maker};
 use plan::FsPlan;
 
 /// The case.
@@ -128,9 +128,9 @@ fn chosen(
 ) -> Result<(Vec<Maker>, Vec<String>)> {
     let mut wanted = Vec::new();
     for name in values.words("file-systems") {
-        wanted.push(Candidate::list(name)?.remove(0));
+        wanted.push(FsCandidate::list(name)?.remove(0));
     }
-    wanted.extend(values.text("candidates").map_or(Ok(Vec::new()), Candidate::list)?);
+    wanted.extend(values.text("candidates").map_or(Ok(Vec::new()), FsCandidate::list)?);
     if wanted.is_empty() {
         return Ok(all(system, image_bytes));
     }
@@ -153,10 +153,10 @@ fn all(system: &System, image_bytes: Option<u64>) -> (Vec<Maker>, Vec<String>) {
         match able(kind, system, image_bytes) {
             Err(error) => notes.push(format!("{} is left out: {error}", kind.name)),
             Ok(program) => {
-                let mut candidates = vec![Candidate::plain(kind)];
+                let mut candidates = vec![FsCandidate::plain(kind)];
                 if kind.name == "btrfs" {
                     let mounting = vec!["compress=zstd".to_owned()];
-                    candidates.push(Candidate { mounting, ..Candidate::plain(kind) });
+                    candidates.push(FsCandidate { mounting, ..FsCandidate::plain(kind) });
                 }
                 let maker = |candidate| Maker { candidate, program: program.clone() };
                 makers.extend(candidates.into_iter().map(maker));

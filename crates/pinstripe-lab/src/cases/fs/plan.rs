@@ -8,7 +8,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::Access;
 
-use super::super::disk::{InitialState, Layout, Mode};
+use super::super::disk::{DiskOptions, InitialState, Mode};
 use super::super::{Setting, Values, fileio, shared};
 use super::{OPTIONS, chosen};
 use crate::fingerprint::number_of;
@@ -45,7 +45,7 @@ struct Setup {
 pub struct FsPlan {
     parameters: Vec<Parameter>,
     backing: Backing,
-    layout: Layout,
+    layout: DiskOptions,
     makers: Vec<Maker>,
     notes: Vec<String>,
     scratch: Option<Scratch>,
@@ -125,7 +125,7 @@ impl FsPlan {
 
     /// Makes, mounts and fills a file system, with nothing of it left in memory.
     fn set_up(&self, mode: &Mode, maker: &Maker, live: &Live) -> Result<Setup> {
-        let Layout { file_bytes, policy, job, .. } = &self.layout;
+        let DiskOptions { file_bytes, policy, job, .. } = &self.layout;
         let scratch = self.scratch();
         let mut figures = BTreeMap::new();
         let mut note = |name: &str, value: f64| {
@@ -251,10 +251,6 @@ impl Plan for FsPlan {
             Backing::Image(dir, bytes) => vec![(dir.clone(), *bytes)],
             Backing::Device(_) => Vec::new(),
         }
-    }
-
-    fn is_exact(&self) -> bool {
-        false
     }
 
     fn prepare(&mut self, live: &Live) -> Result<()> {

@@ -115,10 +115,6 @@ impl Plan for QuickPlan {
         vec![self.dir.clone()]
     }
 
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-
     fn intents(&self) -> Vec<String> {
         vec![format!(
             "create up to {} of files in a directory pinstripe-lab-quick@* in {}, and remove it at \
@@ -130,10 +126,6 @@ impl Plan for QuickPlan {
 
     fn room(&self) -> Vec<(PathBuf, u64)> {
         vec![(self.dir.clone(), 2 * self.bytes)]
-    }
-
-    fn is_exact(&self) -> bool {
-        false
     }
 
     fn prepare(&mut self, live: &Live) -> Result<()> {
@@ -166,10 +158,6 @@ impl Plan for QuickPlan {
             outcome.measured.value = done.requests as f64 / (done.seconds + done.sync_s).max(1e-9);
         }
         Ok(outcome)
-    }
-
-    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
-        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {

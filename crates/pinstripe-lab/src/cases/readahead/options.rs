@@ -36,21 +36,14 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         more: "",
     },
     CaseOption {
-        name: "by",
-        value: "WHOM",
-        form: ValueForm::OneOf(&["advice", "kernel"]),
-        default: Some("advice"),
-        about: "What reads ahead: pinstripe by advice, or the kernel",
-        more: "",
-    },
-    CaseOption {
         name: "through",
         value: "WAY,...",
-        form: ValueForm::SomeOf(&["none", "advice", "overlay", "store"]),
+        form: ValueForm::SomeOf(&["none", "advice", "kernel", "overlay", "store"]),
         default: Some("advice"),
-        about: "What reads ahead: none, advice, overlay, store",
-        more: "advice: the windows of --windows. overlay: pinstripe's read-ahead, which is told \
-               nothing. store: the same, of a backup of the files.",
+        about: "What reads ahead: none, advice, kernel, overlay, store",
+        more: "advice: pinstripe, with the windows of --windows. kernel: the kernel, set to them. \
+               overlay: pinstripe's read-ahead, which is told nothing. store: the same, of a \
+               backup of the files.",
     },
     shared::CACHE,
 ];

@@ -35,7 +35,8 @@ pub(super) fn beside_published(results: &Results) -> Option<Table> {
             let variant = results.variants.iter().find(is_it);
             grid::cell(variant.and_then(|it| grid::figure(it, grid::value)))
         };
-        let rates = PUBLISHED.iter().find(|(known, _)| *known == window).map(|(_, rates)| rates);
+        let plain = window.strip_prefix("kernel ").unwrap_or(window);
+        let rates = PUBLISHED.iter().find(|(known, _)| *known == plain).map(|(_, rates)| rates);
         let published = |clients: &&str| {
             let rate = rates.and_then(|rates| rates.iter().find(|(of, _)| of == clients));
             rate.map_or("-".to_owned(), |(_, rate)| format!("{rate:.0}"))

@@ -21,7 +21,9 @@ use self::ways::{Way, ways};
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::io::Target;
-use crate::io::recorder::{Class, EngineTake, Recorded, Recording, check, record, refuse_unfit};
+use crate::io::recorder::{
+    EngineTake, Recorded, Recording, SchedulingClass, check, record, refuse_unfit,
+};
 use crate::result::{Measured, Metric, Note, Parameter};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::stats::Better;
@@ -68,7 +70,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         sync_every: Some(shared::seconds(values, "sync-every")?).filter(|it| !it.is_zero()),
         storm_bytes: values.size("storm-size"),
         storm_sync_bytes: values.size("storm-sync"),
-        class: Class::Normal,
+        class: SchedulingClass::Normal,
         seed: setting.seed,
     };
     if recording.rate == 0 || recording.chunk_bytes == 0 {
@@ -290,10 +292,6 @@ impl Plan for RecordProbe {
 
     fn room(&self) -> Vec<(PathBuf, u64)> {
         vec![(self.dir.clone(), self.bytes())]
-    }
-
-    fn is_exact(&self) -> bool {
-        false
     }
 
     fn prepare(&mut self, _: &Live) -> Result<()> {

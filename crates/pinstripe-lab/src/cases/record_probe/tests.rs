@@ -55,7 +55,7 @@ fn the_ring_needed_is_a_chunk_and_what_comes_in_a_round_and_two_longest_writes()
             sync_every: None,
             storm_bytes: 0,
             storm_sync_bytes: 0,
-            class: Class::Normal,
+            class: SchedulingClass::Normal,
             seed: 0,
         },
         targets: Vec::new(),
@@ -138,7 +138,7 @@ fn real_time_is_measured_where_it_is_permitted_and_otherwise_left_out_aloud() {
     let plan = super::plan(&setting, &values).unwrap();
     let has_real_time = plan.variants().iter().any(|it| it.name == "direct, storm, rt");
     let is_said = plan.notes().iter().any(|it| it.starts_with("rt was left out"));
-    assert_eq!(has_real_time, can_take(Class::RealTime).is_ok());
+    assert_eq!(has_real_time, can_take(SchedulingClass::RealTime).is_ok());
     assert_ne!(has_real_time, is_said);
 }
 

@@ -6,7 +6,7 @@ use pinstripe_record::writes::WritePolicy;
 
 use super::options::{CLASSES, POLICIES, UNDER};
 use crate::cases::Values;
-use crate::io::recorder::{Class, can_take};
+use crate::io::recorder::{SchedulingClass, can_take};
 
 /// A variant.
 #[derive(Debug, Clone, Copy)]
@@ -17,10 +17,10 @@ pub(super) struct Way {
 }
 
 impl Way {
-    pub fn class(self) -> Class {
+    pub fn class(self) -> SchedulingClass {
         match self.class {
-            "rt" => Class::RealTime,
-            _ => Class::Normal,
+            "rt" => SchedulingClass::RealTime,
+            _ => SchedulingClass::Normal,
         }
     }
 
@@ -48,7 +48,7 @@ pub(super) fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
         "every stream was read again after each run, and was what had been recorded".to_owned(),
     ];
     if classes.contains(&"rt")
-        && let Err(error) = can_take(Class::RealTime)
+        && let Err(error) = can_take(SchedulingClass::RealTime)
     {
         classes.retain(|it| *it != "rt");
         if classes.is_empty() {

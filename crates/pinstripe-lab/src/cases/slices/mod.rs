@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pinstripe_array::ops::probe::{self, Verdict};
-use pinstripe_array::probe::Effort;
+use pinstripe_array::probe::ProbeEffort;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Policy};
 
@@ -158,10 +158,10 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         sizes,
         record_bytes: record_bytes as usize,
         time: shared::seconds(values, "run-time")?,
-        effort: Effort {
+        effort: ProbeEffort {
             rounds: values.count("probe-rounds") as usize,
             part: shared::seconds(values, "probe-time")?,
-            ..Effort::default()
+            ..ProbeEffort::default()
         },
         policy: values.parsed("policy")?,
         seed: setting.seed,
@@ -191,7 +191,7 @@ struct Slices {
     sizes: Vec<u64>,
     record_bytes: usize,
     time: Duration,
-    effort: Effort,
+    effort: ProbeEffort,
     policy: Policy,
     seed: u64,
     /// One area, and two, that are there and full; of each size.
@@ -309,10 +309,6 @@ impl Plan for Slices {
         self.backing.room(self.most_bytes())
     }
 
-    fn is_exact(&self) -> bool {
-        false
-    }
-
     fn prepare(&mut self, live: &Live) -> Result<()> {
         self.areas = self.backing.prepare(&self.sizes, self.policy, live)?;
         Ok(())
@@ -360,10 +356,6 @@ impl Plan for Slices {
         let area = || self.fresh.as_ref().unwrap_or(&self.areas[size][areas - 1]);
         let (done, is_direct) = work.run(&job, (&spans, bytes), area, live)?;
         Ok(shared::outcome(&done, &job, self.policy, is_direct))
-    }
-
-    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
-        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {

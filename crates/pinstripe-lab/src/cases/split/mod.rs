@@ -24,7 +24,7 @@ use self::stopped::Stopped;
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::result::{Measured, Metric, Note, Parameter, Results, Run};
-use crate::run::{Live, Outcome, PlaceNo, Plan, Tally, VariantNo, VariantSpec};
+use crate::run::{CountedUnit, Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::table::Table;
 
 /// The case.
@@ -255,10 +255,6 @@ impl Plan for Split {
         self.dirs.iter().map(|dir| (dir.clone(), self.bytes_of_dir())).collect()
     }
 
-    fn is_exact(&self) -> bool {
-        false
-    }
-
     fn prepare(&mut self, live: &Live) -> Result<()> {
         if let Some(place) = &self.sample {
             self.source = Source::Own(SampleSource::take(place, self.bytes, live)?);
@@ -286,7 +282,7 @@ impl Plan for Split {
             Ok(Box::new(Stopped { source, stop: Arc::clone(live.stop()) }))
         };
         let began = Instant::now();
-        let done = live.counting(Tally::Bytes, Counter::ReadBytes, |monitor| {
+        let done = live.counting(CountedUnit::Bytes, Counter::ReadBytes, |monitor| {
             split::run(&open, &options, monitor)
         })?;
         let seconds = began.elapsed().as_secs_f64();

@@ -238,10 +238,6 @@ impl Plan for Stripe {
         self.dirs.iter().map(|dir| (dir.clone(), of_each)).collect()
     }
 
-    fn is_exact(&self) -> bool {
-        false
-    }
-
     fn prepare(&mut self, live: &Live) -> Result<()> {
         let of_each = self.bytes() / self.dirs.len().max(1) as u64;
         for dir in &self.dirs {
@@ -271,10 +267,6 @@ impl Plan for Stripe {
         let cost = arrays::run(volume, load, requests, live)?;
         let notes = self.is_refused.then_some(Note::NotDirect).into_iter().collect();
         Ok(Outcome { notes, ..outcome(&cost, load, requests.count) })
-    }
-
-    fn check(&mut self, _: VariantNo, _: &Live) -> Result<()> {
-        Ok(())
     }
 
     fn clean(&mut self) -> Result<()> {

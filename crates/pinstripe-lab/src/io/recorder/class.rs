@@ -9,7 +9,7 @@ use crate::io::at_once;
 
 /// A class of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Class {
+pub enum SchedulingClass {
     /// The priority of ordinary threads.
     #[default]
     Normal,
@@ -23,13 +23,13 @@ const CLASS_SHIFT: libc::c_int = 13;
 /// Of 0, the first, to 7.
 const LEVEL: libc::c_int = 4;
 
-impl Class {
+impl SchedulingClass {
     /// Has this thread served so, as long as it runs.
     ///
     /// # Errors
     /// The system's error where that is not permitted.
     pub(super) fn take(self) -> Result<()> {
-        if self == Class::Normal {
+        if self == SchedulingClass::Normal {
             return Ok(());
         }
         let class = CLASS_REAL_TIME << CLASS_SHIFT | LEVEL;
@@ -50,6 +50,6 @@ impl Class {
 ///
 /// # Errors
 /// That it is not, as the system says.
-pub fn can_take(class: Class) -> Result<()> {
+pub fn can_take(class: SchedulingClass) -> Result<()> {
     at_once(1, |_| class.take()).into_iter().collect()
 }

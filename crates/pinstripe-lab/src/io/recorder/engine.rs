@@ -20,7 +20,7 @@ use pinstripe_record::take::{DiskFolder, TakeFolder};
 use pinstripe_record::verify::verify;
 use pinstripe_record::writes::WritePolicy;
 
-use super::{Class, EngineWrites, Recorded, Recording, blow};
+use super::{EngineWrites, Recorded, Recording, SchedulingClass, blow};
 use crate::io::{Target, at_once};
 use crate::run::Live;
 
@@ -156,7 +156,7 @@ fn measure(
         engine: EngineSettings {
             chunk_bytes: recording.chunk_bytes as u64,
             commit_every: recording.sync_every.unwrap_or(NEVER),
-            is_realtime: recording.class == Class::RealTime,
+            is_realtime: recording.class == SchedulingClass::RealTime,
             writes,
             segment_seconds: None,
             segment_bytes: None,

@@ -22,7 +22,7 @@ use crate::histogram::Histogram;
 use crate::run::Live;
 
 pub use check::check;
-pub use class::{Class, can_take};
+pub use class::{SchedulingClass, can_take};
 pub use engine::{EngineTake, refuse_unfit};
 
 /// The recording to be made.
@@ -46,7 +46,7 @@ pub struct Recording {
     /// alone.
     pub storm_sync_bytes: u64,
     /// The I/O priority of the threads that write streams and make them durable.
-    pub class: Class,
+    pub class: SchedulingClass,
     /// The seed of the content.
     pub seed: u64,
 }

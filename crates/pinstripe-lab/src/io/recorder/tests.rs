@@ -17,7 +17,7 @@ fn recording() -> Recording {
         sync_every: Some(Duration::from_millis(50)),
         storm_bytes: 4 << 20,
         storm_sync_bytes: 2 << 20,
-        class: Class::Normal,
+        class: SchedulingClass::Normal,
         seed: 3,
     }
 }

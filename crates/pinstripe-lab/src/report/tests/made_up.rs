@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::fingerprint::{Disk, Fingerprint, Place};
+use crate::fingerprint::{DiskDescription, Fingerprint, Place};
 use crate::guard::Disturbance;
 use crate::histogram::Histogram;
 use crate::machine::Machine;
@@ -212,7 +212,7 @@ fn fingerprint() -> Fingerprint {
     let pairs = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
         all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     };
-    let disk = Disk {
+    let disk = DiskDescription {
         name: "nvme0n1".to_owned(),
         model: Some("Example <NVMe> & Co".to_owned()),
         firmware: Some("F1".to_owned()),

@@ -315,7 +315,7 @@ fn a_history_is_drawn_with_what_changed_and_what_changed_with_it() {
 #[test]
 fn what_fio_does_not_tell_is_not_made_up() {
     let results = crate::fio::import(&[FIO]).unwrap();
-    let text = crate::show::show(&results, crate::show::Form::Text);
+    let text = crate::show::show(&results, crate::show::OutputFormat::Text);
     assert!(text.contains("requests. seed 1."), "{text}");
     assert!(text.contains("The machine is not described"), "{text}");
     let page = page(&[results], None, &[]);

@@ -56,7 +56,7 @@ impl MemberAbility {
 pub struct Retention {
     /// Seconds from each put.
     pub seconds: u32,
-    /// By nobody; else by nobody without a right of its own.
+    /// By no account; else by accounts with a right of its own.
     pub is_compliance: bool,
 }
 

@@ -18,7 +18,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{self, lock};
 
 /// The interval at which a waiting caller checks for more than the answer: a call that hangs in the
-/// kernel wakes nobody.
+/// kernel wakes no waiter.
 const LOOK: Duration = Duration::from_millis(50);
 /// The number of read buffers that are kept, and their largest size.
 const BUFFERS_KEPT: usize = 4;

@@ -40,7 +40,7 @@ impl Collector<'_> {
     }
 
     /// Asks at growing intervals until no session is left to wait for: the file systems of the
-    /// members wake nobody when another process removes one.
+    /// members wake no waiter when another process removes one.
     pub(super) fn wait(&self, mut left: impl FnMut() -> Result<Vec<Session>>) -> Result<()> {
         const PAUSES_MS: [u64; 7] = [10, 40, 100, 200, 400, 2000, 5000];
         // A look at far members is several listings, which cost money.

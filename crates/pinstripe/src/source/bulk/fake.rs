@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use super::{ByteSource, Extent, Identity};
 use pinstripe_base::error::Result;
+use pinstripe_base::random::mix64;
 
 pub use spec::{FakeSpec, Millionths, PREFIX};
 
@@ -30,15 +31,6 @@ const WORD_BYTES: usize = 8;
 
 /// The odd number next to 2^64 divided by the golden ratio: its multiples are spread evenly.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The finalizer of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
-/// generators", 2014): different numbers give different numbers that seem to have nothing in
-/// common.
-fn mix(number: u64) -> u64 {
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
-}
 
 /// A source that makes its bytes up.
 pub struct Fake {
@@ -59,7 +51,7 @@ impl Fake {
     /// Those of [`FakeSpec::check`].
     pub fn new(spec: FakeSpec) -> Result<Self> {
         spec.check()?;
-        let seed = mix(spec.seed.wrapping_add(GOLDEN));
+        let seed = mix64(spec.seed.wrapping_add(GOLDEN));
         let words = if spec.entropy == Millionths::ALL { Vec::new() } else { words(seed) };
         Ok(Fake {
             place: PathBuf::from(spec.to_string()),
@@ -105,7 +97,7 @@ impl Fake {
         }
         let within = cell % cells_per_block * self.cell_bytes as u64;
         let random_bytes = self.random_bytes.saturating_sub(within).min(out.len() as u64);
-        let key = mix(self.seed.wrapping_add(cell.wrapping_mul(GOLDEN)));
+        let key = mix64(self.seed.wrapping_add(cell.wrapping_mul(GOLDEN)));
         let (random, told) = out.split_at_mut(random_bytes as usize);
         let pool = &self.noise[place(key >> 8)..];
         for (to, from) in random.chunks_exact_mut(WORD_BYTES).zip(pool.chunks_exact(WORD_BYTES)) {
@@ -121,7 +113,7 @@ impl Fake {
     }
 
     fn is_zero(&self, block: u64) -> bool {
-        let draw = mix(!self.seed.wrapping_add(block.wrapping_mul(GOLDEN)));
+        let draw = mix64(!self.seed.wrapping_add(block.wrapping_mul(GOLDEN)));
         self.spec.zero.is_hit_by(draw)
     }
 }
@@ -133,7 +125,7 @@ fn place(draw: u64) -> usize {
 
 fn noise(seed: u64) -> Vec<u8> {
     let words = (POOL_BYTES + CELL_MAX_BYTES) / WORD_BYTES;
-    let word = |number: u64| mix(!seed.wrapping_add(number.wrapping_mul(GOLDEN))).to_le_bytes();
+    let word = |number: u64| mix64(!seed.wrapping_add(number.wrapping_mul(GOLDEN))).to_le_bytes();
     (1..=words as u64).flat_map(word).collect()
 }
 
@@ -146,10 +138,10 @@ fn words(seed: u64) -> Vec<u8> {
     let mut number = 0;
     while text.len() < bytes {
         number += 1;
-        let draw = mix(seed ^ mix(number));
+        let draw = mix64(seed ^ mix64(number));
         // The product of two even draws: low numbers come often.
         let word = (draw % KNOWN) * ((draw >> 16) % KNOWN) / KNOWN;
-        let mut letters = mix(word.wrapping_mul(GOLDEN));
+        let mut letters = mix64(word.wrapping_mul(GOLDEN));
         for _ in 0..2 + word % 7 {
             text.push(LETTERS[(letters % 16) as usize]);
             letters >>= 4;

@@ -10,10 +10,10 @@ fn layout(data: u8, parity: u8, logical_bytes: u64) -> SetLayout {
 }
 
 #[test]
-fn the_generator_is_split_mix_64() {
+fn the_generator_is_splitmix64() {
     let mut state = 1_234_567;
     for draw in [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423] {
-        assert_eq!(split_mix_64(&mut state), draw);
+        assert_eq!(splitmix64(&mut state), draw);
     }
 }
 

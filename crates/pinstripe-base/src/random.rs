@@ -1,0 +1,33 @@
+//! Numbers that look random and follow a seed alone: for tests, samples and data that is made up. Ids
+//! and keys come from the system instead ([`crate::id`]).
+
+/// The next number of a state: splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+/// generators", 2014).
+#[inline]
+pub const fn splitmix64(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mix64(*state)
+}
+
+/// Its finalizer: different numbers give different numbers that seem to have nothing in common.
+#[inline]
+pub const fn mix64(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the reference implementation in C (prng.di.unimi.it/splitmix64.c) gives them.
+    #[test]
+    fn the_numbers_are_those_of_the_reference() {
+        let mut state = 1_234_567;
+        let numbers = [(); 3].map(|()| splitmix64(&mut state));
+        let reference =
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
+        assert_eq!(numbers, reference);
+    }
+}

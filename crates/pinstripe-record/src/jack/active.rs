@@ -1,0 +1,152 @@
+//! A client that is active: its callbacks, what they are given, and its end.
+//!
+//! Invariants: the state of the blocks is touched by the thread of the server's clock alone, and freed
+//! after the last callback; what the server tells of itself goes through atomics.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+use super::JackClient;
+
+/// What a client does with the blocks of the server.
+pub(super) trait EachBlock {
+    /// One block of all ports. No lock, no memory, no system call.
+    fn block(&mut self, frames: u32);
+}
+
+/// What a server told of itself since a client is active.
+pub(super) struct ServerEvents {
+    /// The rate that the server had at the beginning.
+    rate: u32,
+    xruns: AtomicU64,
+    new_rate: AtomicU32,
+    is_gone: AtomicBool,
+}
+
+impl ServerEvents {
+    fn new(rate: u32) -> Self {
+        ServerEvents {
+            rate,
+            xruns: AtomicU64::new(0),
+            new_rate: AtomicU32::new(0),
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Deadlines that the server missed.
+    pub fn xruns(&self) -> u64 {
+        self.xruns.load(Ordering::Relaxed)
+    }
+
+    /// The rate that the server changed to; 0 when it did not.
+    pub fn new_rate(&self) -> u32 {
+        self.new_rate.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server is gone.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+}
+
+/// A client whose blocks a state handles. It is stopped when this is dropped.
+pub(super) struct ActiveClient<'c, S> {
+    client: &'c JackClient,
+    state: NonNull<S>,
+    events: Arc<ServerEvents>,
+}
+
+impl<'c, S: EachBlock> ActiveClient<'c, S> {
+    /// Starts. `rate` is that of the server at the beginning.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when the server does not take the client.
+    pub fn start(client: &'c JackClient, rate: u32, state: S) -> Result<Self> {
+        let events = Arc::new(ServerEvents::new(rate));
+        let state = NonNull::from(Box::leak(Box::new(state)));
+        let (library, raw) = (client.library, client.raw.as_ptr());
+        let (argument, told) = (state.as_ptr().cast(), Arc::as_ptr(&events).cast_mut().cast());
+        let active = ActiveClient { client, state, events };
+        // SAFETY: the client is open and not active; the state lives until `drop` has deactivated it,
+        // and so do the events.
+        let refused = unsafe {
+            (library.jack_on_shutdown)(raw, shutdown, told);
+            (library.jack_set_process_callback)(raw, process::<S>, argument)
+                | (library.jack_set_sample_rate_callback)(raw, rate_changed, told)
+                | (library.jack_set_xrun_callback)(raw, xrun, told)
+                | (library.jack_activate)(raw)
+        };
+        match refused {
+            0 => Ok(active),
+            _ => Err(Error::new(Kind::Refused, "the JACK server takes no client")),
+        }
+    }
+}
+
+impl<S> ActiveClient<'_, S> {
+    /// What the server told so far.
+    pub fn events(&self) -> &ServerEvents {
+        &self.events
+    }
+}
+
+impl<S> Drop for ActiveClient<'_, S> {
+    fn drop(&mut self) {
+        // SAFETY: the client is open; after this no callback runs, for `jack_deactivate` waits for
+        // the last one, and the threads of a client whose server is gone have ended.
+        unsafe {
+            (self.client.library.jack_deactivate)(self.client.raw.as_ptr());
+            drop(Box::from_raw(self.state.as_ptr()));
+        }
+    }
+}
+
+extern "C" fn process<S: EachBlock>(frames: u32, argument: *mut c_void) -> c_int {
+    // SAFETY: the argument is the state, which only this thread uses until the client is stopped.
+    let state = unsafe { &mut *argument.cast::<S>() };
+    state.block(frames);
+    0
+}
+
+extern "C" fn rate_changed(rate: u32, argument: *mut c_void) -> c_int {
+    // SAFETY: the argument is the events, which live until the client is stopped.
+    let events = unsafe { &*argument.cast::<ServerEvents>() };
+    if rate != events.rate {
+        events.new_rate.store(rate, Ordering::Relaxed);
+    }
+    0
+}
+
+extern "C" fn xrun(argument: *mut c_void) -> c_int {
+    // SAFETY: as above.
+    unsafe { &*argument.cast::<ServerEvents>() }.xruns.fetch_add(1, Ordering::Relaxed);
+    0
+}
+
+extern "C" fn shutdown(argument: *mut c_void) {
+    // SAFETY: as above.
+    unsafe { &*argument.cast::<ServerEvents>() }.is_gone.store(true, Ordering::Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_that_a_server_tells_at_the_beginning_is_no_change() {
+        let events = ServerEvents::new(48_000);
+        let argument = (&raw const events).cast_mut().cast::<c_void>();
+        rate_changed(48_000, argument);
+        assert_eq!(events.new_rate(), 0);
+        rate_changed(44_100, argument);
+        assert_eq!(events.new_rate(), 44_100);
+        xrun(argument);
+        assert_eq!((events.xruns(), events.is_gone()), (1, false));
+        shutdown(argument);
+        assert!(events.is_gone());
+    }
+}
