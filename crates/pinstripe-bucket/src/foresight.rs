@@ -30,7 +30,7 @@ use crate::fault::Fault;
 use crate::kept::Kept;
 use crate::key;
 use crate::place::BucketPlace;
-use crate::session::{Fetched, LIST_MAX, Session};
+use crate::session::{Fetched, LIST_MAX, ObjectMark, Session};
 use crate::tails::{TAIL_BYTES, has_tail};
 
 /// Age at which what was seen is seen no more.
@@ -202,6 +202,18 @@ impl Round {
 /// Rooms of which the objects are fetched with the listing.
 fn is_fetched(room: Room) -> bool {
     !matches!(room, Room::Packs | Room::Scrub | Room::Strays)
+}
+
+/// What was put, as it would be fetched.
+pub fn as_fetched(name: ExtentName, e_tag: String, bytes: &[u8]) -> Fetched {
+    let mark = ObjectMark { e_tag, modified: 0 };
+    let (mut head, mut end) = (&bytes[..0], bytes);
+    if has_tail(name) {
+        head = bytes.first_chunk::<{ HEADER_BYTES as usize }>().map_or(bytes, |head| &head[..]);
+        end = bytes.last_chunk::<{ TAIL_BYTES as usize }>().map_or(bytes, |end| &end[..]);
+    }
+    let (head, end) = (head.to_vec(), end.to_vec());
+    Fetched { object_bytes: bytes.len() as u64, mark, head, bytes: end }
 }
 
 /// Lists what is wanted, and begins what follows from it.

@@ -54,7 +54,8 @@ impl Kept {
     pub fn put(&self, asker: &Asker, name: ExtentName, got: &Fetched) {
         let (Some(cache), ExtentName::In(room, id)) = (self.cache(), name) else { return };
         let is_passing = matches!(room, Room::Sessions | Room::Checkpoints | Room::Heartbeats);
-        if is_passing || room == Room::Keys {
+        // Ends of packs are not asked ahead, so that no listing shows them.
+        if is_passing || matches!(room, Room::Keys | Room::Packs) {
             return;
         }
         if got.mark.e_tag.is_empty() {

@@ -4,16 +4,17 @@
 //! answered for is durable, and an unfinished one is not there: so there is nothing to sync and
 //! nothing to sweep.
 
+mod reads;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
+use object_store::PutPayload;
 use object_store::path::Path as Key;
-use object_store::{GetRange, PutPayload};
-use pinstripe::format::label::{MemberAbility, MemberFacts};
+use pinstripe::format::label::MemberFacts;
 use pinstripe::member::{
     Caps, ExtentName, ExtentWriter, Far, Glance, KeptLonger, Member, Replace, Room, goes_on,
 };
@@ -22,20 +23,23 @@ use pinstripe_base::sync::lock;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::blocks::{self, BLOCK_BYTES, Blocks};
+use crate::blocks::Blocks;
 use crate::fault::Fault;
-use crate::foresight::{Asker, Foresight};
+use crate::foresight::{self, Asker, Foresight};
 use crate::kept::Kept;
 use crate::key;
 use crate::lock::Lock;
 use crate::place::BucketPlace;
 use crate::session::{LIST_MAX, Session};
-use crate::tails::{TAIL_BYTES, Tail, Tails, has_tail};
+use crate::tails::{Tails, has_tail};
 use crate::writer::BucketWriter;
 
 /// Extents that are sent side by side, and their length: at 100 ms one alone is mostly waiting.
 const LANES: usize = 8;
 const EXTENT_BYTES: u64 = 16 << 20;
+/// Long reads that are asked for side by side, and their length: a pack of one extent is read by two.
+const READS: usize = 16;
+const SPAN_BYTES: u64 = 8 << 20;
 /// Objects that are asked for side by side.
 const READ_AT_ONCE: usize = 32;
 
@@ -44,7 +48,7 @@ const READ_AT_ONCE: usize = 32;
 pub struct BucketMember(Arc<Inner>);
 
 /// The bytes of a put, and its answer.
-type Sending = (Vec<u8>, JoinHandle<Result<(), Fault>>);
+type Sending = (Vec<u8>, JoinHandle<Result<Option<String>, Fault>>);
 
 /// What a member and its writers share.
 pub struct Inner {
@@ -70,6 +74,14 @@ impl Inner {
     pub fn forget(&self, name: ExtentName) {
         self.tails.forget(name);
         self.blocks.forget((self.number, name));
+    }
+
+    /// Keeps what was put on this host, as the next listing will show it with this tag.
+    pub fn keep(&self, name: ExtentName, tag: Option<String>, bytes: &[u8]) {
+        let Some(tag) = tag else { return };
+        let (session, place) = (Arc::clone(&self.session), self.place.clone());
+        let asker = Asker { session, place, kept: self.kept.clone() };
+        self.kept.put(&asker, name, &foresight::as_fetched(name, tag, bytes));
     }
 
     /// Goes by this from now on.
@@ -164,69 +176,6 @@ impl BucketMember {
         }
         Ok(got.bytes)
     }
-
-    /// The end of an extent, fetched now; what was held of the extent is forgotten.
-    fn tail(&self, name: ExtentName) -> Result<Arc<Tail>, Fault> {
-        let Inner { session, runtime, tails, blocks, foresight, number, .. } = &*self.0;
-        self.0.forget(name);
-        let (epoch, facts) = (tails.epoch(), self.0.facts());
-        if let Some(got) = foresight.read(runtime, name) {
-            blocks.learn((*number, name), got.object_bytes);
-            let (head, bytes) = (got.head.clone(), got.bytes.clone());
-            let tail = Tail { extent_bytes: got.object_bytes, head, bytes };
-            return Ok(tails.keep(name, tail, epoch));
-        }
-        let range = match facts.knows(MemberAbility::RangesFromTheEnd) {
-            // It cannot be asked so: the length costs a request of its own.
-            Some(false) => {
-                let bytes = runtime.block_on(session.len(&self.key(name)))?;
-                GetRange::Bounded(bytes.saturating_sub(TAIL_BYTES)..bytes)
-            }
-            _ => GetRange::Suffix(TAIL_BYTES),
-        };
-        let got = runtime.block_on(session.get(&self.key(name), Some(range), TAIL_BYTES));
-        let tail = match got {
-            Ok(got) => Tail { extent_bytes: got.object_bytes, head: got.head, bytes: got.bytes },
-            // An empty object has no end that could be asked for.
-            Err(Fault::Odd(_) | Fault::Refused(_)) => {
-                let extent_bytes = runtime.block_on(session.len(&self.key(name)))?;
-                return Ok(Arc::new(Tail { extent_bytes, head: Vec::new(), bytes: Vec::new() }));
-            }
-            Err(fault) => return Err(fault),
-        };
-        blocks.learn((*number, name), tail.extent_bytes);
-        Ok(tails.keep(name, tail, epoch))
-    }
-
-    /// Reads a range out of blocks, if it is to be read so and they have it.
-    fn read_blocks(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Option<()> {
-        if !has_tail(name) {
-            return None;
-        }
-        let Inner { session, runtime, blocks, number, .. } = &*self.0;
-        let extent = (*number, name);
-        let fetch = |from: u64| {
-            let (session, key) = (Arc::clone(session), self.key(name));
-            let got = runtime.spawn(async move {
-                let range = Some(GetRange::Bounded(from..from + BLOCK_BYTES));
-                Ok(Bytes::from(session.get(&key, range, BLOCK_BYTES).await?.bytes))
-            });
-            got.map(|got| got.unwrap_or_else(|error| Err(Fault::Odd(error.to_string())))).boxed()
-        };
-        let found = blocks.of(extent, offset, buf.len() as u64, fetch)?;
-        let found = runtime.block_on(session.patiently(futures_util::future::try_join_all(found)));
-        let copied = found.ok().and_then(|found| blocks::copy(&found, offset, buf));
-        if copied.is_none() {
-            blocks.forget(extent);
-        }
-        copied
-    }
-
-    fn too_short(&self, name: ExtentName, offset: u64, wanted: usize, found: u64) -> Error {
-        let end = u128::from(offset) + wanted as u128;
-        Error::corrupt("the extent is too short", self.0.path.join(name.path()))
-            .expected(format!("{end} bytes or more"), found)
-    }
 }
 
 impl Member for BucketMember {
@@ -248,7 +197,9 @@ impl Member for BucketMember {
         });
         // Listings that were begun before the answer may lack it.
         self.0.foresight.drop_all();
-        created.map_err(|fault| self.failed(&fault, "write", name))
+        let tag = created.map_err(|fault| self.failed(&fault, "write", name))?;
+        self.0.keep(name, tag, bytes);
+        Ok(())
     }
 
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
@@ -264,7 +215,6 @@ impl Member for BucketMember {
         if buf.is_empty() {
             return self.len(name).map(drop);
         }
-        let Inner { session, runtime, .. } = &*self.0;
         let wanted = buf.len();
         // An offset that no object can have is not asked for: endpoints read it in many ways.
         let end = offset.checked_add(wanted as u64).filter(|end| *end <= i64::MAX as u64);
@@ -279,23 +229,27 @@ impl Member for BucketMember {
         if self.read_blocks(name, offset, buf).is_some() {
             return Ok(());
         }
-        let range = Some(GetRange::Bounded(offset..end));
-        let got = runtime.block_on(session.get(&self.key(name), range, wanted as u64));
-        match got {
-            Ok(got) if got.bytes.len() == wanted => {
-                if has_tail(name) {
-                    self.0.blocks.learn((self.0.number, name), got.object_bytes);
-                }
-                buf.copy_from_slice(&got.bytes);
-                Ok(())
+        let got = self.get(name, offset..end)?;
+        if has_tail(name) {
+            self.0.blocks.learn((self.0.number, name), got.object_bytes);
+        }
+        buf.copy_from_slice(&got.bytes);
+        Ok(())
+    }
+
+    /// Past the blocks: what is beside it is read by others, or not at all.
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        let tail = self.0.tails.get(name);
+        if let Some(held) = tail.as_ref().and_then(|tail| tail.get(offset, bytes)) {
+            return Ok(held.to_vec());
+        }
+        match offset.checked_add(bytes as u64).filter(|end| bytes > 0 && *end <= i64::MAX as u64) {
+            Some(end) => Ok(self.get(name, offset..end)?.bytes),
+            None => {
+                let mut span = vec![0; bytes];
+                self.read_at(name, offset, &mut span)?;
+                Ok(span)
             }
-            Ok(got) => Err(self.too_short(name, offset, wanted, got.object_bytes)),
-            // Behind the end: endpoints say so by a status that the client passes on as odd.
-            Err(fault @ (Fault::Odd(_) | Fault::Refused(_))) => match self.len(name) {
-                Ok(found) if found < end => Err(self.too_short(name, offset, wanted, found)),
-                _ => Err(self.failed(&fault, "read", name)),
-            },
-            Err(fault) => Err(self.failed(&fault, "read", name)),
         }
     }
 
@@ -379,7 +333,8 @@ impl Member for BucketMember {
     }
 
     fn caps(&self) -> Caps {
-        let far = Some(Far { lanes: LANES, extent_bytes: EXTENT_BYTES });
+        let (lanes, extent_bytes) = (LANES, EXTENT_BYTES);
+        let far = Some(Far { lanes, extent_bytes, reads: READS, span_bytes: SPAN_BYTES });
         Caps { device: None, free_bytes: None, is_full: false, far }
     }
 

@@ -203,7 +203,7 @@ impl BucketOutput {
         }
         drop(state);
         self.sent.notify_all();
-        put.map_err(|fault| self.failed(&fault, "write", &name(number)))
+        put.map(drop).map_err(|fault| self.failed(&fault, "write", &name(number)))
     }
 
     fn write_part(&self, number: u64, range: Range<usize>, bytes: &[u8]) -> Result<()> {

@@ -156,7 +156,7 @@ async fn race(session: &Session, key: &Key) -> Result<bool, Fault> {
     let mut winners = Vec::new();
     for (racer, put) in join_all(racers).await.into_iter().enumerate() {
         match put {
-            Ok(()) => winners.push(racer),
+            Ok(_) => winners.push(racer),
             Err(Fault::Exists) => {}
             Err(fault) => return Err(fault),
         }

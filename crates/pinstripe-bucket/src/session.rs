@@ -153,21 +153,33 @@ impl Session {
         self.send(load, || async { signed.call(ask.clone()).await?.text().await }).await
     }
 
-    /// Writes an object over any that has the key.
+    /// Writes an object over any that has the key; its entity tag, where the endpoint says it.
     pub async fn put(
         &self,
         key: &Key,
         payload: &PutPayload,
         lock: Option<&Lock>,
-    ) -> Result<(), Fault> {
+    ) -> Result<Option<String>, Fault> {
         self.require_present()?;
+        self.put_with(PutMode::Overwrite, key, payload, lock).await
+    }
+
+    /// Sends an object, with a lock if there is one, until it is answered.
+    async fn put_with(
+        &self,
+        mode: PutMode,
+        key: &Key,
+        payload: &PutPayload,
+        lock: Option<&Lock>,
+    ) -> Result<Option<String>, Fault> {
+        let load = Load::up(payload.content_length() as u64);
         if let Some(lock) = lock {
-            let (ask, load) =
-                (lock.ask(key, payload, false), Load::up(payload.content_length() as u64));
-            return self.signed(load, &ask).await.map(drop);
+            let ask = lock.ask(key, payload, mode == PutMode::Create);
+            return self.signed(load, &ask).await.map(|_| None);
         }
-        self.send(Load::up(payload.content_length() as u64), || async {
-            self.client.put(key, payload.clone()).await.map(drop)
+        self.send(load, || async {
+            let options = PutOptions::from(mode.clone());
+            Ok(self.client.put_opts(key, payload.clone(), options).await?.e_tag)
         })
         .await
     }
@@ -179,25 +191,16 @@ impl Session {
         key: &Key,
         payload: &PutPayload,
         lock: Option<&Lock>,
-    ) -> Result<(), Fault> {
+    ) -> Result<Option<String>, Fault> {
         self.require_present()?;
-        let locked = lock.map(|lock| lock.ask(key, payload, true));
-        let bytes = payload.content_length() as u64;
         let began = clock::monotonic();
         loop {
-            let sent = self.send(Load::up(bytes), || async {
-                if let (Some(ask), Some(signed)) = (&locked, &self.signed) {
-                    return signed.call(ask.clone()).await.map(drop);
-                }
-                let options = PutOptions::from(PutMode::Create);
-                self.client.put_opts(key, payload.clone(), options).await.map(drop)
-            });
-            match sent.await {
+            match self.put_with(PutMode::Create, key, payload, lock).await {
                 Err(Fault::Exists) => {}
                 done => return done,
             }
-            match self.get(key, None, bytes).await {
-                Ok(there) if is_same(&there, payload) => return Ok(()),
+            match self.get(key, None, payload.content_length() as u64).await {
+                Ok(there) if is_same(&there, payload) => return Ok(Some(there.mark.e_tag)),
                 Ok(_) => return Err(Fault::Exists),
                 // Gone again, or never there.
                 Err(Fault::Missing) if clock::since(began) < CALL => {

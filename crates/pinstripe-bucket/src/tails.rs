@@ -90,7 +90,12 @@ impl Tails {
         tail
     }
 
-    /// Forgets an end.
+    /// Drops an end that is asked for anew. Nothing changed, so that others on their way are kept.
+    pub fn drop_held(&self, name: ExtentName) {
+        lock(&self.0).tails.remove(&name);
+    }
+
+    /// Forgets an end, because its extent changes.
     pub fn forget(&self, name: ExtentName) {
         let mut kept = lock(&self.0);
         kept.tails.remove(&name);

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use object_store::multipart::PartId;
 use object_store::path::Path as Key;
 use object_store::{MultipartId, PutPayload};
@@ -72,14 +73,17 @@ impl BucketWriter {
             return self.complete();
         }
         let Self { member, key, replace, extent, .. } = self;
-        let (payload, lock) = (PutPayload::from(rest), member.lock(*extent));
+        let rest = Bytes::from(rest);
+        let (payload, lock) = (PutPayload::from(rest.clone()), member.lock(*extent));
         let lock = lock.as_ref();
-        member.runtime.block_on(async {
+        let tag = member.runtime.block_on(async {
             match replace {
                 Replace::Never => member.session.create(key, &payload, lock).await,
                 Replace::Allowed => member.session.put(key, &payload, lock).await,
             }
-        })
+        })?;
+        member.keep(*extent, tag, &rest);
+        Ok(())
     }
 
     fn complete(&mut self) -> Result<(), Fault> {

@@ -32,6 +32,8 @@ const PART_BYTES: usize = 32 << 20;
 /// Extents that are sealed side by side, and the length that those of packs should not exceed.
 const LANES: usize = 8;
 const EXTENT_BYTES: u64 = 16 << 20;
+/// The length of long reads.
+const SPAN_BYTES: u64 = 4 << 20;
 
 /// A member in a pool.
 pub struct RadosMember {
@@ -286,7 +288,8 @@ impl Member for RadosMember {
     }
 
     fn caps(&self) -> Caps {
-        let far = Some(Far { lanes: LANES, extent_bytes: EXTENT_BYTES });
+        let (lanes, extent_bytes) = (LANES, EXTENT_BYTES);
+        let far = Some(Far { lanes, extent_bytes, reads: LANES, span_bytes: SPAN_BYTES });
         Caps { device: None, free_bytes: None, is_full: false, far }
     }
 

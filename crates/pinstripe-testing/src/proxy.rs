@@ -133,8 +133,10 @@ impl Shared {
             }
             let length = request.header("content-length").and_then(|it| it.parse().ok());
             reader.by_ref().take(length.unwrap_or(0)).read_to_end(&mut request.body)?;
+            // In a statement of its own: a lock held while this sleeps makes requests wait in line.
+            let delay = *self.delay.lock().unwrap();
             let fate = self.decide(&request);
-            thread::sleep(*self.delay.lock().unwrap());
+            thread::sleep(delay);
             match fate {
                 Fate::Hang => {
                     // Until the client gives up.
@@ -247,5 +249,50 @@ fn read_head(reader: &mut impl BufRead) -> std::io::Result<Option<Vec<String>>> 
             return Ok(Some(lines));
         }
         lines.push(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// A server that answers everything with nothing.
+    fn server() -> u16 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let mut reader = BufReader::new(client.try_clone().unwrap());
+                let _ = read_head(&mut reader);
+                let _ = (&client).write_all(b"HTTP/1.1 204 Nothing\r\n\r\n");
+            }
+        });
+        port
+    }
+
+    fn ask(proxy: &Proxy) -> BufReader<TcpStream> {
+        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port())).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        BufReader::new(client)
+    }
+
+    #[test]
+    fn a_request_that_is_delayed_holds_up_no_other() {
+        let proxy = Proxy::start(server());
+        proxy.delay(Duration::from_secs(30));
+        let late = ask(&proxy);
+        let began = Instant::now();
+        while proxy.take_log().is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(20), "it was not asked");
+            thread::yield_now();
+        }
+        proxy.delay(Duration::ZERO);
+        let answer = read_head(&mut ask(&proxy)).unwrap().unwrap();
+        assert!(answer[0].contains("204"), "{answer:?}");
+        late.get_ref().set_nonblocking(true).unwrap();
+        let early = late.get_ref().peek(&mut [0]);
+        assert!(early.is_err(), "the other one was waited for");
     }
 }

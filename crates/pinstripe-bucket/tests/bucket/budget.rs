@@ -12,7 +12,7 @@ use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::seal::{Credential, NewSlot};
 use pinstripe::store::{OpenOptions, Store};
-use pinstripe_base::monitor::Monitor;
+use pinstripe_base::monitor::{Counter, Monitor};
 
 use crate::support::Site;
 
@@ -70,15 +70,27 @@ impl Counted {
         (done, self.site.proxy.take_log())
     }
 
+    fn source(&self) -> PathBuf {
+        self.dir.path().join("source")
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::create_dir_all(self.source()).unwrap();
+        fs::write(self.source().join(name), bytes).unwrap();
+    }
+
     fn back_up(&self, seed: u8) {
-        let source = self.dir.path().join("source");
-        fs::create_dir_all(&source).unwrap();
-        for file in 0..20 {
-            fs::write(source.join(format!("{seed}-{file}")), vec![seed ^ file; 5000]).unwrap();
-        }
+        (0..20).for_each(|file| self.write(&format!("{seed}-{file}"), &[seed ^ file; 5000]));
+        self.back_up_source();
+    }
+
+    /// Backs the source up; returns what was asked for that, and how many bytes were stored.
+    fn back_up_source(&self) -> (Vec<String>, u64) {
         pinstripe_testing::await_tick();
-        let options = ops::backup::BackupOptions::new(vec![source], b"test", limits());
-        self.asked(|store| ops::backup::run(store, options, &Monitor::default()).unwrap());
+        let options = ops::backup::BackupOptions::new(vec![self.source()], b"test", limits());
+        let monitor = Monitor::default();
+        let (_, log) = self.asked(|store| ops::backup::run(store, options, &monitor).unwrap());
+        (log, monitor.get(Counter::WrittenBytes))
     }
 }
 
@@ -128,7 +140,40 @@ fn gc_asks_side_by_side_and_little() {
     assert_within("gc with nothing to delete", &log, GC_IDLE);
 }
 
+/// Content costs a request for each 3 MiB and one for each pack, and little beside.
+#[test]
+fn a_full_restore_asks_for_long_parts() {
+    let Some(counted) = Counted::new("a_full_restore_asks_for_long_parts") else { return };
+    for file in 0..40_u32 {
+        let mut noise = vec![0; 1 << 20];
+        blake3::Hasher::new().update(&file.to_le_bytes()).finalize_xof().fill(&mut noise);
+        counted.write(&format!("{file}"), &noise);
+    }
+    let (log, stored_bytes) = counted.back_up_source();
+    let is_pack = |line: &&String| line.starts_with("PUT ") && line.contains("/packs/");
+    let packs = log.iter().filter(is_pack).count();
+    let to = counted.dir.path().join("restored");
+    let path = counted.source().into_os_string().into_encoded_bytes();
+    let monitor = Monitor::default();
+    let ((), log) = counted.asked(|store| {
+        let options = ops::restore::RestoreOptions::new("latest", &path, &to, limits());
+        ops::restore::run(store, &options, &monitor).unwrap();
+    });
+    assert_eq!(monitor.get(Counter::Losses), 0);
+    for file in 0..40 {
+        let name = file.to_string();
+        let read = |dir: &std::path::Path| fs::read(dir.join(&name)).unwrap();
+        assert!(read(&to) == read(&counted.source()), "{name}");
+    }
+    let most = (stored_bytes / (3 << 20)) as usize + packs + RESTORE_BESIDE;
+    assert_within("restore", &log, (1, most));
+    // The limit is that of the long parts: a request for each record would be twice as many.
+    assert!(packs >= 3 && stored_bytes > 40 << 20 && most < 40, "{packs} packs, {most} requests");
+}
+
 /// Listings, and all requests, at most.
 const CHECK: (usize, usize) = (10, 60);
 const GC_DRY: (usize, usize) = (7, 26);
 const GC_IDLE: (usize, usize) = (37, 84);
+/// What a restore asks beside the content: label, keys, snapshot, index, pages of the tree.
+const RESTORE_BESIDE: usize = 14;

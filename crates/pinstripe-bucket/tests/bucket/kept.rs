@@ -64,6 +64,28 @@ fn what_an_earlier_run_read_is_not_asked_again() {
 }
 
 #[test]
+fn what_is_put_is_kept_as_the_next_listing_shows_it() {
+    let Some(site) = Site::new("what_is_put_is_kept") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let place = site.fresh_place();
+    let elsewhere = site.buckets.create(&place).unwrap().member;
+    let member = run(&place, dir.path());
+    member.put(mark(1), &object(1)).unwrap();
+    // Nothing that has no checksum of its own.
+    member.put(mark(2), b"no object").unwrap();
+    drop(member);
+    site.proxy.take_log();
+    let member = run(&place, dir.path());
+    assert_eq!(read(&member, 1), object(1));
+    assert_eq!(read(&member, 2), b"no object");
+    assert_eq!(gets(&site.proxy.take_log()), 1);
+    // Another host's object under the name.
+    elsewhere.delete(mark(1)).unwrap();
+    elsewhere.put(mark(1), &object(3)).unwrap();
+    assert_eq!(read(&run(&place, dir.path()), 1), object(3));
+}
+
+#[test]
 fn what_arrived_wrong_is_not_kept() {
     let Some(site) = Site::new("what_arrived_wrong_is_not_kept") else { return };
     let dir = tempfile::tempdir().unwrap();

@@ -82,3 +82,55 @@ fn readers_from_front_to_back_take_few_requests() {
     });
     assert!(whole == other);
 }
+
+#[test]
+fn a_part_that_a_plan_names_is_asked_for_alone() {
+    let Some(site) = Site::new("a_part_that_a_plan_names_is_asked_for_alone") else { return };
+    let member = site.member();
+    let name = ExtentName::pack(pinstripe_base::id::SetId([6; 16]));
+    let content = pattern(3, 18 << 20);
+    write(&*member, name, &content);
+    site.proxy.take_log();
+    const PART: usize = 6 << 20;
+    for at in (0..content.len()).step_by(PART) {
+        let part = member.read_span(name, at as u64, PART).unwrap();
+        assert!(part == content[at..at + PART], "at {at}");
+    }
+    let log = site.proxy.take_log();
+    assert_eq!(log.len(), 3, "{}", log.join("\n"));
+    for (offset, bytes) in [(content.len() as u64 - 1, 2), (u64::MAX, 2), (u64::MAX - 1, 2)] {
+        let error = member.read_span(name, offset, bytes).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{offset}: {error}");
+    }
+    let other = ExtentName::pack(pinstripe_base::id::SetId([7; 16]));
+    assert_eq!(member.read_span(other, 0, 1).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(member.read_span(name, 7, 0).unwrap(), Vec::<u8>::new());
+}
+
+#[test]
+fn extents_that_are_opened_side_by_side_cost_a_request_each() {
+    let test = "extents_that_are_opened_side_by_side_cost_a_request_each";
+    let Some(site) = Site::new(test) else { return };
+    let member = site.member();
+    let content = pattern(4, 200_000);
+    let names = (0..8).map(|id| ExtentName::pack(pinstripe_base::id::SetId([id; 16])));
+    let names: Vec<_> = names.collect();
+    names.iter().for_each(|name| write(&*member, *name, &content));
+    site.proxy.take_log();
+    // So that all of them are on their way at once.
+    site.proxy.delay(std::time::Duration::from_millis(50));
+    std::thread::scope(|scope| {
+        for name in &names {
+            let (member, content) = (&member, &content);
+            scope.spawn(move || {
+                assert_eq!(member.len(*name).unwrap(), content.len() as u64);
+                let mut end = [0; 16 << 10];
+                let at = content.len() - end.len();
+                member.read_at(*name, at as u64, &mut end).unwrap();
+                assert!(end == content[at..]);
+            });
+        }
+    });
+    let log = site.proxy.take_log();
+    assert_eq!(log.len(), names.len(), "{}", log.join("\n"));
+}

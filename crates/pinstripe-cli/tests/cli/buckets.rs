@@ -278,10 +278,10 @@ fn requests_are_counted_and_few() {
     pinstripe_testing::await_tick();
     // A few more than are made, for what depends on which thread is first.
     budget("backup src", 20);
-    budget("backup src", 16);
-    budget("snapshots", 10);
-    budget("ls latest", 12);
-    budget("restore latest --to out", 16);
+    budget("backup src", 12);
+    budget("snapshots", 6);
+    budget("ls latest", 6);
+    budget("restore latest --to out", 10);
     budget("check", 60);
 }
 

@@ -53,16 +53,23 @@ fn a_warm_listing_takes_few_requests() {
             let key = if spare == 0 { "" } else { " --key-file key" };
             counted.ask(&format!("{line}{key}"))
         };
+        pinstripe_testing::await_tick();
         ls("backup src");
         let (cold_out, cold) = ls("ls latest --cache-size 0");
-        ls("ls latest");
+        // Whoever made the backup has its tree, its index and its snapshot.
+        let (first_out, first) = ls("ls latest");
         let (warm_out, warm) = ls("ls latest");
-        assert_eq!(cold_out, warm_out);
+        assert_eq!((&cold_out, &cold_out), (&first_out, &warm_out));
+        assert_eq!(first.len(), warm.len(), "{}", first.join("\n"));
         // The label, the keys, the prefix; the runs once more. With a key file the slots and the ring.
         assert!(warm.len() <= 4 + spare, "{}", warm.join("\n"));
         assert!(warm.len() + 2 < cold.len(), "{} and {}", warm.len(), cold.len());
         let asks_packs = |log: &[String]| log.iter().any(|line| line.contains("/packs/"));
         assert!(asks_packs(&cold) && !asks_packs(&warm), "{}", warm.join("\n"));
+        // Label, prefix, keys and runs; session, prefix; label and runs; snapshot, end of the session.
+        let (_, unchanged) = ls("backup src");
+        assert!(unchanged.len() <= 10 + spare, "{}", unchanged.join("\n"));
+        assert!(!asks_packs(&unchanged), "{}", unchanged.join("\n"));
         // A new snapshot is found: what there is says the bucket.
         fs::write(counted.cloud.stand.path("src/new file"), "new").unwrap();
         ls("backup src");

@@ -158,11 +158,16 @@ fn reads_are_whole_or_fail(member: &dyn Member) {
     assert_eq!(&buf, b"3456");
     member.read_at(pack(1), 6, &mut buf).unwrap();
     assert_eq!(&buf, b"6789");
+    assert_eq!(member.read_span(pack(1), 3, 4).unwrap(), b"3456");
+    assert_eq!(member.read_span(pack(1), 0, 10).unwrap(), b"0123456789");
     for offset in [7, 10, 11, 1 << 40, i64::MAX as u64, u64::MAX - 3, u64::MAX] {
-        let error = member.read_at(pack(1), offset, &mut buf).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "offset {offset}");
-        assert!(error.to_string().contains("found 10"), "{error}");
+        let read = member.read_at(pack(1), offset, &mut buf);
+        for error in [read.unwrap_err(), member.read_span(pack(1), offset, 4).unwrap_err()] {
+            assert_eq!(error.kind(), Kind::Corrupt, "offset {offset}");
+            assert!(error.to_string().contains("found 10"), "{error}");
+        }
     }
+    assert_eq!(member.read_span(pack(2), 0, 4).unwrap_err().kind(), Kind::NotFound);
     for offset in [0, 10, 11, u64::MAX] {
         member.read_at(pack(1), offset, &mut []).unwrap();
     }

@@ -199,6 +199,10 @@ pub struct Far {
     pub lanes: usize,
     /// The length that an extent of a pack should not exceed: it is held until it is sealed.
     pub extent_bytes: u64,
+    /// Reads that are asked for side by side.
+    pub reads: usize,
+    /// The length that a read should have where so much is wanted: each costs a round trip.
+    pub span_bytes: u64,
 }
 
 /// What became of extents that are to be kept for longer.
@@ -227,6 +231,13 @@ pub trait Member: Send + Sync {
     /// anything; otherwise `false`, and `buf` has anything in it.
     fn read_at_hand(&self, _name: ExtentName, _offset: u64, _buf: &mut [u8]) -> bool {
         false
+    }
+    /// As [`read_at`](Self::read_at), of a long part that a plan named: a far member asks for it and for
+    /// nothing beside it.
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        let mut span = vec![0; bytes];
+        self.read_at(name, offset, &mut span)?;
+        Ok(span)
     }
     /// Length in bytes; `Kind::NotFound` when there is no such extent.
     fn len(&self, name: ExtentName) -> Result<u64>;

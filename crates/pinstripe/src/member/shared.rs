@@ -28,6 +28,10 @@ impl<M: Member + ?Sized> Member for Arc<M> {
         (**self).read_at_hand(name, offset, buf)
     }
 
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        (**self).read_span(name, offset, bytes)
+    }
+
     fn len(&self, name: ExtentName) -> Result<u64> {
         (**self).len(name)
     }

@@ -126,6 +126,15 @@ impl Member for TimedMember {
         self.inner.read_at_hand(name, offset, buf)
     }
 
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        let mut span = Vec::new();
+        self.meter.time(bytes, || {
+            span = self.inner.read_span(name, offset, bytes)?;
+            Ok(())
+        })?;
+        Ok(span)
+    }
+
     fn len(&self, name: ExtentName) -> Result<u64> {
         self.inner.len(name)
     }

@@ -165,6 +165,11 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
         !self.lane.is_silent() && self.inner.read_at_hand(name, offset, buf)
     }
 
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        let inner = Arc::clone(&self.inner);
+        self.lane.call(bytes as u64, move || inner.read_span(name, offset, bytes))?
+    }
+
     fn len(&self, name: ExtentName) -> Result<u64> {
         self.control(move |member| member.len(name))
     }

@@ -45,7 +45,8 @@ pub fn run(
     let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let tree = || TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below);
+    let tree =
+        || TreeReader::new(ChunkReader::below(&packs, &index, &below), &snapshot.root, &below);
     if !below.is_empty() {
         first_entry(&mut tree()?, &below)?;
     }

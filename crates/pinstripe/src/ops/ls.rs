@@ -24,7 +24,8 @@ pub fn run(
     let Selected { snapshot, below } = select(store, snapshot, path, monitor)?;
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let mut tree = TreeReader::new(ChunkReader::new(&packs, &index), &snapshot.root, &below)?;
+    let chunks = ChunkReader::below(&packs, &index, &below);
+    let mut tree = TreeReader::new(chunks, &snapshot.root, &below)?;
     let mut found = below.is_empty();
     loop {
         match tree.next_entry() {

@@ -116,7 +116,7 @@ pub(super) struct Selection<'a> {
 impl<'a> Selection<'a> {
     /// All entries, wanted or not.
     fn all_entries(&self) -> Result<TreeReader<'a>> {
-        let chunks = ChunkReader::new(self.packs, self.index);
+        let chunks = ChunkReader::below(self.packs, self.index, self.below);
         TreeReader::new(chunks, &self.snapshot.root, self.below)
     }
 

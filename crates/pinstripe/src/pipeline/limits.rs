@@ -38,6 +38,12 @@ pub(crate) const SEGMENT_BYTES: usize = 4 << 20;
 pub(crate) const PLAN_CHUNKS: usize = 32 << 10;
 /// Files with several chunks planned at a time by restore: bounds the number of open files.
 pub(crate) const PLAN_OPEN_FILES: usize = 256;
+/// Of far members: bytes between two wanted records that are fetched with them.
+pub(crate) const SPAN_GAP_BYTES: u64 = 256 << 10;
+/// Spans that the room for what is fetched ahead must hold at least.
+pub(crate) const SPANS_AHEAD: u64 = 8;
+/// Records in spans, fetched or not, that may wait for a decoder.
+pub(crate) const SPAN_TASKS: usize = 4096;
 /// Changes handed to the catalog's writer at a time: sorted by key, so more touch fewer pages.
 pub(crate) const CATALOG_BATCH_CHANGES: usize = 32 << 10;
 /// Batches that wait for the catalog's writer.

@@ -5,14 +5,15 @@
 
 use crossbeam_channel::{Receiver, Sender};
 
-use super::member_writers::{Barrier, MemberWriters, SetMembers};
+use super::member_writers::{Barrier, SetMembers};
 use super::publish::Publisher;
 use super::scratch_pool::ScratchPool;
 use crate::format::pack_index::{IndexedRecord, PackIndex};
-use crate::format::record::RecordHead;
+use crate::format::record::{RecordHead, RecordKind};
 use crate::format::stripe_set::SetKind;
 use crate::member::ExtentName;
 use crate::store::index::{SealedPack, index_record};
+use crate::store::packs::kept_as;
 use crate::store::page_copies;
 use crate::stripe::SetWriter;
 use pinstripe_base::error::Result;
@@ -106,9 +107,9 @@ pub fn run(
         let FinishedRecord { head, bytes } = record;
         if let Some((last, others)) = open.split_last_mut() {
             for pack in others {
-                pack.add(head.clone(), &bytes, publisher.writers)?;
+                pack.add(head.clone(), &bytes, publisher)?;
             }
-            last.add(head, &bytes, publisher.writers)?;
+            last.add(head, &bytes, publisher)?;
         }
         pool.give(bytes);
         if open[0].writer.position() >= open[0].set_members.pack_bytes {
@@ -184,12 +185,19 @@ impl OpenPack {
         Ok(OpenPack { set_members, index, writer })
     }
 
-    fn add(&mut self, head: RecordHead, record: &[u8], writers: &MemberWriters<'_>) -> Result<()> {
-        let mut sink = writers.sink(ExtentName::pack(self.index.set), &self.set_members);
+    fn add(&mut self, head: RecordHead, record: &[u8], publisher: &Publisher<'_>) -> Result<()> {
+        let set = self.index.set;
+        let mut sink = publisher.writers.sink(ExtentName::pack(set), &self.set_members);
         let offset = self.writer.position();
         self.writer.append(record, &mut sink)?;
         let RecordHead { kind, raw_bytes, chunks, .. } = head;
         let bytes = record.len() as u32;
+        // The next backup of this host reads the whole tree.
+        if kind == RecordKind::Tree
+            && let Some(kept) = publisher.store.kept()
+        {
+            kept.put(kept_as(set, offset, bytes), record);
+        }
         self.index.records.push(IndexedRecord { offset, bytes, kind, raw_bytes, chunks });
         Ok(())
     }

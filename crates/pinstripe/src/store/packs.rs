@@ -5,9 +5,14 @@
 //! erasures, and the record is read again from parity. Rebuilt strips are reported to the caller's
 //! [`Monitor`].
 
+mod span;
+
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use span::Windows;
+pub use span::{FetchedSpan, Reach};
 
 use crate::codec::Decoder;
 use crate::format::record::{RecordHead, RecordKind};
@@ -55,13 +60,23 @@ pub struct PackReader<'a> {
     members: Vec<Option<SharedMember>>,
     store: &'a Store,
     monitor: &'a Monitor,
-    open: Mutex<HashMap<SetId, Arc<SetReader>>>,
+    open: Mutex<HashMap<SetId, Opening>>,
+    reach: OnceLock<Option<Reach>>,
 }
+
+/// A set that is open, or that the thread which holds the lock opens.
+type Opening = Arc<Mutex<Option<Arc<SetReader>>>>;
 
 impl<'a> PackReader<'a> {
     /// A reader over the store's members.
     pub fn new(store: &'a Store, monitor: &'a Monitor) -> Self {
-        PackReader { members: store.members(), store, monitor, open: Mutex::default() }
+        PackReader {
+            members: store.members(),
+            store,
+            monitor,
+            open: Mutex::default(),
+            reach: OnceLock::new(),
+        }
     }
 
     /// The reader of one pack's stripe set.
@@ -69,21 +84,27 @@ impl<'a> PackReader<'a> {
     /// # Errors
     /// When no member has a sound trailer of it.
     pub fn set(&self, set: SetId) -> Result<Arc<SetReader>> {
-        if let Some(reader) = lock(&self.open).get(&set) {
+        let opening = self.opening(set);
+        // Threads that want one set wait for the one that opens it.
+        let mut opening = lock(&opening);
+        if let Some(reader) = &*opening {
             return Ok(Arc::clone(reader));
         }
-        // Opened without the lock: two threads may open the same set, the second one's is dropped.
         let reader = Arc::new(SetReader::open(
             &self.members,
             ExtentName::pack(set),
             self.store.config.store,
             set,
         )?);
+        Ok(Arc::clone(opening.insert(reader)))
+    }
+
+    fn opening(&self, set: SetId) -> Opening {
         let mut open = lock(&self.open);
-        if open.len() >= READERS_MAX {
+        if open.len() >= READERS_MAX && !open.contains_key(&set) {
             open.clear();
         }
-        Ok(Arc::clone(open.entry(set).or_insert(reader)))
+        Arc::clone(open.entry(set).or_default())
     }
 
     /// Fetches a record and verifies it, from parity where it must be.
@@ -113,7 +134,7 @@ impl<'a> PackReader<'a> {
                     self.store.config.store,
                     set,
                 )?;
-                lock(&self.open).insert(set, Arc::new(again));
+                *lock(&self.opening(set)) = Some(Arc::new(again));
                 self.fetch_once(set, offset, bytes, sealed)
             }
             fetched => fetched,
@@ -165,9 +186,7 @@ impl<'a> PackReader<'a> {
         index: &Index<'_>,
         place: RecordPlace,
     ) -> Result<FetchedRecord> {
-        let set = index.set_of(place.pack).ok_or_else(|| {
-            Error::new(Kind::NotFound, format!("the index knows no pack {}", place.pack))
-        })?;
+        let set = index.set_of(place.pack).ok_or_else(|| unknown_pack(place))?;
         self.fetch(set, place.offset, place.bytes)
     }
 
@@ -176,23 +195,41 @@ impl<'a> PackReader<'a> {
     ///
     /// # Errors
     /// As [`fetch`](Self::fetch).
-    fn fetch_page(&self, index: &Index<'_>, place: RecordPlace) -> Result<FetchedRecord> {
-        let (Some(kept), Some(set)) = (self.store.kept(), index.set_of(place.pack)) else {
-            return self.fetch_place(index, place);
-        };
-        let at = [place.offset.to_le_bytes(), u64::from(place.bytes).to_le_bytes()].concat();
-        let key = CacheKey::of("record", &[&set.0, &at]);
-        if let Some(mut bytes) = kept.get(key)
-            && let Ok(opened) = self.store.opener().record(&mut bytes)
-        {
-            return Ok(FetchedRecord { head: opened.head, bytes, stored: opened.stored });
+    fn fetch_page(
+        &self,
+        index: &Index<'_>,
+        place: RecordPlace,
+        windows: Option<&mut Windows>,
+    ) -> Result<FetchedRecord> {
+        let set = index.set_of(place.pack).ok_or_else(|| unknown_pack(place))?;
+        let (kept, key) = (self.store.kept(), kept_as(set, place.offset, place.bytes));
+        if kept.is_none() && windows.is_none() {
+            return self.fetch(set, place.offset, place.bytes);
         }
-        let mut sealed = Vec::new();
-        let fetched = self.fetch_copied(set, place.offset, place.bytes, Some(&mut sealed))?;
-        if fetched.head.kind == RecordKind::Tree {
+        let found = kept.and_then(|kept| kept.get(key));
+        if let Some(record) = found.and_then(|bytes| self.verified(bytes).ok()) {
+            return Ok(record);
+        }
+        let mut sealed = windows.and_then(|windows| windows.sealed(self, index, place));
+        let fetched = match sealed.as_ref().and_then(|it| self.verified(it.clone()).ok()) {
+            Some(fetched) => fetched,
+            None => {
+                let sealed = Some(sealed.get_or_insert_default());
+                self.fetch_copied(set, place.offset, place.bytes, sealed)?
+            }
+        };
+        if let (Some(kept), Some(sealed)) = (kept, sealed)
+            && fetched.head.kind == RecordKind::Tree
+        {
             kept.put(key, &sealed);
         }
         Ok(fetched)
+    }
+
+    /// Verifies a record that was read.
+    fn verified(&self, mut bytes: Vec<u8>) -> Result<FetchedRecord> {
+        let opened = self.store.opener().record(&mut bytes)?;
+        Ok(FetchedRecord { head: opened.head, bytes, stored: opened.stored })
     }
 
     fn count(&self, report: &ReadReport, bytes: u32) {
@@ -208,6 +245,8 @@ pub struct ChunkReader<'a> {
     index: &'a Index<'a>,
     decoder: Decoder,
     recent: Vec<(RecordPlace, Arc<Vec<u8>>)>,
+    /// Of a reader that wants most of the pages that it meets.
+    windows: Option<Windows>,
 }
 
 /// Records kept decoded by a [`ChunkReader`]: a node's and a page's, and one more of each.
@@ -216,7 +255,14 @@ const RECENT_MAX: usize = 4;
 impl<'a> ChunkReader<'a> {
     /// A reader of chunks that `index` knows.
     pub fn new(packs: &'a PackReader<'a>, index: &'a Index<'a>) -> Self {
-        ChunkReader { packs, index, decoder: Decoder::new(), recent: Vec::new() }
+        ChunkReader { packs, index, decoder: Decoder::new(), recent: Vec::new(), windows: None }
+    }
+
+    /// The same, for what a tree has at and below a path. For all of it pages are fetched many at a
+    /// time where members are far.
+    pub fn below(packs: &'a PackReader<'a>, index: &'a Index<'a>, path: &[u8]) -> Self {
+        let is_all = path.is_empty() && packs.reach().is_some();
+        ChunkReader { windows: is_all.then(Windows::default), ..Self::new(packs, index) }
     }
 
     /// Reads a chunk and checks its id. One that stands in several packs is read from the first
@@ -264,7 +310,7 @@ impl<'a> ChunkReader<'a> {
             let found = self.recent.remove(at);
             self.recent.push(found);
         } else {
-            let fetched = self.packs.fetch_page(self.index, place)?;
+            let fetched = self.packs.fetch_page(self.index, place, self.windows.as_mut())?;
             let mut raw = Vec::new();
             let head = &fetched.head;
             self.decoder.decode(head.codec, fetched.stored(), head.raw_bytes as usize, &mut raw)?;
@@ -277,10 +323,21 @@ impl<'a> ChunkReader<'a> {
     }
 }
 
+/// The key of a record of a tree in what this host keeps.
+pub(crate) fn kept_as(set: SetId, offset: u64, bytes: u32) -> CacheKey {
+    let at = [offset.to_le_bytes(), u64::from(bytes).to_le_bytes()].concat();
+    CacheKey::of("record", &[&set.0, &at])
+}
+
 /// The error for a chunk that is in no pack.
 pub(crate) fn missing_chunk(id: &ChunkId) -> Error {
     Error::new(Kind::NotFound, format!("chunk {id} is in no pack"))
         .advice("run 'pinstripe check' to see what else is affected")
+}
+
+/// The error for a pack that the index has no name for.
+fn unknown_pack(place: RecordPlace) -> Error {
+    Error::new(Kind::NotFound, format!("the index knows no pack {}", place.pack))
 }
 
 /// The error for a chunk that is not where the index says.

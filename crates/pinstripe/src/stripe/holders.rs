@@ -76,6 +76,11 @@ impl SetReader {
 
     /// A member whose header was seen to say that it holds the slot, found without asking all.
     pub(super) fn quick(&self, slot: usize) -> Option<usize> {
+        // The extent of a set of one: its trailer says whose it is as well as its header does, and
+        // that was read.
+        if self.geometry().members() == 1 && self.opened_by.is_some() {
+            return self.opened_by;
+        }
         let has = |member: &usize| self.header(*member).is_ok_and(|found| found == slot);
         [slot, self.nth_present(slot)?].into_iter().find(has)
     }

@@ -23,6 +23,7 @@ mod reader;
 mod rebuild;
 mod report;
 mod row;
+mod span;
 mod trailer;
 mod verify;
 mod writer;

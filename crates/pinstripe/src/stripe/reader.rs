@@ -38,6 +38,8 @@ pub struct SetReader {
     pub(super) standings: OnceLock<Vec<Standing>>,
     /// By slot: whether it is read only when others do not suffice; found out when first needed.
     pub(super) far_slots: OnceLock<Vec<bool>>,
+    /// The member whose trailer it was opened by, if it was by that of one.
+    pub(super) opened_by: Option<usize>,
 }
 
 impl SetReader {
@@ -62,12 +64,16 @@ impl SetReader {
         let mut worst: Option<Error> = None;
         let first = usize::from(set.0[SetId::LEN - 1]);
         let turns = (0..members.len()).map(|turn| (first + turn) % members.len());
-        let mut turns: Vec<_> = turns.filter_map(|number| members[number].as_ref()).collect();
+        let there = |number: usize| Some((number, members[number].as_ref()?));
+        let mut turns: Vec<_> = turns.filter_map(there).collect();
         // Near ones first; the order of those that are alike stays.
-        turns.sort_by_cached_key(|member| distance(&***member).is_remote);
-        for member in turns {
+        turns.sort_by_cached_key(|(_, member)| distance(&***member).is_remote);
+        for (number, member) in turns {
             match read_trailer(member.as_ref(), name, store, set) {
-                Ok(trailer) => return Self::with_trailer(members, name, trailer),
+                Ok(trailer) => {
+                    let opened = Self::with_trailer(members, name, trailer)?;
+                    return Ok(SetReader { opened_by: Some(number), ..opened });
+                }
                 Err(error) if worst.as_ref().is_none_or(|w| gravity(&error) > gravity(w)) => {
                     worst = Some(error);
                 }
@@ -147,6 +153,7 @@ impl SetReader {
             headers: members.iter().map(|_| OnceLock::new()).collect(),
             standings: OnceLock::new(),
             far_slots: OnceLock::new(),
+            opened_by: None,
         })
     }
 

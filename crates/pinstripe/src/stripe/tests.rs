@@ -10,6 +10,7 @@ use crate::format::stripe_set::{SetKind, checksum};
 use crate::member::{ExtentName, MemoryMember};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
+use pinstripe_io::fault::Operation;
 
 /// A set of 3+1 with two full rows and a short one whose strips are 64, 64 and 22 bytes.
 fn small() -> Fixture {
@@ -75,6 +76,48 @@ fn a_fast_read_fetches_only_what_was_asked_for() {
     assert_eq!(out, fixture.content[4000..4200]);
     assert_eq!(report.fetched_bytes, 200);
     assert!(report.rebuilt.is_empty());
+}
+
+#[test]
+fn a_span_is_what_was_appended_in_as_few_reads_as_extents() {
+    for (data, parity, bytes) in [(1, 0, 100_000), (1, 0, 4096), (3, 1, 100_000), (4, 2, 70_001)] {
+        let fixture = Fixture::new(data, parity, bytes);
+        let watch = |number: usize| {
+            let member = MemoryMember::new(format!("/disk{number}"));
+            member.overwrite(Fixture::name(), fixture.extents[number].clone());
+            Arc::new(FaultMember::new(member, Default::default()))
+        };
+        let watched: Vec<_> = (0..fixture.extents.len()).map(watch).collect();
+        let shared: Vec<_> = watched.iter().map(|it| Some(Arc::clone(it) as _)).collect();
+        let set = SetReader::open(&shared, Fixture::name(), STORE, SET).unwrap();
+        let bytes = bytes as u64;
+        for range in [0..bytes, 1..bytes - 1, bytes / 2..bytes / 2 + 1, 4000..4096, 7..7] {
+            let (span, report) = set.read_span(range.clone()).unwrap();
+            assert!(span == fixture.content[range.start as usize..range.end as usize], "{range:?}");
+            assert_eq!(report.fetched_bytes, range.end - range.start);
+        }
+        if data == 1 {
+            // The trailer tells whose extent it is, and rows are joined.
+            let reads = |it: &FaultMember<MemoryMember>| it.statistics().of(Operation::Read).calls;
+            let before = reads(&watched[0]);
+            set.read_span(0..bytes).unwrap();
+            assert_eq!(reads(&watched[0]) - before, 1);
+        }
+    }
+}
+
+#[test]
+fn a_span_is_rebuilt_where_it_must_be() {
+    let fixture = small();
+    let bytes = fixture.content.len() as u64;
+    for plan in ["op=read,after=2,error=EIO", "op=read,short=1000"] {
+        let (span, report) = open_with_fault(&fixture, plan).read_span(0..bytes).unwrap();
+        assert!(span == fixture.content, "{plan}");
+        assert!(!report.rebuilt.is_empty(), "{plan}");
+    }
+    for range in [bytes..bytes + 1, u64::MAX - 1..u64::MAX] {
+        assert_eq!(fixture.open().read_span(range).unwrap_err().kind(), Kind::Corrupt);
+    }
 }
 
 #[test]

@@ -32,6 +32,7 @@ mod seal;
 mod seams;
 mod shown;
 mod source;
+mod spans;
 mod split;
 mod strangers;
 mod versions;

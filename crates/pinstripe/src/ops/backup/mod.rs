@@ -129,7 +129,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     let (Writer { session, mut acknowledger, index, is_doubtful }, earlier) =
         Writer::begin_after(store, id, monitor, find)?;
     let packs = PackReader::new(store, monitor);
-    let previous = earlier.entries(|| ChunkReader::new(&packs, &index), monitor)?;
+    let previous = earlier.entries(|| ChunkReader::below(&packs, &index, b""), monitor)?;
     let is_doubtful = is_doubtful || earlier.is_doubtful(&index);
     let comparison = comparison(&index, is_doubtful, &sources.there, &exclude, &options, previous);
     let due = options.checkpoints.map(|interval| due(interval, monitor));
@@ -233,7 +233,7 @@ pub fn survey(
     let index = Index::load(store, monitor)?;
     let earlier = Ancestry::find(store, &options.host, &sources.named, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let previous = earlier.entries(|| ChunkReader::new(&packs, &index), monitor)?;
+    let previous = earlier.entries(|| ChunkReader::below(&packs, &index, b""), monitor)?;
     let comparison = comparison(
         &index,
         earlier.is_doubtful(&index),

@@ -17,7 +17,8 @@ const PARENTS_TRIED: usize = 16;
 
 /// What is read once the session stands: the order of it does not matter, since all of it is read
 /// after that.
-const BEGINNING: [Glance; 5] = [
+const BEGINNING: [Glance; 6] = [
+    Glance::of(Room::Keys, 1),
     Glance::maybe(Room::Snapshots, 0),
     Glance::of(Room::Forgotten, 1),
     Glance::of(Room::Gc, 4),

@@ -7,12 +7,15 @@
 //!
 //! Invariant: records that are fetched or on their way take no more than their part of the memory,
 //! however long they are; see the [runner](pinstripe_prefetch::runner), to which the plan is known.
+//! Of members that are far away neighbouring records are fetched as one span (`spans.rs`); a record
+//! is decoded by one thread all the same.
 
 mod chosen;
 mod compare;
 mod extras;
 mod finish;
 mod planner;
+mod spans;
 mod target;
 mod verify;
 
@@ -33,6 +36,7 @@ pub use verify::verify;
 
 pub(crate) use planner::Offsets;
 use planner::Planner;
+use spans::SpanTerms;
 use target::Target;
 
 use crate::codec::Decoder;
@@ -44,7 +48,7 @@ use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::Limits;
 use crate::sink::{Existing, MetadataPart, TreeSink, Unset};
 use crate::store::index::Index;
-use crate::store::packs::{ChunkReader, FetchedRecord, PackReader, RecordPlace, wrong_place};
+use crate::store::packs::{ChunkReader, FetchedSpan, PackReader, RecordPlace, wrong_place};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::{Counter, Monitor};
@@ -102,24 +106,29 @@ struct Piece {
     target: Arc<Target>,
 }
 
-/// A record, and what of it goes where.
+/// A record, the span that it is fetched with, and what of it goes where.
 struct Task<'r, 'a> {
-    record: Pinned<'r, StoredRecords<'a>>,
+    record: RecordPlace,
+    span: Pinned<'r, StoredRecords<'a>>,
     pieces: Vec<Piece>,
 }
 
-/// Records as they are stored, verified.
+/// Records as they are stored.
 struct StoredRecords<'a> {
     packs: &'a PackReader<'a>,
     index: &'a Index<'a>,
+    spans: SpanTerms,
 }
 
 impl FetchSource for StoredRecords<'_> {
     type Key = RecordPlace;
-    type Unit = FetchedRecord;
+    type Unit = FetchedSpan;
 
-    fn fetch(&self, place: RecordPlace) -> Result<FetchedRecord> {
-        self.packs.fetch_place(self.index, place)
+    fn fetch(&self, place: RecordPlace) -> Result<FetchedSpan> {
+        match self.spans.are_joined() {
+            false => self.packs.fetch_one(self.index, place),
+            true => Ok(self.packs.fetch_span(self.index, place)),
+        }
     }
 }
 
@@ -217,11 +226,13 @@ impl RestorePlan<'_> {
     /// The reason to end the run: a full target. Errors of single entries are in the ledger.
     pub fn files(&self, tree: &mut ChosenReader<'_>) -> Result<FirstNames> {
         let abort = Abort::default();
-        let records = StoredRecords { packs: self.packs, index: self.index };
-        let (room, fetchers) = (self.limits.ahead_bytes(), self.limits.fetchers);
+        let (room, reach) = (self.limits.ahead_bytes(), self.packs.reach());
+        let spans = SpanTerms::new(reach, room);
+        let records = StoredRecords { packs: self.packs, index: self.index, spans };
+        let fetchers = self.limits.fetchers.max(reach.map_or(0, |reach| reach.reads));
         let first_names = Runner::scoped(records, room, fetchers, |runner| {
             std::thread::scope(|scope| {
-                let (tasks, queue) = bounded::<Task<'_, '_>>(4 * fetchers);
+                let (tasks, queue) = bounded::<Task<'_, '_>>(spans.tasks_queued(fetchers));
                 for _ in 0..self.limits.workers {
                     let (queue, abort) = (queue.clone(), &abort);
                     scope.spawn(move || {
@@ -241,17 +252,19 @@ impl RestorePlan<'_> {
     fn decode(&self, queue: &Receiver<Task<'_, '_>>, abort: &Abort) {
         let mut decoder = Decoder::new();
         let mut raw = Vec::new();
-        for Task { record, pieces } in queue {
+        for Task { record, span, pieces } in queue {
             if abort.is_raised() {
                 pieces.iter().for_each(|piece| piece.target.fail());
                 continue;
             }
-            let decoded = record.get().and_then(|record| {
-                let head = &record.head;
-                decoder.decode(head.codec, record.stored(), head.raw_bytes as usize, &mut raw)
+            let decoded = span.get().and_then(|span| {
+                span.take((self.packs, self.index), record, |record| {
+                    let head = &record.head;
+                    decoder.decode(head.codec, record.stored(), head.raw_bytes as usize, &mut raw)
+                })
             });
             // Its bytes are in `raw` now.
-            drop(record);
+            drop(span);
             let mut verified = None;
             // By value: a file is closed with the last piece of it, not with the last of the record.
             for piece in pieces {

@@ -8,6 +8,7 @@ use pinstripe_prefetch::runner::Runner;
 
 use super::ChosenReader;
 use super::compare::{Doubtful, are_there};
+use super::spans::Span;
 use super::target::{OpenFiles, Target};
 use super::{FirstNames, Piece, RestorePlan, Reuse, StoredRecords, Task};
 use crate::format::entry::{Content, Entry};
@@ -16,7 +17,7 @@ use crate::format::record::ChunkRow;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{PLAN_CHUNKS, PLAN_OPEN_FILES};
 use crate::store::index::Place;
-use crate::store::packs::{missing_chunk, wrong_place};
+use crate::store::packs::{RecordPlace, missing_chunk, wrong_place};
 use crate::store::tree::SEE_WHAT_IS_LOST;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
@@ -235,17 +236,22 @@ impl<'p, 'a> Planner<'p, 'a> {
         self.look_at_what_is_there();
         let mut pieces = self.place();
         pieces.sort_by_key(|piece| (piece.record, piece.raw_offset));
+        let mut records: Vec<RecordPlace> = pieces.iter().map(|piece| piece.record).collect();
+        records.dedup();
         let mut pieces = pieces.into_iter().peekable();
-        while let Some(first) = pieces.next() {
-            let place = first.record;
-            let mut of_record = vec![first];
-            while let Some(next) = pieces.next_if(|piece| piece.record == place) {
-                of_record.push(next);
-            }
-            let record = self.runner.pin(place, u64::from(place.bytes));
+        for Span { place, records } in self.runner.source().spans.spans(&records) {
+            // All pins before the first task: its decoder may be done before the next one is taken.
+            let pins: Vec<_> =
+                records.iter().map(|_| self.runner.pin(place, u64::from(place.bytes))).collect();
             self.runner.start([place]);
-            if self.tasks.send(Task { record, pieces: of_record }).is_err() {
-                return; // The decoders are gone only when one panicked.
+            for (record, span) in records.iter().copied().zip(pins) {
+                let mut of_record = Vec::new();
+                while let Some(piece) = pieces.next_if(|piece| piece.record == record) {
+                    of_record.push(piece);
+                }
+                if self.tasks.send(Task { record, span, pieces: of_record }).is_err() {
+                    return; // The decoders are gone only when one panicked.
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::format::pack_index::PackIndex;
 use crate::format::record::RecordKind;
-use crate::member::{CacheKey, SealedCache};
+use crate::member::{CacheKey, ExtentName, SealedCache};
 use crate::seal::{OpenedRecord, Opener, Sealer};
 use crate::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -40,8 +40,7 @@ pub(super) fn read_kept<T>(
     judge: impl Fn(&mut [u8]) -> Result<T>,
 ) -> Result<T> {
     let Some(kept) = kept else { return read(reader, range, judge) };
-    let place = [range.start.to_le_bytes(), range.end.to_le_bytes()].concat();
-    let key = CacheKey::of("index part", &[reader.name().path().as_bytes(), &place]);
+    let key = kept_as(reader.name(), &range);
     if let Some(judged) = kept.get(key).and_then(|mut bytes| judge(&mut bytes).ok()) {
         return Ok(judged);
     }
@@ -53,6 +52,12 @@ pub(super) fn read_kept<T>(
     })?;
     kept.put(key, &sealed.into_inner());
     Ok(judged)
+}
+
+/// The key of a part in what this host keeps.
+pub(super) fn kept_as(name: ExtentName, range: &Range<u64>) -> CacheKey {
+    let place = [range.start.to_le_bytes(), range.end.to_le_bytes()].concat();
+    CacheKey::of("index part", &[name.path().as_bytes(), &place])
 }
 
 /// Reads a range the cheap way and, if `judge` refuses it, with every strip verified.

@@ -3,6 +3,9 @@
 //! Memory is that of one segment: its keys and the tables of its filter, about 7 MB, whatever the
 //! length of the run. Never here: the origin of rows, and the members that take the run.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use crate::dedup::filter::Filter;
 use crate::format::index_run::{
     Fences, PAGE_ROWS, RUN_MAX_PACKS, Row, RunHead, RunPack, SEGMENT_PAGES, SegmentPlace,
@@ -11,7 +14,7 @@ use crate::format::index_run::{
 use crate::format::pack_index::PackIndex;
 use crate::format::record::RecordKind;
 use crate::format::stripe_set::{Geometry, SetKind};
-use crate::member::{ExtentName, ExtentWriter, Replace};
+use crate::member::{ExtentName, ExtentWriter, Replace, SealedCache};
 use crate::seal::Sealer;
 use crate::store::Store;
 use crate::stripe::{SetWriter, StripSink};
@@ -19,6 +22,10 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 
 use super::part;
+
+/// Pages of a run that are kept on this host as they are written: of a longer one those are that are
+/// read.
+const KEPT_PAGES_MAX: u32 = 4096;
 
 /// A sealed pack with what an index run says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +85,8 @@ pub struct RunWriter<'s> {
     writer: SetWriter,
     sealer: &'s Sealer,
     sink: &'s mut dyn StripSink,
+    /// What this host keeps of the store: whoever reads the run next reads it there.
+    kept: Option<Arc<SealedCache>>,
     head: RunHead,
     page: Vec<Row>,
     /// Of the segment being filled.
@@ -111,6 +120,7 @@ impl<'s> RunWriter<'s> {
             writer: SetWriter::new(store.config.store, set, SetKind::IndexRun, geometry),
             sealer,
             sink,
+            kept: store.kept().cloned(),
             head,
             page: Vec::with_capacity(PAGE_ROWS),
             fences: Vec::new(),
@@ -154,12 +164,23 @@ impl<'s> RunWriter<'s> {
         part::write(RecordKind::RunPart, &bind(self.head.set, number, body), self.sealer)
     }
 
+    /// Lays the record of a part; says where it stands.
+    fn lay(&mut self, record: &[u8]) -> Result<Range<u64>> {
+        let start = self.writer.position();
+        self.writer.append(record, self.sink)?;
+        let range = start..self.writer.position();
+        if let Some(kept) = self.kept.as_ref().filter(|_| self.pages <= KEPT_PAGES_MAX) {
+            kept.put(part::kept_as(ExtentName::index(self.head.set), &range), record);
+        }
+        Ok(range)
+    }
+
     fn close_page(&mut self) -> Result<()> {
         let Some(first) = self.page.first() else { return Ok(()) };
         self.fences.push(fence(&first.id));
         let record = self.bound(self.pages, &encode_page(self.pages, &self.page))?;
         self.head.page_bytes = self.head.page_bytes.max(record.len() as u32);
-        self.writer.append(&record, self.sink)?;
+        self.lay(&record)?;
         self.pages += 1;
         self.segment_rows += self.page.len() as u32;
         self.page.clear();
@@ -182,10 +203,9 @@ impl<'s> RunWriter<'s> {
             segment_log2: shape.segment_log2,
             filter_segments: shape.segments,
         };
-        let fences_offset = self.writer.position();
         let number = self.head.segments.len() as u32;
         let record = self.bound(number, &fences.encode(filter.fingerprints()))?;
-        self.writer.append(&record, self.sink)?;
+        let fences_offset = self.lay(&record)?.start;
         self.head.segments.push(SegmentPlace {
             offset: self.segment_offset,
             fences_offset,
@@ -212,14 +232,12 @@ impl<'s> RunWriter<'s> {
         self.close_segment()?;
         for (number, table) in (0..).zip(packs.chunks(TABLE_PACKS)) {
             let record = self.bound(number, &encode_packs(table))?;
-            self.head.tables.push((self.writer.position(), record.len() as u32));
-            self.writer.append(&record, self.sink)?;
+            let offset = self.lay(&record)?.start;
+            self.head.tables.push((offset, record.len() as u32));
         }
-        let start = self.writer.position();
         let record = part::write(RecordKind::RunPart, &self.head.encode(), self.sealer)?;
-        self.writer.append(&record, self.sink)?;
-        let end = self.writer.position();
-        self.writer.finish(start..end, self.sink)?;
+        let head = self.lay(&record)?;
+        self.writer.finish(head, self.sink)?;
         Ok(self.head)
     }
 }
@@ -240,7 +258,8 @@ pub fn lay_run(
     for (number, pack) in packs.iter().enumerate() {
         pack.rows(number as u32, &mut rows)?;
     }
-    rows.sort_unstable_by_key(|row| row.id);
+    // Of copies those of one pack first: who reads a tree has all pages from one pack then.
+    rows.sort_unstable_by_key(|row| (row.id, row.pack));
     let mut writer = RunWriter::new(store, set, geometry, sealer, sink);
     rows.into_iter().try_for_each(|row| writer.push(row))?;
     let table: Vec<_> = packs.iter().map(SealedPack::run_pack).collect();

@@ -1,0 +1,159 @@
+//! Neighbouring records of a pack, fetched by one read.
+//!
+//! A read of a far member costs a round trip however long it is, so what a plan wants of one part of
+//! a pack is read as one. Each record in it is verified on its own, when it is taken out; one that
+//! is not sound is fetched alone, from parity where it must be, and costs the others nothing.
+
+use super::{FetchedRecord, PackReader, RecordPlace, unknown_pack};
+use crate::member::is_remote;
+use crate::store::index::Index;
+use pinstripe_base::error::{Kind, Result};
+
+/// A part of a pack of pages, read as one, at most.
+const WINDOW_MAX_BYTES: u64 = 4 << 20;
+/// Those that a reader keeps: of pages, of nodes above them, and one more.
+const WINDOWS_MAX: usize = 3;
+
+/// How members are asked that are far away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// Reads that are asked for side by side.
+    pub reads: usize,
+    /// The length of one, where so much is wanted.
+    pub span_bytes: u64,
+}
+
+/// Records, or one of them, as one read gave them.
+pub struct FetchedSpan {
+    place: RecordPlace,
+    content: Content,
+}
+
+enum Content {
+    /// The one record that it is.
+    Record(FetchedRecord),
+    /// Several as they are stored, and what lies between them; none where they could not be read
+    /// as one.
+    Stored(Vec<u8>),
+}
+
+impl FetchedSpan {
+    /// Gives the record at a place within to `take`.
+    ///
+    /// # Errors
+    /// As [`PackReader::fetch`]; those of `take`.
+    pub(crate) fn take<T>(
+        &self,
+        (packs, index): (&PackReader<'_>, &Index<'_>),
+        place: RecordPlace,
+        take: impl FnOnce(&FetchedRecord) -> Result<T>,
+    ) -> Result<T> {
+        if let Content::Record(record) = &self.content
+            && place == self.place
+        {
+            return take(record);
+        }
+        match self.sealed(place).map(|sealed| packs.verified(sealed.to_vec())) {
+            Some(Ok(record)) => take(&record),
+            Some(Err(error)) if error.kind() == Kind::Locked => Err(error),
+            _ => take(&packs.fetch_place(index, place)?),
+        }
+    }
+
+    /// A record as it is stored, if it was fetched with others; not verified.
+    pub(super) fn sealed(&self, place: RecordPlace) -> Option<&[u8]> {
+        let Content::Stored(bytes) = &self.content else { return None };
+        let start = place.offset.checked_sub(self.place.offset)?;
+        let start = usize::try_from(start).ok().filter(|_| place.pack == self.place.pack)?;
+        bytes.get(start..start.checked_add(place.bytes as usize)?)
+    }
+}
+
+impl PackReader<'_> {
+    /// How the members that are read from are asked, if not enough near ones are there to be read
+    /// from instead.
+    pub fn reach(&self) -> Option<Reach> {
+        *self.reach.get_or_init(|| self.find_reach())
+    }
+
+    fn find_reach(&self) -> Option<Reach> {
+        let there: Vec<_> = self.members.iter().flatten().collect();
+        let data = self.members.len().saturating_sub(usize::from(self.store.config.parity)).max(1);
+        let near = there.iter().filter(|member| !is_remote(member.place())).count();
+        if near >= data {
+            return None;
+        }
+        let far: Vec<_> = there.iter().filter_map(|member| member.caps().far).collect();
+        let reads = far.iter().map(|far| far.reads).max()?;
+        let span_bytes = far.iter().map(|far| far.span_bytes).min()?;
+        Some(Reach { reads, span_bytes })
+    }
+
+    /// Fetches one record and verifies it.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub(crate) fn fetch_one(&self, index: &Index<'_>, place: RecordPlace) -> Result<FetchedSpan> {
+        let content = Content::Record(self.fetch_place(index, place)?);
+        Ok(FetchedSpan { place, content })
+    }
+
+    /// Fetches the records within a place, which may be longer than a record, by one read. One that
+    /// fails costs nothing but time: the records are fetched alone then.
+    pub(crate) fn fetch_span(&self, index: &Index<'_>, place: RecordPlace) -> FetchedSpan {
+        let stored = self.read_span(index, place).unwrap_or_default();
+        FetchedSpan { place, content: Content::Stored(stored) }
+    }
+
+    /// Fetches the part of a pack that a record lies in, for a reader that wants most of it: as long
+    /// as far members should be asked for; `None` where they are near.
+    pub(super) fn fetch_around(
+        &self,
+        index: &Index<'_>,
+        place: RecordPlace,
+    ) -> Option<FetchedSpan> {
+        let window = self.reach()?.span_bytes.clamp(1, WINDOW_MAX_BYTES);
+        let set = self.set(index.set_of(place.pack)?).ok()?;
+        let (record_end, start) =
+            (place.offset + u64::from(place.bytes), place.offset / window * window);
+        // Behind the records a pack has its index.
+        let end = (start + window).min(set.index().start).max(record_end);
+        let bytes = u32::try_from(end - start).ok()?;
+        Some(self.fetch_span(index, RecordPlace { pack: place.pack, offset: start, bytes }))
+    }
+
+    fn read_span(&self, index: &Index<'_>, place: RecordPlace) -> Result<Vec<u8>> {
+        let set = index.set_of(place.pack).ok_or_else(|| unknown_pack(place))?;
+        let range = place.offset..place.offset + u64::from(place.bytes);
+        let (stored, report) = self.set(set)?.read_span(range)?;
+        self.count(&report, place.bytes);
+        Ok(stored)
+    }
+}
+
+/// Parts of packs of pages that were fetched as one, the last one behind.
+#[derive(Default)]
+pub(super) struct Windows(Vec<FetchedSpan>);
+
+impl Windows {
+    /// A record as it is stored, fetched with its neighbours if it was not yet; `None` where that
+    /// cannot be done.
+    pub(super) fn sealed(
+        &mut self,
+        packs: &PackReader<'_>,
+        index: &Index<'_>,
+        place: RecordPlace,
+    ) -> Option<Vec<u8>> {
+        let held = |windows: &[FetchedSpan]| {
+            windows.iter().find_map(|window| window.sealed(place)).map(<[u8]>::to_vec)
+        };
+        held(&self.0).or_else(|| {
+            let window = packs.fetch_around(index, place)?;
+            if self.0.len() == WINDOWS_MAX {
+                self.0.remove(0);
+            }
+            self.0.push(window);
+            held(&self.0)
+        })
+    }
+}

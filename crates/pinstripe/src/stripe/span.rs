@@ -1,0 +1,85 @@
+//! Long reads of far members: each request costs a round trip, so what is neighbouring in an extent
+//! is asked for as one, over the borders of rows.
+
+use std::ops::Range;
+
+use super::reader::SetReader;
+use super::report::ReadReport;
+use pinstripe_base::error::Result;
+
+/// Neighbouring bytes of one extent.
+struct Run {
+    slot: usize,
+    offset: u64,
+    bytes: usize,
+    /// Their places in what is read: first byte, length.
+    parts: Vec<(usize, usize)>,
+}
+
+impl SetReader {
+    /// As [`read`](Self::read), in few requests. Where one of them fails, all is read as `read` does
+    /// it.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_span(&self, range: Range<u64>) -> Result<(Vec<u8>, ReadReport)> {
+        if let Some(bytes) = self.read_runs(&range) {
+            let fetched_bytes = bytes.len() as u64;
+            return Ok((bytes, ReadReport { fetched_bytes, ..ReadReport::default() }));
+        }
+        let mut bytes = Vec::new();
+        let report = self.read(range, &mut bytes)?;
+        Ok((bytes, report))
+    }
+
+    fn read_runs(&self, range: &Range<u64>) -> Option<Vec<u8>> {
+        if range.start >= range.end || range.end > self.logical_bytes() {
+            return None; // `read` says what is wrong.
+        }
+        let runs = self.runs(range);
+        let far = self.far_slots();
+        if runs.iter().any(|run| far[run.slot]) {
+            return None;
+        }
+        let read = |run: &Run| {
+            let member = self.member(self.quick(run.slot)?)?;
+            member.read_span(self.name(), run.offset, run.bytes).ok()
+        };
+        if let [run] = runs.as_slice() {
+            return read(run);
+        }
+        let mut span = vec![0; (range.end - range.start) as usize];
+        for run in &runs {
+            let bytes = read(run)?;
+            let mut rest = bytes.as_slice();
+            for (start, bytes) in &run.parts {
+                let (part, later) = rest.split_at_checked(*bytes)?;
+                span[*start..*start + *bytes].copy_from_slice(part);
+                rest = later;
+            }
+        }
+        Some(span)
+    }
+
+    /// What a range takes of each extent, joined where it touches.
+    fn runs(&self, range: &Range<u64>) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for piece in self.layout().pieces(range.clone()) {
+            let part = ((piece.logical.start - range.start) as usize, piece.column.len());
+            let of_slot = runs.iter_mut().rev().find(|run| run.slot == piece.slot);
+            match of_slot.filter(|run| run.offset + run.bytes as u64 == piece.extent_offset) {
+                Some(run) => {
+                    run.bytes += part.1;
+                    run.parts.push(part);
+                }
+                None => runs.push(Run {
+                    slot: piece.slot,
+                    offset: piece.extent_offset,
+                    bytes: part.1,
+                    parts: vec![part],
+                }),
+            }
+        }
+        runs
+    }
+}
