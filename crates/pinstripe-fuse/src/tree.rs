@@ -11,10 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use fuser::{
-    Config, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyXattr, Request, SessionACL,
+    AccessFlags, Config, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyXattr, Request, SessionACL,
 };
 
 use crate::attributes::{BLOCK_BYTES, attributes, cache_time, kind_of};
@@ -22,10 +22,14 @@ use crate::hints::HINT_REQUEST;
 use crate::passthrough::Passthrough;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
-use pinstripe_io::file_tree::{FileOpening, FileTree, Node};
+use pinstripe_io::file_tree::{FileKind, FileOpening, FileTree, Node};
 
 /// Requests that the kernel may have open for read-ahead at once.
 const BACKGROUND: u16 = 64;
+/// Bytes of a name, as statfs(2) tells it.
+const NAME_BYTES: u32 = 255;
+/// What names of attributes with ACLs begin with.
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 /// Places of "." and ".." in a directory come before those of the tree.
 const DOTS: u64 = 2;
 
@@ -98,6 +102,13 @@ impl<T: FileTree> TreeFileSystem<T> {
     #[must_use]
     pub fn with_passthrough(self, tell: impl Fn(Error) + Send + Sync + 'static) -> Self {
         TreeFileSystem { passthrough: Some(Passthrough::new(Box::new(tell))), ..self }
+    }
+
+    /// Whether programs may hear that no file has an attribute of this name. A kernel that checks
+    /// ACLs would take that for a failure of each check, and let no one in.
+    fn is_nowhere(&self, name: &[u8]) -> bool {
+        let is_checked = self.checks_permissions && name.starts_with(ACL_PREFIX);
+        !is_checked && self.tree.has_nowhere(name)
     }
 
     /// The next data or hole of a file from an offset on.
@@ -187,6 +198,10 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.tree.lookup(parent.0, name.as_bytes()) {
             Ok(node) => reply.entry(&cache_time(&node), &attributes(&node), Generation(0)),
+            // The kernel leaves that to the file system; a source may have longer names all the same.
+            Err(error) if error.kind() == Kind::NotFound && name.len() > NAME_BYTES as usize => {
+                reply.error(Errno::ENAMETOOLONG);
+            }
             Err(error) => reply.error(number_of(&error)),
         }
     }
@@ -194,6 +209,18 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.tree.node(inode.0) {
             Ok(node) => reply.attr(&cache_time(&node), &attributes(&node)),
+            Err(error) => reply.error(number_of(&error)),
+        }
+    }
+
+    /// Asked only where the kernel checks no permissions: then all may be read by who may look, and
+    /// what has no mode to be run is not run.
+    fn access(&self, _: &Request, inode: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        match self.tree.node(inode.0) {
+            Ok(node) if mask.contains(AccessFlags::X_OK) && !may_be_run(&node) => {
+                reply.error(Errno::EACCES);
+            }
+            Ok(_) => reply.ok(),
             Err(error) => reply.error(number_of(&error)),
         }
     }
@@ -325,7 +352,7 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
             Ok(all) => match all.into_iter().find(|(known, _)| known == name.as_bytes()) {
                 Some((_, value)) => answer_xattr(&value, size, reply),
                 // Programs that hear this once do not ask again: for `ls -l` that is half of its time.
-                None if self.tree.has_nowhere(name.as_bytes()) => reply.error(Errno::EOPNOTSUPP),
+                None if self.is_nowhere(name.as_bytes()) => reply.error(Errno::EOPNOTSUPP),
                 None => reply.error(Errno::ENODATA),
             },
             Err(error) => reply.error(number_of(&error)),
@@ -391,8 +418,13 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         let (bytes, entries) = self.tree.totals();
         let blocks = bytes.div_ceil(BLOCK_BYTES.into());
-        reply.statfs(blocks, 0, 0, entries, 0, BLOCK_BYTES, 255, BLOCK_BYTES);
+        reply.statfs(blocks, 0, 0, entries, 0, BLOCK_BYTES, NAME_BYTES, BLOCK_BYTES);
     }
+}
+
+/// Whether the kernel runs a file, or goes through a directory, where it checks no permissions.
+fn may_be_run(node: &Node) -> bool {
+    node.kind == FileKind::Directory || node.mode & 0o111 != 0
 }
 
 fn answer_xattr(value: &[u8], size: u32, reply: ReplyXattr) {
@@ -413,7 +445,10 @@ fn number_of(error: &Error) -> Errno {
         Kind::Busy => Errno::EAGAIN,
         // At an open, the kernel looks the path up anew.
         Kind::Changed => Errno::ESTALE,
-        _ if error.raw_os_error() == Some(libc::EACCES) => Errno::EACCES,
-        _ => Errno::EIO,
+        _ => match error.raw_os_error() {
+            Some(libc::EACCES) => Errno::EACCES,
+            Some(libc::ENAMETOOLONG) => Errno::ENAMETOOLONG,
+            _ => Errno::EIO,
+        },
     }
 }

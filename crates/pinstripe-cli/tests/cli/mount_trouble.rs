@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::fakevmcore::obstacle;
-use crate::mount::{Mounted, ok, where_mounts_work};
+use crate::mount::{Background, Mounted, ok, where_mounts_work};
 use crate::mount_readers::words;
 use crate::stand::{Stand, noise, skipped};
 
@@ -52,6 +52,40 @@ fn reads_that_members_do_not_answer_end() {
     // What else is asked is answered.
     assert_eq!(fs::read_dir(two.place.join("ids")).unwrap().count(), 1);
     two.end();
+}
+
+#[test]
+fn members_that_vanish_are_told_with_one_line_for_each_pack() {
+    let name = "members_that_vanish_are_told_with_one_line_for_each_pack";
+    if let Some(obstacle) = obstacle() {
+        return skipped(name, obstacle);
+    }
+    let stand = Stand::with_store();
+    fs::write(stand.path("src/large"), words(3, 24 << 20)).unwrap();
+    ok(&stand, "backup --store m0 src");
+    let background = Background::at(&stand, "mnt");
+    let ran = stand.run("mount mnt --store m0 --json --log log");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let process = ran.events().last().unwrap()["process"].as_u64().unwrap();
+    let large = stand.path("mnt/latest").join(stand.path("src/large").strip_prefix("/").unwrap());
+    let file = File::open(large).unwrap();
+    for member in ["m1", "m2"] {
+        fs::remove_dir_all(stand.path(member).join("packs")).unwrap();
+    }
+    let refused = (0..24_u64)
+        .filter_map(|at| file.read_exact_at(&mut vec![0; 1 << 20], at << 20).err())
+        .map(|error| assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()), "{error}"))
+        .count();
+    assert!(refused >= 12, "{refused} of 24 reads were refused");
+    drop(file);
+    background.end(process);
+    let log = fs::read_to_string(stand.path("log")).unwrap();
+    let mut packs: Vec<_> =
+        log.lines().filter_map(|line| line.split_once(" packs/")?.1.split(':').next()).collect();
+    let lines = packs.len();
+    packs.sort_unstable();
+    packs.dedup();
+    assert!(lines > 0 && packs.len() == lines, "{log}");
 }
 
 #[test]

@@ -243,6 +243,7 @@ fn an_armed_take_is_begun_armed_and_disarmed_from_outside() {
     recorder.child.wait().unwrap();
     let verified = stand.run("verify gig --json").summary();
     assert_eq!((&verified["wrong_frames"], &verified["damaged_bytes"]), (&0.into(), &0.into()));
+    assert_eq!(verified["files"], 3, "one was made ahead and removed, since nothing came into it");
     let names: Vec<String> = fs::read_dir(stand.path("gig"))
         .unwrap()
         .map(|it| it.unwrap().file_name().into_string().unwrap())

@@ -21,6 +21,7 @@ use pinstripe_io::file_tree::{FileKind, FileOpening, FileTree, Node, ROOT, TakeE
 use pinstripe_prefetch::planner::{Bounds, FetchPlan, Presence};
 use pinstripe_prefetch::readers::Readers;
 use pinstripe_prefetch::runner::{Ahead, Runner};
+use rustix::io::Errno;
 
 use crate::blocks::{Block, BlockKey, Blocks, LARGE_BYTES, small_lengths};
 use crate::cache::BlockCache;
@@ -133,10 +134,14 @@ impl<S: RangeSource> OverlayTree<S> {
         answer.and_then(|answer| answer).inspect_err(|error| self.tell(error))
     }
 
-    /// Reports a problem of the source once. What is gone or has changed is none.
+    /// Reports a problem of the source once. What is gone or has changed is none, nor is a name that
+    /// no file of it can have.
     fn tell(&self, error: &Error) {
-        if matches!(error.kind(), Kind::NotFound | Kind::Changed | Kind::Usage | Kind::Unsupported)
-        {
+        let is_none = matches!(
+            error.kind(),
+            Kind::NotFound | Kind::Changed | Kind::Usage | Kind::Unsupported
+        );
+        if is_none || error.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) {
             return;
         }
         let mut told = lock(&self.told);

@@ -47,6 +47,11 @@ pub trait FetchSource: Send + Sync {
     /// # Errors
     /// Those of the source.
     fn fetch(&self, key: Self::Key) -> Result<Self::Unit>;
+
+    /// The bytes that a unit takes in memory, where what was said when it was asked for is a guess.
+    fn bytes(&self, _unit: &Self::Unit) -> Option<u64> {
+        None
+    }
 }
 
 /// A unit that is wanted before it is read.
@@ -245,8 +250,17 @@ impl<S: FetchSource> Shared<S> {
 
     /// Fetches a unit that this thread alone was given.
     fn fill(&self, key: S::Key, cell: &Arc<Cell<S::Unit>>) {
-        let fetched = cell.filled_by(|| self.source.fetch(key));
-        lock(&self.state).arrived(&key, cell, fetched);
+        let mut bytes = None;
+        let is_unit = cell.filled_by(|| {
+            let unit = self.source.fetch(key)?;
+            bytes = self.source.bytes(&unit);
+            Ok(unit)
+        });
+        let mut state = lock(&self.state);
+        if let Some(bytes) = bytes {
+            state.charge(&key, cell, bytes);
+        }
+        state.arrived(&key, cell, is_unit);
     }
 }
 

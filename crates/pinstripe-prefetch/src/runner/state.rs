@@ -215,6 +215,18 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         None
     }
 
+    /// Charges a unit with what it takes, now that it is there; others make room where that is more.
+    pub(super) fn charge(&mut self, key: &K, cell: &Arc<Cell<U>>, bytes: u64) {
+        // One that is longer than the budget has it alone.
+        let bytes = bytes.min(self.usage.budget);
+        let slot = self.slots.get_mut(key).filter(|slot| Arc::ptr_eq(&slot.cell, cell));
+        let Some(slot) = slot else { return };
+        self.usage.charged = self.usage.charged - slot.bytes + bytes;
+        slot.bytes = bytes;
+        self.make_room(0, true);
+        self.usage.peak = self.usage.peak.max(self.usage.charged);
+    }
+
     /// Takes in that a fetch has ended. A failed one leaves nothing behind; while it is pinned, all
     /// of its uses get the same answer.
     pub(super) fn arrived(&mut self, key: &K, cell: &Arc<Cell<U>>, is_unit: bool) {

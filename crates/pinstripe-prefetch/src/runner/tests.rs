@@ -12,6 +12,8 @@ struct Numbers {
     fetched: AtomicU64,
     slow: Option<(u64, Arc<Barrier>)>,
     fails: Option<u64>,
+    /// What each unit takes, where that is not what was said of it.
+    bytes: Option<u64>,
 }
 
 impl FetchSource for Numbers {
@@ -29,6 +31,10 @@ impl FetchSource for Numbers {
             true => Err(Error::new(Kind::Io, "no")),
             false => Ok(key),
         }
+    }
+
+    fn bytes(&self, _: &u64) -> Option<u64> {
+        self.bytes
     }
 }
 
@@ -73,6 +79,24 @@ fn what_is_charged_stays_within_the_budget() {
     assert_eq!(dropped, [0..1, 1..2, 2..3], "readers' units took their places");
     assert_eq!(*runner.get(500, 1000).unwrap(), 500, "one that never fits is read all the same");
     assert!(runner.usage().charged <= 35);
+}
+
+#[test]
+fn a_unit_is_charged_with_what_it_takes_when_it_is_there() {
+    // They were said to take 10.
+    for (bytes, held) in [(15, 2), (4, 7), (1000, 0)] {
+        let runner = Runner::new(Numbers { bytes: Some(bytes), ..Numbers::default() }, 35, 1);
+        for key in 0..40 {
+            assert_eq!(*runner.get(key, 10).unwrap(), key);
+            assert!(runner.usage().charged <= 35, "{bytes}: {:?}", runner.usage());
+        }
+        let found = (0..40).filter(|key| runner.found(key) == Presence::Ready).count();
+        assert!(found >= held, "{found} of {bytes} bytes each");
+        if held > 0 {
+            assert_eq!(runner.usage().charged, found as u64 * bytes);
+        }
+        assert!(runner.usage().peak <= 35);
+    }
 }
 
 #[test]

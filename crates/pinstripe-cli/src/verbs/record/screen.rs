@@ -227,7 +227,7 @@ impl View {
         let skipped = name.chars().count().saturating_sub(NAME);
         let name: String = name.chars().skip(skipped).collect();
         let (meter, level) = match shown {
-            Some(it) => (meter(it), it.level.map_or("   -".to_owned(), |it| format!("{it:4.0}"))),
+            Some(it) => (meter(it), it.level.map_or("   -".to_owned(), decibels)),
             None => (" ".repeat(METER), "   -".to_owned()),
         };
         let clips = shown.map_or(0, |it| it.clips);
@@ -256,6 +256,11 @@ impl View {
             Span::styled(format!("{flag}{}", " ".repeat(GAP)), Style::new().fg(Color::Red)),
         ]
     }
+}
+
+/// A level without the sign of a zero.
+fn decibels(level: f64) -> String {
+    format!("{:4.0}", level.round() + 0.0)
 }
 
 /// What keys do.

@@ -94,8 +94,10 @@ impl MetricsServer {
                     client.turn_away();
                     continue;
                 }
+                // Counted out also where no thread can be started, which drops it unused.
+                let leaves = Leaves(clients);
                 let answer = move || {
-                    let _leaves = Leaves(clients);
+                    let _leaves = leaves;
                     // One that is gone needs no answer.
                     let _ = client.serve(page);
                 };

@@ -18,7 +18,8 @@ const SIZE: u64 = GIB;
 pub(super) fn table(settings: &Settings) -> Result<Table> {
     let note = "MB/s of one reader of a file of 1 GiB. Cold: the kernel was told to forget the file, \
                 and the overlay is new. Warm: read once before by the same overlay. With a cache: a new \
-                overlay, the source's file forgotten, all of it in the cache on the same disk.";
+                overlay, the source's file forgotten, all of it in the cache on the same disk. Passed \
+                through: the kernel reads by itself (--passthrough, Linux 6.9, root).";
     let columns = [
         ("reads", Align::Left),
         ("bare", Align::Right),
@@ -31,11 +32,17 @@ pub(super) fn table(settings: &Settings) -> Result<Table> {
     let file = make(settings)?;
     let in_order = Reads::stride(MIB, MIB, SIZE / MIB, false);
     let random = Reads::random(4096, 2000, SIZE);
+    // Warm, 2000 of them take some milliseconds.
+    let many = Reads::random(4096, 200_000, SIZE);
     for (name, reads, heat, wanted) in [
         ("in order, cold", &in_order, Heat::Cold, Some(0.9)),
         ("random 4 KiB, cold", &random, Heat::Cold, Some(0.5)),
         ("in order, warm", &in_order, Heat::Warm, None),
+        ("random 4 KiB, warm", &many, Heat::Warm, None),
         ("in order, from the cache", &in_order, Heat::Cached, None),
+        ("random 4 KiB, cold, passed through", &random, Heat::ColdPassed, None),
+        ("in order, warm, passed through", &in_order, Heat::WarmPassed, Some(0.9)),
+        ("random 4 KiB, warm, passed through", &many, Heat::WarmPassed, Some(0.9)),
     ] {
         let bare = bare(&file, reads, heat)?;
         let overlay = overlaid(settings, &file, reads, heat)?;
@@ -63,10 +70,19 @@ enum Heat {
     Cold,
     Warm,
     Cached,
+    ColdPassed,
+    WarmPassed,
+}
+
+impl Heat {
+    fn is_warm(self) -> bool {
+        matches!(self, Heat::Warm | Heat::WarmPassed)
+    }
 }
 
 fn bare(file: &Path, reads: &Reads, heat: Heat) -> Result<f64> {
-    if heat == Heat::Warm {
+    if heat.is_warm() {
+        warm(file)?;
         reads.rate(file, &|_, _| true)?;
     } else {
         cool(file)?;
@@ -81,6 +97,9 @@ fn overlaid(settings: &Settings, file: &Path, reads: &Reads, heat: Heat) -> Resu
         let fast = MountedAt::new(work, "fast")?;
         let mut overlay = pinstripe.bare("overlay");
         overlay.arg(file.parent().unwrap_or(work)).arg(&fast.0);
+        if matches!(heat, Heat::ColdPassed | Heat::WarmPassed) {
+            overlay.arg("--passthrough");
+        }
         if has_cache {
             overlay.arg("--cache").arg(format!("{},2G", work.join("cache").display()));
         }
@@ -95,10 +114,16 @@ fn overlaid(settings: &Settings, file: &Path, reads: &Reads, heat: Heat) -> Resu
     }
     cool(file)?;
     let fast = mount(heat == Heat::Cached)?;
-    if heat == Heat::Warm {
+    if heat.is_warm() {
+        warm(&shown(&fast))?;
         read(&fast)?;
     }
     read(&fast)
+}
+
+/// Has the kernel keep all of a file.
+fn warm(file: &Path) -> Result<()> {
+    Reads::stride(MIB, MIB, SIZE / MIB, false).rate(file, &|_, _| true).map(drop)
 }
 
 /// A file that holds noise, made once.

@@ -204,11 +204,13 @@ impl SnapshotTree {
         lost.error
     }
 
-    /// Reports a problem once.
+    /// Reports a problem once, and of each pack the first: one that is lost is lost at every place.
     fn tell(&self, error: &Error) {
+        let pack = error.place().filter(|place| place.starts_with(Room::Packs.dir()));
+        let what = pack.map_or_else(|| error.to_string(), |pack| pack.display().to_string());
         let is_new = {
             let mut told = lock(&self.told);
-            told.len() < TOLD && told.insert(error.to_string())
+            told.len() < TOLD && told.insert(what)
         };
         if is_new {
             self.monitor.warning("mount", error.duplicate());

@@ -96,10 +96,14 @@ impl FetchSource for DecodedRecords<'_> {
         lock(&self.decoders).push(decoder);
         decoded
     }
+
+    fn bytes(&self, unit: &DecodedRecord) -> Option<u64> {
+        Some(unit.raw.capacity() as u64)
+    }
 }
 
-/// The memory that a record takes when it is decoded, as far as one of its chunks tells.
+/// The memory that a record takes when it is decoded, as far as its length and one of its chunks tell.
 pub fn decoded_bytes(place: &Place) -> u64 {
     let raw_end = u64::from(place.raw_offset) + u64::from(place.raw_bytes);
-    raw_end.max(RECORD_RAW_BYTES as u64)
+    raw_end.max(place.record.bytes.into()).max(RECORD_RAW_BYTES as u64)
 }

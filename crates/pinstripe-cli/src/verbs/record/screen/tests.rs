@@ -61,7 +61,7 @@ fn levels(count: usize, peak: f64) -> Vec<StreamLevel> {
 fn a_few_streams_show_name_level_rings_and_flags() {
     let mut view = View::default();
     let mut levels = levels(4, 0.5);
-    levels[1] = StreamLevel { peak: 1.0, clips: 7 };
+    levels[1] = StreamLevel { peak: 0.97, clips: 7 };
     view.levels(&levels, Instant::now());
     let lines = drawn(&mut view, &status(4), 80, 24);
     assert_eq!(lines[0].trim_end(), " REC  gig  0:01:05  4 streams  4.0 GiB  left 2:11:00");

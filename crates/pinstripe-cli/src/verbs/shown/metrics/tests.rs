@@ -132,6 +132,21 @@ fn what_there_is_none_of_is_left_out() {
 }
 
 #[test]
+fn the_page_of_documentation_names_each_figure_and_no_other() {
+    let page = include_str!("../../../../../../doc/read-back.md");
+    let (_, table) = page.split_once("| name, after `pinstripe_shown_`").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    let names = |row: &str| {
+        let cell = row.split('|').nth(1).unwrap().to_owned();
+        let quoted: Vec<_> = cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        quoted.into_iter().map(|name| format!("pinstripe_shown_{name}"))
+    };
+    let listed: BTreeSet<String> =
+        table.lines().filter(|row| row.starts_with("| `")).flat_map(names).collect();
+    assert_eq!(listed, read(&text(&full())).into_keys().collect());
+}
+
+#[test]
 fn figures_go_to_an_address_or_into_a_file() {
     let read = |text: &str| text.parse::<MetricsPlace>();
     let address = |text: &str| MetricsPlace::Address(text.parse().unwrap());
