@@ -14,6 +14,12 @@ pub fn key(place: &BucketPlace, name: &str) -> Key {
     Key::from(if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") })
 }
 
+/// A key that nothing has.
+pub fn fresh(place: &BucketPlace) -> Key {
+    let id = pinstripe_base::id::random::<16>().unwrap_or_default();
+    key(place, &format!("{PROBE}{}", pinstripe_base::id::hex(&id)))
+}
+
 /// The extent of a room that a key names; `None` for a stranger.
 pub fn extent(place: &BucketPlace, room: Room, listed: &Key) -> Option<[u8; 16]> {
     let (_, leaf) = listed.as_ref().rsplit_once('/')?;

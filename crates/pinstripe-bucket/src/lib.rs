@@ -25,6 +25,7 @@ mod kept;
 mod key;
 mod lock;
 mod member;
+mod one_winner;
 mod output;
 mod past;
 mod place;
@@ -38,6 +39,7 @@ mod tails;
 mod traffic;
 mod turns;
 mod utc;
+mod versions;
 mod window;
 mod writer;
 

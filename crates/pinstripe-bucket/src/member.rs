@@ -198,6 +198,11 @@ impl Member for BucketMember {
         // Listings that were begun before the answer may lack it.
         self.0.foresight.drop_all();
         let tag = created.map_err(|fault| self.failed(&fault, "write", name))?;
+        if let Err(several) = self.0.require_one_winner() {
+            // Nothing may rely on it.
+            let _ = self.delete(name);
+            return Err(several);
+        }
         self.0.keep(name, tag, bytes);
         Ok(())
     }

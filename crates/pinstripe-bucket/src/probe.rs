@@ -131,16 +131,11 @@ fn failed(member: &Inner, fault: &Fault) -> Error {
     member.session.error(fault, "probe", member.place.path())
 }
 
-fn fresh_key(member: &Inner) -> Key {
-    let id = pinstripe_base::id::random::<16>().unwrap_or_default();
-    key::key(&member.place, &format!("{}{}", key::PROBE, pinstripe_base::id::hex(&id)))
-}
-
 /// The number of races that had one winner, whose bytes were there afterwards.
 async fn races(member: &Inner, rounds: usize) -> Result<usize, Fault> {
     let mut sound = 0;
     for _ in 0..rounds {
-        let key = fresh_key(member);
+        let key = key::fresh(&member.place);
         let raced = race(&member.session, &key).await;
         member.session.delete(&key).await?;
         sound += usize::from(raced?);
@@ -176,7 +171,7 @@ async fn listing(member: &Inner, looks: usize) -> Result<[Ability; 2], Fault> {
     let prefix = Key::from(place.prefix());
     let (mut seen_put, mut seen_delete) = (0, 0);
     for _ in 0..looks {
-        let key = fresh_key(member);
+        let key = key::fresh(&member.place);
         session.put(&key, &PutPayload::from(b"probe".to_vec()), None).await?;
         let is_listed = |found: Vec<()>| !found.is_empty();
         let find = || session.list(&prefix, usize::MAX, |it| (it.location == key).then_some(()));
@@ -214,7 +209,7 @@ fn setting(what: &'static str, said: Option<bool>) -> Ability {
 
 async fn suffix(member: &Inner) -> Result<Ability, Fault> {
     let session = &member.session;
-    let key = fresh_key(member);
+    let key = key::fresh(&member.place);
     session.put(&key, &PutPayload::from(b"0123456789".to_vec()), None).await?;
     let got = session.get(&key, Some(GetRange::Suffix(4)), 4).await;
     session.delete(&key).await?;

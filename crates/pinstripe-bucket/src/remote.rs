@@ -27,6 +27,7 @@ use crate::probe::{self, ProbeReport};
 use crate::session::{BucketClient, Session};
 use crate::source::BucketSource;
 use crate::traffic::Requests;
+use crate::versions::Versions;
 
 /// Finds what an endpoint is used with.
 type AccessOf = dyn Fn(&BucketPlace) -> Result<Access> + Send + Sync;
@@ -183,8 +184,8 @@ impl Buckets {
             return Err(Error::new(Kind::Unsupported, what).at(place.path()));
         }
         let past = self.past.map(|at| Past::new(at, place.prefix()));
-        let url = place.endpoint();
-        Ok(Session { client, signed, past, url, region, endpoint })
+        let (versions, url) = (Versions::default(), place.endpoint());
+        Ok(Session { client, signed, past, versions, url, region, endpoint })
     }
 
     /// The member at a place; one that was opened before is the same, with its connections.

@@ -28,6 +28,7 @@ use crate::lock::Lock;
 use crate::past::Past;
 use crate::signed::{Answer, Ask, Signed};
 use crate::turns::{CALL, Turns};
+use crate::versions::Versions;
 
 /// One attempt of a request may take so long, and a second more for each MiB that it moves.
 const ATTEMPT: Duration = Duration::from_secs(8);
@@ -52,6 +53,7 @@ pub struct Session {
     pub signed: Option<Signed>,
     /// The bucket is shown as it was, and nothing is written.
     pub past: Option<Past>,
+    pub versions: Versions,
     /// The endpoint's URL.
     pub url: String,
     pub region: String,
@@ -179,7 +181,9 @@ impl Session {
         }
         self.send(load, || async {
             let options = PutOptions::from(mode.clone());
-            Ok(self.client.put_opts(key, payload.clone(), options).await?.e_tag)
+            let answer = self.client.put_opts(key, payload.clone(), options).await?;
+            self.versions.saw(&answer);
+            Ok(answer.e_tag)
         })
         .await
     }

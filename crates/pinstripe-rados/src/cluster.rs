@@ -12,7 +12,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use crate::library::{Handle, Library};
 
 /// The longest piece of one request: what every cluster takes (`osd_max_write_size` is 90 MiB).
-const PIECE_BYTES: usize = 64 << 20;
+pub(crate) const PIECE_BYTES: usize = 80 << 20;
 
 /// A connection to a cluster.
 pub struct Cluster {
@@ -53,20 +53,32 @@ impl Cluster {
         let mut handle = null_mut();
         // SAFETY: the texts end with a NUL and outlive the call, which fills the handle.
         let made = unsafe { (library.create)(&raw mut handle, c"ceph".as_ptr(), name.as_ptr(), 0) };
-        check(made, "cannot begin with", &shown)?;
+        check(made, "cannot prepare a connection", &shown)?;
         // Dropped from here on, it is shut down.
         let cluster = Cluster { library, handle, shown };
         let path = CString::new(conf.as_os_str().as_bytes()).map_err(|_| unclean())?;
         // SAFETY: the handle is not connected yet, the path ends with a NUL.
         let read = unsafe { (library.conf_read_file)(handle, path.as_ptr()) };
-        check(read, "cannot read the configuration of the", &cluster.shown)?;
+        check(read, "cannot read its configuration", &cluster.shown).map_err(|error| {
+            error.advice("CEPH_CONF names another file than /etc/ceph/ceph.conf")
+        })?;
         let seconds = deadline.as_secs().max(1).to_string();
         for option in ["client_mount_timeout", "rados_mon_op_timeout", "rados_osd_op_timeout"] {
             cluster.set(option, &seconds)?;
         }
+        // What the library would print, calls return.
+        for option in ["log_to_stderr", "err_to_stderr"] {
+            cluster.set(option, "false")?;
+        }
         // SAFETY: the handle is valid and not connected.
         let connected = unsafe { (library.connect)(handle) };
-        check(connected, "cannot connect to the", &cluster.shown)?;
+        check(connected, "cannot connect", &cluster.shown).map_err(|error| {
+            let advice = format!(
+                "see 'ceph auth get {user}' for its key and rights, and whether the \
+                                  configuration names a keyring that has it"
+            );
+            if error.kind() == Kind::Unanswered { error } else { error.advice(advice) }
+        })?;
         Ok(Arc::new(cluster))
     }
 
@@ -80,7 +92,7 @@ impl Cluster {
         // SAFETY: the handle is connected, and so many bytes of the buffer may be written.
         let filled =
             unsafe { (self.library.cluster_fsid)(self.handle, id.as_mut_ptr().cast(), id.len()) };
-        check(filled, "cannot ask for the id of the", &self.shown)?;
+        check(filled, "cannot ask for its id", &self.shown)?;
         let end = id.iter().position(|byte| *byte == 0).unwrap_or(id.len());
         Ok(String::from_utf8_lossy(&id[..end]).into_owned())
     }
@@ -89,7 +101,7 @@ impl Cluster {
         let (option, value) = (text(option)?, text(value)?);
         // SAFETY: the handle is valid, the texts end with a NUL.
         let set = unsafe { (self.library.conf_set)(self.handle, option.as_ptr(), value.as_ptr()) };
-        check(set, "cannot set a deadline for the", &self.shown)
+        check(set, "cannot set an option", &self.shown)
     }
 
     /// A pool, and a namespace in it; the usual one where that is empty.
@@ -103,6 +115,11 @@ impl Cluster {
         // SAFETY: the cluster is connected, the name ends with a NUL, the call fills the handle.
         let made =
             unsafe { (self.library.ioctx_create)(self.handle, name.as_ptr(), &raw mut handle) };
+        if made == -libc::ENOENT {
+            return Err(Error::new(Kind::NotFound, format!("there is no pool '{pool}'"))
+                .at(&shown)
+                .advice(format!("'ceph osd pool ls' has those that there are; to make it: 'ceph osd pool create {pool}'")));
+        }
         check(made, "cannot open the pool", &shown)?;
         // SAFETY: the context was just made and no other thread has it yet.
         unsafe { (self.library.set_namespace)(handle, space.as_ptr()) };
@@ -118,8 +135,16 @@ impl Drop for Cluster {
 }
 
 impl Pool {
-    fn library(&self) -> &'static Library {
+    pub(crate) fn library(&self) -> &'static Library {
         self.cluster.library
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
     }
 
     #[cfg(test)]
@@ -177,12 +202,15 @@ impl Pool {
     /// Replaces all that an object holds, at once.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for more than one request takes (64 MiB); as [`write`](Self::write).
+    /// [`Kind::Usage`] for more than one request takes (80 MiB); [`Kind::NoSpace`] when the pool is
+    /// full; as [`write`](Self::write).
     pub fn replace(&self, object: &str, bytes: &[u8]) -> Result<()> {
         let name = self.whole(object, bytes)?;
-        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
-        // SAFETY: the context is valid, the name ends with a NUL, the bytes outlive the call.
-        let put = unsafe { (self.library().write_full)(self.handle, name.as_ptr(), start, length) };
+        let library = self.library();
+        let put = self.operate(&name, |op| {
+            // SAFETY: the operation is valid within the call, and the bytes outlive it.
+            unsafe { (library.write_op_write_full)(op, bytes.as_ptr().cast(), bytes.len()) };
+        });
         check(put, "cannot write", &self.of(object))
     }
 
@@ -194,30 +222,48 @@ impl Pool {
         const EXCLUSIVE: c_int = 1;
         let name = self.whole(object, bytes)?;
         let library = self.library();
-        // SAFETY: the operation is released below on every way out; the bytes and the name outlive
-        // it, and the category that servers ignore may be null.
-        let made = unsafe {
-            let op = (library.create_write_op)();
-            (library.write_op_create)(op, EXCLUSIVE, std::ptr::null());
-            (library.write_op_write_full)(op, bytes.as_ptr().cast(), bytes.len());
-            let made = (library.write_op_operate)(op, self.handle, name.as_ptr(), null_mut(), 0);
-            (library.release_write_op)(op);
-            made
-        };
+        let made = self.operate(&name, |op| {
+            // SAFETY: the operation is valid within the call, the bytes outlive it, and the category
+            // that servers ignore may be null.
+            unsafe {
+                (library.write_op_create)(op, EXCLUSIVE, null());
+                (library.write_op_write_full)(op, bytes.as_ptr().cast(), bytes.len());
+            }
+        });
         check(made, "cannot make", &self.of(object))
     }
 
-    /// Removes an object; it is no error when there is none.
+    /// Removes an object, also of a pool that is full; it is no error when there is none.
     ///
     /// # Errors
     /// As the cluster says.
     pub fn remove(&self, object: &str) -> Result<()> {
         let name = text(object)?;
-        // SAFETY: the context is valid, the name ends with a NUL.
-        let removed = unsafe { (self.library().remove)(self.handle, name.as_ptr()) };
+        let library = self.library();
+        let removed = self.operate(&name, |op| {
+            // SAFETY: the operation is valid within the call.
+            unsafe { (library.write_op_remove)(op) };
+        });
         match removed == -libc::ENOENT {
             true => Ok(()),
             false => check(removed, "cannot remove", &self.of(object)),
+        }
+    }
+
+    /// Carries out what `fill` puts into an operation, all of it or nothing. A full pool says so:
+    /// without being told otherwise clients wait until it has room.
+    fn operate(&self, name: &CStr, fill: impl FnOnce(Handle)) -> c_int {
+        const FULL_TRY: c_int = 64;
+        let library = self.library();
+        // SAFETY: the context is valid, the name ends with a NUL, and the operation is released when
+        // it was carried out.
+        unsafe {
+            let op = (library.create_write_op)();
+            fill(op);
+            let done =
+                (library.write_op_operate)(op, self.handle, name.as_ptr(), null_mut(), FULL_TRY);
+            (library.release_write_op)(op);
+            done
         }
     }
 
@@ -272,7 +318,7 @@ impl Pool {
     fn whole(&self, object: &str, bytes: &[u8]) -> Result<CString> {
         if bytes.len() > PIECE_BYTES {
             let error = Error::new(Kind::Usage, "this is too much for one request to Ceph");
-            return Err(error.at(self.of(object)).expected("64 MiB or less", bytes.len()));
+            return Err(error.at(self.of(object)).expected("80 MiB or less", bytes.len()));
         }
         text(object)
     }
@@ -294,14 +340,22 @@ fn unclean() -> Error {
 }
 
 /// The error of a call that returned a negative number.
-fn check(returned: c_int, what: &str, place: &str) -> Result<()> {
+pub(crate) fn check(returned: c_int, what: &str, place: &str) -> Result<()> {
     if returned >= 0 {
         return Ok(());
     }
     if -returned == libc::ETIMEDOUT {
-        let what = format!("{what} {place}: it did not answer in time");
+        let what = format!("{what}: it did not answer in time");
         return Err(Error::new(Kind::Unanswered, what)
+            .at(place)
             .advice("look at 'ceph -s' there, and whether its addresses are reached from here"));
     }
-    Err(Error::io(what, place, std::io::Error::from_raw_os_error(-returned)))
+    let error = Error::io(what, place, std::io::Error::from_raw_os_error(-returned));
+    Err(match -returned {
+        libc::EPERM => error.advice(
+            "the rights of this user do not go so far: a member needs 'allow rw' on its namespace and \
+             on those below it, see 'ceph auth get'",
+        ),
+        _ => error,
+    })
 }

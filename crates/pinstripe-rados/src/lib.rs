@@ -2,8 +2,8 @@
 //!
 //! The library is opened when the first cluster is connected (dlopen(3)): nothing of Ceph is needed
 //! to build, and a system without it gets an error that names the package. Rooms: `remote`
-//! opens members of stores, `member` is one in a namespace of a pool; `cluster` (the safe calls) on
-//! `library` (the symbols). Never here: the environment, what the bytes mean.
+//! opens members of stores, `member` is one in a namespace of a pool; `many` asks for several objects at
+//! once; `cluster` (the safe calls) stands on `library` (the symbols). Never here: the environment, what the bytes mean.
 //!
 //! Invariants: a call ends by the deadline that its cluster was connected with, as far as librados
 //! keeps its own (`rados_osd_op_timeout`); the library is opened once and never closed, since
@@ -11,6 +11,9 @@
 
 mod cluster;
 mod library;
+mod listing;
+mod manifest;
+mod many;
 mod member;
 mod remote;
 #[cfg(test)]

@@ -16,9 +16,31 @@ pub(crate) type Handle = *mut c_void;
 type Op = unsafe extern "C" fn(Handle) -> c_int;
 type Release = unsafe extern "C" fn(Handle);
 type SetText = unsafe extern "C" fn(Handle, *const c_char, *const c_char) -> c_int;
-type Put = unsafe extern "C" fn(Handle, *const c_char, *const c_char, usize) -> c_int;
 type PutAt = unsafe extern "C" fn(Handle, *const c_char, *const c_char, usize, u64) -> c_int;
 type GetAt = unsafe extern "C" fn(Handle, *const c_char, *mut c_char, usize, u64) -> c_int;
+
+type ListPage = unsafe extern "C" fn(
+    Handle,
+    Handle,
+    Handle,
+    usize,
+    *const c_char,
+    usize,
+    *mut ListedObject,
+    *mut Handle,
+) -> c_int;
+
+/// `rados_object_list_item`: three texts without a NUL behind them, which belong to the library.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ListedObject {
+    pub(crate) name_bytes: usize,
+    pub(crate) name: *mut c_char,
+    pub(crate) namespace_bytes: usize,
+    pub(crate) namespace: *mut c_char,
+    pub(crate) locator_bytes: usize,
+    pub(crate) locator: *mut c_char,
+}
 
 foreign_functions! {
     /// The functions, as `rados/librados.h` declares them.
@@ -33,16 +55,22 @@ foreign_functions! {
         set_namespace: unsafe extern "C" fn(Handle, *const c_char) = c"rados_ioctx_set_namespace";
         read: GetAt = c"rados_read";
         write: PutAt = c"rados_write";
-        write_full: Put = c"rados_write_full";
-        remove: unsafe extern "C" fn(Handle, *const c_char) -> c_int = c"rados_remove";
         stat: unsafe extern "C" fn(Handle, *const c_char, *mut u64, *mut libc::time_t) -> c_int = c"rados_stat";
         cluster_fsid: unsafe extern "C" fn(Handle, *mut c_char, usize) -> c_int = c"rados_cluster_fsid";
         list_open: unsafe extern "C" fn(Handle, *mut Handle) -> c_int = c"rados_nobjects_list_open";
         list_next: unsafe extern "C" fn(Handle, *mut *const c_char, *mut *const c_char, *mut *const c_char) -> c_int = c"rados_nobjects_list_next";
         list_close: Release = c"rados_nobjects_list_close";
+        object_list_begin: unsafe extern "C" fn(Handle) -> Handle = c"rados_object_list_begin";
+        object_list_end: unsafe extern "C" fn(Handle) -> Handle = c"rados_object_list_end";
+        object_list_cursor_cmp: unsafe extern "C" fn(Handle, Handle, Handle) -> c_int = c"rados_object_list_cursor_cmp";
+        object_list_cursor_free: unsafe extern "C" fn(Handle, Handle) = c"rados_object_list_cursor_free";
+        object_list_slice: unsafe extern "C" fn(Handle, Handle, Handle, usize, usize, *mut Handle, *mut Handle) = c"rados_object_list_slice";
+        object_list: ListPage = c"rados_object_list";
+        object_list_free: unsafe extern "C" fn(usize, *mut ListedObject) = c"rados_object_list_free";
         create_write_op: unsafe extern "C" fn() -> Handle = c"rados_create_write_op";
         release_write_op: Release = c"rados_release_write_op";
         write_op_create: unsafe extern "C" fn(Handle, c_int, *const c_char) = c"rados_write_op_create";
+        write_op_remove: Release = c"rados_write_op_remove";
         write_op_write_full: unsafe extern "C" fn(Handle, *const c_char, usize) = c"rados_write_op_write_full";
         write_op_operate: unsafe extern "C" fn(Handle, Handle, *const c_char, *mut libc::time_t, c_int) -> c_int = c"rados_write_op_operate";
     }

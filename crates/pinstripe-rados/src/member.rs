@@ -16,19 +16,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::member::{Caps, ExtentName, ExtentWriter, Far, Member, Replace, Room, goes_on};
+use pinstripe::member::{Caps, ExtentName, ExtentWriter, Far, Member, Replace, Room};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::{SetId, hex, random};
+use pinstripe_base::id::{SetId, random};
 
-use crate::cluster::{Cluster, Pool};
+use crate::cluster::{Cluster, PIECE_BYTES, Pool};
+use crate::listing::names;
+use crate::manifest::{MAGIC, MANIFEST_BYTES, Manifest, PART_BYTES};
+use crate::many::side_by_side;
 
-/// What an object that names parts begins with.
-const MAGIC: &[u8; 8] = b"PINPARTS";
-/// The magic, the length of the extent, the id of its writer.
-const MANIFEST_BYTES: usize = 8 + 8 + 16;
-/// The longest extent in one object, and the length of every part but the last: clusters take 90 MiB
-/// at once.
-const PART_BYTES: usize = 32 << 20;
+/// The longest extent in one object: those of packs have at most 64 MiB and their checksums.
+const WHOLE_MAX_BYTES: usize = 72 << 20;
+const _: () = assert!(WHOLE_MAX_BYTES <= PIECE_BYTES);
+/// What is read of a small extent before its length is known.
+const SHORT_BYTES: u64 = 256 << 10;
 /// Extents that are sealed side by side, and the length that those of packs should not exceed.
 const LANES: usize = 8;
 const EXTENT_BYTES: u64 = 16 << 20;
@@ -46,33 +47,6 @@ struct Pools {
     rooms: Vec<Pool>,
     parts: Pool,
     place: PathBuf,
-}
-
-/// An object that names parts.
-struct Manifest {
-    bytes: u64,
-    writer: [u8; 16],
-}
-
-impl Manifest {
-    fn encode(&self) -> Vec<u8> {
-        [&MAGIC[..], &self.bytes.to_le_bytes(), &self.writer].concat()
-    }
-
-    fn decode(object: &[u8]) -> Option<Self> {
-        let (magic, rest) = object.split_first_chunk::<8>()?;
-        let (bytes, writer) = rest.split_first_chunk::<8>()?;
-        let writer = writer.try_into().ok()?;
-        (magic == MAGIC).then(|| Manifest { bytes: u64::from_le_bytes(*bytes), writer })
-    }
-
-    fn part(&self, number: u64) -> String {
-        format!("{}.{number}", hex(&self.writer))
-    }
-
-    fn parts(&self) -> u64 {
-        self.bytes.div_ceil(PART_BYTES as u64)
-    }
 }
 
 impl Pools {
@@ -180,13 +154,35 @@ impl RadosMember {
         Ok(())
     }
 
+    /// Reads an extent whole that is no longer than this: by one request, where it is in one object
+    /// that is as short as most.
+    fn read_short(&self, name: ExtentName, most_bytes: u64) -> Result<Vec<u8>> {
+        let pools = &*self.pools;
+        let (pool, object) = pools.object(name);
+        let mut whole = vec![0; most_bytes.min(SHORT_BYTES) as usize + 1];
+        let read = pool.read(&object, 0, &mut whole).map_err(pools.at(name))?;
+        let is_in_parts = read == MANIFEST_BYTES && whole.starts_with(MAGIC);
+        if read < whole.len() && !is_in_parts {
+            whole.truncate(read);
+            return Ok(whole);
+        }
+        let bytes = self.len(name)?;
+        if bytes > most_bytes {
+            return Err(Error::corrupt(
+                "too long for a small object",
+                pools.place.join(name.path()),
+            )
+            .expected(format!("at most {most_bytes} bytes"), bytes));
+        }
+        whole.resize(bytes as usize, 0);
+        self.read_at(name, 0, &mut whole)?;
+        Ok(whole)
+    }
+
     fn ids(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        let mut ids = Vec::new();
-        self.pools.room(room).list(&mut |object| {
-            goes_on();
-            ids.extend(SetId::from_hex(object).map(|id| id.0));
-            true
-        })?;
+        let names = names(self.pools.room(room))?;
+        let ids = names.iter().filter_map(|name| SetId::from_hex(name).map(|id| id.0));
+        let mut ids: Vec<_> = ids.collect();
         ids.sort_unstable();
         ids.dedup();
         Ok(ids)
@@ -236,7 +232,7 @@ impl Member for RadosMember {
             }
             None => {}
         }
-        if read == wanted { Ok(()) } else { too_short(offset + read as u64) }
+        if read == wanted { Ok(()) } else { too_short(self.len(name)?) }
     }
 
     fn len(&self, name: ExtentName) -> Result<u64> {
@@ -248,18 +244,20 @@ impl Member for RadosMember {
         Ok(self.pools.manifest(name)?.map_or(bytes, |manifest| manifest.bytes))
     }
 
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        side_by_side(names, |name| self.read_short(*name, most_bytes))
+    }
+
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        let mut found = Vec::new();
-        for id in self.ids(room)? {
-            goes_on();
-            match self.len(ExtentName::In(room, id)) {
-                Ok(bytes) => found.push((id, bytes)),
-                // Removed meanwhile.
-                Err(error) if error.kind() == Kind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(found)
+        let ids = self.ids(room)?;
+        let lengths = side_by_side(&ids, |id| self.len(ExtentName::In(room, *id)));
+        let found = ids.into_iter().zip(lengths).filter_map(|(id, length)| match length {
+            Ok(bytes) => Some(Ok((id, bytes))),
+            // Removed meanwhile.
+            Err(error) if error.kind() == Kind::NotFound => None,
+            Err(error) => Some(Err(error)),
+        });
+        found.collect()
     }
 
     fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
@@ -332,7 +330,9 @@ impl RadosWriter {
 impl ExtentWriter for RadosWriter {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.bytes.extend_from_slice(bytes);
-        while self.bytes.len() > PART_BYTES {
+        while self.bytes.len() > WHOLE_MAX_BYTES
+            || self.parts.is_some() && self.bytes.len() > PART_BYTES
+        {
             let rest = self.bytes.split_off(PART_BYTES);
             let part = std::mem::replace(&mut self.bytes, rest);
             self.send_part(&part)?;
@@ -352,9 +352,7 @@ impl ExtentWriter for RadosWriter {
                 }
             };
         }
-        if !bytes.is_empty() {
-            self.send_part(&bytes)?;
-        }
+        bytes.chunks(PART_BYTES).try_for_each(|part| self.send_part(part))?;
         let Some(parts) = &mut self.parts else { return Ok(()) };
         self.pools.put_long(self.name, parts, self.replace)?;
         parts.is_named = true;

@@ -17,12 +17,14 @@ use crate::member::RadosMember;
 pub const SCHEME: &str = "rados://";
 /// The user where a place names none.
 const USER: &str = "client.admin";
-/// A request may take so long.
-const DEADLINE: Duration = Duration::from_secs(20);
+/// How much longer a request may take than its caller waits: the caller decides when a member is
+/// silent, and what it left behind ends soon after.
+const LONGER: Duration = Duration::from_secs(5);
 
 /// Opens members in pools of the cluster that a configuration file names.
 pub struct Pools {
     conf: PathBuf,
+    deadline: Duration,
     clusters: Mutex<HashMap<String, Arc<Cluster>>>,
 }
 
@@ -62,9 +64,10 @@ impl<'p> PoolPlace<'p> {
 }
 
 impl Pools {
-    /// Members in the cluster of a configuration file. Nothing is opened before the first is.
-    pub fn new(conf: PathBuf) -> Self {
-        Pools { conf, clusters: Mutex::default() }
+    /// Members in the cluster of a configuration file, whose callers wait so long for an answer.
+    /// Nothing is opened before the first is.
+    pub fn new(conf: PathBuf, patience: Duration) -> Self {
+        Pools { conf, deadline: patience.saturating_add(LONGER), clusters: Mutex::default() }
     }
 
     fn cluster(&self, user: &str) -> Result<Arc<Cluster>> {
@@ -72,7 +75,7 @@ impl Pools {
         if let Some(cluster) = clusters.get(user) {
             return Ok(Arc::clone(cluster));
         }
-        let cluster = Cluster::connect(&self.conf, user, DEADLINE)?;
+        let cluster = Cluster::connect(&self.conf, user, self.deadline)?;
         clusters.insert(user.to_owned(), Arc::clone(&cluster));
         Ok(cluster)
     }

@@ -1,9 +1,10 @@
 #![allow(clippy::disallowed_methods, reason = "tests: a cluster is told by the environment")]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinstripe::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, conformance};
 use pinstripe_base::error::{Kind, Result};
@@ -13,14 +14,69 @@ use crate::{Cluster, Pool, RadosMember};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A namespace of the pool `data` of the cluster that PINSTRIPE_CEPH_CONF names.
-fn pool(test: &str) -> Option<Pool> {
-    let Some(conf) = std::env::var_os("PINSTRIPE_CEPH_CONF").map(PathBuf::from) else {
+/// The configuration of the cluster that PINSTRIPE_CEPH_CONF names.
+fn conf(test: &str) -> Option<PathBuf> {
+    let conf = std::env::var_os("PINSTRIPE_CEPH_CONF").map(PathBuf::from);
+    if conf.is_none() {
         pinstripe_testing::skipped(test, "PINSTRIPE_CEPH_CONF names no cluster (its ceph.conf)");
-        return None;
-    };
-    let cluster = Cluster::connect(&conf, "client.admin", DEADLINE).unwrap();
+    }
+    conf
+}
+
+/// A namespace of the pool `data` of that cluster.
+fn pool(test: &str) -> Option<Pool> {
+    let cluster = Cluster::connect(&conf(test)?, "client.admin", DEADLINE).unwrap();
     Some(cluster.pool("data", &format!("{test}.{}", std::process::id())).unwrap())
+}
+
+/// A pool that is removed in the end.
+struct OwnPool {
+    conf: PathBuf,
+    name: String,
+}
+
+impl OwnPool {
+    fn new(conf: PathBuf, name: String) -> Self {
+        let pool = OwnPool { conf, name };
+        pool.ceph(&["osd", "pool", "create", &pool.name, "4"]);
+        pool
+    }
+
+    /// Has Ceph's own tool do something.
+    fn ceph(&self, args: &[&str]) {
+        let done = Command::new("ceph").arg("-c").arg(&self.conf).args(args).output().unwrap();
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+impl Drop for OwnPool {
+    fn drop(&mut self) {
+        let sure = "--yes-i-really-really-mean-it";
+        self.ceph(&["osd", "pool", "delete", &self.name, &self.name, sure]);
+    }
+}
+
+#[test]
+fn a_full_pool_says_so_and_objects_can_still_be_removed() {
+    let Some(conf) = conf("a_full_pool_says_so") else { return };
+    let own = OwnPool::new(conf.clone(), format!("full.{}", std::process::id()));
+    let cluster = Cluster::connect(&conf, "client.admin", DEADLINE).unwrap();
+    let pool = cluster.pool(&own.name, "").unwrap();
+    own.ceph(&["osd", "pool", "set-quota", &own.name, "max_objects", "3"]);
+    let end = Instant::now() + 2 * DEADLINE;
+    // The cluster counts now and then, and until it has counted more goes in.
+    let (refused, made) = (0..)
+        .find_map(|number| {
+            assert!(Instant::now() < end, "it is never full");
+            std::thread::sleep(Duration::from_millis(100));
+            pool.create(&format!("object {number}"), b"content").err().map(|error| (error, number))
+        })
+        .unwrap();
+    assert_eq!(refused.kind(), Kind::NoSpace, "{refused}");
+    assert!(made >= 3, "{made} objects");
+    assert_eq!(pool.create("another", b"content").unwrap_err().kind(), Kind::NoSpace);
+    (0..made).for_each(|number| pool.remove(&format!("object {number}")).unwrap());
+    assert_eq!(pool.size("object 0").unwrap_err().kind(), Kind::NotFound);
 }
 
 fn has_library(test: &str) -> bool {
@@ -83,7 +139,7 @@ fn objects_are_written_read_and_removed() {
     for gone in [pool.read("a", 0, &mut read).map(drop), pool.size("a").map(drop)] {
         assert_eq!(gone.unwrap_err().kind(), Kind::NotFound);
     }
-    let long = vec![0; (64 << 20) + 1];
+    let long = vec![0; (80 << 20) + 1];
     assert_eq!(pool.replace("a", &long).unwrap_err().kind(), Kind::Usage);
     let missing = pool_of(&pool, "no-such-pool");
     assert_eq!(missing, Some(Kind::NotFound));
@@ -97,7 +153,7 @@ fn pool_of(pool: &Pool, name: &str) -> Option<Kind> {
 fn of_several_who_make_an_object_one_succeeds() {
     let Some(pool) = pool("of_several_who_make_an_object_one_succeeds") else { return };
     let pool = Arc::new(pool);
-    for round in 0..20 {
+    for round in 0..30 {
         let name = format!("round {round}");
         let made = std::thread::scope(|scope| {
             let racers: Vec<_> = (0..8u8)
@@ -163,6 +219,9 @@ impl Member for Emptied {
     fn len(&self, name: ExtentName) -> Result<u64> {
         self.member.len(name)
     }
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        self.member.read_whole(names, most_bytes)
+    }
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
         self.member.list(room)
     }
@@ -212,9 +271,9 @@ fn long_extents_are_written_in_parts_and_leave_none_behind() {
     let Some(pool) = pool("long_extents_are_written_in_parts") else { return };
     let namespace = format!("long.{}", std::process::id());
     let emptied = Emptied::new(pool.cluster(), &namespace);
-    let long: Vec<u8> = (0..70_000_000u32).map(|at| ((at * 37) >> 7) as u8).collect();
-    // Short, and with the bytes that a list of parts begins with.
-    let odd = b"PINPARTS and what follows".to_vec();
+    let long: Vec<u8> = (0..100_000_000u32).map(|at| ((at * 37) >> 7) as u8).collect();
+    // Short enough for one object, and with the bytes that a list of parts begins with.
+    let odd = [&b"PINPARTS and what follows"[..], &long[..40 << 20]].concat();
     let parts = || {
         let mut parts = 0;
         emptied
@@ -243,12 +302,18 @@ fn long_extents_are_written_in_parts_and_leave_none_behind() {
         let end = emptied.member.read_at(name, bytes.len() as u64 - 9, &mut beyond);
         assert_eq!(end.unwrap_err().kind(), Kind::Corrupt);
     }
-    assert_eq!(parts(), 4);
+    assert_eq!(parts(), 5);
+    // As long as those of packs are, it is one object.
+    let name = ExtentName::In(Room::Packs, [4; 16]);
+    let mut writer = emptied.member.create(name, Replace::Never).unwrap();
+    long[..66 << 20].chunks(1 << 20).for_each(|piece| writer.append(piece).unwrap());
+    writer.seal().unwrap();
+    assert_eq!((emptied.member.len(name).unwrap(), parts()), (66 << 20, 5));
     let mut dropped =
         emptied.member.create(ExtentName::In(Room::Index, [3; 16]), Replace::Never).unwrap();
     dropped.append(&long).unwrap();
     drop(dropped);
-    assert_eq!(parts(), 4, "a writer that was dropped leaves none");
+    assert_eq!(parts(), 5, "a writer that was dropped leaves none");
     emptied.member.delete(ExtentName::In(Room::Index, [1; 16])).unwrap();
     emptied.member.delete(ExtentName::In(Room::Index, [2; 16])).unwrap();
     assert_eq!(parts(), 0);

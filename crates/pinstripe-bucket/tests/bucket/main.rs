@@ -7,6 +7,7 @@ mod faults;
 mod foresight;
 mod kept;
 mod locked;
+mod named;
 mod outputs;
 mod overlay;
 mod rules;

@@ -2,6 +2,7 @@
 
 use pinstripe::member::{ExtentName, Member, RemoteMembers, Replace, conformance};
 use pinstripe_base::error::Kind;
+use pinstripe_testing::s3::{BUCKET, KEY_ID, KEY_SECRET};
 
 use crate::support::Site;
 
@@ -133,4 +134,48 @@ fn extents_that_are_opened_side_by_side_cost_a_request_each() {
     });
     let log = site.proxy.take_log();
     assert_eq!(log.len(), names.len(), "{}", log.join("\n"));
+}
+
+/// Where versions are turned on later it is asked once whether an object is made once all the same.
+#[test]
+fn versions_that_came_later_are_looked_at_once() {
+    let test = "versions_that_came_later_are_looked_at_once";
+    let Some(site) = Site::new(test) else { return };
+    let place = site.fresh_place();
+    let facts = site.buckets.create(&place).unwrap().facts;
+    let member = site.open(&place).unwrap();
+    site.buckets.agree(&place, &facts);
+    let name = |number| ExtentName::In(pinstripe::member::Room::Sessions, [number; 16]);
+    site.proxy.take_log();
+    member.put(name(1), b"a session").unwrap();
+    assert_eq!(site.proxy.take_log().len(), 1);
+    let Some(()) = turn_on_versions(&site, test) else { return };
+    member.put(name(2), b"a session").unwrap();
+    let log = site.proxy.take_log();
+    let puts = log.iter().filter(|line| line.starts_with("PUT")).count();
+    assert_eq!((puts, log.len()), (3, 5), "two puts, what is there, a deletion: {log:?}");
+    member.put(name(3), b"a session").unwrap();
+    assert_eq!(site.proxy.take_log().len(), 1);
+}
+
+/// `None` where there is no curl to do it.
+fn turn_on_versions(site: &Site, test: &str) -> Option<()> {
+    let enabled = "<VersioningConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+                   <Status>Enabled</Status></VersioningConfiguration>";
+    let asked = std::process::Command::new("curl")
+        .args(["-s", "-f", "-m", "20", "-X", "PUT", "-d", enabled])
+        .args(["--aws-sigv4", "aws:amz:us-east-1:s3", "-u", &format!("{KEY_ID}:{KEY_SECRET}")])
+        .args(["-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD"])
+        .arg(format!("http://127.0.0.1:{}/{BUCKET}?versioning=", site.server.port()))
+        .output();
+    match asked {
+        Ok(asked) => {
+            assert!(asked.status.success(), "{asked:?}");
+            Some(())
+        }
+        Err(_) => {
+            pinstripe_testing::skipped(test, "curl is not installed");
+            None
+        }
+    }
 }

@@ -156,7 +156,7 @@ impl Run {
     pub fn pools(&self) -> &Arc<Pools> {
         self.pools.get_or_init(|| {
             let conf = xdg::set("CEPH_CONF").unwrap_or_else(|| "/etc/ceph/ceph.conf".into());
-            Arc::new(Pools::new(conf.into()))
+            Arc::new(Pools::new(conf.into(), self.patience().limit()))
         })
     }
 

@@ -30,7 +30,7 @@ impl ProbeArgs {
     /// Tries everything and prints a table.
     ///
     /// # Errors
-    /// Those of the endpoint; [`Kind::Refused`] when it lacks what a store needs.
+    /// Those of the endpoint; [`Kind::NoOneWinner`] when it lacks what a store needs.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let place = run.place(&self.place)?;
         let report = run.buckets().probe(&place)?;
@@ -45,7 +45,7 @@ impl ProbeArgs {
             None => Ok(Ending::done(Event::default().with_path("place", &place))),
             Some(missing) => {
                 let what = format!("this endpoint lacks what a store needs: {}", missing.what);
-                Err(Error::new(Kind::Refused, what)
+                Err(Error::new(Kind::NoOneWinner, what)
                     .at(place)
                     .expected("that it works each time", &missing.seen)
                     .advice("use another endpoint"))

@@ -34,6 +34,7 @@ mod mount_trouble;
 mod older;
 mod overlay;
 mod places;
+mod pools;
 mod record;
 mod record_bad;
 mod record_full;

@@ -15,6 +15,7 @@ mod iozone;
 mod leftovers;
 mod opmix;
 mod options;
+mod pool;
 mod quick;
 mod readahead;
 mod record_probe;

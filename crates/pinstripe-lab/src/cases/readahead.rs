@@ -1,10 +1,10 @@
 //! Reading in order with windows of read-ahead of several sizes, by several clients.
 
+mod knob;
 mod options;
 mod published;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind, Result};
@@ -12,11 +12,12 @@ use pinstripe_base::units::parse_size;
 use pinstripe_io::device::{Policy, SharedDevice};
 use pinstripe_io::fault;
 
+use self::knob::Knob;
 use self::options::OPTIONS;
 use self::published::beside_published;
+use super::pool::CephPool;
 use super::shared::{self, Folder};
 use super::{Again, Case, Setting, Values, grid, stored};
-use crate::fingerprint::number_of;
 use crate::io::{
     self, AheadDevice, Area, Content, Direction, Job, Order, Pattern, StoredFiles, Syncing, Target,
 };
@@ -40,12 +41,17 @@ reads the files from a backup instead, which is made for it in the same director
 does. --through none reads with no read-ahead at all. The second table has what was published in 2013 for \
 a cluster of 24 servers beside these figures.
 
+With --engine ceph:POOL each client reads objects of a Ceph cluster (of the length of a record each) through \
+librados, by a connection of its own. No kernel reads ahead there, so 'kernel' among the windows counts for \
+nothing, and with the others pinstripe itself has a window and a record on their way at a time.
+
 With --through kernel the windows are the kernel's own, read_ahead_kb of the disk or mount, which only root \
 may set. It is put back at the end, also after an interrupt.",
     examples: "\
   pinstripe lab run readahead --dir /mnt/ceph
   pinstripe lab run readahead --windows kernel,1M,64M --clients 1,8 --record-size 1M
   pinstripe lab run readahead --through none,advice,overlay,store --windows kernel,256M
+  pinstripe lab run readahead --engine ceph:data --through none,advice,overlay --windows 64M,256M
   pinstripe lab run readahead --through advice,kernel --windows kernel,128K,4M",
     options: OPTIONS,
     plan,
@@ -134,14 +140,30 @@ fn ways(values: &Values) -> Result<Vec<Way>> {
     Ok(ways)
 }
 
+/// The pool of `--engine`, if it names one.
+fn pool(values: &Values) -> Result<Option<CephPool>> {
+    let pool = CephPool::of(values)?;
+    let of_directories = |word: &&str| ["store", "kernel"].contains(word);
+    if pool.is_some() && values.words("through").iter().any(of_directories) {
+        let what = "a pool has no kernel that reads ahead, and no directory for a backup";
+        return Err(Error::new(Kind::Usage, what)
+            .advice("leave out 'kernel' and 'store' of --through, or --engine"));
+    }
+    Ok(pool)
+}
+
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
-    let ways = ways(values)?;
+    let ceph = pool(values)?;
+    let mut ways = ways(values)?;
+    if ceph.is_some() {
+        ways.retain(|way| *way == Way::Overlay || way.advised().is_some());
+    }
     let clients = values.counts("clients");
     let record_bytes = values.size("record-size");
     let file_bytes = values.size("file-size") / record_bytes.max(1) * record_bytes;
-    if file_bytes == 0 || clients.contains(&0) {
+    if file_bytes == 0 || clients.contains(&0) || ways.is_empty() {
         return Err(Error::new(Kind::Usage, "there is nothing to read")
-            .advice("more with --file-size or --clients, or less with --record-size"));
+            .advice("more with --file-size, --windows or --clients, or less with --record-size"));
     }
     Ok(Box::new(ReadAhead {
         parameters: shared::parameters(OPTIONS, values),
@@ -154,6 +176,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         file_bytes,
         record_bytes: record_bytes as usize,
         drops_cache: values.text("cache") == Some("drop"),
+        ceph,
         seed: setting.seed,
         areas: Vec::new(),
         stored: None,
@@ -171,6 +194,7 @@ struct ReadAhead {
     file_bytes: u64,
     record_bytes: usize,
     drops_cache: bool,
+    ceph: Option<CephPool>,
     seed: u64,
     /// One for each client.
     areas: Vec<Area>,
@@ -181,46 +205,15 @@ struct ReadAhead {
     knob: Option<Knob>,
 }
 
-/// The kernel's window for one disk or mount. Put back when it is dropped.
-struct Knob {
-    path: PathBuf,
-    found: String,
-}
-
-impl Knob {
-    /// That of the disk or mount that a directory is on.
-    fn of(dir: &Path) -> Result<Knob> {
-        let (major, minor) = number_of(dir)
-            .ok_or_else(|| Error::new(Kind::Unsupported, "has no device number").at(dir))?;
-        let path = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
-        let found = fs::read_to_string(&path).map_err(|error| {
-            Error::io("cannot be read, so there is no window to set", &path, error)
-                .advice("leave out 'kernel' of --through")
-        })?;
-        Ok(Knob { path, found: found.trim().to_owned() })
-    }
-
-    fn set(&self, kib: &str) -> Result<()> {
-        fs::write(&self.path, kib).map_err(|error| {
-            Error::io("cannot be set", &self.path, error).advice(
-                "only root may set the kernel's read-ahead: leave out 'kernel' of --through",
-            )
-        })
-    }
-}
-
-impl Drop for Knob {
-    fn drop(&mut self) {
-        // What could not be set was not changed either.
-        let _ = fs::write(&self.path, &self.found);
-    }
-}
-
 impl ReadAhead {
-    /// Bytes that files take, with as many clients as there are at most.
+    /// As many clients as there are at most.
+    fn clients(&self) -> u64 {
+        self.ways.iter().map(|(clients, _)| *clients).max().unwrap_or(0)
+    }
+
+    /// Bytes that files take.
     fn needed(&self) -> u64 {
-        let clients = self.ways.iter().map(|(clients, _)| *clients).max().unwrap_or(0);
-        let bytes = clients * self.file_bytes;
+        let bytes = self.clients() * self.file_bytes;
         let is_stored = self.ways.iter().any(|(_, way)| *way == Way::Store);
         bytes + if is_stored { stored::needed_bytes(bytes) } else { 0 }
     }
@@ -258,13 +251,17 @@ impl ReadAhead {
             direction: Direction::Read,
             block_bytes: self.record_bytes,
         };
-        let advised = way.advised().unwrap_or(0);
-        Job {
+        let ahead = way.advised().unwrap_or(0).div_ceil(self.record_bytes as u64);
+        let job = Job {
             requests: Some(self.file_bytes / self.record_bytes as u64),
             syncing: Syncing::NEVER,
             seed: self.seed,
-            ahead: advised.div_ceil(self.record_bytes as u64),
             ..Job::new(pattern)
+        };
+        match self.ceph.is_some() {
+            // No kernel takes advice there.
+            true => Job { threads: ahead as usize + 1, ..job },
+            false => Job { ahead, ..job },
         }
     }
 }
@@ -295,10 +292,13 @@ impl Plan for ReadAhead {
     }
 
     fn places(&self) -> Vec<PathBuf> {
-        vec![self.dir.clone()]
+        if self.ceph.is_some() { Vec::new() } else { vec![self.dir.clone()] }
     }
 
     fn intents(&self) -> Vec<String> {
+        if let Some(ceph) = &self.ceph {
+            return vec![ceph.intent(self.clients(), self.record_bytes, self.file_bytes)];
+        }
         let mut intents = vec![shared::intent(&self.dir, CASE.name, self.needed())];
         if self.sets_kernel() {
             intents.push(
@@ -309,13 +309,19 @@ impl Plan for ReadAhead {
     }
 
     fn room(&self) -> Vec<(PathBuf, u64)> {
-        vec![(self.dir.clone(), self.needed())]
+        let needed = (self.dir.clone(), self.needed());
+        if self.ceph.is_some() { Vec::new() } else { vec![needed] }
     }
 
     fn prepare(&mut self, live: &Live) -> Result<()> {
-        let clients = self.ways.iter().map(|(clients, _)| *clients).max().unwrap_or(0);
-        let needed = self.needed();
+        let (clients, needed) = (self.clients(), self.needed());
         let sets_kernel = self.sets_kernel();
+        if let Some(ceph) = &self.ceph {
+            let objects = ceph.fill(clients, self.record_bytes, self.file_bytes, live)?;
+            let area = |objects| Area::new(vec![Target::of(objects)], self.file_bytes);
+            self.areas = objects.into_iter().map(area).collect();
+            return Ok(());
+        }
         let folder = self.folder.insert(Folder::make(&self.dir, CASE.name, needed)?);
         if sets_kernel {
             self.knob = Some(Knob::of(&self.dir)?);
@@ -449,15 +455,30 @@ mod tests {
     }
 
     #[test]
-    fn a_knob_is_put_back_whatever_was_set() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("read_ahead_kb");
-        fs::write(&path, "128\n").unwrap();
-        let knob = Knob { path: path.clone(), found: "128".to_owned() };
-        knob.set("4096").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "4096");
-        drop(knob);
-        assert_eq!(fs::read_to_string(&path).unwrap(), "128");
+    fn a_pool_of_a_real_cluster_is_read_like_files_and_left_empty() {
+        let test = "a_pool_of_a_real_cluster_is_read_like_files_and_left_empty";
+        let Some(conf) = std::env::var_os("PINSTRIPE_CEPH_CONF") else {
+            let reason = "PINSTRIPE_CEPH_CONF names no cluster (its ceph.conf)";
+            return pinstripe_testing::skipped(test, reason);
+        };
+        let (dir, conf) = (tempfile::tempdir().unwrap(), conf.into_string().unwrap());
+        let engine = format!("ceph:data/ahead.{}", std::process::id());
+        let ceph = [("engine", &*engine), ("ceph-conf", &*conf), ("through", "advice,overlay")];
+        let results = measured(&CASE, dir.path(), &[&SMALL[..], &ceph].concat());
+        let names: Vec<&str> = results.variants.iter().map(|it| &*it.name).collect();
+        assert_eq!(names[..4], ["0", "64K", "1M", "overlay"].map(|it| format!("{it}, 1 client")));
+        assert_eq!(results.variants.len(), 8, "'kernel' is none");
+        for variant in &results.variants {
+            let clients: u64 = grid::parameter(variant, "clients").parse().unwrap();
+            assert_eq!(variant.runs[0].measured.read_bytes, clients << 20, "{}", variant.name);
+        }
+        let namespace = engine.trim_start_matches("ceph:data/");
+        let listed = std::process::Command::new("rados")
+            .args(["-c", &conf, "-p", "data", "-N", namespace, "ls"])
+            .output();
+        let listed = listed.unwrap();
+        assert!(listed.status.success());
+        assert_eq!(String::from_utf8_lossy(&listed.stdout), "");
     }
 
     #[test]
@@ -467,5 +488,20 @@ mod tests {
             let values = Values::read(OPTIONS, &[bad]).unwrap();
             assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage, "{bad:?}");
         }
+        let [tape, pool] = ["tape", "ceph:data"].map(|it| ("engine", it));
+        for bad in [
+            [tape, ("through", "advice")],
+            [pool, ("through", "kernel")],
+            [pool, ("windows", "kernel")],
+        ] {
+            let values = Values::read(OPTIONS, &bad).unwrap();
+            assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage, "{bad:?}");
+        }
+        let values = Values::read(OPTIONS, &[pool, ("through", "store,advice")]).unwrap();
+        assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage);
+        let values = Values::read(OPTIONS, &[pool, ("clients", "1,3")]).unwrap();
+        let planned = plan(&setting, &values).unwrap();
+        assert!(planned.intents()[0].starts_with("make 192 objects"), "{:?}", planned.intents());
+        assert!(planned.places().is_empty() && planned.room().is_empty());
     }
 }

@@ -2,6 +2,7 @@
 //! read-ahead does not see.
 
 mod options;
+mod published;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,15 +13,15 @@ use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault;
 
 use self::options::OPTIONS;
+use self::published::tables;
+use super::pool::CephPool;
 use super::shared::{self, Folder};
-use super::{Again, Case, Setting, Values, grid, stored};
+use super::{Again, Case, Setting, Values, stored};
 use crate::io::{
-    self, AheadDevice, Area, CephDevice, Content, Direction, Job, Order, Pattern, StoredFiles,
-    Syncing, Target,
+    self, AheadDevice, Area, Content, Direction, Job, Order, Pattern, StoredFiles, Syncing, Target,
 };
-use crate::result::{Metric, Parameter, Results};
+use crate::result::{Metric, Parameter};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
-use crate::table::Table;
 
 /// The case.
 pub static CASE: Case = Case {
@@ -35,7 +36,8 @@ and k.
 
 With --delay each read of the file takes so much longer, as on a network. Then pinstripe reads ahead \
 itself: it has k + 1 records on their way at a time. So it does with --engine ceph:POOL, which reads \
-objects of a Ceph cluster (of the length of a record each) through librados.
+objects of a Ceph cluster (of the length of a record each) through librados. With --clients several \
+readers do so at once, each in a file of its own; on Ceph each has a connection of its own, too.
 
 --through overlay adds a reader who tells nothing: the read-ahead of 'pinstripe overlay' finds the \
 stride, in this process and without a mount, at most 64 records ahead in memory for 80. --through store \
@@ -46,7 +48,7 @@ for a cluster of 24 servers beside these.",
   pinstripe lab run stride --dir /mnt/ceph
   pinstripe lab run stride --ahead 0,8,32 --record-size 1M --total-size 4G
   pinstripe lab run stride --delay 20ms --total-size 512M --through none,overlay,store
-  pinstripe lab run stride --engine ceph:data --total-size 4G --through advice,overlay",
+  pinstripe lab run stride --engine ceph:data --total-size 4G --through advice,overlay --clients 1,2,4",
     options: OPTIONS,
     plan,
     tables,
@@ -55,15 +57,6 @@ for a cluster of 24 servers beside these.",
 
 /// Memory for records of a backup: as much as an overlay has for blocks.
 const MEMORY_RECORDS: u64 = 80;
-
-/// The configuration and name that clients of Ceph use unless told otherwise.
-const CEPH_CONF: &str = "/etc/ceph/ceph.conf";
-const CEPH_USER: &str = "client.admin";
-
-/// MB/s by records advised, of 24 servers with a disk each, records of 4 MiB, stride 17 ("Read ahead
-/// affect Ceph read performance much", ceph-devel, July 2013).
-const PUBLISHED: [(&str, f64); 6] =
-    [("0", 42.8), ("1", 100.7), ("4", 217.0), ("16", 498.0), ("64", 854.0), ("128", 950.0)];
 
 /// What knows of the next records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,31 +99,14 @@ fn ways(values: &Values) -> Vec<Way> {
     once
 }
 
-/// A pool, and how its cluster is reached.
-struct CephPool {
-    pool: String,
-    conf: PathBuf,
-    user: String,
-}
-
 /// The pool of `--engine`, if it names one.
-fn ceph(setting: &Setting, values: &Values) -> Result<Option<CephPool>> {
-    let engine = values.text("engine").unwrap_or("file");
-    let pool = match engine.strip_prefix("ceph:") {
-        Some(pool) if !pool.is_empty() && !pool.starts_with('/') => pool.to_owned(),
-        None if engine == "file" => return Ok(None),
-        _ => {
-            return Err(Error::new(Kind::Usage, format!("there is no engine '{engine}'"))
-                .advice("file, ceph:POOL or ceph:POOL/NAMESPACE"));
-        }
-    };
-    if setting.device.is_some() || values.text("delay").is_some() {
+fn pool(setting: &Setting, values: &Values) -> Result<Option<CephPool>> {
+    let pool = CephPool::of(values)?;
+    if pool.is_some() && (setting.device.is_some() || values.text("delay").is_some()) {
         return Err(Error::new(Kind::Usage, "a pool has neither a device nor a delay of ours")
             .advice("leave out --device and --delay, or --engine"));
     }
-    let conf = values.text("ceph-conf").unwrap_or(CEPH_CONF).into();
-    let user = values.text("ceph-user").unwrap_or(CEPH_USER).to_owned();
-    Ok(Some(CephPool { pool, conf, user }))
+    Ok(pool)
 }
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
@@ -148,7 +124,12 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         Some(delay) => Some(format!("op=read,delay={delay}").parse()?),
         None => None,
     };
-    let (ways, ceph) = (ways(values), ceph(setting, values)?);
+    let (ways, ceph) = (ways(values), pool(setting, values)?);
+    let clients = values.counts("clients");
+    if clients.contains(&0) || clients.iter().any(|it| *it > 1) && setting.device.is_some() {
+        return Err(Error::new(Kind::Usage, "each client reads a file of its own")
+            .advice("one client or more, and no --device for more than one"));
+    }
     if ways.contains(&Way::Store) && (setting.device.is_some() || ceph.is_some()) {
         return Err(Error::new(Kind::Usage, "a backup is made in a directory")
             .advice("leave out --device and --engine, or 'store' of --through"));
@@ -161,15 +142,14 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         stride: values.count("stride"),
         record_bytes: record_bytes as usize,
         bytes,
-        ways,
+        ways: clients.iter().flat_map(|&it| ways.iter().map(move |way| (it, *way))).collect(),
         ceph,
         delay,
         drops_cache: values.text("cache") == Some("drop"),
         seed: setting.seed,
-        device: None,
-        area: None,
+        areas: Vec::new(),
         stored: None,
-        ahead: None,
+        ahead: Vec::new(),
     }))
 }
 
@@ -180,20 +160,21 @@ struct Stride {
     folder: Option<Folder>,
     stride: u64,
     record_bytes: usize,
+    /// Of each client.
     bytes: u64,
-    ways: Vec<Way>,
+    /// Clients of each variant, and what knows of their next records.
+    ways: Vec<(u64, Way)>,
     ceph: Option<CephPool>,
     /// The layer in front of the file that makes its reads slow.
     delay: Option<fault::Plan>,
     drops_cache: bool,
     seed: u64,
-    /// What is read, while it is there.
-    device: Option<SharedDevice>,
-    area: Option<Area>,
+    /// What each client reads, while it is there.
+    areas: Vec<Area>,
     /// A backup of it.
     stored: Option<StoredFiles>,
     /// Either through read-ahead that has seen nothing yet.
-    ahead: Option<Area>,
+    ahead: Vec<Area>,
 }
 
 impl Stride {
@@ -219,34 +200,71 @@ impl Stride {
         }
     }
 
+    /// As many clients as there are at most.
+    fn clients(&self) -> u64 {
+        self.ways.iter().map(|(clients, _)| *clients).max().unwrap_or(0)
+    }
+
+    fn has_store(&self) -> bool {
+        self.ways.iter().any(|(_, way)| *way == Way::Store)
+    }
+
     /// Bytes that files take.
     fn needed(&self) -> u64 {
-        let is_stored = self.ways.contains(&Way::Store);
-        self.bytes + if is_stored { stored::needed_bytes(self.bytes) } else { 0 }
+        let bytes = self.clients() * self.bytes;
+        bytes + if self.has_store() { stored::needed_bytes(bytes) } else { 0 }
     }
 
-    /// Objects of a pool, full.
-    fn objects(&self, ceph: &CephPool, live: &Live) -> Result<SharedDevice> {
-        let bytes = self.record_bytes as u64;
-        let objects = Arc::new(CephDevice::new(&ceph.pool, &ceph.conf, &ceph.user, bytes)?);
-        let target = Target::of(Arc::clone(&objects) as SharedDevice);
-        Area::new(vec![target], self.bytes).fill(Content::Noise, live)?;
-        Ok(objects)
-    }
-
-    /// The device, or a file that is made; either is full.
-    fn path(&mut self, live: &Live) -> Result<PathBuf> {
+    /// The device, or files that are made, one for each client; either is full.
+    fn paths(&mut self, live: &Live) -> Result<Vec<PathBuf>> {
         if self.is_device {
             let full = Some((Content::Noise, live));
             shared::device(&self.place, &[0], self.bytes, Policy::Buffered, full)?;
-            return Ok(self.place.clone());
+            return Ok(vec![self.place.clone()]);
         }
-        let needed = self.needed();
+        let (needed, clients) = (self.needed(), self.clients());
         let folder = self.folder.insert(Folder::make(&self.place, CASE.name, needed)?);
-        let path = folder.path("records");
-        let paths = [path.clone()];
+        let paths = folder.files("records", clients);
         Area::make(&paths, self.bytes, Content::Noise, Policy::Buffered, live)?;
-        Ok(path)
+        Ok(paths)
+    }
+
+    /// What each client reads.
+    fn targets(&mut self, live: &Live) -> Result<Vec<Target>> {
+        if let Some(ceph) = &self.ceph {
+            let objects = ceph.fill(self.clients(), self.record_bytes, self.bytes, live)?;
+            return Ok(objects.into_iter().map(Target::of).collect());
+        }
+        let delay = self.delay.clone();
+        let target = |path: &PathBuf| {
+            let Some(delay) = &delay else {
+                return Target::open(path, Access::Read, Policy::Buffered);
+            };
+            let file = FileDevice::open(path, Access::Read, Policy::Direct)?;
+            Ok(Target::of(Arc::new(fault::FaultyDevice::new(file, delay.clone()))))
+        };
+        self.paths(live)?.iter().map(target).collect()
+    }
+
+    /// What so many clients read, through read-ahead that has seen nothing yet; none where they read
+    /// it as it is.
+    fn ahead(&self, clients: usize, way: Way) -> Result<Vec<Area>> {
+        let targets = || self.areas[..clients].iter().flat_map(Area::targets);
+        let devices = match (way, &self.stored) {
+            (Way::Overlay, _) => targets()
+                .map(|target| {
+                    let ahead = AheadDevice::new(target.shared(), self.record_bytes as u64)?;
+                    Ok(Arc::new(ahead) as SharedDevice)
+                })
+                .collect::<Result<_>>()?,
+            (Way::Store, Some(stored)) => {
+                let place = |target: &Target| target.device().place().to_path_buf();
+                stored.open(&targets().map(place).collect::<Vec<_>>())?
+            }
+            _ => Vec::new(),
+        };
+        let area = |device| Area::new(vec![Target::of(device)], self.bytes);
+        Ok(devices.into_iter().map(area).collect())
     }
 }
 
@@ -256,7 +274,8 @@ impl Plan for Stride {
     }
 
     fn variants(&self) -> Vec<VariantSpec> {
-        let spec = |way: &Way| {
+        let is_one = self.ways.iter().all(|(clients, _)| *clients == 1);
+        let spec = |(clients, way): &(u64, Way)| {
             let (name, about) = match way {
                 Way::Advised(ahead) => (format!("{ahead} ahead"), format!("{ahead} advised ahead")),
                 Way::Overlay => {
@@ -264,11 +283,18 @@ impl Plan for Stride {
                 }
                 Way::Store => ("store".to_owned(), "found by the mount's, of a backup".to_owned()),
             };
+            let group = match clients {
+                1 => "1 client".to_owned(),
+                many => format!("{many} clients"),
+            };
             VariantSpec {
-                name,
-                group: "stride".to_owned(),
-                about: format!("every {}th record, {about}", self.stride),
-                parameters: vec![Parameter::new("ahead", way.word())],
+                name: if is_one { name } else { format!("{name}, {group}") },
+                about: format!("{group}, every {}th record, {about}", self.stride),
+                group,
+                parameters: vec![
+                    Parameter::new("ahead", way.word()),
+                    Parameter::new("clients", clients),
+                ],
                 metric: Metric::throughput(),
                 place: PlaceNo::FIRST,
             }
@@ -289,9 +315,7 @@ impl Plan for Stride {
 
     fn intents(&self) -> Vec<String> {
         if let Some(ceph) = &self.ceph {
-            let (count, bytes) = (self.bytes / self.record_bytes as u64, self.bytes);
-            let bytes = format_size(bytes);
-            return vec![format!("make {count} objects, {bytes}, in the pool {}", ceph.pool)];
+            return vec![ceph.intent(self.clients(), self.record_bytes, self.bytes)];
         }
         match self.is_device {
             true => vec![format!(
@@ -309,87 +333,55 @@ impl Plan for Stride {
     }
 
     fn prepare(&mut self, live: &Live) -> Result<()> {
-        let target = match (&self.ceph, &self.delay) {
-            (Some(ceph), _) => Target::of(self.objects(ceph, live)?),
-            (None, None) => Target::open(&self.path(live)?, Access::Read, Policy::Buffered)?,
-            (None, Some(delay)) => {
-                let delay = delay.clone();
-                let file = FileDevice::open(&self.path(live)?, Access::Read, Policy::Direct)?;
-                Target::of(Arc::new(fault::FaultyDevice::new(file, delay)))
-            }
-        };
-        self.device = Some(target.shared());
-        if let (true, Some(folder)) = (self.ways.contains(&Way::Store), &self.folder) {
-            let paths = [target.device().place().to_path_buf()];
-            let memory = MEMORY_RECORDS * self.record_bytes as u64;
+        let targets = self.targets(live)?;
+        if let (true, Some(folder)) = (self.has_store(), &self.folder) {
+            let place = |target: &Target| target.device().place().to_path_buf();
+            let paths: Vec<_> = targets.iter().map(place).collect();
+            let memory = self.clients() * MEMORY_RECORDS * self.record_bytes as u64;
             let delay = self.delay.clone().unwrap_or_default();
             self.stored = Some(stored::back_up(folder, &paths, memory, &delay, live)?);
         }
-        self.area = Some(Area::new(vec![target], self.bytes));
+        let area = |target| Area::new(vec![target], self.bytes);
+        self.areas = targets.into_iter().map(area).collect();
         Ok(())
     }
 
     fn ready(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
         // The last one's threads end before the next one is measured.
-        self.ahead = None;
-        let device = match (self.ways[variant.0], &self.device, &self.stored) {
-            (Way::Overlay, Some(device), _) => {
-                let ahead = AheadDevice::new(Arc::clone(device), self.record_bytes as u64)?;
-                Some(Arc::new(ahead) as SharedDevice)
-            }
-            (Way::Store, Some(device), Some(stored)) => {
-                stored.open(&[device.place().to_path_buf()])?.pop()
-            }
-            _ => None,
-        };
-        self.ahead = device.map(|device| Area::new(vec![Target::of(device)], self.bytes));
+        self.ahead.clear();
+        let (clients, way) = self.ways[variant.0];
+        self.ahead = self.ahead(clients as usize, way)?;
         if !self.drops_cache {
             return Ok(());
         }
         self.stored.as_ref().map_or(Ok(()), StoredFiles::drop_cache)?;
-        self.area.as_ref().map_or(Ok(()), Area::drop_cache)
+        self.areas.iter().try_for_each(Area::drop_cache)
     }
 
     fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
-        let job = self.job(self.ways[variant.0]);
-        let area = self.ahead.as_ref().or(self.area.as_ref());
-        let done = io::run(&job, area.expect("it was opened before the first run"), live)?;
+        let (clients, way) = self.ways[variant.0];
+        let job = self.job(way);
+        let areas = match &*self.ahead {
+            [] => &self.areas[..clients as usize],
+            ahead => ahead,
+        };
+        let done = io::run_each(&job, areas, live)?;
         Ok(shared::outcome(&done, &job, Policy::Buffered, false))
     }
 
     fn clean(&mut self) -> Result<()> {
         // The last that holds objects of a pool removes them.
-        (self.area, self.ahead, self.device, self.stored) = (None, None, None, None);
+        (self.ahead, self.areas, self.stored) = (Vec::new(), Vec::new(), None);
         self.folder.take().map_or(Ok(()), |folder| folder.remove())
     }
-}
-
-/// Records ahead, MB/s, and how many times that is of the first, beside what was published.
-fn tables(results: &Results) -> Vec<Table> {
-    let head = ["records ahead", "MB/s", "times", "24 servers, 2013", "times"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    let figures = results.variants.iter().map(|it| (it, grid::figure(it, grid::value)));
-    let figures: Vec<_> = figures.collect();
-    let first = figures.first().and_then(|(_, figure)| *figure);
-    for (variant, figure) in figures {
-        let times = figure.zip(first).map(|(it, first)| it.over(first));
-        let times = times.map_or("-".to_owned(), |it| it.derive(|it| format!("{it:.1}")));
-        let ahead = grid::parameter(variant, "ahead");
-        let published = PUBLISHED.iter().find(|(known, _)| *known == ahead);
-        let [rate, gain] = published.map_or(["-".to_owned(), "-".to_owned()], |(_, rate)| {
-            [format!("{rate:.1}"), format!("{:.1}", rate / PUBLISHED[0].1)]
-        });
-        rows.push(vec![ahead.to_owned(), grid::cell(figure), times, rate, gain]);
-    }
-    let note =
-        "2013: stride 17 of 4 MiB records on a Ceph cluster (ceph-devel), as published there.";
-    vec![Table::from_rows("Stride reads by records advised ahead", note, rows)]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cases::grid;
     use crate::cases::tests::measured;
+    use crate::table::Table;
 
     const SMALL: [(&str, &str); 3] =
         [("record-size", "64K"), ("total-size", "4M"), ("ahead", "0,3,128")];
@@ -439,6 +431,35 @@ mod tests {
     }
 
     #[test]
+    fn clients_read_a_file_each_and_have_a_table_by_their_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let more = [("clients", "1,2"), ("through", "advice,overlay,store")];
+        let results =
+            measured(&CASE, dir.path(), &[&SMALL[..2], &[("ahead", "0,3")], &more].concat());
+        assert_eq!(results.variants[7].name, "store, 2 clients");
+        for variant in &results.variants {
+            let clients: u64 = grid::parameter(variant, "clients").parse().unwrap();
+            assert_eq!(
+                variant.runs[0].measured.read_bytes,
+                clients * (4 << 20),
+                "{}",
+                variant.name
+            );
+        }
+        let shown: Vec<_> = tables(&results).iter().map(Table::shown).collect();
+        assert_eq!((shown.len(), shown[0].len(), shown[1].len()), (2, 5, 5));
+        assert_eq!(shown[0][1][3..], ["42.8", "1.0"]);
+        assert_eq!(shown[1][1][3..], ["-", "-"], "published of one client");
+        let setting = Setting { device: Some("/dev/none".into()), ..Setting::default() };
+        for (setting, clients) in [(&setting, "2"), (&Setting::default(), "0")] {
+            let values = Values::read(OPTIONS, &[("clients", clients)]).unwrap();
+            let dirs = vec![dir.path().to_owned()];
+            let refused = plan(&Setting { dirs, ..setting.clone() }, &values).err().unwrap();
+            assert_eq!(refused.kind(), Kind::Usage, "{clients}");
+        }
+    }
+
+    #[test]
     fn a_pool_of_a_real_cluster_is_read_like_a_file_and_left_empty() {
         let test = "a_pool_of_a_real_cluster_is_read_like_a_file_and_left_empty";
         let Some(conf) = std::env::var_os("PINSTRIPE_CEPH_CONF") else {
@@ -449,9 +470,16 @@ mod tests {
         let namespace = format!("data/lab.{}", std::process::id());
         let engine = format!("ceph:{namespace}");
         let ceph = [("engine", &*engine), ("ceph-conf", &*conf), ("through", "advice,overlay")];
-        let results = measured(&CASE, dir.path(), &[&SMALL[..], &ceph].concat());
+        let given = [&SMALL[..], &ceph, &[("clients", "1,2")]].concat();
+        let results = measured(&CASE, dir.path(), &given);
         for variant in &results.variants {
-            assert_eq!(variant.runs[0].measured.read_bytes, 4 << 20, "{}", variant.name);
+            let clients: u64 = grid::parameter(variant, "clients").parse().unwrap();
+            assert_eq!(
+                variant.runs[0].measured.read_bytes,
+                clients * (4 << 20),
+                "{}",
+                variant.name
+            );
         }
         let listed = std::process::Command::new("rados")
             .args(["-c", &conf, "-p", "data", "-N", namespace.trim_start_matches("data/"), "ls"])

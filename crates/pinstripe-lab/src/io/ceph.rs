@@ -2,17 +2,21 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Caps, Device, write_parts};
 use pinstripe_rados::{Cluster, Pool};
 
+use super::at_once;
+
 /// The time for one request.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The namespace of the pool, unless told otherwise: nothing of others is in it.
 const NAMESPACE: &str = "pinstripe-lab";
+/// Threads that remove objects at the end.
+const REMOVERS: usize = 16;
 /// The alignment that means none.
 const ALIGN_BYTES: u32 = 1;
 
@@ -29,11 +33,17 @@ pub struct CephDevice {
 }
 
 impl CephDevice {
-    /// A device without bytes in `POOL` or `POOL/NAMESPACE`, by objects of this length.
+    /// A device without bytes in `POOL` or `POOL/NAMESPACE`, by objects of this length. Those of
+    /// another number are other objects.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] without librados; those of connecting.
-    pub fn new(pool: &str, conf: &Path, user: &str, object_bytes: u64) -> Result<Self> {
+    pub fn new(
+        pool: &str,
+        conf: &Path,
+        user: &str,
+        (number, object_bytes): (u64, u64),
+    ) -> Result<Self> {
         let (name, namespace) = pool.split_once('/').unwrap_or((pool, NAMESPACE));
         if name.is_empty() || object_bytes == 0 {
             return Err(Error::new(Kind::Usage, "there is no pool of that name")
@@ -42,7 +52,7 @@ impl CephDevice {
         let place = PathBuf::from(format!("ceph:{name}/{namespace}"));
         let pool = Cluster::connect(conf, user, DEADLINE)?.pool(name, namespace)?;
         let (seconds, nanos) = pinstripe_base::clock::now();
-        let prefix = format!("record.{}.{seconds}.{nanos}", std::process::id());
+        let prefix = format!("record.{}.{seconds}.{nanos}.{number}", std::process::id());
         Ok(CephDevice { pool, place, prefix, object_bytes, bytes: AtomicU64::new(0) })
     }
 
@@ -118,11 +128,16 @@ impl Device for CephDevice {
 
 impl Drop for CephDevice {
     fn drop(&mut self) {
-        for number in 0..self.bytes.load(Ordering::Relaxed).div_ceil(self.object_bytes) {
-            // After the first that fails the cluster is gone, and each would take its deadline.
-            if self.pool.remove(&self.object(number)).is_err() {
-                return;
+        let count = self.bytes.load(Ordering::Relaxed).div_ceil(self.object_bytes);
+        let (next, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        at_once(REMOVERS, |_| {
+            while !is_over.load(Ordering::Relaxed) {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                // After the first that fails the cluster is gone, and each would take its deadline.
+                if number >= count || self.pool.remove(&self.object(number)).is_err() {
+                    is_over.store(true, Ordering::Relaxed);
+                }
             }
-        }
+        });
     }
 }

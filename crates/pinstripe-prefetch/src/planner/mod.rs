@@ -4,7 +4,7 @@
 //! The planner sees offsets and lengths in bytes. Reads that continue each other are a *run*; the
 //! beginnings of runs are points. A stream is an arithmetic progression of records: it is found
 //! when three points are equally far apart, when a run goes on, or when reads lie densely in no
-//! order. Each stream has a window, the number of records that are fetched ahead of its reader. The
+//! order. One that came to the end of the object may go on in laps, as columns of a matrix are read. Each stream has a window, the number of records that are fetched ahead of its reader. The
 //! window doubles when the reader had to wait for a record that was on its way, as long as doubling
 //! makes the reader faster, and never exceeds what the stream has consumed.
 //!
@@ -17,6 +17,7 @@
 
 mod credit;
 mod detect;
+mod laps;
 mod recent;
 mod stream;
 mod terms;
@@ -88,7 +89,8 @@ impl ReadPlanner {
         self.recent.tick();
         self.counts.read += range.end - range.start;
         let sighting = self.recent.see(&range);
-        match self.stream_of(&range, sighting) {
+        let found_in = self.stream_of(&range, sighting).or_else(|| self.lap_of(&range));
+        match found_in {
             Some(at) => {
                 let taken = self.streams[at].consume(&range, self.recent.now());
                 self.settle(&taken, found, now);
@@ -183,6 +185,14 @@ impl ReadPlanner {
     fn is_trailing(&self, range: &Range<u64>, sighting: Sighting) -> bool {
         let slack = self.bounds.record;
         sighting.is_continued && self.streams.iter().any(|stream| stream.trails(range, slack))
+    }
+
+    /// The stream of which a read begins another lap, and which goes on with that.
+    fn lap_of(&mut self, range: &Range<u64>) -> Option<usize> {
+        let object = self.bounds.object;
+        let goes_round =
+            |stream: &mut Stream| stream.used() >= PROVEN && stream.goes_round(range, object);
+        self.streams.iter_mut().position(goes_round)
     }
 
     fn settle(&mut self, taken: &Taken, found: Presence, now: u64) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::StreamStatus;
+use super::laps::Laps;
 
 /// Records back at which the kernel may still be asking for what it reads ahead.
 const TRAIL: i64 = 3;
@@ -74,6 +75,9 @@ pub(super) struct Taken {
 #[derive(Debug)]
 pub(super) struct Stream {
     progression: Progression,
+    /// The order in which the progression goes on from the end of the object, where that was seen:
+    /// then it counts the records.
+    laps: Option<Laps>,
     /// Records planned and not read.
     ahead: BTreeSet<i64>,
     /// The first record that is neither read nor planned.
@@ -97,6 +101,7 @@ impl Stream {
     pub(super) fn new(progression: Progression, reads: u64) -> Self {
         Stream {
             progression,
+            laps: None,
             ahead: BTreeSet::new(),
             next: 0,
             last: -1,
@@ -118,14 +123,54 @@ impl Stream {
     pub(super) fn plan_from(&mut self, base: u64, lately: &VecDeque<Range<u64>>) {
         self.progression.base = base;
         let read: BTreeSet<i64> =
-            lately.iter().filter_map(|range| self.progression.number(range.start)).collect();
+            lately.iter().filter_map(|range| self.number(range.start)).collect();
         let last = read.last().copied().unwrap_or(0);
         (self.next, self.last, self.used) = (last + 1, last, read.len() as u64);
         self.ahead = (0..=last).filter(|number| !read.contains(number)).collect();
     }
 
+    /// The number of the record that a place lies in; negative before the first.
+    fn number(&self, at: u64) -> Option<i64> {
+        match &self.laps {
+            Some(laps) => laps.number(at),
+            None => self.progression.number(at),
+        }
+    }
+
+    /// The bytes of a record, unless they lie outside the object.
+    fn range(&self, number: i64, object: u64) -> Option<Range<u64>> {
+        match &self.laps {
+            Some(laps) => laps.range(number),
+            None => self.progression.range(number, object),
+        }
+    }
+
+    /// Goes on with the next lap if that is what a read begins: the stream has come to the end of the
+    /// object, and the read is of the record beside one of its own, as far back as its first or
+    /// further. Whether it does.
+    pub(super) fn goes_round(&mut self, range: &Range<u64>, object: u64) -> bool {
+        let Progression { base, stride, record } = self.progression;
+        let is_over =
+            self.laps.is_none() && self.ahead.is_empty() && self.range(self.next, object).is_none();
+        let Some(origin) = range.start.checked_sub(record).filter(|_| is_over) else {
+            return false;
+        };
+        let is_beside = stride > record as i64
+            && base
+                .checked_sub(origin)
+                .is_some_and(|back| back.is_multiple_of(stride.unsigned_abs()));
+        if !is_beside || object <= range.start {
+            return false;
+        }
+        let laps = Laps { origin, stride: stride.unsigned_abs(), record, object };
+        let Some(number) = laps.number(range.start) else { return false };
+        (self.next, self.last) = (number, number - 1);
+        self.laps = Some(laps);
+        true
+    }
+
     pub(super) fn place(&self, range: &Range<u64>) -> Place {
-        let Some(number) = self.progression.number(range.start) else { return Place::Elsewhere };
+        let Some(number) = self.number(range.start) else { return Place::Elsewhere };
         if self.ahead.contains(&number) {
             Place::Planned
         } else if number == self.last {
@@ -141,7 +186,7 @@ impl Stream {
 
     /// Whether a read is, or was, one of this stream's.
     pub(super) fn has(&self, range: &Range<u64>) -> bool {
-        self.progression.number(range.start).is_some_and(|number| (0..=self.next).contains(&number))
+        self.number(range.start).is_some_and(|number| (0..=self.next).contains(&number))
     }
 
     /// Whether a read belongs to a record that the stream has just passed, or reaches over the end
@@ -151,6 +196,7 @@ impl Stream {
         let record = (self.progression.record + slack).min(self.distance());
         let reached = Progression { record, ..self.progression };
         self.is_confirmed()
+            && self.laps.is_none()
             && self.distance() > self.progression.record
             && reached.number(range.start).is_some_and(|number| {
                 (self.last.saturating_sub(TRAIL)..=self.last).contains(&number)
@@ -162,14 +208,16 @@ impl Stream {
     pub(super) fn consume(&mut self, range: &Range<u64>, reads: u64) -> Taken {
         self.read_at = reads;
         let mut taken = Taken::default();
-        let Some(first) = self.progression.number(range.start) else { return taken };
-        let last = self.progression.number(range.end - 1).unwrap_or(first);
+        let Some(first) = self.number(range.start) else { return taken };
+        // In laps the record behind this one is read much later.
+        let is_whole = self.laps.is_some();
+        let last = if is_whole { first } else { self.number(range.end - 1).unwrap_or(first) };
         for number in first.min(last)..=first.max(last) {
             if number != self.last {
                 taken.unread += self.leave();
                 self.enter(number, &mut taken);
             }
-            if let Some(record) = self.progression.range(number, u64::MAX) {
+            if let Some(record) = self.range(number, u64::MAX) {
                 let bytes = range.end.min(record.end).saturating_sub(range.start.max(record.start));
                 self.left = self.left.saturating_sub(bytes);
             }
@@ -196,7 +244,7 @@ impl Stream {
     /// Strikes a planned record out, because another stream's reader took it or because it was
     /// dropped; whether it was planned.
     pub(super) fn forget(&mut self, range: &Range<u64>) -> bool {
-        self.progression.number(range.start).is_some_and(|number| self.ahead.remove(&number))
+        self.number(range.start).is_some_and(|number| self.ahead.remove(&number))
     }
 
     /// Answers for a record that was fetched in vain.
@@ -212,8 +260,8 @@ impl Stream {
         room: u64,
         fetch: &mut Vec<Range<u64>>,
     ) -> u64 {
-        let number = self.progression.number(range.start);
-        let record = number.and_then(|number| self.progression.range(number, u64::MAX));
+        let number = self.number(range.start);
+        let record = number.and_then(|number| self.range(number, u64::MAX));
         let Some(record) = record.filter(|record| record.start == range.start) else { return 0 };
         let rest = record.end.saturating_sub(range.end);
         let is_strided = self.distance() > self.progression.record;
@@ -236,7 +284,7 @@ impl Stream {
         let mut planned = 0;
         while (self.ahead.len() as u64) < most
             && planned + self.progression.record <= room
-            && let Some(range) = self.progression.range(self.next, object)
+            && let Some(range) = self.range(self.next, object)
         {
             planned += range.end - range.start;
             self.ahead.insert(self.next);
@@ -248,7 +296,7 @@ impl Stream {
 
     /// The records planned and not read.
     pub(super) fn unread(&self, object: u64) -> impl Iterator<Item = Range<u64>> + '_ {
-        self.ahead.iter().filter_map(move |&number| self.progression.range(number, object))
+        self.ahead.iter().filter_map(move |&number| self.range(number, object))
     }
 
     /// Records that may be ahead: no more than were read, or twice as many where plans have fared

@@ -135,6 +135,25 @@ fn a_wrong_hint_loses_its_credit() {
     assert!(late <= 8, "{late}");
 }
 
+/// The columns of a matrix that is stored row by row: at the end of the first it is not known that
+/// there is another, from then on it is.
+#[test]
+fn a_stream_goes_on_in_laps() {
+    let bounds = Bounds { object: 100 * 17 * MIB + 5 * MIB, ..BOUNDS };
+    let mut planner = ReadPlanner::new(bounds);
+    let columns = (0..17u64).flat_map(|lap| (lap..100 * 17 + 5).step_by(17));
+    let reads: Vec<Range<u64>> = columns.map(at).collect();
+    let plans = read_all(&mut planner, &reads);
+    let planned: Vec<&Range<u64>> = plans.iter().flat_map(|plan| &plan.fetch).collect();
+    for (number, read) in reads.iter().enumerate() {
+        let times = planned.iter().filter(|range| **range == read).count();
+        let is_first_of_second = number == 101;
+        assert_eq!(times, usize::from(number >= 3 && !is_first_of_second), "read {number}");
+    }
+    assert_eq!(planner.counts().wasted, 0);
+    assert_eq!(planner.statuses().len(), 1, "{:?}", planner.statuses());
+}
+
 fn reads() -> impl Strategy<Value = Vec<Range<u64>>> {
     let read = (0u64..4096, 0u64..8, 1u64..5).prop_map(|(mib, eighth, eighths)| {
         let start = (mib * 8 + eighth) * MIB / 8;

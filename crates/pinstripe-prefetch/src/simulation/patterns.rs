@@ -71,6 +71,7 @@ pub fn all(count: u64, seed: u64) -> Vec<ReadPattern> {
         named("sequential, shuffled within 4", shuffled),
         named("sequential, 3 % lost seeks", lost_seeks(&mut numbers)),
         named("runs of 16 at random places", runs.iter().flat_map(|&run| run..run + 16).collect()),
+        named("stride 17, in laps", (0..17).flat_map(|lap| (lap..count).step_by(17)).collect()),
     ]
 }
 

@@ -55,6 +55,7 @@ fn every_pattern_reaches_its_share_of_a_plan_that_is_known() {
         ("sequential, shuffled within 4", 0.60, 0.05),
         ("sequential, 3 % lost seeks", 0.20, 0.60),
         ("runs of 16 at random places", 0.12, 0.60),
+        ("stride 17, in laps", 0.85, 0.05),
     ];
     for (at, pattern) in all(RECORDS, 1).iter().enumerate() {
         let (name, share, waste) = bars[at];

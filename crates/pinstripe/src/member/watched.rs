@@ -61,6 +61,12 @@ impl Patience {
         Patience(Arc::new(Terms { control, interrupted, silent, tell: Box::new(tell) }))
     }
 
+    /// How long an operation is waited for that moves nothing.
+    #[must_use]
+    pub fn limit(&self) -> Duration {
+        self.0.control
+    }
+
     /// Runs a query about a place that may not answer.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The options of `lab run readahead`.
 
-use crate::cases::{CaseOption, ValueForm, shared};
+use crate::cases::{CaseOption, ValueForm, pool, shared};
 
 pub(super) const OPTIONS: &[CaseOption] = &[
     CaseOption {
@@ -45,5 +45,8 @@ pub(super) const OPTIONS: &[CaseOption] = &[
                overlay: pinstripe's read-ahead, which is told nothing. store: the same, of a \
                backup of the files.",
     },
+    pool::ENGINE,
+    pool::CONF,
+    pool::USER,
     shared::CACHE,
 ];

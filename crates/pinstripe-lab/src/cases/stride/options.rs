@@ -1,6 +1,6 @@
 //! The options of `lab run stride`.
 
-use crate::cases::{CaseOption, ValueForm, shared};
+use crate::cases::{CaseOption, ValueForm, pool, shared};
 
 pub(super) const OPTIONS: &[CaseOption] = &[
     CaseOption {
@@ -24,7 +24,15 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("1G"),
-        about: "Bytes of the file",
+        about: "Bytes of each client's file",
+        more: "",
+    },
+    CaseOption {
+        name: "clients",
+        value: "N,...",
+        form: ValueForm::Counts,
+        default: Some("1"),
+        about: "Concurrent clients, each with a file of its own",
         more: "",
     },
     CaseOption {
@@ -52,30 +60,8 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         more: "none: nothing, the baseline. advice: the program, see --ahead. overlay: pinstripe's \
                read-ahead, which is told nothing. store: the same, of a backup of the file.",
     },
-    CaseOption {
-        name: "engine",
-        value: "NAME",
-        form: ValueForm::Text,
-        default: Some("file"),
-        about: "Read a file, or the objects of a Ceph pool: ceph:POOL, ceph:POOL/NAMESPACE",
-        more: "Objects are made in the namespace pinstripe-lab unless another one is named, and removed \
-               at the end. The package librados2 must be installed.",
-    },
-    CaseOption {
-        name: "ceph-conf",
-        value: "FILE",
-        form: ValueForm::Path,
-        default: None,
-        about: "Configuration of the cluster [default: /etc/ceph/ceph.conf]",
-        more: "",
-    },
-    CaseOption {
-        name: "ceph-user",
-        value: "NAME",
-        form: ValueForm::Text,
-        default: None,
-        about: "Name at the cluster [default: client.admin]",
-        more: "",
-    },
+    pool::ENGINE,
+    pool::CONF,
+    pool::USER,
     shared::CACHE,
 ];

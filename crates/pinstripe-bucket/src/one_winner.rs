@@ -1,0 +1,64 @@
+//! One winner of a name, in buckets that keep versions since their member was made.
+//!
+//! Some endpoints, Ceph's gateway among them, make an object only once in a plain bucket, and again and
+//! again in one that keeps versions: each is a new version. What stands in the label was found out
+//! before, so it is asked again when an answer tells of versions.
+
+use object_store::PutPayload;
+use pinstripe::format::label::MemberAbility;
+use pinstripe_base::error::{Error, Kind, Result};
+
+use crate::fault::Fault;
+use crate::key;
+use crate::member::Inner;
+
+impl Inner {
+    /// Makes sure that an object which was just made is one that no other host can make as well.
+    ///
+    /// # Errors
+    /// [`Kind::NoOneWinner`] where the bucket keeps versions since its member was made, and makes an
+    /// object of one name several times with them; those of the endpoint.
+    pub fn require_one_winner(&self) -> Result<()> {
+        let versions = &self.session.versions;
+        let had_none = self.facts().knows(MemberAbility::Versions) == Some(false);
+        if !had_none || !versions.are_kept() {
+            return Ok(());
+        }
+        let makes_once = match versions.makes_once.get() {
+            Some(known) => *known,
+            None => {
+                let tried = self.runtime.block_on(self.makes_once());
+                let found = tried.map_err(|fault| self.error(&fault, "probe", ""))?;
+                *versions.makes_once.get_or_init(|| found)
+            }
+        };
+        if makes_once {
+            return Ok(());
+        }
+        let what = "this bucket keeps versions since its member was made, and with them this \
+                    endpoint lets several writers make the same object";
+        Err(Error::new(Kind::NoOneWinner, what).at(self.place.path()).advice(
+            "backups of two writers could overwrite each other there: the store can still be read; \
+             move the member to a bucket without versions (pinstripe member replace), or make a \
+             new store in one",
+        ))
+    }
+
+    /// Whether an object that is there is not made again.
+    async fn makes_once(&self) -> Result<bool, Fault> {
+        let key = key::fresh(&self.place);
+        let make = |bytes: &'static [u8]| {
+            let payload = PutPayload::from_static(bytes);
+            let key = &key;
+            async move { self.session.create(key, &payload, None).await }
+        };
+        make(b"one").await?;
+        let again = make(b"two").await;
+        self.session.delete(&key).await?;
+        match again {
+            Ok(()) => Ok(false),
+            Err(Fault::Exists) => Ok(true),
+            Err(fault) => Err(fault),
+        }
+    }
+}

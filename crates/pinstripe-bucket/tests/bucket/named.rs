@@ -1,0 +1,176 @@
+//! The rules of the seam at an endpoint that the developer names, as Ceph's gateway: PINSTRIPE_S3_PLACE
+//! is a place in a bucket there, `s3+http://HOST:PORT/BUCKET/PREFIX`, which AWS_ACCESS_KEY_ID and
+//! AWS_SECRET_ACCESS_KEY open.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pinstripe::format::label::MemberAbility;
+use pinstripe::member::{
+    ExtentName, Member, RemoteMembers, Replace, Room, SharedMember, conformance,
+};
+use pinstripe_base::error::Kind;
+use pinstripe_bucket::{Access, Buckets, EndpointDefaults};
+
+/// A request that is signed with this key, by curl; the status of its answer.
+fn status(key: &(String, String), method: &str, url: &str, more: &[&str]) -> String {
+    let asked = Command::new("curl")
+        .args(["-s", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}", "-X", method])
+        .args(["--aws-sigv4", "aws:amz:us-east-1:s3", "-u", &format!("{}:{}", key.0, key.1)])
+        .args(["-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD"])
+        .args(more)
+        .arg(url)
+        .output()
+        .unwrap();
+    String::from_utf8(asked.stdout).unwrap()
+}
+
+fn buckets_with((id, secret): &(String, String)) -> Buckets {
+    let credentials = [("aws_access_key_id", id), ("aws_secret_access_key", secret)]
+        .map(|(name, value)| (name.to_owned(), value.clone()));
+    let access = move |_: &_| {
+        let credentials = credentials.clone().into();
+        Ok(Access { region: "us-east-1".to_owned(), credentials })
+    };
+    Buckets::new(EndpointDefaults::default(), access)
+}
+
+/// Members below a place; what is there is removed in the end.
+struct NamedEndpoint {
+    buckets: Buckets,
+    key: (String, String),
+    below: PathBuf,
+    prefixes: AtomicUsize,
+}
+
+impl NamedEndpoint {
+    /// `None` where no endpoint was named.
+    fn new(test: &str) -> Option<Self> {
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let names = ["PINSTRIPE_S3_PLACE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+        let [Some(place), Some(id), Some(secret)] = names.map(set) else {
+            let reason =
+                "PINSTRIPE_S3_PLACE names no place at an endpoint, or there is no key for it";
+            pinstripe_testing::skipped(test, reason);
+            return None;
+        };
+        let key = (id, secret);
+        let buckets = buckets_with(&key);
+        let below = format!("{}/{test}.{}", place.trim_end_matches('/'), std::process::id());
+        Some(NamedEndpoint { buckets, key, below: below.into(), prefixes: AtomicUsize::new(0) })
+    }
+
+    fn place(&self, number: usize) -> PathBuf {
+        format!("{}-{number}", self.below.display()).into()
+    }
+
+    /// A place that nothing is at.
+    fn fresh_place(&self) -> PathBuf {
+        self.place(self.prefixes.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn open(&self, place: &std::path::Path) -> SharedMember {
+        self.buckets.open(place).unwrap()
+    }
+}
+
+impl Drop for NamedEndpoint {
+    fn drop(&mut self) {
+        for number in 0..self.prefixes.load(Ordering::Relaxed) {
+            let member = self.open(&self.place(number));
+            for room in Room::ALL {
+                for (id, _) in member.list(room).unwrap_or_default() {
+                    let _ = member.delete(ExtentName::In(room, id));
+                }
+            }
+            let _ = member.delete(ExtentName::Label);
+        }
+    }
+}
+
+#[test]
+fn a_named_endpoint_keeps_the_rules_of_the_seam() {
+    let Some(named) = NamedEndpoint::new("rules") else { return };
+    conformance::run(&|| Box::new(named.open(&named.fresh_place())));
+}
+
+#[test]
+fn a_named_endpoint_passes_the_probe_and_keeps_nothing_of_it() {
+    let Some(named) = NamedEndpoint::new("probe") else { return };
+    let place = named.fresh_place();
+    let report = named.buckets.probe(&place).unwrap();
+    assert_eq!(report.missing(), None, "{report:?}");
+    assert_eq!(report.abilities[0].seen, "30 of 30 races had one winner");
+    let facts = named.buckets.create(&place).unwrap().facts;
+    for ability in [
+        MemberAbility::CreateIfAbsent,
+        MemberAbility::ListAfterPut,
+        MemberAbility::ListAfterDelete,
+        MemberAbility::RangesFromTheEnd,
+    ] {
+        assert_eq!(facts.knows(ability), Some(true), "{ability:?}");
+    }
+}
+
+#[test]
+fn a_named_endpoint_keeps_long_extents_whole_and_does_not_write_over_them() {
+    let Some(named) = NamedEndpoint::new("parts") else { return };
+    let member = named.open(&named.fresh_place());
+    let name = ExtentName::In(Room::Index, [7; 16]);
+    let part: Vec<u8> = (0..1_u32 << 20).map(|at| (at ^ (at >> 11)) as u8).collect();
+    for (replace, count, kind) in [
+        (Replace::Never, 80, None),
+        (Replace::Never, 81, Some(Kind::Exists)),
+        (Replace::Allowed, 82, None),
+    ] {
+        let mut writer = member.create(name, replace).unwrap();
+        (0..count).for_each(|_| writer.append(&part).unwrap());
+        assert_eq!(writer.seal().err().map(|error| error.kind()), kind, "{count} parts");
+    }
+    assert_eq!(member.len(name).unwrap(), 82 << 20);
+    let mut end = vec![0; 1 << 20];
+    member.read_at(name, 81 << 20, &mut end).unwrap();
+    assert!(end == part);
+    let mut dropped = member.create(ExtentName::In(Room::Index, [8; 16]), Replace::Never).unwrap();
+    (0..80).for_each(|_| dropped.append(&part).unwrap());
+    drop(dropped);
+    assert_eq!(member.list(Room::Index).unwrap().len(), 1);
+}
+
+/// A bucket of its own stays behind, empty but for old versions.
+#[test]
+fn a_named_endpoint_that_makes_objects_twice_with_versions_is_found_out_later() {
+    let Some(named) = NamedEndpoint::new("later") else { return };
+    let bucket = format!("pinstripe-later-{}", std::process::id());
+    let place = named.below.to_str().unwrap();
+    let (scheme, rest) = place.split_once("+http").unwrap();
+    let host = rest.split_once("://").unwrap().1.split_once('/').unwrap().0;
+    let protocol = format!("http{}", rest.split_once("://").unwrap().0);
+    let url = format!("{protocol}://{host}/{bucket}");
+    assert_eq!(status(&named.key, "PUT", &url, &[]), "200");
+    let place = PathBuf::from(format!("{scheme}+{protocol}://{host}/{bucket}/host"));
+    let facts = named.buckets.create(&place).unwrap().facts;
+    assert_eq!(facts.knows(MemberAbility::Versions), Some(false));
+    let enabled = "<VersioningConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+                   <Status>Enabled</Status></VersioningConfiguration>";
+    let versioning = format!("{url}?versioning=");
+    assert_eq!(status(&named.key, "PUT", &versioning, &["-d", enabled]), "200");
+    let again = ["-H", "if-none-match: *", "-d", "content"];
+    let twice = [(); 2].map(|()| status(&named.key, "PUT", &format!("{url}/once"), &again));
+    let later = buckets_with(&named.key);
+    later.agree(&place, &facts);
+    let member = later.open(&place).unwrap();
+    let name = ExtentName::In(Room::Sessions, [1; 16]);
+    match &twice.each_ref().map(String::as_str) {
+        ["200", "412"] => member.put(name, b"a session").unwrap(),
+        ["200", "200"] => {
+            for _ in 0..2 {
+                let refused = member.put(name, b"a session").unwrap_err();
+                assert_eq!(refused.kind(), Kind::NoOneWinner, "{refused}");
+                assert_eq!(member.list(Room::Sessions).unwrap(), []);
+            }
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,113 @@
+//! Objects of a pool of Ceph in place of files: the options that name them, and how they are made.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
+use pinstripe_io::device::SharedDevice;
+
+use super::{CaseOption, ValueForm, Values};
+use crate::io::{self, Area, CephDevice, Direction, Job, Order, Pattern, Target};
+use crate::run::Live;
+
+/// What is read.
+pub const ENGINE: CaseOption = CaseOption {
+    name: "engine",
+    value: "NAME",
+    form: ValueForm::Text,
+    default: Some("file"),
+    about: "Read a file, or the objects of a Ceph pool: ceph:POOL, ceph:POOL/NAMESPACE",
+    more: "Objects are made in the namespace pinstripe-lab unless another one is named, and removed \
+           at the end. The package librados2 must be installed.",
+};
+
+/// How its cluster is reached.
+pub const CONF: CaseOption = CaseOption {
+    name: "ceph-conf",
+    value: "FILE",
+    form: ValueForm::Path,
+    default: None,
+    about: "Configuration of the cluster [default: /etc/ceph/ceph.conf]",
+    more: "",
+};
+
+/// As whom.
+pub const USER: CaseOption = CaseOption {
+    name: "ceph-user",
+    value: "NAME",
+    form: ValueForm::Text,
+    default: None,
+    about: "Name at the cluster [default: client.admin]",
+    more: "",
+};
+
+/// The configuration and name that clients of Ceph use unless told otherwise.
+const DEFAULT_CONF: &str = "/etc/ceph/ceph.conf";
+const DEFAULT_USER: &str = "client.admin";
+
+/// Threads that make objects: a cluster that is far takes as long for one as for many.
+const WRITERS: usize = 32;
+
+/// A pool, and how its cluster is reached.
+pub struct CephPool {
+    pool: String,
+    conf: PathBuf,
+    user: String,
+}
+
+impl CephPool {
+    /// The pool of `--engine`, if it names one.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for an engine that there is not.
+    pub fn of(values: &Values) -> Result<Option<Self>> {
+        let engine = values.text("engine").unwrap_or("file");
+        let pool = match engine.strip_prefix("ceph:") {
+            Some(pool) if !pool.is_empty() && !pool.starts_with('/') => pool.to_owned(),
+            None if engine == "file" => return Ok(None),
+            _ => {
+                return Err(Error::new(Kind::Usage, format!("there is no engine '{engine}'"))
+                    .advice("file, ceph:POOL or ceph:POOL/NAMESPACE"));
+            }
+        };
+        let conf = values.text("ceph-conf").unwrap_or(DEFAULT_CONF).into();
+        let user = values.text("ceph-user").unwrap_or(DEFAULT_USER).to_owned();
+        Ok(Some(CephPool { pool, conf, user }))
+    }
+
+    /// Full objects of `record_bytes` each for every client, who has a connection of its own.
+    ///
+    /// # Errors
+    /// Those of connecting and writing; an interrupt.
+    pub fn fill(
+        &self,
+        clients: u64,
+        record_bytes: usize,
+        bytes: u64,
+        live: &Live,
+    ) -> Result<Vec<SharedDevice>> {
+        let objects = |number| -> Result<SharedDevice> {
+            let Self { pool, conf, user } = self;
+            let objects = CephDevice::new(pool, conf, user, (number, record_bytes as u64))?;
+            let objects = Arc::new(objects) as SharedDevice;
+            let area = Area::new(vec![Target::of(Arc::clone(&objects))], bytes);
+            let pattern = Pattern {
+                order: Order::Sequential,
+                direction: Direction::Write,
+                block_bytes: record_bytes,
+            };
+            let requests = Some(bytes / record_bytes as u64);
+            let job = Job { requests, threads: WRITERS, ..Job::new(pattern) };
+            io::run(&job, &area, live)?;
+            Ok(objects)
+        };
+        (0..clients).map(objects).collect()
+    }
+
+    /// What it is about to do to the pool.
+    pub fn intent(&self, clients: u64, record_bytes: usize, bytes: u64) -> String {
+        let count = clients * bytes / record_bytes as u64;
+        format!("make {count} objects, {}, in the pool {}", format_size(clients * bytes), self.pool)
+    }
+}

@@ -1,0 +1,61 @@
+//! The kernel's own window of read-ahead.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pinstripe_base::error::{Error, Kind, Result};
+
+use crate::fingerprint::number_of;
+
+/// The kernel's window for one disk or mount. Put back when it is dropped.
+pub(super) struct Knob {
+    path: PathBuf,
+    /// As it was.
+    pub(super) found: String,
+}
+
+impl Knob {
+    /// That of the disk or mount that a directory is on.
+    pub(super) fn of(dir: &Path) -> Result<Knob> {
+        let (major, minor) = number_of(dir)
+            .ok_or_else(|| Error::new(Kind::Unsupported, "has no device number").at(dir))?;
+        let path = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
+        let found = fs::read_to_string(&path).map_err(|error| {
+            Error::io("cannot be read, so there is no window to set", &path, error)
+                .advice("leave out 'kernel' of --through")
+        })?;
+        Ok(Knob { path, found: found.trim().to_owned() })
+    }
+
+    pub(super) fn set(&self, kib: &str) -> Result<()> {
+        fs::write(&self.path, kib).map_err(|error| {
+            Error::io("cannot be set", &self.path, error).advice(
+                "only root may set the kernel's read-ahead: leave out 'kernel' of --through",
+            )
+        })
+    }
+}
+
+impl Drop for Knob {
+    fn drop(&mut self) {
+        // What could not be set was not changed either.
+        let _ = fs::write(&self.path, &self.found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_knob_is_put_back_whatever_was_set() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("read_ahead_kb");
+        fs::write(&path, "128\n").unwrap();
+        let knob = Knob { path: path.clone(), found: "128".to_owned() };
+        knob.set("4096").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "4096");
+        drop(knob);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "128");
+    }
+}

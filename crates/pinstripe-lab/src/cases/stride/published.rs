@@ -1,0 +1,40 @@
+//! Figures beside those that were published for a cluster.
+
+use crate::cases::grid;
+use crate::result::Results;
+use crate::table::Table;
+
+/// MB/s by records advised, of 24 servers with a disk each, records of 4 MiB, stride 17 ("Read ahead
+/// affect Ceph read performance much", ceph-devel, July 2013).
+const PUBLISHED: [(&str, f64); 6] =
+    [("0", 42.8), ("1", 100.7), ("4", 217.0), ("16", 498.0), ("64", 854.0), ("128", 950.0)];
+
+/// Records ahead, MB/s, and how many times that is of the first, beside what was published of one
+/// client; a table for each number of clients. Results without that number have one.
+pub(super) fn tables(results: &Results) -> Vec<Table> {
+    grid::different(results, "clients").into_iter().map(|it| table(results, it)).collect()
+}
+
+fn table(results: &Results, clients: &str) -> Table {
+    let head = ["records ahead", "MB/s", "times", "24 servers, 2013", "times"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let is_one = ["", "1"].contains(&clients);
+    let of_them = results.variants.iter().filter(|it| grid::parameter(it, "clients") == clients);
+    let figures: Vec<_> = of_them.map(|it| (it, grid::figure(it, grid::value))).collect();
+    let first = figures.first().and_then(|(_, figure)| *figure);
+    for (variant, figure) in figures {
+        let times = figure.zip(first).map(|(it, first)| it.over(first));
+        let times = times.map_or("-".to_owned(), |it| it.derive(|it| format!("{it:.1}")));
+        let ahead = grid::parameter(variant, "ahead");
+        let published = PUBLISHED.iter().find(|(known, _)| *known == ahead && is_one);
+        let [rate, gain] = published.map_or(["-".to_owned(), "-".to_owned()], |(_, rate)| {
+            [format!("{rate:.1}"), format!("{:.1}", rate / PUBLISHED[0].1)]
+        });
+        rows.push(vec![ahead.to_owned(), grid::cell(figure), times, rate, gain]);
+    }
+    let of_clients = if is_one { String::new() } else { format!(" of {clients} clients") };
+    let title = format!("Stride reads{of_clients} by records advised ahead");
+    let note =
+        "2013: stride 17 of 4 MiB records on a Ceph cluster (ceph-devel), as published there.";
+    Table::from_rows(&title, note, rows)
+}

@@ -1,0 +1,55 @@
+//! Many objects asked for side by side.
+
+#![allow(clippy::disallowed_methods, reason = "calls of librados wait, so several need threads")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pinstripe::member::goes_on;
+use pinstripe_base::each::each_of;
+
+/// Objects that are asked for side by side: a cluster takes as long for one as for many.
+pub(crate) const AT_ONCE: usize = 16;
+
+/// What `ask` answers for each of these, in order. The caller's thread asks, too, and reports that
+/// the call goes on.
+pub(crate) fn side_by_side<N: Sync, T: Send>(names: &[N], ask: impl Fn(&N) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let run = |task: &(dyn Fn(usize) + Sync)| {
+        let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < names.len());
+        let work = || {
+            while let Some(at) = take() {
+                task(at);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..AT_ONCE.min(names.len()) {
+                scope.spawn(work);
+            }
+            while let Some(at) = take() {
+                task(at);
+                goes_on();
+            }
+        });
+    };
+    each_of(names.len(), run, |at| ask(&names[at]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn answers_are_in_order_and_asked_for_at_once() {
+        // Each waits for the others: only side by side they end.
+        let barrier = Barrier::new(AT_ONCE);
+        let names: Vec<usize> = (0..3 * AT_ONCE).collect();
+        let answers = side_by_side(&names, |name| {
+            barrier.wait();
+            name * 2
+        });
+        assert_eq!(answers, (0..3 * AT_ONCE).map(|it| it * 2).collect::<Vec<_>>());
+        assert!(side_by_side(&names[..0], |name| *name).is_empty());
+    }
+}
