@@ -63,8 +63,19 @@ impl Pools {
         &self.rooms[at.expect("every room is among them all")]
     }
 
+    /// Names the extent instead of the object, for the caller knows no other.
     fn at(&self, name: ExtentName) -> impl Fn(Error) -> Error + '_ {
-        move |error| error.at(self.place.join(name.path()))
+        move |error| {
+            let what = match error.cause() {
+                Some(cause) => format!("{}: {cause}", error.what()),
+                None => error.what().to_owned(),
+            };
+            let placed = Error::new(error.kind(), what).at(self.place.join(name.path()));
+            match error.advice_text() {
+                Some(advice) => placed.advice(advice),
+                None => placed,
+            }
+        }
     }
 
     /// The parts that an extent has, if it has any.

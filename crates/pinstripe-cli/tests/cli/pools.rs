@@ -143,7 +143,7 @@ fn pools_and_a_directory_stand_in_for_each_other() {
     pooled.ends(0, &format!("scrub {at}"));
     pooled.ends(0, &format!("check --read-data {at}"));
     // A member that is emptied, and one that takes its place.
-    for namespace in ["two", "two/packs", "two/index", "two/snapshots"] {
+    for namespace in ["two", "two/packs", "two/index", "two/snapshots", "two/keys"] {
         for name in pooled.names(namespace) {
             pooled.rados(namespace, &["rm", &name]);
         }
