@@ -100,7 +100,11 @@ mod tests {
             let verb = line.split(' ').next().unwrap();
             let alone = command_of(verb).unwrap().try_get_matches_from(given()).unwrap();
             let among = whole_command().try_get_matches_from(given()).unwrap();
-            assert_eq!(alone, among, "{line}");
+            // The matches of the root name its verbs, which differ.
+            assert_eq!(alone.subcommand(), among.subcommand(), "{line}");
+            for flag in ["json", "quiet"] {
+                assert_eq!(alone.get_flag(flag), among.get_flag(flag), "{line}");
+            }
         }
         assert!(command_of("--version").is_none() && command_of("verbs").is_none());
         let alone = command_of("backup").unwrap();

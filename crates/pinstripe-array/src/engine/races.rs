@@ -11,7 +11,6 @@ use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::device::{Device, MemoryDevice, SharedDevice};
 use pinstripe_io::forward_device;
 
-const CHUNK: u64 = 16 << 10;
 const MEMBER_BYTES: u64 = 3 << 20;
 
 /// A device that, when it is told to, stops after the first half of a write beyond some offset.
