@@ -5,13 +5,18 @@ use std::path::PathBuf;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_count;
 use pinstripe_record::recover::recover;
+use pinstripe_record::take::Manifest;
 
 use crate::args::refuse_option;
+use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::time;
 use crate::verbs::record::CONTROL;
+
+/// What a stream may end before the longest one without being told.
+const MOMENT_SECONDS: f64 = 0.01;
 
 /// Complete the files of a take whose recording was cut off
 ///
@@ -57,12 +62,76 @@ impl RecoverArgs {
                 time::span(outcome.vouched),
             ),
         });
+        let shorter = if outcome.was_complete { Vec::new() } else { shorter(&outcome.manifest) };
+        if !shorter.is_empty() {
+            let named =
+                shorter.iter().map(|(name, by)| format!("{} {by:.2} s", escape::text(name)));
+            run.screen.say(&format!(
+                "of {} less was durable than of the longest: {}",
+                counted(shorter.len() as u64, "stream"),
+                named.collect::<Vec<_>>().join(", "),
+            ));
+        }
+        let shorter: serde_json::Map<_, _> =
+            shorter.into_iter().map(|(name, by)| (name.to_owned(), by.into())).collect();
         let facts = Event::default()
+            .with("shorter_by_seconds", shorter)
             .with("take", outcome.manifest.take.as_str())
             .with("files", outcome.files.len())
             .with("was_complete", outcome.was_complete)
             .with("never_began", outcome.never_began)
             .with("vouched_seconds", outcome.vouched.as_secs_f64());
         Ok(Ending::done(facts))
+    }
+}
+
+/// The streams that end before the longest one, by seconds.
+fn shorter(manifest: &Manifest) -> Vec<(&str, f64)> {
+    let mut ends = vec![0.0_f64; manifest.streams.len()];
+    for piece in &manifest.pieces {
+        let number = piece.stream as usize;
+        let Some(stream) = manifest.streams.get(number) else { continue };
+        let end = piece.start_frame.saturating_add(piece.frames);
+        ends[number] = ends[number].max(end as f64 / f64::from(stream.shape.rate.max(1)));
+    }
+    let longest = ends.iter().copied().fold(0.0, f64::max);
+    let all = manifest.streams.iter().zip(ends).map(|(it, end)| (&*it.name, longest - end));
+    all.filter(|(_, by)| *by >= MOMENT_SECONDS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_of_which_less_was_durable_are_named_with_the_difference() {
+        let piece = |piece: u32, stream: u32, start: u64, frames: u64| {
+            format!(
+                r#"{{"piece":{piece},"stream":{stream},"copy":0,"directory":0,"file":"f{piece}",
+                "start_frame":{start},"frames":{frames},"payload_at":4096}}"#
+            )
+        };
+        let stream = |name: &str, rate: u32| {
+            format!(
+                r#"{{"name":"{name}","shape":{{"format":"s24","channels":1,"rate":{rate}}},
+                "source":"test:"}}"#
+            )
+        };
+        let text = format!(
+            r#"{{"version":1,"id":"ab","take":"t","state":"recovered","started":{{"seconds":1}},
+            "started_seconds":1,"scene":"","tape":"","kind":"wav","directories":["/d"],
+            "is_mirrored":false,"ring_bytes":65536,"chunk_bytes":8192,"streams":[{}],
+            "pieces":[{}],"gaps":[],"marks":[]}}"#,
+            [stream("a", 48_000), stream("b", 96_000), stream("c", 48_000)].join(","),
+            [
+                piece(0, 0, 0, 48_000),
+                piece(1, 0, 48_000, 48_000),
+                piece(2, 1, 0, 191_999),
+                piece(3, 2, 0, 24_000),
+            ]
+            .join(","),
+        );
+        let manifest = Manifest::decode(text.as_bytes()).unwrap();
+        assert_eq!(shorter(&manifest), [("c", 1.5)]);
     }
 }

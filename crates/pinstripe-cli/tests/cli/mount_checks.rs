@@ -105,8 +105,11 @@ struct Answers {
 impl Answers {
     fn of(root: &Path, has_holes: bool) -> Vec<(String, String)> {
         let mut answers = Answers { root: root.to_path_buf(), has_holes, all: Vec::new() };
-        for path in paths(root) {
-            answers.entry(&path);
+        for (number, path) in paths(root).iter().enumerate() {
+            // Of hundreds that are alike each 20th is asked everything.
+            let is_alike =
+                path.starts_with("many/below") || path.to_string_lossy().starts_with("many/file");
+            answers.entry(path, !is_alike || number % 20 == 0);
         }
         for name in NO_SUCH {
             answers.names(Path::new(name));
@@ -161,7 +164,7 @@ impl Answers {
         }
     }
 
-    fn entry(&mut self, path: &Path) {
+    fn entry(&mut self, path: &Path, is_asked_all: bool) {
         let full = self.root.join(path);
         let stat = fs::symlink_metadata(&full).unwrap();
         let size = if stat.is_dir() { 0 } else { stat.size() };
@@ -169,6 +172,9 @@ impl Answers {
         let owner = (stat.uid(), stat.gid());
         let time = (stat.mtime(), stat.mtime_nsec());
         self.tell("lstat", path, (stat.mode(), links, owner, stat.rdev(), size, time));
+        if !is_asked_all {
+            return;
+        }
         let is_device = FileType::from_raw_mode(stat.mode()).is_char_device()
             || FileType::from_raw_mode(stat.mode()).is_block_device();
         // Nodes of devices are nodes, and open no device.
