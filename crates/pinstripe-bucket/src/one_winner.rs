@@ -56,7 +56,7 @@ impl Inner {
         let again = make(b"two").await;
         self.session.delete(&key).await?;
         match again {
-            Ok(()) => Ok(false),
+            Ok(_) => Ok(false),
             Err(Fault::Exists) => Ok(true),
             Err(fault) => Err(fault),
         }
