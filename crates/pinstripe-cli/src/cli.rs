@@ -55,7 +55,8 @@ pub fn whole_command() -> Command {
 pub fn command_of(verb: &str) -> Option<Command> {
     let verbs = Verb::augment_subcommands(Command::new("verbs"));
     let verb = verbs.find_subcommand(verb)?.clone();
-    Some(Common::augment_args(Command::new("pinstripe")).subcommand(verb))
+    let root = Command::new("pinstripe").disable_help_subcommand(true);
+    Some(Common::augment_args(root).subcommand(verb))
 }
 
 #[cfg(test)]
