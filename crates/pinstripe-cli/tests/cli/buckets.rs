@@ -278,6 +278,7 @@ fn requests_are_counted_and_few() {
     pinstripe_testing::await_tick();
     // A few more than are made, for what depends on which thread is first.
     budget("backup src", 20);
+    budget("backup src", 20);
     budget("backup src", 12);
     budget("snapshots", 6);
     budget("ls latest", 6);
