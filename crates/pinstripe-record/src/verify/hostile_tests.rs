@@ -292,6 +292,8 @@ fn many_files_and_many_gaps_are_read_once() {
     let mut manifest = Manifest::decode(&fs::read(take.join(MANIFEST)).unwrap()).unwrap();
     let gap = |frame| RecordedGap { stream: 0, frame, frames: 1, at_seconds: 0.0 };
     manifest.gaps = (0..100_000).rev().map(gap).collect();
+    // Of one that was cut off the journal tells the files.
+    manifest.state = crate::take::TakeState::Recording;
     fs::write(take.join(MANIFEST), manifest.encode()).unwrap();
     let mut journal = Journal::new(TakeFile::of_device(Arc::new(
         pinstripe_io::device::FileDevice::open(
