@@ -211,6 +211,8 @@ pub struct Journal {
     at: u64,
     number: u64,
     waiting: Vec<u8>,
+    /// Why a sync failed: what it was of is never durable by a later one.
+    failure: Option<Error>,
     /// Its length with the zeros ahead.
     room_to: u64,
     /// The longest commit so far.
@@ -227,7 +229,15 @@ const COMMITS_LEAST: u64 = 8;
 impl Journal {
     /// An empty one in a new file.
     pub fn new(file: TakeFile) -> Self {
-        Journal { file, at: 0, number: 0, waiting: Vec::new(), room_to: 0, longest_bytes: 0 }
+        Journal {
+            file,
+            at: 0,
+            number: 0,
+            waiting: Vec::new(),
+            failure: None,
+            room_to: 0,
+            longest_bytes: 0,
+        }
     }
 
     /// The file.
@@ -272,8 +282,12 @@ impl Journal {
     /// Makes all records that were added durable.
     ///
     /// # Errors
-    /// As the system says.
+    /// As the system says. After a sync that failed always: a kernel tells of what it could not write
+    /// once, and the next sync says nothing of it.
     pub fn commit(&mut self) -> Result<()> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.duplicate());
+        }
         if self.waiting.is_empty() {
             return Ok(());
         }
@@ -283,7 +297,7 @@ impl Journal {
         self.file.device().write_at(self.at, &self.waiting)?;
         self.at += self.waiting.len() as u64;
         self.waiting.clear();
-        self.file.device().sync()
+        self.file.device().sync().inspect_err(|error| self.failure = Some(error.duplicate()))
     }
 }
 
@@ -397,6 +411,7 @@ mod tests {
     use std::sync::Arc;
 
     use pinstripe_io::device::MemoryDevice;
+    use pinstripe_io::fault::{CutDevice, Power};
 
     use super::*;
 
@@ -443,6 +458,20 @@ mod tests {
             records().into_iter().for_each(|it| journal.add(it));
             journal.commit().unwrap();
         }
+    }
+
+    #[test]
+    fn records_whose_sync_failed_are_never_called_durable() {
+        // Zeros ahead are the first step, the write is the second, and the power goes at the sync.
+        let power = Arc::new(Power::new(2));
+        let device = CutDevice::new(MemoryDevice::new("journal"), power);
+        let mut journal = Journal::new(TakeFile::of_device(Arc::new(device)));
+        records().into_iter().for_each(|it| journal.add(it));
+        assert!(journal.commit().is_err());
+        assert!(journal.waiting.is_empty(), "they were written");
+        assert!(journal.commit().is_err());
+        journal.add(records().remove(0));
+        assert!(journal.commit().is_err());
     }
 
     #[test]
