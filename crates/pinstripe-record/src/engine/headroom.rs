@@ -21,6 +21,8 @@ use crate::take::MANIFEST;
 const SPARE_BYTES: u64 = 64 << 10;
 /// See `SPARE_BYTES`.
 const LEAST_BYTES: u64 = 16 << 10;
+/// Files that a writer makes before it looks for room again: fewer than `LEAST_BYTES` is for.
+const FILES_BETWEEN: usize = 4;
 
 /// Keeps room in a directory for the end of a take that is as it is now, and a little more.
 ///
@@ -31,6 +33,22 @@ pub fn keep(desk: &Desk, lane: &Lane) -> Result<()> {
         return Ok(());
     }
     lane.told_journal().keep_ahead()?;
+    keep_manifest(desk, lane)
+}
+
+/// Keeps room before a writer makes one more file: between two commits it may make more files than there
+/// is room for. The journal is left to the committer, which holds it while it waits for the disk.
+///
+/// # Errors
+/// As [`keep`].
+pub fn keep_for_file(desk: &Desk, lane: &Lane) -> Result<()> {
+    match lane.pieces().len().is_multiple_of(FILES_BETWEEN) {
+        true => keep_manifest(desk, lane),
+        false => Ok(()),
+    }
+}
+
+fn keep_manifest(desk: &Desk, lane: &Lane) -> Result<()> {
     let needed = manifest_bytes(desk);
     let kept = lane.manifest_room.load(Ordering::Acquire);
     if kept >= needed + SPARE_BYTES / 2 {

@@ -13,6 +13,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use super::desk::Desk;
 use super::gate::Fate;
+use super::headroom::keep_for_file;
 use super::lane::Lane;
 use super::piece::Piece;
 use super::roll::{RollArea, fill_fronts};
@@ -178,6 +179,7 @@ impl Writer<'_> {
     }
 
     fn begin_piece(&self, copy: &mut StreamCopy, frame: u64) -> Result<()> {
+        keep_for_file(self.desk, self.lane)?;
         let ids = (copy.stream, copy.copy);
         let next = self.desk.new_piece(self.lane, ids, frame, self.desk.now())?;
         copy.piece.end(None);

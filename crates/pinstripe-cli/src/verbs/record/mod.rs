@@ -265,9 +265,7 @@ impl RecordArgs {
         let rate = copies * shapes.iter().map(StreamShape::byte_rate).sum::<u64>();
         let (writes, why) = self.writes.policy(rate);
         plan.engine.writes = writes;
-        for to in &self.to {
-            durability_warning(to).into_iter().for_each(|it| run.monitor.warning(to, it));
-        }
+        self.warn_of_disks(run);
         let stop = signals::catch()?;
         plan.ring_bytes = match self.ring {
             Some(ring) => ring.0,
@@ -337,6 +335,12 @@ impl RecordArgs {
                     .advice("name who may send, as in --osc-from 192.168.1.0/24"))
             }
             _ => Ok(()),
+        }
+    }
+
+    fn warn_of_disks(&self, run: &Run) {
+        for to in &self.to {
+            durability_warning(to).into_iter().for_each(|it| run.monitor.warning(to, it));
         }
     }
 
