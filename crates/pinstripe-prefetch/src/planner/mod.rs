@@ -4,7 +4,8 @@
 //! The planner sees offsets and lengths in bytes. Reads that continue each other are a *run*; the
 //! beginnings of runs are points. A stream is an arithmetic progression of records: it is found
 //! when three points are equally far apart, when a run goes on, or when reads lie densely in no
-//! order. One that came to the end of the object may go on in laps, as columns of a matrix are read. Each stream has a window, the number of records that are fetched ahead of its reader. The
+//! order. One that came to the end of the object may go on in laps, as columns of a matrix are read. Each
+//! stream has a window, the number of records that are fetched ahead of its reader. The
 //! window doubles when the reader had to wait for a record that was on its way, as long as doubling
 //! makes the reader faster, and never exceeds what the stream has consumed.
 //!
@@ -320,10 +321,11 @@ impl ReadPlanner {
             .min((memory / stream.record()).max(1))
             .min(left)
             .min(stream.allowance(self.credit.is_full()));
-        let rest = stream.plan_rest(range, room, &mut plan.fetch);
+        let object = self.bounds.object;
+        let rest = stream.plan_rest(range, (room, object), &mut plan.fetch);
         let room = room - rest;
         self.counts.planned += rest;
-        self.counts.planned += stream.plan(most, room, self.bounds.object, &mut plan.fetch);
+        self.counts.planned += stream.plan(most, room, object, &mut plan.fetch);
     }
 
     /// Streams that share the window: not those that no reader has read for some turns of all.

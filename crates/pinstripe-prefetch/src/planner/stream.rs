@@ -257,11 +257,11 @@ impl Stream {
     pub(super) fn plan_rest(
         &mut self,
         range: &Range<u64>,
-        room: u64,
+        (room, object): (u64, u64),
         fetch: &mut Vec<Range<u64>>,
     ) -> u64 {
         let number = self.number(range.start);
-        let record = number.and_then(|number| self.range(number, u64::MAX));
+        let record = number.and_then(|number| self.range(number, object));
         let Some(record) = record.filter(|record| record.start == range.start) else { return 0 };
         let rest = record.end.saturating_sub(range.end);
         let is_strided = self.distance() > self.progression.record;

@@ -95,6 +95,9 @@ struct Gated {
     gate: Arc<Gate>,
 }
 
+/// No footer is longer.
+const FOOTER_MOST: u64 = 4096;
+
 /// Packs of pages are shorter.
 const CONTENT_BYTES: u64 = 2 << 20;
 
@@ -110,8 +113,10 @@ impl Member for Gated {
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
         if matches!(name, ExtentName::In(Room::Packs, _)) {
             let extent_bytes = self.inner.len(name)?;
-            // Ends are read by the one thread that opens a pack, and others wait for it.
-            let is_end = offset == 0 || offset + buf.len() as u64 == extent_bytes;
+            // Header, footer and trailer are read by the one thread that opens a pack, and others wait
+            // for it.
+            let end = offset + buf.len() as u64;
+            let is_end = offset == 0 || end + FOOTER_MOST >= extent_bytes;
             if extent_bytes > CONTENT_BYTES && !is_end {
                 self.gate.pass(buf.len());
             }

@@ -278,6 +278,20 @@ fn a_member_is_replaced_whether_it_is_there_or_not() {
     }
 }
 
+#[test]
+fn what_a_member_that_is_replaced_lacks_is_rebuilt() {
+    let bench = Bench::new(3, 1);
+    let held = extents(&bench.site.store(), 1);
+    for room in ["packs", "index"] {
+        fs::remove_dir_all(bench.site.members[1].join(room)).unwrap();
+    }
+    let done = replace(&mut bench.site.store(), 1, &bench.new).unwrap();
+    assert_eq!((done.moved.moved_extents, done.lost_extents), (0, 0));
+    assert_eq!(done.rebuilt_extents, held.len() as u64);
+    assert_eq!(extents(&bench.site.store(), 3), held);
+    bench.assert_sound();
+}
+
 /// Damages the same row of a pack on some members.
 fn hurt(bench: &Bench, members: &[usize]) {
     let set = bench.site.store().list(Room::Packs).unwrap().into_keys().next().unwrap();

@@ -22,7 +22,7 @@ pub struct Replaced {
     /// The copies from the old member.
     #[serde(flatten)]
     pub moved: Moved,
-    /// Extents made from parity, because the old one was absent.
+    /// Extents made from parity, because the old one was absent or lacked them.
     pub rebuilt_extents: u64,
     /// Small objects copied.
     pub copied_objects: u64,
@@ -31,7 +31,7 @@ pub struct Replaced {
 }
 
 /// Puts a new member, in a directory missing or empty, in the place of another: extents that are
-/// there are moved, the others are rebuilt. After an interruption, running it again with the same
+/// there are moved, the others are rebuilt, also where the old member is there and lacks them. After an interruption, running it again with the same
 /// directory resumes.
 ///
 /// # Errors
@@ -68,8 +68,13 @@ pub fn replace(
         let remove::DrainingMember { moves, .. } = remove::plan_for(store, number, Some(new))?;
         monitor.set_total(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
         replaced.moved = remove::empty(store, &claim, number, Some(new), limits, monitor)?;
+        // What the old member should have had and lacked. What of that nothing can bring back was lost
+        // before: 'check' tells of it.
+        let losses = BTreeSet::new();
+        rebuild(store, &claim, (number, new), (&losses, limits), monitor, &mut replaced)?;
     } else {
-        rebuild(store, &claim, (number, new), limits, monitor, &mut replaced)?;
+        let losses = indexed_sets(store)?.into_iter().collect();
+        rebuild(store, &claim, (number, new), (&losses, limits), monitor, &mut replaced)?;
     }
     if replaced.lost_extents == 0 {
         store.retire(&claim, number)?;
@@ -84,27 +89,28 @@ struct Rebuilt {
     lost: u64,
 }
 
-/// Makes the absent member's slots anew on the new one, several sets at a time. Every strip is
-/// read once and held against its checksum.
+/// Makes the old member's slots that no member holds anew on the new one, several sets at a time. Every
+/// strip is read once and held against its checksum. Of the sets in `losses` it counts what cannot be
+/// made.
 fn rebuild(
     store: &Store,
     claim: &Claim,
     (old, new): (usize, usize),
-    limits: &Limits,
+    (losses, limits): (&BTreeSet<SetId>, &Limits),
     monitor: &Monitor,
     replaced: &mut Replaced,
 ) -> Result<()> {
     let spreads = survey(store)?;
-    let indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
     let short: Vec<_> = spreads
         .iter()
         .filter(|spread| !spread.holders.contains_key(&new))
         .map(|spread| (spread.name, spread.holders.values().copied().max().unwrap_or(0)))
         .collect();
-    monitor.set_total(short.iter().map(|(_, bytes)| bytes).sum(), short.len() as u64);
+    let bytes: u64 = short.iter().map(|(_, bytes)| bytes).sum();
+    monitor.set_total(monitor.get(Counter::MovedBytes) + bytes, short.len() as u64);
     let rebuilt =
         carry::each_until_error(carry::threads(store, limits), &short, |(name, bytes)| {
-            let done = rebuild_set(store, claim, *name, (old, new), &indexed, monitor)?;
+            let done = rebuild_set(store, claim, *name, (old, new), losses, monitor)?;
             monitor.add(Counter::MovedBytes, *bytes);
             Ok(done)
         })?;
@@ -120,12 +126,12 @@ fn rebuild_set(
     claim: &Claim,
     name: ExtentName,
     (old, new): (usize, usize),
-    indexed: &BTreeSet<SetId>,
+    losses: &BTreeSet<SetId>,
     monitor: &Monitor,
 ) -> Result<Rebuilt> {
     let mut done = Rebuilt { extents: 0, lost: 0 };
     let is_pack_of_snapshots =
-        matches!(name, ExtentName::In(Room::Packs, id) if indexed.contains(&SetId(id)));
+        matches!(name, ExtentName::In(Room::Packs, id) if losses.contains(&SetId(id)));
     let lost = |error: Error| {
         // A leftover of an interrupted backup, or an index run, which is derived, is no loss.
         if is_pack_of_snapshots {
