@@ -88,7 +88,7 @@ fn tuned(program: &LabProgram, stand: &Path) -> Result<PathBuf> {
     }
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Job {
     Split,
     Backup,
@@ -139,19 +139,21 @@ fn executed(
         knobs.into_iter().for_each(|it| _ = command.arg("--knobs").arg(it));
         command
     };
-    if job == Job::Backup {
-        let mut init = call("init");
-        init.args(["--parity", "1", "--same-disk", "--encryption", "none"]);
-        outputs.iter().for_each(|it| _ = init.arg("--member").arg(it));
-        succeeded(&mut init)?;
-    }
     let mut command = match job {
-        Job::Split => call("split"),
-        Job::Backup => call("backup"),
-    };
-    match job {
-        Job::Split => command.arg(SPLIT).args(&outputs),
-        Job::Backup => command.arg(source).arg("--store").arg(&outputs[0]),
+        Job::Split => {
+            let mut split = call("split");
+            split.arg(SPLIT).args(&outputs);
+            split
+        }
+        Job::Backup => {
+            let mut init = call("init");
+            init.args(["--parity", "1", "--same-disk", "--encryption", "none"]);
+            outputs.iter().for_each(|it| _ = init.arg("--member").arg(it));
+            succeeded(&mut init)?;
+            let mut backup = call("backup");
+            backup.arg(source).arg("--store").arg(&outputs[0]);
+            backup
+        }
     };
     let began = Instant::now();
     succeeded(&mut command)?;

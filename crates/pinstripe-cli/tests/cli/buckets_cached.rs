@@ -56,7 +56,7 @@ fn a_warm_listing_takes_few_requests() {
         pinstripe_testing::await_tick();
         ls("backup src");
         let (cold_out, cold) = ls("ls latest --cache-size 0");
-        // Whoever made the backup has its tree, its index and its snapshot.
+        // The host that made the backup has its tree, its index and its snapshot.
         let (first_out, first) = ls("ls latest");
         let (warm_out, warm) = ls("ls latest");
         assert_eq!((&cold_out, &cold_out), (&first_out, &warm_out));

@@ -156,6 +156,16 @@ mod tests {
         measure(plan.as_mut(), &effort, &origin, &live, &mut |_| Ok(())).unwrap()
     }
 
+    /// Each client of a variant read so many bytes.
+    #[track_caller]
+    pub fn assert_each_client_read(results: &Results, bytes: u64) {
+        for variant in &results.variants {
+            let clients: u64 = grid::parameter(variant, "clients").parse().unwrap();
+            let read = variant.runs[0].measured.read_bytes;
+            assert_eq!(read, clients * bytes, "{}", variant.name);
+        }
+    }
+
     #[test]
     fn every_case_says_what_it_is_and_has_sound_defaults() {
         for case in ALL {

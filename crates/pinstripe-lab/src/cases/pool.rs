@@ -111,3 +111,44 @@ impl CephPool {
         format!("make {count} objects, {}, in the pool {}", format_size(clients * bytes), self.pool)
     }
 }
+
+#[cfg(test)]
+pub mod testing {
+    use std::process::{Command, id};
+
+    /// A namespace of the pool `data` of the cluster that PINSTRIPE_CEPH_CONF names.
+    pub struct RealPool {
+        conf: String,
+        engine: String,
+    }
+
+    impl RealPool {
+        /// `None` where no cluster is named: the test counts as skipped.
+        pub fn of(test: &str, name: &str) -> Option<Self> {
+            let Some(conf) = std::env::var_os("PINSTRIPE_CEPH_CONF") else {
+                let reason = "PINSTRIPE_CEPH_CONF names no cluster (its ceph.conf)";
+                pinstripe_testing::skipped(test, reason);
+                return None;
+            };
+            let engine = format!("ceph:data/{name}.{}", id());
+            Some(RealPool { conf: conf.into_string().unwrap(), engine })
+        }
+
+        /// The options that name it.
+        pub fn given(&self) -> [(&str, &str); 2] {
+            [("engine", &self.engine), ("ceph-conf", &self.conf)]
+        }
+
+        /// Asks the cluster's own tool.
+        #[track_caller]
+        pub fn assert_empty(&self) {
+            let namespace = self.engine.trim_start_matches("ceph:data/");
+            let listed = Command::new("rados")
+                .args(["-c", &self.conf, "-p", "data", "-N", namespace, "ls"])
+                .output()
+                .unwrap();
+            assert!(listed.status.success());
+            assert_eq!(String::from_utf8_lossy(&listed.stdout), "");
+        }
+    }
+}

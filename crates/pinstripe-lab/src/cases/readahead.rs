@@ -5,11 +5,10 @@ mod options;
 mod published;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::parse_size;
-use pinstripe_io::device::{Policy, SharedDevice};
+use pinstripe_io::device::Policy;
 use pinstripe_io::fault;
 
 use self::knob::Knob;
@@ -17,9 +16,10 @@ use self::options::OPTIONS;
 use self::published::beside_published;
 use super::pool::CephPool;
 use super::shared::{self, Folder};
+use super::stored::{ReadThrough, read_through};
 use super::{Again, Case, Setting, Values, grid, stored};
 use crate::io::{
-    self, AheadDevice, Area, Content, Direction, Job, Order, Pattern, StoredFiles, Syncing, Target,
+    self, Area, Content, Direction, Job, Order, Pattern, StoredFiles, Syncing, Target,
 };
 use crate::result::{Metric, Parameter, Results};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
@@ -221,23 +221,12 @@ impl ReadAhead {
     /// The files of so many clients through read-ahead that has seen nothing yet; none where they
     /// are read as they are.
     fn ahead(&self, clients: usize, way: &Way) -> Result<Vec<Area>> {
-        let files = || self.areas[..clients].iter().flat_map(Area::targets);
-        let devices = match (way, &self.stored) {
-            (Way::Overlay, _) => files()
-                .map(|file| {
-                    let ahead = AheadDevice::new(file.shared(), self.record_bytes as u64)?;
-                    Ok(Arc::new(ahead) as SharedDevice)
-                })
-                .collect::<Result<_>>()?,
-            (Way::Store, Some(stored)) => {
-                let paths: Vec<_> =
-                    files().map(|file| file.device().place().to_path_buf()).collect();
-                stored.open(&paths)?
-            }
-            _ => Vec::new(),
+        let through = match (way, &self.stored) {
+            (Way::Overlay, _) => ReadThrough::Overlay,
+            (Way::Store, Some(stored)) => ReadThrough::Store(stored),
+            _ => return Ok(Vec::new()),
         };
-        let area = |device| Area::new(vec![Target::of(device)], self.file_bytes);
-        Ok(devices.into_iter().map(area).collect())
+        read_through(through, &self.areas[..clients], (self.record_bytes, self.file_bytes))
     }
 
     /// Whether the kernel's window is to be set.
@@ -389,7 +378,8 @@ fn tables(results: &Results) -> Vec<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases::tests::measured;
+    use crate::cases::pool::testing::RealPool;
+    use crate::cases::tests::{assert_each_client_read, measured};
 
     const SMALL: [(&str, &str); 4] = [
         ("record-size", "64K"),
@@ -403,10 +393,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let results = measured(&CASE, dir.path(), &SMALL);
         assert_eq!(results.variants.len(), 8);
-        for variant in &results.variants {
-            let clients: u64 = grid::parameter(variant, "clients").parse().unwrap();
-            assert_eq!(variant.runs[0].measured.read_bytes, clients << 20, "{}", variant.name);
-        }
+        assert_each_client_read(&results, 1 << 20);
         let table = tables(&results)[0].to_json();
         assert_eq!(table["columns"], serde_json::json!(["window", "clients 1", "clients 2"]));
         assert_eq!(table["rows"].as_array().unwrap().len(), 4);
@@ -422,10 +409,7 @@ mod tests {
         let of_one =
             ["0", "kernel", "256M", "overlay", "store"].map(|it| format!("{it}, 1 client"));
         assert_eq!(names[..5], of_one);
-        for variant in &results.variants {
-            let clients: u64 = grid::parameter(variant, "clients").parse().unwrap();
-            assert_eq!(variant.runs[0].measured.read_bytes, clients << 20, "{}", variant.name);
-        }
+        assert_each_client_read(&results, 1 << 20);
         let shown = tables(&results)[1].shown();
         assert_eq!(
             shown[0],
@@ -457,28 +441,15 @@ mod tests {
     #[test]
     fn a_pool_of_a_real_cluster_is_read_like_files_and_left_empty() {
         let test = "a_pool_of_a_real_cluster_is_read_like_files_and_left_empty";
-        let Some(conf) = std::env::var_os("PINSTRIPE_CEPH_CONF") else {
-            let reason = "PINSTRIPE_CEPH_CONF names no cluster (its ceph.conf)";
-            return pinstripe_testing::skipped(test, reason);
-        };
-        let (dir, conf) = (tempfile::tempdir().unwrap(), conf.into_string().unwrap());
-        let engine = format!("ceph:data/ahead.{}", std::process::id());
-        let ceph = [("engine", &*engine), ("ceph-conf", &*conf), ("through", "advice,overlay")];
-        let results = measured(&CASE, dir.path(), &[&SMALL[..], &ceph].concat());
+        let Some(pool) = RealPool::of(test, "ahead") else { return };
+        let (dir, through) = (tempfile::tempdir().unwrap(), [("through", "advice,overlay")]);
+        let given = [&SMALL[..], &pool.given(), &through].concat();
+        let results = measured(&CASE, dir.path(), &given);
         let names: Vec<&str> = results.variants.iter().map(|it| &*it.name).collect();
         assert_eq!(names[..4], ["0", "64K", "1M", "overlay"].map(|it| format!("{it}, 1 client")));
         assert_eq!(results.variants.len(), 8, "'kernel' is none");
-        for variant in &results.variants {
-            let clients: u64 = grid::parameter(variant, "clients").parse().unwrap();
-            assert_eq!(variant.runs[0].measured.read_bytes, clients << 20, "{}", variant.name);
-        }
-        let namespace = engine.trim_start_matches("ceph:data/");
-        let listed = std::process::Command::new("rados")
-            .args(["-c", &conf, "-p", "data", "-N", namespace, "ls"])
-            .output();
-        let listed = listed.unwrap();
-        assert!(listed.status.success());
-        assert_eq!(String::from_utf8_lossy(&listed.stdout), "");
+        assert_each_client_read(&results, 1 << 20);
+        pool.assert_empty();
     }
 
     #[test]

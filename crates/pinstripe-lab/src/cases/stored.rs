@@ -8,11 +8,12 @@ use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_io::device::SharedDevice;
 use pinstripe_io::fault::Plan;
 
 use super::shared::Folder;
 use crate::catalog;
-use crate::io::StoredFiles;
+use crate::io::{AheadDevice, Area, StoredFiles, Target};
 use crate::run::Live;
 
 /// Bytes that a backup of so many takes: nothing compresses, a quarter of what is stored is parity,
@@ -42,6 +43,42 @@ pub fn back_up(
     backup::run(&store, options, &Monitor::default())?;
     drop(store);
     Ok(StoredFiles::new(Store::open(&at.join("m0"), faults)?, memory_bytes))
+}
+
+/// Read-ahead of pinstripe's own, which is told nothing of what comes.
+#[derive(Clone, Copy)]
+pub enum ReadThrough<'a> {
+    /// That of overlays.
+    Overlay,
+    /// That of mounts, on a backup of the same files.
+    Store(&'a StoredFiles),
+}
+
+/// What clients read, of `bytes` each, through read-ahead that has seen nothing yet. In an overlay it
+/// fetches records of this length.
+///
+/// # Errors
+/// Those of opening what is read.
+pub fn read_through(
+    way: ReadThrough<'_>,
+    clients: &[Area],
+    (record_bytes, bytes): (usize, u64),
+) -> Result<Vec<Area>> {
+    let targets = || clients.iter().flat_map(Area::targets);
+    let devices = match way {
+        ReadThrough::Overlay => targets()
+            .map(|target| {
+                let ahead = AheadDevice::new(target.shared(), record_bytes as u64)?;
+                Ok(Arc::new(ahead) as SharedDevice)
+            })
+            .collect::<Result<Vec<_>>>()?,
+        ReadThrough::Store(stored) => {
+            let place = |target: &Target| target.device().place().to_path_buf();
+            stored.open(&targets().map(place).collect::<Vec<_>>())?
+        }
+    };
+    let area = |device| Area::new(vec![Target::of(device)], bytes);
+    Ok(devices.into_iter().map(area).collect())
 }
 
 #[cfg(test)]

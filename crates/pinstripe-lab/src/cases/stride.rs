@@ -9,16 +9,17 @@ use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
-use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
+use pinstripe_io::device::{Access, FileDevice, Policy};
 use pinstripe_io::fault;
 
 use self::options::OPTIONS;
 use self::published::tables;
 use super::pool::CephPool;
 use super::shared::{self, Folder};
+use super::stored::{ReadThrough, read_through};
 use super::{Again, Case, Setting, Values, stored};
 use crate::io::{
-    self, AheadDevice, Area, Content, Direction, Job, Order, Pattern, StoredFiles, Syncing, Target,
+    self, Area, Content, Direction, Job, Order, Pattern, StoredFiles, Syncing, Target,
 };
 use crate::result::{Metric, Parameter};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
@@ -249,22 +250,12 @@ impl Stride {
     /// What so many clients read, through read-ahead that has seen nothing yet; none where they read
     /// it as it is.
     fn ahead(&self, clients: usize, way: Way) -> Result<Vec<Area>> {
-        let targets = || self.areas[..clients].iter().flat_map(Area::targets);
-        let devices = match (way, &self.stored) {
-            (Way::Overlay, _) => targets()
-                .map(|target| {
-                    let ahead = AheadDevice::new(target.shared(), self.record_bytes as u64)?;
-                    Ok(Arc::new(ahead) as SharedDevice)
-                })
-                .collect::<Result<_>>()?,
-            (Way::Store, Some(stored)) => {
-                let place = |target: &Target| target.device().place().to_path_buf();
-                stored.open(&targets().map(place).collect::<Vec<_>>())?
-            }
-            _ => Vec::new(),
+        let through = match (way, &self.stored) {
+            (Way::Overlay, _) => ReadThrough::Overlay,
+            (Way::Store, Some(stored)) => ReadThrough::Store(stored),
+            _ => return Ok(Vec::new()),
         };
-        let area = |device| Area::new(vec![Target::of(device)], self.bytes);
-        Ok(devices.into_iter().map(area).collect())
+        read_through(through, &self.areas[..clients], (self.record_bytes, self.bytes))
     }
 }
 
@@ -379,8 +370,8 @@ impl Plan for Stride {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases::grid;
-    use crate::cases::tests::measured;
+    use crate::cases::pool::testing::RealPool;
+    use crate::cases::tests::{assert_each_client_read, measured};
     use crate::table::Table;
 
     const SMALL: [(&str, &str); 3] =
@@ -437,15 +428,7 @@ mod tests {
         let results =
             measured(&CASE, dir.path(), &[&SMALL[..2], &[("ahead", "0,3")], &more].concat());
         assert_eq!(results.variants[7].name, "store, 2 clients");
-        for variant in &results.variants {
-            let clients: u64 = grid::parameter(variant, "clients").parse().unwrap();
-            assert_eq!(
-                variant.runs[0].measured.read_bytes,
-                clients * (4 << 20),
-                "{}",
-                variant.name
-            );
-        }
+        assert_each_client_read(&results, 4 << 20);
         let shown: Vec<_> = tables(&results).iter().map(Table::shown).collect();
         assert_eq!((shown.len(), shown[0].len(), shown[1].len()), (2, 5, 5));
         assert_eq!(shown[0][1][3..], ["42.8", "1.0"]);
@@ -462,31 +445,13 @@ mod tests {
     #[test]
     fn a_pool_of_a_real_cluster_is_read_like_a_file_and_left_empty() {
         let test = "a_pool_of_a_real_cluster_is_read_like_a_file_and_left_empty";
-        let Some(conf) = std::env::var_os("PINSTRIPE_CEPH_CONF") else {
-            let reason = "PINSTRIPE_CEPH_CONF names no cluster (its ceph.conf)";
-            return pinstripe_testing::skipped(test, reason);
-        };
-        let (dir, conf) = (tempfile::tempdir().unwrap(), conf.into_string().unwrap());
-        let namespace = format!("data/lab.{}", std::process::id());
-        let engine = format!("ceph:{namespace}");
-        let ceph = [("engine", &*engine), ("ceph-conf", &*conf), ("through", "advice,overlay")];
-        let given = [&SMALL[..], &ceph, &[("clients", "1,2")]].concat();
+        let Some(pool) = RealPool::of(test, "lab") else { return };
+        let (dir, more) = (tempfile::tempdir().unwrap(), [("clients", "1,2")]);
+        let through = [("through", "advice,overlay")];
+        let given = [&SMALL[..], &pool.given(), &through, &more].concat();
         let results = measured(&CASE, dir.path(), &given);
-        for variant in &results.variants {
-            let clients: u64 = grid::parameter(variant, "clients").parse().unwrap();
-            assert_eq!(
-                variant.runs[0].measured.read_bytes,
-                clients * (4 << 20),
-                "{}",
-                variant.name
-            );
-        }
-        let listed = std::process::Command::new("rados")
-            .args(["-c", &conf, "-p", "data", "-N", namespace.trim_start_matches("data/"), "ls"])
-            .output();
-        let listed = listed.unwrap();
-        assert!(listed.status.success());
-        assert_eq!(String::from_utf8_lossy(&listed.stdout), "");
+        assert_each_client_read(&results, 4 << 20);
+        pool.assert_empty();
     }
 
     #[test]

@@ -177,7 +177,7 @@ fn damage_within_a_span_is_rebuilt_from_parity() {
     let site = many_files(3, 1);
     let (store, _) = distant(site.store(), |_| true);
     let wanted = look(&site.source());
-    // Of some rows this member has the parity, which nobody asks for.
+    // Of some rows this member has the parity, which no restore asks for.
     (1..40).for_each(|at| flip(&content_pack(&site, 1), at << 18));
     let (ledger, to) = restored(&store, &site);
     ledger.assert_no_losses();

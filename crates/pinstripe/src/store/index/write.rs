@@ -85,7 +85,7 @@ pub struct RunWriter<'s> {
     writer: SetWriter,
     sealer: &'s Sealer,
     sink: &'s mut dyn StripSink,
-    /// What this host keeps of the store: whoever reads the run next reads it there.
+    /// What this host keeps of the store: its next verb reads the run there.
     kept: Option<Arc<SealedCache>>,
     head: RunHead,
     page: Vec<Row>,
