@@ -150,6 +150,13 @@ impl Error {
         self
     }
 
+    /// Replaces the place: for callers that know it by another name.
+    #[must_use]
+    pub fn at_instead(mut self, place: impl AsRef<Path>) -> Self {
+        self.0.place = Some(place.as_ref().to_path_buf());
+        self
+    }
+
     /// States the expected and the actual value.
     #[must_use]
     pub fn expected(mut self, expected: impl fmt::Display, found: impl fmt::Display) -> Self {

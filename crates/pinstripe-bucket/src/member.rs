@@ -34,11 +34,12 @@ use crate::session::{LIST_MAX, Session};
 use crate::tails::{Tails, has_tail};
 use crate::writer::BucketWriter;
 
-/// Extents that are sent side by side, and their length: at 100 ms one alone is mostly waiting.
+/// Extents that are sent side by side: at 100 ms one alone is mostly waiting.
 const LANES: usize = 8;
-const EXTENT_BYTES: u64 = 16 << 20;
-/// Long reads that are asked for side by side, and their length at most: a pack of one extent is a
-/// little longer than twice that, and read by three.
+/// Their length.
+pub(crate) const EXTENT_BYTES: u64 = 16 << 20;
+/// Long reads that are asked for side by side, and their length at most: a pack of one extent is read
+/// by two.
 const READS: usize = 16;
 const SPAN_BYTES: u64 = 8 << 20;
 /// Objects that are asked for side by side.

@@ -15,10 +15,12 @@ use pinstripe_base::error::Result;
 
 use crate::endpoint::Load;
 use crate::fault::Fault;
-use crate::member::Inner;
+use crate::member::{EXTENT_BYTES, Inner};
 
 /// Extents up to this are one request: a pack's extent has at most 64 MiB and its checksums.
 const WHOLE_MAX_BYTES: usize = 72 << 20;
+/// One from this length on gets room for as much as a pack's extent has.
+const LONG_BYTES: usize = 1 << 20;
 /// Bytes of a part of a longer one.
 const PART_BYTES: usize = 16 << 20;
 
@@ -121,6 +123,10 @@ impl BucketWriter {
 
 impl ExtentWriter for BucketWriter {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        // One that grows by doubling would have twice the memory of what it holds.
+        if self.bytes.len() >= LONG_BYTES && self.bytes.capacity() < EXTENT_BYTES as usize {
+            self.bytes.reserve_exact(EXTENT_BYTES as usize - self.bytes.len());
+        }
         self.bytes.extend_from_slice(bytes);
         while self.bytes.len() > WHOLE_MAX_BYTES
             || self.upload.is_some() && self.bytes.len() >= PART_BYTES

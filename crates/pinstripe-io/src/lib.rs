@@ -3,7 +3,8 @@
 //! [`device`] is the block seam: files, block devices, memory. [`lane`] keeps several writes in
 //! flight on one device. [`fault`] wraps devices so that they fail as real disks do. [`beneath`]
 //! opens paths that cannot leave a directory; [`descriptors`] shares out the open files that the
-//! system allows; [`disk`] names the disk that a path is on, [`paths`] says what is at a path.
+//! system allows; [`disk`] names the disk that a path is on, [`mounts`] the mount; [`paths`] says what
+//! is at a path.
 //! [`process`] runs other programs, [`library`] loads C libraries that may be missing.
 //!
 //! Never here: the meaning of the bytes.
@@ -18,5 +19,6 @@ pub mod fault;
 pub mod file_tree;
 pub mod lane;
 pub mod library;
+pub mod mounts;
 pub mod paths;
 pub mod process;

@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use pinstripe_base::units::format_size;
+use pinstripe_io::mounts;
 use serde::{Deserialize, Serialize};
 
 /// The machine on which something was measured; what the system does not tell is "unknown".
@@ -64,20 +64,8 @@ impl fmt::Display for Machine {
 
 /// The type of the file system that holds `path`: ext4, xfs, tmpfs.
 pub fn file_system(path: &Path) -> String {
-    let find = || {
-        let device = fs::metadata(path).ok()?.dev();
-        let numbers = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        mounts.lines().find_map(|line| mounted_type(line, &numbers))
-    };
-    find().unwrap_or_else(|| "unknown file system".to_owned())
-}
-
-/// The type in a line of mountinfo that is about the device with these numbers.
-fn mounted_type(line: &str, numbers: &str) -> Option<String> {
-    let (mount, source) = line.split_once(" - ")?;
-    let is_it = mount.split(' ').nth(2)? == numbers;
-    is_it.then(|| source.split(' ').next().unwrap_or_default().to_owned())
+    let found = mounts::of_path(path).map(|it| it.kind);
+    found.unwrap_or_else(|| "unknown file system".to_owned())
 }
 
 /// The value of `name : value` or `name: value`.
@@ -97,9 +85,6 @@ mod tests {
     fn proc_files_are_read() {
         assert_eq!(field("processor\t: 0\nmodel name\t: Fast\n", "model name").unwrap(), "Fast");
         assert_eq!(field("MemTotal:   24 kB\n", "MemTotal").unwrap(), "24 kB");
-        let line = "29 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw";
-        assert_eq!(mounted_type(line, "254:0").unwrap(), "ext4");
-        assert_eq!(mounted_type(line, "254:1"), None);
     }
 
     #[test]

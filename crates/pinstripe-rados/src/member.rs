@@ -65,17 +65,7 @@ impl Pools {
 
     /// Names the extent instead of the object, for the caller knows no other.
     fn at(&self, name: ExtentName) -> impl Fn(Error) -> Error + '_ {
-        move |error| {
-            let what = match error.cause() {
-                Some(cause) => format!("{}: {cause}", error.what()),
-                None => error.what().to_owned(),
-            };
-            let placed = Error::new(error.kind(), what).at(self.place.join(name.path()));
-            match error.advice_text() {
-                Some(advice) => placed.advice(advice),
-                None => placed,
-            }
-        }
+        move |error| error.at_instead(self.place.join(name.path()))
     }
 
     /// The parts that an extent has, if it has any.

@@ -8,12 +8,12 @@
 #![allow(clippy::disallowed_methods, reason = "asks the kernel how much may wait in its cache")]
 
 use std::fmt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::str::FromStr;
 
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::units::format_size;
+use pinstripe_io::mounts::{self, MountInfo};
 
 use crate::limits::DIRECT_WRITERS;
 
@@ -132,10 +132,7 @@ fn freely_cached(vmstat: &str, page_bytes: u64) -> Option<u64> {
 /// (`ext4_free_blocks`, `ext4_end_io_rsv_work` in fs/ext4). A durable lag of 67 s was measured so,
 /// and 4 s without the option.
 pub fn durability_warning(directory: &Path) -> Option<Error> {
-    let device = std::fs::metadata(directory).ok()?.dev();
-    let numbers = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mounts.lines().any(|line| discards_at_once(line, &numbers)).then(|| {
+    discards_at_once(&mounts::of_path(directory)?).then(|| {
         let what = "the file system is mounted with 'discard': beside other writers syncs wait for \
                     the disk to discard what they free, and the durable lag grows";
         let advice = "mount it without 'discard', and let fstrim do that once a week";
@@ -143,13 +140,8 @@ pub fn durability_warning(directory: &Path) -> Option<Error> {
     })
 }
 
-/// Whether a line of mountinfo (proc(5)) is about ext4 on the device with these numbers, with `discard`.
-fn discards_at_once(line: &str, numbers: &str) -> bool {
-    let Some((mount, file_system)) = line.split_once(" - ") else { return false };
-    let mut of_file_system = file_system.split(' ');
-    mount.split(' ').nth(2) == Some(numbers)
-        && of_file_system.next() == Some("ext4")
-        && of_file_system.nth(1).is_some_and(|it| it.split(',').any(|it| it == "discard"))
+fn discards_at_once(mount: &MountInfo) -> bool {
+    mount.kind == "ext4" && mount.has_super_option("discard")
 }
 
 #[cfg(test)]
@@ -157,15 +149,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ext4_that_discards_at_once_is_found_by_its_device() {
-        let line = |kind: &str, options: &str| {
-            format!("29 1 254:0 / / rw,relatime shared:1 - {kind} /dev/vda {options}")
+    fn ext4_that_discards_at_once_is_told_apart() {
+        let discards = |kind: &str, options: &str| {
+            let line = format!("29 1 254:0 / / rw,relatime shared:1 - {kind} /dev/vda {options}");
+            discards_at_once(&MountInfo::parse(&line).unwrap())
         };
-        assert!(discards_at_once(&line("ext4", "rw,discard,errors=remount-ro"), "254:0"));
-        assert!(!discards_at_once(&line("ext4", "rw,discard"), "254:1"), "another disk");
-        assert!(!discards_at_once(&line("xfs", "rw,discard"), "254:0"));
-        assert!(!discards_at_once(&line("ext4", "rw,nodiscard"), "254:0"));
-        assert!(!discards_at_once("discard", "254:0"));
+        assert!(discards("ext4", "rw,discard,errors=remount-ro"));
+        assert!(!discards("xfs", "rw,discard"));
+        assert!(!discards("ext4", "rw,nodiscard"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::FileDevice;
+use crate::mounts::{self, MountInfo};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// The depth of stacked devices that is examined.
@@ -176,26 +177,20 @@ impl Tables {
         }
     }
 
-    /// Fields of mountinfo, by proc(5): the third is the number of the device, the fifth the place;
-    /// behind a lone dash come the kind and the source, which is all that says it of btrfs.
+    /// Of btrfs its source alone says the device.
     fn mounted(&self, whose: Whose) -> Option<Holder> {
         let Whose::Device(number) = whose else { return None };
-        let wanted = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
-        let found = self.mounts.lines().find_map(|line| {
-            let fields: Vec<&str> = line.split(' ').collect();
-            let dash = fields.iter().position(|field| *field == "-")?;
-            let source = unescaped(fields.get(dash + 2)?);
-            let is_it =
-                fields.get(2) == Some(&&*wanted) || source.is_absolute() && whose.is_at(&source);
-            is_it.then(|| unescaped(fields[4]))
-        });
-        found.map(Holder::Mounted)
+        let wanted = mounts::numbers(number);
+        let is_it = |it: &MountInfo| {
+            it.device == wanted || it.source.is_absolute() && whose.is_at(&it.source)
+        };
+        mounts::parse(&self.mounts).find(is_it).map(|it| Holder::Mounted(it.at))
     }
 
     fn swap(&self, whose: Whose) -> Option<Holder> {
         let mut names =
             self.swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-        names.any(|name| whose.is_at(&unescaped(name))).then_some(Holder::Swap)
+        names.any(|name| whose.is_at(&mounts::unescaped(name))).then_some(Holder::Swap)
     }
 
     /// The device stacked on the device of a sysfs directory, or on one of its partitions.
@@ -249,27 +244,6 @@ impl Tables {
             whose.is_at(&backing).then_some(Holder::Device(name))
         })
     }
-}
-
-/// A path of these tables: a space is `\040`, and so on.
-fn unescaped(text: &str) -> PathBuf {
-    let (bytes, mut out) = (text.as_bytes(), Vec::with_capacity(text.len()));
-    let mut at = 0;
-    while at < bytes.len() {
-        let digits = bytes.get(at + 1..at + 4).and_then(|it| std::str::from_utf8(it).ok());
-        let code = digits.and_then(|it| u8::from_str_radix(it, 8).ok());
-        match code.filter(|_| bytes[at] == b'\\') {
-            Some(code) => {
-                out.push(code);
-                at += 4;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    PathBuf::from(std::ffi::OsString::from_vec(out))
 }
 
 #[cfg(test)]

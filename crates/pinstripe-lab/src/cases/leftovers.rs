@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::mounts::{self, MountInfo};
 
 /// The prefix of the names of our directories. They end with the name of the machine, since several may
 /// share a file system, and the number of the process there.
@@ -73,18 +74,16 @@ pub fn remove_leftover(dir: &Path) -> Result<()> {
     }
     let failed = |error| Error::io("cannot remove", dir, error);
     let whole = fs::canonicalize(dir).map_err(failed)?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    if mounts_in(&mounts, &whole) {
+    if mounts_in(mounts::of_this_process(), &whole) {
         let error = Error::new(Kind::Busy, "something is mounted in it").at(dir);
         return Err(error.advice("unmount it first: see 'findmnt'"));
     }
     fs::remove_dir_all(dir).map_err(failed)
 }
 
-/// Whether a mount is at or below a directory (proc(5), the fifth field).
-fn mounts_in(mounts: &str, dir: &Path) -> bool {
-    let place = |line: &str| line.split(' ').nth(4).map(|it| it.replace("\\040", " "));
-    mounts.lines().filter_map(place).any(|it| Path::new(&it).starts_with(dir))
+/// Whether a mount is at or below a directory.
+fn mounts_in(mounts: impl IntoIterator<Item = MountInfo>, dir: &Path) -> bool {
+    mounts.into_iter().any(|it| it.at.starts_with(dir))
 }
 
 #[cfg(test)]
@@ -128,7 +127,7 @@ mod tests {
     fn nothing_is_removed_that_has_a_mount_in_it() {
         let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
                       23 22 7:0 / /srv/a\\040b/pinstripe-lab-fs-9/mnt rw - ext4 /dev/loop0 rw";
-        assert!(mounts_in(mounts, Path::new("/srv/a b/pinstripe-lab-fs-9")));
-        assert!(!mounts_in(mounts, Path::new("/srv/a b/pinstripe-lab-fs-99")));
+        assert!(mounts_in(mounts::parse(mounts), Path::new("/srv/a b/pinstripe-lab-fs-9")));
+        assert!(!mounts_in(mounts::parse(mounts), Path::new("/srv/a b/pinstripe-lab-fs-99")));
     }
 }

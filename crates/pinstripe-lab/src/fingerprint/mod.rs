@@ -9,10 +9,10 @@ mod facts;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use pinstripe_io::mounts::{self, MountInfo};
 use serde::{Deserialize, Serialize};
 
 use self::disk::{disk_of, folder_of};
@@ -86,18 +86,17 @@ impl Fingerprint {
 
 impl Place {
     fn below(root: &Path, path: &Path) -> Self {
-        let mounts = text(root, "proc/self/mountinfo").unwrap_or_default();
         let number = number_of(path);
-        let mount = number.and_then(|number| mount_of(&mounts, path, number));
+        let mount = number.and_then(|number| mount_of(root, path, number));
         let space = rustix::fs::statvfs(path).ok().filter(|_| mount.is_some());
         let disk = number.and_then(|number| {
-            let of_source = || number_of(Path::new(&mount.as_ref()?.source));
+            let of_source = || number_of(&mount.as_ref()?.source);
             disk_of(root, number).or_else(|| disk_of(root, of_source()?))
         });
         Place {
             path: path.to_string_lossy().into_owned(),
             file_system: mount.as_ref().map(|it| it.kind.clone()),
-            mount_options: mount.map(|it| it.options),
+            mount_options: mount.map(|it| it.all_options()),
             space: space.map(|it| (it.f_blocks * it.f_frsize, it.f_bavail * it.f_frsize)),
             disk,
         }
@@ -125,38 +124,15 @@ pub fn disk_number_of(path: &Path) -> Option<(u32, u32)> {
         Some((major.parse().ok()?, minor.parse().ok()?))
     };
     let number = number_of(path)?;
-    numbers(number).or_else(|| {
-        let mounts = text(root, "proc/self/mountinfo")?;
-        numbers(number_of(Path::new(&mount_of(&mounts, path, number)?.source))?)
-    })
+    numbers(number).or_else(|| numbers(number_of(&mount_of(root, path, number)?.source)?))
 }
 
-struct Mount {
-    kind: String,
-    source: String,
-    options: String,
-}
-
-/// The mount of a path, by proc(5): of all with its device's number, the one with the longest
-/// place above it.
-fn mount_of(mounts: &str, path: &Path, (major, minor): (u32, u32)) -> Option<Mount> {
+/// The mount of a path, but for a device, which is on none.
+fn mount_of(root: &Path, path: &Path, (major, minor): (u32, u32)) -> Option<MountInfo> {
     let is_block_device = fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device());
     let path = fs::canonicalize(path).ok().filter(|_| !is_block_device)?;
-    let numbers = format!("{major}:{minor}");
-    let read = |line: &str| {
-        let (mount, source) = line.split_once(" - ")?;
-        let mount: Vec<&str> = mount.split(' ').collect();
-        let source: Vec<&str> = source.split(' ').collect();
-        let place = PathBuf::from(mount.get(4)?);
-        let is_it = *mount.get(2)? == numbers && path.starts_with(&place);
-        is_it.then(|| {
-            let options = format!("{},{}", mount[5], source.get(2).unwrap_or(&""));
-            let kind = source[0].to_owned();
-            let source = source.get(1).unwrap_or(&"").to_string();
-            (place.as_os_str().as_bytes().len(), Mount { kind, source, options })
-        })
-    };
-    mounts.lines().filter_map(read).max_by_key(|(depth, _)| *depth).map(|(_, mount)| mount)
+    let mounts = text(root, "proc/self/mountinfo")?;
+    mounts::holding(mounts::parse(&mounts), &path, rustix::fs::makedev(major, minor))
 }
 
 fn text(root: &Path, name: &str) -> Option<String> {
@@ -168,17 +144,6 @@ fn text(root: &Path, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_innermost_mount_of_a_place_is_found() {
-        let mounts = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n\
-                      23 22 8:1 /sub /nowhere rw - ext4 /dev/sda1 rw\n\
-                      24 22 8:2 / /srv rw - xfs /dev/sda2 rw";
-        let mount = mount_of(mounts, Path::new("/"), (8, 1)).unwrap();
-        assert_eq!((mount.kind.as_str(), mount.source.as_str()), ("ext4", "/dev/sda1"));
-        assert_eq!(mount.options, "rw,relatime,rw,errors=remount-ro");
-        assert!(mount_of(mounts, Path::new("/"), (9, 1)).is_none());
-    }
 
     #[test]
     fn what_cannot_be_read_is_left_out() {

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::mounts::{self, MountInfo};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{
@@ -117,15 +118,9 @@ impl Mounted {
 /// The options of a device that is mounted at a place, by proc(5): those of the mount, then those
 /// of the file system.
 fn options_of(mounts: &str, device: &str, place: &str) -> Option<String> {
-    let read = |line: &str| {
-        let (mount, source) = line.split_once(" - ")?;
-        let mount: Vec<&str> = mount.split(' ').collect();
-        let source: Vec<&str> = source.split(' ').collect();
-        let is_it = mount.get(4) == Some(&place) && source.get(1) == Some(&device);
-        is_it.then_some(format!("{},{}", mount.get(5)?, source.get(2)?))
-    };
+    let is_it = |it: &MountInfo| it.at == Path::new(place) && it.source == Path::new(device);
+    let found = mounts::parse(mounts).find(is_it)?.all_options();
     let mut options: Vec<&str> = Vec::new();
-    let found = mounts.lines().find_map(read)?;
     for option in found.split(',') {
         if !options.contains(&option) {
             options.push(option);

@@ -56,7 +56,7 @@ fn note_time(lane: &Lane) {
 struct Committer<'a> {
     desk: &'a Desk,
     lane: &'a Lane,
-    crew: &'a Crew,
+    crew: &'a Crew<Arc<Piece>>,
     /// Bytes that are durable and stand in records which are not, and the moments that they cover.
     unvouched: Vec<(Arc<Piece>, u64, u64)>,
 }

@@ -189,7 +189,7 @@ fn stripe_sets(
             sets.extend(std::mem::take(&mut indexed).into_iter().filter(|set| !is_gone(set)));
         }
         let sets: Vec<_> = sets.into_iter().collect();
-        let repaired = each(options.limits.workers, &sets, |set| {
+        let repaired = each(store.set_readers(options.limits.workers), &sets, |set| {
             let replaced = options.replace.as_ref().map(|(number, _)| *number);
             repair_set(store, claim, ExtentName::In(room, set.0), replaced, monitor)
         })?;

@@ -7,6 +7,11 @@ use pinstripe_base::units::MIB;
 pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;
 /// A pack is sealed when its logical run has reached this length.
 pub const PACK_BYTES: u64 = 64 * MIB;
+/// Part of an extent of a far member that a pack leaves for the record that fills it, its index and
+/// its checksums, so that the extent is no longer than the member wants it.
+pub(crate) const EXTENT_ROOM_BYTES: u64 = 1 << 20;
+/// Strips that wait for the writer of a far member, which only collects them, at most.
+pub(crate) const FAR_STRIPS_QUEUED: usize = 4;
 /// Part of a far member's queue, in bytes, that its extents on the way may take: twice as much.
 pub(crate) const LANE_SHARE: u64 = 2;
 /// Chunks in packs that no index run speaks of yet; then one is written, and their claims end.

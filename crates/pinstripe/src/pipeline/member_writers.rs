@@ -18,10 +18,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use self::lanes::Lanes;
 use super::abort::Abort;
-use super::limits::{LANE_SHARE, PACK_BYTES};
+use super::limits::{EXTENT_ROOM_BYTES, FAR_STRIPS_QUEUED, LANE_SHARE, PACK_BYTES};
 use super::scratch_pool::ScratchPool;
 use crate::format::label::StoreConfig;
-use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
+use crate::member::{ExtentName, ExtentWriter, Far, Replace, SharedMember};
 use crate::store::{Store, attach_or_replace, geometry_over, snapshots};
 use crate::stripe::{Geometry, StripSink};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -98,6 +98,11 @@ impl<'a> MemberWriters<'a> {
         'a: 'scope,
     {
         let members = store.members();
+        let caps = |member: &Option<SharedMember>| member.as_ref()?.caps().far;
+        let far: Vec<_> = members.iter().map(caps).collect();
+        let queue =
+            |far: &Option<Far>| far.map_or(strips_queued, |_| strips_queued.min(FAR_STRIPS_QUEUED));
+        let queued: Vec<_> = far.iter().map(queue).collect();
         let mut failures: Vec<_> = members.iter().map(|_| None).collect();
         for absent in store.absent() {
             failures[absent] = Some(Error::new(Kind::NotFound, "the member is absent"));
@@ -112,13 +117,11 @@ impl<'a> MemberWriters<'a> {
             parity: usize::from(store.config.parity),
             abort,
             monitor,
-            strips: Arc::new(ScratchPool::new(members.len() * strips_queued)),
+            strips: Arc::new(ScratchPool::new(queued.iter().sum())),
         };
-        let caps = |member: &Option<SharedMember>| member.as_ref()?.caps().far;
-        let far: Vec<_> = members.iter().map(caps).collect();
         let start = |(number, member): (usize, &Option<SharedMember>)| {
             let member = member.clone()?;
-            let (sender, receiver) = bounded(strips_queued);
+            let (sender, receiver) = bounded(queued[number]);
             let writer = Writer { number, member, shared: shared.clone(), open: HashMap::new() };
             let lanes = far[number].map(|far| {
                 let queue_bytes = strips_queued as u64 * u64::from(store.config.strip_bytes);
@@ -179,7 +182,8 @@ impl<'a> MemberWriters<'a> {
         }
         // Short extents, where all are to be held until they are sealed.
         let longest = members.iter().map(|member| self.extent_bytes[*member]).min().flatten();
-        let far = longest.map_or(PACK_BYTES, |bytes| bytes * geometry.data() as u64);
+        let room = |bytes: u64| bytes.saturating_sub(EXTENT_ROOM_BYTES).max(bytes / 2);
+        let far = longest.map_or(PACK_BYTES, |bytes| room(bytes) * geometry.data() as u64);
         let pack_bytes = far.min(PACK_BYTES);
         SetMembers { geometry, pack_bytes, members: Arc::new(members) }
     }

@@ -53,6 +53,12 @@ impl FetchedRecord {
     pub fn stored(&self) -> &[u8] {
         &self.bytes[self.stored.clone()]
     }
+
+    /// Its buffer, empty, for another one.
+    pub(crate) fn into_buffer(mut self) -> Vec<u8> {
+        self.bytes.clear();
+        self.bytes
+    }
 }
 
 /// Reads records; shared by threads.
@@ -227,7 +233,7 @@ impl<'a> PackReader<'a> {
     }
 
     /// Verifies a record that was read.
-    fn verified(&self, mut bytes: Vec<u8>) -> Result<FetchedRecord> {
+    pub(crate) fn verified(&self, mut bytes: Vec<u8>) -> Result<FetchedRecord> {
         let opened = self.store.opener().record(&mut bytes)?;
         Ok(FetchedRecord { head: opened.head, bytes, stored: opened.stored })
     }

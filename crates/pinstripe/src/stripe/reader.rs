@@ -21,9 +21,13 @@ use super::report::{ErasureReason, ExtentPart, ReadReport};
 use super::row::{Row, Trust};
 use super::trailer::{gravity, read_trailer};
 use crate::format::stripe_set::{Checksum, SetKind, Trailer, checksum};
-use crate::member::{ExtentName, Member, SharedMember};
+use crate::member::{ExtentName, Member, SharedMember, is_remote};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
+
+/// A read from this length on is worth a request of its own of a far member, which fetches shorter
+/// ones of neighbours together.
+const SPAN_MIN_BYTES: usize = 1 << 20;
 
 /// An open stripe set. Any number of threads may read through one.
 pub struct SetReader {
@@ -367,7 +371,13 @@ impl SetReader {
         buf: &mut [u8],
     ) -> Result<(), ErasureReason> {
         let there = self.member(member).ok_or(ErasureReason::MemberMissing)?;
-        there.read_at(self.name, offset, buf).map_err(|error| {
+        let read = if buf.len() >= SPAN_MIN_BYTES && is_remote(there.place()) {
+            let span = there.read_span(self.name, offset, buf.len());
+            span.map(|span| buf.copy_from_slice(&span))
+        } else {
+            there.read_at(self.name, offset, buf)
+        };
+        read.map_err(|error| {
             ErasureReason::unreadable(error.at(there.place().join(self.name.path())))
         })
     }

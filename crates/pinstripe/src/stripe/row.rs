@@ -161,12 +161,23 @@ impl<'a> Row<'a> {
         self.rebuild(&lost, report)
     }
 
-    /// Looks at every strip and lets go of it again: the positions that are lost, and why.
-    pub(super) fn survey(&mut self, report: &mut ReadReport) -> Vec<(usize, ErasureReason)> {
+    /// Looks at every strip, shows those of data with their places in the logical run, and lets go
+    /// of them again: the positions that are lost, and why.
+    pub(super) fn survey(
+        &mut self,
+        report: &mut ReadReport,
+        show: &mut dyn FnMut(u64, &[u8]),
+    ) -> Vec<(usize, ErasureReason)> {
+        let data = self.set.geometry().data();
         let mut lost = Vec::new();
         for position in 0..self.strips.len() {
             match self.fetch(position, report) {
-                Ok(bytes) => self.spare.0.push(bytes),
+                Ok(bytes) => {
+                    if position < data {
+                        show(self.shape.strip_logical(position).start, &bytes);
+                    }
+                    self.spare.0.push(bytes);
+                }
                 Err(reason) => lost.push((position, reason)),
             }
         }

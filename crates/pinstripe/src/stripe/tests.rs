@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::testing::*;
 use super::*;
 use crate::fault::FaultMember;
-use crate::format::stripe_set::{SetKind, checksum};
+use crate::format::stripe_set::{HEADER_BYTES, SetKind, checksum};
 use crate::member::{ExtentName, MemoryMember};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
@@ -65,6 +65,35 @@ fn a_whole_set_verifies_and_every_byte_is_looked_at() {
     assert!(found.is_whole() && found.lost_ranges.is_empty());
     assert_eq!(found.fetched_bytes, fixture.summary.extent_bytes.iter().sum::<u64>());
     assert_eq!(seen, found.fetched_bytes);
+}
+
+#[test]
+fn a_verification_shows_the_run_in_order_but_for_what_is_damaged() {
+    let fixture = small();
+    let shown = |set: &SetReader| {
+        let mut shown: Vec<(u64, Vec<u8>)> = Vec::new();
+        set.verify_and_show(&mut |_| {}, &mut |at, bytes| shown.push((at, bytes.to_vec())));
+        shown
+    };
+    let parts = shown(&fixture.open());
+    let whole: Vec<u8> = parts.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+    assert!(whole == fixture.content);
+    let mut end = 0;
+    for (at, bytes) in &parts {
+        assert_eq!(*at, end);
+        end += bytes.len() as u64;
+    }
+    // A strip of the first row and one of the second, on the same member.
+    fixture.flip(1, HEADER_BYTES as u64);
+    fixture.flip(1, HEADER_BYTES as u64 + 4096);
+    let left = shown(&fixture.open());
+    let data_strips = (0..2).filter(|row| {
+        fixture.layout.permutation(*row).position(1) < fixture.layout.geometry().data()
+    });
+    assert_eq!(left.len(), parts.len() - data_strips.count());
+    for (at, bytes) in left {
+        assert!(bytes == fixture.content[at as usize..at as usize + bytes.len()]);
+    }
 }
 
 #[test]

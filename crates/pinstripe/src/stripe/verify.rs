@@ -18,6 +18,16 @@ impl SetReader {
     ///
     /// Damage is a result, not an error; a missing extent is one damage, not one for each row.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Verification {
+        self.verify_and_show(progress, &mut |_, _| {})
+    }
+
+    /// As [`verify`](Self::verify); `show` gets the parts of the logical run that are as they were
+    /// written, each with its first byte's place, in order. What is damaged is left out.
+    pub fn verify_and_show(
+        &self,
+        progress: &mut dyn FnMut(u64),
+        show: &mut dyn FnMut(u64, &[u8]),
+    ) -> Verification {
         let mut found = Verification::default();
         let slots = self.geometry().members();
         let tail = self.trailer().encode();
@@ -32,7 +42,8 @@ impl SetReader {
         for row in 0..self.layout().rows() {
             let mut report = ReadReport::default();
             let mut strips = Row::whole(self, row).with(buffers);
-            self.verify_row(row, &mut strips, &mut report, &mut hopeless, &mut found);
+            let lost = strips.survey(&mut report, show);
+            self.note_row((row, &strips), lost, &mut hopeless, &mut found);
             buffers = strips.into_buffers();
             found.fetched_bytes += report.fetched_bytes;
             progress(report.fetched_bytes);
@@ -83,19 +94,18 @@ impl SetReader {
     pub fn is_last_row_sound(&self, missing: &[usize]) -> bool {
         let Some(row) = self.layout().rows().checked_sub(1) else { return true };
         let mut strips = Row::whole(self, row);
-        let lost = strips.survey(&mut ReadReport::default());
+        let lost = strips.survey(&mut ReadReport::default(), &mut |_, _| {});
         lost.iter().all(|(position, _)| missing.contains(&strips.slot(*position)))
     }
 
-    fn verify_row(
+    /// Notes what a row has lost.
+    fn note_row(
         &self,
-        row: u64,
-        strips: &mut Row<'_>,
-        report: &mut ReadReport,
+        (row, strips): (u64, &Row<'_>),
+        lost: Vec<(usize, ErasureReason)>,
         hopeless: &mut [bool],
         found: &mut Verification,
     ) {
-        let lost = strips.survey(report);
         let repairable = lost.len() <= self.geometry().parity();
         if !repairable {
             let data = self.geometry().data();

@@ -5,6 +5,7 @@
 //! parity or another copy can mend is a warning; what is lost is a loss, with the snapshots and
 //! paths that it hurts.
 
+mod records;
 pub(super) mod sets;
 mod survey;
 #[cfg(test)]

@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
 
+use super::records::Records;
 use super::{CheckOptions, CheckOutcome};
-use crate::codec::Decoder;
 use crate::member::{ExtentName, Room};
 use crate::pipeline::each::each;
 use crate::store::index::{self, Index, Place, indexed_sets};
-use crate::store::packs::{ChunkReader, PackReader, RecordPlace};
+use crate::store::packs::{ChunkReader, RecordPlace};
 use crate::store::{Store, deletion};
 use crate::stripe::{SetReader, Verification};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -71,7 +71,7 @@ pub(super) fn stripe_sets(
         }
         let is_wanted = |(set, _): &(SetId, _)| room == Room::Packs || !superseded.contains(set);
         let sets: Vec<_> = sets.into_iter().filter(is_wanted).collect();
-        let results = each(options.limits.workers, &sets, |(set, members)| {
+        let results = each(store.set_readers(options.limits.workers), &sets, |(set, members)| {
             let leftover = room == Room::Packs
                 && !indexed.contains(set)
                 && index::is_leftover(store, *set, members);
@@ -136,65 +136,40 @@ fn examine(
 ) -> Result<Examined> {
     let name = ExtentName::In(room, set.0);
     let reader = SetReader::open_agreed(&store.members(), name, store.config.store, set)?;
-    let verification = if options.read_data {
-        reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes))
-    } else {
-        reader.verify_ends_only()
+    let (verification, records) = match room {
+        _ if !options.read_data => (reader.verify_ends_only(), Vec::new()),
+        Room::Packs => verify_pack(store, &reader, set, monitor),
+        _ => (reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes)), Vec::new()),
     };
     monitor.add(Counter::CheckedPacks, 1);
-    let records = match (room, options.read_data) {
-        (Room::Packs, true) => undecodable(store, set, &verification, monitor),
-        _ => Vec::new(),
-    };
     Ok(Examined { width: reader.geometry().members(), verification, records })
 }
 
-/// Decodes every record of a pack and holds each chunk against its id.
-fn undecodable(
+/// Verifies every strip of a pack, and decodes every record.
+fn verify_pack(
     store: &Store,
+    reader: &SetReader,
     set: SetId,
-    verification: &Verification,
     monitor: &Monitor,
-) -> Vec<(Range<u64>, Error)> {
+) -> (Verification, Vec<(Range<u64>, Error)>) {
+    let mut progress = |bytes| monitor.add(Counter::CheckedBytes, bytes);
     if store.is_locked() {
-        return index::unsound_records(store, set);
+        let verification = reader.verify(&mut progress);
+        return (verification, index::unsound_records(store, set));
     }
-    let index = match index::read_pack_index(store, set) {
-        Ok(index) => index,
-        Err(error) => return vec![(0..0, error)],
-    };
-    let packs = PackReader::new(store, monitor);
-    let (mut decoder, mut raw) = (Decoder::new(), Vec::new());
-    let mut bad = Vec::new();
-    for record in &index.records {
-        let range = record.offset..record.offset + u64::from(record.bytes);
-        if verification.lost_ranges.iter().any(|lost| overlaps(lost, &range)) {
-            continue;
+    match index::index_of_pack(reader, set, store.opener()) {
+        Ok(index) => {
+            let mut records = Records::new(store, index, monitor);
+            let mut show = |start, strip: &[u8]| records.show(start, strip);
+            let verification = reader.verify_and_show(&mut progress, &mut show);
+            let bad = records.undecodable(&verification.lost_ranges);
+            (verification, bad)
         }
-        let decoded = packs.fetch(set, record.offset, record.bytes).and_then(|fetched| {
-            let head = &fetched.head;
-            decoder.decode(head.codec, fetched.stored(), head.raw_bytes as usize, &mut raw)?;
-            let mut at = 0;
-            for chunk in &head.chunks {
-                let end = at + chunk.raw_bytes as usize;
-                if store.keys()?.chunk_id(&raw[at..end]) != chunk.id {
-                    return Err(Error::new(
-                        Kind::Corrupt,
-                        format!("chunk {} does not match its id", chunk.id),
-                    ));
-                }
-                at = end;
-            }
-            Ok(())
-        });
-        if let Err(error) = decoded {
-            bad.push((range, error));
-        }
+        Err(error) => (reader.verify(&mut progress), vec![(0..0, error)]),
     }
-    bad
 }
 
-fn overlaps(left: &Range<u64>, right: &Range<u64>) -> bool {
+pub(super) fn overlaps(left: &Range<u64>, right: &Range<u64>) -> bool {
     left.start < right.end && right.start < left.end
 }
 

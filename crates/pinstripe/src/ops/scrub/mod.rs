@@ -124,10 +124,11 @@ pub fn run(
             left = left.saturating_sub(survey.sets[**at].bytes);
             before > 0
         };
-        let most = SETS_PER_WORKER * options.limits.workers;
+        let workers = store.set_readers(options.limits.workers);
+        let most = SETS_PER_WORKER * workers;
         let (batch, rest) = order.split_at(order.iter().take(most).take_while(fits).count());
         order = rest;
-        each(options.limits.workers, batch, |&at| {
+        each(workers, batch, |&at| {
             sets::verify(store, &survey, &survey.sets[at], &throttle, &ledger)
         })?;
         for &at in batch {

@@ -28,7 +28,15 @@ use super::{Extents, Index, SealedPack, View, part};
 /// When the set cannot be read or its index is not sound.
 pub fn read_pack_index(store: &Store, set: SetId) -> Result<PackIndex> {
     let name = ExtentName::pack(set);
-    own_index(&open_set(store, name, set)?, set, store.opener()).map(|pack| pack.index)
+    index_of_pack(&open_set(store, name, set)?, set, store.opener())
+}
+
+/// The same of a pack that is open.
+///
+/// # Errors
+/// As [`read_pack_index`].
+pub fn index_of_pack(reader: &SetReader, set: SetId, opener: &Opener) -> Result<PackIndex> {
+    own_index(reader, set, opener).map(|pack| pack.index)
 }
 
 fn own_index(reader: &SetReader, set: SetId, opener: &Opener) -> Result<SealedPack> {

@@ -40,7 +40,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-pub use ask::{is_beyond_reading, read_pack_index};
+pub use ask::{index_of_pack, is_beyond_reading, read_pack_index};
 pub use cut::{geometry_of, has_enough, is_leftover};
 pub use find::{Place, Rows};
 pub use list::{Pack, Packs};

@@ -1,0 +1,153 @@
+//! The kernel's table of mounts, `/proc/self/mountinfo` (proc(5)).
+
+#![allow(clippy::disallowed_methods, reason = "reads the kernel's table of mounts")]
+
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A line of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountInfo {
+    /// The numbers of the device, as `MAJOR:MINOR`.
+    pub device: String,
+    /// The place where it is mounted.
+    pub at: PathBuf,
+    /// The type of the file system: ext4, xfs, tmpfs.
+    pub kind: String,
+    /// What is mounted: a device, or what the file system calls its source.
+    pub source: PathBuf,
+    /// The options of this mount.
+    pub options: String,
+    /// The options of the file system, however often it is mounted.
+    pub super_options: String,
+}
+
+impl MountInfo {
+    /// Reads a line; `None` for what is none.
+    pub fn parse(line: &str) -> Option<Self> {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let mount: Vec<&str> = mount.split(' ').collect();
+        let mut file_system = file_system.split(' ');
+        Some(MountInfo {
+            device: (*mount.get(2)?).to_owned(),
+            at: unescaped(mount.get(4)?),
+            kind: file_system.next()?.to_owned(),
+            source: unescaped(file_system.next().unwrap_or_default()),
+            options: (*mount.get(5)?).to_owned(),
+            super_options: file_system.next().unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// All options, of the mount and of the file system.
+    pub fn all_options(&self) -> String {
+        format!("{},{}", self.options, self.super_options)
+    }
+
+    /// Whether the file system has an option of this name without a value.
+    pub fn has_super_option(&self, name: &str) -> bool {
+        self.super_options.split(',').any(|it| it == name)
+    }
+}
+
+/// The lines of a table; what is no line of one is passed over.
+pub fn parse(table: &str) -> impl Iterator<Item = MountInfo> + '_ {
+    table.lines().filter_map(MountInfo::parse)
+}
+
+/// The mounts that this process sees; none where the kernel does not say.
+pub fn of_this_process() -> Vec<MountInfo> {
+    // A place that is not UTF-8 must not hide the others.
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    parse(&String::from_utf8_lossy(&table)).collect()
+}
+
+/// The mount that holds a path with a canonical name, which is on a device with these numbers: of
+/// all of that device, the one with the longest place above the path.
+pub fn holding(
+    mounts: impl IntoIterator<Item = MountInfo>,
+    path: &Path,
+    device: u64,
+) -> Option<MountInfo> {
+    let numbers = numbers(device);
+    innermost(mounts.into_iter().filter(|it| it.device == numbers), path)
+}
+
+/// The mount that holds what is at a path, which may be a relative one. Of btrfs, whose files have
+/// other numbers than its mounts, the place alone says it.
+pub fn of_path(path: &Path) -> Option<MountInfo> {
+    let (path, device) = (fs::canonicalize(path).ok()?, fs::metadata(path).ok()?.dev());
+    let mounts = of_this_process();
+    holding(mounts.clone(), &path, device).or_else(|| innermost(mounts, &path))
+}
+
+fn innermost(mounts: impl IntoIterator<Item = MountInfo>, path: &Path) -> Option<MountInfo> {
+    let depth = |it: &MountInfo| it.at.as_os_str().as_bytes().len();
+    mounts.into_iter().filter(|it| path.starts_with(&it.at)).max_by_key(depth)
+}
+
+/// The numbers of a device as the table has them.
+pub fn numbers(device: u64) -> String {
+    format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
+}
+
+/// A path of this table, or of `/proc/swaps`: blanks, tabs, line ends and backslashes stand there as
+/// three octal digits.
+pub(crate) fn unescaped(text: &str) -> PathBuf {
+    let (bytes, mut out) = (text.as_bytes(), Vec::with_capacity(text.len()));
+    let mut at = 0;
+    while at < bytes.len() {
+        let digits = bytes.get(at + 1..at + 4).and_then(|it| std::str::from_utf8(it).ok());
+        let code = digits.and_then(|it| u8::from_str_radix(it, 8).ok());
+        match code.filter(|_| bytes[at] == b'\\') {
+            Some(code) => {
+                out.push(code);
+                at += 4;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n\
+                         23 22 8:1 /sub /a\\040b rw - ext4 /dev/sda1 rw,discard\n\
+                         no line\n\
+                         24 22 8:2 / /srv rw master:3 propagate_from:2 - xfs /dev/sda2 rw";
+
+    #[test]
+    fn lines_are_read_by_proc_5() {
+        let found: Vec<_> = parse(TABLE).collect();
+        assert_eq!(found.len(), 3);
+        assert_eq!(found[0].all_options(), "rw,relatime,rw,errors=remount-ro");
+        assert_eq!((found[1].at.as_path(), found[1].kind.as_str()), (Path::new("/a b"), "ext4"));
+        assert!(found[1].has_super_option("discard") && !found[0].has_super_option("discard"));
+        assert_eq!(
+            (found[2].source.as_path(), found[2].device.as_str()),
+            (Path::new("/dev/sda2"), "8:2")
+        );
+        assert_eq!(MountInfo::parse("29 1 254:0 / - ext4"), None);
+    }
+
+    #[test]
+    fn the_innermost_mount_of_a_place_is_found() {
+        let device = rustix::fs::makedev(8, 1);
+        let at = |path: &str| holding(parse(TABLE), Path::new(path), device).map(|it| it.at);
+        assert_eq!(at("/etc"), Some("/".into()));
+        assert_eq!(at("/a b/c"), Some("/a b".into()));
+        assert_eq!(holding(parse(TABLE), Path::new("/etc"), rustix::fs::makedev(9, 1)), None);
+    }
+
+    #[test]
+    fn this_process_has_a_root() {
+        assert!(of_path(Path::new(".")).is_some_and(|it| !it.kind.is_empty()));
+    }
+}
