@@ -6,6 +6,7 @@
 //! stories [--seeds N] [--from S]`: short stories that follow from their seeds in all, in release.
 //! `cargo xtask soak record [--seeds N] [--from S]`: takes that are killed, whose power is cut, and
 //! that others wrote; 60 seeds.
+//! `cargo xtask soak buckets [--seconds N]`: hosts that are killed, gc beside them, one bucket; an hour.
 //! `cargo xtask soak quick` runs `lab quick` again and again and compares its advice: half an hour,
 //! on a machine that does nothing else. `cargo xtask soak executions [--count N] [--dir DIR]` judges
 //! executions of one command on this disk, which are all the same: six minutes. `cargo xtask soak
@@ -47,6 +48,7 @@ pub fn run(args: &[String]) -> Result<bool> {
         [word] if word == "split" => split::run(),
         [word] if word == "lab" => lab::run(),
         [word] if word == "whole" => whole(),
+        [word, args @ ..] if word == "buckets" => buckets(args),
         [word, args @ ..] if word == "executions" => executions::run(args),
         [word, args @ ..] if word == "tune" => tune::run(args),
         [word, args @ ..] if word == "quick" => quick::run(args),
@@ -77,6 +79,19 @@ fn whole() -> Result<bool> {
     test.args(["test", "--no-fail-fast"]);
     SHARED_OUT.iter().for_each(|crate_| _ = test.args(["--package", crate_]));
     test.env("PINSTRIPE_WHOLE", "1");
+    succeeds(test.current_dir(root_folder()?))
+}
+
+/// Hosts that write one bucket and die, on a way to the server that lies, for a while.
+fn buckets(args: &[String]) -> Result<bool> {
+    let seconds = match args {
+        [] => "3600",
+        [option, seconds] if option == "--seconds" => seconds,
+        _ => return Err("soak buckets knows --seconds N".to_owned()),
+    };
+    let mut test = cargo();
+    test.args(["test", "--package", "pinstripe-cli", "--test", "cli", "--", "--nocapture"]);
+    test.arg("buckets_soak::").env("PINSTRIPE_SOAK_SECONDS", seconds);
     succeeds(test.current_dir(root_folder()?))
 }
 

@@ -176,11 +176,12 @@ fn a_full_restore_asks_for_long_parts() {
         assert!(read(&to) == read(&counted.source()), "{name}");
     }
     assert_within("restore", &log, (2, 3 * packs + RESTORE_BESIDE));
-    // A request for each record would be three times as many.
-    assert!((3..=4).contains(&packs) && stored_bytes > 40 << 20, "{packs} packs");
+    // Three of content and two of the tree. A request for each record would be three times as many.
+    assert!(packs <= 6 && stored_bytes > 40 << 20, "{packs} packs");
 }
 
-/// Checking content costs a request for each strip of 4 MiB: a pack is fetched once.
+/// Checking content costs a request for each strip of 4 MiB, and four for each pack: its end when it
+/// is opened and when it is looked at, its header and its index.
 #[test]
 fn check_fetches_content_once() {
     let Some(counted) = Counted::of_strips("check_fetches_content_once", 4 << 20) else { return };
@@ -194,7 +195,7 @@ fn check_fetches_content_once() {
     let of_packs = log.iter().filter(|line| line.starts_with("GET ") && line.contains("/packs/"));
     let of_packs = of_packs.count();
     println!("check: {of_packs} requests for {packs} packs of {strips} strips");
-    assert!(of_packs <= strips + 2 * packs, "{of_packs}:\n{}", log.join("\n"));
+    assert!(of_packs <= strips + 4 * packs, "{of_packs}:\n{}", log.join("\n"));
 }
 
 /// Listings, and all requests, at most.

@@ -254,12 +254,7 @@ impl RecordArgs {
         self.check_osc()?;
         check_armed(self.armed(), self.format, self.beside.is_wanted())?;
         let play = self.beside.open(&self.inputs, &run.monitor)?;
-        let inputs = self.inputs.iter().map(|it| it.clone().open(self.poly));
-        let inputs = inputs.collect::<Result<Vec<Box<dyn RecordInput>>>>()?;
-        let shapes: Vec<StreamShape> =
-            inputs.iter().flat_map(|it| it.streams()).map(|it| it.shape).collect();
-        let least = (2 * self.chunk.0).next_power_of_two();
-        memory_of(shapes.len(), self.ring.map_or(least, |it| it.0))?;
+        let (inputs, shapes) = self.open_inputs()?;
         let mut plan = self.plan()?;
         let copies = 1 + u64::from(self.mirror);
         let rate = copies * shapes.iter().map(StreamShape::byte_rate).sum::<u64>();
@@ -316,6 +311,18 @@ impl RecordArgs {
         drop(line);
         let (recorded, played) = outcome?;
         ending(run, &plan.take, &recorded, played.as_ref())
+    }
+
+    /// Opens the inputs, with the shapes of their streams. More of these than memory has rings for
+    /// are refused.
+    fn open_inputs(&self) -> Result<(Vec<Box<dyn RecordInput>>, Vec<StreamShape>)> {
+        let inputs = self.inputs.iter().map(|it| it.clone().open(self.poly));
+        let inputs = inputs.collect::<Result<Vec<Box<dyn RecordInput>>>>()?;
+        let shapes: Vec<StreamShape> =
+            inputs.iter().flat_map(|it| it.streams()).map(|it| it.shape).collect();
+        let least = (2 * self.chunk.0).next_power_of_two();
+        memory_of(shapes.len(), self.ring.map_or(least, |it| it.0))?;
+        Ok((inputs, shapes))
     }
 
     /// Listens for OSC, where that was asked for. A take can do without.
