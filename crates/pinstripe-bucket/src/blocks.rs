@@ -23,8 +23,11 @@ use crate::fault::Fault;
 pub const BLOCK_BYTES: u64 = 4 << 20;
 /// Blocks that are held.
 const BLOCKS_MAX: usize = 24;
-/// Blocks that are fetched ahead of a reader that goes on.
+/// Blocks that are fetched ahead of a reader that goes on, as long as there is room for those of all
+/// readers: what is fetched ahead and dropped again is fetched twice.
 const AHEAD_MAX: u64 = 6;
+/// Reads and blocks within which an extent counts as being read.
+const RECENT: u64 = 128;
 /// A read that begins so near the end of an earlier one goes on from there: threads that read
 /// records of one pack take them in turns.
 const NEAR_BYTES: u64 = 2 << 20;
@@ -81,7 +84,7 @@ impl Blocks {
         let blocks: Vec<_> = wanted.clone().map(|at| state.block(extent, at, &fetch)).collect();
         if let Some(end) = track.extent_bytes.filter(|_| track.run >= RUN_MIN) {
             let next = wanted.end() + 1;
-            let ahead = next..next + track.run.min(AHEAD_MAX);
+            let ahead = next..next + track.run.min(state.ahead_max());
             for at in ahead.filter(|at| at * BLOCK_BYTES < end) {
                 drop(state.block(extent, at, &fetch));
             }
@@ -106,6 +109,13 @@ impl Blocks {
 }
 
 impl State {
+    /// Blocks that are fetched ahead of each of those who read at the moment.
+    fn ahead_max(&self) -> u64 {
+        let is_read = |track: &&Track| track.used + RECENT >= self.clock;
+        let readers = self.tracks.values().filter(is_read).count().max(1);
+        ((BLOCKS_MAX / readers) as u64).saturating_sub(1).min(AHEAD_MAX)
+    }
+
     fn note(&mut self, extent: Extent, offset: u64, bytes: u64) -> Track {
         self.clock += 1;
         let track = self.tracks.entry(extent).or_default();
@@ -199,6 +209,29 @@ mod tests {
             assert!(held(&blocks).len() <= BLOCKS_MAX);
         }
         assert!(held(&blocks).iter().all(|at| *at < 100));
+    }
+
+    #[test]
+    fn many_readers_side_by_side_fetch_each_block_once() {
+        const READS: u64 = 16;
+        let (blocks, fetched) = (Blocks::default(), std::cell::RefCell::new(Vec::new()));
+        let extent = |number| (0, ExtentName::In(Room::Packs, [number; 16]));
+        (0..16).for_each(|number| blocks.learn(extent(number), 4 * BLOCK_BYTES));
+        for at in 0..4 * READS {
+            for number in 0..16 {
+                let fetch = |from| {
+                    fetched.borrow_mut().push((number, from));
+                    fetch(from)
+                };
+                let bytes = BLOCK_BYTES / READS;
+                blocks.of(extent(number), at * bytes, bytes, fetch);
+            }
+        }
+        let mut fetched = fetched.into_inner();
+        let all = fetched.len();
+        fetched.sort_unstable();
+        fetched.dedup();
+        assert_eq!((fetched.len(), all), (64, 64));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct Access {
     /// The region that requests are signed for.
     pub region: String,
     /// Options of `object_store` that say where credentials come from, by their names, as in
-    /// `aws_access_key_id`.
+    /// `aws_access_key_id`. Without any nothing is signed at an endpoint that speaks Google's protocol.
     pub credentials: Vec<(String, String)>,
 }
 
@@ -96,9 +96,14 @@ pub fn require_built(place: &BucketPlace) -> Result<()> {
 fn google(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened> {
     let mut builder = object_store::gcp::GoogleCloudStorageBuilder::new()
         .with_bucket_name(place.bucket())
+        .with_base_url(&place.endpoint())
         .with_retry(retries())
         .with_client_options(options(place))
         .with_http_connector(CountingConnector(Arc::clone(&endpoint.counters)));
+    if access.credentials.is_empty() {
+        // Without a token of any kind the client would ask the machine for one, also unsigned.
+        builder = builder.with_bearer_token("").with_skip_signature(true);
+    }
     for (name, value) in access.credentials {
         builder = builder.with_config(option(&name)?, value);
     }
@@ -116,6 +121,7 @@ fn azure(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Ope
     let mut builder = object_store::azure::MicrosoftAzureBuilder::new()
         .with_account(place.account().unwrap_or_default())
         .with_container_name(place.bucket())
+        .with_endpoint(place.account_url())
         .with_retry(retries())
         .with_client_options(options(place))
         .with_http_connector(CountingConnector(Arc::clone(&endpoint.counters)));

@@ -78,9 +78,14 @@ impl Refusal {
     }
 
     /// What a user can do.
-    fn advice(&self, region: &str) -> String {
+    fn advice(&self, region: &str, place: &Path) -> String {
         let text = match &*self.code {
             "NoSuchBucket" => "create the bucket first, or check its name and --endpoint",
+            "ContainerNotFound" => "create the container first, or check its name and the account",
+            "AuthenticationFailed" | "InvalidAuthenticationInfo" => {
+                "check AZURE_STORAGE_ACCOUNT_KEY, or the other variables, for this account, and \
+                 this host's clock"
+            }
             "InvalidAccessKeyId"
             | "SignatureDoesNotMatch"
             | "AuthorizationQueryParametersError" => {
@@ -98,14 +103,9 @@ impl Refusal {
             | "IllegalLocationConstraint"
             | "IncorrectEndpoint" => return self.other_region(region),
             _ if matches!(self.status, 301 | 302 | 307 | 308) => return self.other_region(region),
-            _ if matches!(self.status, 401 | 403) => {
-                "these credentials may not do this: the key needs GetObject, PutObject and \
-                 ListBucket on this prefix, and DeleteObject for gc, forget and member remove"
-            }
+            _ if matches!(self.status, 401 | 403) => rights(place),
             _ if self.status == 507 => "there is no room left at the endpoint",
-            _ if self.code.is_empty() => {
-                "this does not answer as S3 does: check --endpoint, and proxies in between"
-            }
+            _ if self.code.is_empty() => strange(place),
             _ => "see what the provider says of this code",
         };
         text.to_owned()
@@ -127,6 +127,7 @@ impl Fault {
             object_store::Error::NotFound { .. } => return Fault::Missing,
             object_store::Error::AlreadyExists { .. }
             | object_store::Error::Precondition { .. } => return Fault::Exists,
+            object_store::Error::NotSupported { .. } => return Fault::Unknown,
             _ => {}
         }
         let mut next: Option<&(dyn StdError + 'static)> = Some(error);
@@ -177,7 +178,7 @@ impl Fault {
             Fault::Refused(refusal) => {
                 let is_full = refusal.status == 507 || refusal.code.contains("QuotaExceeded");
                 let kind = if is_full { Kind::NoSpace } else { Kind::Io };
-                failed(kind, &refusal.to_string()).advice(refusal.advice(region))
+                failed(kind, &refusal.to_string()).advice(refusal.advice(region, place))
             }
             Fault::Cut(why) => failed(Kind::Io, why)
                 .advice("check the endpoint and the network; tried several times"),
@@ -187,11 +188,43 @@ impl Fault {
                 failed(Kind::Refused, "the store is shown as it was").advice("leave out --at")
             }
             Fault::Unknown => failed(Kind::Unsupported, "the endpoint does not speak S3"),
-            Fault::Odd(why) => failed(Kind::Io, why).advice(
-                "this does not answer as S3 does: check --endpoint, and proxies in between",
-            ),
+            Fault::Odd(why) => failed(Kind::Io, why).advice(strange(place)),
         }
     }
+}
+
+/// What who may not do something lacks, in the words of the provider.
+fn rights(place: &Path) -> &'static str {
+    match scheme(place) {
+        "gs" => {
+            "these credentials may not do this: they need storage.objects.get, create, list and \
+             delete on this bucket"
+        }
+        "az" => {
+            "these credentials may not do this: they need to read, write, list and delete blobs of \
+             this container, as a Storage Blob Data Contributor may"
+        }
+        _ => {
+            "these credentials may not do this: the key needs GetObject, PutObject and \
+             ListBucket on this prefix, and DeleteObject for gc, forget and member remove"
+        }
+    }
+}
+
+/// What to look at where the answers are none of the protocol.
+fn strange(place: &Path) -> &'static str {
+    match scheme(place) {
+        "gs" | "az" => {
+            "this does not answer as the provider does: check the endpoint, and proxies in between"
+        }
+        _ => "this does not answer as S3 does: check --endpoint, and proxies in between",
+    }
+}
+
+/// What a place begins with, up to the protocol of its endpoint.
+fn scheme(place: &Path) -> &str {
+    let text = place.to_str().unwrap_or_default();
+    text.split([':', '+']).next().unwrap_or_default()
 }
 
 fn find_refusal<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Refusal> {
@@ -224,7 +257,7 @@ fn said(text: &str, tag: &str) -> String {
 }
 
 /// Words of an endpoint, cut to what fits in a message.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     const MOST_CHARS: usize = 200;
     text.chars().filter(|c| !c.is_control()).take(MOST_CHARS).collect()
 }
@@ -264,6 +297,17 @@ mod tests {
             let error = Fault::Refused(refusal).error("read", place, "http://h", "us-east-1");
             assert!(error.advice_text().unwrap().contains(advice), "{status} {code}");
             assert!(error.to_string().contains("http://h"), "{error}");
+        }
+        for (place, status, code, advice) in [
+            ("az://account/container/p", 404, "ContainerNotFound", "create the container"),
+            ("az://account/container/p", 403, "AuthenticationFailed", "AZURE_STORAGE_ACCOUNT_KEY"),
+            ("az+http://h/account/container", 403, "AuthorizationFailure", "Contributor"),
+            ("gs://bucket/p", 403, "AccessDenied", "storage.objects.get"),
+            ("gs+http://h/bucket", 200, "", "check the endpoint"),
+        ] {
+            let refusal = Refusal { status, code: code.to_owned(), ..Refusal::default() };
+            let error = Fault::Refused(refusal).error("read", Path::new(place), "http://h", "");
+            assert!(error.advice_text().unwrap().contains(advice), "{place} {code}");
         }
         let full = Refusal { status: 507, ..Refusal::default() };
         let error = Fault::Refused(full).error("write", place, "http://h", "us-east-1");

@@ -30,7 +30,7 @@ use crate::fault::Fault;
 use crate::kept::Kept;
 use crate::key;
 use crate::place::BucketPlace;
-use crate::session::{Fetched, LIST_MAX, ObjectMark, Session};
+use crate::session::{Fetched, LIST_MAX, ObjectMark, Session, tag_of};
 use crate::tails::{TAIL_BYTES, has_tail};
 
 /// Age at which what was seen is seen no more.
@@ -304,7 +304,7 @@ fn entries(asker: &Asker, room: Room, metas: &[ObjectMeta]) -> Vec<Entry> {
 
 fn entry(asker: &Asker, room: Room, meta: &ObjectMeta) -> Option<Entry> {
     let id = key::extent(&asker.place, room, &meta.location)?;
-    Some(Entry { id, bytes: meta.size, tag: meta.e_tag.clone() })
+    Some(Entry { id, bytes: meta.size, tag: tag_of(meta.e_tag.as_deref()) })
 }
 
 fn sorted(mut entries: Vec<Entry>) -> Vec<Entry> {
@@ -338,7 +338,9 @@ fn begin(asker: &Asker, name: ExtentName, bytes: u64) -> Fetching {
                 false => Ok(Vec::new()),
             }
         };
-        let tail = session.get(&key, Some(GetRange::Suffix(TAIL_BYTES)), TAIL_BYTES);
+        // Not every endpoint can be asked for an end; its length is known from the listing.
+        let end = GetRange::Bounded(bytes.saturating_sub(TAIL_BYTES)..bytes);
+        let tail = session.get(&key, Some(end), TAIL_BYTES);
         let (tail, head) = join(tail, head).await;
         let fetched = Fetched { head: head.unwrap_or_default(), ..tail.ok()? };
         own.kept.put(&own, name, &fetched);

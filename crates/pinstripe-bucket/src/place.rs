@@ -1,8 +1,10 @@
 //! Where a bucket member is: `s3+https://HOST[:PORT]/BUCKET[/PREFIX]`, `gs://BUCKET[/PREFIX]`, or
-//! `az://ACCOUNT/CONTAINER[/PREFIX]`.
+//! `az://ACCOUNT/CONTAINER[/PREFIX]`; the last two as `gs+https://HOST[:PORT]/...` and
+//! `az+https://HOST[:PORT]/...` where the provider's protocol is spoken by another host.
 //!
 //! This one form is what labels and hosts keep. Users may also write `s3://BUCKET/PREFIX`, to
-//! which the endpoint of the run is added. Credentials are no part of a place.
+//! which the endpoint of the run is added, and so it is to `gs://` and `az://` where the run has one
+//! for them. Credentials are no part of a place.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,10 @@ const AWS: &str = "amazonaws.com";
 
 const GOOGLE: &str = "storage.googleapis.com";
 const AZURE: &str = "blob.core.windows.net";
+/// Domains that are the provider's own.
+const GOOGLE_DOMAINS: [&str; 1] = ["googleapis.com"];
+const AZURE_DOMAINS: [&str; 4] =
+    [AZURE, "blob.core.usgovcloudapi.net", "blob.core.chinacloudapi.cn", "blob.storage.azure.net"];
 
 /// Whose protocol an endpoint speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +39,8 @@ pub struct BucketPlace {
     provider: Provider,
     is_secure: bool,
     host: String,
+    /// The storage account of Azure; empty elsewhere.
+    account: String,
     bucket: String,
     prefix: String,
 }
@@ -44,10 +52,14 @@ pub struct EndpointDefaults {
     pub endpoint: Option<String>,
     /// The region that AWS's endpoint is chosen by.
     pub region: Option<String>,
+    /// In place of Google's, as in `http://127.0.0.1:4443`.
+    pub google: Option<String>,
+    /// In place of Azure's, as in `http://127.0.0.1:10000`; the account may stand behind it.
+    pub azure: Option<String>,
 }
 
 impl BucketPlace {
-    /// Reads a place; `defaults` complete one that begins with `s3://`.
+    /// Reads a place; `defaults` complete one that names no endpoint.
     ///
     /// # Errors
     /// [`Kind::Usage`] when it is of another form.
@@ -58,31 +70,32 @@ impl BucketPlace {
             return odd("this place is too long");
         }
         let Some((scheme, rest)) = text.split_once("://") else { return odd("this is no URL") };
-        let mut provider = Provider::S3;
-        let (is_secure, host, rest) = match scheme {
-            "gs" => {
-                provider = Provider::Google;
-                (true, GOOGLE.to_owned(), rest)
-            }
-            "az" => {
-                provider = Provider::Azure;
-                let (account, rest) = rest.split_once('/').unwrap_or((rest, ""));
-                let is_account =
-                    account.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
-                if !is_account || !(3..=24).contains(&account.len()) {
-                    return odd("this is no storage account");
-                }
-                (true, format!("{account}.{AZURE}"), rest)
-            }
-            "s3" => {
-                let (is_secure, host) = defaults.host(place)?;
-                (is_secure, host, rest)
-            }
-            "s3+https" | "s3+http" => {
+        let (provider, protocol) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let provider = match provider {
+            "s3" => Provider::S3,
+            "gs" => Provider::Google,
+            "az" => Provider::Azure,
+            _ => return odd("this scheme is not known"),
+        };
+        let (named, rest) = match protocol {
+            "" if scheme.ends_with('+') => return odd("this scheme is not known"),
+            "" => (None, rest),
+            "https" | "http" => {
                 let (host, rest) = rest.split_once('/').unwrap_or((rest, ""));
-                (scheme == "s3+https", host.to_ascii_lowercase(), rest)
+                (Some((protocol == "https", host.to_ascii_lowercase())), rest)
             }
             _ => return odd("this scheme is not known"),
+        };
+        let (account, rest) = match provider {
+            Provider::Azure => rest.split_once('/').unwrap_or((rest, "")),
+            _ => ("", rest),
+        };
+        if provider == Provider::Azure && !is_account(account) {
+            return odd("this is no storage account");
+        }
+        let (is_secure, host) = match named {
+            Some(named) => named,
+            None => defaults.host(place, provider, account)?,
         };
         if !is_host(&host) {
             return odd("this is no host of an endpoint");
@@ -95,8 +108,8 @@ impl BucketPlace {
         if !prefix.is_empty() && !prefix.split('/').all(is_word) {
             return odd("the prefix has a part that is empty, '.', '..' or of other characters");
         }
-        let (bucket, prefix) = (bucket.to_owned(), prefix.to_owned());
-        Ok(BucketPlace { provider, is_secure, host, bucket, prefix })
+        let [account, bucket, prefix] = [account, bucket, prefix].map(str::to_owned);
+        Ok(BucketPlace { provider, is_secure, host, account, bucket, prefix })
     }
 
     /// The form that is kept.
@@ -132,8 +145,30 @@ impl BucketPlace {
     /// The storage account of Azure.
     #[must_use]
     pub fn account(&self) -> Option<&str> {
-        let account = self.host.strip_suffix(AZURE)?.strip_suffix('.');
-        account.filter(|_| self.provider == Provider::Azure)
+        (!self.account.is_empty()).then_some(&*self.account)
+    }
+
+    /// Whether the endpoint is the provider's own, and the way there encrypted: no other may see
+    /// what opens everything, as tokens do.
+    #[must_use]
+    pub fn is_providers_own(&self) -> bool {
+        let domains: &[&str] = match self.provider {
+            Provider::S3 => &[AWS],
+            Provider::Google => &GOOGLE_DOMAINS,
+            Provider::Azure => &AZURE_DOMAINS,
+        };
+        let is_within =
+            |domain: &&str| self.host.strip_suffix(*domain).is_some_and(|rest| rest.ends_with('.'));
+        self.is_secure && domains.iter().any(is_within)
+    }
+
+    /// The URL that containers of Azure's account are below: one account has a host of its own, or
+    /// several share one, as those of an emulator.
+    #[cfg(feature = "azure")]
+    pub(crate) fn account_url(&self) -> String {
+        let is_of_host = self.host.split('.').next() == Some(&*self.account);
+        let endpoint = self.endpoint();
+        if is_of_host { endpoint } else { format!("{endpoint}/{}", self.account) }
     }
 
     /// Whether the connection is encrypted.
@@ -154,35 +189,68 @@ impl BucketPlace {
 
 impl fmt::Display for BucketPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.provider {
-            Provider::S3 => write!(f, "s3+{}/{}", self.endpoint(), self.bucket)?,
-            Provider::Google => write!(f, "gs://{}", self.bucket)?,
-            Provider::Azure => {
-                write!(f, "az://{}/{}", self.account().unwrap_or_default(), self.bucket)?;
+        let Self { provider, is_secure, host, account, bucket, .. } = self;
+        let endpoint = self.endpoint();
+        match provider {
+            Provider::S3 => write!(f, "s3+{endpoint}/{bucket}")?,
+            Provider::Google if *is_secure && host == GOOGLE => write!(f, "gs://{bucket}")?,
+            Provider::Google => write!(f, "gs+{endpoint}/{bucket}")?,
+            Provider::Azure if *is_secure && *host == azure_host(account) => {
+                write!(f, "az://{account}/{bucket}")?;
             }
+            Provider::Azure => write!(f, "az+{endpoint}/{account}/{bucket}")?,
         }
         if self.prefix.is_empty() { Ok(()) } else { write!(f, "/{}", self.prefix) }
     }
 }
 
 impl EndpointDefaults {
-    fn host(&self, place: &Path) -> Result<(bool, String)> {
-        let Some(endpoint) = &self.endpoint else {
-            let region = self.region.as_deref().unwrap_or("us-east-1");
-            return Ok((true, format!("s3.{region}.{AWS}")));
-        };
-        let (scheme, host) = endpoint.split_once("://").unwrap_or(("", endpoint));
-        let is_secure = match scheme {
-            "https" => true,
-            "http" => false,
-            _ => {
-                return Err(Error::new(Kind::Usage, "an endpoint begins with https:// or http://")
-                    .at(place)
-                    .expected("a URL as https://s3.example.org", endpoint));
-            }
-        };
-        Ok((is_secure, host.trim_end_matches('/').to_ascii_lowercase()))
+    /// The host of a place that names none, and whether the way there is encrypted.
+    fn host(&self, place: &Path, provider: Provider, account: &str) -> Result<(bool, String)> {
+        match provider {
+            Provider::S3 => self.endpoint.as_deref().map_or_else(
+                || {
+                    let region = self.region.as_deref().unwrap_or("us-east-1");
+                    Ok((true, format!("s3.{region}.{AWS}")))
+                },
+                |endpoint| host_of(place, endpoint),
+            ),
+            Provider::Google => match self.google.as_deref() {
+                None => Ok((true, GOOGLE.to_owned())),
+                // As Google's tools take it: with a scheme or without.
+                Some(host) if !host.contains("://") => host_of(place, &format!("http://{host}")),
+                Some(endpoint) => host_of(place, endpoint),
+            },
+            Provider::Azure => match self.azure.as_deref() {
+                None => Ok((true, azure_host(account))),
+                Some(endpoint) => {
+                    let endpoint = endpoint.trim_end_matches('/');
+                    let bare = endpoint.strip_suffix(account).and_then(|it| it.strip_suffix('/'));
+                    let bare = bare.filter(|it| !it.ends_with('/'));
+                    host_of(place, bare.unwrap_or(endpoint))
+                }
+            },
+        }
     }
+}
+
+fn azure_host(account: &str) -> String {
+    format!("{account}.{AZURE}")
+}
+
+/// The host of an endpoint, and whether the way there is encrypted.
+fn host_of(place: &Path, endpoint: &str) -> Result<(bool, String)> {
+    let (scheme, host) = endpoint.split_once("://").unwrap_or(("", endpoint));
+    let is_secure = match scheme {
+        "https" => true,
+        "http" => false,
+        _ => {
+            return Err(Error::new(Kind::Usage, "an endpoint begins with https:// or http://")
+                .at(place)
+                .expected("a URL as https://s3.example.org", endpoint));
+        }
+    };
+    Ok((is_secure, host.trim_end_matches('/').to_ascii_lowercase()))
 }
 
 fn wrong(place: &Path, what: &str) -> Error {
@@ -190,6 +258,11 @@ fn wrong(place: &Path, what: &str) -> Error {
         "write s3://BUCKET/PREFIX with --endpoint URL, s3+https://HOST/BUCKET/PREFIX, \
              gs://BUCKET/PREFIX or az://ACCOUNT/CONTAINER/PREFIX",
     )
+}
+
+fn is_account(text: &str) -> bool {
+    let is_of_name = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
+    (3..=24).contains(&text.len()) && text.bytes().all(is_of_name)
 }
 
 /// A name or address, with a port or without.
@@ -219,6 +292,7 @@ mod tests {
         let defaults = EndpointDefaults {
             endpoint: endpoint.map(str::to_owned),
             region: region.map(str::to_owned),
+            ..EndpointDefaults::default()
         };
         BucketPlace::parse(Path::new(text), &defaults).map(|place| place.to_string())
     }
@@ -240,7 +314,8 @@ mod tests {
 
     #[test]
     fn other_providers_have_forms_of_their_own() {
-        let defaults = EndpointDefaults { endpoint: Some("http://elsewhere".into()), region: None };
+        let endpoint = Some("http://elsewhere".into());
+        let defaults = EndpointDefaults { endpoint, ..EndpointDefaults::default() };
         let place = |text: &str| BucketPlace::parse(Path::new(text), &defaults).unwrap();
         let google = place("gs://bucket/a/b/");
         assert_eq!(google.to_string(), "gs://bucket/a/b");
@@ -253,7 +328,67 @@ mod tests {
         assert_eq!((azure.bucket(), azure.prefix(), azure.is_secure()), ("container", "p", true));
         for place in [google, azure] {
             assert_eq!(BucketPlace::parse(&place.path(), &defaults).unwrap(), place);
-            assert!(!place.is_aws());
+            assert!(!place.is_aws() && place.is_providers_own());
+        }
+    }
+
+    #[test]
+    fn other_providers_are_found_at_other_hosts() {
+        let completed = |text: &str, google: &str, azure: &str| {
+            let set = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            let (google, azure) = (set(google), set(azure));
+            let defaults = EndpointDefaults { google, azure, ..EndpointDefaults::default() };
+            let place = BucketPlace::parse(Path::new(text), &defaults).unwrap();
+            let none = EndpointDefaults::default();
+            assert_eq!(BucketPlace::parse(&place.path(), &none).unwrap(), place, "{text}");
+            assert_eq!(BucketPlace::parse(&place.path(), &defaults).unwrap(), place, "{text}");
+            place
+        };
+        let local = "gs+http://127.0.0.1:4443/bucket/p";
+        for host in ["127.0.0.1:4443", "http://127.0.0.1:4443", "http://127.0.0.1:4443/"] {
+            assert_eq!(completed("gs://bucket/p", host, "").to_string(), local);
+        }
+        let place = completed(local, "http://elsewhere", "http://elsewhere");
+        assert_eq!((place.to_string(), place.is_providers_own()), (local.to_owned(), false));
+        assert_eq!(
+            completed("gs+https://storage.googleapis.com/b-1", "", ""),
+            place_of("gs://b-1")
+        );
+        assert!(
+            place_of("gs+https://storage.me-central2.rep.googleapis.com/b-1").is_providers_own()
+        );
+        for odd in ["gs+http://storage.googleapis.com/b-1", "gs+https://xgoogleapis.com/b-1"] {
+            assert!(!place_of(odd).is_providers_own(), "{odd}");
+        }
+        let local = "az+http://127.0.0.1:10000/account1/container/p";
+        for endpoint in ["http://127.0.0.1:10000", "http://127.0.0.1:10000/account1/"] {
+            assert_eq!(completed("az://account1/container/p", "", endpoint).to_string(), local);
+        }
+        let place = place_of(local);
+        assert_eq!((place.account(), place.bucket()), (Some("account1"), "container"));
+        assert_eq!(
+            (place.endpoint(), place.is_providers_own()),
+            ("http://127.0.0.1:10000".to_owned(), false)
+        );
+        let other = "az+https://account1.blob.core.usgovcloudapi.net/account1/container";
+        assert_eq!(place_of(other).to_string(), other);
+        assert!(place_of(other).is_providers_own());
+        let own = "az+https://account1.blob.core.windows.net/account1/container";
+        assert_eq!(place_of(own), place_of("az://account1/container"));
+    }
+
+    fn place_of(text: &str) -> BucketPlace {
+        BucketPlace::parse(Path::new(text), &EndpointDefaults::default()).unwrap()
+    }
+
+    #[test]
+    fn an_endpoint_of_another_account_is_refused() {
+        for azure in ["http://127.0.0.1:10000/other", "127.0.0.1:10000", "http://account1"] {
+            let azure = Some(azure.to_owned());
+            let defaults = EndpointDefaults { azure, ..EndpointDefaults::default() };
+            let place = BucketPlace::parse(Path::new("az://account1/container"), &defaults);
+            let is_host = defaults.azure.as_deref() == Some("http://account1");
+            assert_eq!(place.is_ok(), is_host, "{:?}", defaults.azure);
         }
     }
 
@@ -275,6 +410,11 @@ mod tests {
             "az://account/",
             "az://account/container//x",
             "swift://bucket",
+            "s3+://bucket",
+            "gs+ftp://host/bucket",
+            "gs+http://host",
+            "az+http://host/container",
+            "az+http://host/account/",
             "s3+https://user:pw@host/bucket",
             "s3+http:///bucket",
             "s3+https://host:99999/bucket",

@@ -81,9 +81,14 @@ pub struct ObjectMark {
 
 impl ObjectMark {
     pub fn of(meta: &ObjectMeta) -> Self {
-        let e_tag = meta.e_tag.clone().unwrap_or_default();
+        let e_tag = tag_of(meta.e_tag.as_deref()).unwrap_or_default();
         ObjectMark { e_tag, modified: meta.last_modified.timestamp() }
     }
+}
+
+/// An entity tag without quotes: listings of Azure have none, its other answers do.
+pub fn tag_of(e_tag: Option<&str>) -> Option<String> {
+    e_tag.map(|tag| tag.trim_matches('"').to_owned())
 }
 
 impl Session {
@@ -183,7 +188,7 @@ impl Session {
             let options = PutOptions::from(mode.clone());
             let answer = self.client.put_opts(key, payload.clone(), options).await?;
             self.versions.saw(&answer);
-            Ok(answer.e_tag)
+            Ok(tag_of(answer.e_tag.as_deref()))
         })
         .await
     }
@@ -371,4 +376,16 @@ impl Session {
 fn is_same(there: &Fetched, payload: &PutPayload) -> bool {
     let ours = payload.iter().flat_map(|part| part.iter());
     there.object_bytes == payload.content_length() as u64 && there.bytes.iter().eq(ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_the_same_with_quotes_and_without() {
+        assert_eq!(tag_of(Some("\"0x8D\"")), tag_of(Some("0x8D")));
+        assert_ne!(tag_of(Some("0x8D")), tag_of(Some("0x8E")));
+        assert_eq!(tag_of(None), None);
+    }
 }

@@ -29,6 +29,11 @@ pub struct Tail {
 }
 
 impl Tail {
+    /// That of an extent of which no more than the length is known.
+    pub fn without_bytes(extent_bytes: u64) -> Self {
+        Tail { extent_bytes, head: Vec::new(), bytes: Vec::new() }
+    }
+
     /// The bytes from `offset` on, if they all lie within.
     pub fn get(&self, offset: u64, wanted: usize) -> Option<&[u8]> {
         let first = usize::try_from(offset).ok();

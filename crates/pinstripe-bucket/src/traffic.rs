@@ -19,7 +19,7 @@ use object_store::client::{
     HttpResponseBody, HttpService, ReqwestConnector,
 };
 
-use crate::fault::Refusal;
+use crate::fault::{self, Refusal};
 
 /// Longest answer that is not an object: a page of a listing has at most 1000 keys of 1 KiB.
 const ANSWER_MAX_BYTES: usize = 8 << 20;
@@ -105,6 +105,7 @@ impl Counters {
 
     fn count(&self, request: &HttpRequest) {
         let counter = match request.method().as_str() {
+            "POST" if is_batch(request) => &self.deletes,
             "PUT" | "POST" => &self.puts,
             "DELETE" => &self.deletes,
             _ if is_listing(request) => &self.lists,
@@ -118,6 +119,11 @@ impl Counters {
 fn is_listing(request: &HttpRequest) -> bool {
     let query = request.uri().query().unwrap_or_default();
     query.contains("list-type=") || has_part(query, "versions") || query.contains("comp=list")
+}
+
+/// Whether a request is Azure's form of many requests in one, which the client deletes with.
+fn is_batch(request: &HttpRequest) -> bool {
+    request.uri().query().unwrap_or_default().contains("comp=batch")
 }
 
 /// Whether a request is for what is said of a bucket or object, and not for its bytes.
@@ -188,8 +194,11 @@ impl HttpService for Counted {
         let retry_after = header("retry-after").and_then(|it| it.parse().ok()).unwrap_or(0);
         let said = if has_body { refusal_body(body).await } else { Bytes::new() };
         let retry_after = Duration::from_secs(retry_after);
-        let refusal = Refusal::read(status, id.unwrap_or_default(), retry_after, &said);
-        // Missing buckets are 404, too; a HEAD has no body that could tell.
+        let mut refusal = Refusal::read(status, id.unwrap_or_default(), retry_after, &said);
+        if let Some(code) = header("x-ms-error-code").filter(|_| refusal.code.is_empty()) {
+            refusal.code = fault::printable(code);
+        }
+        // Missing buckets are 404, too; only Azure's answer to a HEAD can tell.
         if is_about_object(status, &refusal.code) {
             return Ok(HttpResponse::from_parts(parts, said.into()));
         }

@@ -22,10 +22,16 @@ const GOOGLE: [&str; 4] = [
     "GOOGLE_SERVICE_ACCOUNT_KEY",
     "GOOGLE_APPLICATION_CREDENTIALS",
 ];
+/// What a place at Google is completed by, in place of Google's own host.
+const GOOGLE_ENDPOINT: &str = "STORAGE_EMULATOR_HOST";
+/// The same for Azure; the first that is set counts.
+const AZURE_ENDPOINTS: [&str; 2] = ["AZURE_STORAGE_ENDPOINT", "AZURITE_BLOB_STORAGE_URL"];
+/// Keys of an account of Azure, which sign and are never sent.
+const AZURE_KEYS: [&str; 2] = ["AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"];
 /// Variables of Azure's tools.
 const AZURE: [&str; 9] = [
-    "AZURE_STORAGE_ACCOUNT_KEY",
-    "AZURE_STORAGE_ACCESS_KEY",
+    AZURE_KEYS[0],
+    AZURE_KEYS[1],
     "AZURE_STORAGE_SAS_KEY",
     "AZURE_STORAGE_SAS_TOKEN",
     "AZURE_STORAGE_TOKEN",
@@ -112,19 +118,26 @@ impl AwsSettings {
             .or_else(|| self.variable("AWS_ENDPOINT_URL_S3"))
             .or_else(|| self.variable("AWS_ENDPOINT_URL"))
             .or_else(|| of_profile("endpoint_url"));
-        EndpointDefaults { endpoint, region: self.region(self.chosen()) }
+        let google = self.variable(GOOGLE_ENDPOINT);
+        let azure = AZURE_ENDPOINTS.iter().find_map(|name| self.variable(name));
+        EndpointDefaults { endpoint, region: self.region(self.chosen()), google, azure }
     }
 
     /// What an endpoint is used with: a profile made for it, else the variables, else the chosen
-    /// profile, else what the machine gives.
+    /// profile, else what the machine gives. What is sent as it is, as tokens are, goes to the
+    /// provider's own hosts alone: a place may come from a label that others can write.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when nothing says how.
     pub fn access(&self, place: &BucketPlace) -> Result<Access> {
         match place.provider() {
             Provider::S3 => self.of_s3(place),
+            Provider::Google if !place.is_providers_own() => Ok(Access::default()),
+            Provider::Azure if !place.is_providers_own() => {
+                self.of_names(place, &AZURE_KEYS, AZURE_KEYS[0])
+            }
             Provider::Google => self.of_names(place, &GOOGLE, "GOOGLE_APPLICATION_CREDENTIALS"),
-            Provider::Azure => self.of_names(place, &AZURE, "AZURE_STORAGE_ACCOUNT_KEY"),
+            Provider::Azure => self.of_names(place, &AZURE, AZURE_KEYS[0]),
         }
     }
 
@@ -135,7 +148,10 @@ impl AwsSettings {
         let credentials = credentials.ok_or_else(|| {
             Error::new(Kind::NotFound, "there are no credentials for this endpoint")
                 .at(place.path())
-                .advice(format!("set {first}, or another variable that doc/buckets.md names"))
+                .advice(match names.len() > AZURE_KEYS.len() {
+                    true => format!("set {first}, or another variable that doc/buckets.md names"),
+                    false => format!("set {first}: no other is used at a host of others"),
+                })
         })?;
         Ok(Access { region: String::new(), credentials })
     }
@@ -320,5 +336,28 @@ no value
         assert_eq!(error.err().map(|error| error.kind()), Some(Kind::NotFound));
         let aws = place("s3+https://s3.us-east-1.amazonaws.com/bucket", &settings);
         assert!(settings.access(&aws).unwrap().credentials.is_empty());
+    }
+    #[test]
+    fn tokens_go_to_the_provider_alone() {
+        let variables = &[
+            ("GOOGLE_SERVICE_ACCOUNT_KEY", "{}"),
+            ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5"),
+            ("AZURE_STORAGE_SAS_TOKEN", "sig=x"),
+            ("STORAGE_EMULATOR_HOST", "127.0.0.1:4443"),
+            ("AZURITE_BLOB_STORAGE_URL", "http://127.0.0.1:10000"),
+        ];
+        let settings = settings(variables);
+        let names = |text: &str| {
+            let access = settings.access(&place(text, &settings)).unwrap();
+            access.credentials.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        let key = "azure_storage_account_key";
+        assert_eq!(place("gs://bucket", &settings).to_string(), "gs+http://127.0.0.1:4443/bucket");
+        assert!(names("gs://bucket").is_empty());
+        assert_eq!(names("az://account/container"), [key]);
+        let own = "az+https://account.blob.core.windows.net/account/container";
+        assert_eq!(names(own), [key, "azure_storage_sas_token"]);
+        let own = "gs+https://storage.googleapis.com/bucket";
+        assert_eq!(names(own), ["google_service_account_key"]);
     }
 }

@@ -14,6 +14,7 @@ use pinstripe_base::error::{Error, Result};
 use super::{BucketMember, Inner};
 use crate::blocks::{self, BLOCK_BYTES};
 use crate::fault::Fault;
+use crate::place::Provider;
 use crate::session::Fetched;
 use crate::tails::{TAIL_BYTES, Tail, has_tail};
 
@@ -30,13 +31,17 @@ impl BucketMember {
             let tail = Tail { extent_bytes: got.object_bytes, head, bytes };
             return Ok(tails.keep(name, tail, epoch));
         }
+        let is_azure = self.0.place.provider() == Provider::Azure;
         let range = match facts.knows(MemberAbility::RangesFromTheEnd) {
+            Some(true) | None if !is_azure => GetRange::Suffix(TAIL_BYTES),
             // It cannot be asked so: the length costs a request of its own.
-            Some(false) => {
+            _ => {
                 let bytes = runtime.block_on(session.len(&self.key(name)))?;
+                if bytes == 0 {
+                    return Ok(Arc::new(Tail::without_bytes(0)));
+                }
                 GetRange::Bounded(bytes.saturating_sub(TAIL_BYTES)..bytes)
             }
-            _ => GetRange::Suffix(TAIL_BYTES),
         };
         let got = runtime.block_on(session.get(&self.key(name), Some(range), TAIL_BYTES));
         let tail = match got {
@@ -44,7 +49,7 @@ impl BucketMember {
             // An empty object has no end that could be asked for.
             Err(Fault::Odd(_) | Fault::Refused(_)) => {
                 let extent_bytes = runtime.block_on(session.len(&self.key(name)))?;
-                return Ok(Arc::new(Tail { extent_bytes, head: Vec::new(), bytes: Vec::new() }));
+                return Ok(Arc::new(Tail::without_bytes(extent_bytes)));
             }
             Err(fault) => return Err(fault),
         };

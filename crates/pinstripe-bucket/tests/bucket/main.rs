@@ -10,5 +10,9 @@ mod locked;
 mod named;
 mod outputs;
 mod overlay;
+#[cfg(any(feature = "azure", feature = "gcp"))]
+mod providers;
 mod rules;
 mod support;
+#[cfg(feature = "gcp")]
+mod xml_front;

@@ -26,28 +26,37 @@ fn status(key: &(String, String), method: &str, url: &str, more: &[&str]) -> Str
     String::from_utf8(asked.stdout).unwrap()
 }
 
-fn buckets_with((id, secret): &(String, String)) -> Buckets {
-    let credentials = [("aws_access_key_id", id), ("aws_secret_access_key", secret)]
-        .map(|(name, value)| (name.to_owned(), value.clone()));
+fn buckets_with(credentials: &[(String, String)]) -> Buckets {
+    let credentials = credentials.to_vec();
     let access = move |_: &_| {
-        let credentials = credentials.clone().into();
-        Ok(Access { region: "us-east-1".to_owned(), credentials })
+        Ok(Access { region: "us-east-1".to_owned(), credentials: credentials.clone() })
     };
     Buckets::new(EndpointDefaults::default(), access)
 }
 
+/// A variable that is set and not empty.
+pub fn set(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
 /// Members below a place; what is there is removed in the end.
-struct NamedEndpoint {
-    buckets: Buckets,
-    key: (String, String),
+pub struct NamedEndpoint {
+    pub buckets: Buckets,
+    credentials: Vec<(String, String)>,
     below: PathBuf,
     prefixes: AtomicUsize,
 }
 
 impl NamedEndpoint {
-    /// `None` where no endpoint was named.
+    /// Below a place in a bucket that these options of credentials open.
+    pub fn at(test: &str, place: &str, credentials: Vec<(String, String)>) -> Self {
+        let buckets = buckets_with(&credentials);
+        let below = format!("{}/{test}.{}", place.trim_end_matches('/'), std::process::id());
+        NamedEndpoint { buckets, credentials, below: below.into(), prefixes: AtomicUsize::new(0) }
+    }
+
+    /// `None` where no endpoint of S3 was named.
     fn new(test: &str) -> Option<Self> {
-        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let names = ["PINSTRIPE_S3_PLACE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
         let [Some(place), Some(id), Some(secret)] = names.map(set) else {
             let reason =
@@ -55,10 +64,19 @@ impl NamedEndpoint {
             pinstripe_testing::skipped(test, reason);
             return None;
         };
-        let key = (id, secret);
-        let buckets = buckets_with(&key);
-        let below = format!("{}/{test}.{}", place.trim_end_matches('/'), std::process::id());
-        Some(NamedEndpoint { buckets, key, below: below.into(), prefixes: AtomicUsize::new(0) })
+        let credentials = [("aws_access_key_id", id), ("aws_secret_access_key", secret)]
+            .map(|(name, value)| (name.to_owned(), value));
+        Some(NamedEndpoint::at(test, &place, credentials.into()))
+    }
+
+    /// The key and its secret.
+    fn key(&self) -> (String, String) {
+        (self.credentials[0].1.clone(), self.credentials[1].1.clone())
+    }
+
+    /// Those of another run.
+    pub fn other_buckets(&self) -> Buckets {
+        buckets_with(&self.credentials)
     }
 
     fn place(&self, number: usize) -> PathBuf {
@@ -66,12 +84,57 @@ impl NamedEndpoint {
     }
 
     /// A place that nothing is at.
-    fn fresh_place(&self) -> PathBuf {
+    pub fn fresh_place(&self) -> PathBuf {
         self.place(self.prefixes.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn open(&self, place: &std::path::Path) -> SharedMember {
+    pub fn open(&self, place: &std::path::Path) -> SharedMember {
         self.buckets.open(place).unwrap()
+    }
+
+    pub fn keeps_the_rules_of_the_seam(&self) {
+        conformance::run(&|| Box::new(self.open(&self.fresh_place())));
+    }
+
+    /// `ends` says whether it has ranges from the end.
+    pub fn passes_the_probe_and_keeps_nothing_of_it(&self, ends: bool) {
+        let place = self.fresh_place();
+        let report = self.buckets.probe(&place).unwrap();
+        assert_eq!(report.missing(), None, "{report:?}");
+        assert_eq!(report.abilities[0].seen, "30 of 30 races had one winner");
+        let facts = self.buckets.create(&place).unwrap().facts;
+        for (ability, is_there) in [
+            (MemberAbility::CreateIfAbsent, true),
+            (MemberAbility::ListAfterPut, true),
+            (MemberAbility::ListAfterDelete, true),
+            (MemberAbility::RangesFromTheEnd, ends),
+        ] {
+            assert_eq!(facts.knows(ability), Some(is_there), "{ability:?}");
+        }
+    }
+
+    pub fn keeps_long_extents_whole_and_does_not_write_over_them(&self) {
+        let member = self.open(&self.fresh_place());
+        let name = ExtentName::In(Room::Index, [7; 16]);
+        let part: Vec<u8> = (0..1_u32 << 20).map(|at| (at ^ (at >> 11)) as u8).collect();
+        for (replace, count, kind) in [
+            (Replace::Never, 80, None),
+            (Replace::Never, 81, Some(Kind::Exists)),
+            (Replace::Allowed, 82, None),
+        ] {
+            let mut writer = member.create(name, replace).unwrap();
+            (0..count).for_each(|_| writer.append(&part).unwrap());
+            assert_eq!(writer.seal().err().map(|error| error.kind()), kind, "{count} parts");
+        }
+        assert_eq!(member.len(name).unwrap(), 82 << 20);
+        let mut end = vec![0; 1 << 20];
+        member.read_at(name, 81 << 20, &mut end).unwrap();
+        assert!(end == part);
+        let other = ExtentName::In(Room::Index, [8; 16]);
+        let mut dropped = member.create(other, Replace::Never).unwrap();
+        (0..80).for_each(|_| dropped.append(&part).unwrap());
+        drop(dropped);
+        assert_eq!(member.list(Room::Index).unwrap().len(), 1);
     }
 }
 
@@ -92,73 +155,43 @@ impl Drop for NamedEndpoint {
 #[test]
 fn a_named_endpoint_keeps_the_rules_of_the_seam() {
     let Some(named) = NamedEndpoint::new("rules") else { return };
-    conformance::run(&|| Box::new(named.open(&named.fresh_place())));
+    named.keeps_the_rules_of_the_seam();
 }
 
 #[test]
 fn a_named_endpoint_passes_the_probe_and_keeps_nothing_of_it() {
     let Some(named) = NamedEndpoint::new("probe") else { return };
-    let place = named.fresh_place();
-    let report = named.buckets.probe(&place).unwrap();
-    assert_eq!(report.missing(), None, "{report:?}");
-    assert_eq!(report.abilities[0].seen, "30 of 30 races had one winner");
-    let facts = named.buckets.create(&place).unwrap().facts;
-    for ability in [
-        MemberAbility::CreateIfAbsent,
-        MemberAbility::ListAfterPut,
-        MemberAbility::ListAfterDelete,
-        MemberAbility::RangesFromTheEnd,
-    ] {
-        assert_eq!(facts.knows(ability), Some(true), "{ability:?}");
-    }
+    named.passes_the_probe_and_keeps_nothing_of_it(true);
 }
 
 #[test]
 fn a_named_endpoint_keeps_long_extents_whole_and_does_not_write_over_them() {
     let Some(named) = NamedEndpoint::new("parts") else { return };
-    let member = named.open(&named.fresh_place());
-    let name = ExtentName::In(Room::Index, [7; 16]);
-    let part: Vec<u8> = (0..1_u32 << 20).map(|at| (at ^ (at >> 11)) as u8).collect();
-    for (replace, count, kind) in [
-        (Replace::Never, 80, None),
-        (Replace::Never, 81, Some(Kind::Exists)),
-        (Replace::Allowed, 82, None),
-    ] {
-        let mut writer = member.create(name, replace).unwrap();
-        (0..count).for_each(|_| writer.append(&part).unwrap());
-        assert_eq!(writer.seal().err().map(|error| error.kind()), kind, "{count} parts");
-    }
-    assert_eq!(member.len(name).unwrap(), 82 << 20);
-    let mut end = vec![0; 1 << 20];
-    member.read_at(name, 81 << 20, &mut end).unwrap();
-    assert!(end == part);
-    let mut dropped = member.create(ExtentName::In(Room::Index, [8; 16]), Replace::Never).unwrap();
-    (0..80).for_each(|_| dropped.append(&part).unwrap());
-    drop(dropped);
-    assert_eq!(member.list(Room::Index).unwrap().len(), 1);
+    named.keeps_long_extents_whole_and_does_not_write_over_them();
 }
 
 /// A bucket of its own stays behind, empty but for old versions.
 #[test]
 fn a_named_endpoint_that_makes_objects_twice_with_versions_is_found_out_later() {
     let Some(named) = NamedEndpoint::new("later") else { return };
+    let key = named.key();
     let bucket = format!("pinstripe-later-{}", std::process::id());
     let place = named.below.to_str().unwrap();
     let (scheme, rest) = place.split_once("+http").unwrap();
     let host = rest.split_once("://").unwrap().1.split_once('/').unwrap().0;
     let protocol = format!("http{}", rest.split_once("://").unwrap().0);
     let url = format!("{protocol}://{host}/{bucket}");
-    assert_eq!(status(&named.key, "PUT", &url, &[]), "200");
+    assert_eq!(status(&key, "PUT", &url, &[]), "200");
     let place = PathBuf::from(format!("{scheme}+{protocol}://{host}/{bucket}/host"));
     let facts = named.buckets.create(&place).unwrap().facts;
     assert_eq!(facts.knows(MemberAbility::Versions), Some(false));
     let enabled = "<VersioningConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
                    <Status>Enabled</Status></VersioningConfiguration>";
     let versioning = format!("{url}?versioning=");
-    assert_eq!(status(&named.key, "PUT", &versioning, &["-d", enabled]), "200");
+    assert_eq!(status(&key, "PUT", &versioning, &["-d", enabled]), "200");
     let again = ["-H", "if-none-match: *", "-d", "content"];
-    let twice = [(); 2].map(|()| status(&named.key, "PUT", &format!("{url}/once"), &again));
-    let later = buckets_with(&named.key);
+    let twice = [(); 2].map(|()| status(&key, "PUT", &format!("{url}/once"), &again));
+    let later = named.other_buckets();
     later.agree(&place, &facts);
     let member = later.open(&place).unwrap();
     let name = ExtentName::In(Room::Sessions, [1; 16]);
