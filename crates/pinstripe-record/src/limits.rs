@@ -24,6 +24,12 @@ pub const MANIFEST_BYTES: u64 = 64 * MIB;
 pub const SYNCS_IN_FLIGHT: usize = 256;
 /// Threads that write to one directory past the page cache: each write waits for the disk.
 pub const DIRECT_WRITERS: usize = 8;
+/// Threads that read a take that is played: a read of a disk that is written beside it takes tens of
+/// milliseconds, and holds up the streams of its thread alone.
+pub const PLAY_READERS: usize = 16;
+/// What the kernel is asked to have of a file ahead of its reader: rings hold the time that a thread
+/// takes for its streams, the page cache that of a disk that stalls.
+pub const PLAY_AHEAD_BYTES: u64 = 512 * KIB;
 /// Space that is reserved ahead of a stream's end, at most and at least.
 pub const RESERVE_BYTES: std::ops::RangeInclusive<u64> = MIB..=64 * MIB;
 /// The length of a name of a stream.

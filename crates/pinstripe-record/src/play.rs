@@ -1,4 +1,4 @@
-//! A take played back: all of its streams, read by one thread through rings, interleaved for a sink.
+//! A take played back: all of its streams, read by several threads through rings, interleaved for a sink.
 //!
 //! A sink without a clock of its own (`null`) is given one: at any moment as many frames are due as the
 //! rate says, and what is not there then is an underrun, counted in frames. Those frames are left out

@@ -125,6 +125,7 @@ pub const ROOMS: &[Rooms] = &[
         floors: &[
             &["beneath", "fault", "lane"],
             &["descriptors", "device", "disk", "file_tree", "library", "paths", "process"],
+            &["mounts"],
         ],
         neighbours: &[],
         narrow: &[],

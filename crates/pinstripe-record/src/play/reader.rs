@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use pinstripe_base::clock;
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 
+use crate::limits::{PLAY_AHEAD_BYTES, PLAY_READERS};
 use crate::ring::RingProducer;
 use crate::sample::StreamShape;
 use crate::take::{Manifest, RecordedPiece, TakeFile, TakeFolder, open_payload};
@@ -22,6 +24,8 @@ pub(super) struct StreamReader {
     stream: u32,
     pieces: Vec<(RecordedPiece, Arc<dyn TakeFolder>)>,
     open: Option<(u32, TakeFile)>,
+    /// Up to where the kernel was asked to have the open file.
+    asked: u64,
     at: u64,
     end: u64,
     producer: RingProducer,
@@ -55,6 +59,7 @@ impl StreamReader {
             stream: stream as u32,
             pieces,
             open: None,
+            asked: 0,
             at: from,
             end,
             producer,
@@ -78,30 +83,67 @@ impl StreamReader {
             return Ok(());
         };
         if self.open.as_ref().is_none_or(|(number, _)| *number != piece.piece) {
-            self.open = Some((
-                piece.piece,
-                open_payload(&**folder, &self.manifest, self.stream, (&piece.file, false))?,
-            ));
+            let file = open_payload(&**folder, &self.manifest, self.stream, (&piece.file, false))?;
+            (self.open, self.asked) = (Some((piece.piece, file)), 0);
         }
         let Some((_, file)) = &self.open else { return Ok(()) };
         let within = self.at - piece.start_frame;
         let count = frames.min(piece.frames - within);
         out.resize((count * size) as usize, 0);
-        file.device().read_at(piece.payload_at + within * size, out)?;
+        let (from, end) = (piece.payload_at + within * size, piece.frames.saturating_mul(size));
+        self.asked = read_ahead(file, (self.asked, from), piece.payload_at.saturating_add(end));
+        file.device().read_at(from, out)?;
         self.at += count;
         Ok(())
     }
 }
 
-/// Keeps all rings full.
+/// Has the kernel read on where little is left of what it was asked for; says up to where it was.
+fn read_ahead(file: &TakeFile, (asked, from): (u64, u64), end: u64) -> u64 {
+    let wanted = from.saturating_add(PLAY_AHEAD_BYTES).min(end);
+    let first = asked.max(from);
+    if first >= wanted || first - from > PLAY_AHEAD_BYTES / 2 {
+        return asked;
+    }
+    file.read_ahead(first..wanted);
+    wanted
+}
+
+/// Keeps all rings full, with several threads that share the streams. The first error ends all.
 pub(super) fn read_all(
-    mut readers: Vec<StreamReader>,
+    readers: Vec<StreamReader>,
     shape: &StreamShape,
     over: &AtomicBool,
     longest: &AtomicU64,
 ) -> Result<()> {
+    let threads = readers.len().clamp(1, PLAY_READERS);
+    let mut shares: Vec<Vec<StreamReader>> = (0..threads).map(|_| Vec::new()).collect();
+    for (number, reader) in readers.into_iter().enumerate() {
+        shares[number % threads].push(reader);
+    }
+    let has_failed = AtomicBool::new(false);
+    let read = |share| {
+        let is_over = || over.load(Ordering::Acquire) || has_failed.load(Ordering::Acquire);
+        let done = read_share(share, shape, &is_over, longest);
+        has_failed.fetch_or(done.is_err(), Ordering::AcqRel);
+        done
+    };
+    std::thread::scope(|scope| {
+        let started: Vec<_> = shares.into_iter().map(|share| scope.spawn(|| read(share))).collect();
+        let ended_early = || Err(Error::new(Kind::Io, "reading ended early"));
+        let join = |it: ScopedJoinHandle<'_, _>| it.join().unwrap_or_else(|_| ended_early());
+        started.into_iter().map(join).fold(Ok(()), Result::and)
+    })
+}
+
+fn read_share(
+    mut readers: Vec<StreamReader>,
+    shape: &StreamShape,
+    is_over: &dyn Fn() -> bool,
+    longest: &AtomicU64,
+) -> Result<()> {
     let mut bytes = Vec::new();
-    while !readers.is_empty() && !over.load(Ordering::Acquire) {
+    while !readers.is_empty() && !is_over() {
         let mut is_idle = true;
         for reader in &mut readers {
             let frames = (reader.producer.room() / shape.frame_bytes())

@@ -4,6 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -14,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
+use rustix::fs::Advice;
 
 use crate::flac::FlacWriter;
 use crate::writes::WritePolicy;
@@ -149,6 +151,13 @@ impl TakeFile {
         match allocate(file, range) {
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
             allocated => allocated,
+        }
+    }
+
+    /// Has the kernel begin to read a range into its cache. A hint.
+    pub fn read_ahead(&self, range: Range<u64>) {
+        if let (Some(file), Some(len)) = (&self.file, NonZeroU64::new(range.end - range.start)) {
+            let _ = rustix::fs::fadvise(file, range.start, Some(len), Advice::WillNeed);
         }
     }
 

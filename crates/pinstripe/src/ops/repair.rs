@@ -26,6 +26,9 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 
+/// Strips of an extent that is written anew, at most: a bucket gets it when it is whole.
+const STRIPS_COLLECTED: usize = 4;
+
 /// Options of a repair.
 pub struct RepairOptions {
     /// Rebuild this member into this directory, which must be missing or empty.
@@ -174,6 +177,8 @@ fn stripe_sets(
     let mut unmended = Vec::new();
     let mut indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
     let indexed_before = indexed.clone();
+    // Of each set all strips of a row, and what is collected of an extent for a far member.
+    let readers = options.limits.set_readers(store, store.members().len() + STRIPS_COLLECTED);
     for room in [Room::Packs, Room::Index] {
         let there = index::standing_sets(store, room)?;
         // A short index run may be read from fewer: it is tried, and made anew when it is not.
@@ -189,7 +194,7 @@ fn stripe_sets(
             sets.extend(std::mem::take(&mut indexed).into_iter().filter(|set| !is_gone(set)));
         }
         let sets: Vec<_> = sets.into_iter().collect();
-        let repaired = each(store.set_readers(options.limits.workers), &sets, |set| {
+        let repaired = each(readers, &sets, |set| {
             let replaced = options.replace.as_ref().map(|(number, _)| *number);
             repair_set(store, claim, ExtentName::In(room, set.0), replaced, monitor)
         })?;

@@ -1,5 +1,6 @@
 //! The table of limits: what each queue and buffer may hold, from one memory budget.
 
+use crate::store::Store;
 use crate::walk::recommended_threads;
 use pinstripe_base::units::MIB;
 
@@ -87,6 +88,16 @@ impl Limits {
     /// Strips of this length that may wait for one member's writer.
     pub(crate) fn strips_queued(&self, strip_bytes: u32) -> usize {
         (self.strip_queue_bytes / strip_bytes as usize).clamp(2, 1024)
+    }
+
+    /// Threads that look at whole stripe sets: as many as there are workers, or as a far member
+    /// answers side by side, if there is memory for so many strips of each.
+    pub(crate) fn set_readers(&self, store: &Store, strips: usize) -> usize {
+        let far = store.present().filter_map(|(_, member)| member.caps().far);
+        let Some(reads) = far.map(|far| far.reads).max() else { return self.workers };
+        let bytes = strips as u64 * u64::from(store.config.strip_bytes);
+        let affordable = self.memory_bytes / 2 / bytes.max(1);
+        self.workers.max(reads.min(affordable as usize))
     }
 
     /// The same with as many workers as long chunks leave memory for, but at least one: a worker

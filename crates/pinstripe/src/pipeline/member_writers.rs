@@ -9,19 +9,20 @@
 //! retried: the member is given up.
 
 mod lanes;
+mod writer;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Scope;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use self::lanes::Lanes;
+use self::writer::Writer;
 use super::abort::Abort;
 use super::limits::{EXTENT_ROOM_BYTES, FAR_STRIPS_QUEUED, LANE_SHARE, PACK_BYTES};
 use super::scratch_pool::ScratchPool;
 use crate::format::label::StoreConfig;
-use crate::member::{ExtentName, ExtentWriter, Far, Replace, SharedMember};
+use crate::member::{ExtentName, Far, SharedMember};
 use crate::store::{Store, attach_or_replace, geometry_over, snapshots};
 use crate::stripe::{Geometry, StripSink};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -122,7 +123,7 @@ impl<'a> MemberWriters<'a> {
         let start = |(number, member): (usize, &Option<SharedMember>)| {
             let member = member.clone()?;
             let (sender, receiver) = bounded(queued[number]);
-            let writer = Writer { number, member, shared: shared.clone(), open: HashMap::new() };
+            let writer = Writer::new(number, member, shared.clone());
             let lanes = far[number].map(|far| {
                 let queue_bytes = strips_queued as u64 * u64::from(store.config.strip_bytes);
                 let affordable = LANE_SHARE * queue_bytes / far.extent_bytes.max(1);
@@ -335,75 +336,5 @@ impl Shared<'_> {
             };
             self.monitor.degraded(member.place(), error.advice(advice));
         }
-    }
-}
-
-/// The thread of one member.
-struct Writer<'a> {
-    number: usize,
-    member: SharedMember,
-    shared: Shared<'a>,
-    open: HashMap<ExtentName, Box<dyn ExtentWriter>>,
-}
-
-impl Writer<'_> {
-    fn run(mut self, commands: &Receiver<Command>, mut lanes: Option<Lanes>) {
-        for command in commands {
-            if let (Some(lanes), false) = (&mut lanes, command.is_of_extent()) {
-                lanes.finish();
-            }
-            if let Command::Barrier(done) = command {
-                drop(done);
-                continue;
-            }
-            if self.shared.abort.is_raised() || self.shared.has_failed(self.number) {
-                self.open.clear();
-                continue;
-            }
-            let done = match (command, &mut lanes) {
-                (Command::Seal(name), Some(lanes)) => {
-                    if let Some(writer) = self.open.remove(&name) {
-                        lanes.seal(writer);
-                    }
-                    Ok(())
-                }
-                (command, _) => self.carry_out(command),
-            };
-            if let Err(error) = done {
-                self.open.clear();
-                self.shared.fail(self.number, &self.member, error);
-            }
-        }
-    }
-
-    fn carry_out(&mut self, command: Command) -> Result<()> {
-        match command {
-            Command::Begin(name) => {
-                self.open.insert(name, self.member.create(name, Replace::Never)?);
-            }
-            Command::Append(name, bytes) => {
-                if let Some(writer) = self.open.get_mut(&name) {
-                    writer.append(&bytes)?;
-                    self.shared.monitor.add(Counter::WrittenBytes, bytes.len() as u64);
-                }
-                self.shared.strips.give(bytes);
-            }
-            Command::Seal(name) => {
-                if let Some(writer) = self.open.remove(&name) {
-                    writer.seal()?;
-                }
-            }
-            Command::Put(name, bytes) => {
-                self.member.put(name, &bytes)?;
-                self.shared.monitor.add(Counter::WrittenBytes, bytes.len() as u64);
-            }
-            Command::Delete(name) => {
-                if let Err(error) = self.member.delete(name) {
-                    self.shared.monitor.warning(self.member.place().join(name.path()), error);
-                }
-            }
-            Command::Barrier(_) => unreachable!("run answers barriers itself"),
-        }
-        Ok(())
     }
 }

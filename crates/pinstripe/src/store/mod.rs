@@ -252,13 +252,6 @@ impl Store {
             .filter_map(|(n, slot)| Some((n, slot.member.as_ref()?)))
     }
 
-    /// Threads that look at whole stripe sets, of `workers` that compute: as many as a far member
-    /// answers side by side.
-    pub(crate) fn set_readers(&self, workers: usize) -> usize {
-        let far = self.present().filter_map(|(_, member)| member.caps().far);
-        far.map(|far| far.reads).fold(workers, usize::max)
-    }
-
     /// The members that are there, those on this machine first: for reads that any of them can
     /// answer. What is put goes to the lowest number first.
     pub(crate) fn nearest(&self) -> Vec<&SharedMember> {
