@@ -9,6 +9,7 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
@@ -34,6 +35,8 @@ use crate::versions::Versions;
 const ATTEMPT: Duration = Duration::from_secs(8);
 /// Who waits for tasks of the runtime says so at this interval.
 const BANDWIDTH_LOOK: Duration = Duration::from_millis(250);
+/// An object from this length on is not sent again before it was looked for.
+const LONG_BYTES: usize = 64 << 10;
 /// Keys in a page of a listing.
 pub const PAGE: usize = 1000;
 /// How often a listing that broke off in its middle is begun.
@@ -171,7 +174,9 @@ impl Session {
         self.put_with(PutMode::Overwrite, key, payload, lock).await
     }
 
-    /// Sends an object, with a lock if there is one, until it is answered.
+    /// Sends an object, with a lock if there is one, until it is answered. A long one whose answer was
+    /// lost is looked for before it is sent again: an endpoint that has it refuses it by its head, and
+    /// may end the connection under the body, so that this answer is lost, too.
     async fn put_with(
         &self,
         mode: PutMode,
@@ -180,11 +185,27 @@ impl Session {
         lock: Option<&Lock>,
     ) -> Result<Option<String>, Fault> {
         let load = Load::up(payload.content_length() as u64);
+        let has_sent = AtomicBool::new(false);
+        let is_looked_for = mode == PutMode::Create && payload.content_length() >= LONG_BYTES;
+        let is_there = || async {
+            let is_again = has_sent.swap(true, Ordering::Relaxed);
+            is_looked_for && is_again && self.client.head(key).await.is_ok()
+        };
         if let Some(lock) = lock {
+            let Some(signed) = &self.signed else { return Err(Fault::Unknown) };
             let ask = lock.ask(key, payload, mode == PutMode::Create);
-            return self.signed(load, &ask).await.map(|_| None);
+            let send = || async {
+                match is_there().await {
+                    true => Err(exists(key)),
+                    false => signed.call(ask.clone()).await.map(drop),
+                }
+            };
+            return self.send(load, send).await.map(|()| None);
         }
         self.send(load, || async {
+            if is_there().await {
+                return Err(exists(key));
+            }
             let options = PutOptions::from(mode.clone());
             let answer = self.client.put_opts(key, payload.clone(), options).await?;
             self.versions.saw(&answer);
@@ -371,6 +392,11 @@ impl Session {
             turns.next(&self.endpoint, fault, halved).await?;
         }
     }
+}
+
+fn exists(key: &Key) -> object_store::Error {
+    let source = "an earlier attempt or another writer made it".into();
+    object_store::Error::AlreadyExists { path: key.to_string(), source }
 }
 
 fn is_same(there: &Fetched, payload: &PutPayload) -> bool {

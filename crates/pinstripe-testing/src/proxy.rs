@@ -188,9 +188,10 @@ impl Shared {
         let mut head: String = kept.map(|line| format!("{line}\r\n")).collect();
         head.push_str("Connection: close\r\n\r\n");
         server.write_all(head.as_bytes())?;
-        server.write_all(&request.body)?;
+        // A server that refuses by the head alone answers, and takes no body.
+        let sent = server.write_all(&request.body);
         let mut reader = BufReader::new(server);
-        let cut = || std::io::Error::other("the server ended the connection");
+        let cut = || sent.err().unwrap_or_else(|| std::io::Error::other("no answer came"));
         let head = read_head(&mut reader)?.ok_or_else(cut)?;
         let mut body = Vec::new();
         reader.read_to_end(&mut body)?;

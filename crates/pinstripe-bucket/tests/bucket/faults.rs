@@ -41,6 +41,32 @@ fn a_lost_answer_is_this_calls_own_success() {
     assert!(site.buckets.requests().retries >= 10);
 }
 
+/// An endpoint that has it may refuse it by its head and end the connection under the body: then this
+/// answer is lost, too, however often the body is sent.
+#[test]
+fn a_long_object_whose_answer_was_lost_is_looked_for_and_not_sent_again() {
+    let test = "a_long_object_whose_answer_was_lost_is_looked_for_and_not_sent_again";
+    let Some(site) = Site::new(test) else { return };
+    let member = site.member();
+    site.proxy.rule(|asked| match asked.method == "PUT" {
+        true => Fate::DropAnswer,
+        false => Fate::Pass,
+    });
+    site.proxy.take_log();
+    let name = ExtentName::pack(pinstripe_base::id::SetId([9; 16]));
+    let mut writer = member.create(name, Replace::Never).unwrap();
+    writer.append(&vec![9; 3 << 20]).unwrap();
+    writer.seal().unwrap();
+    let log = site.proxy.take_log();
+    let of = |method: &str| log.iter().filter(|line| line.starts_with(method)).count();
+    assert_eq!((of("PUT"), of("HEAD")), (1, 1), "{log:?}");
+    assert_eq!(member.len(name).unwrap(), 3 << 20);
+    // Another object of that name is no success.
+    let mut writer = member.create(name, Replace::Never).unwrap();
+    writer.append(&vec![8; 3 << 20]).unwrap();
+    assert_eq!(writer.seal().unwrap_err().kind(), Kind::Exists);
+}
+
 #[test]
 fn a_conflict_is_not_taken_for_an_object() {
     let Some(site) = Site::new("a_conflict_is_not_taken_for_an_object") else { return };

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use pinstripe_testing::s3::{KEY_ID, KEY_SECRET};
 use pinstripe_testing::{Fate, Proxy};
+use serde_json::Value;
 
 use crate::buckets::{Cloud, summary};
 use crate::stand::noise;
@@ -85,7 +86,16 @@ impl Soak {
             sleep(after);
             let _ = child.kill();
         }
+        let began = Instant::now();
         let output = child.wait_with_output().unwrap();
+        if began.elapsed() > Duration::from_secs(8) {
+            eprintln!(
+                "SLOW {:?} {:?} {}",
+                began.elapsed(),
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
         match output.status.code() {
             None => told.killed += 1,
             Some(0) => {
@@ -152,10 +162,10 @@ impl Soak {
 }
 
 /// Restores what a host was told of, as far as it was not forgotten, and compares.
-fn assert_restored(cloud: &Cloud, soak: &Soak, host: u64, told: &Told, listed: &str) {
+fn assert_restored(cloud: &Cloud, soak: &Soak, host: u64, told: &Told, listed: &[Value]) {
     let source = soak.source(host).canonicalize().unwrap();
     for (snapshot, content) in &told.snapshots {
-        if !listed.contains(snapshot) {
+        if !listed.iter().any(|it| it["snapshot"] == **snapshot) {
             continue;
         }
         let to = format!("restored{host}-{snapshot}");
@@ -207,6 +217,7 @@ fn hosts_that_die_beside_gc_and_a_server_that_restarts_lose_nothing_finished() {
         }
         collector.join().unwrap()
     });
+    println!("it was over {:.1} s after its time", soak.end.elapsed().as_secs_f64());
     proxy.rule(|_| Fate::Pass);
     let told = told.into_inner().unwrap();
     let checked = cloud.run(&format!("check --read-data --store {} --json", soak.store));
@@ -214,10 +225,12 @@ fn hosts_that_die_beside_gc_and_a_server_that_restarts_lose_nothing_finished() {
     let losses = (&summary["lost"], &summary["hurt_snapshots"]);
     assert_eq!(losses, (&0.into(), &0.into()), "{}", checked.err);
     let listed = cloud.done(&format!("snapshots --store {} --json", soak.store));
+    let listed: Vec<Value> =
+        listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (host, told) in &told {
         // A backup that was killed when it had ended counts among those that are kept.
-        let standing = listed.matches(&format!("\"h{host}\"")).count();
-        assert!(standing >= told.snapshots.len().min(KEPT), "host {host}:\n{listed}");
+        let standing = listed.iter().filter(|it| it["host"] == format!("h{host}")).count();
+        assert!(standing >= told.snapshots.len().min(KEPT), "host {host}: {listed:?}");
         assert_restored(&cloud, &soak, *host, told, &listed);
     }
     let sum = |of: fn(&Told) -> u64| told.values().map(of).sum::<u64>();

@@ -241,6 +241,9 @@ fn ending(
     Ok(ending)
 }
 
+/// Inputs that are open, and the shapes of all of their streams.
+type OpenInputs = (Vec<Box<dyn RecordInput>>, Vec<StreamShape>);
+
 impl RecordArgs {
     /// Records.
     ///
@@ -315,7 +318,7 @@ impl RecordArgs {
 
     /// Opens the inputs, with the shapes of their streams. More of these than memory has rings for
     /// are refused.
-    fn open_inputs(&self) -> Result<(Vec<Box<dyn RecordInput>>, Vec<StreamShape>)> {
+    fn open_inputs(&self) -> Result<OpenInputs> {
         let inputs = self.inputs.iter().map(|it| it.clone().open(self.poly));
         let inputs = inputs.collect::<Result<Vec<Box<dyn RecordInput>>>>()?;
         let shapes: Vec<StreamShape> =
