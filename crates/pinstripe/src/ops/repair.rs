@@ -26,8 +26,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 
-/// Strips of an extent that is written anew, at most: a bucket gets it when it is whole.
-const STRIPS_COLLECTED: usize = 4;
+/// What is collected of an extent that is written anew: a bucket gets it when it is whole.
+const COLLECTED_BYTES: u64 = 16 << 20;
 
 /// Options of a repair.
 pub struct RepairOptions {
@@ -177,8 +177,7 @@ fn stripe_sets(
     let mut unmended = Vec::new();
     let mut indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
     let indexed_before = indexed.clone();
-    // Of each set all strips of a row, and what is collected of an extent for a far member.
-    let readers = options.limits.set_readers(store, store.members().len() + STRIPS_COLLECTED);
+    let readers = options.limits.set_readers(store, COLLECTED_BYTES);
     for room in [Room::Packs, Room::Index] {
         let there = index::standing_sets(store, room)?;
         // A short index run may be read from fewer: it is tried, and made anew when it is not.

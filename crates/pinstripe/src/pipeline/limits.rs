@@ -1,6 +1,7 @@
 //! The table of limits: what each queue and buffer may hold, from one memory budget.
 
 use crate::store::Store;
+use crate::stripe::WINDOW_BYTES;
 use crate::walk::recommended_threads;
 use pinstripe_base::units::MIB;
 
@@ -13,8 +14,8 @@ pub const PACK_BYTES: u64 = 64 * MIB;
 pub(crate) const EXTENT_ROOM_BYTES: u64 = 1 << 20;
 /// Strips that wait for the writer of a far member, which only collects them, at most.
 pub(crate) const FAR_STRIPS_QUEUED: usize = 4;
-/// Part of a far member's queue, in bytes, that its extents on the way may take: twice as much.
-pub(crate) const LANE_SHARE: u64 = 2;
+/// Times a near member's queue, in bytes, that a far member's extents on the way may take.
+pub(crate) const LANE_SHARE: u64 = 1;
 /// Chunks in packs that no index run speaks of yet; then one is written, and their claims end.
 pub(crate) const PUBLISH_CHUNKS: usize = 256 << 10;
 /// The interval at which a backup looks at other writers: the file systems of the members wake
@@ -91,11 +92,13 @@ impl Limits {
     }
 
     /// Threads that look at whole stripe sets: as many as there are workers, or as a far member
-    /// answers side by side, if there is memory for so many strips of each.
-    pub(crate) fn set_readers(&self, store: &Store, strips: usize) -> usize {
+    /// answers side by side, if there is memory for what each reads of all members, and for so much
+    /// more.
+    pub(crate) fn set_readers(&self, store: &Store, more_bytes: u64) -> usize {
         let far = store.present().filter_map(|(_, member)| member.caps().far);
         let Some(reads) = far.map(|far| far.reads).max() else { return self.workers };
-        let bytes = strips as u64 * u64::from(store.config.strip_bytes);
+        let window_bytes = WINDOW_BYTES.max(store.config.strip_bytes.into());
+        let bytes = store.members().len() as u64 * window_bytes + more_bytes;
         let affordable = self.memory_bytes / 2 / bytes.max(1);
         self.workers.max(reads.min(affordable as usize))
     }

@@ -12,7 +12,7 @@
 //! - bytes read under checksums are those that were written, or an error names the loss;
 //! - memory is bounded by one row (plus 16 bytes of checksum per strip).
 //!
-//! Never here: threads, retries, caches, and the choice of members; the pipeline calls `&self`
+//! Never here: threads, retries, caches that outlive a pass over a set, and the choice of members; the pipeline calls `&self`
 //! methods from any number of threads, and no lock is held across I/O.
 
 pub mod geometry;
@@ -26,6 +26,7 @@ mod row;
 mod span;
 mod trailer;
 mod verify;
+mod windows;
 mod writer;
 
 pub use geometry::{Geometry, SetLayout, StripPiece};
@@ -33,6 +34,7 @@ pub(crate) use nearness::distance;
 pub use reader::SetReader;
 pub use report::{ErasureReason, ExtentDamage, ExtentPart, ReadReport, Rebuilt, Verification};
 pub use trailer::sound_end;
+pub(crate) use windows::WINDOW_BYTES;
 pub use writer::{SetWriter, StripSink, Summary};
 
 #[cfg(test)]

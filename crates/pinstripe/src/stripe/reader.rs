@@ -20,14 +20,11 @@ use super::nearness::distance;
 use super::report::{ErasureReason, ExtentPart, ReadReport};
 use super::row::{Row, Trust};
 use super::trailer::{gravity, read_trailer};
+use super::windows::Windows;
 use crate::format::stripe_set::{Checksum, SetKind, Trailer, checksum};
-use crate::member::{ExtentName, Member, SharedMember, is_remote};
+use crate::member::{ExtentName, Member, SharedMember};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
-
-/// A read from this length on is worth a request of its own of a far member, which fetches shorter
-/// ones of neighbours together.
-const SPAN_MIN_BYTES: usize = 1 << 20;
 
 /// An open stripe set. Any number of threads may read through one.
 pub struct SetReader {
@@ -250,7 +247,7 @@ impl SetReader {
                 spared.push((piece, ErasureReason::Spared));
                 continue;
             }
-            match self.fetch(piece.slot, piece.extent_offset, &mut out[start..], None) {
+            match self.fetch(piece.slot, piece.extent_offset, &mut out[start..], None, None) {
                 Ok(()) => report.fetched_bytes += piece.column.len() as u64,
                 Err(reason) => lost.push((piece, reason)),
             }
@@ -331,13 +328,15 @@ impl SetReader {
     }
 
     /// Fills `buf` from a slot's extent on whichever member gives it: one whose header is right;
-    /// or, where the checksum of what is wanted is given, one that has those bytes.
+    /// or, where the checksum of what is wanted is given, one that has those bytes, read together with
+    /// what follows where it is far.
     pub(super) fn fetch(
         &self,
         slot: usize,
         offset: u64,
         buf: &mut [u8],
         recorded: Option<&Checksum>,
+        mut windows: Option<&mut Windows>,
     ) -> Result<(), ErasureReason> {
         if recorded.is_none()
             && let Some(member) = self.quick(slot)
@@ -352,7 +351,12 @@ impl SetReader {
             Some(_) => standing.members().collect(),
         };
         for member in candidates {
-            match self.read_from(member, offset, buf) {
+            let end = self.layout.trailer_offset(slot);
+            let read = match &mut windows {
+                Some(windows) => windows.read(self, member, (offset, end), buf),
+                None => self.read_from(member, offset, buf),
+            };
+            match read {
                 Ok(()) if recorded.is_none_or(|recorded| checksum(buf) == *recorded) => {
                     return Ok(());
                 }
@@ -371,12 +375,7 @@ impl SetReader {
         buf: &mut [u8],
     ) -> Result<(), ErasureReason> {
         let there = self.member(member).ok_or(ErasureReason::MemberMissing)?;
-        let read = if buf.len() >= SPAN_MIN_BYTES && is_remote(there.place()) {
-            let span = there.read_span(self.name, offset, buf.len());
-            span.map(|span| buf.copy_from_slice(&span))
-        } else {
-            there.read_at(self.name, offset, buf)
-        };
+        let read = there.read_at(self.name, offset, buf);
         read.map_err(|error| {
             ErasureReason::unreadable(error.at(there.place().join(self.name.path())))
         })

@@ -36,7 +36,7 @@ impl SetReader {
             let start = self.layout().row_shape(row).logical.start.max(range.start);
             let at = (piece.logical.start - start) as usize;
             let part = &mut read[at..at + piece.column.len()];
-            match self.fetch(piece.slot, piece.extent_offset, part, None) {
+            match self.fetch(piece.slot, piece.extent_offset, part, None, None) {
                 Ok(()) => report.fetched_bytes += piece.column.len() as u64,
                 Err(reason) => gone.push((piece, reason)),
             }

@@ -12,6 +12,7 @@ use pinstripe_kernel::parity;
 use super::geometry::{Permutation, RowShape};
 use super::reader::SetReader;
 use super::report::{ErasureReason, ExtentPart, ReadReport, Rebuilt};
+use super::windows::Windows;
 use crate::format::stripe_set::{Checksum, checksum};
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -45,12 +46,21 @@ pub(super) struct Row<'a> {
 /// Buffers of strips for the next row: memory fresh from the system costs more than reading into
 /// it.
 #[derive(Default)]
-pub(super) struct Buffers(Vec<Vec<u8>>);
+pub(super) struct Buffers {
+    strips: Vec<Vec<u8>>,
+    /// What was read of far members beyond the row, for who goes through all rows.
+    windows: Option<Windows>,
+}
 
 impl Buffers {
+    /// Those of a pass over all rows.
+    pub(super) fn of_all_rows() -> Self {
+        Buffers { strips: Vec::new(), windows: Some(Windows::default()) }
+    }
+
     /// A buffer of a length, with whatever was in it.
     fn take(&mut self, bytes: usize) -> Vec<u8> {
-        let mut buffer = self.0.pop().unwrap_or_default();
+        let mut buffer = self.strips.pop().unwrap_or_default();
         buffer.resize(bytes, 0);
         buffer
     }
@@ -81,7 +91,7 @@ impl<'a> Row<'a> {
     pub(super) fn into_buffers(mut self) -> Buffers {
         for strip in std::mem::take(&mut self.strips) {
             if let Strip::AtHand(Cow::Owned(bytes)) = strip {
-                self.spare.0.push(bytes);
+                self.spare.strips.push(bytes);
             }
         }
         self.spare
@@ -176,7 +186,7 @@ impl<'a> Row<'a> {
                     if position < data {
                         show(self.shape.strip_logical(position).start, &bytes);
                     }
-                    self.spare.0.push(bytes);
+                    self.spare.strips.push(bytes);
                 }
                 Err(reason) => lost.push((position, reason)),
             }
@@ -240,10 +250,11 @@ impl<'a> Row<'a> {
         let slot = self.slot(position);
         let recorded = match self.trust {
             Trust::Header => None,
-            Trust::Checksum => Some(self.recorded_checksum(position)),
+            Trust::Checksum => Some(*self.recorded_checksum(position)),
         };
-        if let Err(reason) = self.set.fetch(slot, offset, &mut bytes, recorded) {
-            self.spare.0.push(bytes);
+        let windows = self.spare.windows.as_mut();
+        if let Err(reason) = self.set.fetch(slot, offset, &mut bytes, recorded.as_ref(), windows) {
+            self.spare.strips.push(bytes);
             return Err(reason);
         }
         report.fetched_bytes += bytes.len() as u64;

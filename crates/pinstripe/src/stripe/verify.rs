@@ -38,7 +38,7 @@ impl SetReader {
 
         // Of each slot, whether some strip of it is beyond repair.
         let mut hopeless = vec![false; slots];
-        let mut buffers = Buffers::default();
+        let mut buffers = Buffers::of_all_rows();
         for row in 0..self.layout().rows() {
             let mut report = ReadReport::default();
             let mut strips = Row::whole(self, row).with(buffers);
@@ -74,7 +74,7 @@ impl SetReader {
     /// beyond repair; those of the writer.
     pub fn rebuild_extent(&self, slot: usize, writer: &mut dyn ExtentWriter) -> Result<ReadReport> {
         let mut report = ReadReport::default();
-        let mut buffers = Buffers::default();
+        let mut buffers = Buffers::of_all_rows();
         writer.append(&self.expected_header(slot).encode())?;
         for row in 0..self.layout().rows() {
             let mut strips = Row::whole(self, row).with(buffers);

@@ -16,9 +16,6 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
 
-/// Strips of a set that are in memory while it is looked at: one, and a record of it.
-pub(in crate::ops) const STRIPS_HELD: usize = 2;
-
 /// The unreadable parts of one pack.
 pub(in crate::ops) struct BadPack {
     pub(super) set: SetId,
@@ -74,16 +71,15 @@ pub(super) fn stripe_sets(
         }
         let is_wanted = |(set, _): &(SetId, _)| room == Room::Packs || !superseded.contains(set);
         let sets: Vec<_> = sets.into_iter().filter(is_wanted).collect();
-        let results =
-            each(options.limits.set_readers(store, STRIPS_HELD), &sets, |(set, members)| {
-                let leftover = room == Room::Packs
-                    && !indexed.contains(set)
-                    && index::is_leftover(store, *set, members);
-                if leftover {
-                    return Ok(None);
-                }
-                Ok(Some(examine(store, room, *set, options, monitor)))
-            })?;
+        let results = each(options.limits.set_readers(store, 0), &sets, |(set, members)| {
+            let leftover = room == Room::Packs
+                && !indexed.contains(set)
+                && index::is_leftover(store, *set, members);
+            if leftover {
+                return Ok(None);
+            }
+            Ok(Some(examine(store, room, *set, options, monitor)))
+        })?;
         let gone = gone_meanwhile(store, room, &sets)?;
         for ((set, members), result) in sets.into_iter().zip(results) {
             let name = ExtentName::In(room, set.0);

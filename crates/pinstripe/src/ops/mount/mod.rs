@@ -48,6 +48,9 @@ pub use top::NameOfTime;
 /// Bytes of decoded pages that are kept at most, and their share of the budget where that is less.
 const PAGES_BYTES: u64 = 64 << 20;
 const SHARE_OF_PAGES: u64 = 4;
+/// Threads that fetch from far members: a record has some hundred KiB, and each of them waits for a round
+/// trip.
+const FAR_THREADS: usize = 64;
 /// Problems that are reported: where all is lost, each of its chunks would be one.
 const TOLD: usize = 1000;
 
@@ -56,7 +59,7 @@ const TOLD: usize = 1000;
 pub struct SnapshotTreeOptions {
     /// Bytes of content, of decoded pages and of pages of the index in memory.
     pub budget: u64,
-    /// Threads that fetch ahead.
+    /// Threads that fetch ahead, of members on this machine.
     pub threads: usize,
     /// Owner and group of the directories that no snapshot has.
     pub owner: (u32, u32),
@@ -109,6 +112,7 @@ impl SnapshotTree {
         let packs: &'static PackReader<'static> =
             Box::leak(Box::new(PackReader::new(store, monitor)));
         let keys = store.keys()?;
+        let far = packs.reach().map_or(0, |_| FAR_THREADS);
         let pages_bytes = (options.budget / SHARE_OF_PAGES).min(PAGES_BYTES);
         let versions = options.catalog.clone().map(VersionsState::new);
         let tree = SnapshotTree {
@@ -121,7 +125,7 @@ impl SnapshotTree {
                 index,
                 keys,
                 options.budget - pages_bytes - index_bytes,
-                options.threads,
+                options.threads.max(far),
             ),
             top: RwLock::new(Top::new(options.name_of_time, versions.is_some())),
             options,

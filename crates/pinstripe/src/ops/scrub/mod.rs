@@ -124,7 +124,7 @@ pub fn run(
             left = left.saturating_sub(survey.sets[**at].bytes);
             before > 0
         };
-        let workers = options.limits.set_readers(store, super::check::sets::STRIPS_HELD);
+        let workers = options.limits.set_readers(store, 0);
         let most = SETS_PER_WORKER * workers;
         let (batch, rest) = order.split_at(order.iter().take(most).take_while(fits).count());
         order = rest;

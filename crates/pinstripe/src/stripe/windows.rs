@@ -1,0 +1,66 @@
+//! Strips of far members, read together with what follows them in their extents.
+//!
+//! Who goes through a set row by row asks each member for one strip after the other. Of a far one each
+//! is a round trip and a request that is paid for, so a part of the extent is read as one, and serves
+//! the rows that follow.
+//!
+//! Invariants: what is served was read by this pass; bytes that turned out wrong are not served twice,
+//! for each strip is asked for once.
+
+use super::reader::SetReader;
+use super::report::ErasureReason;
+use crate::member::is_remote;
+
+/// A part of an extent that is read as one, at most: a request of a bucket.
+pub(crate) const WINDOW_BYTES: u64 = 4 << 20;
+
+/// The last part that was read of each member.
+#[derive(Default)]
+pub(super) struct Windows(Vec<Window>);
+
+struct Window {
+    member: usize,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    fn get(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
+        let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        self.bytes.get(from..from.checked_add(bytes)?)
+    }
+}
+
+impl Windows {
+    /// Fills `buf` from a member's extent, whose strips end at `end`. A part that cannot be read as one
+    /// is read strip by strip.
+    pub(super) fn read(
+        &mut self,
+        set: &SetReader,
+        member: usize,
+        (offset, end): (u64, u64),
+        buf: &mut [u8],
+    ) -> Result<(), ErasureReason> {
+        if !set.member(member).is_some_and(|there| is_remote(there.place())) {
+            return set.read_from(member, offset, buf);
+        }
+        let held = self.0.iter().find(|window| window.member == member);
+        if let Some(held) = held.and_then(|window| window.get(offset, buf.len())) {
+            buf.copy_from_slice(held);
+            return Ok(());
+        }
+        self.0.retain(|window| window.member != member);
+        let wanted = WINDOW_BYTES.max(buf.len() as u64).min(end.saturating_sub(offset));
+        let there = set.member(member).ok_or(ErasureReason::MemberMissing)?;
+        let window = match there.read_span(set.name(), offset, wanted as usize) {
+            Ok(bytes) => Window { member, start: offset, bytes },
+            Err(_) => return set.read_from(member, offset, buf),
+        };
+        match window.get(offset, buf.len()) {
+            Some(bytes) => buf.copy_from_slice(bytes),
+            None => return set.read_from(member, offset, buf),
+        }
+        self.0.push(window);
+        Ok(())
+    }
+}
