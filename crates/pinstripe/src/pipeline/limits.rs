@@ -14,8 +14,9 @@ pub const PACK_BYTES: u64 = 64 * MIB;
 pub(crate) const EXTENT_ROOM_BYTES: u64 = 1 << 20;
 /// Strips that wait for the writer of a far member, which only collects them, at most.
 pub(crate) const FAR_STRIPS_QUEUED: usize = 4;
-/// Times a near member's queue, in bytes, that a far member's extents on the way may take.
-pub(crate) const LANE_SHARE: u64 = 1;
+/// Times the queue of a near member, in bytes, that the extents of a far one may take on their way, of
+/// several members: of one alone as much as its queue, which is a quarter of all memory then.
+pub(crate) const LANE_SHARE: u64 = 2;
 /// Chunks in packs that no index run speaks of yet; then one is written, and their claims end.
 pub(crate) const PUBLISH_CHUNKS: usize = 256 << 10;
 /// The interval at which a backup looks at other writers: the file systems of the members wake

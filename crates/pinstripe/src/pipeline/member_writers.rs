@@ -126,7 +126,8 @@ impl<'a> MemberWriters<'a> {
             let writer = Writer::new(number, member, shared.clone());
             let lanes = far[number].map(|far| {
                 let queue_bytes = strips_queued as u64 * u64::from(store.config.strip_bytes);
-                let affordable = LANE_SHARE * queue_bytes / far.extent_bytes.max(1);
+                let share = LANE_SHARE.min(members.len() as u64);
+                let affordable = share * queue_bytes / far.extent_bytes.max(1);
                 let lanes = affordable.clamp(1, far.lanes.max(1) as u64) as usize;
                 Lanes::start(scope, lanes, number, &writer.member, &shared)
             });
