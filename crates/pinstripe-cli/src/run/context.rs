@@ -12,7 +12,7 @@ use pinstripe::pipeline::limits::Limits;
 use pinstripe::store::Store;
 #[cfg(feature = "s3")]
 use pinstripe::{format::label::Retention, member::SealedCache};
-use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
@@ -191,19 +191,26 @@ impl Run {
 
     /// The time that members are waited for; one that does not answer is named.
     pub fn patience(&self) -> Patience {
-        self.patience_of(self.common.member_timeout.0)
-    }
-
-    /// The same for a verb with a limit of its own, which asks for it before it opens the store: the
-    /// first time that was asked for holds.
-    pub fn patience_of(&self, limit: Duration) -> Patience {
         let patience = self.patience.get_or_init(|| {
-            let monitor = Arc::clone(&self.monitor);
-            let tell = move |place: &Path, error| monitor.silent_member(place, error);
-            Patience::new(limit, signals::flag(), tell)
+            let limit = self.common.member_timeout.0;
+            Patience::new(limit, signals::flag(), tell_silence(&self.monitor))
         });
         real_path::set_patience(patience);
         patience.clone()
+    }
+
+    /// The same for a verb that only reads, and until it is ended: a member may return. `limit` is
+    /// the verb's own. Such a verb calls this before it opens the store.
+    pub fn wait_as_reader(&self, limit: Option<Duration>) {
+        let limit = limit.unwrap_or(self.common.member_timeout.0);
+        let monitor = Arc::clone(&self.monitor);
+        let tell_return = move |place: &Path| {
+            monitor.note(&format!("{}: the member answers again", place.display()))
+        };
+        let silence = tell_silence(&self.monitor);
+        let patience = Patience::of_reader(limit, signals::flag(), silence, tell_return);
+        assert!(self.patience.set(patience).is_ok(), "nothing was waited for before");
+        self.patience();
     }
 
     /// Does `work`, again and again while another process has what it needs, as long as `wait` says:
@@ -332,4 +339,10 @@ impl Run {
         self.screen.complain(&text);
         ExitCode::from(exit::FAILED)
     }
+}
+
+/// Shows that a member does not answer.
+fn tell_silence(monitor: &Arc<Monitor>) -> impl Fn(&Path, Error) + Send + Sync + use<> {
+    let monitor = Arc::clone(monitor);
+    move |place, error| monitor.silent_member(place, error)
 }

@@ -60,7 +60,7 @@ pub struct MountArgs {
 
     /// How long a member may take to answer, as in 30s or 2m [default: that of --member-timeout]
     ///
-    /// One that exceeds it counts as missing from then on. When more are missing than parity
+    /// One that exceeds it counts as missing until it answers. When more are missing than parity
     /// replaces, the reads that need them end with an input/output error.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Time>,
@@ -93,9 +93,7 @@ impl MountArgs {
             return Ok(ending);
         }
         let stop = signals::catch()?;
-        if let Some(timeout) = self.timeout {
-            run.patience_of(timeout.0);
-        }
+        run.wait_as_reader(self.timeout.map(|it| it.0));
         let mut store = run.open_store()?;
         run.warn_of_absent(&store);
         let meters = MemberMeters::put_before(&mut store);

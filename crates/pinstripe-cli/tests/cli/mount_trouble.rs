@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -15,6 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::fakevmcore::obstacle;
 use crate::mount::{Background, Mounted, ok, where_mounts_work};
 use crate::mount_readers::words;
+use crate::silent::Hung;
 use crate::stand::{Stand, noise, skipped};
 
 /// The newest snapshot's copy of a path of the stand.
@@ -52,6 +55,42 @@ fn reads_that_members_do_not_answer_end() {
     // What else is asked is answered.
     assert_eq!(fs::read_dir(two.place.join("ids")).unwrap().count(), 1);
     two.end();
+}
+
+/// A mount goes on for weeks: a server that restarts is no reason to end it.
+#[test]
+fn members_that_answer_again_are_read_again() {
+    let name = "members_that_answer_again_are_read_again";
+    let Some(stand) = where_mounts_work(name, Stand::new) else { return };
+    let hung = ["m1", "m2"].map(|at| Hung::mount(&stand, &format!("real-{at}"), at));
+    let [Some(one), Some(other)] = &hung else { return };
+    stand.make_tree();
+    let wanted = noise(3, 8 << 20);
+    fs::write(stand.path("src/large"), &wanted).unwrap();
+    let members = "--member m0 --member m1 --member m2 --member m3 --parity 1";
+    ok(&stand, &format!("init --encryption none {members} --same-disk"));
+    ok(&stand, "backup --store m0 src");
+    let background = Background::at(&stand, "mnt");
+    let ran = stand.run("mount mnt --store m0 --json --log log --timeout 1s");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let process = ran.events().last().unwrap()["process"].as_u64().unwrap();
+    let large = stand.path("mnt/latest").join(stand.path("src/large").strip_prefix("/").unwrap());
+    let file = File::open(large).unwrap();
+    let mut second = vec![0; 4 << 20];
+    one.stop();
+    other.stop();
+    let refused = file.read_exact_at(&mut second, 4 << 20).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::IO.raw_os_error()), "{refused}");
+    one.go_on();
+    other.go_on();
+    let log = || fs::read_to_string(stand.path("log")).unwrap();
+    while log().matches("the member answers again").count() < 2 {
+        sleep(Duration::from_millis(10));
+    }
+    file.read_exact_at(&mut second, 4 << 20).unwrap();
+    assert!(second == wanted[4 << 20..]);
+    drop(file);
+    background.end(process);
 }
 
 #[test]

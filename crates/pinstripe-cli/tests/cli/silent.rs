@@ -219,13 +219,13 @@ fn a_file_system_that_hangs_keeps_no_verb_waiting() {
 }
 
 /// A directory that is shown by another process, which can be stopped.
-struct Hung {
+pub struct Hung {
     process: Child,
     at: std::path::PathBuf,
 }
 
 impl Hung {
-    fn mount(stand: &Stand, real: &str, at: &str) -> Option<Hung> {
+    pub fn mount(stand: &Stand, real: &str, at: &str) -> Option<Hung> {
         let (real, at) = (stand.path(real), stand.path(at));
         fs::create_dir_all(&real).unwrap();
         fs::create_dir_all(&at).unwrap();
@@ -254,8 +254,12 @@ impl Hung {
         None
     }
 
-    fn stop(&self) {
+    pub fn stop(&self) {
         kill_process(Pid::from_child(&self.process), Signal::STOP).unwrap();
+    }
+
+    pub fn go_on(&self) {
+        kill_process(Pid::from_child(&self.process), Signal::CONT).unwrap();
     }
 }
 

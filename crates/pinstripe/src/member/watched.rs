@@ -3,7 +3,9 @@
 //! A call that the kernel does not answer cannot be ended from outside, so it is made by a thread
 //! that can be left behind: each caller has one of the member's own threads make its call, and
 //! waits for the answer until its deadline. A member that misses one is silent from then on: every
-//! call, including those that wait, ends with [`Kind::Unanswered`] at once.
+//! call, including those that wait, ends with [`Kind::Unanswered`] at once. What only reads may go
+//! on for weeks, and has missed no writes: there a member is asked again once a call that was left
+//! behind has succeeded ([`Patience::of_reader`]).
 //!
 //! Invariants: the arguments and buffers of a call belong to the thread that makes it, so that one
 //! left behind touches nothing of its caller; a member has as many threads as were ever waiting for
@@ -39,13 +41,17 @@ pub struct Patience(Arc<Terms>);
 
 /// Receives reports about members that did not answer.
 type Tell = Box<dyn Fn(&Path, Error) + Send + Sync>;
+/// Receives reports about members that answer again.
+type TellReturn = Box<dyn Fn(&Path) + Send + Sync>;
 
 struct Terms {
     control: Duration,
     interrupted: Arc<AtomicBool>,
-    /// Places that did not answer: they are not asked again.
+    /// Places that did not answer: they are not asked again before they return.
     silent: Mutex<BTreeSet<PathBuf>>,
     tell: Tell,
+    /// `None` where a silent member stays so.
+    tell_return: Option<TellReturn>,
 }
 
 impl Patience {
@@ -57,8 +63,31 @@ impl Patience {
         interrupted: Arc<AtomicBool>,
         tell: impl Fn(&Path, Error) + Send + Sync + 'static,
     ) -> Self {
-        let silent = Mutex::default();
-        Patience(Arc::new(Terms { control, interrupted, silent, tell: Box::new(tell) }))
+        Patience(Arc::new(Terms {
+            control,
+            interrupted,
+            silent: Mutex::default(),
+            tell: Box::new(tell),
+            tell_return: None,
+        }))
+    }
+
+    /// The same for a verb that writes nothing: a silent member takes part again when an answer
+    /// comes that nothing waits for any more. `tell_return` hears of it, and `tell` each time it
+    /// falls silent anew.
+    pub fn of_reader(
+        control: Duration,
+        interrupted: Arc<AtomicBool>,
+        tell: impl Fn(&Path, Error) + Send + Sync + 'static,
+        tell_return: impl Fn(&Path) + Send + Sync + 'static,
+    ) -> Self {
+        Patience(Arc::new(Terms {
+            control,
+            interrupted,
+            silent: Mutex::default(),
+            tell: Box::new(tell),
+            tell_return: Some(Box::new(tell_return)),
+        }))
     }
 
     /// How long an operation is waited for that moves nothing.
@@ -76,7 +105,7 @@ impl Patience {
         place: &Path,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        Lane::new(place, self.clone()).call(0, work)?
+        Lane::new(place, self.clone()).call(0, work)
     }
 
     /// Whether a place did not answer.
@@ -91,6 +120,19 @@ impl Patience {
         drop(silent);
         if is_news {
             (self.0.tell)(place, error);
+        }
+    }
+
+    /// Whether a silent member may return.
+    fn allows_return(&self) -> bool {
+        self.0.tell_return.is_some()
+    }
+
+    /// Reports that a place answers again, once.
+    fn take_back(&self, place: &Path) {
+        let was_silent = lock(&self.0.silent).remove(place);
+        if let (true, Some(tell)) = (was_silent, &self.0.tell_return) {
+            tell(place);
         }
     }
 
@@ -128,7 +170,7 @@ impl<M: Member + 'static> WatchedMember<M> {
         work: impl FnOnce(&M) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let inner = Arc::clone(&self.inner);
-        self.lane.call(0, move || work(&inner))?
+        self.lane.call(0, move || work(&inner))
     }
 }
 
@@ -141,7 +183,7 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
 
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
         let (inner, bytes) = (Arc::clone(&self.inner), bytes.to_vec());
-        self.lane.call(bytes.len() as u64, move || inner.put(name, &bytes))?
+        self.lane.call(bytes.len() as u64, move || inner.put(name, &bytes))
     }
 
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
@@ -158,13 +200,13 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
         }
         let inner = Arc::clone(&self.inner);
         let mut own = self.lane.buffer(buf.len());
-        let (own, read) = self.lane.call(buf.len() as u64, move || {
-            let read = inner.read_at(name, offset, &mut own);
-            (own, read)
+        let own = self.lane.call(buf.len() as u64, move || {
+            inner.read_at(name, offset, &mut own)?;
+            Ok(own)
         })?;
         buf.copy_from_slice(&own);
         self.lane.keep(own);
-        read
+        Ok(())
     }
 
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
@@ -173,7 +215,7 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
 
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         let inner = Arc::clone(&self.inner);
-        self.lane.call(bytes as u64, move || inner.read_span(name, offset, bytes))?
+        self.lane.call(bytes as u64, move || inner.read_span(name, offset, bytes))
     }
 
     fn len(&self, name: ExtentName) -> Result<u64> {
@@ -182,7 +224,7 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
 
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
         let (inner, own) = (Arc::clone(&self.inner), names.to_vec());
-        match self.lane.call(0, move || inner.read_whole(&own, most_bytes)) {
+        match self.lane.call(0, move || Ok(inner.read_whole(&own, most_bytes))) {
             Ok(read) => read,
             Err(silence) => names.iter().map(|_| Err(silence.duplicate())).collect(),
         }
@@ -250,7 +292,7 @@ impl ExtentWriter for WatchedWriter {
         own.extend_from_slice(bytes);
         let (inner, own, appended) = self.lane.call(bytes.len() as u64, move || {
             let appended = inner.append(&own);
-            (inner, own, appended)
+            Ok((inner, own, appended))
         })?;
         (self.inner, self.buffer) = (Some(inner), own);
         self.bytes += bytes.len() as u64;
@@ -259,7 +301,7 @@ impl ExtentWriter for WatchedWriter {
 
     fn seal(mut self: Box<Self>) -> Result<()> {
         let Some(inner) = self.inner.take() else { return Err(self.lane.silence()) };
-        self.lane.call(self.bytes, move || inner.seal())?
+        self.lane.call(self.bytes, move || inner.seal())
     }
 }
 
@@ -267,7 +309,10 @@ impl Drop for WatchedWriter {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.take() {
             // If the member does not answer, the sweep removes what is left.
-            let _ = self.lane.call(0, move || drop(inner));
+            let _ = self.lane.call(0, move || {
+                drop(inner);
+                Ok(())
+            });
         }
     }
 }

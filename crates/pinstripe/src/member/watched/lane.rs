@@ -51,7 +51,7 @@ enum Mail {
 
 /// The result of a call.
 struct Answer<T> {
-    given: Mutex<Option<std::thread::Result<T>>>,
+    given: Mutex<Option<std::thread::Result<Result<T>>>>,
     arrived: Condvar,
 }
 
@@ -91,11 +91,12 @@ impl Lane {
     /// Has one of the threads do `work`, which moves so many bytes, and waits for its result.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] when it does not return in time, or the member is silent already.
+    /// [`Kind::Unanswered`] when it does not return in time, or the member is silent already; those
+    /// of `work`.
     pub fn call<T: Send + 'static>(
         self: &Arc<Self>,
         bytes: u64,
-        work: impl FnOnce() -> T + Send + 'static,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
         if self.silent.load(Ordering::Acquire) {
             return Err(self.silence());
@@ -107,7 +108,12 @@ impl Lane {
             let done = catch_unwind(AssertUnwindSafe(work));
             // Idle before the answer is there: the next call of the same caller finds it.
             match lane.upgrade() {
-                Some(lane) => lock(&lane.idle).push(Arc::clone(worker)),
+                Some(lane) => {
+                    lock(&lane.idle).push(Arc::clone(worker));
+                    if matches!(done, Ok(Ok(_))) {
+                        lane.has_answered();
+                    }
+                }
                 None => worker.give(Mail::End),
             }
             *lock(&to.given) = Some(done);
@@ -122,7 +128,7 @@ impl Lane {
         let mut given = lock(&answer.given);
         loop {
             match given.take() {
-                Some(Ok(done)) => return Ok(done),
+                Some(Ok(done)) => return done,
                 Some(Err(panic)) => resume_unwind(panic),
                 None => {}
             }
@@ -148,19 +154,27 @@ impl Lane {
 
     /// The error of a member that does not answer.
     pub fn silence(&self) -> Error {
+        let until = if self.patience.allows_return() { "it answers" } else { "this run ends" };
         Error::new(Kind::Unanswered, "the member does not answer")
             .at(&self.place)
             .expected(format!("an answer within {} s", self.patience.of(0).as_secs_f64()), "none")
-            .advice(
-                "it counts as failed until this run ends; check its disk or network; \
+            .advice(format!(
+                "it counts as failed until {until}; check its disk or network; \
                  --without-member N leaves it out from the start, --member-timeout changes the \
-                 time limit",
-            )
+                 time limit"
+            ))
     }
 
     fn give_up(&self) {
         if !self.silent.swap(true, Ordering::AcqRel) {
             self.patience.give_up(&self.place, self.silence());
+        }
+    }
+
+    /// A call has succeeded: if the member is silent, it was one that was left behind.
+    fn has_answered(&self) {
+        if self.patience.allows_return() && self.silent.swap(false, Ordering::AcqRel) {
+            self.patience.take_back(&self.place);
         }
     }
 

@@ -89,6 +89,65 @@ fn one_that_does_not_answer_is_silent_from_then_on_and_told_once() {
     drop(go);
 }
 
+/// What happened to members: `true` for each that fell silent, `false` for each that returned.
+fn reader(millis: u64) -> (Patience, Arc<Mutex<Vec<bool>>>) {
+    let told = Arc::<Mutex<Vec<_>>>::default();
+    let (silent, back) = (Arc::clone(&told), Arc::clone(&told));
+    let patience = Patience::of_reader(
+        Duration::from_millis(millis),
+        Arc::default(),
+        move |_, _| silent.lock().unwrap().push(true),
+        move |_| back.lock().unwrap().push(false),
+    );
+    (patience, told)
+}
+
+#[test]
+fn a_reader_asks_a_member_again_once_a_late_answer_has_come() {
+    let (patience, told) = reader(100);
+    let (member, go) = held(patience);
+    member.put(ExtentName::Label, b"label").unwrap();
+    let mut buf = [0; 5];
+    let mut read = || member.read_at(ExtentName::Label, 0, &mut buf).map_err(|it| it.kind());
+    for _ in 0..2 {
+        told.lock().unwrap().clear();
+        assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
+        assert_eq!(read(), Err(Kind::Unanswered));
+        go.send(()).unwrap();
+        while read().is_err() {
+            std::thread::yield_now();
+        }
+        assert_eq!(*told.lock().unwrap(), [true, false]);
+    }
+}
+
+#[test]
+fn a_late_error_brings_no_member_back_and_no_late_answer_one_that_is_written_to() {
+    let (patience, told) = reader(100);
+    let (member, go) = held(patience);
+    assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
+    // There is no such extent: the late answer is an error.
+    go.send(()).unwrap();
+    wait_for_idle(&member);
+    assert!(member.lane.is_silent());
+    assert_eq!(*told.lock().unwrap(), [true]);
+
+    let (patience, ..) = self::patience(100);
+    let (member, go) = held(patience);
+    member.put(ExtentName::Label, b"label").unwrap();
+    assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
+    go.send(()).unwrap();
+    wait_for_idle(&member);
+    assert!(member.lane.is_silent());
+}
+
+/// Waits until the call that was left behind has ended.
+fn wait_for_idle(member: &WatchedMember<Held>) {
+    while Arc::strong_count(&member.inner) > 1 {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn what_goes_on_may_take_as_long_as_it_likes() {
     let (patience, _, told) = patience(300);
@@ -121,8 +180,9 @@ fn an_interrupt_ends_the_waiting() {
 fn a_panic_of_the_member_is_the_callers() {
     let (patience, ..) = patience(24 * 3600 * 1000);
     let lane = Lane::new(Path::new("m"), patience);
-    let call = std::panic::AssertUnwindSafe(|| lane.call(0, || panic!("as planned")));
+    let call =
+        std::panic::AssertUnwindSafe(|| lane.call(0, || -> Result<()> { panic!("as planned") }));
     let caught = std::panic::catch_unwind(call);
     assert!(caught.is_err());
-    assert_eq!(lane.call(0, || 7).unwrap(), 7);
+    assert_eq!(lane.call(0, || Ok(7)).unwrap(), 7);
 }
