@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::workspace::{Result, Workspace, cargo, succeeds};
 
 const CASES: &[&str] = &[
-    "array", "codec", "lab", "walk", "parity", "read", "record", "seal", "settings", "split",
+    "array", "codec", "kernel", "lab", "walk", "read", "record", "seal", "settings", "split",
     "backup", "bucket", "catalog", "store",
 ];
 
@@ -33,18 +33,8 @@ pub fn run(args: &[String]) -> Result<bool> {
     }
     let mut all_fine = true;
     for case in cases {
-        // The parity kernels are measured by criterion; the bench only reads what it wrote.
-        let mut criterion = cargo();
-        criterion.args(["bench", "-p", "pinstripe-kernel"]).current_dir(&workspace.root);
-        if case == "parity" && !succeeds(&mut criterion)? {
-            all_fine = false;
-            continue;
-        }
         let mut bench = Command::new(workspace.target.join("release/pinstripe-bench"));
         bench.arg(case).arg("--markdown").arg("--out").arg(workspace.target.join("bench"));
-        if case == "parity" {
-            bench.arg("--criterion").arg(workspace.target.join("criterion"));
-        }
         all_fine &= succeeds(bench.args(rest))?;
     }
     Ok(all_fine)

@@ -51,3 +51,5 @@ pub mod scratch;
 pub mod show;
 pub mod stats;
 pub mod table;
+#[cfg(test)]
+mod verdicts;

@@ -22,6 +22,10 @@ const TIMED: [&str; 2] = ["-Zunstable-options", "--report-time"];
 /// It takes such options from a stable toolchain when this is set.
 const ALLOWS_UNSTABLE: &str = "RUSTC_BOOTSTRAP";
 
+/// The binaries whose tests wait for processes, servers and clocks more than they compute: twice as
+/// many of them run at once as there are processors.
+const MOSTLY_WAIT: &[&str] = &["pinstripe-cli: test cli", "pinstripe-record: lib pinstripe_record"];
+
 /// The tests that boot a kernel: `cargo xtask md-oracle` runs them. Here they are linted only.
 const BOOTS: &str = "md_oracle";
 /// The feature behind which they are.
@@ -128,6 +132,10 @@ impl Binary {
         let package = self.folder.file_name().unwrap_or_default().to_string_lossy();
         if let Some(folder) = scratch.of(&package) {
             command.env("TMPDIR", folder);
+        }
+        if MOSTLY_WAIT.contains(&&*self.name) {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            command.arg(format!("--test-threads={}", 2 * processors));
         }
         let mut timed = Command::new(&self.path);
         if works(timed.arg("--list").args(TIMED).env(ALLOWS_UNSTABLE, "1")) {

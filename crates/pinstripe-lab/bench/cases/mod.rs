@@ -7,8 +7,8 @@ mod bench;
 mod bucket;
 mod catalog;
 mod codec;
+mod kernel;
 mod lab;
-mod parity;
 mod read;
 mod record;
 mod seal;
@@ -41,8 +41,8 @@ pub const ALL: &[Case] = &[
         about: "every codec on each kind of data (its file lists the arguments)",
         run: codecs,
     },
+    Case { name: "kernel", about: kernel::ABOUT, run: kernel::run },
     Case { name: "lab", about: lab::ABOUT, run: lab::run_case },
-    Case { name: "parity", about: parity::ABOUT, run: parity::run },
     Case { name: "record", about: record::ABOUT, run: record::run },
     Case { name: "read", about: read::ABOUT, run: read::run },
     Case { name: "seal", about: seal::ABOUT, run: seal::run },

@@ -124,9 +124,12 @@ fn place(draw: u64) -> usize {
 }
 
 fn noise(seed: u64) -> Vec<u8> {
-    let words = (POOL_BYTES + CELL_MAX_BYTES) / WORD_BYTES;
-    let word = |number: u64| mix64(!seed.wrapping_add(number.wrapping_mul(GOLDEN))).to_le_bytes();
-    (1..=words as u64).flat_map(word).collect()
+    let mut pool = vec![0; POOL_BYTES + CELL_MAX_BYTES];
+    for (number, word) in (1_u64..).zip(pool.chunks_exact_mut(WORD_BYTES)) {
+        let random = mix64(!seed.wrapping_add(number.wrapping_mul(GOLDEN)));
+        word.copy_from_slice(&random.to_le_bytes());
+    }
+    pool
 }
 
 /// Words of a few thousand, some much more often than others, as text has them.

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::thread;
 
 use proptest::prelude::*;
@@ -448,16 +449,20 @@ proptest! {
         bytes in 0..40_000usize,
         which in 0..4usize,
     ) {
-        let text = [
-            "fake:1M,block=512,zero=10%",
-            "fake:1M,block=4K,entropy=0.3",
-            "fake:1M,block=64K,entropy=0.77,zero=20%,seed=5",
-            "fake:1M,block=16M,entropy=0.01",
-        ][which];
-        let whole = made(text);
+        /// Each whole, and another source of the same recipe.
+        static MADE: LazyLock<Vec<(Vec<u8>, Fake)>> = LazyLock::new(|| {
+            let recipes = [
+                "fake:1M,block=512,zero=10%",
+                "fake:1M,block=4K,entropy=0.3",
+                "fake:1M,block=64K,entropy=0.77,zero=20%,seed=5",
+                "fake:1M,block=16M,entropy=0.01",
+            ];
+            recipes.map(|text| (made(text), Fake::new(spec(text)).unwrap())).into()
+        });
+        let (whole, again) = &MADE[which];
         let end = (at + bytes).min(whole.len());
         let mut part = vec![1; end - at];
-        Fake::new(spec(text)).unwrap().fill(at as u64, &mut part);
+        again.fill(at as u64, &mut part);
         prop_assert!(part == whole[at..end]);
     }
 }

@@ -7,9 +7,11 @@
 
 mod actors;
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+
+use twox_hash::XxHash3_128;
 
 use actors::{Actor, Collector, Fence, Undelete, Writer};
 
@@ -63,7 +65,8 @@ struct World {
     promised: BTreeSet<SnapshotId>,
     /// The number of actors that may still die.
     deaths: u8,
-    actors: Vec<Actor>,
+    /// Shared by the worlds in which an actor is the same.
+    actors: Vec<Rc<Actor>>,
 }
 
 const fn snap(n: u8) -> SnapshotId {
@@ -87,7 +90,7 @@ impl World {
             cases: Cases::default(),
             promised: BTreeSet::new(),
             deaths: 1,
-            actors,
+            actors: actors.into_iter().map(Rc::new).collect(),
         }
     }
 
@@ -158,11 +161,9 @@ impl World {
     /// All worlds that are one step away.
     fn next(&self) -> Vec<World> {
         let mut worlds = Vec::new();
-        for at in 0..self.actors.len() {
-            let mut world = self.clone();
-            let mut actor = world.actors[at].clone();
-            for (mut next, moved) in actor.steps(&mut world) {
-                next.actors[at] = moved;
+        for (at, actor) in self.actors.iter().enumerate() {
+            for (mut next, moved) in actor.steps(self) {
+                next.actors[at] = Rc::new(moved);
                 next.tidy();
                 worlds.push(next);
             }
@@ -171,16 +172,28 @@ impl World {
     }
 }
 
+/// The bytes that a value hashes: all of them are hashed at once, which is quick in a build that is
+/// not optimised, too.
+#[derive(Default)]
+struct Hashed(Vec<u8>);
+
+impl Hasher for Hashed {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        unreachable!("its bytes are taken")
+    }
+}
+
 /// Visits every world that can be reached; the number of them, or the first problem.
 fn visit(start: World) -> Result<usize, String> {
-    let key = |world: &World| {
-        let hash = |salt: u8| {
-            let mut hasher = DefaultHasher::new();
-            salt.hash(&mut hasher);
-            world.hash(&mut hasher);
-            hasher.finish()
-        };
-        (hash(0), hash(1))
+    let mut hashed = Hashed::default();
+    let mut key = |world: &World| {
+        hashed.0.clear();
+        world.hash(&mut hashed);
+        XxHash3_128::oneshot(&hashed.0)
     };
     let mut seen = HashSet::from([key(&start)]);
     let mut ahead = vec![start];

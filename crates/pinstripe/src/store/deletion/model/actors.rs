@@ -26,7 +26,7 @@ pub enum Actor {
 type Next = Vec<(World, Actor)>;
 
 impl Actor {
-    pub fn steps(&mut self, world: &mut World) -> Next {
+    pub fn steps(&self, world: &World) -> Next {
         match self {
             Actor::Writer(writer) => writer.steps(world),
             Actor::Collector(collector) => collector.steps(world),

@@ -1,15 +1,15 @@
 //! Whether verdicts hold on devices that take a known time: `cargo xtask soak lab` runs what is
 //! ignored here.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
+#![allow(clippy::disallowed_macros, reason = "a test")]
 
 use std::sync::Arc;
 
+use crate::io::{self, Area, Direction, Job, Order, Pattern, Target};
+use crate::run::Live;
+use crate::stats::{Better, Finding, Verdict, judge};
 use pinstripe_io::device::{Device, MemoryDevice, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
-use pinstripe_lab::io::{self, Area, Direction, Job, Order, Pattern, Target};
-use pinstripe_lab::run::Live;
-use pinstripe_lab::stats::{Better, Finding, Verdict, judge};
 
 const BYTES: u64 = 1 << 20;
 /// Runs of each side: what a case makes when it goes well.
