@@ -4,7 +4,8 @@
 //! A verb lists a handful of rooms one after the other and reads a few objects of each. At 80 ms
 //! that is seconds of waiting, while each answer depends on none of the others. So the verb says
 //! what it will list; one listing of the whole prefix answers for all rooms where the member is
-//! small, and the objects and ends of runs that it names are fetched together.
+//! small, and the objects and ends of runs that it names are fetched together. So are the ends of
+//! packs that no run lists, once the verb has found which these are.
 //!
 //! Invariants: a listing that is handed out was begun after the verb asked for it, and is handed
 //! out as often as the verb said; whatever this process puts, seals or removes drops all that was
@@ -61,6 +62,8 @@ pub struct Asker {
 pub struct Foresight {
     round: Mutex<Option<Arc<Round>>>,
     known: Arc<Mutex<Known>>,
+    /// Ends of extents that will be opened, and when they were announced.
+    ends: Mutex<HashMap<ExtentName, (Instant, Fetching)>>,
 }
 
 /// A fetch under way; `None` when it came to nothing.
@@ -122,9 +125,19 @@ impl Foresight {
         *round = Some(Arc::new(Round { began, left: Mutex::new(left), label, seen }));
     }
 
+    /// Asks for the ends of extents of which the length is not known. Those announced before, which
+    /// were not opened, are dropped.
+    pub fn begin_ends(&self, runtime: &Runtime, asker: &Asker, names: &[ExtentName]) {
+        let _entered = runtime.enter();
+        let began = clock::monotonic();
+        let ends = names.iter().map(|name| (*name, (began, begin_end(asker, *name))));
+        *lock(&self.ends) = ends.collect();
+    }
+
     /// Drops all that was seen: something changes.
     pub fn drop_all(&self) {
         *lock(&self.round) = None;
+        lock(&self.ends).clear();
     }
 
     fn current(&self) -> Option<Arc<Round>> {
@@ -151,6 +164,12 @@ impl Foresight {
 
     /// A small object, or the end of a run, that a listing showed.
     pub fn read(&self, runtime: &Runtime, name: ExtentName) -> Option<Arc<Fetched>> {
+        let announced = lock(&self.ends).remove(&name);
+        if let Some((began, fetching)) = announced
+            && clock::since(began) < FRESH
+        {
+            return runtime.block_on(fetching);
+        }
         let round = self.current()?;
         let fetching = match name {
             ExtentName::Label => round.label.clone()?,
@@ -318,6 +337,28 @@ fn fetch(runtime: &Runtime, asker: &Asker, name: ExtentName) -> Fetching {
     begin(asker, name, 0)
 }
 
+/// Begins to fetch the end of an extent of unknown length, and its header where that does not lie
+/// within.
+fn begin_end(asker: &Asker, name: ExtentName) -> Fetching {
+    let Asker { session, place, .. } = asker.clone();
+    let fetched = tokio::spawn(async move {
+        let key = key::key(&place, &name.path());
+        let end = session.get(&key, Some(GetRange::Suffix(TAIL_BYTES)), TAIL_BYTES).await.ok()?;
+        let head = match end.object_bytes > TAIL_BYTES {
+            true => header(&session, &key).await,
+            false => Vec::new(),
+        };
+        Some(Arc::new(Fetched { head, ..end }))
+    });
+    fetched.map(|got| got.ok().flatten()).boxed().shared()
+}
+
+/// The header of an extent; nothing when it cannot be had: who needs it asks itself.
+async fn header(session: &Session, key: &Key) -> Vec<u8> {
+    let range = Some(GetRange::Bounded(0..HEADER_BYTES));
+    session.get(key, range, HEADER_BYTES).await.map(|got| got.bytes).unwrap_or_default()
+}
+
 /// Begins to fetch an object, or the end of an extent that is opened by its end; its header, too,
 /// where it does not lie within.
 fn begin(asker: &Asker, name: ExtentName, bytes: u64) -> Fetching {
@@ -332,17 +373,16 @@ fn begin(asker: &Asker, name: ExtentName, bytes: u64) -> Fetching {
             return is_whole.then(|| Arc::new(got));
         }
         let head = async {
-            let range = Some(GetRange::Bounded(0..HEADER_BYTES));
             match bytes > TAIL_BYTES {
-                true => session.get(&key, range, HEADER_BYTES).await.map(|got| got.bytes),
-                false => Ok(Vec::new()),
+                true => header(&session, &key).await,
+                false => Vec::new(),
             }
         };
         // Not every endpoint can be asked for an end; its length is known from the listing.
         let end = GetRange::Bounded(bytes.saturating_sub(TAIL_BYTES)..bytes);
         let tail = session.get(&key, Some(end), TAIL_BYTES);
         let (tail, head) = join(tail, head).await;
-        let fetched = Fetched { head: head.unwrap_or_default(), ..tail.ok()? };
+        let fetched = Fetched { head, ..tail.ok()? };
         own.kept.put(&own, name, &fetched);
         Some(Arc::new(fetched))
     });

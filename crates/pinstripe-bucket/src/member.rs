@@ -327,6 +327,15 @@ impl Member for BucketMember {
         foresight.begin(runtime, &asker, wanted);
     }
 
+    /// Only where an end can be asked for: elsewhere each costs two requests, one after the other.
+    fn open_ahead(&self, names: &[ExtentName]) {
+        let Inner { session, runtime, place, foresight, kept, .. } = &*self.0;
+        if self.0.has_ranges_from_the_end() {
+            let (session, place, kept) = (Arc::clone(session), place.clone(), kept.clone());
+            foresight.begin_ends(runtime, &Asker { session, place, kept }, names);
+        }
+    }
+
     fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
         self.0.keep_longer(names)
     }

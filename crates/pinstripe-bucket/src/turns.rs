@@ -11,7 +11,7 @@ use crate::fault::Fault;
 pub const CALL: Duration = Duration::from_secs(20);
 /// A call to an endpoint that has not answered yet, and one that it refuses to connect.
 const FIRST_CALL: Duration = Duration::from_secs(9);
-const FIRST_CONNECT: Duration = Duration::from_secs(2);
+const FIRST_CONNECT: Duration = Duration::from_secs(1);
 /// The first pause before a request is sent again; it doubles.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(4);

@@ -18,30 +18,37 @@ use crate::place::Provider;
 use crate::session::Fetched;
 use crate::tails::{TAIL_BYTES, Tail, has_tail};
 
+impl Inner {
+    /// Whether the last bytes of an object can be asked for without its length. The label says it;
+    /// before that is read, the kind of service.
+    pub(super) fn has_ranges_from_the_end(&self) -> bool {
+        let is_azure = self.place.provider() == Provider::Azure;
+        !is_azure && self.facts().knows(MemberAbility::RangesFromTheEnd) != Some(false)
+    }
+}
+
 impl BucketMember {
     /// The end of an extent, fetched now; what was held of the extent is forgotten.
     pub(super) fn tail(&self, name: ExtentName) -> Result<Arc<Tail>, Fault> {
         let Inner { session, runtime, tails, blocks, foresight, number, .. } = &*self.0;
         tails.drop_held(name);
         blocks.forget((*number, name));
-        let (epoch, facts) = (tails.epoch(), self.0.facts());
+        let epoch = tails.epoch();
         if let Some(got) = foresight.read(runtime, name) {
             blocks.learn((*number, name), got.object_bytes);
             let (head, bytes) = (got.head.clone(), got.bytes.clone());
             let tail = Tail { extent_bytes: got.object_bytes, head, bytes };
             return Ok(tails.keep(name, tail, epoch));
         }
-        let is_azure = self.0.place.provider() == Provider::Azure;
-        let range = match facts.knows(MemberAbility::RangesFromTheEnd) {
-            Some(true) | None if !is_azure => GetRange::Suffix(TAIL_BYTES),
+        let range = if self.0.has_ranges_from_the_end() {
+            GetRange::Suffix(TAIL_BYTES)
+        } else {
             // It cannot be asked so: the length costs a request of its own.
-            _ => {
-                let bytes = runtime.block_on(session.len(&self.key(name)))?;
-                if bytes == 0 {
-                    return Ok(Arc::new(Tail::without_bytes(0)));
-                }
-                GetRange::Bounded(bytes.saturating_sub(TAIL_BYTES)..bytes)
+            let bytes = runtime.block_on(session.len(&self.key(name)))?;
+            if bytes == 0 {
+                return Ok(Arc::new(Tail::without_bytes(0)));
             }
+            GetRange::Bounded(bytes.saturating_sub(TAIL_BYTES)..bytes)
         };
         let got = runtime.block_on(session.get(&self.key(name), Some(range), TAIL_BYTES));
         let tail = match got {

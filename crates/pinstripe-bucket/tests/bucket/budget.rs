@@ -1,18 +1,23 @@
 //! Requests of whole verbs on a store in one bucket, counted by the proxy, so that none grows
 //! without notice.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use pinstripe::format::key_ring::KdfCosts;
-use pinstripe::member::Places;
+use pinstripe::member::{ExtentName, Member, Places, Room};
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::seal::{Credential, NewSlot};
+use pinstripe::store::index::Index;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::monitor::{Counter, Monitor};
+
+use pinstripe_testing::Fate;
 
 use crate::support::Site;
 
@@ -182,6 +187,43 @@ fn a_full_restore_asks_for_long_parts() {
 
 /// Checking content costs a request for each 4 MiB, and four for each pack: its end when it is opened
 /// and when it is looked at, its header and its index.
+/// A backup that was interrupted, or goes on elsewhere, has written packs and no run yet: opened one
+/// after the other, a thousand of them would take minutes at 80 ms.
+#[test]
+fn packs_that_no_run_lists_are_opened_side_by_side() {
+    let test = "packs_that_no_run_lists_are_opened";
+    let Some(counted) = Counted::of_strips(test, 256 << 10) else { return };
+    let (packs, _) = counted.back_up_noise();
+    counted.asked(|store| {
+        let (_, member) = store.present().next().unwrap();
+        for run in member.names(Room::Index).unwrap() {
+            member.delete(ExtentName::In(Room::Index, run)).unwrap();
+        }
+    });
+    // Each pack's first request is held until all packs have one.
+    let (asked, late) = (Arc::new((Mutex::new(HashSet::new()), Condvar::new())), Arc::default());
+    let (ours, told) = (Arc::clone(&asked), Arc::<AtomicUsize>::clone(&late));
+    counted.site.proxy.rule(move |request| {
+        if request.method == "GET" && request.target.contains("/packs/") {
+            let mut seen = asked.0.lock().unwrap();
+            seen.insert(request.target.clone());
+            asked.1.notify_all();
+            let (limit, all) = (Duration::from_secs(5), |seen: &mut HashSet<_>| seen.len() < packs);
+            let waited = asked.1.wait_timeout_while(seen, limit, all).unwrap().1.timed_out();
+            told.fetch_add(usize::from(waited), Ordering::SeqCst);
+        }
+        Fate::Pass
+    });
+    let (found, log) = counted.asked(|store| {
+        let monitor = Monitor::default();
+        Index::load(store, &monitor).unwrap().packs().len()
+    });
+    assert_eq!((found, ours.0.lock().unwrap().len()), (packs, packs));
+    assert_eq!(late.load(Ordering::SeqCst), 0, "packs were waited for one after the other");
+    let of_packs = log.iter().filter(|line| line.contains("/packs/")).count();
+    assert!(packs > 2 && of_packs <= 3 * packs, "{of_packs} requests for {packs} packs");
+}
+
 #[test]
 fn check_fetches_content_once() {
     for strip_bytes in [256 << 10, 4 << 20] {

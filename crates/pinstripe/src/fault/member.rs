@@ -123,6 +123,10 @@ impl<M: Member> Member for FaultMember<M> {
         self.inner.foresee(wanted);
     }
 
+    fn open_ahead(&self, names: &[ExtentName]) {
+        self.inner.open_ahead(names);
+    }
+
     fn delete(&self, name: ExtentName) -> Result<()> {
         on_extent(&self.faults, Operation::Delete, name, 0)?;
         self.inner.delete(name)

@@ -264,6 +264,9 @@ pub trait Member: Send + Sync {
     /// unless this process changes something of the member between. Without anything, what was
     /// foreseen is dropped: the next calls ask anew.
     fn foresee(&self, _wanted: &[Glance]) {}
+    /// Says which extents will be opened next, each once: a far member asks for their ends all at
+    /// once.
+    fn open_ahead(&self, _names: &[ExtentName]) {}
     /// Removes an extent; removing one that is not there is no error.
     fn delete(&self, name: ExtentName) -> Result<()>;
     /// Keeps extents that are to stay from being deleted for longer, on a member that keeps what is put

@@ -52,6 +52,10 @@ impl<M: Member + ?Sized> Member for Arc<M> {
         (**self).foresee(wanted);
     }
 
+    fn open_ahead(&self, names: &[ExtentName]) {
+        (**self).open_ahead(names);
+    }
+
     fn delete(&self, name: ExtentName) -> Result<()> {
         (**self).delete(name)
     }

@@ -155,6 +155,10 @@ impl Member for TimedMember {
         self.inner.foresee(wanted);
     }
 
+    fn open_ahead(&self, names: &[ExtentName]) {
+        self.inner.open_ahead(names);
+    }
+
     fn delete(&self, name: ExtentName) -> Result<()> {
         self.inner.delete(name)
     }

@@ -245,6 +245,13 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
         }
     }
 
+    /// It asks and does not wait, so no other thread is needed.
+    fn open_ahead(&self, names: &[ExtentName]) {
+        if !self.lane.is_silent() {
+            self.inner.open_ahead(names);
+        }
+    }
+
     fn delete(&self, name: ExtentName) -> Result<()> {
         self.control(move |member| member.delete(name))
     }

@@ -1,4 +1,4 @@
-//! Which members of a set are read from, and which only when the others do not suffice.
+//! Which members of a set are asked first, and which are read only when the others do not suffice.
 //!
 //! A row is whole with as many strips as it has data. Those on a disk of this machine cost a
 //! fraction of what one in a bucket does, in time and in money: so a strip that is far away is made
@@ -9,7 +9,8 @@
 
 use std::time::Duration;
 
-use crate::member::{Member, is_remote};
+use crate::member::{Member, SharedMember, is_remote};
+use pinstripe_base::id::SetId;
 
 /// How far a member is; near ones sort first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +25,17 @@ pub(crate) struct Distance {
 pub(crate) fn distance(member: &dyn Member) -> Distance {
     let latency = member.latency().unwrap_or_default();
     Distance { is_remote: is_remote(member.place()), latency }
+}
+
+/// The members that are there, in the order in which they are asked for the trailer of a set: near
+/// ones first, and among those that are alike an order that depends on the set.
+pub(super) fn turns(members: &[Option<SharedMember>], set: SetId) -> Vec<(usize, &SharedMember)> {
+    let first = usize::from(set.0[SetId::LEN - 1]);
+    let turns = (0..members.len()).map(|turn| (first + turn) % members.len());
+    let there = |number: usize| Some((number, members[number].as_ref()?));
+    let mut turns: Vec<_> = turns.filter_map(there).collect();
+    turns.sort_by_cached_key(|(_, member)| distance(&***member).is_remote);
+    turns
 }
 
 /// A member so many times as late as the one that is needed last is left alone.

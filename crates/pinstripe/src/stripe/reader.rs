@@ -11,18 +11,19 @@
 //!
 //! Never here: retries. A caller that wants an extent read again opens the set again.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
 use super::geometry::{Geometry, SetLayout, StripPiece};
 use super::holders::Standing;
-use super::nearness::distance;
+use super::nearness::turns;
 use super::report::{ErasureReason, ExtentPart, ReadReport};
 use super::row::{Row, Trust};
 use super::trailer::{gravity, read_trailer};
 use super::windows::Windows;
 use crate::format::stripe_set::{Checksum, SetKind, Trailer, checksum};
-use crate::member::{ExtentName, Member, SharedMember};
+use crate::member::{ExtentName, Member, Room, SharedMember};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
 
@@ -63,13 +64,7 @@ impl SetReader {
         // Any sound trailer will do; if there is none, the gravest error tells most: one that says
         // "newer version" must not hide behind "not found".
         let mut worst: Option<Error> = None;
-        let first = usize::from(set.0[SetId::LEN - 1]);
-        let turns = (0..members.len()).map(|turn| (first + turn) % members.len());
-        let there = |number: usize| Some((number, members[number].as_ref()?));
-        let mut turns: Vec<_> = turns.filter_map(there).collect();
-        // Near ones first; the order of those that are alike stays.
-        turns.sort_by_cached_key(|(_, member)| distance(&***member).is_remote);
-        for (number, member) in turns {
+        for (number, member) in turns(members, set) {
             match read_trailer(member.as_ref(), name, store, set) {
                 Ok(trailer) => {
                     let opened = Self::with_trailer(members, name, trailer)?;
@@ -84,6 +79,20 @@ impl SetReader {
         Err(worst.filter(|error| error.kind() != Kind::NotFound).unwrap_or_else(|| {
             Error::new(Kind::NotFound, "no member has this stripe set").at(name.path())
         }))
+    }
+
+    /// Says that these sets of a room will be opened next: far members are asked for all of their
+    /// ends at once.
+    pub fn open_ahead(members: &[Option<SharedMember>], room: Room, sets: &[SetId]) {
+        let mut wanted: BTreeMap<usize, Vec<ExtentName>> = BTreeMap::new();
+        for set in sets {
+            if let Some((number, _)) = turns(members, *set).first() {
+                wanted.entry(*number).or_default().push(ExtentName::In(room, set.0));
+            }
+        }
+        for (number, names) in wanted {
+            members[number].iter().for_each(|member| member.open_ahead(&names));
+        }
     }
 
     /// As [`open`](Self::open), by the trailer that most members have. All trailers of a set are

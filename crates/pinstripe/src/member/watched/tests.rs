@@ -114,7 +114,9 @@ fn a_reader_asks_a_member_again_once_a_late_answer_has_come() {
         assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
         assert_eq!(read(), Err(Kind::Unanswered));
         go.send(()).unwrap();
+        let answered = std::time::Instant::now();
         while read().is_err() {
+            assert!(answered.elapsed() < Duration::from_secs(60), "it is not asked again");
             std::thread::yield_now();
         }
         assert_eq!(*told.lock().unwrap(), [true, false]);

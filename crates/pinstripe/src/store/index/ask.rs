@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::format::index_run::RunPack;
 use crate::format::pack_index::PackIndex;
-use crate::member::ExtentName;
+use crate::member::{ExtentName, Room};
 use crate::seal::Opener;
 use crate::store::Store;
 use crate::stripe::SetReader;
@@ -21,6 +21,9 @@ use super::load::{Trouble, open_set};
 use super::loose::Loose;
 use super::rebuild::pack_from_records;
 use super::{Extents, Index, SealedPack, View, part};
+
+/// Packs whose ends are fetched at once: a backup that was interrupted may leave thousands.
+const OPENED_AHEAD: usize = 64;
 
 /// Reads the index that a pack carries at its own end.
 ///
@@ -84,15 +87,21 @@ impl Index<'_> {
         covered.extend(view.loose.iter().flat_map(|loose| &loose.sets));
         self.marks(|marks| covered.extend(marks.own.iter().chain(&marks.bad)));
         let (mut whole, mut partial) = (Vec::new(), Vec::new());
-        for (set, members) in extents.iter().filter(|(set, _)| !covered.contains(set)) {
-            match self.ask_if_readable(*set, members.len()) {
+        let uncovered: Vec<_> = extents.iter().filter(|(set, _)| !covered.contains(set)).collect();
+        for (at, (set, members)) in uncovered.iter().enumerate() {
+            if at % OPENED_AHEAD == 0 {
+                let next = &uncovered[at..(at + OPENED_AHEAD).min(uncovered.len())];
+                let sets: Vec<SetId> = next.iter().map(|(set, _)| **set).collect();
+                SetReader::open_ahead(&self.store.members(), Room::Packs, &sets);
+            }
+            match self.ask_if_readable(**set, members.len()) {
                 Ok(Some((pack, true))) => whole.push(pack),
                 Ok(Some((pack, false))) => partial.push(pack),
                 Ok(None) => {}
                 Err(error) if error.kind() == Kind::NotFound => {}
                 Err(error) => {
-                    let name = ExtentName::pack(*set);
-                    troubles.push(Trouble { name, set: *set, error });
+                    let name = ExtentName::pack(**set);
+                    troubles.push(Trouble { name, set: **set, error });
                 }
             }
         }

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::format::gc::{DeletionStep, Lists};
 use crate::format::label::MemberFacts;
 use crate::member::{
     Caps, ExtentName, ExtentWriter, Member, MemoryMember, NewMember, Places, RemoteMembers,
     Replace, SharedMember,
 };
 use crate::ops::init::{InitOptions, Seal, run_with};
-use crate::store::OpenOptions;
-use pinstripe_base::error::Result;
-use pinstripe_base::id::SessionId;
+use crate::store::objects::Quorum;
+use crate::store::{OpenOptions, deletion};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{CondemnationId, SessionId};
 use pinstripe_base::sync::lock;
 
 /// A member that counts listings as a bucket is asked for them: one for all that is foreseen.
@@ -22,6 +24,8 @@ struct Far {
     inner: MemoryMember,
     lists: AtomicU64,
     foreseen: Mutex<BTreeMap<Room, u8>>,
+    /// Steps of deletion that are put are there already, and gone when they are looked at.
+    takes_away: AtomicBool,
 }
 
 impl Far {
@@ -38,7 +42,11 @@ impl Member for Far {
 
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
         self.changes();
-        self.inner.put(name, bytes)
+        let is_step = matches!(name, ExtentName::In(Room::Gc, _));
+        match is_step && self.takes_away.load(Ordering::Relaxed) {
+            true => Err(Error::new(Kind::Exists, "an extent has this name")),
+            false => self.inner.put(name, bytes),
+        }
     }
 
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -109,13 +117,14 @@ impl RemoteMembers for One {
     }
 }
 
-#[test]
-fn a_backup_that_waits_lists_at_most_150_times_an_hour() {
+/// A store of one far member.
+fn far_store() -> (Arc<Far>, Store) {
     let place = PathBuf::from("far://member");
     let member = Arc::new(Far {
         inner: MemoryMember::new(&place),
         lists: AtomicU64::new(0),
         foreseen: Mutex::default(),
+        takes_away: AtomicBool::new(false),
     });
     let remote: Arc<dyn RemoteMembers> = Arc::new(One(Arc::clone(&member)));
     let options = InitOptions {
@@ -130,7 +139,31 @@ fn a_backup_that_waits_lists_at_most_150_times_an_hour() {
     };
     run_with(&options, &Places { remote: Some(Arc::clone(&remote)), steps: None }).unwrap();
     let open = OpenOptions { remote: Some(remote), ..OpenOptions::default() };
-    let store = Store::open_with(&place, open).unwrap();
+    (member, Store::open_with(&place, open).unwrap())
+}
+
+/// An answer whose own answer was lost is sent again. Meanwhile gc may have read it, ended what it
+/// had condemned, and removed the answer: backups ended with "no such extent" then.
+#[test]
+fn an_answer_that_gc_has_read_and_removed_is_given() {
+    let (member, store) = far_store();
+    let monitor = Monitor::default();
+    let index = Index::load(&store, &monitor).unwrap();
+    let step = DeletionStep::Condemned(Lists::default());
+    let (case, gc) = (CondemnationId([7; 16]), SessionId([8; 16]));
+    deletion::put(&store, case, gc, step, Quorum::Backup).unwrap();
+    member.takes_away.store(true, Ordering::Relaxed);
+    let mut acknowledger = Acknowledger::new(SessionId([1; 16]));
+    acknowledger.look(&store, &index).unwrap();
+    // It is not put once more.
+    member.takes_away.store(false, Ordering::Relaxed);
+    acknowledger.look(&store, &index).unwrap();
+    assert_eq!(member.inner.names(Room::Gc).unwrap().len(), 1);
+}
+
+#[test]
+fn a_backup_that_waits_lists_at_most_150_times_an_hour() {
+    let (member, store) = far_store();
     let monitor = Monitor::default();
     let index = Index::load(&store, &monitor).unwrap();
     let mut acknowledger = Acknowledger::new(SessionId([1; 16]));
