@@ -81,9 +81,13 @@ impl Inner {
     /// Keeps what was put on this host, as the next listing will show it with this tag.
     pub fn keep(&self, name: ExtentName, tag: Option<String>, bytes: &[u8]) {
         let Some(tag) = tag else { return };
+        self.kept.put(&self.asker(), name, &foresight::as_fetched(name, tag, bytes));
+    }
+
+    /// What asks from other threads.
+    fn asker(&self) -> Asker {
         let (session, place) = (Arc::clone(&self.session), self.place.clone());
-        let asker = Asker { session, place, kept: self.kept.clone() };
-        self.kept.put(&asker, name, &foresight::as_fetched(name, tag, bytes));
+        Asker { session, place, kept: self.kept.clone() }
     }
 
     /// Goes by this from now on.
@@ -321,18 +325,15 @@ impl Member for BucketMember {
     }
 
     fn foresee(&self, wanted: &[Glance]) {
-        let Inner { session, runtime, place, foresight, kept, .. } = &*self.0;
-        let (session, place, kept) = (Arc::clone(session), place.clone(), kept.clone());
-        let asker = Asker { session, place, kept };
-        foresight.begin(runtime, &asker, wanted);
+        let Inner { runtime, foresight, .. } = &*self.0;
+        foresight.begin(runtime, &self.0.asker(), wanted);
     }
 
     /// Only where an end can be asked for: elsewhere each costs two requests, one after the other.
     fn open_ahead(&self, names: &[ExtentName]) {
-        let Inner { session, runtime, place, foresight, kept, .. } = &*self.0;
+        let Inner { runtime, foresight, .. } = &*self.0;
         if self.0.has_ranges_from_the_end() {
-            let (session, place, kept) = (Arc::clone(session), place.clone(), kept.clone());
-            foresight.begin_ends(runtime, &Asker { session, place, kept }, names);
+            foresight.begin_ends(runtime, &self.0.asker(), names);
         }
     }
 

@@ -185,8 +185,6 @@ fn a_full_restore_asks_for_long_parts() {
     assert!(packs <= 6 && stored_bytes > 40 << 20, "{packs} packs");
 }
 
-/// Checking content costs a request for each 4 MiB, and four for each pack: its end when it is opened
-/// and when it is looked at, its header and its index.
 /// A backup that was interrupted, or goes on elsewhere, has written packs and no run yet: opened one
 /// after the other, a thousand of them would take minutes at 80 ms.
 #[test]
@@ -224,6 +222,8 @@ fn packs_that_no_run_lists_are_opened_side_by_side() {
     assert!(packs > 2 && of_packs <= 3 * packs, "{of_packs} requests for {packs} packs");
 }
 
+/// Checking content costs a request for each 4 MiB, and four for each pack: its end when it is opened
+/// and when it is looked at, its header and its index.
 #[test]
 fn check_fetches_content_once() {
     for strip_bytes in [256 << 10, 4 << 20] {

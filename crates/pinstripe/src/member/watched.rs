@@ -63,13 +63,7 @@ impl Patience {
         interrupted: Arc<AtomicBool>,
         tell: impl Fn(&Path, Error) + Send + Sync + 'static,
     ) -> Self {
-        Patience(Arc::new(Terms {
-            control,
-            interrupted,
-            silent: Mutex::default(),
-            tell: Box::new(tell),
-            tell_return: None,
-        }))
+        Self::with(control, interrupted, Box::new(tell), None)
     }
 
     /// The same for a verb that writes nothing: a silent member takes part again when an answer
@@ -81,13 +75,17 @@ impl Patience {
         tell: impl Fn(&Path, Error) + Send + Sync + 'static,
         tell_return: impl Fn(&Path) + Send + Sync + 'static,
     ) -> Self {
-        Patience(Arc::new(Terms {
-            control,
-            interrupted,
-            silent: Mutex::default(),
-            tell: Box::new(tell),
-            tell_return: Some(Box::new(tell_return)),
-        }))
+        Self::with(control, interrupted, Box::new(tell), Some(Box::new(tell_return)))
+    }
+
+    fn with(
+        control: Duration,
+        interrupted: Arc<AtomicBool>,
+        tell: Tell,
+        tell_return: Option<TellReturn>,
+    ) -> Self {
+        let silent = Mutex::default();
+        Patience(Arc::new(Terms { control, interrupted, silent, tell, tell_return }))
     }
 
     /// How long an operation is waited for that moves nothing.

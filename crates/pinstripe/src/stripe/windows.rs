@@ -41,9 +41,9 @@ impl Windows {
         (offset, end): (u64, u64),
         buf: &mut [u8],
     ) -> Result<(), ErasureReason> {
-        if !set.member(member).is_some_and(|there| is_remote(there.place())) {
+        let Some(there) = set.member(member).filter(|there| is_remote(there.place())) else {
             return set.read_from(member, offset, buf);
-        }
+        };
         let held = self.0.iter().find(|window| window.member == member);
         if let Some(held) = held.and_then(|window| window.get(offset, buf.len())) {
             buf.copy_from_slice(held);
@@ -51,7 +51,6 @@ impl Windows {
         }
         self.0.retain(|window| window.member != member);
         let wanted = WINDOW_BYTES.max(buf.len() as u64).min(end.saturating_sub(offset));
-        let there = set.member(member).ok_or(ErasureReason::MemberMissing)?;
         let window = match there.read_span(set.name(), offset, wanted as usize) {
             Ok(bytes) => Window { member, start: offset, bytes },
             Err(_) => return set.read_from(member, offset, buf),
