@@ -30,6 +30,8 @@ pub enum Fault {
     Missing,
     /// An object has the name, says the endpoint.
     Exists,
+    /// An object has the name and may not be replaced, and there is none to be read, says the endpoint.
+    Contradicts,
     Refused(Refusal),
     /// No connection, or it ended before the answer.
     Cut(String),
@@ -156,7 +158,11 @@ impl Fault {
     /// that of a proxy whose server starts again.
     pub fn is_transient(&self) -> bool {
         match self {
-            Fault::Missing | Fault::Exists | Fault::ReadOnly | Fault::Unknown => false,
+            Fault::Missing
+            | Fault::Exists
+            | Fault::Contradicts
+            | Fault::ReadOnly
+            | Fault::Unknown => false,
             Fault::Refused(refusal) => refusal.is_transient(),
             Fault::Cut(_) | Fault::Late | Fault::Odd(_) => true,
         }
@@ -175,6 +181,16 @@ impl Fault {
         match self {
             Fault::Missing => Error::new(Kind::NotFound, "no such extent").at(place),
             Fault::Exists => Error::new(Kind::Exists, "exists already").at(place),
+            Fault::Contradicts => failed(
+                Kind::Io,
+                "the endpoint refuses to create this key as one that exists, and says that there is \
+                 none when it is read",
+            )
+            .advice(
+                "a server that was killed while it wrote may leave this: have it repaired, or, while \
+                 no program uses the store, write an empty object of this key with the provider's \
+                 own tool and remove it; what is stored is not affected",
+            ),
             Fault::Refused(refusal) => {
                 let is_full = refusal.status == 507 || refusal.code.contains("QuotaExceeded");
                 let kind = if is_full { Kind::NoSpace } else { Kind::Io };

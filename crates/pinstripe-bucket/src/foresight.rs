@@ -31,7 +31,7 @@ use crate::fault::Fault;
 use crate::kept::Kept;
 use crate::key;
 use crate::place::BucketPlace;
-use crate::session::{Fetched, LIST_MAX, ObjectMark, Session, tag_of};
+use crate::session::{Fetched, ObjectMark, Session, tag_of};
 use crate::tails::{TAIL_BYTES, has_tail};
 
 /// Age at which what was seen is seen no more.
@@ -313,7 +313,7 @@ async fn listed(
 
 async fn list_room(asker: &Asker, room: Room) -> Result<Vec<Entry>, Fault> {
     let prefix = key::key(&asker.place, room.dir());
-    let metas = asker.session.list(&prefix, LIST_MAX, |meta| entry(asker, room, meta)).await?;
+    let metas = asker.session.list_room(&prefix, |meta| entry(asker, room, meta)).await?;
     Ok(sorted(metas))
 }
 

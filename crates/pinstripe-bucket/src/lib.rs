@@ -23,6 +23,7 @@ mod fault;
 mod foresight;
 mod kept;
 mod key;
+mod listing;
 mod lock;
 mod member;
 mod one_winner;

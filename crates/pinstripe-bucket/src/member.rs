@@ -30,7 +30,7 @@ use crate::kept::Kept;
 use crate::key;
 use crate::lock::Lock;
 use crate::place::BucketPlace;
-use crate::session::{LIST_MAX, Session};
+use crate::session::Session;
 use crate::tails::{Tails, has_tail};
 use crate::writer::BucketWriter;
 
@@ -305,7 +305,7 @@ impl Member for BucketMember {
             return Ok(listed);
         }
         let prefix = key::key(place, room.dir());
-        let listed = session.list(&prefix, LIST_MAX, |meta| {
+        let listed = session.list_room(&prefix, |meta| {
             key::extent(place, room, &meta.location).map(|id| (id, meta.size))
         });
         let mut listed = runtime

@@ -31,8 +31,9 @@ use tokio::runtime::Runtime;
 use self::layout::{BYTES_MAX, name, number, object_of, parts, range_of};
 use crate::fault::Fault;
 use crate::key;
+use crate::listing::LIST_MAX;
 use crate::place::BucketPlace;
-use crate::session::{LIST_MAX, Session};
+use crate::session::Session;
 
 /// Segments in memory that are not full, before one is sent as it is.
 const OPEN_MAX: usize = 6;

@@ -11,7 +11,8 @@ use tokio::sync::OnceCell;
 
 use crate::endpoint::Load;
 use crate::fault::Fault;
-use crate::session::{LIST_MAX, Session};
+use crate::listing::LIST_MAX;
+use crate::session::Session;
 use crate::signed::{Ask, tagged};
 use crate::utc;
 

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::key;
 use crate::lock::{Lock, UNTIL};
 use crate::member::Inner;
-use crate::session::{LIST_MAX, Session};
+use crate::session::Session;
 use crate::signed::Ask;
 use crate::utc;
 
@@ -66,7 +66,7 @@ impl Inner {
                     meta.last_modified.timestamp() <= before && wanted.contains(&meta.location);
                 is_it.then(|| meta.location.clone())
             };
-            due.extend(self.session.list(&prefix, LIST_MAX, is_due).await?);
+            due.extend(self.session.list_room(&prefix, is_due).await?);
         }
         let label = key::key(&self.place, &ExtentName::Label.path());
         due.extend(wanted.contains(&label).then_some(label));

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
+use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path as Key;
 use object_store::{
@@ -28,21 +28,17 @@ use crate::fault::Fault;
 use crate::lock::Lock;
 use crate::past::Past;
 use crate::signed::{Answer, Ask, Signed};
-use crate::turns::{CALL, Turns};
+use crate::turns::{self, Turns};
 use crate::versions::Versions;
 
 /// One attempt of a request may take so long, and a second more for each MiB that it moves.
-const ATTEMPT: Duration = Duration::from_secs(8);
+pub const ATTEMPT: Duration = Duration::from_secs(8);
+/// An endpoint that says "exists" and "not found" of a key in turns is asked for so long.
+const CONTRADICTS: Duration = Duration::from_secs(5);
 /// Who waits for tasks of the runtime says so at this interval.
 const BANDWIDTH_LOOK: Duration = Duration::from_millis(250);
 /// An object from this length on is not sent again before it was looked for.
 const LONG_BYTES: usize = 64 << 10;
-/// Keys in a page of a listing.
-pub const PAGE: usize = 1000;
-/// How often a listing that broke off in its middle is begun.
-const LIST_STARTS: usize = 6;
-/// More keys than any room has: an endpoint that lists without end is given up there.
-pub const LIST_MAX: usize = 1 << 26;
 
 /// What sends requests to a bucket, each once: retries and deadlines are the session's.
 pub trait BucketClient: ObjectStore + MultipartStore + PaginatedListStore {}
@@ -141,7 +137,7 @@ impl Session {
         }
     }
 
-    fn good_answer(&self) {
+    pub fn good_answer(&self) {
         self.endpoint.window.widen();
         self.endpoint.health.answered();
     }
@@ -223,7 +219,7 @@ impl Session {
         lock: Option<&Lock>,
     ) -> Result<Option<String>, Fault> {
         self.require_present()?;
-        let began = clock::monotonic();
+        let (began, mut pause) = (clock::monotonic(), Duration::ZERO);
         loop {
             match self.put_with(PutMode::Create, key, payload, lock).await {
                 Err(Fault::Exists) => {}
@@ -233,9 +229,11 @@ impl Session {
                 Ok(there) if is_same(&there, payload) => return Ok(Some(there.mark.e_tag)),
                 Ok(_) => return Err(Fault::Exists),
                 // Gone again, or never there.
-                Err(Fault::Missing) if clock::since(began) < CALL => {
-                    self.endpoint.counters.retried()
+                Err(Fault::Missing) if clock::since(began) < CONTRADICTS => {
+                    self.endpoint.counters.retried();
+                    pause = turns::pause(pause).await;
                 }
+                Err(Fault::Missing) => return Err(Fault::Contradicts),
                 Err(fault) => return Err(fault),
             }
         }
@@ -309,27 +307,6 @@ impl Session {
         self.send(Load::default(), || self.client.head(key)).await
     }
 
-    /// A page of what stands directly below a prefix, which ends with a slash or is empty: objects,
-    /// and prefixes of others. `token` is that of the page before.
-    pub async fn list_below(
-        &self,
-        prefix: &str,
-        token: Option<String>,
-        most: usize,
-    ) -> Result<PaginatedListResult, Fault> {
-        self.send(Load::default(), || async {
-            let options = PaginatedListOptions {
-                delimiter: Some("/".into()),
-                max_keys: Some(most),
-                page_token: token.clone(),
-                ..PaginatedListOptions::default()
-            };
-            let prefix = (!prefix.is_empty()).then_some(prefix);
-            self.client.list_paginated(prefix, options).await
-        })
-        .await
-    }
-
     /// Removes an object, which may be gone.
     pub async fn delete(&self, key: &Key) -> Result<(), Fault> {
         self.require_present()?;
@@ -337,59 +314,6 @@ impl Session {
         match deleted.await {
             Err(Fault::Missing) => Ok(()),
             done => done,
-        }
-    }
-
-    /// What `keep` makes of every key below a prefix, in any order. With `most` it may end after
-    /// so many keys. What failed midway is asked anew from the start: only the endpoint knows an
-    /// order.
-    pub async fn list<T>(
-        &self,
-        prefix: &Key,
-        most: usize,
-        keep: impl Fn(&ObjectMeta) -> Option<T>,
-    ) -> Result<Vec<T>, Fault> {
-        if let Some(past) = &self.past {
-            let there = past.list(self, prefix.as_ref()).await?;
-            return Ok(there.iter().filter_map(&keep).collect());
-        }
-        let mut turns = Turns::of(&self.endpoint, Duration::ZERO)?;
-        let mut broken_off = 0;
-        loop {
-            let (mut kept, mut seen) = (Vec::new(), 0_usize);
-            let prefix = (!prefix.as_ref().is_empty()).then_some(prefix);
-            let mut pages = self.client.list(prefix).ready_chunks(PAGE);
-            let (fault, halved) = loop {
-                let permit = self.endpoint.window.enter().await;
-                let halved = permit.halved;
-                let page = tokio::time::timeout(ATTEMPT, pages.next()).await;
-                drop(permit);
-                let page = match page {
-                    Err(_) => break (Fault::Late, halved),
-                    Ok(None) => {
-                        self.good_answer();
-                        return Ok(kept);
-                    }
-                    Ok(Some(page)) => page.into_iter().collect::<object_store::Result<Vec<_>>>(),
-                };
-                let page = match page {
-                    Ok(page) => page,
-                    Err(error) => break (Fault::of(&error), halved),
-                };
-                // A long listing is one call that makes progress.
-                goes_on();
-                turns.began = clock::monotonic();
-                seen += page.len();
-                kept.extend(page.iter().filter_map(&keep));
-                if seen >= most {
-                    return Ok(kept);
-                }
-            };
-            broken_off += usize::from(seen > 0);
-            if broken_off == LIST_STARTS {
-                return Err(fault);
-            }
-            turns.next(&self.endpoint, fault, halved).await?;
         }
     }
 }

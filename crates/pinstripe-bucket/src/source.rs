@@ -20,8 +20,9 @@ use pinstripe_overlay::{ContentVersion, ListedName, RangeSource, SourceEntry};
 use tokio::runtime::Runtime;
 
 use crate::fault::Fault;
+use crate::listing::PAGE;
 use crate::place::BucketPlace;
-use crate::session::{ObjectMark, PAGE, Session};
+use crate::session::{ObjectMark, Session};
 
 /// More entries than any directory that one looks into.
 const ENTRIES_MAX: usize = 10_000_000;

@@ -89,10 +89,20 @@ impl Turns {
             return Err(fault);
         }
         tokio::time::sleep(asked_for + jittered(self.pause)).await;
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        self.pause = longer(self.pause);
         endpoint.counters.retried();
         Ok(())
     }
+}
+
+/// Waits, the first time not at all; returns the pause for the next time.
+pub async fn pause(pause: Duration) -> Duration {
+    tokio::time::sleep(jittered(pause)).await;
+    longer(pause).max(PAUSE)
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(PAUSE_MAX)
 }
 
 /// A pause of half to one and a half of this length.

@@ -96,20 +96,28 @@ impl Counted {
     /// Backs 40 MiB up that cannot be compressed; returns how many packs that gives, and the bytes
     /// that were stored.
     fn back_up_noise(&self) -> (usize, u64) {
-        for file in 0..40_u32 {
-            let mut noise = vec![0; 1 << 20];
-            blake3::Hasher::new().update(&file.to_le_bytes()).finalize_xof().fill(&mut noise);
-            self.write(&format!("{file}"), &noise);
-        }
+        self.write_noise();
         let (log, stored_bytes) = self.back_up_source();
         let is_pack = |line: &&String| line.starts_with("PUT ") && line.contains("/packs/");
         (log.iter().filter(is_pack).count(), stored_bytes)
     }
 
+    fn write_noise(&self) {
+        for file in 0..40_u32 {
+            let mut noise = vec![0; 1 << 20];
+            blake3::Hasher::new().update(&file.to_le_bytes()).finalize_xof().fill(&mut noise);
+            self.write(&format!("{file}"), &noise);
+        }
+    }
+
     /// Backs the source up; returns what was asked for that, and how many bytes were stored.
     fn back_up_source(&self) -> (Vec<String>, u64) {
+        self.back_up_within(limits())
+    }
+
+    fn back_up_within(&self, limits: Limits) -> (Vec<String>, u64) {
         pinstripe_testing::await_tick();
-        let options = ops::backup::BackupOptions::new(vec![self.source()], b"test", limits());
+        let options = ops::backup::BackupOptions::new(vec![self.source()], b"test", limits);
         let monitor = Monitor::default();
         let (_, log) = self.asked(|store| ops::backup::run(store, options, &monitor).unwrap());
         (log, monitor.get(Counter::WrittenBytes))
@@ -220,6 +228,20 @@ fn packs_that_no_run_lists_are_opened_side_by_side() {
     assert_eq!(late.load(Ordering::SeqCst), 0, "packs were waited for one after the other");
     let of_packs = log.iter().filter(|line| line.contains("/packs/")).count();
     assert!(packs > 2 && of_packs <= 3 * packs, "{of_packs} requests for {packs} packs");
+}
+
+/// What a long backup has stored is known to others before it ends, and stays so if it never does.
+#[test]
+fn a_long_backup_writes_an_index_run_now_and_then() {
+    let Some(counted) = Counted::new("a_long_backup_writes_an_index_run") else { return };
+    counted.write_noise();
+    let (log, _) = counted.back_up_within(Limits { publish_packs: 2, ..limits() });
+    let puts = |room: &str| {
+        let is_one = |line: &str| line.starts_with("PUT ") && line.contains(room);
+        log.iter().enumerate().filter(|(_, line)| is_one(line)).map(|(at, _)| at).collect()
+    };
+    let [packs, runs]: [Vec<usize>; 2] = ["/packs/", "/index/"].map(puts);
+    assert!(runs.len() > 1 && runs[0] < *packs.last().unwrap(), "{packs:?} {runs:?}");
 }
 
 /// Checking content costs a request for each 4 MiB, and four for each pack: its end when it is opened

@@ -99,6 +99,24 @@ fn a_conflict_is_not_taken_for_an_object() {
     assert_eq!(read(&*member, name(20)).unwrap(), [20]);
 }
 
+#[test]
+fn a_key_that_exists_and_cannot_be_read_is_named_with_what_to_do() {
+    let Some(site) = Site::new("a_key_that_exists_and_cannot_be_read_is_named") else { return };
+    let member = site.member();
+    site.proxy.rule(|asked| match asked.method == "PUT" {
+        true => Fate::Answer(412, String::new()),
+        false => Fate::Pass,
+    });
+    let error = member.put(name(1), b"never there").unwrap_err();
+    assert_eq!(error.kind(), Kind::Io, "it is neither there nor missing");
+    let said = text(&error);
+    assert!(said.contains("/snapshots/0101") && said.contains("provider's own tool"), "{said}");
+    let asked = site.proxy.take_log().len();
+    assert!((4..40).contains(&asked), "with pauses: {asked} requests");
+    site.proxy.rule(|_| Fate::Pass);
+    member.put(name(1), b"there").unwrap();
+}
+
 /// Of all puts every so manieth, from the first on.
 fn every(times: u64) -> impl Fn(&Asked) -> bool + Send + Sync {
     let puts = AtomicU64::new(0);
@@ -242,6 +260,35 @@ fn long_listings_have_many_pages_and_survive_a_failure_midway() {
     let listed = member.list(Room::Gc).unwrap();
     assert_eq!(listed.len(), 2500);
     assert!(listed.is_sorted());
+}
+
+/// Sixteen parts side by side instead of pages one after the other.
+#[test]
+fn a_long_room_is_listed_by_the_first_digits_of_its_ids() {
+    let Some(site) = Site::new("a_long_room_is_listed_by_digits") else { return };
+    let member = site.member();
+    let shelf = site.server.file("p0/gc");
+    std::fs::create_dir_all(&shelf).unwrap();
+    let spread = |number: u32| u128::from(number.wrapping_mul(0x9e37_79b1)) << 96;
+    let fill = |numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            std::fs::write(shelf.join(format!("{:032x}", spread(number))), "x").unwrap();
+        }
+    };
+    let listed = |count: u32| {
+        site.proxy.take_log();
+        let listed = member.list(Room::Gc).unwrap();
+        let mut ids: Vec<_> = (0..count).map(|it| (spread(it).to_be_bytes(), 1)).collect();
+        ids.sort_unstable();
+        assert_eq!(listed, ids);
+        let log = site.proxy.take_log();
+        let next = log.iter().filter(|line| line.contains("continuation-token")).count();
+        (log.len(), next)
+    };
+    fill(0..2000);
+    assert_eq!(listed(2000), (2, 1), "a page ends in the middle: one after the other");
+    fill(2000..6000);
+    assert_eq!(listed(6000), (17, 0));
 }
 
 #[test]

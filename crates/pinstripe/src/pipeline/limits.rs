@@ -19,6 +19,7 @@ pub(crate) const FAR_STRIPS_QUEUED: usize = 4;
 pub(crate) const LANE_SHARE: u64 = 2;
 /// Chunks in packs that no index run speaks of yet; then one is written, and their claims end.
 pub(crate) const PUBLISH_CHUNKS: usize = 256 << 10;
+const PUBLISH_PACKS: usize = 256;
 /// The interval at which a backup looks at other writers: the file systems of the members wake
 /// nobody when another process, perhaps on another host, changes something.
 pub(crate) const WATCH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
@@ -75,6 +76,9 @@ pub struct Limits {
     /// Bytes of strips waiting for one member's writer: while a member syncs a pack, the next one
     /// must find room, or all workers wait for that disk.
     pub strip_queue_bytes: usize,
+    /// Packs that no index run speaks of yet; then one is written. Other hosts open each such pack
+    /// to learn what is in it.
+    pub publish_packs: usize,
     memory_bytes: u64,
 }
 
@@ -130,6 +134,7 @@ impl Limits {
             records_queued: (2 * workers).min(16),
             segments: (2 * workers + 2).min(affordable.max(4)),
             strip_queue_bytes: (memory_bytes / 4) as usize / members.max(1),
+            publish_packs: PUBLISH_PACKS,
             memory_bytes,
         }
     }

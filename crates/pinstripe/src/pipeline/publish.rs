@@ -17,6 +17,7 @@ use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 
+use super::limits::PUBLISH_CHUNKS;
 use super::member_writers::MemberWriters;
 
 /// Takes sealed packs and writes index runs.
@@ -33,8 +34,8 @@ pub struct Publisher<'a> {
     pub writers: &'a MemberWriters<'a>,
     /// The ledger.
     pub monitor: &'a Monitor,
-    /// Chunks in packs not yet published at which a run is written.
-    pub publish_chunks: usize,
+    /// Packs not yet published at which a run is written, unless they have [`PUBLISH_CHUNKS`] before.
+    pub publish_packs: usize,
     sealed: Mutex<Vec<SealedPack>>,
 }
 
@@ -42,7 +43,7 @@ pub struct Publisher<'a> {
 const LOOSE_TRIES: usize = 16;
 
 impl<'a> Publisher<'a> {
-    /// A publisher that writes a run whenever `publish_chunks` chunks are together.
+    /// A publisher that writes a run whenever `publish_packs` packs are together, or many chunks.
     pub fn new(
         store: &'a Store,
         index: &'a Index<'a>,
@@ -50,10 +51,10 @@ impl<'a> Publisher<'a> {
         claims: &'a Claims,
         writers: &'a MemberWriters<'a>,
         monitor: &'a Monitor,
-        publish_chunks: usize,
+        publish_packs: usize,
     ) -> Self {
         let sealed = Mutex::default();
-        Publisher { store, index, sealer, claims, writers, monitor, publish_chunks, sealed }
+        Publisher { store, index, sealer, claims, writers, monitor, publish_packs, sealed }
     }
 
     /// Takes a pack that the member writers were told to seal.
@@ -65,7 +66,7 @@ impl<'a> Publisher<'a> {
             let mut sealed = lock(&self.sealed);
             sealed.push(pack);
             let chunks: usize = sealed.iter().map(SealedPack::chunks).sum();
-            if chunks < self.publish_chunks {
+            if chunks < PUBLISH_CHUNKS && sealed.len() < self.publish_packs {
                 return Ok(());
             }
             std::mem::take(&mut *sealed)

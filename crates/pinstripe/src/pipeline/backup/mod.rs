@@ -54,7 +54,7 @@ use crate::format::entry::Entry;
 use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::member::{ExtentName, Glance, Room};
 use crate::pipeline::abort::Abort;
-use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS, WINDOW_JOBS};
+use crate::pipeline::limits::{Limits, WINDOW_JOBS};
 use crate::pipeline::member_writers::MemberWriters;
 use crate::pipeline::pack::{self, Laying, ToPacker};
 use crate::pipeline::publish::Publisher;
@@ -161,7 +161,7 @@ pub fn run(
         let queued = plan.limits.strips_queued(store.config.strip_bytes);
         let writers = MemberWriters::start(scope, store, queued, &abort, monitor);
         let publisher =
-            Publisher::new(store, index, &sealer, &claims, &writers, monitor, PUBLISH_CHUNKS);
+            Publisher::new(store, index, &sealer, &claims, &writers, monitor, limits.publish_packs);
         let ingested = ingest(scope, (&reading, &writing), plan, &publisher, describe)?;
         commit(&publisher, ingested, superseded, describe)
     })

@@ -3,7 +3,7 @@
 use super::shared::Writing;
 use crate::dedup::Claims;
 use crate::pipeline::abort::Abort;
-use crate::pipeline::limits::{Limits, PUBLISH_CHUNKS};
+use crate::pipeline::limits::Limits;
 use crate::pipeline::member_writers::MemberWriters;
 use crate::pipeline::publish::Publisher;
 use crate::pipeline::scratch_pool::ScratchPool;
@@ -43,7 +43,7 @@ pub(super) fn write_session<T>(
         let queued = limits.strips_queued(store.config.strip_bytes);
         let writers = MemberWriters::start(scope, store, queued, &abort, monitor);
         let publisher =
-            Publisher::new(store, index, &sealer, &claims, &writers, monitor, PUBLISH_CHUNKS);
+            Publisher::new(store, index, &sealer, &claims, &writers, monitor, limits.publish_packs);
         work(&writing, &publisher)
     })
 }

@@ -1,0 +1,164 @@
+//! Listings of keys below a prefix.
+//!
+//! An endpoint lists a thousand keys at a time, and names the next page in the answer to the one
+//! before: a room of 100,000 packs is a hundred round trips. The keys of a room begin with digits
+//! of ids, which are spread evenly, so the first page tells how long the room is; a long one is
+//! listed by its sixteen first digits, side by side.
+
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use object_store::ObjectMeta;
+use object_store::list::{PaginatedListOptions, PaginatedListResult};
+use object_store::path::Path as Key;
+use pinstripe::member::goes_on;
+use pinstripe_base::clock;
+
+use crate::endpoint::Load;
+use crate::fault::Fault;
+use crate::session::{ATTEMPT, Session};
+use crate::turns::Turns;
+
+/// Keys in a page of a listing.
+pub const PAGE: usize = 1000;
+/// More keys than any room has: an endpoint that lists without end is given up there.
+pub const LIST_MAX: usize = 1 << 26;
+/// How often a listing that broke off in its middle is begun.
+const LIST_STARTS: usize = 6;
+/// A room whose first page ends before this byte of the ids has more than three pages. Those of a
+/// shorter one are asked for one after the other, which costs fewer requests.
+const LONG_ROOM: u8 = 0x55;
+const DIGITS: [char; 16] =
+    ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+
+/// Whether a listing is to end after its first page, as its caller will ask for parts of it.
+type IsLong<'a> = &'a (dyn Fn(&ObjectMeta) -> bool + Sync);
+
+impl Session {
+    /// A page of what stands directly below a prefix, which ends with a slash or is empty: objects,
+    /// and prefixes of others. `token` is that of the page before.
+    pub async fn list_below(
+        &self,
+        prefix: &str,
+        token: Option<String>,
+        most: usize,
+    ) -> Result<PaginatedListResult, Fault> {
+        self.send(Load::default(), || async {
+            let options = PaginatedListOptions {
+                delimiter: Some("/".into()),
+                max_keys: Some(most),
+                page_token: token.clone(),
+                ..PaginatedListOptions::default()
+            };
+            let prefix = (!prefix.is_empty()).then_some(prefix);
+            self.client.list_paginated(prefix, options).await
+        })
+        .await
+    }
+
+    /// What `keep` makes of every key below a prefix, in any order. With `most` it may end after
+    /// so many keys. What failed midway is asked anew from the start: only the endpoint knows an
+    /// order.
+    pub async fn list<T>(
+        &self,
+        prefix: &Key,
+        most: usize,
+        keep: impl Fn(&ObjectMeta) -> Option<T>,
+    ) -> Result<Vec<T>, Fault> {
+        if let Some(past) = &self.past {
+            let there = past.list(self, prefix.as_ref()).await?;
+            return Ok(there.iter().filter_map(&keep).collect());
+        }
+        let listed = self.list_from(&directory(prefix), most, &keep, &|_| false).await?;
+        Ok(listed.unwrap_or_default())
+    }
+
+    /// The same of all keys of a room, which begin with ids in hexadecimal digits.
+    pub async fn list_room<T>(
+        &self,
+        room: &Key,
+        keep: impl Fn(&ObjectMeta) -> Option<T>,
+    ) -> Result<Vec<T>, Fault> {
+        if self.past.is_some() {
+            return self.list(room, LIST_MAX, keep).await;
+        }
+        let directory = directory(room);
+        let is_long = |last: &ObjectMeta| {
+            let digits = last.location.as_ref().strip_prefix(&directory).and_then(|id| id.get(..2));
+            digits.and_then(|it| u8::from_str_radix(it, 16).ok()).is_some_and(|it| it < LONG_ROOM)
+        };
+        if let Some(kept) = self.list_from(&directory, LIST_MAX, &keep, &is_long).await? {
+            return Ok(kept);
+        }
+        let (keep, directory) = (&keep, &directory);
+        let parts = DIGITS.map(|digit| async move {
+            self.list_from(&format!("{directory}{digit}"), LIST_MAX, keep, &|_| false).await
+        });
+        Ok(try_join_all(parts).await?.into_iter().flatten().flatten().collect())
+    }
+
+    /// What `keep` makes of the keys that begin with a text; `None` when the first page `is_long`, by
+    /// its last key, and more follow.
+    async fn list_from<T>(
+        &self,
+        beginning: &str,
+        most: usize,
+        keep: &impl Fn(&ObjectMeta) -> Option<T>,
+        is_long: IsLong<'_>,
+    ) -> Result<Option<Vec<T>>, Fault> {
+        let mut turns = Turns::of(&self.endpoint, Duration::ZERO)?;
+        let mut broken_off = 0;
+        loop {
+            let (mut kept, mut seen, mut next) = (Vec::new(), 0_usize, None);
+            let (fault, halved) = loop {
+                let is_first = next.is_none();
+                let permit = self.endpoint.window.enter().await;
+                let halved = permit.halved;
+                let page = tokio::time::timeout(ATTEMPT, self.page(beginning, next)).await;
+                drop(permit);
+                let page = match page {
+                    Err(_) => break (Fault::Late, halved),
+                    Ok(Err(error)) => break (Fault::of(&error), halved),
+                    Ok(Ok(page)) => page,
+                };
+                let objects = page.result.objects;
+                seen += objects.len();
+                kept.extend(objects.iter().filter_map(keep));
+                next = page.page_token;
+                if next.is_none() || seen >= most {
+                    self.good_answer();
+                    return Ok(Some(kept));
+                }
+                if is_first && objects.last().is_some_and(is_long) {
+                    return Ok(None);
+                }
+                if !objects.is_empty() {
+                    // A long listing is one call that makes progress.
+                    goes_on();
+                    turns.began = clock::monotonic();
+                } else if turns.left().is_zero() {
+                    break (Fault::Late, halved);
+                }
+            };
+            broken_off += usize::from(seen > 0);
+            if broken_off == LIST_STARTS {
+                return Err(fault);
+            }
+            turns.next(&self.endpoint, fault, halved).await?;
+        }
+    }
+
+    async fn page(
+        &self,
+        beginning: &str,
+        token: Option<String>,
+    ) -> object_store::Result<PaginatedListResult> {
+        let options = PaginatedListOptions { page_token: token, ..PaginatedListOptions::default() };
+        self.client.list_paginated((!beginning.is_empty()).then_some(beginning), options).await
+    }
+}
+
+/// What the keys below a prefix begin with.
+fn directory(prefix: &Key) -> String {
+    if prefix.as_ref().is_empty() { String::new() } else { format!("{prefix}/") }
+}
