@@ -235,7 +235,9 @@ fn packs_that_no_run_lists_are_opened_side_by_side() {
 fn a_long_backup_writes_an_index_run_now_and_then() {
     let Some(counted) = Counted::new("a_long_backup_writes_an_index_run") else { return };
     counted.write_noise();
-    let (log, _) = counted.back_up_within(Limits { publish_packs: 2, ..limits() });
+    let mut limits = limits();
+    limits.publish_packs = 2;
+    let (log, _) = counted.back_up_within(limits);
     let puts = |room: &str| {
         let is_one = |line: &str| line.starts_with("PUT ") && line.contains(room);
         log.iter().enumerate().filter(|(_, line)| is_one(line)).map(|(at, _)| at).collect()

@@ -371,14 +371,8 @@ impl ObjectStore for Client {
         keys.then(delete).boxed()
     }
 
-    fn list(&self, prefix: Option<&Key>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let prefix = prefix.map_or(String::new(), |prefix| format!("{prefix}/"));
-        let listed = self.clone().listed(prefix);
-        let items = |listed: Result<Vec<ObjectMeta>>| match listed {
-            Ok(found) => stream::iter(found).map(Ok).boxed(),
-            Err(error) => stream::once(async { Err(error) }).boxed(),
-        };
-        stream::once(listed).flat_map(items).boxed()
+    fn list(&self, _: Option<&Key>) -> BoxStream<'static, Result<ObjectMeta>> {
+        stream::once(async { Err(generic("the program never asks for this")) }).boxed()
     }
 
     async fn list_with_delimiter(&self, _: Option<&Key>) -> Result<ListResult> {
@@ -418,9 +412,12 @@ impl MultipartStore for Client {
 impl PaginatedListStore for Client {
     async fn list_paginated(
         &self,
-        _: Option<&str>,
+        prefix: Option<&str>,
         _: PaginatedListOptions,
     ) -> Result<PaginatedListResult> {
-        Err(generic("the program never asks for this"))
+        let objects = self.clone().listed(prefix.unwrap_or_default().to_owned()).await?;
+        let (common_prefixes, extensions) = Default::default();
+        let result = ListResult { common_prefixes, objects, extensions };
+        Ok(PaginatedListResult { result, page_token: None })
     }
 }

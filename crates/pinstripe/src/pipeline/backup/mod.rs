@@ -158,7 +158,8 @@ pub fn run(
         let (_end, end) = bounded(0);
         scope.spawn(move || background::watch(store, index, acknowledger, &end));
         scope.spawn(|| background::merge(index, &has_ended, &abort, monitor));
-        let queued = plan.limits.strips_queued(store.config.strip_bytes);
+        let limits = plan.limits;
+        let queued = limits.strips_queued(store.config.strip_bytes);
         let writers = MemberWriters::start(scope, store, queued, &abort, monitor);
         let publisher =
             Publisher::new(store, index, &sealer, &claims, &writers, monitor, limits.publish_packs);
