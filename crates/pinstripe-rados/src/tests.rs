@@ -209,42 +209,7 @@ impl Drop for Emptied {
 }
 
 impl Member for Emptied {
-    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
-        self.member.create(name, replace)
-    }
-    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
-        self.member.put(name, bytes)
-    }
-    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.member.read_at(name, offset, buf)
-    }
-    fn len(&self, name: ExtentName) -> Result<u64> {
-        self.member.len(name)
-    }
-    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
-        self.member.read_whole(names, most_bytes)
-    }
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        self.member.list(room)
-    }
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        self.member.names(room)
-    }
-    fn delete(&self, name: ExtentName) -> Result<()> {
-        self.member.delete(name)
-    }
-    fn sync(&self) -> Result<()> {
-        self.member.sync()
-    }
-    fn sweep(&self) -> Result<u64> {
-        self.member.sweep()
-    }
-    fn caps(&self) -> Caps {
-        self.member.caps()
-    }
-    fn place(&self) -> &Path {
-        self.member.place()
-    }
+    pinstripe::forward_member!(member: create, put, read_at, len, read_whole, list, names, delete, sync, sweep, caps, place);
 }
 
 #[test]

@@ -119,21 +119,9 @@ impl<M: Member> Member for FaultMember<M> {
         self.inner.names(room)
     }
 
-    fn foresee(&self, wanted: &[Glance]) {
-        self.inner.foresee(wanted);
-    }
-
-    fn open_ahead(&self, names: &[ExtentName]) {
-        self.inner.open_ahead(names);
-    }
-
     fn delete(&self, name: ExtentName) -> Result<()> {
         on_extent(&self.faults, Operation::Delete, name, 0)?;
         self.inner.delete(name)
-    }
-
-    fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
-        self.inner.keep_longer(names)
     }
 
     fn sync(&self) -> Result<()> {
@@ -141,21 +129,11 @@ impl<M: Member> Member for FaultMember<M> {
         self.inner.sync()
     }
 
-    fn sweep(&self) -> Result<u64> {
-        self.inner.sweep()
-    }
-
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
-
-    fn latency(&self) -> Option<Duration> {
-        self.inner.latency()
-    }
-
     fn place(&self) -> &Path {
         &self.faults.place
     }
+
+    crate::forward_member!(inner: foresee, open_ahead, keep_longer, sweep, caps, latency);
 }
 
 struct FaultWriter {

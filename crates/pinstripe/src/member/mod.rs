@@ -3,8 +3,8 @@
 //!
 //! A member is a shelf of write-once runs of bytes ("extents"). Every call moves a whole buffer or
 //! fails; nothing is ever changed after it was sealed, and a name appears only when its bytes are
-//! durable. Methods take `&self`, the trait is object safe and has no default bodies, so a wrapper
-//! (see `fault/`) cannot silently skip a new call.
+//! durable. Methods take `&self`, and the trait is object safe. A wrapper names the calls that it passes
+//! on as they are ([`forward_member`](crate::forward_member)).
 //!
 //! Invariants every implementation keeps, tested by the one conformance suite:
 //! - an extent that was not sealed is never listed, read or counted, whatever happens;
@@ -12,6 +12,7 @@
 //! - `put` has exactly one winner.
 
 pub mod directory;
+mod forward;
 mod memory;
 mod places;
 mod sealed_cache;

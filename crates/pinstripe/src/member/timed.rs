@@ -105,25 +105,8 @@ impl TimedMember {
 }
 
 impl Member for TimedMember {
-    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
-        self.inner.create(name, replace)
-    }
-
-    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
-        self.inner.put(name, bytes)
-    }
-
-    fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
-        self.inner.put_ahead(name, bytes);
-    }
-
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.meter.time(buf.len(), || self.inner.read_at(name, offset, buf))
-    }
-
-    /// Not timed: where it succeeds, no caller waited.
-    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
-        self.inner.read_at_hand(name, offset, buf)
     }
 
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
@@ -135,49 +118,11 @@ impl Member for TimedMember {
         Ok(span)
     }
 
-    fn len(&self, name: ExtentName) -> Result<u64> {
-        self.inner.len(name)
-    }
-
-    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
-        self.inner.read_whole(names, most_bytes)
-    }
-
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        self.inner.list(room)
-    }
-
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        self.inner.names(room)
-    }
-
-    fn foresee(&self, wanted: &[Glance]) {
-        self.inner.foresee(wanted);
-    }
-
-    fn open_ahead(&self, names: &[ExtentName]) {
-        self.inner.open_ahead(names);
-    }
-
-    fn delete(&self, name: ExtentName) -> Result<()> {
-        self.inner.delete(name)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.inner.sync()
-    }
-
-    fn sweep(&self) -> Result<u64> {
-        self.inner.sweep()
-    }
-
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
-
-    fn place(&self) -> &Path {
-        self.inner.place()
-    }
+    // Reads at hand are not timed: where one succeeds, no caller waited.
+    crate::forward_member!(
+        inner: create, put, put_ahead, read_at_hand, len, read_whole, list, names, foresee,
+        open_ahead, delete, keep_longer, sync, sweep, caps, latency, place,
+    );
 }
 
 #[cfg(test)]

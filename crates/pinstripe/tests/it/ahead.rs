@@ -102,14 +102,6 @@ const FOOTER_MOST: u64 = 4096;
 const CONTENT_BYTES: u64 = 2 << 20;
 
 impl Member for Gated {
-    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
-        self.inner.create(name, replace)
-    }
-
-    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
-        self.inner.put(name, bytes)
-    }
-
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
         if matches!(name, ExtentName::In(Room::Packs, _)) {
             let extent_bytes = self.inner.len(name)?;
@@ -124,37 +116,7 @@ impl Member for Gated {
         self.inner.read_at(name, offset, buf)
     }
 
-    fn len(&self, name: ExtentName) -> Result<u64> {
-        self.inner.len(name)
-    }
-
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        self.inner.list(room)
-    }
-
-    fn foresee(&self, wanted: &[Glance]) {
-        self.inner.foresee(wanted);
-    }
-
-    fn delete(&self, name: ExtentName) -> Result<()> {
-        self.inner.delete(name)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.inner.sync()
-    }
-
-    fn sweep(&self) -> Result<u64> {
-        self.inner.sweep()
-    }
-
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
-
-    fn place(&self) -> &Path {
-        self.inner.place()
-    }
+    pinstripe::forward_member!(inner: create, put, len, list, foresee, delete, sync, sweep, caps, place);
 }
 
 fn gated(mut store: Store) -> (Store, Arc<Gate>) {

@@ -34,14 +34,6 @@ impl Distant {
 }
 
 impl Member for Distant {
-    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
-        self.inner.create(name, replace)
-    }
-
-    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
-        self.inner.put(name, bytes)
-    }
-
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.note(name, buf.len(), false);
         self.inner.read_at(name, offset, buf)
@@ -52,26 +44,6 @@ impl Member for Distant {
         self.inner.read_span(name, offset, bytes)
     }
 
-    fn len(&self, name: ExtentName) -> Result<u64> {
-        self.inner.len(name)
-    }
-
-    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
-        self.inner.list(room)
-    }
-
-    fn delete(&self, name: ExtentName) -> Result<()> {
-        self.inner.delete(name)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.inner.sync()
-    }
-
-    fn sweep(&self) -> Result<u64> {
-        self.inner.sweep()
-    }
-
     fn caps(&self) -> Caps {
         let far = Far { lanes: 8, extent_bytes: 16 << 20, reads: 16, span_bytes: SPAN_BYTES };
         Caps { far: Some(far), ..self.inner.caps() }
@@ -80,6 +52,8 @@ impl Member for Distant {
     fn place(&self) -> &Path {
         &self.place
     }
+
+    pinstripe::forward_member!(inner: create, put, len, list, delete, sync, sweep);
 }
 
 /// The members with these numbers are far away.

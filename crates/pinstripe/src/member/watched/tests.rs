@@ -11,23 +11,8 @@ struct Held {
     go: Mutex<Receiver<()>>,
 }
 
-macro_rules! passed_on {
-    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty;)*) => {
-        $(fn $name(&self, $($arg: $ty),*) -> $out { self.inner.$name($($arg),*) })*
-    };
-}
-
 impl Member for Held {
-    passed_on! {
-        create(name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>>;
-        put(name: ExtentName, bytes: &[u8]) -> Result<()>;
-        read_at(name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()>;
-        delete(name: ExtentName) -> Result<()>;
-        sync() -> Result<()>;
-        sweep() -> Result<u64>;
-        caps() -> Caps;
-        place() -> &Path;
-    }
+    crate::forward_member!(inner: create, put, read_at, delete, sync, sweep, caps, place);
 
     fn len(&self, name: ExtentName) -> Result<u64> {
         let _ = self.go.lock().unwrap().recv();

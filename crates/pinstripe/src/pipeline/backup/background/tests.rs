@@ -49,14 +49,6 @@ impl Member for Far {
         }
     }
 
-    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_at(name, offset, buf)
-    }
-
-    fn len(&self, name: ExtentName) -> Result<u64> {
-        self.inner.len(name)
-    }
-
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
         match lock(&self.foreseen).get_mut(&room) {
             Some(left) if *left > 0 => *left -= 1,
@@ -83,21 +75,7 @@ impl Member for Far {
         self.inner.delete(name)
     }
 
-    fn sync(&self) -> Result<()> {
-        self.inner.sync()
-    }
-
-    fn sweep(&self) -> Result<u64> {
-        self.inner.sweep()
-    }
-
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
-
-    fn place(&self) -> &Path {
-        self.inner.place()
-    }
+    crate::forward_member!(inner: read_at, len, sync, sweep, caps, place);
 }
 
 struct One(Arc<Far>);

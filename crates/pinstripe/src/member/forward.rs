@@ -1,0 +1,135 @@
+//! Wrappers of members: what one leaves as it is.
+
+/// Implements these calls of [`Member`](crate::member::Member) by the same calls of a field, which is
+/// a member: `forward_member!(inner: len, list, sync);`. A call that is not named has the default of the
+/// trait, which asks the wrapper itself.
+#[macro_export]
+macro_rules! forward_member {
+    ($inner:tt: $($call:ident),+ $(,)?) => {
+        $( $crate::forward_member!(@ $inner $call); )+
+    };
+    (@ $inner:tt create) => {
+        fn create(
+            &self,
+            name: $crate::member::ExtentName,
+            replace: $crate::member::Replace,
+        ) -> pinstripe_base::error::Result<Box<dyn $crate::member::ExtentWriter>> {
+            self.$inner.create(name, replace)
+        }
+    };
+    (@ $inner:tt put) => {
+        fn put(
+            &self,
+            name: $crate::member::ExtentName,
+            bytes: &[u8],
+        ) -> pinstripe_base::error::Result<()> {
+            self.$inner.put(name, bytes)
+        }
+    };
+    (@ $inner:tt put_ahead) => {
+        fn put_ahead(&self, name: $crate::member::ExtentName, bytes: &[u8]) {
+            self.$inner.put_ahead(name, bytes);
+        }
+    };
+    (@ $inner:tt read_at) => {
+        fn read_at(
+            &self,
+            name: $crate::member::ExtentName,
+            offset: u64,
+            buf: &mut [u8],
+        ) -> pinstripe_base::error::Result<()> {
+            self.$inner.read_at(name, offset, buf)
+        }
+    };
+    (@ $inner:tt read_at_hand) => {
+        fn read_at_hand(
+            &self,
+            name: $crate::member::ExtentName,
+            offset: u64,
+            buf: &mut [u8],
+        ) -> bool {
+            self.$inner.read_at_hand(name, offset, buf)
+        }
+    };
+    (@ $inner:tt len) => {
+        fn len(&self, name: $crate::member::ExtentName) -> pinstripe_base::error::Result<u64> {
+            self.$inner.len(name)
+        }
+    };
+    (@ $inner:tt read_whole) => {
+        fn read_whole(
+            &self,
+            names: &[$crate::member::ExtentName],
+            most_bytes: u64,
+        ) -> Vec<pinstripe_base::error::Result<Vec<u8>>> {
+            self.$inner.read_whole(names, most_bytes)
+        }
+    };
+    (@ $inner:tt list) => {
+        fn list(
+            &self,
+            room: $crate::member::Room,
+        ) -> pinstripe_base::error::Result<Vec<([u8; 16], u64)>> {
+            self.$inner.list(room)
+        }
+    };
+    (@ $inner:tt names) => {
+        fn names(
+            &self,
+            room: $crate::member::Room,
+        ) -> pinstripe_base::error::Result<Vec<[u8; 16]>> {
+            self.$inner.names(room)
+        }
+    };
+    (@ $inner:tt foresee) => {
+        fn foresee(&self, wanted: &[$crate::member::Glance]) {
+            self.$inner.foresee(wanted);
+        }
+    };
+    (@ $inner:tt open_ahead) => {
+        fn open_ahead(&self, names: &[$crate::member::ExtentName]) {
+            self.$inner.open_ahead(names);
+        }
+    };
+    (@ $inner:tt delete) => {
+        fn delete(
+            &self,
+            name: $crate::member::ExtentName,
+        ) -> pinstripe_base::error::Result<()> {
+            self.$inner.delete(name)
+        }
+    };
+    (@ $inner:tt keep_longer) => {
+        fn keep_longer(
+            &self,
+            names: &[$crate::member::ExtentName],
+        ) -> pinstripe_base::error::Result<$crate::member::KeptLonger> {
+            self.$inner.keep_longer(names)
+        }
+    };
+    (@ $inner:tt sync) => {
+        fn sync(&self) -> pinstripe_base::error::Result<()> {
+            self.$inner.sync()
+        }
+    };
+    (@ $inner:tt sweep) => {
+        fn sweep(&self) -> pinstripe_base::error::Result<u64> {
+            self.$inner.sweep()
+        }
+    };
+    (@ $inner:tt caps) => {
+        fn caps(&self) -> $crate::member::Caps {
+            self.$inner.caps()
+        }
+    };
+    (@ $inner:tt latency) => {
+        fn latency(&self) -> Option<std::time::Duration> {
+            self.$inner.latency()
+        }
+    };
+    (@ $inner:tt place) => {
+        fn place(&self) -> &std::path::Path {
+            self.$inner.place()
+        }
+    };
+}
