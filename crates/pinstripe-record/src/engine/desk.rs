@@ -183,7 +183,8 @@ impl Desk {
         let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
         let started = LocalTime { seconds: self.started.load(Ordering::Acquire) };
         let facts = HeadFacts { start_frame, started, ..desk.facts.clone() };
-        let name = file_name(&facts, copy, number, self.streams.len());
+        let is_cut = desk.segment_frames < u64::MAX;
+        let name = file_name(&facts, copy, number, (self.streams.len(), is_cut));
         let shared = (Arc::clone(&desk.ring), Arc::clone(&self.started));
         let ids = (number, stream, copy);
         let piece = Piece::create(lane, &self.encoders, ids, (name, facts), shared, covered)?;
@@ -304,16 +305,22 @@ pub fn cues_within(
     cues
 }
 
-/// `017-piano.wav`; behind the name of a second copy `.mirror`, of a later file its first frame.
-fn file_name(facts: &HeadFacts, copy: u32, piece: u32, streams: usize) -> String {
+/// `017-piano.wav`; behind the name of a second copy `.mirror`, of a later file its first frame, and of
+/// the first one, too, where the take is cut into segments: files of a stream are in order by name.
+fn file_name(
+    facts: &HeadFacts,
+    copy: u32,
+    piece: u32,
+    (streams, is_cut): (usize, bool),
+) -> String {
     let digits = streams.to_string().len().max(2);
     let plain = |it: char| if it.is_alphanumeric() || "-_.+".contains(it) { it } else { '_' };
     let name: String = facts.name.chars().map(plain).take(60).collect();
     let mirror = if copy > 0 { ".mirror" } else { "" };
     // A number makes the name of a later file unique even where two begin with one frame.
     let later = match facts.start_frame {
-        0 if piece < 2 * streams as u32 => String::new(),
-        frame => format!(".{frame}-{piece}"),
+        0 if piece < 2 * streams as u32 && !is_cut => String::new(),
+        frame => format!(".{frame:012}-{piece}"),
     };
     format!("{:0digits$}-{name}{mirror}{later}.{}", facts.index + 1, facts.extension())
 }

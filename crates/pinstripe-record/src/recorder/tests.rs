@@ -216,6 +216,7 @@ fn segments(kind: FileKind) -> (tempfile::TempDir, Manifest) {
     assert_eq!(monitor.get(Counter::Losses), 0);
     let pieces: Vec<_> = outcome.manifest.pieces.iter().filter(|it| it.stream == 0).collect();
     assert_eq!(pieces.len(), 5);
+    assert!(pieces.is_sorted_by_key(|it| &it.file), "a directory lists them in order");
     let mut next = 0;
     for piece in pieces {
         assert_eq!(piece.start_frame, next);

@@ -218,13 +218,14 @@ impl View {
         }
     }
 
-    /// `piano-l ███▌| -12▂▄ `: name, meter with the greatest of late, level, ring now and at its worst,
+    /// `iano-l ███▌| -12▂▄ `: name, meter with the greatest of late, level, ring now and at its worst,
     /// and `C` for clips or `!` for overruns.
     fn cell(&self, number: usize, stream: &StreamStatus) -> Vec<Span<'static>> {
         let shown = self.shown.get(number);
         let name: String = escape::text(&stream.name).to_string();
-        // The end of a name tells more streams apart than its beginning.
-        let skipped = name.chars().count().saturating_sub(NAME);
+        // The end of a name tells more streams apart than its beginning. A column stays between it and
+        // the meter.
+        let skipped = name.chars().count().saturating_sub(NAME - 1);
         let name: String = name.chars().skip(skipped).collect();
         let (meter, level) = match shown {
             Some(it) => (meter(it), it.level.map_or("   -".to_owned(), decibels)),
