@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::HttpConnector;
-use object_store::{ClientOptions, RetryConfig};
+use object_store::{Certificate, ClientOptions, RetryConfig};
 use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::endpoint::Endpoint;
@@ -29,6 +29,8 @@ pub struct Access {
     /// Options of `object_store` that say where credentials come from, by their names, as in
     /// `aws_access_key_id`. Without any nothing is signed at an endpoint that speaks Google's protocol.
     pub credentials: Vec<(String, String)>,
+    /// Certificates of authorities that are trusted beside those of the system, as PEM; may be empty.
+    pub authorities: Vec<u8>,
 }
 
 /// A client, and where S3 is spoken what sends the requests that it has no calls for.
@@ -52,13 +54,24 @@ fn retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-fn options(place: &BucketPlace) -> ClientOptions {
-    ClientOptions::new()
+fn options(place: &BucketPlace, authorities: &[u8]) -> Result<ClientOptions> {
+    let options = ClientOptions::new()
         .with_timeout_disabled()
         .with_connect_timeout(CONNECT)
         .with_pool_idle_timeout(IDLE)
         .with_http1_only()
-        .with_allow_http(!place.is_secure())
+        .with_allow_http(!place.is_secure());
+    if authorities.is_empty() {
+        return Ok(options);
+    }
+    let known = Certificate::from_pem_bundle(authorities).ok().filter(|known| !known.is_empty());
+    let known = known.ok_or_else(|| {
+        Error::new(Kind::Usage, "the file of authorities has no certificate")
+            .at(place.path())
+            .expected("certificates as PEM", "something else")
+            .advice("check the file that AWS_CA_BUNDLE, or ca_bundle of the profile, names")
+    })?;
+    Ok(known.into_iter().fold(options, ClientOptions::with_root_certificate))
 }
 
 fn unusable(place: &BucketPlace, error: &object_store::Error) -> Error {
@@ -98,7 +111,7 @@ fn google(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Op
         .with_bucket_name(place.bucket())
         .with_base_url(&place.endpoint())
         .with_retry(retries())
-        .with_client_options(options(place))
+        .with_client_options(options(place, &access.authorities)?)
         .with_http_connector(CountingConnector(Arc::clone(&endpoint.counters)));
     if access.credentials.is_empty() {
         // Without a token of any kind the client would ask the machine for one, also unsigned.
@@ -123,7 +136,7 @@ fn azure(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Ope
         .with_container_name(place.bucket())
         .with_endpoint(place.account_url())
         .with_retry(retries())
-        .with_client_options(options(place))
+        .with_client_options(options(place, &access.authorities)?)
         .with_http_connector(CountingConnector(Arc::clone(&endpoint.counters)));
     for (name, value) in access.credentials {
         builder = builder.with_config(option(&name)?, value);
@@ -143,7 +156,8 @@ fn without(place: &BucketPlace) -> Error {
 }
 
 fn s3(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened> {
-    let (options, connector) = (options(place), CountingConnector(Arc::clone(&endpoint.counters)));
+    let options = options(place, &access.authorities)?;
+    let connector = CountingConnector(Arc::clone(&endpoint.counters));
     let http = connector.connect(&options).map_err(|error| unusable(place, &error))?;
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(place.bucket())

@@ -35,6 +35,8 @@ pub enum Fault {
     Refused(Refusal),
     /// No connection, or it ended before the answer.
     Cut(String),
+    /// The endpoint's certificate is not one that this host trusts.
+    Untrusted(String),
     /// No answer in time.
     Late,
     /// An answer that is none of S3's.
@@ -144,7 +146,7 @@ impl Fault {
                     HttpErrorKind::Timeout => return Fault::Late,
                     HttpErrorKind::Decode => return Fault::Odd(deepest),
                     // A refusal that stands behind it says more.
-                    _ if find_refusal(http).is_none() => return Fault::Cut(deepest),
+                    _ if find_refusal(http).is_none() => return Fault::of_connection(deepest),
                     _ => {}
                 }
             }
@@ -154,6 +156,15 @@ impl Fault {
         Fault::Odd(printable(&last))
     }
 
+    /// What ended a connection, by its deepest cause: the library's words for certificates are all that
+    /// tells these apart.
+    fn of_connection(why: String) -> Self {
+        match why.contains("certificate") {
+            true => Fault::Untrusted(why),
+            false => Fault::Cut(why),
+        }
+    }
+
     /// Whether the same request may succeed in a moment. An answer that is none of S3's may be
     /// that of a proxy whose server starts again.
     pub fn is_transient(&self) -> bool {
@@ -161,6 +172,7 @@ impl Fault {
             Fault::Missing
             | Fault::Exists
             | Fault::Contradicts
+            | Fault::Untrusted(_)
             | Fault::ReadOnly
             | Fault::Unknown => false,
             Fault::Refused(refusal) => refusal.is_transient(),
@@ -198,6 +210,10 @@ impl Fault {
             }
             Fault::Cut(why) => failed(Kind::Io, why)
                 .advice("check the endpoint and the network; tried several times"),
+            Fault::Untrusted(why) => failed(Kind::Io, why).advice(
+                "name the file with the authority's certificate by AWS_CA_BUNDLE, or by ca_bundle of \
+                 the profile; check also the endpoint's host name and this host's clock",
+            ),
             Fault::Late => failed(Kind::Unanswered, "no answer in time")
                 .advice("check the endpoint and the network; tried several times"),
             Fault::ReadOnly => {

@@ -4,6 +4,7 @@
 //! Invariants: a secret is never an argument, never printed and never in an event. Profiles are
 //! read as they are; nothing that a file names is run.
 
+use std::io::Read;
 use std::path::PathBuf;
 
 use pinstripe_base::error::{Error, Kind, Result};
@@ -12,8 +13,10 @@ use pinstripe_bucket::{Access, BucketPlace, EndpointDefaults, Provider};
 use crate::bucket_args::BucketArgs;
 use crate::xdg;
 
-/// More is no file of profiles.
+/// More is no file of profiles, nor one of authorities.
 const FILE_MAX_BYTES: u64 = 1 << 20;
+/// The variable and the key of a profile that name a file of authorities.
+const AUTHORITIES: [&str; 2] = ["AWS_CA_BUNDLE", "ca_bundle"];
 
 /// Variables of Google's tools. Without any the machine itself is not asked.
 const GOOGLE: [&str; 4] = [
@@ -103,7 +106,8 @@ impl AwsSettings {
             file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
         ];
         let mut profiles = Vec::new();
-        for text in files.into_iter().flatten().filter_map(|path| read(&path)) {
+        let text = |path: PathBuf| String::from_utf8(read(&path).ok()?).ok();
+        for text in files.into_iter().flatten().filter_map(text) {
             merge(&mut profiles, parse(&text));
         }
         let profile = (variable.0)("AWS_PROFILE").or_else(|| (variable.0)("AWS_DEFAULT_PROFILE"));
@@ -130,7 +134,7 @@ impl AwsSettings {
     /// # Errors
     /// [`Kind::NotFound`] when nothing says how.
     pub fn access(&self, place: &BucketPlace) -> Result<Access> {
-        match place.provider() {
+        let access = match place.provider() {
             Provider::S3 => self.of_s3(place),
             Provider::Google if !place.is_providers_own() => Ok(Access::default()),
             Provider::Azure if !place.is_providers_own() => {
@@ -138,7 +142,21 @@ impl AwsSettings {
             }
             Provider::Google => self.of_names(place, &GOOGLE, "GOOGLE_APPLICATION_CREDENTIALS"),
             Provider::Azure => self.of_names(place, &AZURE, AZURE_KEYS[0]),
-        }
+        }?;
+        Ok(Access { authorities: self.authorities(place)?, ..access })
+    }
+
+    /// The file of authorities that are trusted beside those of the system, if one is named.
+    fn authorities(&self, place: &BucketPlace) -> Result<Vec<u8>> {
+        let profile = self.of_endpoint(place).or_else(|| self.chosen());
+        let named = self
+            .variable(AUTHORITIES[0])
+            .or_else(|| profile.and_then(|it| it.get(AUTHORITIES[1])).map(str::to_owned));
+        let Some(path) = named.map(PathBuf::from) else { return Ok(Vec::new()) };
+        read(&path).map_err(|error| {
+            Error::io("cannot read the file of authorities", &path, error)
+                .advice("check AWS_CA_BUNDLE, or ca_bundle of the profile")
+        })
     }
 
     /// The variables of these names that are set, as options of the client. Without any of them
@@ -153,15 +171,11 @@ impl AwsSettings {
                     false => format!("set {first}: no other is used at a host of others"),
                 })
         })?;
-        Ok(Access { region: String::new(), credentials })
+        Ok(Access { credentials, ..Access::default() })
     }
 
     fn of_s3(&self, place: &BucketPlace) -> Result<Access> {
-        let own = self.profiles.iter().find(|profile| {
-            let is_it =
-                |url: &str| url.trim_end_matches('/').eq_ignore_ascii_case(&place.endpoint());
-            profile.get("endpoint_url").is_some_and(is_it) && profile.credentials().is_some()
-        });
+        let own = self.of_endpoint(place);
         let region = place.region().map(str::to_owned);
         let region = region.or_else(|| self.region(own.or_else(|| self.chosen())));
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
@@ -171,7 +185,7 @@ impl AwsSettings {
             .or_else(|| self.chosen().and_then(Profile::credentials))
             .or_else(|| self.of_machine(place));
         match credentials {
-            Some(credentials) => Ok(Access { region, credentials }),
+            Some(credentials) => Ok(Access { region, credentials, ..Access::default() }),
             None => Err(Error::new(Kind::NotFound, "there are no credentials for this endpoint")
                 .at(place.path())
                 .advice(
@@ -179,6 +193,15 @@ impl AwsSettings {
                      AWS_PROFILE, or write a profile with this endpoint_url to ~/.aws/config",
                 )),
         }
+    }
+
+    /// The profile that was made for an endpoint, with its keys.
+    fn of_endpoint(&self, place: &BucketPlace) -> Option<&Profile> {
+        self.profiles.iter().find(|profile| {
+            let is_it =
+                |url: &str| url.trim_end_matches('/').eq_ignore_ascii_case(&place.endpoint());
+            profile.get("endpoint_url").is_some_and(is_it) && profile.credentials().is_some()
+        })
     }
 
     fn variable(&self, name: &str) -> Option<String> {
@@ -223,13 +246,11 @@ impl AwsSettings {
     }
 }
 
-/// The text of a file, if it is there and is one of profiles.
-fn read(path: &std::path::Path) -> Option<String> {
-    use std::io::Read;
-    let mut text = String::new();
-    let file = std::fs::File::open(path).ok()?;
-    file.take(FILE_MAX_BYTES).read_to_string(&mut text).ok()?;
-    Some(text)
+/// The first bytes of a file, as many as a file of settings may have.
+fn read(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(FILE_MAX_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The profiles of a file. Lines that begin with a space belong to a key of another tool.

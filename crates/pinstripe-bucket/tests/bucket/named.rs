@@ -29,7 +29,11 @@ fn status(key: &(String, String), method: &str, url: &str, more: &[&str]) -> Str
 fn buckets_with(credentials: &[(String, String)]) -> Buckets {
     let credentials = credentials.to_vec();
     let access = move |_: &_| {
-        Ok(Access { region: "us-east-1".to_owned(), credentials: credentials.clone() })
+        Ok(Access {
+            region: "us-east-1".to_owned(),
+            credentials: credentials.clone(),
+            ..Access::default()
+        })
     };
     Buckets::new(EndpointDefaults::default(), access)
 }

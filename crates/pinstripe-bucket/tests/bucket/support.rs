@@ -25,7 +25,7 @@ pub fn buckets(secret: &'static str) -> Buckets {
     let access = move |_: &_| {
         let pairs = [("aws_access_key_id", KEY_ID), ("aws_secret_access_key", secret)];
         let credentials = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        Ok(Access { region: "us-east-1".to_owned(), credentials })
+        Ok(Access { region: "us-east-1".to_owned(), credentials, ..Access::default() })
     };
     Buckets::new(EndpointDefaults::default(), access)
 }

@@ -307,12 +307,7 @@ pub fn cues_within(
 
 /// `017-piano.wav`; behind the name of a second copy `.mirror`, of a later file its first frame, and of
 /// the first one, too, where the take is cut into segments: files of a stream are in order by name.
-fn file_name(
-    facts: &HeadFacts,
-    copy: u32,
-    piece: u32,
-    (streams, is_cut): (usize, bool),
-) -> String {
+fn file_name(facts: &HeadFacts, copy: u32, piece: u32, (streams, is_cut): (usize, bool)) -> String {
     let digits = streams.to_string().len().max(2);
     let plain = |it: char| if it.is_alphanumeric() || "-_.+".contains(it) { it } else { '_' };
     let name: String = facts.name.chars().map(plain).take(60).collect();
