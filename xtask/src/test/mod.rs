@@ -63,6 +63,7 @@ const PROGRAMS: &[&str] = &[
     "fio",
     "jackd2",
     "libnbd-bin",
+    "openssl",
     "qemu-utils",
     "rsync",
     "xfsprogs",
