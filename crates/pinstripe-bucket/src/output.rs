@@ -8,6 +8,9 @@
 //! it; a sync sends what is not full. A segment that is missing reads as zeros, as a hole does: the
 //! logs of splits have checksums of their own.
 //!
+//! An object is made only where there is none, and written over only by the output that made it or that
+//! found it when it was opened: of two programs that write to one prefix one is told so.
+//!
 //! Invariants: a segment is sent by one thread at a time, so that an older state never replaces a
 //! newer one; what was not sent stays in memory, and the error is told; after a sync failed every
 //! later one fails.
@@ -37,6 +40,8 @@ use crate::session::Session;
 
 /// Segments in memory that are not full, before one is sent as it is.
 const OPEN_MAX: usize = 6;
+/// HTTP's word for a header that the endpoint does not know.
+const NOT_IMPLEMENTED: u16 = 501;
 /// Objects that a cut removes side by side.
 const AT_ONCE: usize = 4;
 /// Reads that are shorter are served from blocks of this length, of which so many are kept.
@@ -187,9 +192,10 @@ impl BucketOutput {
                 _ => return Ok(()),
             }
         };
+        let is_ours = state.stored.contains_key(&number);
         drop(state);
         let (many, payload) = (bytes.len() as u64, PutPayload::from(bytes));
-        let put = self.runtime.block_on(self.session.put(&self.key(number), &payload, None));
+        let put = self.runtime.block_on(self.put(number, &payload, is_ours));
         let mut state = lock(&self.state);
         if let Some(segment) = state.open.get_mut(&number) {
             segment.is_being_sent = false;
@@ -204,7 +210,25 @@ impl BucketOutput {
         }
         drop(state);
         self.sent.notify_all();
-        put.map(drop).map_err(|fault| self.failed(&fault, "write", &name(number)))
+        put.map_err(|fault| match fault {
+            Fault::Exists => Error::new(Kind::Busy, "another program writes to this output")
+                .at(self.path.join(name(number)))
+                .advice("let it end, or name another prefix"),
+            fault => self.failed(&fault, "write", &name(number)),
+        })
+    }
+
+    /// Puts an object, over another only where that is known to be of this output. An endpoint that
+    /// cannot tell takes it as it is.
+    async fn put(&self, number: u64, payload: &PutPayload, is_ours: bool) -> Result<(), Fault> {
+        let key = self.key(number);
+        if !is_ours {
+            match self.session.create(&key, payload, None).await {
+                Err(Fault::Refused(refusal)) if refusal.status == NOT_IMPLEMENTED => {}
+                created => return created.map(drop),
+            }
+        }
+        self.session.put(&key, payload, None).await.map(drop)
     }
 
     fn write_part(&self, number: u64, range: Range<usize>, bytes: &[u8]) -> Result<()> {

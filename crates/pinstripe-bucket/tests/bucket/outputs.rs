@@ -201,6 +201,39 @@ fn a_prefix_with_something_else_and_plain_ranges_are_refused() {
     assert_eq!(fs::read(&file).unwrap(), b"not ours");
 }
 
+/// Neither knows of the other when it begins; what one of them has written stays as it is.
+#[test]
+fn of_two_programs_that_write_to_one_output_one_is_told() {
+    let Some(site) = Site::new("of_two_programs_that_write_to_one_output") else { return };
+    let place = site.fresh_place();
+    let [first, second] = [(); 2].map(|()| site.buckets.output(&place).unwrap());
+    first.write_at(0, b"the first").unwrap();
+    first.sync().unwrap();
+    second.write_at(0, b"the other").unwrap();
+    let told = second.sync().unwrap_err();
+    assert_eq!(told.kind(), Kind::Busy, "{told}");
+    // Its own object is written over, also by one that finds it there.
+    first.write_at(4, b"same").unwrap();
+    first.sync().unwrap();
+    let again = site.buckets.output(&place).unwrap();
+    let mut read = [0; 9];
+    again.read_at(0, &mut read).unwrap();
+    assert_eq!(&read, b"the samet");
+    again.write_at(0, b"new").unwrap();
+    again.sync().unwrap();
+    // An endpoint that knows no such condition is written to as before.
+    let puts = AtomicUsize::new(0);
+    site.proxy.rule(move |asked| {
+        match asked.method == "PUT" && puts.fetch_add(1, Ordering::SeqCst) == 0 {
+            true => Fate::Answer(501, "<Error><Code>NotImplemented</Code></Error>".to_owned()),
+            false => Fate::Pass,
+        }
+    });
+    let plain = site.buckets.output(&site.fresh_place()).unwrap();
+    plain.write_at(0, b"content").unwrap();
+    plain.sync().unwrap();
+}
+
 #[test]
 fn an_output_keeps_the_rules_of_devices() {
     let Some(site) = Site::new("an_output_keeps_the_rules_of_devices") else { return };
