@@ -166,4 +166,20 @@ mod tests {
         assert!(std::panic::catch_unwind(panics).is_err());
         assert_eq!(meter.reads().in_flight, 0);
     }
+
+    /// By it readers choose among far members, behind a meter as well.
+    #[test]
+    fn how_late_a_member_answers_is_seen_through_the_meter() {
+        struct Late(MemoryMember);
+        impl Member for Late {
+            fn latency(&self) -> Option<Duration> {
+                Some(Duration::from_millis(80))
+            }
+            crate::forward_member!(
+                0: create, put, read_at, len, list, delete, sync, sweep, caps, place,
+            );
+        }
+        let member = TimedMember::new(Arc::new(Late(MemoryMember::new("far"))));
+        assert_eq!(member.latency(), Some(Duration::from_millis(80)));
+    }
 }
