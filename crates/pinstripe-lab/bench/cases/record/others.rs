@@ -58,11 +58,11 @@ pub const OTHERS: [Other; 6] = [
         source: "manual of the UFX; RME forum 11050",
     },
     Other {
-        who: "post 2 of the seeds",
+        who: "50 tracks of linux-kernel",
         what: "50 tracks, 2 to 4 MB each felt wasteful; 1 MB",
         streams: 50,
         rate: 144_000,
         ring: 1 << 20,
-        source: "shared/SEEDS.md",
+        source: "linux-kernel, April 2000",
     },
 ];
