@@ -1,13 +1,13 @@
 #![allow(clippy::disallowed_methods, reason = "tests: a cluster is told by the environment")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use pinstripe::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, conformance};
-use pinstripe_base::error::{Kind, Result};
+use pinstripe::member::{ExtentName, Member, Replace, Room, conformance};
+use pinstripe_base::error::Kind;
 
 use crate::library::Library;
 use crate::{Cluster, Pool, RadosMember};

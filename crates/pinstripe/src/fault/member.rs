@@ -5,12 +5,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use pinstripe_base::error::{Error, Result};
 use pinstripe_io::fault::{Faults, Operation, Plan, Statistics, Target, Verdict};
 
-use crate::member::{Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room};
+use crate::member::{ExtentName, ExtentWriter, Member, Replace, Room};
 
 /// A member with faults.
 pub struct FaultMember<M> {

@@ -2,14 +2,13 @@
 //!
 //! Invariant: it is the inner member, call for call.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pinstripe_prefetch::latencies::Latencies;
 
-use super::{Caps, ExtentName, ExtentWriter, Glance, Member, Replace, Room, SharedMember};
+use super::{ExtentName, Member, SharedMember};
 use pinstripe_base::clock::{monotonic, since};
 use pinstripe_base::error::Result;
 

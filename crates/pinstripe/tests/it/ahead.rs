@@ -8,9 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use pinstripe::member::{
-    Caps, ExtentName, ExtentWriter, Glance, Member, Replace, Room, SharedMember,
-};
+use pinstripe::member::{ExtentName, Member, Room, SharedMember};
 use pinstripe::ops;
 use pinstripe::pipeline::join::Target;
 use pinstripe::pipeline::limits::Limits;

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use pinstripe::member::{Caps, ExtentName, ExtentWriter, Far, Member, Replace, Room, SharedMember};
+use pinstripe::member::{Caps, ExtentName, Far, Member, Room, SharedMember};
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;

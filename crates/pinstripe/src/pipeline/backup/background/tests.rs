@@ -9,8 +9,8 @@ use super::*;
 use crate::format::gc::{DeletionStep, Lists};
 use crate::format::label::MemberFacts;
 use crate::member::{
-    Caps, ExtentName, ExtentWriter, Member, MemoryMember, NewMember, Places, RemoteMembers,
-    Replace, SharedMember,
+    ExtentName, ExtentWriter, Member, MemoryMember, NewMember, Places, RemoteMembers, Replace,
+    SharedMember,
 };
 use crate::ops::init::{InitOptions, Seal, run_with};
 use crate::store::objects::Quorum;
