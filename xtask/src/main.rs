@@ -42,7 +42,7 @@ usage:
   cargo xtask sim buckets [--seeds N] [--from S]
                                    hosts that write to endpoints which lose answers
   cargo xtask md-oracle            arrays of Linux md held against ours, both ways
-  cargo xtask bench CASE [ARG]...  codec, walk, backup, bucket, parity, seal or all; ARGs go to the case;
+  cargo xtask bench CASE [ARG]...  codec, walk, backup, bucket, kernel, seal or all; ARGs go to the case;
                                    results land in target/bench/ as JSON and Markdown
 ";
 
