@@ -62,14 +62,18 @@ fn of_a_hundred_equal_pairs_five_at_most_are_called_different() {
     assert!(different <= 5, "{different} of 100");
 }
 
+/// Three in a hundred is what the lab calls as good: it need not be found, but never the other way round.
 #[test]
 #[ignore = "takes minutes: cargo xtask soak lab"]
-fn a_slowdown_of_a_tenth_is_found_again_and_again() {
-    let (slow, usual) = (delayed(2200), delayed(2000));
-    let is_found = |seed: &u64| compare(&slow, &usual, *seed).finding == Finding::Slower;
-    let found = (0..50).filter(is_found).count();
-    println!("found: {found} of 50 slowdowns by a tenth");
-    assert!(found >= 45, "{found} of 50: nine of ten times the same answer is asked");
+fn slowdowns_of_a_tenth_and_more_are_found_again_and_again() {
+    for (percent, least) in [(3, 0), (10, 45), (30, 50)] {
+        let (slow, usual) = (delayed(2000 + 20 * percent), delayed(2000));
+        let findings: Vec<_> = (0..50).map(|seed| compare(&slow, &usual, seed).finding).collect();
+        let count = |wanted| findings.iter().filter(|it| **it == wanted).count();
+        let (found, wrong) = (count(Finding::Slower), count(Finding::Faster));
+        println!("slower by {percent} %: {found} of 50 found, {wrong} called faster");
+        assert!(found >= least && wrong == 0, "{percent} %: {found} of 50, {wrong} faster");
+    }
 }
 
 #[test]
