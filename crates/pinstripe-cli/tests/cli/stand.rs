@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// Far more than tests beside make necessary.
+const STEADY_TRIES: usize = 100;
+
 /// A directory with a home in it, and the transcript of what was run.
 pub struct Stand {
     dir: TempDir,
@@ -39,6 +42,25 @@ impl Stand {
     pub fn in_memory() -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         Stand { dir, transcript: RefCell::default() }
+    }
+
+    /// Does something twice, again and again until no directory above the stand changed meanwhile, and
+    /// returns what the second time gave: a backup has those directories in its tree, and other tests
+    /// make theirs in them.
+    pub fn steady<T>(&self, mut act: impl FnMut() -> T) -> T {
+        let above = || -> Vec<_> {
+            let looks = self.dir.path().ancestors().skip(1).map(|it| fs::metadata(it).unwrap());
+            looks.map(|it| (it.mtime(), it.mtime_nsec(), it.ctime(), it.ctime_nsec())).collect()
+        };
+        for _ in 0..STEADY_TRIES {
+            let before = above();
+            act();
+            let done = act();
+            if above() == before {
+                return done;
+            }
+        }
+        panic!("the directories above {} change all the time", self.dir.path().display());
     }
 
     /// A stand in memory with a tree `src` and a store of four members `m0` to `m3`, of which one

@@ -24,8 +24,15 @@ const FRAMES: u64 = 20_000;
 
 /// Numbers at the edges of what a field can have.
 const NUMBERS: [u64; 9] = [0, 1, 3, 255, 1 << 20, 1 << 31, (1 << 32) - 1, 1 << 62, u64::MAX];
-const TEXTS: [&str; 7] =
-    ["", "..", "../sentinel", "/etc/hostname", "take.json", "take.journal", "01-test-1.wav"];
+const TEXTS: [&str; 7] = [
+    "",
+    "..",
+    "../sentinel",
+    "/etc/hostname",
+    "take.json",
+    "take.journal",
+    "01-test-1.000000000000-0.wav",
+];
 
 /// Random numbers that a seed decides.
 struct Chance(u64);
@@ -234,7 +241,7 @@ fn what_is_no_plain_file_is_refused_and_never_followed() {
         let text = fs::read_to_string(take.join(MANIFEST)).unwrap();
         fs::write(take.join(MANIFEST), text.replace("\"complete\"", "\"recording\"")).unwrap();
     };
-    for name in ["01-test-1.wav", JOURNAL, MANIFEST, "take.json.new"] {
+    for name in ["01-test-1.000000000000-0.wav", JOURNAL, MANIFEST, "take.json.new"] {
         for kind in ["symlink", "fifo"] {
             copy_of(&sound, &take);
             recording(&take);
