@@ -18,7 +18,11 @@ pub struct Cloud {
 impl Cloud {
     /// `None` where there is no server to be had.
     pub fn new(test: &str, servers: usize) -> Option<Cloud> {
-        let stand = Stand::new();
+        Self::at(Stand::new(), test, servers)
+    }
+
+    /// The same on this stand.
+    pub fn at(stand: Stand, test: &str, servers: usize) -> Option<Cloud> {
         stand.make_tree();
         let start = |number| S3Server::start(test, &stand.path(&format!("server{number}")));
         let servers = (0..servers).map(start).collect::<Option<Vec<_>>>()?;
@@ -258,7 +262,8 @@ fn profiles_have_the_keys_of_endpoints() {
 
 #[test]
 fn requests_are_counted_and_few() {
-    let Some(cloud) = Cloud::new("requests_are_counted_and_few", 1) else { return };
+    let test = "requests_are_counted_and_few";
+    let Some(cloud) = Cloud::at(Stand::apart(), test, 1) else { return };
     let proxy = Proxy::start(cloud.servers[0].port());
     let store = cloud.servers[0].place_at(proxy.port(), "host");
     cloud.done(&format!("init --encryption none --member {store}"));

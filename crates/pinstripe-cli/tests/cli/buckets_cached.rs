@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use pinstripe_testing::Proxy;
 
 use crate::buckets::Cloud;
+use crate::stand::Stand;
 
 /// A store in a bucket behind a proxy that counts.
 struct Counted {
@@ -17,7 +18,7 @@ struct Counted {
 
 impl Counted {
     fn new(test: &str, init: &str) -> Option<Counted> {
-        let cloud = Cloud::new(test, 1)?;
+        let cloud = Cloud::at(Stand::apart(), test, 1)?;
         let proxy = Proxy::start(cloud.servers[0].port());
         let store = cloud.servers[0].place_at(proxy.port(), "host");
         cloud.done(&format!("init {init} --member {store}"));

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Far more than tests beside make necessary.
-const STEADY_TRIES: usize = 100;
+/// A store has two snapshots more after each, so that it is asked for more.
+const STEADY_TRIES: usize = 4;
 
 /// A directory with a home in it, and the transcript of what was run.
 pub struct Stand {
@@ -34,6 +34,13 @@ pub struct Ran {
 impl Stand {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
+        Stand { dir, transcript: RefCell::default() }
+    }
+
+    /// A stand beside which no other test makes directories all the time: those above it stand in the
+    /// tree of each backup.
+    pub fn apart() -> Self {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         Stand { dir, transcript: RefCell::default() }
     }
 
