@@ -232,6 +232,15 @@ mod tests {
         (vec(page, 0..4), vec(vec(child, 0..5), 0..9), number())
     }
 
+    /// The place behind the last entry is behind all others, whatever the root says: a program that
+    /// lists went back to the first entry otherwise, and never came to an end.
+    #[test]
+    fn a_listing_ends_where_the_root_tells_of_fewer_entries_than_there_are() {
+        let file = |name: &str| (name.into(), 0, 0, Vec::new(), 1, Vec::new());
+        let page = (["a", "b", "c", "d"].map(file).to_vec(), None);
+        show(&(vec![page], Vec::new(), 1));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]

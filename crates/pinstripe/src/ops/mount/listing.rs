@@ -59,7 +59,9 @@ impl SnapshotTree {
             }
             let (name, child) = child_of(entry_path, &path);
             let behind = self.behind(&root, &found, &entry_path[..child], &mut is_lost);
-            let place = behind.as_ref().map_or(root.entries, Found::number).saturating_add(1);
+            // A root that was made up may tell of fewer entries than there are: the end is behind all.
+            let end = root.entries.max(found.number().saturating_add(1));
+            let place = behind.as_ref().map_or(end, Found::number).saturating_add(1);
             if is_name(name)
                 && let Some(node) = self.child_node(ordinal, &found, child)
             {
