@@ -172,7 +172,7 @@ impl BucketPlace {
     }
 
     /// Whether the connection is encrypted.
-    pub(crate) fn is_secure(&self) -> bool {
+    pub fn is_secure(&self) -> bool {
         self.is_secure
     }
 

@@ -146,8 +146,12 @@ impl AwsSettings {
         Ok(Access { authorities: self.authorities(place)?, ..access })
     }
 
-    /// The file of authorities that are trusted beside those of the system, if one is named.
+    /// The file of authorities that are trusted beside those of the system, if one is named and the place
+    /// has a certificate to show.
     fn authorities(&self, place: &BucketPlace) -> Result<Vec<u8>> {
+        if !place.is_secure() {
+            return Ok(Vec::new());
+        }
         let profile = self.of_endpoint(place).or_else(|| self.chosen());
         let named = self
             .variable(AUTHORITIES[0])
