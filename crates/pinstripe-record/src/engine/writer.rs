@@ -157,7 +157,7 @@ impl Writer<'_> {
     fn turn(&self, copy: &mut StreamCopy) -> Result<Turn> {
         // The ring first: a gate is only changed behind all that is in the ring by then.
         let (bytes, all) = match copy.consumer.look() {
-            Found::End => return Ok(Turn::Over),
+            Found::End => return self.pass_end(copy),
             Found::Gap(bytes) => return self.pass_gap(copy, bytes),
             Found::Bytes { bytes, all } => (bytes, all),
         };

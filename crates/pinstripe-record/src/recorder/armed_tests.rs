@@ -282,6 +282,39 @@ fn an_input_that_came_late_has_a_shorter_pre_roll_and_stays_aligned() {
 }
 
 #[test]
+fn a_stream_without_a_sample_since_the_order_has_its_pre_roll() {
+    use std::io::Write;
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+    [&a, &b].into_iter().for_each(|it| std::fs::create_dir(it).unwrap());
+    let folders = on_disk(&[&a, &b], "t", None);
+    let samples: Vec<u8> = (0..20_000_u32).flat_map(|it| (it as u16).to_le_bytes()).collect();
+    let told = |take: &RunningTake| {
+        let mut pipe = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+        pipe.write_all(&samples).unwrap();
+        wait_for(take, 0, 20_000);
+        take.start().unwrap();
+    };
+    let plan = TakePlan {
+        kind: FileKind::Raw,
+        is_mirrored: true,
+        ..armed("t", Duration::from_millis(250))
+    };
+    let input = format!("pcm:{},rate=48000,channels=1,format=s16", fifo.display());
+    let outcome = recorded(&plan, &[&input], &folders, &told);
+    let pieces = pieces_of(&outcome, 0);
+    assert_eq!(ends(&pieces), [(0, 12_000); 2], "{pieces:?}");
+    for (piece, folder) in pieces.iter().zip([&a, &b]) {
+        let kept = std::fs::read(folder.join("t").join(&piece.file)).unwrap();
+        assert!(kept == samples[2 * 8000..], "{}", piece.file);
+    }
+    let (verified, losses) = verified(&folders);
+    assert_eq!((losses, verified.wrong_frames), (0, 0));
+}
+
+#[test]
 fn losses_in_the_pre_roll_are_losses_of_the_take_and_those_before_are_not() {
     for (pre_roll, most, is_lost) in [(2000, 200, true), (100, 100, false)] {
         let dir = tempfile::tempdir().unwrap();

@@ -52,6 +52,15 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Ends a stream. One that gave no sample since the take began has its front all the same.
+    pub(super) fn pass_end(&self, copy: &mut StreamCopy) -> Result<Turn> {
+        let span = self.desk.streams[copy.stream as usize].gate.look(copy.at);
+        if span.fate == Fate::Recorded && span.front > 0 {
+            self.enter(copy, span)?;
+        }
+        Ok(Turn::Over)
+    }
+
     /// Ends the file of a span that is over.
     pub(super) fn leave_span(&self, copy: &mut StreamCopy, span: Span) {
         if copy.span.replace(span.from) == Some(span.from) {
