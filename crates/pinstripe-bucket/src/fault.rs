@@ -76,6 +76,11 @@ impl Refusal {
         matches!(self.status, 408 | 409 | 425 | 429 | 500 | 502 | 503 | 504)
     }
 
+    /// Whether the endpoint does not know a header, as that of a condition.
+    pub fn is_not_implemented(&self) -> bool {
+        self.status == 501 || self.code == "NotImplemented"
+    }
+
     /// Whether the endpoint says that it is asked too much.
     pub fn is_throttle(&self) -> bool {
         matches!(self.status, 429 | 503)

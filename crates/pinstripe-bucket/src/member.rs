@@ -8,6 +8,7 @@ mod reads;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -92,6 +93,7 @@ impl Inner {
 
     /// Goes by this from now on.
     pub fn agree(&self, facts: &MemberFacts) {
+        self.session.has_one_writer.store(facts.has_one_writer(), Ordering::Relaxed);
         *lock(&self.facts) = *facts;
     }
 

@@ -40,8 +40,6 @@ use crate::session::Session;
 
 /// Segments in memory that are not full, before one is sent as it is.
 const OPEN_MAX: usize = 6;
-/// HTTP's word for a header that the endpoint does not know.
-const NOT_IMPLEMENTED: u16 = 501;
 /// Objects that a cut removes side by side.
 const AT_ONCE: usize = 4;
 /// Reads that are shorter are served from blocks of this length, of which so many are kept.
@@ -224,7 +222,7 @@ impl BucketOutput {
         let key = self.key(number);
         if !is_ours {
             match self.session.create(&key, payload, None).await {
-                Err(Fault::Refused(refusal)) if refusal.status == NOT_IMPLEMENTED => {}
+                Err(Fault::Refused(refusal)) if refusal.is_not_implemented() => {}
                 created => return created.map(drop),
             }
         }

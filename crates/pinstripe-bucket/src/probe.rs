@@ -51,11 +51,12 @@ impl ProbeReport {
 }
 
 /// Finds out what stands in the label of a new member, in a few requests, and makes sure that of
-/// several that make one object the endpoint lets one win.
+/// several that make one object the endpoint lets one win; where it `allows_one_writer`, that is no
+/// error, and writers find each other by listings.
 ///
 /// # Errors
 /// [`Kind::NoOneWinner`] when it does not; those of the endpoint.
-pub fn survey(member: &Inner) -> Result<MemberFacts> {
+pub fn survey(member: &Inner, allows_one_writer: bool) -> Result<MemberFacts> {
     let tried = member.runtime.block_on(async {
         let (raced, listed) = (races(member, ROUNDS_SHORT), listing(member, LOOKS_SHORT));
         let all = join5(raced, listed, suffix(member), versions(member), locks(member));
@@ -64,23 +65,40 @@ pub fn survey(member: &Inner) -> Result<MemberFacts> {
     });
     let (raced, [put, delete], ended, versions, locks) =
         tried.map_err(|fault: Fault| failed(member, &fault))?;
-    if raced < ROUNDS_SHORT {
-        let what = "this endpoint lets several writers make the same object (no create-if-absent)";
-        return Err(Error::new(Kind::NoOneWinner, what)
-            .at(member.place.path())
-            .expected("one winner in each race", format!("{raced} of {ROUNDS_SHORT} races had one"))
-            .advice(
-                "backups of two writers could overwrite each other there: use another endpoint",
-            ));
+    let has_one_winner = raced == ROUNDS_SHORT;
+    if !has_one_winner && !allows_one_writer {
+        return Err(no_one_winner(member, raced));
+    }
+    if !has_one_winner && !put.is_there {
+        return Err(no_lists(member, &put));
     }
     let facts = MemberFacts::default()
-        .with(MemberAbility::CreateIfAbsent, true)
+        .with(MemberAbility::CreateIfAbsent, has_one_winner)
         .with(MemberAbility::ListAfterPut, put.is_there)
         .with(MemberAbility::ListAfterDelete, delete.is_there)
         .with(MemberAbility::RangesFromTheEnd, ended.is_there);
     let said = [(MemberAbility::Versions, versions), (MemberAbility::ObjectLock, locks)];
     let said = said.into_iter().filter_map(|(ability, is_there)| Some((ability, is_there?)));
     Ok(said.fold(facts, |facts, (ability, is_there)| facts.with(ability, is_there)))
+}
+
+fn no_one_winner(member: &Inner, raced: usize) -> Error {
+    let what = "this endpoint lets several writers make the same object (no create-if-absent)";
+    Error::new(Kind::NoOneWinner, what)
+        .at(member.place.path())
+        .expected("one winner in each race", format!("{raced} of {ROUNDS_SHORT} races had one"))
+        .advice(
+            "backups of two writers could overwrite each other there: use another endpoint, or let \
+             only one at a time write, with --one-writer",
+        )
+}
+
+fn no_lists(member: &Inner, put: &Ability) -> Error {
+    let what = "this endpoint has no create-if-absent, and its listings lack what was just put";
+    Error::new(Kind::NoOneWinner, what)
+        .at(member.place.path())
+        .expected("that each put is listed", &put.seen)
+        .advice("a writer could not see that another one is at work: use another endpoint")
 }
 
 /// Whether the bucket keeps versions; `None` where it does not say.
@@ -153,6 +171,8 @@ async fn race(session: &Session, key: &Key) -> Result<bool, Fault> {
         match put {
             Ok(_) => winners.push(racer),
             Err(Fault::Exists) => {}
+            // It does not know the condition.
+            Err(Fault::Refused(refusal)) if refusal.is_not_implemented() => return Ok(false),
             Err(fault) => return Err(fault),
         }
     }

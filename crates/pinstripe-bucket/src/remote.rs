@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use pinstripe::format::label::{MemberAbility, MemberFacts, Retention};
@@ -48,6 +49,7 @@ pub struct Buckets {
     bandwidth: Bandwidth,
     kept: Kept,
     retention: Option<Retention>,
+    allows_one_writer: bool,
     past: Option<i64>,
     endpoints: Mutex<BTreeMap<String, Arc<Endpoint>>>,
 }
@@ -69,6 +71,7 @@ impl Buckets {
             members: Mutex::default(),
             kept: Kept::default(),
             retention: None,
+            allows_one_writer: false,
             past: None,
             endpoints: Mutex::default(),
         }
@@ -94,6 +97,12 @@ impl Buckets {
     #[must_use]
     pub fn with_retention(self, retention: Option<Retention>) -> Self {
         Buckets { retention, ..self }
+    }
+
+    /// The same; where `allows` is set, members are made at endpoints without create-if-absent, too.
+    #[must_use]
+    pub fn with_one_writer(self, allows: bool) -> Self {
+        Buckets { allows_one_writer: allows, ..self }
     }
 
     /// The same, showing members as they were at this time, in seconds since 1970. The buckets must
@@ -185,7 +194,8 @@ impl Buckets {
         }
         let past = self.past.map(|at| Past::new(at, place.prefix()));
         let (versions, url) = (Versions::default(), place.endpoint());
-        Ok(Session { client, signed, past, versions, url, region, endpoint })
+        let has_one_writer = AtomicBool::new(false);
+        Ok(Session { client, signed, past, versions, has_one_writer, url, region, endpoint })
     }
 
     /// The member at a place; one that was opened before is the same, with its connections.
@@ -234,7 +244,7 @@ impl RemoteMembers for Buckets {
     fn create(&self, place: &Path) -> Result<NewMember> {
         let member = self.member(place)?;
         member.require_empty()?;
-        let mut facts = probe::survey(member.inner())?;
+        let mut facts = probe::survey(member.inner(), self.allows_one_writer)?;
         if self.retention.is_some() {
             if facts.knows(MemberAbility::ObjectLock) != Some(true) {
                 return Err(no_object_lock(member.place()));

@@ -53,6 +53,9 @@ pub struct Session {
     /// The bucket is shown as it was, and nothing is written.
     pub past: Option<Past>,
     pub versions: Versions,
+    /// The endpoint has no create-if-absent: one writer at a time uses it, and [`Session::create`] looks
+    /// whether the object is there.
+    pub has_one_writer: AtomicBool,
     /// The endpoint's URL.
     pub url: String,
     pub region: String,
@@ -219,6 +222,9 @@ impl Session {
         lock: Option<&Lock>,
     ) -> Result<Option<String>, Fault> {
         self.require_present()?;
+        if self.has_one_writer.load(Ordering::Relaxed) {
+            return self.create_alone(key, payload, lock).await;
+        }
         let (began, mut pause) = (clock::monotonic(), Duration::ZERO);
         loop {
             match self.put_with(PutMode::Create, key, payload, lock).await {
@@ -236,6 +242,23 @@ impl Session {
                 Err(Fault::Missing) => return Err(Fault::Contradicts),
                 Err(fault) => return Err(fault),
             }
+        }
+    }
+
+    /// The same where the endpoint has no create-if-absent. Only a writer that is alone may rely on it.
+    async fn create_alone(
+        &self,
+        key: &Key,
+        payload: &PutPayload,
+        lock: Option<&Lock>,
+    ) -> Result<Option<String>, Fault> {
+        match self.look(key).await {
+            Err(Fault::Missing) => self.put_with(PutMode::Overwrite, key, payload, lock).await,
+            Err(fault) => Err(fault),
+            Ok(_) => match self.get(key, None, payload.content_length() as u64).await? {
+                there if is_same(&there, payload) => Ok(Some(there.mark.e_tag)),
+                _ => Err(Fault::Exists),
+            },
         }
     }
 

@@ -71,9 +71,9 @@ enum RetainMode {
     Governance,
 }
 
-/// For how long new members keep what is put there.
+/// What new members in buckets are meant to do, and may lack.
 #[derive(clap::Args, Clone, Copy)]
-pub struct RetainArgs {
+pub struct NewBucketArgs {
     /// Lock what is put into a bucket for so long, as in 30d: h, d, w, m of 30 days, y of 365
     ///
     /// The bucket must have object lock. Packs, snapshots, keys and the label cannot be deleted for
@@ -85,10 +85,32 @@ pub struct RetainArgs {
     /// Kind of lock: compliance cannot be lifted, governance by accounts with a right of their own
     #[arg(long, value_name = "MODE", requires = "retain", default_value = "compliance")]
     retain_mode: RetainMode,
+
+    /// Allow an endpoint that lets several writers make the same object
+    ///
+    /// It has no create-if-absent; Backblaze B2 is one of these. From then on one at a time writes to
+    /// the store, and another one that finds it at work ends with exit code 18. 'probe' shows what
+    /// an endpoint can.
+    #[arg(long)]
+    one_writer: bool,
 }
 
-impl RetainArgs {
-    /// What was asked for.
+impl NewBucketArgs {
+    /// One that was given.
+    pub fn given(&self) -> Option<&'static str> {
+        match (self.retain.is_some(), self.one_writer) {
+            (true, _) => Some("--retain"),
+            (_, true) => Some("--one-writer"),
+            _ => None,
+        }
+    }
+
+    /// Whether endpoints without create-if-absent are allowed.
+    pub fn allows_one_writer(&self) -> bool {
+        self.one_writer
+    }
+
+    /// For how long what is put there is locked.
     pub fn retention(&self) -> Option<Retention> {
         let is_compliance = self.retain_mode == RetainMode::Compliance;
         self.retain.map(|seconds| Retention { seconds, is_compliance })

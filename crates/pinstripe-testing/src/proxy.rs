@@ -18,6 +18,8 @@ pub struct Asked {
     pub method: String,
     /// Path and query.
     pub target: String,
+    /// Whether it is to make an object only where there is none.
+    pub is_create: bool,
 }
 
 /// What becomes of a request.
@@ -177,7 +179,8 @@ impl Shared {
         self.log.lock().unwrap().push(format!("{method} {target}"));
         let number = self.count.fetch_add(1, Ordering::SeqCst) + 1;
         let rule = Arc::clone(&*self.rule.lock().unwrap());
-        rule(&Asked { number, method, target })
+        let is_create = request.header("if-none-match").is_some();
+        rule(&Asked { number, method, target, is_create })
     }
 
     /// Has the server carry a request out, on a connection of its own.

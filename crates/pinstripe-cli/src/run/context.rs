@@ -1,6 +1,6 @@
 //! The context of a verb: its options, its ledger, its screen; and how it ends.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 #[cfg(feature = "s3")]
 use std::sync::atomic::AtomicBool;
@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use pinstripe::member::Patience;
+#[cfg(feature = "s3")]
+use pinstripe::member::SealedCache;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::store::Store;
-#[cfg(feature = "s3")]
-use pinstripe::{format::label::Retention, member::SealedCache};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::{Counter, Monitor};
@@ -25,9 +25,13 @@ use super::place;
 use super::progress::{Gauge, Ticker};
 use super::real_path;
 use super::screen::{Reporter, Screen};
+#[cfg(feature = "s3")]
+use crate::args::refuse_option;
 use crate::args::{Common, Time};
 #[cfg(feature = "s3")]
 use crate::aws::AwsSettings;
+#[cfg(feature = "s3")]
+use crate::bucket_args::{NewBucketArgs, is_bucket};
 use crate::config::{Config, StoreEntry};
 use crate::event::Event;
 use crate::exit;
@@ -53,7 +57,7 @@ pub struct Run {
     #[cfg(feature = "s3")]
     buckets: OnceLock<Arc<Buckets>>,
     #[cfg(feature = "s3")]
-    retention: OnceLock<Retention>,
+    new_buckets: OnceLock<NewBucketArgs>,
     /// Whether the verb may look in what this host keeps of a store, and that.
     #[cfg(feature = "s3")]
     pub(super) may_use_cache: AtomicBool,
@@ -95,7 +99,7 @@ impl Run {
             #[cfg(feature = "s3")]
             buckets: OnceLock::new(),
             #[cfg(feature = "s3")]
-            retention: OnceLock::new(),
+            new_buckets: OnceLock::new(),
             #[cfg(feature = "s3")]
             may_use_cache: AtomicBool::new(false),
             #[cfg(feature = "s3")]
@@ -139,16 +143,24 @@ impl Run {
             let buckets = Buckets::new(defaults, move |place| settings.access(place));
             let buckets = buckets.with_bandwidth(self.common.buckets.bandwidth());
             let buckets = buckets.with_past(self.common.buckets.at);
-            Arc::new(buckets.with_retention(self.retention.get().copied()))
+            let new = self.new_buckets.get();
+            let buckets = buckets.with_retention(new.and_then(NewBucketArgs::retention));
+            Arc::new(buckets.with_one_writer(new.is_some_and(NewBucketArgs::allows_one_writer)))
         })
     }
 
-    /// New members are to keep what is put there for so long. To be called before any is opened.
+    /// New members in buckets are to go by this. To be called before any is opened.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] where an option is given and none of the new members is in a bucket.
     #[cfg(feature = "s3")]
-    pub fn retain(&self, retention: Option<Retention>) {
-        if let Some(retention) = retention {
-            let _ = self.retention.set(retention);
+    pub fn new_buckets(&self, new: NewBucketArgs, places: &[PathBuf]) -> Result<()> {
+        if let Some(option) = new.given() {
+            let instead = "it is about what is put into a bucket, and no new member is one";
+            refuse_option(!places.iter().any(|place| is_bucket(place)), option, instead)?;
         }
+        let _ = self.new_buckets.set(new);
+        Ok(())
     }
 
     /// The pools of the Ceph cluster of this host, by its configuration file, which Ceph's own tools

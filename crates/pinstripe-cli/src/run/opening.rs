@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use pinstripe::format::label::Encryption;
+use pinstripe::member::is_remote;
 use pinstripe::seal::Credential;
 use pinstripe::store::{MemberSlot, OpenOptions, OtherHalf, Store};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -297,6 +298,8 @@ fn worst(failed: Vec<Failed>, expected: Option<&KnownStore>) -> Error {
             "name a member directory of a store, or make one: pinstripe init --member DIR",
         ),
         None => error,
+        // An endpoint says better what is wrong with a key, a clock or a name.
+        Some(_) if is_remote(&worst.place) && error.advice_text().is_some() => error,
         Some(expected) => {
             let places: Vec<_> = expected
                 .members

@@ -102,7 +102,7 @@ pub struct InitArgs {
 
     #[cfg(feature = "s3")]
     #[command(flatten)]
-    retain: crate::bucket_args::RetainArgs,
+    new_buckets: crate::bucket_args::NewBucketArgs,
 }
 
 impl InitArgs {
@@ -116,13 +116,7 @@ impl InitArgs {
         let instead = "it works on the members of a store that exists";
         refuse_option(!run.common.faults.is_empty(), "--fault", instead)?;
         #[cfg(feature = "s3")]
-        {
-            let is_bucket = self.members.iter().any(|place| crate::bucket_args::is_bucket(place));
-            let retention = self.retain.retention();
-            let instead = "it locks what is put into buckets, and no member is one";
-            refuse_option(retention.is_some() && !is_bucket, "--retain", instead)?;
-            run.retain(retention);
-        }
+        run.new_buckets(self.new_buckets, &self.members)?;
         let (slot, made) = self.slot(run)?;
         let members = run.each_place(&self.members)?;
         let options = init::InitOptions {

@@ -9,7 +9,6 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
 #[cfg(feature = "s3")]
-use crate::args::refuse_option;
 use crate::args::{Time, duration};
 use crate::escape;
 use crate::event::Event;
@@ -62,7 +61,7 @@ enum MemberVerb {
 
         #[cfg(feature = "s3")]
         #[command(flatten)]
-        retain: crate::bucket_args::RetainArgs,
+        new_buckets: crate::bucket_args::NewBucketArgs,
     },
     /// Move all data of a member to the others, and remove it
     ///
@@ -91,7 +90,7 @@ enum MemberVerb {
 
         #[cfg(feature = "s3")]
         #[command(flatten)]
-        retain: crate::bucket_args::RetainArgs,
+        new_buckets: crate::bucket_args::NewBucketArgs,
     },
     /// Bring over the snapshots of another half of the store
     ///
@@ -126,13 +125,10 @@ impl MemberArgs {
     /// Those of [`member`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         #[cfg(feature = "s3")]
-        if let MemberVerb::Add { place, retain, .. }
-        | MemberVerb::Replace { to: place, retain, .. } = &self.act
+        if let MemberVerb::Add { place, new_buckets, .. }
+        | MemberVerb::Replace { to: place, new_buckets, .. } = &self.act
         {
-            let (retention, is_bucket) = (retain.retention(), crate::bucket_args::is_bucket(place));
-            let instead = "it locks what is put into a bucket, and this is none";
-            refuse_option(retention.is_some() && !is_bucket, "--retain", instead)?;
-            run.retain(retention);
+            run.new_buckets(*new_buckets, std::slice::from_ref(place))?;
         }
         run.wait_for(self.wait, || match &self.act {
             MemberVerb::Add { place, same_fate, .. } => add(run, place, *same_fate),

@@ -48,7 +48,10 @@ impl ProbeArgs {
                 Err(Error::new(Kind::NoOneWinner, what)
                     .at(place)
                     .expected("that it works each time", &missing.seen)
-                    .advice("use another endpoint"))
+                    .advice(
+                        "use another endpoint; one that lacks create-if-absent alone can be used \
+                         with --one-writer",
+                    ))
             }
         }
     }

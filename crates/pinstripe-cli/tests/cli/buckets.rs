@@ -230,6 +230,10 @@ fn what_is_wrong_with_an_endpoint_is_said_without_the_secret() {
     let odd = cloud.run("init --encryption none --member s3://pinstripe/../x");
     assert_eq!(odd.code, 2, "{}", odd.err);
     cloud.done(&line);
+    // Of a store that is known here, too: its disks need not be attached.
+    let mut wrong = cloud.command(&format!("snapshots --store {store}"));
+    let wrong = ran(wrong.env("AWS_SECRET_ACCESS_KEY", "aWrongSecret"));
+    assert!(wrong.err.contains("check AWS_ACCESS_KEY_ID"), "{}", wrong.err);
     let elsewhere = cloud.run(&format!("snapshots --store {}", cloud.place(0, "elsewhere")));
     assert!(elsewhere.err.contains("under this prefix"), "{}", elsewhere.err);
 }

@@ -8,6 +8,7 @@ mod buckets;
 mod buckets_cached;
 mod buckets_locked;
 mod buckets_mixed;
+mod buckets_one_writer;
 mod buckets_soak;
 mod buckets_tls;
 mod content;

@@ -192,6 +192,9 @@ pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot
             _ => error,
         })?;
         let put = if next.is_forgotten() { Ok(()) } else { forgotten::put(store, &next) };
+        if put.is_ok() {
+            session.confirm_commit()?;
+        }
         session.end()?;
         match put {
             // This session or an earlier one was ended from outside, and a void took the name.

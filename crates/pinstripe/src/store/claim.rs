@@ -5,7 +5,8 @@
 //! holds the right. Of two that see each other, the one with the lower id keeps its claim and
 //! looks again, a bounded number of times; the other removes its own. So of several that start at
 //! the same moment one gets the right, and a holder, which never removes its own claim, is never
-//! displaced. The claim is confirmed again before anything is removed: a claim that was ended from
+//! displaced. In a store that one at a time may write, a claimant gives way to writers of all kinds. The
+//! claim is confirmed again before anything is removed: a claim that was ended from
 //! outside ends the work it was for.
 //!
 //! Invariants: a claim counts only after a look, later than its putting, that saw no other; the
@@ -72,6 +73,9 @@ impl Store {
                 return Err(has_the_right(&other));
             }
             clock::sleep(BETWEEN_LOOKS);
+        }
+        if self.has_one_writer() {
+            sessions::refuse_others(self, &session)?;
         }
         // Another claimant may have taken this process for dead while it waited.
         claim.confirm()?;

@@ -265,6 +265,11 @@ impl Store {
         self.present().any(|(_, member)| is_remote(member.place()))
     }
 
+    /// Whether one at a time may write, since a member's endpoint has no create-if-absent.
+    pub(crate) fn has_one_writer(&self) -> bool {
+        self.table.rows.iter().any(|row| row.facts.has_one_writer())
+    }
+
     /// Announces what will be listed, to all members: see [`Member::foresee`]. To be called by who
     /// knows that the order of these listings does not matter, and drops it with an empty list
     /// where it does.

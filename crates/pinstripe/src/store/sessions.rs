@@ -54,7 +54,36 @@ pub fn begin<'a>(
     let open = OpenSession { store, session, is_open: true };
     put?;
     store.refuse_upgrade()?;
+    if store.has_one_writer() {
+        refuse_others(store, &open.session)?;
+    }
     Ok(open)
+}
+
+/// Refuses a writer beside another one, in a store that one at a time may write. Each puts its session
+/// before it looks, so of two at least one sees the other. A gc waits for writers, and ends those that
+/// are gone: beside those it may work.
+///
+/// # Errors
+/// [`Kind::Busy`] when another one is at work, or not known to be gone.
+pub(super) fn refuse_others(store: &Store, own: &Session) -> Result<()> {
+    let is_in_the_way = |other: &Session| {
+        let is_waited_for = matches!(other.work, Work::Backup | Work::Undelete);
+        let is_gone = process::is_of_an_earlier_boot(&other.process, &own.process);
+        let is_ours = other.process == own.process;
+        !(is_gone || is_ours || own.work == Work::Collect && is_waited_for)
+    };
+    let mut others = at_work(store, Some(own.id), Quorum::Backup)?.into_iter();
+    let Some(other) = others.find(is_in_the_way) else { return Ok(()) };
+    let what = format!(
+        "session {} writes to this store, and one at a time may: a member's endpoint has no \
+         create-if-absent",
+        other.id.short()
+    );
+    Err(Error::new(Kind::Busy, what).advice(format!(
+        "let it finish, then run this again; if its machine is gone: pinstripe gc --fence {}",
+        other.id.short()
+    )))
 }
 
 impl OpenSession<'_> {
@@ -65,6 +94,20 @@ impl OpenSession<'_> {
     pub fn end(mut self) -> Result<()> {
         self.is_open = false;
         self.store.drop_all(name_of(self.session.id))
+    }
+
+    /// Makes sure that what it committed stands. A void that ended this session has the same name, and
+    /// an endpoint without create-if-absent may have written the commit over it: then this takes it back.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when the session was ended; those of the members.
+    pub fn confirm_commit(&self) -> Result<()> {
+        if !self.store.has_one_writer() || self.stands() {
+            return Ok(());
+        }
+        self.store.delete_all(commit_of(&self.session))?;
+        Err(Error::new(Kind::Busy, "this session was ended by a gc while it wrote")
+            .advice("run this again: it continues from its last checkpoint"))
     }
 
     /// Whether it still stands on some member; when it does not, another process ended it.
@@ -81,6 +124,16 @@ impl Drop for OpenSession<'_> {
             let _ = self.store.drop_all(name_of(self.session.id));
         }
     }
+}
+
+/// The name of the object that a session puts last.
+fn commit_of(session: &Session) -> ExtentName {
+    let room = match session.work {
+        Work::Backup => Room::Snapshots,
+        Work::Undelete => Room::Forgotten,
+        Work::Collect | Work::Rebalance => Room::Gc,
+    };
+    ExtentName::In(room, session.commit)
 }
 
 /// All sessions. One of which no copy is sound counts only when so many members have it that its
@@ -171,18 +224,13 @@ pub fn fence(store: &Store, session: &Session) -> Result<()> {
         )
         .advice("attach all members, then try again"));
     }
-    let room = match session.work {
-        Work::Backup => Room::Snapshots,
-        Work::Undelete => Room::Forgotten,
-        Work::Collect | Work::Rebalance => Room::Gc,
-    };
     let void = GcObject {
         store: store.config.store,
         condemnation: CondemnationId(session.commit),
         by: session.id,
         step: DeletionStep::Void { session: session.id },
     };
-    let put = store.put_all(ExtentName::In(room, session.commit), &void.encode(), Quorum::Deletion);
+    let put = store.put_all(commit_of(session), &void.encode(), Quorum::Deletion);
     match put {
         // REAPING stands: all agreed to its list, and whoever deletes it deletes the same.
         Err(error) if error.kind() == Kind::Exists && session.work == Work::Collect => {}

@@ -86,10 +86,22 @@ impl MemberFacts {
         self
     }
 
-    /// What stays true of a member that is found in another place: what it is meant to do.
+    /// What stays true of a member that is found in another place: what it is meant to do, and that one
+    /// writer at a time uses it.
     #[must_use]
     pub(crate) fn elsewhere(self) -> Self {
-        MemberFacts { retention: self.retention, ..MemberFacts::default() }
+        let moved = MemberFacts { retention: self.retention, ..MemberFacts::default() };
+        match self.has_one_writer() {
+            true => moved.with(MemberAbility::CreateIfAbsent, false),
+            false => moved,
+        }
+    }
+
+    /// Whether its endpoint lets several writers make the same object, so that only one at a time may
+    /// write.
+    #[must_use]
+    pub fn has_one_writer(&self) -> bool {
+        self.knows(MemberAbility::CreateIfAbsent) == Some(false)
     }
 
     pub(super) fn encode(&self, writer: &mut Writer<'_>) {

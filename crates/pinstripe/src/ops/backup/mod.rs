@@ -157,7 +157,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     let snapshot = heartbeat::beside(store, &session, || {
         pipeline::backup::run(plan, &mut acknowledger, monitor, &describe)
     })?;
-    end(session, monitor);
+    end(session, monitor)?;
     Ok(snapshot)
 }
 
@@ -169,10 +169,15 @@ pub(super) fn prepare(store: &Store, monitor: &Monitor) {
 }
 
 /// Ends the session of a backup that is done. One that cannot be removed says nothing any more.
-pub(super) fn end(session: OpenSession<'_>, monitor: &Monitor) {
+///
+/// # Errors
+/// Those of [`OpenSession::confirm_commit`].
+pub(super) fn end(session: OpenSession<'_>, monitor: &Monitor) -> Result<()> {
+    session.confirm_commit()?;
     if let Err(error) = session.end() {
         monitor.warning("the session of this backup", error.advice("the next gc removes it"));
     }
+    Ok(())
 }
 
 /// The snapshot as far as it is known at the beginning: all but tree and counts.
