@@ -106,9 +106,9 @@ impl ArrayMember {
         regions: Vec<Region>,
         checks: Vec<u32>,
     ) -> Self {
-        let (changed, is_urgent, unsure, unread) = Default::default();
+        let (changed, is_urgent, unsure, unread, doubtful) = Default::default();
         let sums = SumCache::new(PAGES_KEPT);
-        let tables = Tables { sums, regions, changed, is_urgent, checks, unsure, unread };
+        let tables = Tables { sums, regions, changed, is_urgent, checks, unsure, unread, doubtful };
         ArrayMember {
             device,
             array: superblock.array,
@@ -288,7 +288,7 @@ impl ArrayMember {
     }
 
     /// Fills `buf`, whole blocks, from an offset of its data, and returns the numbers of the blocks
-    /// that fail their checksum. Blocks that were never written are zeros.
+    /// that fail their checksum, doubtful ones included. Blocks that were never written are zeros.
     ///
     /// # Errors
     /// Those of the device, and of [`sums`](Self::sums).
@@ -338,6 +338,7 @@ impl ArrayMember {
                 tables.note(block / PAGE_BLOCKS);
             }
             tables.sums.set(block, *sum);
+            tables.doubtful.remove(&block);
         }
         Ok(())
     }

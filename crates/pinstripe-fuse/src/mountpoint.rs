@@ -47,6 +47,7 @@ impl Mount {
         config: &Config,
         ended: Arc<Stop>,
     ) -> Result<Self> {
+        remove_stale(mountpoint);
         let mountpoint = check_mountpoint(mountpoint)?;
         check_device()?;
         let session = Session::new(file_system, &mountpoint, config)
@@ -122,6 +123,14 @@ fn check_device() -> Result<()> {
             "load the kernel module with 'modprobe fuse', or run where the device is permitted",
         )
     })
+}
+
+/// Removes what is left of a file system whose program was killed: nothing can be read or written there any
+/// more. Where this process may not, the mountpoint is refused.
+fn remove_stale(mountpoint: &Path) {
+    if rustix::fs::statfs(mountpoint).is_err_and(|errno| errno == Errno::NOTCONN) {
+        let _ = rustix::mount::unmount(mountpoint, UnmountFlags::DETACH);
+    }
 }
 
 /// The directory's full name.

@@ -48,6 +48,8 @@ pub struct LeftOut {
     pub path: PathBuf,
     /// The reason, for people.
     pub why: String,
+    /// Another member has its slot: the array lacks nothing of it.
+    pub is_replaced: bool,
 }
 
 /// A device with the newer of its superblocks.
@@ -116,6 +118,7 @@ fn find(
                 left_out.push(LeftOut {
                     path: device.place().to_owned(),
                     why: error.what().to_owned(),
+                    is_replaced: false,
                 });
                 continue;
             }
@@ -220,7 +223,11 @@ fn assign_slots(
                 }
             }
             None if own.slot == SPARE => spares.push(Arc::new(ArrayMember::fresh(device, &own))),
-            _ => left_out.push(LeftOut { path: device.place().to_owned(), why: old(&own, newest) }),
+            _ => left_out.push(LeftOut {
+                path: device.place().to_owned(),
+                why: old(&own, newest),
+                is_replaced: is_replaced(&own, newest),
+            }),
         }
     }
     if let Some((slot, replacement)) = replacement {
@@ -246,7 +253,7 @@ fn open(
         Err(error) => {
             let advice = error.advice_text().map(|advice| format!("; {advice}"));
             let why = format!("{}{}", error.what(), advice.unwrap_or_default());
-            left_out.push(LeftOut { path, why });
+            left_out.push(LeftOut { path, why, is_replaced: false });
             None
         }
     }
@@ -276,7 +283,19 @@ fn filled(superblock: &Superblock, wanted: usize) -> u64 {
     }
 }
 
+/// Whether no slot waits for a member, nor for any other.
+fn is_replaced(own: &Superblock, newest: &Superblock) -> bool {
+    let is_taken = |slot: &Slot| match slot {
+        Slot::Present(id) | Slot::Rebuilding(id) => *id != own.member,
+        Slot::Missing | Slot::Failed(_) => false,
+    };
+    newest.slots.iter().all(is_taken)
+}
+
 fn old(own: &Superblock, newest: &Superblock) -> String {
+    if is_replaced(own, newest) {
+        return "another device has taken its slot".to_owned();
+    }
     let behind = pinstripe_base::units::counted(
         newest.generation - own.generation,
         "generation",

@@ -88,6 +88,29 @@ impl RowImage {
         self.bytes[shard].as_deref().map(|bytes| &bytes[self.range(block)])
     }
 
+    /// Puts bytes in the place of those that were read.
+    pub fn put(&mut self, shard: usize, block: usize, bytes: &[u8]) {
+        let range = self.range(block);
+        if let Some(all) = &mut self.bytes[shard] {
+            all[range].copy_from_slice(bytes);
+            self.bad[block] = self.bad[block].minus(ShardSet::one(shard));
+        }
+    }
+
+    /// What the `sound` shards say that a block of another one holds: a copy, or the one that parity
+    /// gives where all others are sound.
+    pub fn rebuilt(&self, shard: usize, block: usize, sound: &[usize]) -> Option<Vec<u8>> {
+        if self.map.mirrors() {
+            return sound.iter().find_map(|it| self.block(*it, block)).map(<[u8]>::to_vec);
+        }
+        if sound.len() + 1 < self.map.shards() {
+            return None;
+        }
+        let wrong = self.differences(self.range(block))?;
+        let by = shard.saturating_sub(self.map.data());
+        Some(sum_of(self.block(shard, block)?, wrong.get(by)?))
+    }
+
     /// Blocks that are not what they should be.
     pub fn mismatches(&self) -> Vec<BlockMismatch> {
         if self.bad.iter().all(|bad| bad.is_empty()) && self.agrees() {

@@ -262,7 +262,9 @@ impl Array {
             // Block by block, so that one unreadable sector does not condemn the whole transfer.
             let is_unreadable =
                 !is_whole && member.read(it.member_range.start + at, block).is_err();
-            if is_unreadable || !sum.suits(block) {
+            let from = it.member_range.start + at;
+            let is_wrong = || !sum.suits(block) && !member.is_doubtful(&(from..from + BLOCK_BYTES));
+            if is_unreadable || is_wrong() {
                 bad.push(Bad { column: start..start + BLOCK_BYTES as u32, is_unreadable });
             }
         }

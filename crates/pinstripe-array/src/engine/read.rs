@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use super::Array;
+use super::image::BLOCK;
 use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
 use crate::geometry::{RowMap, Shape, Span};
@@ -153,18 +155,45 @@ impl Array {
         let column = blocks_of(&span.column);
         let map = shape.map(span.row);
         let shard = self.source(&map, span);
-        let bytes = self.settled(&map, shard, &column)?;
+        let mut bytes = self.settled(&map, shard, &column)?;
+        self.settle_doubts(map, shard, &column, &mut bytes);
         let from = (span.column.start - column.start) as usize;
         buf.copy_from_slice(&bytes[from..from + buf.len()]);
         Ok(())
     }
 
-    /// Refuses to rebuild from parity that may be stale, unless the array was assembled by force.
-    fn check_sure(&self, map: &RowMap, plan: &RowPlan) -> Result<()> {
+    /// Whether a block of a shard may not be what its checksum says, which is not settled yet.
+    fn is_doubtful(&self, map: &RowMap, shard: usize, range: &Range<u64>) -> bool {
+        self.has_unsure.load(Ordering::Acquire)
+            && self.holder(map, shard).is_some_and(|member| member.is_doubtful(range))
+    }
+
+    /// Puts what a resync would make of doubtful blocks in the place of what was read.
+    fn settle_doubts(&self, map: RowMap, shard: usize, column: &Range<u32>, bytes: &mut [u8]) {
+        let start = map.place(shard).start;
+        let range = start + u64::from(column.start)..start + u64::from(column.end);
+        if !self.is_doubtful(&map, shard, &range) {
+            return;
+        }
+        let row = self.find(map);
+        for (number, part) in bytes.chunks_mut(BLOCK).enumerate() {
+            let block = column.start as usize / BLOCK + number;
+            if let Some((found, right)) = self.by_checksum(&row, block)
+                && found == shard
+            {
+                part.copy_from_slice(&right[..part.len()]);
+            }
+        }
+    }
+
+    /// Refuses to rebuild from parity that may be stale, unless the array was assembled by force. Where
+    /// the member is there, its checksum tells whether what was rebuilt is right.
+    fn check_sure(&self, map: &RowMap, shard: usize, plan: &RowPlan) -> Result<()> {
         let is_rebuilt = plan.pieces.iter().any(|piece| piece.method == Method::Rebuild);
         if !is_rebuilt
             || map.mirrors()
             || !self.is_unsure(map)
+            || self.holder(map, shard).is_some()
             || self.live.lock().trusts_stale_parity
         {
             return Ok(());
@@ -175,7 +204,7 @@ impl Array {
 
     /// A data shard's bytes on the members, without the cache.
     fn settled(&self, map: &RowMap, shard: usize, column: &Range<u32>) -> Result<Vec<u8>> {
-        self.recover_if(map, shard, column, &[], |plan| self.check_sure(map, plan))
+        self.recover_if(map, shard, column, &[], |plan| self.check_sure(map, shard, plan))
     }
 }
 

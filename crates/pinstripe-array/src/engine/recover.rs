@@ -6,10 +6,11 @@ use std::ops::Range;
 use super::Array;
 use crate::compute::old;
 use crate::format::BLOCK_BYTES;
+use crate::format::sums::Sum;
 use crate::geometry::RowMap;
 use crate::member::ArrayMember;
-use crate::plan::{Class, Mark, Planner, RowPlan};
-use pinstripe_base::error::Result;
+use crate::plan::{Class, Mark, Method, Planner, RowPlan};
+use pinstripe_base::error::{Error, Kind, Result};
 
 impl Array {
     /// Whether any member of a row says so of the range of its shard.
@@ -66,6 +67,40 @@ impl Array {
         self.recover_if(map, shard, column, known, |_| Ok(()))
     }
 
+    /// Refuses what was rebuilt where the checksum of its member says that it is something else: the parity
+    /// is that of other content.
+    fn check_rebuilt(
+        &self,
+        map: &RowMap,
+        shard: usize,
+        plan: &RowPlan,
+        (column, bytes): (&Range<u32>, &[u8]),
+    ) -> Result<()> {
+        let Some(member) = self.holder(map, shard) else { return Ok(()) };
+        let start = map.place(shard).start;
+        for piece in plan.pieces.iter().filter(|it| it.method == Method::Rebuild) {
+            let from = start + u64::from(piece.column.start);
+            let end = start + u64::from(piece.column.end);
+            let numbers = from / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
+            let count = (numbers.end - numbers.start) as usize;
+            // Where the table cannot be read, nothing is known of its blocks.
+            let sums = member.sums(numbers).unwrap_or_else(|_| vec![Sum::LOST; count]);
+            let at = (piece.column.start - column.start) as usize;
+            let blocks = bytes[at..at + piece.column.len()].chunks(BLOCK_BYTES as usize);
+            let is_unknown = self.is_unsure(map) && !self.live.lock().trusts_stale_parity;
+            let is_wrong = |(sum, block): (&Sum, &[u8])| match *sum {
+                Sum::LOST => is_unknown,
+                sum => sum.is_written() && !sum.suits(block),
+            };
+            if sums.iter().zip(blocks).any(is_wrong) {
+                let what = format!("row {} cannot be rebuilt: its parity is stale", map.index());
+                return Err(Error::new(Kind::TooManyLosses, what)
+                    .advice("restore the file that the block belongs to from a backup"));
+            }
+        }
+        Ok(())
+    }
+
     /// The same, unless `check` refuses a plan.
     ///
     /// # Errors
@@ -98,6 +133,7 @@ impl Array {
                 let at = (piece.column.start - column.start) as usize;
                 out[at..at + bytes.len()].copy_from_slice(bytes);
             }
+            self.check_rebuilt(map, shard, &plan, (column, &out))?;
             return Ok(out);
         }
     }

@@ -1,7 +1,12 @@
-//! CreateOptions parity match the data where a power cut interrupted writes that no log recorded.
+//! Makes parity match the data where a power cut interrupted writes that no log recorded.
 //!
-//! Invariant: until that is done for a row, nothing is written to it, and nothing is rebuilt from
-//! its parity.
+//! A block there that fails its checksum is newer than that, or damaged. Where the rest of its row gives
+//! back what the checksum says, that is what it gets: it was damaged before, or its write was
+//! interrupted before parity had it, and no sync had ended. Any other one counts as it stands. Two such
+//! blocks in one place of a row cannot be told apart.
+//!
+//! Invariants: until that is done for a row, nothing is written to it, and nothing else is rebuilt from
+//! its parity; a read before finds for each block what the resync makes of it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,10 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Array;
-use super::image::Blame;
+use super::image::{BLOCK, Blame, RowImage};
 use super::logged::LoggedArray;
 use super::status::WorkKind;
 use super::work::{PASSED_MAX, Step, WorkReport};
+use crate::format::BLOCK_BYTES;
 use crate::format::log::LogPiece;
 use crate::format::superblock::Consistency;
 use crate::geometry::RowMap;
@@ -61,9 +67,14 @@ impl Array {
     /// Makes the parity of a row match its data. The row is occupied or under way: no reader or
     /// batch touches it meanwhile.
     fn resync_row(&self, map: RowMap) -> Result<bool> {
-        let row = self.find(map);
+        let mut row = self.find(map);
         let mut is_changed = false;
         for block in 0..row.bad.len() {
+            while let Some((shard, bytes)) = self.by_checksum(&row, block) {
+                row.put(shard, block, &bytes);
+                self.correct_block(&row, block, &Blame::Known(shard, bytes))?;
+                is_changed = true;
+            }
             // A bad data block leaves nothing to compute parity from, and bad parity is healed
             // instead.
             if row.bad[block].is_empty() && row.compare(block).is_some() {
@@ -71,7 +82,36 @@ impl Array {
                 is_changed = true;
             }
         }
+        for shard in 0..row.map.shards() {
+            let (place, len) = (row.map.place(shard), u64::from(row.map.len()));
+            let member = self.holder(&row.map, shard);
+            if member.is_some_and(|it| it.settle(&(place.start..place.start + len)).is_err()) {
+                self.fail(place.member)?;
+            }
+        }
         Ok(is_changed)
+    }
+
+    /// A bad or doubtful block of a column, and what its checksum says that it should hold, where the others
+    /// give that back.
+    pub(super) fn by_checksum(&self, row: &RowImage, block: usize) -> Option<(usize, Vec<u8>)> {
+        if !self.has_unsure.load(Ordering::Acquire) {
+            return None;
+        }
+        let at = |shard: usize| row.map.place(shard).start + (block * BLOCK) as u64;
+        let is_doubtful = |shard: &usize| {
+            let member = self.holder(&row.map, *shard);
+            row.bad[block].has(*shard)
+                || member.is_some_and(|it| it.is_doubtful(&(at(*shard)..at(*shard) + BLOCK_BYTES)))
+        };
+        let (doubtful, sound): (Vec<usize>, Vec<usize>) =
+            (0..row.map.shards()).partition(is_doubtful);
+        doubtful.iter().find_map(|shard| {
+            let bytes = row.rebuilt(*shard, block, &sound)?;
+            let first = at(*shard) / BLOCK_BYTES;
+            let sum = *self.holder(&row.map, *shard)?.sums(first..first + 1).ok()?.first()?;
+            sum.suits(&bytes).then_some((*shard, bytes))
+        })
     }
 }
 

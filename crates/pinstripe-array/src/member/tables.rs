@@ -32,8 +32,10 @@ pub(super) struct Tables {
     pub(super) checks: Vec<u32>,
     /// Pages of regions whose parity may not match their data.
     pub(super) unsure: BTreeSet<u64>,
-    /// Those of them whose checksums may be older than data.
+    /// Those of them whose checksums may be older than data, and were not compared with it yet.
     pub(super) unread: BTreeSet<u64>,
+    /// Blocks of unsure regions that do not hold what their checksum says.
+    pub(super) doubtful: BTreeSet<u64>,
 }
 
 /// A page as a member has it.
@@ -114,7 +116,7 @@ impl ArrayMember {
             let region = tables.regions[page as usize];
             let is_unread = tables.unread.contains(&page);
             drop(tables);
-            let mut found = match region.is_written() {
+            let found = match region.is_written() {
                 true => read(page, region)?,
                 false => Found {
                     sums: all(Sum::UNWRITTEN),
@@ -122,13 +124,16 @@ impl ArrayMember {
                     is_damaged: false,
                 },
             };
-            if is_unread {
-                self.with_present_content(page, &mut found.sums);
-            }
+            let doubtful = match is_unread {
+                true => self.compare_with_content(page, &found.sums),
+                false => Vec::new(),
+            };
             let mut tables = self.lock();
-            tables.unread.remove(&page);
+            if tables.unread.remove(&page) {
+                tables.doubtful.extend(doubtful);
+            }
             tables.sums.bring(page, found.sums, found.version);
-            if found.is_damaged || is_unread {
+            if found.is_damaged {
                 tables.sums.touch(page);
             }
         }

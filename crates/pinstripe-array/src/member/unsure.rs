@@ -2,8 +2,9 @@
 //!
 //! Invariants: under the bitmap policy a region is marked durably before anything in it is written
 //! in place, and the mark goes when everything written there is durable, checksums included. In a
-//! region that is marked when the array is assembled, the table may be older than the data: the
-//! data counts as it stands.
+//! region that is marked when the array is assembled, the table may be older than the data: a block
+//! that does not hold what its checksum says is doubtful, until its row is resynced. It keeps that
+//! checksum so long, for another power cut must find it again.
 
 use std::ops::Range;
 
@@ -72,7 +73,29 @@ impl ArrayMember {
 
     /// Declares that parity matches the data everywhere.
     pub fn clear_unsure(&self) {
-        self.lock().unsure.clear();
+        let mut tables = self.lock();
+        tables.unsure.clear();
+        tables.doubtful.clear();
+    }
+
+    /// Whether a block within a range of data may be older or newer than its checksum. Known once
+    /// the block was read.
+    pub fn is_doubtful(&self, range: &Range<u64>) -> bool {
+        self.lock().doubts(range).next().is_some()
+    }
+
+    /// Lets the doubtful blocks within a range count as they stand.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn settle(&self, range: &Range<u64>) -> Result<()> {
+        let doubtful: Vec<u64> = self.lock().doubts(range).collect();
+        for block in doubtful {
+            let mut bytes = [0; BLOCK_BYTES as usize];
+            self.read(block * BLOCK_BYTES, &mut bytes)?;
+            self.set_sums(block, &[Sum::of(&bytes)])?;
+        }
+        Ok(())
     }
 
     /// Whether the parity of a range of data may not match it.
@@ -82,21 +105,30 @@ impl ArrayMember {
         self.lock().unsure.range(pages).next().is_some()
     }
 
-    /// Gives the blocks of a page the checksums of their present content.
-    pub(super) fn with_present_content(&self, page: u64, sums: &mut Sums) {
+    /// The blocks of a page that do not hold what their checksums say.
+    pub(super) fn compare_with_content(&self, page: u64, sums: &Sums) -> Vec<u64> {
+        let mut doubtful = Vec::new();
         for (block, sum) in (page * PAGE_BLOCKS..).zip(sums) {
             let mut bytes = [0; BLOCK_BYTES as usize];
             if sum.is_written()
                 && *sum != Sum::LOST
                 && self.read(block * BLOCK_BYTES, &mut bytes).is_ok()
+                && !sum.suits(&bytes)
             {
-                *sum = Sum::of(&bytes);
+                doubtful.push(block);
             }
         }
+        doubtful
     }
 }
 
 impl Tables {
+    /// The doubtful blocks within a range of data.
+    fn doubts(&self, range: &Range<u64>) -> impl Iterator<Item = u64> + '_ {
+        let blocks = range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES);
+        self.doubtful.range(blocks).copied()
+    }
+
     /// Marks a region. Returns whether it was not marked.
     fn mark(&mut self, page: u64) -> bool {
         self.begin(page);

@@ -86,6 +86,26 @@ fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool 
     false
 }
 
+/// Refuses members that are older than what this host saw of their array last: those that were written
+/// since are away. What would be written to these could not be told from what they lack.
+fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
+    let own = devices.iter().filter_map(engine::probe);
+    let newest = own.filter(|it| it.array.to_string() == entry.array).map(|it| it.generation).max();
+    match newest.filter(|newest| *newest < entry.generation) {
+        None => Ok(()),
+        Some(newest) => {
+            let what = format!("the members of '{}' that were written last are absent", entry.name);
+            Err(Error::new(Kind::Refused, what)
+                .expected(format!("generation {}", entry.generation), newest)
+                .advice(format!(
+                    "attach them; to go on with the older data of those that are here, and lose what \
+                     was written since: pinstripe array assemble {} --force",
+                    entry.name
+                )))
+        }
+    }
+}
+
 /// Assembles an array from these devices, replays its log, and registers it under a name. Without
 /// devices, those that are registered under the name are taken. With `force`, devices that cannot
 /// be used are left out, and parity is trusted that may be stale.
@@ -122,11 +142,21 @@ pub fn assemble(
         return Err(Error::new(Kind::TooManyLosses, format!("no device of '{name}' is present"))
             .advice("attach them, or name them where they are now"));
     }
+    if let Some(entry) = known.as_ref().filter(|_| !force) {
+        refuse_older(&opened, entry)?;
+    }
     let engine::Assembly { flusher, left_out, records, was_clean, .. } =
         engine::assemble(opened, &AssembleOptions { force })?;
     for it in left_out {
         let error = Error::new(Kind::WrongMember, format!("is left out: {}", it.why));
-        monitor.warning(&it.path, error.advice("add it again with 'pinstripe array manage'"));
+        let advice = match it.is_replaced {
+            true => format!(
+                "to forget it: 'pinstripe array manage {name} --remove {}'",
+                it.path.display()
+            ),
+            false => "add it again with 'pinstripe array manage'".to_owned(),
+        };
+        monitor.warning(&it.path, error.advice(advice));
     }
     if !was_clean {
         monitor
@@ -134,6 +164,7 @@ pub fn assemble(
     }
     let superblock = flusher.array().superblock();
     let mut entry = Entry::new(name, superblock.array, &paths)?;
+    entry.generation = superblock.generation;
     if let Some(known) = known.filter(|it| it.array == entry.array) {
         entry.settings = known.settings;
     }

@@ -1,5 +1,6 @@
 //! Whether several changes of members can be made one after the other, found out before the first
-//! one is: a second device that cannot be used must not leave the array degraded by the first act.
+//! one is: a second device that cannot be used, or done without, must not leave the array degraded by
+//! the first act.
 
 use std::path::Path;
 
@@ -8,6 +9,7 @@ use super::manage::DeviceRole;
 use super::register;
 use super::request::ManageAction;
 use crate::engine::{SlotState, check_room};
+use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// The effect of the acts before the one that is looked at.
@@ -27,10 +29,11 @@ impl ArrayController {
     /// that is to be added twice.
     pub(super) fn check(&self, acts: &[ManageAction]) -> Result<()> {
         let mut ahead = Ahead::default();
+        let mut absent = self.volume.array().absent();
         for act in acts {
             match act {
                 ManageAction::Fail { device } => {
-                    self.slot(device)?;
+                    self.check_failing(device, &mut absent)?;
                     ahead.failed.push(device);
                 }
                 ManageAction::Remove { device } => self.check_removal(device, &ahead)?,
@@ -44,6 +47,22 @@ impl ArrayController {
             }
         }
         Ok(())
+    }
+
+    /// `absent` are the members that are gone by then.
+    fn check_failing(&self, device: &Path, absent: &mut MemberSet) -> Result<()> {
+        if self.part(device)? == DeviceRole::LeftOut {
+            return Ok(());
+        }
+        let slot = self.slot(device)?;
+        let without = absent.with(slot);
+        if absent.has(slot) || self.volume.array().survives(without) {
+            *absent = without;
+            return Ok(());
+        }
+        let what = format!("the array cannot do without the member of slot {slot}");
+        let error = Error::new(Kind::Refused, what).at(device);
+        Err(error.advice("nothing was changed; add another member first"))
     }
 
     fn check_removal(&self, device: &Path, ahead: &Ahead<'_>) -> Result<()> {

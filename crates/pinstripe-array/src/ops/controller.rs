@@ -36,6 +36,10 @@ pub trait ControlHandler: Send + Sync {
     /// Records the addresses at which it is served.
     fn served_as(&self, served: Served);
 
+    /// Tells the register what generation the array has come to, so that older members are not taken
+    /// for all of it when they are found alone.
+    fn note_generation(&self) {}
+
     /// Writes everything, and closes the array in order.
     ///
     /// # Errors
@@ -208,7 +212,7 @@ impl ControlHandler for ArrayController {
                 self.turn(Knob::Idle)?;
                 Ok(done("the running work was stopped".to_owned()))
             }
-            Request::Events | Request::Stop => {
+            Request::Events | Request::Stop { .. } => {
                 Err(Error::new(Kind::Unsupported, "this array is not served"))
             }
         }
@@ -253,8 +257,21 @@ impl ControlHandler for ArrayController {
         let _ = self.served.set(served);
     }
 
+    fn note_generation(&self) {
+        let _turn = lock(&self.turn);
+        let superblock = self.volume.array().superblock();
+        let Ok(mut entry) = self.register.read(&self.name) else { return };
+        if entry.array == superblock.array.to_string() && entry.generation < superblock.generation {
+            entry.generation = superblock.generation;
+            // It makes others careful, no more: an array whose register cannot be written goes on.
+            let _ = self.register.write(&entry);
+        }
+    }
+
     fn close(&self) -> Result<()> {
-        self.volume.stop()
+        let stopped = self.volume.stop();
+        self.note_generation();
+        stopped
     }
 }
 

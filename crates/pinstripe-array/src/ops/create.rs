@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::detail::consistency;
+use super::made_files::MadeFiles;
 use super::register::check_name;
 use super::{Entry, Register, devices};
 use crate::engine::{self, CreateOptions};
@@ -83,9 +84,7 @@ pub fn create(
     ArrayGeometry::new(request.level, slots, request.chunk_bytes, request.layout, plenty)?;
     let paths: Vec<PathBuf> =
         request.members.iter().flatten().chain(&request.spares).cloned().collect();
-    if let Some(bytes) = request.file_bytes {
-        paths.iter().try_for_each(|path| devices::make_file(path, bytes))?;
-    }
+    let made = MadeFiles::of(&paths, request.file_bytes)?;
     devices::refuse_twice(&paths)?;
     let open =
         |number: usize, path: &PathBuf| devices::open_blank(path, number, faults, request.force);
@@ -117,7 +116,10 @@ pub fn create(
     let superblock = flusher.array().superblock();
     let capacity_bytes = flusher.array().capacity();
     flusher.stop()?;
-    register.write(&Entry::new(&request.name, superblock.array, &paths)?)?;
+    let mut entry = Entry::new(&request.name, superblock.array, &paths)?;
+    entry.generation = superblock.generation;
+    made.keep();
+    register.write(&entry)?;
     Ok(Created {
         array: superblock.array.to_string(),
         name: request.name.clone(),

@@ -84,19 +84,6 @@ pub fn refuse_carrying(device: &SharedDevice, force: bool) -> Result<()> {
     }
 }
 
-/// Makes a file of a length where a path leads to nothing.
-///
-/// # Errors
-/// Those of [`FileDevice`].
-pub fn make_file(path: &Path, bytes: u64) -> Result<()> {
-    if paths::exists(path) {
-        return Ok(());
-    }
-    let file = FileDevice::open(path, Access::CreateNew, Policy::Buffered)?;
-    file.set_len(bytes)?;
-    file.sync()
-}
-
 /// Warns of devices that share a disk: they fail together, and wait for one arm.
 pub fn warn_of_shared_disks(paths: &[PathBuf], monitor: &Monitor) {
     for (number, path) in paths.iter().enumerate() {
@@ -115,14 +102,14 @@ pub fn warn_of_shared_disks(paths: &[PathBuf], monitor: &Monitor) {
 mod tests {
     use std::fs;
 
+    use super::super::made_files::MadeFiles;
     use super::*;
 
     #[test]
     fn one_device_under_two_names_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let [a, b, link] = ["a", "b", "link"].map(|name| dir.path().join(name));
-        make_file(&a, 4096).unwrap();
-        make_file(&b, 4096).unwrap();
+        MadeFiles::of([&a, &b], Some(4096)).unwrap().keep();
         std::os::unix::fs::symlink(&a, &link).unwrap();
         refuse_twice(&[a.clone(), b.clone()]).unwrap();
         let error = refuse_twice(&[a.clone(), b, link]).unwrap_err();
@@ -134,7 +121,7 @@ mod tests {
     fn what_a_device_carries_is_given_up_by_force_only() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
-        make_file(&path, 1 << 20).unwrap();
+        MadeFiles::of([&path], Some(1 << 20)).unwrap().keep();
         fs::write(&path, [b"XFSB".to_vec(), vec![0; 1 << 20]].concat()).unwrap();
         let none = Plan::default();
         let error = open_blank(&path, 0, &none, false).err().unwrap();

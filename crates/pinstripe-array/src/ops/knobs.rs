@@ -166,7 +166,7 @@ pub fn values(detail: &Detail) -> BTreeMap<String, String> {
         detail.degraded().to_string(),
         detail.layout.clone(),
         detail.level.clone(),
-        "pinstripe".to_owned(),
+        detail.metadata.clone(),
         (detail.mismatches * BLOCK_SECTORS).to_string(),
         detail.slots.len().to_string(),
         completed.unwrap_or_else(|| "none".to_owned()),

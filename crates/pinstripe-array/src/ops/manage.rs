@@ -29,9 +29,13 @@ impl ArrayController {
     pub(super) fn manage(&self, act: &ManageAction) -> Result<String> {
         match act {
             ManageAction::Fail { device } => {
+                let place = device.display();
+                if self.part(device)? == DeviceRole::LeftOut {
+                    return Ok(format!("{place} has failed already"));
+                }
                 let slot = self.slot(device)?;
                 self.volume.with(|it| it.fail(slot))?;
-                Ok(format!("{} is marked as failed", device.display()))
+                Ok(format!("{place} is marked as failed"))
             }
             ManageAction::Remove { device } => {
                 match self.part(device)? {
@@ -210,7 +214,11 @@ impl ArrayController {
             DeviceRole::Spare => {
                 Err(Error::new(Kind::Usage, "is a spare, and in no slot").at(device))
             }
-            DeviceRole::LeftOut => Err(Error::new(Kind::Usage, "is not used any more").at(device)),
+            DeviceRole::LeftOut => {
+                Err(Error::new(Kind::Usage, "has failed, and is not used any more")
+                    .at(device)
+                    .advice("nothing can be copied from it: add the new device with --add"))
+            }
         }
     }
 

@@ -133,7 +133,7 @@ impl ControlHandler for MdController {
     fn answer(&self, request: &Request) -> Result<Reply> {
         match request {
             Request::Detail => Ok(Reply::Detail(Box::new(self.detail()))),
-            _ => Err(Error::new(Kind::Unsupported, "md arrays can only be read and written here")
+            _ => Err(Error::new(Kind::Refused, "md arrays can only be read and written here")
                 .advice("manage their members with mdadm")),
         }
     }

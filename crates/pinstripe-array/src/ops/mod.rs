@@ -17,6 +17,7 @@ pub mod events;
 pub mod examine;
 pub mod forget;
 pub mod knobs;
+pub mod made_files;
 mod manage;
 pub mod md;
 pub mod monitor;

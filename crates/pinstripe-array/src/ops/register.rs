@@ -47,6 +47,10 @@ pub struct Entry {
     pub force: bool,
     /// Its devices, spares included, in no order that means anything.
     pub devices: Vec<PathBuf>,
+    /// The last generation of its superblocks that this host saw: members of an earlier one are not all
+    /// there is.
+    #[serde(default)]
+    pub generation: u64,
     /// Knobs that its members do not keep, by md's names.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
@@ -77,6 +81,7 @@ impl Entry {
             metadata: Metadata::Pinstripe,
             force: false,
             devices: absolute,
+            generation: 0,
             settings: BTreeMap::new(),
         })
     }

@@ -63,7 +63,11 @@ pub enum Request {
     /// Follow changes from now on: a [`Reply::Event`] for each, until the client disconnects.
     Events,
     /// Write everything, and end.
-    Stop,
+    Stop {
+        /// Also while a program has the array's file open.
+        #[serde(default)]
+        force: bool,
+    },
 }
 
 /// A change of members. Paths are absolute.
@@ -168,7 +172,7 @@ mod tests {
         let device = PathBuf::from("/dev/b");
         for request in [
             Request::Detail,
-            Request::Stop,
+            Request::Stop { force: false },
             Request::Set { name: "stripe_size".into(), value: "auto".into() },
             Request::Manage { act: ManageAction::Fail { device: device.clone() } },
             Request::Check { acts: vec![ManageAction::Remove { device: device.clone() }] },

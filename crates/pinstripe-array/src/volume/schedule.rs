@@ -104,7 +104,8 @@ impl WorkPace {
     /// Bytes of each member that a slice which begins now moves at most.
     pub fn slice_bytes(&self, now: Duration, settings: &VolumeSettings) -> u64 {
         if !self.is_active(now) {
-            return LONG_STEP_BYTES;
+            // Half a second of what it may move: a rate that is low is kept to within a second, too.
+            return (settings.speed_limit_max / 2).clamp(STEP_BYTES, LONG_STEP_BYTES);
         }
         let late = now.saturating_sub(self.next).min(LATE_MOST);
         let owed = late.as_secs_f64() * settings.speed_limit_min as f64;

@@ -30,7 +30,11 @@ impl Mounted {
     /// The command of a line, which shows something in a directory of this name.
     pub fn of(stand: &Stand, line: &str, name: &str) -> Self {
         let place = stand.path(name);
-        fs::create_dir_all(&place).unwrap();
+        match fs::create_dir_all(&place) {
+            // What a killed program left there has a name, and cannot be looked at.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => made.unwrap(),
+        }
         let mut command = stand.command(&format!("{line} --json --foreground"));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -269,11 +273,9 @@ fn a_mountpoint_that_cannot_be_one_is_refused() {
     let mut mounted = Mounted::start(&stand, "");
     refused("mount mnt --store m0", "mounted there already");
 
-    // One whose process was killed is told as what it is.
+    // What is left of one whose process was killed is in the way of no other.
     mounted.child.kill().unwrap();
     mounted.child.wait().unwrap();
-    refused("mount mnt --store m0", "has ended");
-    assert!(Command::new("umount").arg("-l").arg(&mounted.place).status().unwrap().success());
     let again = Mounted::start(&stand, "--no-xattr");
     assert!(again.latest(&stand.path("src")).is_dir());
     assert_eq!(again.end(), 0);

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -45,11 +46,18 @@ pub struct FileSystem {
     opened: FopenFlags,
     owner: (u32, u32),
     failure: Arc<Mutex<Option<Error>>>,
+    /// How often the file is open.
+    openers: Arc<AtomicUsize>,
     /// Set when the file system is destroyed.
     ended: Arc<Stop>,
 }
 
 impl FileSystem {
+    /// How often the file is open, as long as it is shown.
+    pub fn openers(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.openers)
+    }
+
     /// A file system that shows one thing. The first error of it goes to `failure`; `ended` is set
     /// when nothing is answered any more.
     ///
@@ -76,6 +84,7 @@ impl FileSystem {
             opened,
             owner,
             failure,
+            openers: Arc::default(),
             ended,
         })
     }
@@ -190,9 +199,26 @@ impl Filesystem for FileSystem {
 
     fn open(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         match inode {
-            FILE => reply.opened(FileHandle(0), self.opened),
+            FILE => {
+                self.openers.fetch_add(1, Ordering::Relaxed);
+                reply.opened(FileHandle(0), self.opened);
+            }
             _ => reply.error(Errno::EISDIR),
         }
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.openers.fetch_sub(1, Ordering::Relaxed);
+        reply.ok();
     }
 
     fn read(

@@ -11,6 +11,7 @@ mod file_system;
 mod options;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use fuser::{Config, MountOption, SessionACL};
@@ -26,6 +27,7 @@ use pinstripe_io::device::Sparse;
 pub struct DeviceMount {
     mount: pinstripe_fuse::Mount,
     file: PathBuf,
+    openers: Arc<AtomicUsize>,
     failure: Arc<Mutex<Option<Error>>>,
 }
 
@@ -40,14 +42,20 @@ impl DeviceMount {
         let (failure, ended) = (Arc::default(), Arc::new(Stop::new()?));
         let file_system =
             FileSystem::new(content, options, Arc::clone(&failure), Arc::clone(&ended))?;
+        let openers = file_system.openers();
         let mount = pinstripe_fuse::Mount::new(file_system, mountpoint, &config(options), ended)?;
         let file = mount.mountpoint().join(&options.name);
-        Ok(DeviceMount { mount, file, failure })
+        Ok(DeviceMount { mount, file, openers, failure })
     }
 
     /// The path of the file.
     pub fn file(&self) -> &Path {
         &self.file
+    }
+
+    /// How often the file is open: by programs, and by devices that the kernel made of it.
+    pub fn openers(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.openers)
     }
 
     /// Serves until the file system is unmounted or `stop` is set, and then unmounts it.

@@ -59,7 +59,8 @@ fn no_room(member: &ArrayMember, needed: u64, room: u64) -> Error {
         .at(member.path())
         .expected(format!("room for {needed} bytes"), room)
         .advice(
-            "replace it by a larger device first: its tables were made for the size that it had",
+            "make it larger, or replace it by a larger device; one that grew far beyond the size that \
+             it was made with is replaced, too: its tables reach no further",
         )
 }
 

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
+use pinstripe_array::ops::made_files::MadeFiles;
 use pinstripe_array::ops::register::absolute;
 use pinstripe_array::ops::request::{ManageAction, Request};
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::newcomers::Newcomers;
 use super::work::{self, FollowArgs};
 use crate::args::{Size, size};
 use crate::run::{Ending, Run};
@@ -89,13 +89,13 @@ impl ArrayGrowArgs {
         let force = self.force;
         let size = match self.size(add.is_some())? {
             Some(MemberSize::Max) => {
-                let (none, requests) = (Newcomers::default(), [Request::GrowSize]);
+                let (none, requests) = (MadeFiles::default(), [Request::GrowSize]);
                 return work::do_all(run, &self.name, &self.patience, none, vec![], requests);
             }
             Some(MemberSize::Bytes(size)) => Some(size),
             None => None,
         };
-        let newcomers = Newcomers::make(&add, size)?;
+        let newcomers = MadeFiles::of(&add, size.map(|it| it.0))?;
         let act = |device: PathBuf| ManageAction::Add { device, force, only_again: false };
         let acts = add.clone().map(act).into_iter().collect();
         let request = match &self.level {

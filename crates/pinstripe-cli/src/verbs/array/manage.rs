@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe_array::ops::detail::{SlotDetail, SlotStateDetail};
+use pinstripe_array::ops::made_files::MadeFiles;
 use pinstripe_array::ops::open::look;
 use pinstripe_array::ops::register::absolute;
 use pinstripe_array::ops::request::{ManageAction, Request};
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::newcomers::Newcomers;
 use super::register::register;
 use super::status;
 use super::work::{self, FollowArgs};
@@ -87,7 +87,7 @@ impl ArrayManageArgs {
         }
         let newcomers = self.add.iter().chain(&self.with).map(|it| absolute(it));
         let newcomers = newcomers.collect::<Result<Vec<_>>>()?;
-        let newcomers = Newcomers::make(&newcomers, self.size)?;
+        let newcomers = MadeFiles::of(&newcomers, self.size.map(|it| it.0))?;
         let requests = acts.clone().into_iter().map(|act| Request::Manage { act });
         work::do_all(run, &self.name, &self.patience, newcomers, acts, requests)
     }

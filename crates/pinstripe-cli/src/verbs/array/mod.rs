@@ -9,7 +9,6 @@ mod forget;
 mod grow;
 mod manage;
 mod monitor;
-mod newcomers;
 mod notify;
 mod probe;
 mod register;

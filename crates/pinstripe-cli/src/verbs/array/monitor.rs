@@ -108,7 +108,7 @@ impl ArrayMonitorArgs {
         let mut told = 0;
         if self.test {
             let messages = names.into_iter().map(|name| (name, test_message())).collect();
-            told += tell(run, &notifier, messages)?;
+            told += tell(run, &notifier, self.oneshot, messages)?;
         }
         let mut troubles = Troubles::default();
         while !stop.is_set() {
@@ -116,7 +116,7 @@ impl ArrayMonitorArgs {
             match self.watched(&register) {
                 Ok(names) => {
                     let sights = troubles.looked(run, names, &register);
-                    told += tell(run, &notifier, watcher.take(sights))?;
+                    told += tell(run, &notifier, self.oneshot, watcher.take(sights))?;
                 }
                 Err(error) => troubles.tell(run, REGISTER, error),
             }
@@ -167,7 +167,12 @@ impl Troubles {
 }
 
 /// Reports events on the screen and to program, mail and webhook; returns how many.
-fn tell(run: &Run, notifier: &Notifier, events: Vec<(String, ArrayEvent)>) -> Result<u64> {
+fn tell(
+    run: &Run,
+    notifier: &Notifier,
+    is_once: bool,
+    events: Vec<(String, ArrayEvent)>,
+) -> Result<u64> {
     let count = events.len() as u64;
     for (name, event) in events {
         let (seconds, nanos) = clock::now();
@@ -181,7 +186,11 @@ fn tell(run: &Run, notifier: &Notifier, events: Vec<(String, ArrayEvent)>) -> Re
             json: serde_json::to_string(&shown).expect("an event has only strings for keys"),
         };
         for (place, error) in notifier.send(&message) {
-            run.monitor.warning(place, error);
+            match is_once {
+                // A script that asks once is to learn that nothing was sent.
+                true => run.monitor.loss(place, error),
+                false => run.monitor.warning(place, error),
+            }
         }
     }
     Ok(count)

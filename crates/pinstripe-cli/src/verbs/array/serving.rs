@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use pinstripe_array::control::{Answer, Control, Lines};
@@ -21,6 +22,8 @@ use pinstripe_nbd::{self as nbd, Address, Server, fuse};
 
 use crate::together::{Job, run_until_first_exit};
 
+/// The interval at which the register learns how far an array is.
+const REGISTER_EVERY: Duration = Duration::from_secs(1);
 /// The interval at which an array is examined for events.
 const EVENTS_POLL: Duration = Duration::from_millis(100);
 
@@ -144,8 +147,20 @@ impl Exports {
     ) -> Result<()> {
         let Exports { nbd, devices, file, .. } = self;
         let (stop, devices) = (context.stop, &devices);
-        let answer = |text: &str, lines: &Lines<'_>| answer_line(desk, text, lines, stop);
-        let mut jobs: Vec<Job<'_>> = vec![Box::new(|| control.serve(stop, &answer))];
+        let openers = file.as_ref().map(|file| (file.file().to_owned(), file.openers()));
+        let answer = |text: &str, lines: &Lines<'_>| {
+            answer_line(desk, text, lines, (stop, openers.as_ref()))
+        };
+        let mut jobs: Vec<Job<'_>> = vec![
+            Box::new(|| control.serve(stop, &answer)),
+            Box::new(|| {
+                // Nothing wakes it: generations change in the middle of writes, which must not wait.
+                while !stop.wait(REGISTER_EVERY) {
+                    desk.note_generation();
+                }
+                Ok(())
+            }),
+        ];
         if let Some(server) = &nbd {
             let settings = &serving.settings;
             jobs.push(Box::new(move || server.serve(devices, settings, context.monitor, stop)));
@@ -157,13 +172,38 @@ impl Exports {
     }
 }
 
+/// The file of an array, and how often it is open.
+type Openers = (PathBuf, Arc<AtomicUsize>);
+
+/// Refuses to take an array away from a program that has its file open, or from a file system on a
+/// device that was made of it: what was written to that and not through it would be lost.
+fn refuse_used(openers: Option<&Openers>, force: bool) -> Result<()> {
+    match openers.filter(|(_, count)| !force && count.load(Ordering::Relaxed) > 0) {
+        None => Ok(()),
+        Some((file, _)) => Err(Error::new(Kind::Busy, "is open in a program, or is a loop device")
+            .at(file)
+            .advice(
+                "unmount what is on it and end its users first ('losetup --associated FILE' shows \
+                 loop devices); to take it away from them: --force",
+            )),
+    }
+}
+
 /// Answers one line.
-fn answer_line(desk: &dyn ControlHandler, text: &str, lines: &Lines<'_>, stop: &Stop) -> Answer {
+fn answer_line(
+    desk: &dyn ControlHandler,
+    text: &str,
+    lines: &Lines<'_>,
+    (stop, openers): (&Stop, Option<&Openers>),
+) -> Answer {
     let reply = match serde_json::from_str(text) {
-        Ok(Request::Stop) => {
-            stop.set();
-            return Answer::Deferred;
-        }
+        Ok(Request::Stop { force }) => match refuse_used(openers, force) {
+            Ok(()) => {
+                stop.set();
+                return Answer::Deferred;
+            }
+            Err(error) => Err(error),
+        },
         Ok(Request::Events) => {
             // A client that follows events ends by disconnecting, which is no error.
             let _ = tell_events(desk, lines);

@@ -39,7 +39,7 @@ impl ArrayStatusArgs {
             Some(name) => vec![name.clone()],
             None => register.names()?,
         };
-        let (mut shown, mut unreadable) = (0, 0);
+        let (mut shown, mut unusable, mut unreadable) = (0_u64, 0_u64, 0_u64);
         for name in &names {
             match look(name, &register) {
                 Ok(found) => {
@@ -48,6 +48,7 @@ impl ArrayStatusArgs {
                         run.screen.row(&line)?;
                     }
                     shown += 1;
+                    unusable += u64::from(!found.is_usable);
                 }
                 Err(error) if self.name.is_some() => return Err(error),
                 Err(error) => {
@@ -59,7 +60,7 @@ impl ArrayStatusArgs {
         if names.is_empty() {
             run.screen.say("no array is registered; to create one: pinstripe array create --help");
         }
-        let code = if unreadable > 0 { exit::TOO_MANY_LOSSES } else { exit::DONE };
+        let code = if unreadable + unusable > 0 { exit::TOO_MANY_LOSSES } else { exit::DONE };
         let facts = Event::default().with("arrays", shown).with("unreadable", unreadable);
         Ok(Ending { code, facts })
     }
@@ -96,24 +97,33 @@ pub fn lines(array: &Detail) -> Vec<String> {
         array.picture()
     ));
     lines.extend(array.work.as_ref().map(|work| format!("      {}", progress(work))));
-    lines
-        .extend(redundancy(array).map(|why| format!("      redundancy does not come back: {why}")));
+    lines.extend(redundancy(array).map(|why| format!("      {why}")));
     lines
 }
 
-/// Why a degraded array stays so, if it does.
+/// Why an array cannot be used, or a degraded one stays so.
 fn redundancy(array: &Detail) -> Option<String> {
+    let stays = "redundancy does not come back";
     let degraded = array.degraded();
+    if !array.is_usable {
+        let missing = counted(degraded as u64, "member", "members");
+        return Some(format!("it cannot be used: {missing} missing or old; attach them"));
+    }
     if degraded == 0 || array.level == "raid0" {
         return None;
+    }
+    if array.metadata != "pinstripe" {
+        return Some(format!("{stays} here: it is md's, manage its members with mdadm"));
     }
     let is_filling = array.work.as_ref().is_some_and(|work| work.kind == "recover");
     let is_waiting = is_filling || !array.spares.is_empty();
     match (&array.served, is_waiting) {
         (Some(_), true) => None,
-        (None, true) => Some(format!("no process serves it: pinstripe array serve {}", array.name)),
+        (None, true) => {
+            Some(format!("{stays}: no process serves it: pinstripe array serve {}", array.name))
+        }
         (_, false) => Some(format!(
-            "no device takes the place of {}: pinstripe array manage {} --add DEVICE",
+            "{stays}: no device takes the place of {}: pinstripe array manage {} --add DEVICE",
             counted(degraded as u64, "missing member", "missing members"),
             array.name
         )),
@@ -131,7 +141,7 @@ fn member(slot: &SlotDetail) -> Option<String> {
     Some(format!("{device}[{}]{mark}", slot.slot))
 }
 
-/// `[==>.....]  recover = 12.6% (370/2929) finish=1.5min speed=33440K/sec`
+/// `[==>.....]  recovery = 12.6% (370/2929) finish=1.5min speed=33440K/sec`
 pub fn progress(work: &WorkDetail) -> String {
     const BAR: u64 = 20;
     let all = work.all_bytes.max(1);
@@ -141,7 +151,8 @@ pub fn progress(work: &WorkDetail) -> String {
     let share = 100.0 * work.done_bytes as f64 / all as f64;
     let line = format!(
         "[{bar}]  {} = {share:.1}% ({}/{})",
-        work.kind,
+        // md's file has another word for this than its sync_action.
+        if work.kind == "recover" { "recovery" } else { &work.kind },
         work.done_bytes / KIB,
         work.all_bytes / KIB
     );
@@ -167,7 +178,7 @@ mod tests {
         };
         assert_eq!(
             progress(&work),
-            "[==>..................]  recover = 12.6% (37043392/292945152) finish=127.5min speed=33440K/sec"
+            "[==>..................]  recovery = 12.6% (37043392/292945152) finish=127.5min speed=33440K/sec"
         );
         let pending = WorkDetail { bytes_per_second: 0, done_bytes: 0, ..work };
         assert!(progress(&pending).ends_with("= 0.0% (0/292945152) pending"));

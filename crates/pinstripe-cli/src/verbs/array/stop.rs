@@ -12,8 +12,8 @@ use crate::run::{Ending, Run};
 
 /// Stop the process that serves an array
 ///
-/// All data is written, the array is closed, and its clients are disconnected. Returns when that is
-/// done.
+/// All data is written, the array is closed, and its NBD clients are disconnected. Returns when that
+/// is done. An array whose file (--fuse) a program has open, or is a loop device, is not stopped.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -27,6 +27,10 @@ pub struct ArrayStopArgs {
     /// Stop all arrays that are served
     #[arg(long, short, conflicts_with = "name")]
     scan: bool,
+
+    /// Stop also while a program has the array's file open: its reads and writes fail from then on
+    #[arg(long)]
+    force: bool,
 }
 
 impl ArrayStopArgs {
@@ -37,22 +41,22 @@ impl ArrayStopArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(name) = &self.name else {
-            return scan::each(run, &register.names()?, |name| stop(run, name, &register));
+            return scan::each(run, &register.names()?, |name| self.stop(run, name, &register));
         };
-        let was_served = stop(run, name, &register)?;
+        let was_served = self.stop(run, name, &register)?;
         if !was_served {
             run.screen.say("the array is not served: there is nothing to stop");
         }
         Ok(Ending::done(Event::default().with("was_served", was_served)))
     }
-}
 
-/// Stops one array; returns whether it was served.
-fn stop(run: &Run, name: &str, register: &Register) -> Result<bool> {
-    let Some(mut client) = server(name, register)? else { return Ok(false) };
-    send(&mut client, &Request::Stop)?;
-    if let Reply::Done { said } = next(&mut client)? {
-        run.screen.say(&said);
+    /// Stops one array; returns whether it was served.
+    fn stop(&self, run: &Run, name: &str, register: &Register) -> Result<bool> {
+        let Some(mut client) = server(name, register)? else { return Ok(false) };
+        send(&mut client, &Request::Stop { force: self.force })?;
+        if let Reply::Done { said } = next(&mut client)? {
+            run.screen.say(&said);
+        }
+        Ok(true)
     }
-    Ok(true)
 }

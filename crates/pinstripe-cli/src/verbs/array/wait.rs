@@ -1,7 +1,7 @@
 //! `pinstripe array wait`.
 
-use pinstripe_array::ops::open::{Reached, server};
-use pinstripe_base::error::Result;
+use pinstripe_array::ops::open::{Reached, look, server};
+use pinstripe_base::error::{Error, Kind, Result};
 
 use super::register::register;
 use super::{status, work};
@@ -11,7 +11,8 @@ use crate::signals;
 
 /// Wait until no rebuild, check or reshape is running
 ///
-/// Returns at once if the array is not served: no such work is running then.
+/// If the array is not served, no such work is running: then it is an error when there is work that is
+/// to be continued (exit code 18).
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -26,10 +27,18 @@ impl ArrayWaitArgs {
     /// Waits.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) by a signal; those of the array.
+    /// [`Kind::Interrupted`] by a signal; [`Kind::Busy`] for work that nothing carries on; those of the
+    /// array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(client) = server(&self.name, &register)? else {
+            if let Some(work) = look(&self.name, &register)?.work {
+                let what = format!("{} is pending, and no process serves the array", work.kind);
+                return Err(Error::new(Kind::Busy, what).advice(format!(
+                    "it continues when the array is served: pinstripe array serve {}",
+                    self.name
+                )));
+            }
             run.screen.say("the array is not served: no work is running");
             return Ok(Ending::done(Event::default()));
         };

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pinstripe_array::ops::detail::{Detail, ReportDetail};
+use pinstripe_array::ops::made_files::MadeFiles;
 use pinstripe_array::ops::open::{Reached, reach};
 use pinstripe_array::ops::request::{ManageAction, Reply, Request};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
-use super::newcomers::Newcomers;
 use super::register::register;
 use super::status;
 use crate::escape;
@@ -55,7 +55,7 @@ pub fn do_all(
     run: &Run,
     name: &str,
     patience: &FollowArgs,
-    newcomers: Newcomers,
+    newcomers: MadeFiles,
     acts: Vec<ManageAction>,
     requests: impl IntoIterator<Item = Request>,
 ) -> Result<Ending> {
@@ -152,6 +152,20 @@ fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
     Ok(())
 }
 
+fn interrupted(work: &str, detail: &Detail) -> Error {
+    let (what, advice) = match &detail.served {
+        Some(served) => (
+            format!("no longer waiting for {work}: it goes on in process {}", served.process),
+            format!("to wait for it: pinstripe array wait {}", detail.name),
+        ),
+        None => (
+            format!("{work} was interrupted"),
+            "completed work is kept; the rest continues when the array is opened again".to_owned(),
+        ),
+    };
+    Error::new(Kind::Interrupted, what).advice(advice)
+}
+
 /// Waits until nothing goes on.
 ///
 /// # Errors
@@ -171,11 +185,7 @@ pub fn follow(run: &Run, reached: &mut Reached, stop: &AtomicBool) -> Result<Det
         told = told.max(work.done_bytes);
         ticker.get_or_insert_with(|| run.ticker(GAUGE));
         if stop.load(Ordering::Relaxed) {
-            return Err(Error::new(Kind::Interrupted, format!("{} was interrupted", work.kind))
-                .advice(
-                    "completed work is kept; the rest continues when the array is opened \
-                    again",
-                ));
+            return Err(interrupted(&work.kind, &detail));
         }
         std::thread::sleep(LOOK);
     }

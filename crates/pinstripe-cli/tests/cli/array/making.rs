@@ -70,6 +70,9 @@ fn what_would_cost_data_or_makes_no_sense_is_refused() {
     assert_eq!(stand.run(POOL).code, 0);
     fs::write(stand.path("xfs"), [b"XFSB".to_vec(), vec![0; 8 << 20]].concat()).unwrap();
     fs::write(stand.path("tiny"), [0; 4096]).unwrap();
+    for name in ["e", "f"] {
+        fs::write(stand.path(name), vec![0; 8 << 20]).unwrap();
+    }
     for (line, code) in [
         ("array create pool -l 5 -n 3 --size 8M d e f", 1),
         ("array create a/b -l 5 -n 3 --size 8M d e f", 2),
@@ -164,4 +167,20 @@ fn a_disk_in_use_is_refused_with_what_has_it() {
     assert!(ran.err.contains(&format!("mounted at {}", point.display())), "{}", ran.err);
     let ran = stand.run(&format!("{create} --force"));
     assert_eq!(ran.code, 0, "{}", ran.err);
+}
+
+#[test]
+fn an_array_that_cannot_be_made_leaves_no_files() {
+    let stand = Stand::new();
+    fs::write(stand.path("xfs"), [b"XFSB".to_vec(), vec![0; 8 << 20]].concat()).unwrap();
+    for (line, code) in [
+        ("array create pool -l 5 -n 3 --size 64K a b c", 2),
+        ("array create pool -l 5 -n 3 --size 8M a b xfs", 14),
+        ("array create pool -l 5 -n 3 --size 8M a b none/c", 11),
+    ] {
+        let ran = stand.run(line);
+        assert_eq!(ran.code, code, "{line}: {}", ran.err);
+        assert!(!stand.path("a").exists() && !stand.path("b").exists(), "{line}");
+    }
+    assert_eq!(stand.run("array create pool -l 5 -n 3 --size 8M a b c").code, 0);
 }

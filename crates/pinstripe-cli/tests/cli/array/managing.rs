@@ -20,6 +20,7 @@ fn a_device_that_cannot_be_used_leaves_the_array_as_it_is() {
             ("array manage pool --fail b --re-add d", 14),
             ("array manage pool --fail b --remove b --add new --size 1M", 2),
             ("array manage pool --fail none", 11),
+            ("array manage pool --fail a --fail b", 14),
             ("array grow pool --add none", 11),
             ("array grow pool --add new --size 1M", 2),
         ] {
@@ -38,6 +39,21 @@ fn a_device_that_cannot_be_used_leaves_the_array_as_it_is() {
     assert_eq!(served.ended(), 0);
 }
 
+/// The command of the page works whether the failure was seen by this process or by an earlier one.
+#[test]
+fn a_member_that_failed_earlier_is_replaced_as_one_that_fails_now() {
+    let stand = with_pool(16 << 20);
+    good(&stand, "array manage pool --fail b");
+    let copied = stand.run("array manage pool --replace b --with d");
+    assert!(copied.code == 2 && copied.err.contains("--add"), "{}", copied.err);
+    let served = Served::by_nbd(&stand);
+    good(&stand, "array manage pool --fail b --remove b --add d");
+    assert!(good(&stand, "array status").contains("[UUU]"));
+    good(&stand, "array stop pool");
+    assert_eq!(served.ended(), 0);
+    assert!(!good(&stand, "array status").contains("/b"));
+}
+
 #[test]
 fn files_are_made_for_devices() {
     let stand = with_pool(16 << 20);
@@ -47,6 +63,11 @@ fn files_are_made_for_devices() {
     assert!(grown.contains("[4/4] [UUUU]"), "{grown}");
     good(&stand, "array manage pool --replace a --with g --size 16M");
     assert!(good(&stand, "array status").contains("/g[0]"));
+    let replaced = stand.run("array assemble pool");
+    assert!(replaced.err.contains("has taken its slot"), "{}", replaced.err);
+    good(&stand, "array manage pool --remove a");
+    let forgotten = stand.run("array assemble pool");
+    assert_eq!((forgotten.code, &*forgotten.err), (0, ""));
     let ran = stand.run("array manage pool --add none");
     assert!(ran.err.contains("--size"), "{}", ran.err);
     good(&stand, "array scrub pool");

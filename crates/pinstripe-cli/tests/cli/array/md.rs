@@ -83,7 +83,7 @@ fn an_array_of_md_is_shown_and_served() {
     fs::write(stand.path("new"), noise(4, BYTES as usize)).unwrap();
     let new = stand.path("new").display().to_string();
     assert!(!copy(&new, &address), "it is read only");
-    assert_eq!(stand.run("array manage pool --fail a").code, 13);
+    assert_eq!(stand.run("array manage pool --fail a").code, 14);
     assert_eq!(stand.run("array stop pool").code, 0);
     assert_eq!(served.ended(), 0);
     assert!(fs::read(stand.path("a")).unwrap() == before, "a set that is read is not changed");

@@ -5,6 +5,7 @@ mod making;
 mod managing;
 mod md;
 mod monitoring;
+mod parting;
 mod printed;
 mod scanning;
 mod serving;

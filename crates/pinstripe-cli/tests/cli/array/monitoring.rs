@@ -124,7 +124,7 @@ fn mail_goes_through_the_mail_command() {
     assert!(mail.contains("To: root@host\nSubject: TestMessage event on array pool\n"), "{mail}");
     assert!(mail.contains("NobodyServes") && !mail.contains("NewArray"), "{mail}");
     let ran = stand.run("array monitor -1 -t --mail root@host --mail-command {}/none");
-    assert_eq!(ran.code, 0);
+    assert_eq!(ran.code, 3, "one look is to tell whether its mail went: {}", ran.err);
     assert!(ran.err.contains("none: cannot run"), "{}", ran.err);
 }
 
@@ -133,7 +133,7 @@ fn a_program_that_hangs_is_killed_and_the_monitor_goes_on() {
     let stand = with_pool(16 << 20);
     script(&stand, "hangs", "echo $$ >> pids; sleep 1000");
     let ran = stand.run("array monitor -1 -t --program {}/hangs --deadline 100ms");
-    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(ran.code, 3, "{}", ran.err);
     assert!(ran.err.contains("did not end within 0.1 s and was killed"), "{}", ran.err);
     assert!(ran.out.contains("TestMessage") && ran.out.contains("NobodyServes"), "{}", ran.out);
     let pids = fs::read_to_string(stand.path("pids")).unwrap();
@@ -178,7 +178,7 @@ fn a_webhook_gets_json_and_may_be_silent() {
     let body: Value = serde_json::from_str(texts[0].split("\r\n\r\n").nth(1).unwrap()).unwrap();
     assert_eq!((&body["what"], &body["name"]), (&"TestMessage".into(), &"pool".into()));
     let ran = stand.run(&format!("array monitor -1 --webhook {url} --deadline 200ms"));
-    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(ran.code, 3, "{}", ran.err);
     assert!(ran.err.contains("curl: did not end within 0.2 s"), "{}", ran.err);
     drop(listener);
     let ran = stand.run(&format!("array monitor -1 --webhook {url}"));
