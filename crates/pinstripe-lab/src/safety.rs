@@ -208,12 +208,39 @@ impl SafetyReport {
         blank::written_at(&device, self.bytes)
     }
 
+    /// Lets it pass with what the user has said about it, where the serial number may still be
+    /// asked for: one that was given has to be the device's all the same.
+    ///
+    /// # Errors
+    /// Those of [`SafetyReport::allow`], but for a number that was not given.
+    pub fn allow_to_ask(&self, consent: Consent<'_>) -> Result<()> {
+        match consent.serial {
+            Some(_) => self.allow(consent),
+            None => self.allow_but_for_serial(consent),
+        }
+    }
+
     /// Lets it pass with what the user has said about it.
     ///
     /// # Errors
     /// [`Kind::Refused`] with every objection; when it is not blank and may not be overwritten all
     /// the same; when another number was typed or none.
     pub fn allow(&self, consent: Consent<'_>) -> Result<()> {
+        self.allow_but_for_serial(consent)?;
+        match (consent.serial.map(str::trim), &self.serial) {
+            (Some(typed), Some(serial)) if typed == serial.trim() => Ok(()),
+            (Some(_), _) => self.refuse(
+                "has another serial number than the one typed",
+                "is this the intended device?",
+            ),
+            (None, _) => self.refuse(
+                "would be overwritten: its serial number must be typed",
+                "look it up, as with 'lsblk -o NAME,SIZE,SERIAL', then give it with --serial",
+            ),
+        }
+    }
+
+    fn allow_but_for_serial(&self, consent: Consent<'_>) -> Result<()> {
         if !self.objections.is_empty() {
             let why: Vec<String> = self.objections.iter().map(ToString::to_string).collect();
             return self.refuse(
@@ -232,17 +259,7 @@ impl SafetyReport {
                  device, see 'blkdiscard --zeroout' or 'dd if=/dev/zero'",
             );
         }
-        match (consent.serial.map(str::trim), &self.serial) {
-            (Some(typed), Some(serial)) if typed == serial.trim() => Ok(()),
-            (Some(_), _) => self.refuse(
-                "has another serial number than the one typed",
-                "is this the intended device?",
-            ),
-            (None, _) => self.refuse(
-                "would be overwritten: its serial number must be typed",
-                "look it up, as with 'lsblk -o NAME,SIZE,SERIAL', then give it with --serial",
-            ),
-        }
+        Ok(())
     }
 
     fn refuse(&self, what: &str, advice: &str) -> Result<()> {

@@ -63,15 +63,7 @@ pub fn create_with(
     let devices = slots.iter().flatten().chain(&spares);
     let lengths = devices.map(|device| device.len()).collect::<Result<Vec<_>>>()?;
     let shortest = lengths.into_iter().min().unwrap_or(0);
-    let (areas, data_bytes) =
-        lay_out(shortest, create_options.log_bytes, create_options.chunk_bytes)?;
-    let geometry = ArrayGeometry::new(
-        create_options.level,
-        slots.len(),
-        create_options.chunk_bytes,
-        create_options.layout,
-        data_bytes,
-    )?;
+    let (areas, data_bytes, geometry) = shaped(create_options, slots.len(), shortest)?;
     let absent = slots.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
     let absent: crate::set::MemberSet = absent.collect();
     if !geometry.survives(absent) {
@@ -112,6 +104,28 @@ pub fn create_with(
     let array = Arc::new(Array::of(Shape::of(geometry), members, spares, superblock));
     array.update_superblocks(|_| {})?;
     Ok(Flusher::new(array))
+}
+
+/// Checks what [`create`] would refuse of so many members of so many bytes, before there are any.
+///
+/// # Errors
+/// Those of [`ArrayGeometry::new`]; [`Kind::Usage`] when a member is too small.
+pub fn check_create(create_options: &CreateOptions, members: usize, bytes: u64) -> Result<()> {
+    shaped(create_options, members, bytes).map(drop)
+}
+
+/// The areas of members of so many bytes, how much of each is data, and the geometry of an array of
+/// them.
+fn shaped(
+    create_options: &CreateOptions,
+    members: usize,
+    bytes: u64,
+) -> Result<(Areas, u64, ArrayGeometry)> {
+    let CreateOptions { level, layout, chunk_bytes, log_bytes, .. } = *create_options;
+    // A chunk of nothing is refused with other chunks that are none.
+    let (areas, data_bytes) = lay_out(bytes, log_bytes, chunk_bytes.max(1))?;
+    let geometry = ArrayGeometry::new(level, members, chunk_bytes, layout, data_bytes)?;
+    Ok((areas, data_bytes, geometry))
 }
 
 /// Makes a new member of a device. It has everything but a superblock. Its tables reach as far as

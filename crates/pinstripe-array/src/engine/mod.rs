@@ -69,7 +69,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe, shape_of};
-pub use create::{CreateOptions, check_room, create, create_with, erase};
+pub use create::{CreateOptions, check_create, check_room, create, create_with, erase};
 pub use flusher::{BATCH_ROWS, Flusher};
 pub use manage::AddedAs;
 pub use status::{ArrayStatus, Errors, SlotState, SlotStatus, WorkKind, WorkStatus};

@@ -139,6 +139,7 @@ impl AgentSession<'_> {
         let permitted = self.permits.check(asked)?;
         let plan = (permitted.case.plan)(&permitted.setting, &permitted.values)?;
         refuse_plan_without_room(plan.as_ref())?;
+        plan.may_begin()?;
         let patience = Duration::try_from_secs_f64(asked.patience_s)
             .map_err(|_| Error::new(Kind::Usage, "the patience is no number of seconds"))?;
         let effort = Effort { patience, ..Effort::default() };

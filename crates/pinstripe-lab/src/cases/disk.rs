@@ -6,6 +6,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Policy};
 
+use super::device;
 use super::shared::{self, Folder};
 use super::stream::{self, Span};
 use crate::fio::check;
@@ -225,7 +226,7 @@ impl DiskPlan {
     fn open_device(&self, path: &Path, live: &Live) -> Result<Area> {
         let DiskOptions { file_bytes, job, policy, .. } = &self.layout;
         let is_read = self.has(|mode| !mode.work.only_writes());
-        shared::device(path, &[0], *file_bytes, *policy, is_read.then_some((job.content, live)))
+        device::area(path, &[0], *file_bytes, *policy, is_read.then_some((job.content, live)))
     }
 
     /// Reads all of an area once, so that the page cache has it.
@@ -298,6 +299,14 @@ impl Plan for DiskPlan {
         let DiskOptions { places, is_device, .. } = &self.layout;
         let needed = |place: &PathBuf| (place.clone(), self.most_bytes());
         places.iter().filter(|_| !is_device).map(needed).collect()
+    }
+
+    fn may_begin(&self) -> Result<()> {
+        let DiskOptions { places, is_device, file_bytes, .. } = &self.layout;
+        places
+            .iter()
+            .filter(|_| *is_device)
+            .try_for_each(|it| device::refuse_short(it, *file_bytes))
     }
 
     fn prepare(&mut self, live: &Live) -> Result<()> {

@@ -7,6 +7,7 @@
 mod again;
 mod catalog;
 mod dedup;
+mod device;
 mod disk;
 mod fileio;
 mod fs;
@@ -32,8 +33,9 @@ mod walk;
 use std::path::PathBuf;
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
 
-use crate::result::Results;
+use crate::result::{Parameter, Results};
 use crate::run::Plan;
 use crate::table::Table;
 
@@ -94,6 +96,17 @@ pub static ALL: &[&Case] = &[
     &quick::CASE,
 ];
 
+/// The value of a parameter for people: a size that is a bare number of bytes has its unit.
+pub fn shown_value(case: &str, parameter: &Parameter) -> String {
+    let Parameter { name, value } = parameter;
+    let options = find(case).map(|it| it.options).unwrap_or_default();
+    let is_size = options.iter().any(|it| it.name == *name && it.form == ValueForm::Size);
+    match value.parse::<u64>() {
+        Ok(bytes) if is_size => format_size(bytes),
+        _ => value.clone(),
+    }
+}
+
 /// The tables of the case that results are of; none of a case that this program does not know.
 pub fn tables(results: &Results) -> Vec<Table> {
     find(&results.case).map_or_else(|_| Vec::new(), |case| (case.tables)(results))
@@ -132,7 +145,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::result::Results;
+    use crate::result::{Parameter, Results};
     use crate::run::{Effort, Live, Origin, measure};
 
     /// One run of each variant of a case in a directory.
@@ -185,5 +198,14 @@ mod tests {
             }
         }
         assert_eq!(find("nothing").unwrap_err().kind(), Kind::NotFound);
+    }
+
+    #[test]
+    fn a_size_is_shown_with_its_unit() {
+        let shown = |name: &str, value: &str| shown_value("fileio", &Parameter::new(name, value));
+        assert_eq!(shown("total-size", "8388608"), "8.0 MiB");
+        assert_eq!(shown("block-size", "16K"), "16K", "as it was typed");
+        assert_eq!(shown("files", "128"), "128", "a number of files is no size");
+        assert_eq!(shown_value("no case", &Parameter::new("total-size", "8388608")), "8388608");
     }
 }

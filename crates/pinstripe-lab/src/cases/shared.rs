@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
-use pinstripe_io::device::{Access, Policy};
+use pinstripe_io::device::Policy;
 
 use super::{CaseOption, Setting, ValueForm, Values, leftovers};
 use crate::histogram::Histogram;
-use crate::io::{Area, Content, Done, Engine, Job, Pattern, Syncing, Target};
+use crate::io::{Done, Engine, Job, Pattern, Syncing};
 use crate::result::{Measured, Note, Parameter};
-use crate::run::{Live, Outcome, Plan};
+use crate::run::{Outcome, Plan};
 
 /// The ways in which bytes go.
 pub const POLICY_NAMES: &[&str] =
@@ -132,33 +132,6 @@ pub fn places(setting: &Setting) -> (Vec<PathBuf>, bool) {
         Some(device) => (vec![device.clone()], true),
         None => (setting.dirs.clone(), false),
     }
-}
-
-/// Parts of a device of one length, by where they begin. Where anything will be read they are
-/// filled first: blocks that were never written are read without the disk.
-///
-/// # Errors
-/// [`Kind::Usage`] where it is too short; as the system says; an interrupt.
-pub fn device(
-    path: &Path,
-    starts: &[u64],
-    bytes: u64,
-    policy: Policy,
-    content: Option<(Content, &Live)>,
-) -> Result<Area> {
-    let open = |policy| {
-        let parts = Area::parts(&Target::open(path, Access::Write, policy)?, starts, bytes);
-        parts.map_err(|error| match error.kind() {
-            Kind::Corrupt => Error::new(Kind::Usage, "is shorter than what is to be measured")
-                .at(path)
-                .advice("measure less: see the sizes in --help"),
-            _ => error,
-        })
-    };
-    if let Some((content, live)) = content {
-        open(Policy::Buffered)?.fill(content, live)?;
-    }
-    open(policy)
 }
 
 /// `256K`: a number of bytes as an option takes it, in the largest unit of which it is a whole

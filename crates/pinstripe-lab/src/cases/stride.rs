@@ -14,6 +14,7 @@ use pinstripe_io::fault;
 
 use self::options::OPTIONS;
 use self::published::tables;
+use super::device;
 use super::pool::CephPool;
 use super::shared::{self, Folder};
 use super::stored::{ReadThrough, read_through};
@@ -220,7 +221,7 @@ impl Stride {
     fn paths(&mut self, live: &Live) -> Result<Vec<PathBuf>> {
         if self.is_device {
             let full = Some((Content::Noise, live));
-            shared::device(&self.place, &[0], self.bytes, Policy::Buffered, full)?;
+            device::area(&self.place, &[0], self.bytes, Policy::Buffered, full)?;
             return Ok(vec![self.place.clone()]);
         }
         let (needed, clients) = (self.needed(), self.clients());
@@ -321,6 +322,10 @@ impl Plan for Stride {
     fn room(&self) -> Vec<(PathBuf, u64)> {
         let needed = (self.place.clone(), self.needed());
         if self.is_device || self.ceph.is_some() { Vec::new() } else { vec![needed] }
+    }
+
+    fn may_begin(&self) -> Result<()> {
+        if self.is_device { device::refuse_short(&self.place, self.bytes) } else { Ok(()) }
     }
 
     fn prepare(&mut self, live: &Live) -> Result<()> {

@@ -47,7 +47,7 @@ impl From<VariantSpec> for Variant {
 
 /// A case with its options read: what is to be measured, and how that is done once.
 ///
-/// The calls come in this order: `prepare`, then for each run `ready`, `run` and `check`, at last
+/// The calls come in this order: `may_begin`, `prepare`, then for each run `ready`, `run` and `check`, at last
 /// `clean`, also after an error or an interrupt. Only what `run` does is measured.
 pub trait Plan {
     /// Every parameter, defaults too, in the order in which they are shown.
@@ -71,6 +71,16 @@ pub trait Plan {
     /// it nothing is begun.
     fn room(&self) -> Vec<(PathBuf, u64)> {
         Vec::new()
+    }
+
+    /// Checks whether it can be begun, without changing anything: a rehearsal asks this as a run
+    /// does. A device may be read by then.
+    ///
+    /// # Errors
+    /// What `prepare` would come to, as far as it can be known: a device that is too short, a right
+    /// or a program that is missing.
+    fn may_begin(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Whether values are found by counting, not by the clock: then one run of each variant is

@@ -27,6 +27,24 @@ fn a_free_device_passes_with_its_number_and_no_other() {
 }
 
 #[test]
+fn a_rehearsal_refuses_what_a_run_does_but_for_a_number_still_to_be_typed() {
+    let free = examined(Vec::new());
+    for serial in [None, Some("S123")] {
+        free.allow_to_ask(typed(serial)).unwrap();
+    }
+    let error = free.allow_to_ask(typed(Some("S12"))).unwrap_err();
+    assert!(error.what().contains("another serial number"), "{error}");
+    let written = SafetyReport { written_at: Some(3 << 20), ..free };
+    let used = examined(vec![Objection::InUse("mounted at /srv".to_owned())]);
+    for serial in [None, Some("S123"), Some("S12")] {
+        for bad in [&written, &used] {
+            let (asked, ran) = (bad.allow_to_ask(typed(serial)), bad.allow(typed(serial)));
+            assert_eq!(asked.unwrap_err().to_string(), ran.unwrap_err().to_string());
+        }
+    }
+}
+
+#[test]
 fn what_is_not_blank_passes_only_if_both_are_said() {
     let written = SafetyReport { written_at: Some(3 << 20), ..examined(Vec::new()) };
     let error = written.allow(typed(Some("S123"))).unwrap_err();

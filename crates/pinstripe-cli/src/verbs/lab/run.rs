@@ -257,6 +257,7 @@ impl LabRunArgs {
         if let Some(device) = &device {
             consent::ask(device, self.consent())?;
         }
+        plan.may_begin()?;
         let place = self.place()?;
         let results = carry::carry_out(run, plan.as_mut(), &self.effort(), &origin, &place)?;
         self.end(run, &results, &place)
@@ -314,10 +315,13 @@ impl LabRunArgs {
         Ok(Ending::done(tell::facts(results).with_path("path", place)))
     }
 
-    /// Says what would be done.
+    /// Says what would be done, after all checks that a run makes before it changes anything.
     fn rehearse(&self, run: &Run, plan: &dyn Plan, device: Option<&Path>) -> Result<Ending> {
-        if let Some(device) = device {
-            consent::look(device, self.consent())?;
+        let is_asked = device.map(|device| consent::look(device, self.consent())).transpose()?;
+        plan.may_begin()?;
+        if let (Some(device), Some(true)) = (device, is_asked) {
+            let line = format!("would ask for the serial number of {}", escape::path(device));
+            run.screen.row(&line)?;
         }
         self.told_intents(run, &plan.intents(), &plan.variants(), plan.is_exact())
     }

@@ -253,12 +253,16 @@ impl Plan for FsPlan {
         }
     }
 
-    fn prepare(&mut self, live: &Live) -> Result<()> {
+    fn may_begin(&self) -> Result<()> {
         if self.makers.is_empty() {
             let what = format!("no file system can be made here: {}", self.notes.join("; "));
             return Err(Error::new(Kind::Unsupported, what));
         }
-        may_mount()?;
+        may_mount()
+    }
+
+    fn prepare(&mut self, live: &Live) -> Result<()> {
+        self.may_begin()?;
         let scratch = match &self.backing {
             Backing::Image(dir, bytes) => {
                 shared::refuse_without_room(dir, *bytes, "the image")?;

@@ -7,6 +7,7 @@ use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 
 use super::CASE;
+use crate::cases::device;
 use crate::cases::shared::{self, Folder};
 use crate::cases::stream::Span;
 use crate::io::{Area, Content};
@@ -99,6 +100,15 @@ impl Backing {
         dirs.iter().enumerate().map(needed).collect()
     }
 
+    /// Checks that a device is as long as areas of so many bytes need it.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) where it is not; as the system says.
+    pub fn may_begin(&self, bytes: u64) -> Result<()> {
+        let Backing::Device { path, .. } = self else { return Ok(()) };
+        device::refuse_short(path, bytes.max(middle_of(path, bytes)? + bytes / 2))
+    }
+
     /// One area and two of each size, full: what was never written is read without the disk. Those of
     /// a smaller size are the beginning of those of the largest.
     ///
@@ -126,9 +136,9 @@ impl Backing {
         };
         let (starts, full) = ([0, *middle], Some((Content::Noise, live)));
         // The device is opened once: a writer opens it exclusively.
-        let one = shared::device(path, &starts[..1], bytes, Policy::Buffered, full);
+        let one = device::area(path, &starts[..1], bytes, Policy::Buffered, full);
         one.map(drop)?;
-        let two = shared::device(path, &starts, bytes / 2, policy, full)?.striped();
+        let two = device::area(path, &starts, bytes / 2, policy, full)?.striped();
         let of_size = |&size: &u64| {
             let target = &two.targets()[0];
             let one = Area::parts(target, &starts[..1], size)?;
@@ -146,9 +156,7 @@ impl Backing {
                 }
             }
             Backing::Device { path, middle } => {
-                let len = FileDevice::open(&*path, Access::Read, Policy::Buffered)?.len()?;
-                // One area must not reach into the other.
-                *middle = (len / 2).next_multiple_of(ALIGN_BYTES).max(bytes / 2);
+                *middle = middle_of(path, bytes)?;
             }
         }
         Ok(())
@@ -162,6 +170,13 @@ impl Backing {
         let Backing::Dirs { folders, .. } = self else { return Ok(()) };
         folders.drain(..).map(|folder| folder.remove()).fold(Ok(()), Result::and)
     }
+}
+
+/// Where the second of two areas of together so many bytes begins on a device: the first must not
+/// reach into it.
+fn middle_of(device: &Path, bytes: u64) -> Result<u64> {
+    let len = FileDevice::open(device, Access::Read, Policy::Buffered)?.len()?;
+    Ok((len / 2).next_multiple_of(ALIGN_BYTES).max(bytes / 2))
 }
 
 /// Full ones and new ones: the one area in the first directory, half of the two in each.

@@ -309,6 +309,10 @@ impl Plan for Slices {
         self.backing.room(self.most_bytes())
     }
 
+    fn may_begin(&self) -> Result<()> {
+        self.backing.may_begin(self.most_bytes())
+    }
+
     fn prepare(&mut self, live: &Live) -> Result<()> {
         self.areas = self.backing.prepare(&self.sizes, self.policy, live)?;
         Ok(())

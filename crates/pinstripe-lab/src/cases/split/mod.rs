@@ -115,7 +115,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         for codec in values.words("codecs") {
             let choice = match codec {
                 "auto" => CodecChoice::Auto,
-                name => CodecChoice::Fixed(name.parse::<Codec>()?),
+                name => CodecChoice::Fixed(fixed(name)?),
             };
             for outputs in values.counts("outputs") {
                 let (outputs, policy) = (outputs as usize, policy.parse()?);
@@ -147,6 +147,16 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         bytes,
         workers: std::thread::available_parallelism().map_or(1, usize::from),
     }))
+}
+
+/// A codec by its name; the list of names that an error gives has the choice by content as well.
+fn fixed(name: &str) -> Result<Codec> {
+    name.parse().map_err(|error: Error| match error.advice_text() {
+        Some(names) if names.ends_with("lzo") => {
+            Error::new(error.kind(), error.what()).advice(format!("{names}, auto"))
+        }
+        _ => error,
+    })
 }
 
 /// The source of the split.

@@ -29,29 +29,43 @@ const TURNED: [&str; 4] = ["stripe_size", "stripe_cache_size", "rmw_level", "wri
 /// Reads `NAME=BEFORE,AFTER`: the name, and each value. One alone is measured without a verdict.
 ///
 /// # Errors
-/// [`Kind::Usage`] for a knob that there is not, one without a value, and a value that is none.
+/// [`Kind::Usage`] for a knob that there is not, one without a value, a value that is none, and one
+/// that is named twice.
 pub fn read(text: &str, base: &CreateOptions) -> Result<(String, Vec<KnobValue>)> {
-    let (name, values) = text.split_once('=').unwrap_or((text, ""));
+    let (name, texts) = text.split_once('=').unwrap_or((text, ""));
     let known = || MADE.into_iter().chain(TURNED).collect::<Vec<_>>().join(", ");
     let Some(name) = name_of(name) else {
         let error = Error::new(Kind::Usage, format!("'{name}' is not a knob of an array"));
         return Err(error.advice(format!("one of {}", known())));
     };
-    let texts: Vec<&str> = values.split(',').filter(|it| !it.is_empty()).collect();
+    let texts: Vec<&str> = texts.split(',').filter(|it| !it.is_empty()).collect();
     if texts.is_empty() {
         let error = Error::new(Kind::Usage, "a knob needs values");
         return Err(error.advice(format!("--knob {name}=BEFORE,AFTER")));
     }
-    let values = texts.into_iter().map(|it| value(name, it, base)).collect::<Result<_>>()?;
-    Ok((name.to_owned(), values))
+    Ok((name.to_owned(), each_once(name, &texts, base)?))
 }
 
 /// Granules, as values of a knob.
 ///
 /// # Errors
-/// [`Kind::Usage`] for what is no granule.
+/// [`Kind::Usage`] for what is no granule, and for one that is named twice.
 pub fn granules(words: &[&str], base: &CreateOptions) -> Result<Vec<KnobValue>> {
-    words.iter().map(|it| value(TURNED[0], it, base)).collect()
+    each_once(TURNED[0], words, base)
+}
+
+/// The values, of which no two are the same: one against itself is no comparison.
+fn each_once(name: &str, texts: &[&str], base: &CreateOptions) -> Result<Vec<KnobValue>> {
+    let mut all: Vec<KnobValue> = Vec::new();
+    for text in texts {
+        let new = value(name, text, base)?;
+        if let Some(same) = all.iter().find(|it| it.is_same(&new)) {
+            let what = format!("{name} {text} is the same value as {name} {}", same.text);
+            return Err(Error::new(Kind::Usage, what).advice("name each value once"));
+        }
+        all.push(new);
+    }
+    Ok(all)
 }
 
 /// Whether there is a knob of exactly this name.
@@ -82,6 +96,15 @@ impl KnobValue {
     /// Whether it is turned on a running array, which all values of its knob share.
     pub fn is_turned(&self) -> bool {
         self.turn.is_some()
+    }
+
+    /// Whether another one of its knob, however it was typed, is the same.
+    fn is_same(&self, other: &KnobValue) -> bool {
+        let making = |it: &KnobValue| {
+            let CreateOptions { layout, chunk_bytes, log_bytes, consistency, .. } = it.making;
+            (layout, chunk_bytes, log_bytes, consistency)
+        };
+        (making(self), self.turn) == (making(other), other.turn)
     }
 
     /// Turns it.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pinstripe_array::engine::check_create;
 use pinstripe_array::geometry::Level;
 use pinstripe_array::volume::Volume;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -101,7 +102,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         _ => setting.dirs.clone(),
     };
     let ways = loads.iter().flat_map(|&load| (0..turns.len()).map(move |turn| (load, turn)));
-    Ok(Box::new(Stripe {
+    let stripe = Stripe {
         parameters: shared::parameters(OPTIONS, values),
         dirs,
         folders: Vec::new(),
@@ -116,7 +117,11 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         seed: setting.seed,
         is_refused: false,
         volumes: Vec::new(),
-    }))
+    };
+    for array in stripe.arrays() {
+        check_create(&stripe.turns[array].making, members, stripe.bytes_of_member(array))?;
+    }
+    Ok(Box::new(stripe))
 }
 
 struct Stripe {

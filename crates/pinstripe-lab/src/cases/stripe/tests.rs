@@ -65,6 +65,16 @@ fn too_few_members_and_granules_that_are_none_are_refused() {
         ("knob", "rmw_level=1,9"),
         ("knob", "consistency-policy=log,hope"),
         ("knob", "sync_action=check,idle"),
+        // What an array of these would refuse when it is created.
+        ("knob", "chunk=3,5"),
+        ("knob", "chunk=0,64K"),
+        ("knob", "chunk=64K,128M"),
+        // One against itself.
+        ("knob", "chunk=64K,64K"),
+        ("knob", "chunk=64K,65536"),
+        ("knob", "log-size=1,1M"),
+        ("knob", "rmw_level=1,1"),
+        ("granules", "4K,auto,4096"),
     ] {
         let values = Values::read(OPTIONS, &[bad]).unwrap();
         assert_eq!(plan(&setting, &values).err().unwrap().kind(), Kind::Usage, "{bad:?}");
