@@ -25,7 +25,9 @@ pub(crate) use tables::{
     basis_text, chance, disturbance_lines, disturbances, finding_text, hump_text, latency,
     latency_of, marked, mood_text, quantile_text, shown_runs, why_estimate,
 };
-pub use tables::{change_lines, fingerprint_lines, sentence, table, verdict_lines};
+pub use tables::{
+    change_lines, fingerprint_lines, parameters_text, sentence, sides_line, table, verdict_lines,
+};
 
 /// The form in which results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,9 @@
 //! the mood of the disk in it. So each execution gives one value of a variant, its median, and how
 //! far such values lie apart is taken from the executions themselves and from the history.
 
-use super::{Compared, Entry, Results, Variant, changes, entries};
+use pinstripe_base::error::{Error, Kind, Result};
+
+use super::{Compared, Entry, Metric, Results, Variant, changes, entries};
 use crate::fingerprint::{self, Facts};
 use crate::stats::{self, Spread};
 
@@ -16,10 +18,60 @@ const SEED: u64 = 1;
 pub struct Comparison {
     /// The second side against the first, for each variant that both have.
     pub verdicts: Vec<Compared>,
+    /// The figures that each verdict is about, in the same order.
+    pub sides: Vec<Sides>,
     /// Further differences, for people: parameters, the machine, disks and their settings.
     pub differences: Vec<String>,
     /// Names of variants that only one side has.
     pub unmatched: Vec<String>,
+}
+
+/// The figures of both sides of a verdict.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sides {
+    /// What was measured, and its unit.
+    pub metric: Metric,
+    /// The median of the first side: of several executions that of their medians. None where no run
+    /// counts.
+    pub before: Option<f64>,
+    /// The same of the second side.
+    pub after: Option<f64>,
+}
+
+impl Comparison {
+    /// Refuses sides that have measured nothing in common: all that could be said of them is that
+    /// they differ in everything.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] with what each has measured.
+    pub fn refuse_unrelated(&self, before: &[&Results], after: &[&Results]) -> Result<()> {
+        if !self.verdicts.is_empty() {
+            return Ok(());
+        }
+        let (before, after) = (measured(before), measured(after));
+        let what = format!("A and B have no question in common: A is {before}, B is {after}");
+        Err(Error::new(Kind::Usage, what)
+            .advice("compare results of one case in which variants have the same names"))
+    }
+}
+
+/// What a side has measured: `fileio (seqrd, rndrd and 4 more)`.
+fn measured(side: &[&Results]) -> String {
+    /// Names of a case that are told.
+    const MOST: usize = 3;
+    let questions = questions(side);
+    let mut cases: Vec<&str> = questions.iter().map(|it| it.case).collect();
+    cases.dedup();
+    let of_case = |case: &str| {
+        let own = questions.iter().filter(|it| it.case == case);
+        let names: Vec<&str> = own.map(|it| it.variant.name.as_str()).collect();
+        let more = match names.len().saturating_sub(MOST) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{case} ({}{more})", names[..names.len().min(MOST)].join(", "))
+    };
+    cases.into_iter().map(of_case).collect::<Vec<_>>().join("; ")
 }
 
 /// Compares two results: the first are the baseline. This can only be an estimate.
@@ -34,17 +86,23 @@ pub fn compare_executions(
     after: &[&Results],
     history: &[Entry],
 ) -> Comparison {
-    let mut verdicts = Vec::new();
+    let (mut verdicts, mut sides) = (Vec::new(), Vec::new());
     let mut unmatched = Vec::new();
     let earlier = Earlier { history, compared: [before, after].concat() };
-    for variant in variants(after) {
-        let (these, those) = (values(after, variant), values(before, variant));
-        if !has(before, variant) {
+    for question in questions(after) {
+        let variant = question.variant;
+        if !question.is_in(before) {
             unmatched.push(variant.name.clone());
             continue;
         }
+        let (these, those) = (question.values(after), question.values(before));
         let spread = earlier.spread(before, variant);
         let better = variant.metric.better;
+        sides.push(Sides {
+            metric: variant.metric.clone(),
+            before: stats::median(&those),
+            after: stats::median(&these),
+        });
         verdicts.push(Compared {
             group: variant.name.clone(),
             candidate: variant.name.clone(),
@@ -52,40 +110,52 @@ pub fn compare_executions(
             verdict: stats::judge_executions(&these, &those, better, spread),
         });
     }
-    let missing = variants(before).into_iter().filter(|it| !has(after, it));
-    let missing: Vec<String> = missing.map(|it| it.name.clone()).collect();
+    let missing = questions(before).into_iter().filter(|it| !it.is_in(after));
+    let missing: Vec<String> = missing.map(|it| it.variant.name.clone()).collect();
     unmatched.extend(missing.into_iter().filter(|it| !unmatched.contains(it)).collect::<Vec<_>>());
     stats::correct(&mut verdicts.iter_mut().map(|it| &mut it.verdict).collect::<Vec<_>>());
     let differences = match (before, after) {
         ([before, ..], [after, ..]) => differences(before, after),
         _ => Vec::new(),
     };
-    Comparison { verdicts, differences, unmatched }
+    Comparison { verdicts, sides, differences, unmatched }
 }
 
-/// The variants of all results of a side, each once.
-fn variants<'a>(side: &[&'a Results]) -> Vec<&'a Variant> {
-    let mut all: Vec<&Variant> = Vec::new();
-    for variant in side.iter().flat_map(|it| &it.variants) {
-        if !all.iter().any(|it| it.name == variant.name) {
-            all.push(variant);
+/// A variant of a case: what has the same name in another case is another question.
+struct Question<'a> {
+    case: &'a str,
+    variant: &'a Variant,
+}
+
+/// The questions of all results of a side, each once.
+fn questions<'a>(side: &[&'a Results]) -> Vec<Question<'a>> {
+    let mut all: Vec<Question> = Vec::new();
+    for results in side {
+        for variant in &results.variants {
+            let is_it = |it: &Question| it.case == results.case && it.variant.name == variant.name;
+            if !all.iter().any(is_it) {
+                all.push(Question { case: &results.case, variant });
+            }
         }
     }
     all
 }
 
-fn is_same(results: &Results, variant: &Variant) -> bool {
-    results.variant(&variant.name).is_some_and(|it| it.metric == variant.metric)
-}
+impl Question<'_> {
+    /// The variant of some results that answers it.
+    fn answer<'b>(&self, results: &'b Results) -> Option<&'b Variant> {
+        let found = results.variant(&self.variant.name).filter(|_| results.case == self.case);
+        found.filter(|it| it.metric == self.variant.metric)
+    }
 
-fn has(side: &[&Results], variant: &Variant) -> bool {
-    side.iter().any(|results| is_same(results, variant))
-}
+    fn is_in(&self, side: &[&Results]) -> bool {
+        side.iter().any(|results| self.answer(results).is_some())
+    }
 
-/// One value of each execution: the median of the runs that count.
-fn values(side: &[&Results], variant: &Variant) -> Vec<f64> {
-    let same = side.iter().filter(|results| is_same(results, variant));
-    same.filter_map(|it| Some(it.variant(&variant.name)?.summary()?.median)).collect()
+    /// One value of each execution: the median of the runs that count.
+    fn values(&self, side: &[&Results]) -> Vec<f64> {
+        side.iter().filter_map(|it| Some(self.answer(it)?.summary()?.median)).collect()
+    }
 }
 
 /// What is known of earlier executions.

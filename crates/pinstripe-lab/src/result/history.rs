@@ -76,6 +76,24 @@ impl Entry {
         Some(Interval { low, high, level: self.level.unwrap_or(LEVEL) })
     }
 
+    /// Its parameters without those of the case that the variant has a value of its own of.
+    pub fn own_parameters(&self) -> Vec<Parameter> {
+        let mut own: Vec<Parameter> = Vec::new();
+        for (at, it) in self.parameters.iter().enumerate() {
+            // Those of the variant come last: a name that comes again after others is one of them.
+            let begins_again = at > 0
+                && self.parameters[at - 1].name != it.name
+                && own.iter().any(|o| o.name == it.name);
+            if begins_again {
+                own.retain(|other| other.name != it.name);
+            }
+            if !own.contains(it) {
+                own.push(it.clone());
+            }
+        }
+        own
+    }
+
     /// Whether another one measured the same on the same machine, in the same place.
     pub fn is_like(&self, other: &Entry) -> bool {
         let places = |entry: &Entry| -> Facts {
@@ -206,12 +224,14 @@ fn entry(line: &str) -> Result<Entry> {
     }
 }
 
-/// Entries by what they measured and where, with the places where that changed.
+/// Entries by what they measured and where, with the places where that changed. A line that stands
+/// there twice, as after a merge, is one execution, and counts once.
 pub fn changes(mut entries: Vec<Entry>, seed: u64) -> Vec<Series> {
     entries.sort_by_key(|entry| entry.started_seconds);
     let mut all: Vec<Series> = Vec::new();
     for entry in entries {
         match all.iter_mut().find(|series| series.entries[0].is_like(&entry)) {
+            Some(series) if series.entries.contains(&entry) => {}
             Some(series) => series.entries.push(entry),
             None => all.push(Series { entries: vec![entry], changes: Vec::new() }),
         }

@@ -5,6 +5,7 @@
 //! version is refused by that name. Never here: measuring, and looking at the machine.
 
 mod compare;
+mod execution;
 mod file;
 mod history;
 mod hosts;
@@ -20,7 +21,8 @@ use crate::histogram::Histogram;
 use crate::questions;
 use crate::stats::{self, Better, Humps, Interval, Summary, Verdict};
 
-pub use compare::{Comparison, compare, compare_executions};
+pub use compare::{Comparison, Sides, compare, compare_executions};
+pub use execution::refuse_repeated;
 pub use file::{load, load_all, put, save};
 pub use history::{Change, Entry, Series, append, changes, entries, history_of, read_history};
 pub use hosts::{ClockDifference, Host, Part};

@@ -210,6 +210,67 @@ fn results_are_compared_variant_by_variant_with_what_else_is_different() {
     assert_eq!(found.differences.len(), 2, "{:?}", found.differences);
     assert_eq!(found.differences[1], "block-size: 4K before, 8K now");
     assert_eq!(compare(&before, &before, &[]).differences, [] as [&str; 0]);
+    let sides = found.sides.iter().map(|it| (it.before, it.after, it.metric.unit.as_str()));
+    let wanted = [(Some(99.8), Some(111.7), "MB/s"), (Some(99.8), Some(99.8), "MB/s")];
+    assert_eq!(sides.collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn sides_without_a_question_in_common_are_refused_with_what_they_have() {
+    let before = results(&[("a", &SLOW), ("b", &SLOW), ("c", &SLOW), ("d", &SLOW), ("e", &SLOW)]);
+    let mut after = results(&[("a", &FAST)]);
+    let refused =
+        |after: &Results| compare(&before, after, &[]).refuse_unrelated(&[&before], &[after]);
+    assert!(refused(&after).is_ok());
+    // A variant of the same name, but of another case.
+    after.case = "other".to_owned();
+    let error = refused(&after).unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage);
+    let told = "A is test (a, b, c and 2 more), B is other (a)";
+    assert!(error.what().ends_with(told), "{error}");
+    after.case = before.case.clone();
+    after.variants[0].metric = Metric::time();
+    assert!(refused(&after).is_err(), "seconds are not held against bytes a second");
+}
+
+#[test]
+fn a_series_is_named_by_the_values_of_its_own_variant() {
+    let named = |all: &[(&str, &str)]| -> Vec<Parameter> {
+        all.iter().map(|(name, value)| Parameter::new(name, value)).collect()
+    };
+    let mut entry = entries(&executions(&[1.0], 0)[0]).remove(0);
+    for (all, own) in [
+        (
+            &[("tree", "t1"), ("tree", "t2"), ("seen-memory", "1M"), ("tree", "t1")][..],
+            &[("seen-memory", "1M"), ("tree", "t1")][..],
+        ),
+        (
+            &[
+                ("tree", "t1"),
+                ("tree", "t2"),
+                ("seen-memory", "1M"),
+                ("tree", "t1"),
+                ("tree", "t2"),
+            ],
+            &[("seen-memory", "1M"), ("tree", "t1"), ("tree", "t2")],
+        ),
+        (
+            &[("modes", "seqrd,rndrd"), ("files", "2"), ("modes", "seqrd"), ("dir", "/srv")],
+            &[("files", "2"), ("modes", "seqrd"), ("dir", "/srv")],
+        ),
+        (&[("tree", "t1"), ("tree", "t2"), ("tree", "t1")], &[("tree", "t1"), ("tree", "t2")]),
+    ] {
+        entry.parameters = named(all);
+        assert_eq!(entry.own_parameters(), named(own), "{all:?}");
+    }
+}
+
+#[test]
+fn a_line_that_stands_in_the_history_twice_is_one_execution() {
+    let known = executions(&[1.0, 1.1, 0.9], 0);
+    let once: Vec<Entry> = known.iter().flat_map(entries).collect();
+    let twice = [&once[..], &once[..]].concat();
+    assert_eq!(changes(twice, 1), changes(once, 1));
 }
 
 /// Executions whose one variant is at each of these levels, an hour apart.

@@ -55,7 +55,7 @@ fn by_host(results: &Results) -> Table {
         ("host", Align::Left),
         ("value", Align::Right),
         ("unit", Align::Left),
-        ("95 % interval", Align::Right),
+        ("interval", Align::Right),
         ("requests", Align::Right),
         ("p50", Align::Right),
         ("p99", Align::Right),

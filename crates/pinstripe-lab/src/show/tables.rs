@@ -1,11 +1,12 @@
 //! Results as a table and as sentences.
 
-use pinstripe_base::units::{counted, format_size};
+use pinstripe_base::units::format_size;
 
+use crate::cases;
 use crate::display::{duration, figure};
 use crate::fingerprint::Fingerprint;
 use crate::histogram::Histogram;
-use crate::result::{Change, Compared, Counting, Host, Results, Variant};
+use crate::result::{Change, Compared, Counting, Host, Parameter, Results, Sides, Variant};
 use crate::stats::{self, AS_GOOD, Basis, Better, Finding, Interval, Verdict};
 use crate::table::{Align, Cell, Table};
 
@@ -15,7 +16,7 @@ pub fn table(results: &Results) -> Table {
     let columns = [
         ("variant", Align::Left),
         (unit, Align::Right),
-        ("95 % interval", Align::Right),
+        ("interval", Align::Right),
         ("of base", Align::Right),
         ("requests", Align::Right),
         ("p50", Align::Right),
@@ -25,13 +26,13 @@ pub fn table(results: &Results) -> Table {
         ("runs", Align::Right),
         ("notes", Align::Left),
     ];
-    let parameters: Vec<String> =
-        results.parameters.iter().map(|it| format!("{} {}", it.name, it.value)).collect();
-    let settings = [parameters.join(", "), format!("seed {}", results.seed)];
+    let parameters = parameters_text(&results.case, &results.parameters);
+    let settings = [parameters, format!("seed {}", results.seed)];
     let settings: Vec<String> = settings.into_iter().filter(|it| !it.is_empty()).collect();
     let note = format!(
         "Medians of runs that count; 'runs' are those of all. 'of base' is how many times as fast as the baseline of \
-         its group, as in the verdicts. In brackets: no run counts. 'few': too few requests. {}.",
+         its group, as in the verdicts. 'interval' is where the median lies to 95 %, unless it says something else. In \
+         brackets: no run counts. 'few': too few requests. {}.",
         settings.join("; "),
     );
     let mut table = Table::new(&format!("lab {}", results.case), note, &columns);
@@ -39,6 +40,13 @@ pub fn table(results: &Results) -> Table {
         table.row(row(results, variant));
     }
     table
+}
+
+/// `block-size 4K, total-size 8.0 MiB`: parameters of a case; a size that was typed as a number of
+/// bytes is told in the unit that people read.
+pub fn parameters_text(case: &str, parameters: &[Parameter]) -> String {
+    let told = |it: &Parameter| format!("{} {}", it.name, cases::shown_value(case, it));
+    parameters.iter().map(told).collect::<Vec<_>>().join(", ")
 }
 
 /// The unit of all values, if they have one.
@@ -142,14 +150,21 @@ pub(super) fn value(variant: &Variant) -> String {
     }
 }
 
-/// Times of whatever the variant does most, by its nature: reads, or else writes.
+/// Times of all reads and writes of a variant together; of paced ones from when they were due.
 pub(crate) fn latency(variant: &Variant) -> Option<Histogram> {
     latency_of(variant, Counting::Quiet)
 }
 
 /// The same of the runs that are counted here.
 pub(crate) fn latency_of(variant: &Variant, counting: Counting) -> Option<Histogram> {
-    ["response", "read", "write"].iter().find_map(|kind| variant.latency_of(kind, counting))
+    let of = |kind: &str| variant.latency_of(kind, counting);
+    of("response").or_else(|| {
+        let kinds = ["read", "write"].into_iter().filter_map(of);
+        kinds.reduce(|mut all, one| {
+            all.merge(&one);
+            all
+        })
+    })
 }
 
 /// A line for each variant whose runs fall into two heaps.
@@ -228,6 +243,19 @@ pub fn sentence(compared: &Compared) -> String {
             )
         }
     }
+}
+
+/// `rndrd: A 512 MB/s, B 598 MB/s: B is 16.8 % faster than A (95 %: +8.0 to +25.0 %, p = 0.008, 3
+/// and 3 executions)`.
+pub fn sides_line(compared: &Compared, sides: &Sides) -> String {
+    let side = |median: Option<f64>| match median {
+        Some(median) => format!("{} {}", figure(median), sides.metric.unit),
+        None => "no run that counts".to_owned(),
+    };
+    let named =
+        Compared { candidate: "B".to_owned(), baseline: "A".to_owned(), ..compared.clone() };
+    let (before, after) = (side(sides.before), side(sides.after));
+    format!("{}: A {before}, B {after}: {}", compared.candidate, sentence(&named))
 }
 
 /// The share within which one is as good as another, in percent.
@@ -322,8 +350,9 @@ pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     let mut lines =
         vec![format!("{disturbed} of {} runs were disturbed and {what}:", runs().count())];
     let kinds = disturbances(results).into_iter();
-    lines.extend(kinds.map(|(what, count)| {
-        format!("  {}, for example: {what}", counted(count as u64, "time", "times"))
+    lines.extend(kinds.map(|(what, count)| match count {
+        1 => format!("  {what} (once)"),
+        _ => format!("  {what} (the first of {count} times)"),
     }));
     lines
 }

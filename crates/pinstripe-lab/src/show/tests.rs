@@ -28,7 +28,7 @@ fn text_has_values_intervals_verdict_and_disturbances() {
         "accepted, not durable",
         "c is 12.5 % faster than a, b (95 %:",
         "1 of 10 runs were disturbed",
-        "1 time, for example: the hypervisor took 9 %",
+        "the hypervisor took 9 % of the processors (once)",
         "block-size 4K",
         "seed 1",
         "Measured on",
@@ -48,6 +48,20 @@ fn a_variant_without_a_run_that_counts_says_so() {
     assert!(text.contains("(disturbed: 112)") && text.contains("0 of 5"), "{text}");
     assert!(text.contains("too few runs that count to compare c with a, b"), "{text}");
     assert!(text.contains("interrupted"), "{text}");
+}
+
+#[test]
+fn a_comparison_tells_the_figures_of_both_sides_with_their_unit() {
+    let before = results(&[("seqrd", &[97.1, 99.8, 100.3, 101.9, 98.4])]);
+    let after = results(&[("seqrd", &[110.2, 112.8, 109.1, 111.7, 113.9])]);
+    let found = crate::result::compare(&before, &after, &[]);
+    let line = sides_line(&found.verdicts[0], &found.sides[0]);
+    let wanted = "seqrd: A 99.8 MB/s, B 112 MB/s: B against A: +11.9 %, as an estimate (1 and 1 executions); ";
+    assert!(line.starts_with(wanted), "{line}");
+    let mut none = found.sides[0].clone();
+    none.before = None;
+    let line = sides_line(&found.verdicts[0], &none);
+    assert!(line.starts_with("seqrd: A no run that counts, B 112 MB/s: "), "{line}");
 }
 
 #[test]

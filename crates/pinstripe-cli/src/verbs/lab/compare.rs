@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_lab::result::{Results, compare_executions};
-use pinstripe_lab::show::sentence;
+use pinstripe_lab::result::{Results, compare_executions, refuse_repeated};
+use pinstripe_lab::show::sides_line;
 
 use super::{history, load, tell};
 use crate::escape;
@@ -14,8 +14,11 @@ use crate::run::{Ending, Run};
 
 /// Compare results with earlier ones, variant by variant
 ///
+/// Each variant that both sides have is shown with the medians of both - of several executions the
+/// median of theirs - and what is to be said of them.
+///
 /// Executions are compared, not their runs: all runs of one execution share its files, its hour and
-/// the state of the disk in it. A verdict needs three executions a side or more (A... -- B...), or two
+/// the state of the disk in it. So a copy of results is refused beside them. A verdict needs three executions a side or more (A... -- B...), or two
 /// a side where the history knows how far executions of the same lie apart. Of fewer, what is shown
 /// is an estimate and no verdict, with its interval if the history has earlier executions. Several
 /// variants are corrected for how many they are (Holm). Other differences are listed: parameters,
@@ -45,18 +48,31 @@ impl LabCompareArgs {
     /// Prints a sentence for each variant.
     ///
     /// # Errors
-    /// [`Kind::Usage`] where it is not said which results are the later ones; those of reading
-    /// results, and of standard output.
+    /// [`Kind::Usage`] where it is not said which results are the later ones, where two are of one
+    /// execution, and where both sides have measured nothing in common; those of reading results,
+    /// and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let (before, after) = self.sides()?;
-        let (before, after) = (self.read(before)?, self.read(after)?);
+        let (before_files, after_files) = self.sides()?;
+        let (before, after) = (self.read(before_files)?, self.read(after_files)?);
+        let files = before_files.iter().chain(after_files).map(|it| it.display().to_string());
+        let named: Vec<(String, &Results)> = files.zip(before.iter().chain(&after)).collect();
+        refuse_repeated(&named)?;
         let is_noisy = before.iter().chain(&after).any(Results::accepts_noise);
         let (before, after): (Vec<&Results>, Vec<&Results>) =
             (before.iter().collect(), after.iter().collect());
         let found = compare_executions(&before, &after, &history::usual(run));
-        for compared in &found.verdicts {
-            run.screen.row(&escape::text(&sentence(compared)))?;
-            run.screen.event(&tell::of_verdict(compared))?;
+        found.refuse_unrelated(&before, &after)?;
+        for (letter, files) in [("A", before_files), ("B", after_files)] {
+            let names: Vec<String> = files.iter().map(|it| escape::path(it)).collect();
+            run.screen.row(&format!("{letter}: {}", names.join(", ")))?;
+        }
+        for (compared, sides) in found.verdicts.iter().zip(&found.sides) {
+            run.screen.row(&escape::text(&sides_line(compared, sides)))?;
+            let event = tell::of_verdict(compared)
+                .with("before", sides.before)
+                .with("after", sides.after)
+                .with("unit", sides.metric.unit.as_str());
+            run.screen.event(&event)?;
         }
         if is_noisy {
             run.screen.row("runs count that were disturbed by other load")?;
@@ -66,7 +82,7 @@ impl LabCompareArgs {
         }
         for (at, line) in found.differences.iter().enumerate() {
             if at == 0 {
-                run.screen.row("\nother differences:")?;
+                run.screen.row("\nother differences (before: A, now: B):")?;
             }
             run.screen.row(&format!("  {}", escape::text(line)))?;
         }
@@ -87,6 +103,13 @@ impl LabCompareArgs {
 
     /// The earlier results and the later ones.
     fn sides(&self) -> Result<(&[PathBuf], &[PathBuf])> {
+        // Behind -- nothing is an option, and what looks like one would be missed as a file.
+        let is_option = |it: &&PathBuf| it.to_string_lossy().starts_with("--") && !it.exists();
+        if let Some(option) = self.after.iter().find(is_option) {
+            let what = format!("behind -- '{}' is taken for a file", option.display());
+            return Err(Error::new(Kind::Usage, what)
+                .advice("give options before the files: lab compare --accept-noise A... -- B..."));
+        }
         match (self.before.as_slice(), self.after.as_slice()) {
             ([before, after], []) => {
                 Ok((std::slice::from_ref(before), std::slice::from_ref(after)))

@@ -6,7 +6,7 @@ use clap::ValueHint;
 use pinstripe_base::error::Result;
 use pinstripe_lab::fingerprint::PLACE;
 use pinstripe_lab::result::{Entry, Series, changes, read_history};
-use pinstripe_lab::show::{change_lines, spark};
+use pinstripe_lab::show::{change_lines, parameters_text, spark};
 
 use super::state;
 use crate::escape;
@@ -71,10 +71,9 @@ impl LabHistoryArgs {
     /// A title, a line of all values, a row for each, and what changed.
     fn tell(&self, run: &Run, series: &Series) -> Result<()> {
         let first = &series.entries[0];
-        let parameters: Vec<String> =
-            first.parameters.iter().map(|it| format!("{} {}", it.name, it.value)).collect();
+        let parameters = parameters_text(&first.case, &first.own_parameters());
         let place = first.facts.get(PLACE).map(|it| format!(" in {it}")).unwrap_or_default();
-        let title = format!("{} {}{place}, {}", first.case, first.variant, parameters.join(", "));
+        let title = format!("{} {}{place}, {parameters}", first.case, first.variant);
         run.screen.row(&escape::text(&title))?;
         let values: Vec<f64> = series.entries.iter().map(|it| it.value).collect();
         let changes: Vec<usize> = series.changes.iter().map(|it| it.at).collect();
@@ -86,7 +85,7 @@ impl LabHistoryArgs {
         let head = [
             ("when", Side::Left),
             (unit.as_str(), Side::Right),
-            ("95 % interval", Side::Right),
+            ("interval", Side::Right),
             ("runs", Side::Right),
             ("program", Side::Left),
             ("", Side::Left),

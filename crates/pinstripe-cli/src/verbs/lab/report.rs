@@ -19,9 +19,9 @@ use crate::run::{Ending, Run};
 /// confidence, what to set, every variant with its interval, stalls over time with what the kernel
 /// did then, latency, every run, earlier results, the machine, and the command that repeats the
 /// measurement. Several results are held against the first of them before each is shown: an estimate,
-/// as one execution of each is no verdict ('lab compare A... -- B...' judges several). The page
-/// contains its results: it can be given wherever a file of results is read. It prints on two
-/// sheets, and says what does not fit.
+/// as one execution of each is no verdict ('lab compare A... -- B...' judges several); two of one
+/// execution are refused. The page contains its results: it can be given wherever a file of results is
+/// read. It prints on two sheets, and says what does not fit.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -58,19 +58,23 @@ impl LabReportArgs {
     ///
     /// # Errors
     /// Those of [`result::load_all`] and of a history that was named; [`Kind::NotFound`] when nothing was measured yet; [`Kind::Usage`] when
-    /// the page would be put in place of what it is made of.
+    /// two results are of one execution, and when the page would be put in place of what it is made of.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let files = match self.files.as_slice() {
             [] => vec![last()?],
             files => files.to_vec(),
         };
         let (mut all, mut names): (Vec<Results>, Vec<String>) = Default::default();
+        let mut given = Vec::new();
         for file in &files {
             let found = load_all(file)?;
             let name = file.file_name().unwrap_or_default().to_string_lossy();
             names.extend(found.iter().map(|_| name.clone().into_owned()));
+            given.extend(found.iter().map(|_| file.display().to_string()));
             all.extend(found);
         }
+        let given: Vec<(String, &Results)> = given.into_iter().zip(&all).collect();
+        result::refuse_repeated(&given)?;
         if self.accept_noise {
             all.iter_mut().for_each(Results::accept_noise);
         }
