@@ -143,7 +143,8 @@ fn what_killed_runs_left_is_removed_by_lab_clean_and_nothing_else() {
     assert!(!stand.path(&left).exists() && stand.path(kept).join("out.0").exists());
     let again = stand.run("lab clean");
     assert!(again.code == 0 && again.out.contains("nothing was left over"), "{}", again.out);
-    assert_eq!(stand.run("lab clean nowhere").code, 11);
+    let gone = stand.run("lab clean nowhere");
+    assert!(gone.code == 11 && gone.err.contains("cannot be searched"), "{}", gone.err);
 }
 
 #[test]
@@ -175,15 +176,44 @@ fn results_of_fio_are_read_saved_and_compared() {
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert!(ran.out.contains("mix read") && ran.out.contains("2 of 2"), "{}", ran.out);
     assert_eq!(stand.run("lab show both.json").code, 0);
-    let ran = stand.run("lab compare a.json both.json");
+    // Executions of other times.
+    let later = |at: i64| FIO.replace("\"timestamp\" : ", &format!("\"timestamp\" : {at}"));
+    for at in 1..=5 {
+        fs::write(stand.path(&format!("e{at}.json")), later(at)).unwrap();
+    }
+    let ran = stand.run("lab compare e1.json both.json");
     assert!(ran.code == 0 && ran.out.contains("as an estimate"), "{}{}", ran.out, ran.err);
+    assert!(ran.out.starts_with("A: e1.json\nB: both.json\n"), "{}", ran.out);
+    assert!(ran.out.contains("mix read: A ") && ran.out.contains(" MB/s, B "), "{}", ran.out);
     let ran = stand.run("lab compare a.json a.json b.json");
     assert!(ran.code == 2 && ran.err.contains("lab compare A... -- B..."), "{}", ran.err);
-    let ran = stand.run("lab compare a.json a.json a.json -- b.json b.json b.json");
-    assert!(ran.code == 0 && ran.out.contains("as good as before within 3 %"), "{}", ran.out);
+    let ran = stand.run("lab compare a.json e1.json e2.json -- e3.json e4.json e5.json");
+    assert!(ran.code == 0 && ran.out.contains("B is as good as A within 3 %"), "{}", ran.out);
     assert!(ran.out.contains("3 and 3 executions"), "{}", ran.out);
-    let ran = stand.run("lab compare a.json both.json --json");
-    assert_eq!(ran.events_of("lab_verdict").len(), 2);
+    let ran = stand.run("lab compare e1.json both.json --json");
+    let verdicts = ran.events_of("lab_verdict");
+    assert_eq!(verdicts.len(), 2);
+    assert!(verdicts.iter().all(|it| it["unit"] == "MB/s" && it["before"].as_f64() > Some(0.0)));
+    // The same execution, by whatever name and on whichever side, counts once.
+    for (line, names) in [
+        ("lab compare a.json e1.json a.json -- e3.json e4.json", "a.json and a.json"),
+        ("lab compare a.json e1.json -- e2.json b.json", "a.json and b.json"),
+        ("lab compare a.json b.json", "a.json and b.json"),
+        ("lab report a.json b.json --out p.html", "a.json and b.json"),
+    ] {
+        let ran = stand.run(line);
+        assert_eq!(ran.code, 2, "{line}: {}", ran.out);
+        let told = format!("{names} are the same execution");
+        assert!(ran.err.contains(&told), "{line}: {}", ran.err);
+    }
+    let ran = stand.run("lab compare a.json e1.json -- --accept-noise e2.json e3.json");
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("behind -- '--accept-noise' is taken for a file"), "{}", ran.err);
+    stand.make_tree();
+    assert_eq!(stand.run("lab run dedup --tree src --out tree.json --quiet").code, 0);
+    let ran = stand.run("lab compare e1.json tree.json");
+    assert!(ran.code == 2 && ran.out.is_empty(), "{}", ran.out);
+    assert!(ran.err.contains("A and B have no question in common: A is fio ("), "{}", ran.err);
     // What is shown in fio's form is fio's to read again.
     fs::write(stand.path("again.json"), stand.run("lab show both.json --form fio").out).unwrap();
     assert!(stand.run("lab import again.json").out.contains("mix read read"));
@@ -215,6 +245,8 @@ fn changes_are_seen_in_a_history_that_grew() {
     let changed: Vec<&str> = ran.out.lines().filter(|line| line.ends_with("changed")).collect();
     assert_eq!(changed.len(), 1, "{}", ran.out);
     assert!(ran.out.lines().nth(9).unwrap().ends_with("changed"), "{}", ran.out);
+    let title = ran.out.lines().next().unwrap();
+    assert_eq!(title.matches(", tree ").count(), 1, "{title}");
     assert!(ran.out.lines().nth(1).unwrap() == "▇██▇██│▁▁▂▁▁▂", "{}", ran.out);
     let told = ran.out.lines().find(|it| it.contains("0.80 times as fast as before (95 %: 0."));
     assert!(told.is_some_and(|it| it.ends_with("6 and 6 times)")), "{}", ran.out);
@@ -255,6 +287,9 @@ fn a_device_is_touched_only_with_its_serial_number() {
     let refused = stand.run(&line);
     let wrong = stand.run(&format!("{line} --serial 123"));
     let dry = stand.run(&format!("{line} --dry-run"));
+    let dry_wrong = stand.run(&format!("{line} --serial 123 --dry-run"));
+    let long = line.replace("--total-size 256K", "--total-size 9M");
+    let dry_long = stand.run(&format!("{long} --dry-run"));
     let untouched = fs::read(&image).unwrap().iter().all(|it| *it == 0);
     let allowed = stand.run(&format!("{line} --serial {}", image.display()));
     let touched = fs::read(&image).unwrap().iter().any(|it| *it != 0);
@@ -267,6 +302,9 @@ fn a_device_is_touched_only_with_its_serial_number() {
     assert!(refused.code == 14 && refused.err.contains("serial number"), "{}", refused.err);
     assert!(wrong.code == 14 && wrong.err.contains("another serial"), "{}", wrong.err);
     assert!(dry.code == 0 && dry.out.contains("would overwrite the first"), "{}", dry.err);
+    assert!(dry.out.contains("would ask for the serial number of "), "{}", dry.out);
+    assert!(dry_wrong.code == 14 && dry_wrong.err.contains("another serial"), "{}", dry_wrong.err);
+    assert!(dry_long.code == 2 && dry_long.err.contains("is shorter"), "{}", dry_long.err);
     assert!(untouched);
     assert_eq!(allowed.code, 0, "{}", allowed.err);
     assert!(touched);
@@ -322,6 +360,9 @@ fn what_makes_no_sense_is_refused() {
         ("lab run fileio --total-size 4000T --out r", 1, "too little space"),
         ("lab run fileio --total-size 4000T --dry-run", 1, "too little space"),
         ("lab run slices --total-size 4000T --dry-run", 1, "too little space"),
+        ("lab run stripe --members-in memory --knob chunk=3,5 --dry-run", 2, "chunk size"),
+        ("lab run stripe --members-in memory --knob chunk=64K,64K", 2, "the same value"),
+        ("lab run split --codecs foo", 2, "lzo, auto"),
         ("lab run dedup --tree /usr --tree /usr/lib", 2, "is within"),
         ("lab run fileio --device /dev/null", 14, "not a block device"),
         ("lab run fileio --device /dev/null --dir .", 2, "--dir"),
@@ -365,7 +406,10 @@ fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
     assert_eq!(stand.run("lab show r.html").out, stand.run("lab show r.json").out);
     let refused = stand.run("lab report r.html");
     assert!(refused.code == 2 && refused.err.contains("--out"), "{}", refused.err);
-    let two = stand.run("lab report r.html r.json --out two.html --json");
+    let copy = stand.run("lab report r.html r.json --out two.html");
+    assert!(copy.code == 2 && copy.err.contains("are the same execution"), "{}", copy.err);
+    assert_eq!(stand.run(&format!("{case} --out s.json")).code, 0);
+    let two = stand.run("lab report r.html s.json --out two.html --json");
     assert_eq!((two.code, &two.summary()["results"]), (0, &Value::from(2)));
     // What was measured before: a file that is named must be there.
     let gone = stand.run("lab report r.json --history gone.jsonl --out h.html");
@@ -396,7 +440,7 @@ fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
     fs::write(usual, "{\n").unwrap();
     let made = stand.run("lab report r.json --out h.html");
     assert!(made.code == 0 && made.err.contains("line 1 of the history"), "{}", made.err);
-    let same = stand.run("lab compare r.html r.json");
+    let same = stand.run("lab compare r.html s.json");
     assert!(same.code == 0 && same.out.contains("rndrd"), "{}", same.out);
     assert!(stand.run("lab show two.html").err.contains("several results (2)"));
 }

@@ -46,6 +46,8 @@ fn by_name(_: &Parameter) -> Option<Vec<Given>> {
 
 /// Options of every case that say how long and how often, and are kept as they were typed.
 const EFFORT: [&str; 4] = ["--runs", "--time", "--warm-up", "--patience"];
+/// The flag by which disturbed runs count.
+const ACCEPT_NOISE: &str = "--accept-noise";
 /// Options that say which machines measure, and where on them: kept as they were typed.
 const AGENTS: [&str; 3] = ["--agents", "--token-file", "--agent-timeout"];
 /// The same of where they measure, unless that follows from the results.
@@ -134,6 +136,10 @@ fn in_words(
         }
     }
     words.extend(typed(&results.command, &EFFORT));
+    // Where runs beside other load were let count afterwards, they are wanted as well.
+    if results.accepts_noise() || results.command.iter().any(|it| it == ACCEPT_NOISE) {
+        words.push(ACCEPT_NOISE.to_owned());
+    }
     if !results.hosts.is_empty() {
         words.extend(typed(&results.command, &AGENTS));
         if places.is_empty() {
@@ -395,6 +401,27 @@ mod tests {
         let typed = "pinstripe lab run fileio --runs 9 --out r.json --time=3 --serial X --dir .";
         let words: Vec<String> = typed.split(' ').map(str::to_owned).collect();
         assert_eq!(super::typed(&words, &EFFORT), ["--runs", "9", "--time=3"]);
+    }
+
+    #[test]
+    fn noise_that_was_accepted_is_accepted_again() {
+        let setting = Setting { dirs: vec![std::env::temp_dir()], ..Setting::default() };
+        let mut results = planned(find("walk").unwrap(), &setting, &[]).unwrap();
+        let line = |results: &Results| command_line(&again(results).unwrap());
+        assert!(!line(&results).contains("--accept-noise"), "{}", line(&results));
+        results.command = ["pinstripe", "lab", "--accept-noise"].map(str::to_owned).to_vec();
+        assert!(line(&results).ends_with("--accept-noise --seed 0"), "{}", line(&results));
+        // Accepted by the verb that shows the results, not by the one that measured them.
+        results.command.clear();
+        let mut run = crate::result::tests::results(&[("a", &[1.0])]).variants[0].runs[0].clone();
+        run.disturbances =
+            vec![crate::guard::Disturbance { kind: "steal".to_owned(), what: "much".to_owned() }];
+        results.variants[0].runs = vec![run];
+        assert!(!line(&results).contains("--accept-noise"));
+        results.accept_noise();
+        assert!(line(&results).ends_with("--accept-noise --seed 0"), "{}", line(&results));
+        let one = alone(&results, &results.variants[0]).unwrap();
+        assert!(one.contains(&"--accept-noise".to_owned()), "{one:?}");
     }
 
     #[test]

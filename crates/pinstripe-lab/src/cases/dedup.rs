@@ -130,12 +130,16 @@ fn methods(survey: &Survey) -> Vec<(String, Count)> {
         ("whole files by content".to_owned(), survey.by_content),
     ];
     let named = |what: &str, counts: &[Count]| -> Vec<(String, Count)> {
-        let name = |bytes: u32| format!("{what} {}", format_size(u64::from(bytes)));
-        counts.iter().zip(LENGTHS).map(|(count, bytes)| (name(bytes), *count)).collect()
+        counts.iter().zip(LENGTHS).map(|(count, bytes)| (of_length(what, bytes), *count)).collect()
     };
     let fixed = named("fixed blocks of", &survey.fixed);
-    let defined = named("content-defined chunks around", &survey.defined);
+    let defined = named(DEFINED, &survey.defined);
     [files.to_vec(), fixed, defined].concat()
+}
+
+/// The name of a method by the length of its parts.
+fn of_length(what: &str, bytes: u32) -> String {
+    format!("{what} {}", format_size(u64::from(bytes)))
 }
 
 /// Share of bytes that need not be kept, in percent.
@@ -230,7 +234,7 @@ impl Plan for Dedup {
             100.0 - saved(tried as f64, compressed as f64),
         );
         figures.insert("losses".to_owned(), losses as f64);
-        let chunks = survey.defined.get(2).copied().unwrap_or_default();
+        let chunks = survey.defined.get(SHOWN).copied().unwrap_or_default();
         Ok(Outcome {
             measured: Measured {
                 value: saved(chunks.bytes as f64, chunks.distinct_bytes as f64),
@@ -257,7 +261,9 @@ fn tables(results: &Results) -> Vec<Table> {
 
 /// The trees side by side, by the methods that people ask for first.
 fn summary(measured: &[(&Variant, &Run)]) -> Table {
-    let ways = ["whole files by name, size and content", "whole files by content", DEFINED_64_KIB];
+    let ways = ["whole files by name, size and content", "whole files by content"];
+    let defined = of_length(DEFINED, LENGTHS[SHOWN]);
+    let ways = [ways[0], ways[1], defined.as_str()];
     let mut head =
         ["tree", "files", "distinct files", "% fewer", "bytes"].map(str::to_owned).to_vec();
     head.extend(ways.map(|way| format!("% saved by {way}")));
@@ -280,8 +286,10 @@ fn summary(measured: &[(&Variant, &Run)]) -> Table {
     Table::from_rows("Trees side by side", note, rows)
 }
 
-/// The method that the figure of a tree is by.
-const DEFINED_64_KIB: &str = "content-defined chunks around 64 KiB";
+/// Methods that cut by content.
+const DEFINED: &str = "content-defined chunks around";
+/// Which of [`LENGTHS`] the figure of a tree is by.
+const SHOWN: usize = 2;
 
 fn of_tree(variant: &Variant, run: &Run) -> Table {
     let head = ["dedup", "objects", "distinct", "% fewer", "bytes", "kept", "% saved"];
@@ -364,6 +372,12 @@ mod tests {
         assert_eq!(tables.len(), 4);
         let row = tables[0].to_json()["rows"][2].clone();
         assert_eq!((&row["files"], &row["% fewer"]), (&2.0.into(), &50.0.into()), "{row}");
+        // Its last column is what the tree's own table says of the same method.
+        let defined = "content-defined chunks around 64.0 KiB";
+        assert_eq!(row[format!("% saved by {defined}")], 50.0, "{row}");
+        let own = tables[3].to_json()["rows"].as_array().unwrap().clone();
+        let own = own.iter().find(|it| it["dedup"] == defined).unwrap();
+        assert_eq!(own["% saved"], 50.0);
         // Each way to measure it again names both.
         let words = crate::cases::again(&results).unwrap();
         assert_eq!(words.iter().filter(|it| *it == "--tree").count(), 2, "{words:?}");

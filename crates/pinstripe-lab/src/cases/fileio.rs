@@ -6,10 +6,10 @@ use super::disk::{DiskOptions, DiskPlan, InitialState, Mode, Work};
 use super::shared;
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::display;
-use crate::histogram::Histogram;
 use crate::io::{Direction, Order, Pattern, Syncing};
 use crate::result::{Parameter, Results, Run};
 use crate::run::Plan;
+use crate::show::{latency_of, shown_runs};
 use crate::table::Table;
 
 /// The case.
@@ -238,12 +238,7 @@ fn tables(results: &Results) -> Vec<Table> {
     let head = ["mode", "MB/s", "IOPS", "p50", "p99", "requests"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for variant in results.variants.iter().filter(|it| !it.runs.is_empty()) {
-        let mut times = Histogram::default();
-        let counted = !variant.values().is_empty();
-        for run in variant.runs.iter().filter(|run| run.is_valid() || !counted) {
-            let requests = run.measured.latency.iter().filter(|(kind, _)| is_request(kind));
-            requests.for_each(|(_, one)| times.merge(one));
-        }
+        let times = latency_of(variant, shown_runs(variant)).unwrap_or_default();
         let quantile = |q: f64| times.quantile(q).map_or("-".to_owned(), display::duration);
         rows.push(vec![
             variant.name.clone(),
@@ -255,7 +250,7 @@ fn tables(results: &Results) -> Vec<Table> {
         ]);
     }
     let note = "IOPS are requests a second, until all was durable; response times are those of all \
-                these requests.";
+                reads and writes, with --rate from when each was due.";
     vec![Table::from_rows("Requests", note, rows)]
 }
 
@@ -263,10 +258,6 @@ fn tables(results: &Results) -> Vec<Table> {
 fn iops(run: &Run) -> Option<f64> {
     let bytes = run.measured.read_bytes + run.measured.written_bytes;
     (bytes > 0).then(|| run.measured.value * 1e6 * run.measured.operations as f64 / bytes as f64)
-}
-
-fn is_request(kind: &str) -> bool {
-    ["read", "write"].contains(&kind)
 }
 
 #[cfg(test)]
@@ -338,6 +329,25 @@ mod tests {
         assert_eq!(table["columns"][2], "IOPS");
         let requests = table["rows"][0]["requests"].as_f64().unwrap();
         assert_eq!(requests, results.variants[0].runs[0].measured.operations as f64);
+    }
+
+    #[test]
+    fn reads_and_writes_of_a_variant_are_counted_alike_in_both_tables() {
+        for more in [("cache", "drop"), ("rate", "900")] {
+            let dir = tempfile::tempdir().unwrap();
+            let small = [&SMALL[..], &[("modes", "rndrw"), more]].concat();
+            let results = measured(&CASE, dir.path(), &small);
+            let (all, own) = (crate::show::table(&results), tables(&results).remove(0));
+            let cell = |table: &Table, name: &str| {
+                let shown = table.shown();
+                let at = shown[0].iter().position(|it| it == name).unwrap();
+                shown[1][at].trim_matches(['(', ')']).to_owned()
+            };
+            assert_eq!(cell(&all, "requests"), cell(&own, "requests"));
+            assert_eq!(cell(&all, "p50"), cell(&own, "p50"));
+            let made: u64 = results.variants[0].runs.iter().map(|it| it.measured.operations).sum();
+            assert_eq!(cell(&own, "requests"), made.to_string(), "{more:?}");
+        }
     }
 
     #[test]
@@ -439,8 +449,11 @@ mod tests {
         }
         plan.clean().unwrap();
         let large = Values::read(OPTIONS, &[("total-size", "65M")]).unwrap();
-        let error = super::plan(&setting, &large).unwrap().prepare(&live).unwrap_err();
-        assert!(error.to_string().contains("shorter"), "{error}");
+        let mut plan = super::plan(&setting, &large).unwrap();
+        // A rehearsal says the same before anything is written.
+        for error in [plan.may_begin().unwrap_err(), plan.prepare(&live).unwrap_err()] {
+            assert!(error.to_string().contains("shorter"), "{error}");
+        }
     }
 
     #[test]

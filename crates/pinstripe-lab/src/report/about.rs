@@ -6,7 +6,7 @@ use pinstripe_base::units::format_size;
 use crate::cases;
 use crate::fingerprint::{Fingerprint, Place};
 use crate::result::{Results, Variant};
-use crate::show::clock_line;
+use crate::show::{clock_line, parameters_text};
 
 /// The information besides the figures: notes of the case, and the disturbances of runs.
 pub(super) fn notes(results: &Results) -> Markup {
@@ -92,8 +92,7 @@ fn of_place(place: &Place) -> String {
 
 /// The command lines that measure the same again, all of it and each variant alone.
 pub(super) fn reproduce(results: &Results) -> Markup {
-    let parameters: Vec<String> =
-        results.parameters.iter().map(|it| format!("{} {}", it.name, it.value)).collect();
+    let parameters = parameters_text(&results.case, &results.parameters);
     html! {
         section class="again" {
             h2 { "Measure it again" }
@@ -101,7 +100,7 @@ pub(super) fn reproduce(results: &Results) -> Markup {
             (alone(results))
             p class="quiet" {
                 "Seed " (results.seed) ". "
-                @if !parameters.is_empty() { "All settings: " (parameters.join(", ")) ". " }
+                @if !parameters.is_empty() { "All settings: " (parameters) ". " }
                 "This page holds its results: " code { "pinstripe lab show" } " and " code { "pinstripe lab report" }
                 " read them from it."
             }

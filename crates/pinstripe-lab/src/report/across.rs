@@ -136,9 +136,12 @@ fn table(first: &Results, others: &[&Against]) -> Markup {
             h2 { "Side by side" }
             div class="wide" {
                 table class="own" {
+                    caption class="unseen" { "Each variant in A and in the others, and how many times as fast as in A" }
                     thead { tr {
-                        th class="left" { "variant" } th { "A" }
-                        @for other in shown { th { (other.name) } th { (other.name) " of A" } }
+                        th class="left" scope="col" { "variant" } th scope="col" { "A" }
+                        @for other in shown {
+                            th scope="col" { (other.name) } th scope="col" { (other.name) " of A" }
+                        }
                     } }
                     tbody {
                         @for (at, variant) in rows.iter().take(MOST_ROWS).enumerate() {
@@ -149,7 +152,7 @@ fn table(first: &Results, others: &[&Against]) -> Markup {
             }
             p class="quiet" {
                 "Medians of runs that count, in brackets where none does; times as fast as A, with their " (level())
-                " CI where earlier executions say how far executions of the same lie apart. One execution each is no "
+                " interval where earlier executions say how far executions of the same lie apart. One execution each is no "
                 "verdict: " code { "lab compare A... -- B..." } " judges three of each or more."
                 @if rows.len() > MOST_ROWS { " " (rows.len() - MOST_ROWS) " more variants are in the data." }
                 @if others.len() > MOST_COLUMNS { " " (others.len() - MOST_COLUMNS) " more results have no column." }

@@ -111,7 +111,8 @@ fn of_panel(results: &Results, panel: &Panel) -> Markup {
 fn use_it(panel: &Panel, compared: &Compared, winner: &Member, baseline: &Member) -> Markup {
     let verdict = &compared.verdict;
     let chance = verdict.p.map(|p| format!(", {}", chance(p)));
-    let interval = verdict.interval.map(|it| format!(" ({} CI {})", it.level_text(), range(it)));
+    let interval =
+        verdict.interval.map(|it| format!(" ({} interval {})", it.level_text(), range(it)));
     let as_good: Vec<&str> = panel
         .members
         .iter()
@@ -140,7 +141,8 @@ fn not_seen(verdicts: &[&Compared]) -> String {
     let open = verdicts.iter().filter(|it| it.verdict.finding == Finding::CannotTell);
     let intervals = open.filter_map(|it| it.verdict.interval);
     let far = intervals.map(|it| (it.high - 1.0).max(1.0 - it.low)).fold(0.0, f64::max);
-    format!("A difference of up to {:.0} % may be there.", (far * 100.0).ceil())
+    // The decimal that sentences have: without it the figure would be another than theirs.
+    format!("A difference of up to {:.1} % may be there.", far * 100.0)
 }
 
 /// The settings in which a variant differs from another; its name where it differs in none.

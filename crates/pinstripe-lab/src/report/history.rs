@@ -95,7 +95,8 @@ fn drawn(series: &Series) -> Markup {
 fn told(series: &Series, change: &Change) -> Markup {
     let verdict = &change.verdict;
     let when = utc(series.entries[change.at].started_seconds);
-    let interval = verdict.interval.map(|it| format!(", {} CI {}", it.level_text(), range(it)));
+    let interval =
+        verdict.interval.map(|it| format!(", {} interval {}", it.level_text(), range(it)));
     let (after, before) = verdict.runs;
     let more = change.differences.len().saturating_sub(MOST_DIFFERENCES);
     let known: Vec<&str> =

@@ -7,7 +7,7 @@ use pinstripe_base::units::format_count;
 
 use crate::display::figure;
 use crate::histogram::Histogram;
-use crate::result::{self, Compared, Counting, Note, Results, Run, Variant};
+use crate::result::{Compared, Note, Results, Run, Variant};
 use crate::stats::{self, Finding, Interval, LEVEL};
 
 /// Variants of one group; those without another one to compare with share one panel.
@@ -34,8 +34,8 @@ pub(super) struct Member<'a> {
     pub(super) value: Option<f64>,
     /// Its interval.
     pub(super) interval: Option<Interval>,
-    /// Its speed relative to the best one of the panel, and the interval of that.
-    pub(super) factor: Option<(f64, Option<Interval>)>,
+    /// Its speed relative to the best one of the panel: 1 at most.
+    pub(super) factor: Option<f64>,
     /// Whether it is the best one.
     pub(super) is_best: bool,
 }
@@ -48,13 +48,14 @@ pub(super) fn panels<'a>(results: &'a Results, letter: Option<&str>) -> Vec<Pane
     let of = |group: &str| -> Vec<&'a Variant> {
         results.variants.iter().filter(|it| it.group == group).collect()
     };
+    let baseline = |group: &str| results.baseline(group).map(|at| &results.variants[at]);
     let (alone, together): (Vec<&'a str>, Vec<&'a str>) =
         results.groups().into_iter().partition(|group| of(group).len() == 1);
     let mut all: Vec<Panel<'a>> =
-        together.into_iter().map(|group| panel(group, true, &of(group))).collect();
+        together.into_iter().map(|group| panel(group, &of(group), baseline(group))).collect();
     if !alone.is_empty() {
         let variants: Vec<&'a Variant> = alone.into_iter().flat_map(of).collect();
-        all.push(panel("each by itself", false, &variants));
+        all.push(panel("each by itself", &variants, None));
     }
     for (at, panel) in all.iter_mut().enumerate() {
         panel.anchor = format!("{}group-{}", letter.unwrap_or_default(), at + 1).replace(' ', "");
@@ -62,19 +63,40 @@ pub(super) fn panels<'a>(results: &'a Results, letter: Option<&str>) -> Vec<Pane
     all
 }
 
-fn panel<'a>(title: &'a str, is_compared: bool, variants: &[&'a Variant]) -> Panel<'a> {
-    let best = if is_compared { result::best(variants, Counting::Quiet) } else { None };
+fn panel<'a>(title: &'a str, variants: &[&'a Variant], baseline: Option<&'a Variant>) -> Panel<'a> {
+    let is_compared = baseline.is_some();
+    let speeds = match baseline {
+        Some(baseline) => speeds(variants, baseline),
+        None => vec![None; variants.len()],
+    };
+    let fastest = speeds.iter().flatten().copied().reduce(f64::max);
+    let best = fastest.and_then(|fastest| speeds.iter().position(|it| *it == Some(fastest)));
     let member = |(kind, variant): (usize, &&'a Variant)| Member {
         variant,
         label: if is_compared { label(variant) } else { &variant.name },
         kind,
         value: variant.summary().map(|it| it.median),
         interval: variant.interval(),
-        factor: best.and_then(|best| factor(variant, variants[best])),
+        factor: speeds[kind].zip(fastest).map(|(speed, fastest)| speed / fastest),
         is_best: best == Some(kind),
     };
     let members = variants.iter().enumerate().map(member).collect();
     Panel { title, anchor: String::new(), is_compared, members }
+}
+
+/// How many times as fast each variant is as one of them, as verdicts have it: round by round where
+/// there are rounds enough. All are held against the same one, so that they have an order, and the
+/// best of it is as good as any other.
+fn speeds(variants: &[&Variant], baseline: &Variant) -> Vec<Option<f64>> {
+    let has_runs = |it: &&Variant| !it.values().is_empty();
+    let all = std::iter::once(baseline).chain(variants.iter().copied());
+    let known = all.into_iter().find(has_runs);
+    let speed = |variant: &&Variant| match known.filter(|_| has_runs(variant)) {
+        Some(known) if std::ptr::eq(*variant, known) => Some(1.0),
+        Some(known) => variant.against(known).speed,
+        None => None,
+    };
+    variants.iter().map(speed).collect()
 }
 
 /// The name without the group before or behind it.
@@ -92,12 +114,6 @@ pub(super) fn number(value: f64) -> String {
         10_000.0.. => format_count(value.round() as u64),
         _ => figure(value),
     }
-}
-
-fn factor(variant: &Variant, best: &Variant) -> Option<(f64, Option<Interval>)> {
-    let verdict = variant.against(best);
-    let is_itself = std::ptr::eq(variant, best);
-    verdict.speed.map(|speed| (speed, verdict.interval.filter(|_| !is_itself)))
 }
 
 impl Panel<'_> {

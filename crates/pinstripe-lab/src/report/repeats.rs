@@ -96,9 +96,10 @@ fn axis(last: u64, place: &Scale) -> Markup {
 /// The text shown for a dot.
 fn told(run: &Run, unit: &str) -> String {
     let disturbances: Vec<&str> = run.disturbances.iter().map(|it| it.what.as_str()).collect();
-    let why = match disturbances.is_empty() {
-        true => String::new(),
-        false => format!("; does not count: {}", disturbances.join(", ")),
+    let why = match (disturbances.is_empty(), run.is_valid()) {
+        (true, _) => String::new(),
+        (false, true) => format!("; counts beside other load: {}", disturbances.join(", ")),
+        (false, false) => format!("; does not count: {}", disturbances.join(", ")),
     };
     format!(
         "run {}: {} {unit} in {:.1} s{why}",

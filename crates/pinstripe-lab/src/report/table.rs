@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use pinstripe_base::units::format_count;
 
-use super::panel::{Member, Panel, STALL, number, range};
+use super::panel::{Member, Panel, STALL, number};
 use super::plot::{Scale, px};
 use crate::histogram::Histogram;
 use crate::show::{hump_text, latency_of, marked, quantile_text, shown_runs};
@@ -31,8 +31,8 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             table class="results" {
                 caption class="unseen" { "All variants with their medians, in groups" }
                 thead { tr {
-                    th class="name" { "variant" }
-                    @for (name, title) in COLUMNS { th title=(title) { (name) } }
+                    th class="name" scope="col" { "variant" }
+                    @for (name, title) in COLUMNS { th scope="col" title=(title) { (name) } }
                 } }
                 @for (panel, first, rows) in shown { (of_panel(panel, first, rows)) }
             }
@@ -41,8 +41,8 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             p class="quiet" {
                 "Medians of runs that count; in brackets where none does. A bar begins at zero and is as long as its "
                 "share of the largest of its group; the whisker is where the median lies to 95 %, and of fewer than six "
-                "runs from the smallest to the largest. 'of best' compares round by round, as the verdicts do, and is "
-                "not the ratio of the medians. 'few': less than two requests lie beyond. MB is 10⁶ bytes. Stalls are "
+                "runs from the smallest to the largest. 'of best' compares round by round, as the verdicts do, each "
+                "with the baseline of its group, and is not the ratio of the medians. 'few': less than two requests lie beyond. MB is 10⁶ bytes. Stalls are "
                 "reads and writes that took over " (STALL.as_millis()) " ms themselves, in all runs that count. Disk is "
                 "what the disk moved for each byte asked for."
             }
@@ -55,7 +55,7 @@ const COLUMNS: [(&str, &str); 12] = [
     ("median", "the median of runs that count"),
     ("", "the median as a bar from zero, its interval as a whisker"),
     (
-        "95 % CI",
+        "interval",
         "where the median lies, to 95 %; of fewer than six runs from the smallest to the largest",
     ),
     ("of best", "how many times as fast as the best of the group, round by round"),
@@ -120,7 +120,7 @@ fn row(panel: &Panel, member: &Member, at: usize) -> Markup {
             th class="name" scope="row" { (name(member)) }
             td data-label="median" { (median(member)) }
             td class=(if member.value.is_some() { "bar" } else { "bar empty" }) { (bar(panel, member)) }
-            td data-label="95 % CI" class="quiet" { (interval.unwrap_or_else(|| "–".to_owned())) }
+            td data-label="interval" class="quiet" { (interval.unwrap_or_else(|| "–".to_owned())) }
             td data-label="of best" { (factor(member)) }
             @for ((label, _), text) in COLUMNS[4..].iter().zip(&cells) { td data-label=(label) { (text) } }
         }
@@ -156,9 +156,7 @@ fn name(member: &Member) -> Markup {
 fn factor(member: &Member) -> Markup {
     match (member.is_best, member.factor) {
         (true, _) => html! { b { "best" } },
-        (false, Some((factor, interval))) => {
-            html! { span title=[interval.map(|it| format!("{} CI {}", it.level_text(), range(it)))] { (format!("{factor:.2}×")) } }
-        }
+        (false, Some(factor)) => html! { (format!("{factor:.2}×")) },
         (false, None) => html! { "–" },
     }
 }

@@ -125,8 +125,17 @@ fn basis(results: &Results) -> String {
             "Noise {noise:.digits$} %: a typical run differs by that much from the median of its variant."
         ));
     }
+    let accepted = runs().filter(|run| run.is_valid() && !run.disturbances.is_empty()).count();
     parts.push(match all - valid {
+        0 if accepted > 0 => format!(
+            "All {all} runs count, {accepted} of them although others disturbed them, which was accepted."
+        ),
         0 => format!("All {all} runs count."),
+        disturbed if accepted > 0 => format!(
+            "{valid} of {all} runs count, {accepted} of them although others disturbed them, which was \
+             accepted; {disturbed} {} not.",
+            if disturbed == 1 { "does" } else { "do" }
+        ),
         disturbed => format!(
             "{valid} of {all} runs count; {disturbed} {} disturbed by others.",
             if disturbed == 1 { "was" } else { "were" }
@@ -140,7 +149,7 @@ fn basis(results: &Results) -> String {
     parts.join(" ")
 }
 
-/// `812 MB/s (95 % CI 790–830, n = 8)`; of few runs `812 MB/s (min to max of 4, 88 %, 790–830, n = 4)`.
+/// `812 MB/s (95 % interval 790–830, n = 8)`; of few runs `812 MB/s (min to max of 4, 88 %, 790–830, n = 4)`.
 fn of_one(member: &Member) -> Sentence {
     /// An interval narrower than this, either way, is clear: as narrow as the lab tries to get.
     const NARROW: f64 = 0.05;
@@ -263,10 +272,10 @@ pub(super) fn as_good() -> String {
     format!("{:.0} %", AS_GOOD * 100.0)
 }
 
-/// `95 % CI`; of few runs `min to max, 88 %,`.
+/// `95 % interval`; of few runs `min to max, 88 %,`.
 fn interval_name(interval: &Interval, count: usize) -> String {
     match interval.is_full() {
-        true => format!("{} CI", level()),
+        true => format!("{} interval", level()),
         false => format!("min to max of {count}, {},", interval.level_text()),
     }
 }
@@ -300,9 +309,9 @@ pub(super) fn times(compared: &Compared) -> String {
     compared.verdict.speed.map_or("?".to_owned(), |speed| format!("{speed:.2}×"))
 }
 
-/// `(95 % CI 1.22–1.40, 9 rounds)`.
+/// `(95 % interval 1.22–1.40, 9 rounds)`.
 pub(super) fn doubt(compared: &Compared) -> String {
-    let level = |it: Interval| format!("{} CI {}, ", it.level_text(), range(it));
+    let level = |it: Interval| format!("{} interval {}, ", it.level_text(), range(it));
     let interval = compared.verdict.interval.map(level);
     format!("({}{})", interval.unwrap_or_default(), basis_text(&compared.verdict))
 }

@@ -179,13 +179,22 @@ pub fn own_name(device: &Path) -> PathBuf {
     fs::canonicalize(device).unwrap_or_else(|_| device.to_path_buf())
 }
 
-/// A directory by its whole path.
+/// A directory that is to be measured, by its whole path.
+///
+/// # Errors
+/// As of [`whole_dir_or`].
+pub fn whole_dir(dir: &Path) -> Result<PathBuf> {
+    whole_dir_or("cannot be measured", dir)
+}
+
+/// A directory by its whole path; what cannot be done with one that is not there is said by the
+/// caller.
 ///
 /// # Errors
 /// [`Kind::Usage`] for what is none; as the system says.
-pub fn whole_dir(dir: &Path) -> Result<PathBuf> {
+pub fn whole_dir_or(cannot: &str, dir: &Path) -> Result<PathBuf> {
     let whole = fs::canonicalize(dir);
-    let whole = whole.map_err(|error| Error::io("cannot be measured", dir, error))?;
+    let whole = whole.map_err(|error| Error::io(cannot, dir, error))?;
     match whole.is_dir() {
         true => Ok(whole),
         false => Err(Error::new(Kind::Usage, "is not a directory").at(dir)),

@@ -42,7 +42,8 @@ impl LabCleanArgs {
             [] => vec![PathBuf::from(".")],
             dirs => dirs.to_vec(),
         };
-        let dirs = dirs.iter().map(|dir| carry::whole_dir(dir)).collect::<Result<Vec<_>>>()?;
+        let whole = |dir: &PathBuf| carry::whole_dir_or("cannot be searched", dir);
+        let dirs = dirs.iter().map(whole).collect::<Result<Vec<_>>>()?;
         let mut left: Vec<PathBuf> = dirs.iter().flat_map(|dir| leftovers(dir)).collect();
         left.sort();
         left.dedup();

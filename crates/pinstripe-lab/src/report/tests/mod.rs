@@ -73,7 +73,7 @@ fn the_answer_comes_first_with_its_doubt() {
     let text = words(&bare(&results()));
     for part in [
         "1 MiB writes: direct is 1.2",
-        "× of buffered (95 % CI 1.",
+        "× of buffered (95 % interval 1.",
         "6 and 7 runs)",
         "slower: dsync 0.2",
         "random reads: cannot tell which of direct and buffered is faster: 1.0",
@@ -166,6 +166,89 @@ fn nothing_that_counts_is_said_to_be_nothing() {
         "Too few runs that count for: 1 MiB writes. Measure again",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn a_page_of_accepted_noise_says_everywhere_that_it_was_accepted() {
+    let mut results = results();
+    let runs = results.variants.iter_mut().flat_map(|it| &mut it.runs);
+    runs.skip(1).for_each(|run| {
+        let what = "others took 30 % of the processors".to_owned();
+        run.disturbances = vec![Disturbance { kind: "cpu".to_owned(), what }];
+    });
+    results.accept_noise();
+    let page = bare(&results);
+    let text = words(&page);
+    for part in [
+        "All 42 runs count, 41 of them although others disturbed them, which was accepted.",
+        "41 of 42 runs were disturbed and count all the same, as it was asked for:",
+        "counts beside other load: others took 30 % of the processors",
+        "--accept-noise --seed 7",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("does not count") && !page.contains("class=\"cross\""), "{text}");
+    // Of a machine that was lost, the sum is still none.
+    results.variants[0].runs[1].notes.clear();
+    results.judge();
+    let text = words(&bare(&results));
+    let told = "41 of 42 runs count, 40 of them although others disturbed them, which was accepted; 1 does not.";
+    assert!(text.contains(told), "{text}");
+}
+
+#[test]
+fn nothing_is_better_than_the_best_where_medians_and_rounds_differ() {
+    let slow = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0];
+    let shares = [1.03, 1.03, 1.03, 1.03, 0.98, 1.03, 0.57, 0.51, 0.47];
+    let other: Vec<f64> = slow.iter().zip(shares).map(|(it, share)| it * share).collect();
+    let results = crate::result::tests::results(&[("a", &slow), ("b", &other)]);
+    let medians: Vec<f64> =
+        results.variants.iter().map(|it| it.summary().unwrap().median).collect();
+    assert!(medians[0] > medians[1], "{medians:?}");
+    let panels = panel::panels(&results, None);
+    let members = &panels[0].members;
+    let told: Vec<(bool, String)> =
+        members.iter().map(|it| (it.is_best, format!("{:.2}", it.factor.unwrap()))).collect();
+    assert_eq!(told, [(false, "0.97".to_owned()), (true, "1.00".to_owned())]);
+    // It is the one that the sentence calls faster, by the same figure.
+    let speed = results.verdicts[0].verdict.speed.unwrap();
+    assert!((members[0].factor.unwrap() * speed - 1.0).abs() < 1e-9);
+    // A variant without a run that counts is neither.
+    let mut disturbed = results.clone();
+    for run in &mut disturbed.variants[1].runs {
+        run.disturbances = vec![Disturbance { kind: "cpu".to_owned(), what: "much".to_owned() }];
+    }
+    let panels = panel::panels(&disturbed, None);
+    assert_eq!((panels[0].members[0].is_best, panels[0].members[1].factor), (true, None));
+}
+
+#[test]
+fn a_difference_that_may_be_there_is_told_by_the_figure_of_the_sentence() {
+    let text = words(&bare(&results()));
+    let (_, rest) = text.split_once("A difference of up to ").unwrap();
+    let (told, _) = rest.split_once(" % may be there").unwrap();
+    let made = results();
+    let open = made.verdicts.iter().find(|it| it.candidate == "random reads direct").unwrap();
+    let sentence = crate::show::sentence(open);
+    assert!(sentence.contains(&format!("{told} to")) || sentence.contains(&format!("+{told} %")));
+}
+
+#[test]
+fn every_table_has_a_caption_and_heads_that_say_what_they_are_of() {
+    let (first, mut second) = (results(), results());
+    second.started_seconds += 86_400;
+    let page = page(&[first, second], None, &[]);
+    let content = page.split_once("<script").unwrap().0;
+    let tables: Vec<&str> = content.split("<table").skip(1).collect();
+    assert!(tables.len() > 2);
+    for table in tables {
+        let table = table.split_once("</table>").unwrap().0;
+        assert!(table.contains("<caption"), "{table}");
+        for head in table.split("<th ").skip(1) {
+            assert!(head.split_once('>').unwrap().0.contains("scope="), "{head}");
+        }
+        assert!(!table.contains("<th>"), "{table}");
     }
 }
 
@@ -295,7 +378,7 @@ fn a_history_is_drawn_with_what_changed_and_what_changed_with_it() {
     for part in [
         "15 times since 2023-10-31",
         "1 since 2023-11-08 22:13 UTC: 1.2",
-        "of before (8 and 7 executions, 95 % CI 1.2",
+        "of before (8 and 7 executions, 95 % interval 1.2",
         "Changed with it: kernel: 6.1.0 before, 6.12.0 now.",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
