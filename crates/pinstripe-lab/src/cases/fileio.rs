@@ -7,9 +7,8 @@ use super::shared;
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::display;
 use crate::io::{Direction, Order, Pattern, Syncing};
-use crate::result::{Parameter, Results, Run};
+use crate::result::{Counting, Parameter, Results, Run};
 use crate::run::Plan;
-use crate::show::{latency_of, shown_runs};
 use crate::table::Table;
 
 /// The case.
@@ -238,7 +237,7 @@ fn tables(results: &Results) -> Vec<Table> {
     let head = ["mode", "MB/s", "IOPS", "p50", "p99", "requests"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for variant in results.variants.iter().filter(|it| !it.runs.is_empty()) {
-        let times = latency_of(variant, shown_runs(variant)).unwrap_or_default();
+        let times = variant.request_times(Counting::shown(variant)).unwrap_or_default();
         let quantile = |q: f64| times.quantile(q).map_or("-".to_owned(), display::duration);
         rows.push(vec![
             variant.name.clone(),

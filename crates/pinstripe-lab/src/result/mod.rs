@@ -183,6 +183,18 @@ impl Variant {
         })
     }
 
+    /// Times of all reads and writes together; of paced ones from when they were due.
+    pub fn request_times(&self, counting: Counting) -> Option<Histogram> {
+        let of = |kind: &str| self.latency_of(kind, counting);
+        of("response").or_else(|| {
+            let kinds = ["read", "write"].into_iter().filter_map(of);
+            kinds.reduce(|mut all, one| {
+                all.merge(&one);
+                all
+            })
+        })
+    }
+
     /// Whether one of its runs counts although others disturbed it.
     pub fn accepts_noise(&self) -> bool {
         self.runs.iter().any(|run| run.notes.contains(&Note::BesideOthers))

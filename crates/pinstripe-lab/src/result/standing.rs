@@ -70,6 +70,11 @@ impl Counting {
         if variants.iter().all(is_quiet) { Counting::Quiet } else { Counting::Alike }
     }
 
+    /// The runs whose figures are shown: those that count, or where there are none all of them.
+    pub fn shown(variant: &Variant) -> Counting {
+        if variant.runs.iter().any(Run::is_valid) { Counting::Quiet } else { Counting::Alike }
+    }
+
     fn counts(self, run: &Run) -> bool {
         self == Counting::Alike || run.is_valid()
     }

@@ -90,10 +90,7 @@ fn row(results: &Results, variant: &Variant) -> [Cell; 11] {
 /// The runs whose figures are shown: those that count, or where there are none all of them, in
 /// brackets.
 pub(crate) fn shown_runs(variant: &Variant) -> Counting {
-    match variant.runs.iter().any(crate::result::Run::is_valid) {
-        true => Counting::Quiet,
-        false => Counting::Alike,
-    }
+    Counting::shown(variant)
 }
 
 /// In brackets where no run counts.
@@ -150,21 +147,14 @@ pub(super) fn value(variant: &Variant) -> String {
     }
 }
 
-/// Times of all reads and writes of a variant together; of paced ones from when they were due.
+/// Times of all reads and writes of a variant in runs that count.
 pub(crate) fn latency(variant: &Variant) -> Option<Histogram> {
     latency_of(variant, Counting::Quiet)
 }
 
 /// The same of the runs that are counted here.
 pub(crate) fn latency_of(variant: &Variant, counting: Counting) -> Option<Histogram> {
-    let of = |kind: &str| variant.latency_of(kind, counting);
-    of("response").or_else(|| {
-        let kinds = ["read", "write"].into_iter().filter_map(of);
-        kinds.reduce(|mut all, one| {
-            all.merge(&one);
-            all
-        })
-    })
+    variant.request_times(counting)
 }
 
 /// A line for each variant whose runs fall into two heaps.
