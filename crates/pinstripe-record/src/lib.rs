@@ -5,6 +5,7 @@
 //!   overdub                   records one take while another is played
 //!   recorder   play           a take from its beginning to its end, and back
 //!   verify   recover          what it left
+//!   directories               which directories of a take are there, and what stands in none
 //!   engine                    writes rings to files, and makes files durable
 //!   input   drift             what is recorded; how far its clock is off
 //!   take                      the directory of a take: files, journal, manifest
@@ -24,6 +25,7 @@
 
 mod alsa;
 pub mod calibrate;
+mod directories;
 pub mod drift;
 pub mod engine;
 pub mod flac;

@@ -11,6 +11,7 @@ mod alsa;
 mod jack;
 mod pipe;
 mod reader;
+mod there;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::Stop;
 
-use crate::recover::all_folders;
+use crate::directories::all_folders;
 use crate::ring::{Arena, PacedConsumer, Ring, RingConsumer, RingProducer};
 use crate::sample::StreamShape;
 use crate::start::CommonStart;
@@ -33,6 +34,7 @@ use alsa::CardSink;
 use jack::JackSink;
 use pipe::PipeSink;
 use reader::{StreamReader, read_all};
+use there::PlayedFiles;
 
 /// Frames that are handed to the sink at a time.
 const BLOCK_FRAMES: u64 = 512;
@@ -100,7 +102,7 @@ pub fn play(
 pub struct PreparedPlay {
     path: PathBuf,
     manifest: Arc<Manifest>,
-    folders: Vec<Arc<dyn TakeFolder>>,
+    files: PlayedFiles,
     plan: PlayPlan,
     /// Numbers of the streams.
     chosen: Vec<usize>,
@@ -125,8 +127,9 @@ impl PreparedPlay {
     /// Reads the manifest, and opens the sink.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] where there is none; [`Kind::Usage`] for streams of different forms, which no
-    /// sink takes together, or of another rate than a JACK server has; as the system says for files and
+    /// [`Kind::NotFound`] where there is none; [`Kind::Busy`] while it is recorded; [`Kind::Usage`] for
+    /// streams of different forms, which no sink takes together, or of another rate than a JACK server has,
+    /// and for a beginning behind the end; as the system says for files and
     /// the sink.
     pub fn open(path: &Path, plan: &PlayPlan, sink: PlaySink, monitor: &Monitor) -> Result<Self> {
         let folder: Arc<dyn TakeFolder> = Arc::new(DiskFolder::open(path)?);
@@ -137,6 +140,19 @@ impl PreparedPlay {
             false => plan.streams.clone(),
         };
         let shape = common_shape(&manifest, &chosen)?;
+        let mut files = PlayedFiles::find(&folders, &manifest, &chosen, monitor)?;
+        let (from, most) =
+            (frames_in(plan.from, &shape), plan.most.map(|it| frames_in(it, &shape)));
+        if from > 0 && from >= files.end() {
+            let end = files.end() as f64 / f64::from(shape.rate.max(1));
+            return Err(Error::new(Kind::Usage, "there is nothing to play so late in the take")
+                .expected(
+                    format!("less than {end:.1} s"),
+                    format!("{} s", plan.from.as_secs_f64()),
+                ));
+        }
+        let played = (&chosen[..], from, most.unwrap_or(u64::MAX));
+        files.tell_absent(&folders, &manifest, played, monitor);
         let sink = match sink {
             PlaySink::Null => OpenSink::Paced(BlockSink::Null),
             PlaySink::Pipe(file) => OpenSink::Paced(BlockSink::Pipe(PipeSink::Open(file))),
@@ -151,7 +167,7 @@ impl PreparedPlay {
             }
         };
         let (path, plan) = (path.to_path_buf(), plan.clone());
-        Ok(PreparedPlay { path, manifest, folders, plan, chosen, shape, sink })
+        Ok(PreparedPlay { path, manifest, files, plan, chosen, shape, sink })
     }
 
     /// The directory, and the manifest that it has.
@@ -161,11 +177,7 @@ impl PreparedPlay {
 
     /// The frame of the take that is played first.
     pub fn first_frame(&self) -> u64 {
-        self.frames_of(self.plan.from)
-    }
-
-    fn frames_of(&self, time: Duration) -> u64 {
-        (time.as_secs_f64() * f64::from(self.shape.rate)) as u64
+        frames_in(self.plan.from, &self.shape)
     }
 
     /// Plays until the end, or `stop` is set. With `start` what is recorded beside it begins with it.
@@ -177,7 +189,7 @@ impl PreparedPlay {
         start: Option<&CommonStart>,
         (stop, monitor): (&Stop, &Monitor),
     ) -> Result<PlayOutcome> {
-        let most = self.plan.most.map_or(u64::MAX, |it| self.frames_of(it));
+        let most = self.plan.most.map_or(u64::MAX, |it| frames_in(it, &self.shape));
         let range = (self.first_frame(), most);
         let (ring_bytes, shape) = (self.plan.ring_bytes, self.shape);
         let arena = Arc::new(Arena::new(self.chosen.len() * ring_bytes as usize)?);
@@ -216,7 +228,7 @@ impl PreparedPlay {
     }
 
     fn reader(&self, stream: usize, range: (u64, u64), producer: RingProducer) -> StreamReader {
-        StreamReader::new(&self.manifest, &self.folders, stream, range, producer)
+        StreamReader::new(&self.manifest, &self.files.pieces, stream, range, producer)
     }
 }
 
@@ -234,6 +246,10 @@ fn fill(
         }
     }
     !stop.is_set()
+}
+
+fn frames_in(time: Duration, shape: &StreamShape) -> u64 {
+    (time.as_secs_f64() * f64::from(shape.rate)) as u64
 }
 
 /// The one form that all chosen streams have.

@@ -1,22 +1,31 @@
 //! Every byte of a take, held against the checksums of its journal; of test streams also against
 //! what their content must be.
 
+mod content;
+mod copies;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 
-use crate::recover::{EVENTS_MAX, RUN_MAX_BYTES, all_folders};
-use crate::sample::{StreamShape, fill_test};
+use crate::directories::{all_folders, own_manifest};
+use crate::recover::{EVENTS_MAX, RUN_MAX_BYTES};
 use crate::take::{
     DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, Manifest, RecordedGap,
     RecordedPiece, Summed, TakeFile, TakeFolder, TrimmedRun, is_plain_name, open_payload,
 };
+use content::TestContent;
+use copies::Copies;
 
 /// Damage that is named place by place, for each file.
 const NAMED: u64 = 3;
+
+/// Places of damage of one file that are told apart; from there on what lies between counts as damaged.
+const DAMAGED_MAX: usize = 10_000;
 
 /// Files that are open at once.
 const OPEN_MAX: usize = 512;
@@ -34,8 +43,14 @@ pub struct VerifyOutcome {
     pub damaged_bytes: u64,
     /// Frames of test streams that are not what they must be.
     pub wrong_frames: u64,
-    /// Frames of test streams that are.
+    /// Frames of test streams that are, silence where samples were lost included.
     pub right_frames: u64,
+    /// Those of them that are silence because samples were lost.
+    pub silent_frames: u64,
+    /// Whether something is damaged or not there of which another copy is sound.
+    pub is_repairable: bool,
+    /// Whether something is lost: no copy of it is sound, or there.
+    pub is_lost: bool,
 }
 
 /// Whether a directory has a take.
@@ -71,20 +86,26 @@ pub fn verify_in(
         damaged_bytes: 0,
         wrong_frames: 0,
         right_frames: 0,
+        silent_frames: 0,
+        is_repairable: false,
+        is_lost: false,
     };
+    let mut copies = Copies::default();
     for folder in folders {
         let journal = folder.open(JOURNAL, false)?;
         journal.lock(true)?;
-        if !outcome.manifest.is_settled() {
+        let own = own_manifest(&**folder, &outcome.manifest);
+        if !own.is_settled() {
             let error = Error::new(Kind::Changed, "the recording of this take was cut off")
                 .advice("run 'pinstripe recover' on it: what is durable is complete after that");
             monitor.warning(folder.path(), error);
         }
         let mut files = Files {
             folder: &**folder,
-            told: Told::of(&outcome.manifest),
+            told: Told::of(&own),
             open: BTreeMap::new(),
             order: VecDeque::new(),
+            copies: &mut copies,
             monitor,
         };
         let mut reader = JournalReader::new(&journal)?;
@@ -110,8 +131,10 @@ pub fn verify_in(
                 }
             }
         }
-        outcome.files += files.count(outcome.manifest.is_settled());
+        outcome.files += files.count(own.is_settled());
+        files.tell_frames(&outcome.manifest);
     }
+    (outcome.is_repairable, outcome.is_lost) = copies.tell(folders, &outcome.manifest, monitor);
     Ok(outcome)
 }
 
@@ -129,17 +152,10 @@ struct OpenFile {
     /// that was cut off.
     end: Option<(u64, Option<TrimmedRun>)>,
     damages: u64,
-    content: Option<TestContent>,
-}
-
-/// What a test stream must hold.
-struct TestContent {
-    shape: StreamShape,
-    number: u64,
+    /// Frames of the file of which a byte is damaged, in order.
+    damaged: Vec<Range<u64>>,
     start_frame: u64,
-    /// Frames that the input had given before the take began.
-    origin: i64,
-    gaps: Arc<[RecordedGap]>,
+    content: Option<TestContent>,
 }
 
 /// What a manifest tells, in an order in which it is found again: as many files as there are, its
@@ -181,6 +197,7 @@ struct Files<'a> {
     open: BTreeMap<u32, OpenFile>,
     /// Those that are open, the one that was opened first in front.
     order: VecDeque<u32>,
+    copies: &'a mut Copies,
     monitor: &'a Monitor,
 }
 
@@ -194,6 +211,15 @@ impl Files<'_> {
         left.map(|(_, file)| &file.name).collect::<BTreeSet<_>>().len() as u64
     }
 
+    /// Tells which frames there are, and which of them are sound.
+    fn tell_frames(&mut self, manifest: &Manifest) {
+        for file in self.open.values() {
+            let size = manifest.streams[file.stream as usize].shape.frame_bytes();
+            let (all, sound) = file.frames(size);
+            self.copies.note_file(file.stream, all, sound);
+        }
+    }
+
     fn begin(
         &mut self,
         manifest: &Manifest,
@@ -203,7 +229,9 @@ impl Files<'_> {
     ) {
         let Some(facts) = manifest.head_facts(number, start) else { return };
         let is_enough = self.open.len() >= EVENTS_MAX;
-        if !is_plain_name(name) || self.open.contains_key(&piece) || is_enough {
+        // Told again, before anything came, it has another first frame.
+        let is_known = self.open.get(&piece).is_some_and(|it| it.at > 0);
+        if !is_plain_name(name) || is_known || is_enough {
             return;
         }
         let stream = &manifest.streams[number as usize];
@@ -225,6 +253,8 @@ impl Files<'_> {
             at: 0,
             end: self.told.ends.get(&piece).copied(),
             damages: 0,
+            damaged: Vec::new(),
+            start_frame: start,
             content,
         };
         self.open.insert(piece, file);
@@ -241,7 +271,8 @@ impl Files<'_> {
             Ok((length, opened)) => (file.length, file.file) = (length, Some(opened)),
             Err(error) => {
                 file.is_missing = true;
-                self.monitor.loss(self.folder.path().join(&file.name), error);
+                let path = self.folder.path().join(&file.name);
+                self.copies.note_damage(file.stream, path, error);
                 return;
             }
         }
@@ -269,15 +300,21 @@ impl Files<'_> {
             let count = bytes.len() as u64;
             if !is_sound {
                 outcome.damaged_bytes += u64::from(whole.bytes);
-                file.tell_damage(self.folder, self.monitor, at, whole.bytes);
+                let size = outcome.manifest.streams[file.stream as usize].shape.frame_bytes();
+                file.note_damage(at, whole.bytes, size);
+                if let Some(error) = file.named_damage(at, whole.bytes) {
+                    let path = self.folder.path().join(&file.name);
+                    self.copies.note_damage(file.stream, path, error);
+                }
                 continue;
             }
             outcome.sound_bytes += count;
             self.monitor.add(Counter::CheckedBytes, count);
             if let Some(content) = &file.content {
-                let (right, wrong) = content.count(at, &bytes);
-                outcome.right_frames += right;
-                outcome.wrong_frames += wrong;
+                let counted = content.count(at, &bytes);
+                outcome.right_frames += counted.right;
+                outcome.silent_frames += counted.silent;
+                outcome.wrong_frames += counted.wrong;
             }
         }
         Ok(())
@@ -285,15 +322,41 @@ impl Files<'_> {
 }
 
 impl OpenFile {
-    /// Names damage, the first places of each file. One that could not be opened was named.
-    fn tell_damage(&mut self, folder: &dyn TakeFolder, monitor: &Monitor, at: u64, bytes: u32) {
+    /// What is said of damage, of the first places of each file. One that could not be opened was named.
+    fn named_damage(&mut self, at: u64, bytes: u32) -> Option<Error> {
         self.damages += 1;
-        if self.damages <= NAMED && !self.is_missing {
+        (self.damages <= NAMED && !self.is_missing).then(|| {
             let what = format!(
                 "{bytes} bytes are not those that were written, from {at} of the payload on"
             );
-            monitor.loss(folder.path().join(&self.name), Error::corrupt(what, &self.name));
+            Error::corrupt(what, &self.name)
+        })
+    }
+
+    fn note_damage(&mut self, at: u64, bytes: u32, frame_bytes: u64) {
+        let end = at.saturating_add(bytes.into()).div_ceil(frame_bytes);
+        let from = at / frame_bytes;
+        let is_full = self.damaged.len() >= DAMAGED_MAX;
+        match self.damaged.last_mut().filter(|it| is_full || it.end >= from) {
+            Some(last) => last.end = end,
+            None => self.damaged.push(from..end),
         }
+    }
+
+    /// Frames of the stream that the file has, and the sound ones among them.
+    fn frames(&self, frame_bytes: u64) -> (Range<u64>, Vec<Range<u64>>) {
+        let bytes = self.end.map_or(self.at, |(end, _)| end.min(self.at));
+        let (end, mut from) = (bytes.div_ceil(frame_bytes), 0);
+        let mut sound = Vec::new();
+        for damaged in &self.damaged {
+            sound.push(from..damaged.start.min(end));
+            from = damaged.end;
+        }
+        sound.push(from..end.max(from));
+        let in_stream = |it: Range<u64>| {
+            self.start_frame.saturating_add(it.start)..self.start_frame.saturating_add(it.end)
+        };
+        (in_stream(0..end), sound.into_iter().map(in_stream).collect())
     }
 
     /// Reads a run; whether it is what was written.
@@ -317,42 +380,6 @@ impl OpenFile {
     fn left_of(&self, at: u64) -> Option<Summed> {
         let trimmed = self.end.and_then(|(_, trimmed)| trimmed).filter(|it| it.at == at)?;
         Some(Summed { bytes: trimmed.bytes, sum: trimmed.sum })
-    }
-}
-
-impl TestContent {
-    /// `(right, wrong)` frames that end in these bytes of the payload, from `at` on.
-    fn count(&self, at: u64, bytes: &[u8]) -> (u64, u64) {
-        let size = self.shape.frame_bytes();
-        let (first, end) = (at / size, (at + bytes.len() as u64).div_ceil(size));
-        let mut made = vec![0; ((end - first) * size) as usize];
-        let from = self.start_frame.saturating_add(first).saturating_add_signed(self.origin);
-        fill_test(&self.shape, self.number, from, &mut made);
-        let skip = at % size;
-        let (mut right, mut wrong) = (0, 0);
-        for frame in first..end {
-            let from = ((frame - first) * size).max(skip);
-            let to = ((frame - first + 1) * size).min(skip + bytes.len() as u64);
-            let found = &bytes[(from - skip) as usize..(to - skip) as usize];
-            let is_lost = self.is_lost(self.start_frame.saturating_add(frame));
-            let is_right = match is_lost {
-                true => found.iter().all(|it| *it == self.shape.format.silence()),
-                false => found == &made[from as usize..to as usize],
-            };
-            // A frame in two runs counts where it ends.
-            if to == (frame - first + 1) * size || !is_right {
-                *(if is_right { &mut right } else { &mut wrong }) += 1;
-            }
-        }
-        (right, wrong)
-    }
-
-    fn is_lost(&self, frame: u64) -> bool {
-        let before = self.gaps.partition_point(|it| it.frame <= frame);
-        before.checked_sub(1).is_some_and(|it| {
-            let gap = &self.gaps[it];
-            frame < gap.frame.saturating_add(gap.frames)
-        })
     }
 }
 

@@ -51,6 +51,12 @@ impl RecoverArgs {
             let name = file.path.display();
             run.screen.row(&format!("{name}: {} frames", format_count(file.frames)))?;
         }
+        if !outcome.removed.is_empty() {
+            run.screen.say(&format!(
+                "{} removed: made ahead, and nothing of them was durable",
+                counted(outcome.removed.len() as u64, "file"),
+            ));
+        }
         run.screen.say(&match (outcome.was_complete, outcome.never_began) {
             (true, _) => "the take was complete already; nothing was changed".to_owned(),
             (_, true) => "the take was armed and never began: nothing had been recorded, and only \
@@ -78,6 +84,7 @@ impl RecoverArgs {
             .with("shorter_by_seconds", shorter)
             .with("take", outcome.manifest.take.as_str())
             .with("files", outcome.files.len())
+            .with("removed_files", outcome.removed.len())
             .with("was_complete", outcome.was_complete)
             .with("never_began", outcome.never_began)
             .with("vouched_seconds", outcome.vouched.as_secs_f64());

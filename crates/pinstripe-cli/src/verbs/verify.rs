@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use pinstripe::ops::join;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
-use pinstripe_record::verify;
+use pinstripe_record::verify::{self, VerifyOutcome};
 
 use super::join::{GAUGE, facts};
 use crate::args::refuse_option;
@@ -79,23 +79,20 @@ impl VerifyArgs {
 /// A take: its journal has the checksums.
 fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
     let found = verify::verify(take, &run.monitor)?;
-    let is_sound = found.damaged_bytes == 0 && found.wrong_frames == 0;
+    let is_lost = found.is_lost || found.wrong_frames > 0;
     run.screen.say(&format!(
         "verified {} of '{}' in {} ({}): {}{}",
         counted(found.files, "file"),
         crate::escape::text(&found.manifest.take),
         time::span(run.elapsed()),
         format_size(found.sound_bytes + found.damaged_bytes),
-        if is_sound { "everything is intact" } else { "some of it is damaged, as named above" },
-        match (found.right_frames, found.wrong_frames) {
-            (0, 0) => String::new(),
-            (right, 0) => format!("; {} test frames are right", format_count(right)),
-            (right, wrong) => format!(
-                "; {} test frames are right, {} wrong",
-                format_count(right),
-                format_count(wrong)
-            ),
+        match (is_lost, found.is_repairable) {
+            (true, _) => "some of it is damaged or not there, as named above",
+            (false, true) =>
+                "all of the take is there, but a copy of it is damaged or not there, as named above",
+            (false, false) => "everything is intact",
         },
+        test_frames(&found),
     ));
     if found.wrong_frames > 0 {
         let what = format!("{} test frames are wrong", format_count(found.wrong_frames));
@@ -107,7 +104,25 @@ fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
         .with("sound_bytes", found.sound_bytes)
         .with("damaged_bytes", found.damaged_bytes)
         .with("right_frames", found.right_frames)
+        .with("silent_frames", found.silent_frames)
         .with("wrong_frames", found.wrong_frames)
         .with("overrun_gaps", found.manifest.gaps.len());
-    Ok(Ending::done(facts))
+    let code = if found.is_repairable { exit::REPAIRABLE } else { exit::DONE };
+    Ok(Ending { code, facts })
+}
+
+/// What was found of test streams, behind the rest of a line.
+fn test_frames(found: &VerifyOutcome) -> String {
+    let (right, silent) = (found.right_frames - found.silent_frames, found.silent_frames);
+    let mut parts = Vec::new();
+    if found.right_frames > 0 || found.wrong_frames > 0 {
+        parts.push(format!("; {} test frames are right", format_count(right)));
+    }
+    if silent > 0 {
+        parts.push(format!(", {} are silence for what was lost", format_count(silent)));
+    }
+    if found.wrong_frames > 0 {
+        parts.push(format!(", {} are wrong", format_count(found.wrong_frames)));
+    }
+    parts.concat()
 }

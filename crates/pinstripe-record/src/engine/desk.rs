@@ -18,7 +18,7 @@ use crate::header::{Cue, HeadFacts, LocalTime};
 use crate::limits::MARKS_MAX;
 use crate::meter::Meter;
 use crate::ring::Ring;
-use crate::take::{JournalEvent, RecordedGap, RecordedMark};
+use crate::take::{JournalEvent, RecordedGap, RecordedMark, stream_file_name};
 use crate::writes::WritePolicy;
 
 /// Gaps that are listed one by one; the others are only counted.
@@ -183,8 +183,12 @@ impl Desk {
         let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
         let started = LocalTime { seconds: self.started.load(Ordering::Acquire) };
         let facts = HeadFacts { start_frame, started, ..desk.facts.clone() };
+        // Those that are made at the beginning have no frame in their names, unless the take is cut into
+        // segments.
+        let is_first = start_frame == 0 && number < 2 * self.streams.len() as u32;
         let is_cut = desk.segment_frames < u64::MAX;
-        let name = file_name(&facts, copy, number, (self.streams.len(), is_cut));
+        let later = (!is_first || is_cut).then_some((start_frame, number));
+        let name = stream_file_name(&facts, copy, later);
         let shared = (Arc::clone(&desk.ring), Arc::clone(&self.started));
         let ids = (number, stream, copy);
         let piece = Piece::create(lane, &self.encoders, ids, (name, facts), shared, covered)?;
@@ -303,19 +307,4 @@ pub fn cues_within(
         lost.chain(marked).map(|(frame, text)| Cue { frame: frame - frames.start, text }).collect();
     cues.sort_by_key(|it| it.frame);
     cues
-}
-
-/// `017-piano.wav`; behind the name of a second copy `.mirror`, of a later file its first frame, and of
-/// the first one, too, where the take is cut into segments: files of a stream are in order by name.
-fn file_name(facts: &HeadFacts, copy: u32, piece: u32, (streams, is_cut): (usize, bool)) -> String {
-    let digits = streams.to_string().len().max(2);
-    let plain = |it: char| if it.is_alphanumeric() || "-_.+".contains(it) { it } else { '_' };
-    let name: String = facts.name.chars().map(plain).take(60).collect();
-    let mirror = if copy > 0 { ".mirror" } else { "" };
-    // A number makes the name of a later file unique even where two begin with one frame.
-    let later = match facts.start_frame {
-        0 if piece < 2 * streams as u32 && !is_cut => String::new(),
-        frame => format!(".{frame:012}-{piece}"),
-    };
-    format!("{:0digits$}-{name}{mirror}{later}.{}", facts.index + 1, facts.extension())
 }

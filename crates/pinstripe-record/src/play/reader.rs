@@ -34,22 +34,13 @@ pub(super) struct StreamReader {
 impl StreamReader {
     pub fn new(
         manifest: &Arc<Manifest>,
-        folders: &[Arc<dyn TakeFolder>],
+        files: &[(RecordedPiece, Arc<dyn TakeFolder>)],
         stream: usize,
         (from, most): (u64, u64),
         producer: RingProducer,
     ) -> Self {
-        let folder_of = |piece: &RecordedPiece| {
-            let wanted = manifest.directories.get(piece.directory as usize);
-            let found = folders.iter().find(|it| Some(it.path()) == wanted.map(|it| it.as_path()));
-            found.or_else(|| folders.first().filter(|_| manifest.directories.len() == 1)).cloned()
-        };
-        let mut pieces: Vec<_> = manifest
-            .pieces
-            .iter()
-            .filter(|it| it.stream as usize == stream)
-            .filter_map(|it| Some((it.clone(), folder_of(it)?)))
-            .collect();
+        let of_stream = files.iter().filter(|(it, _)| it.stream as usize == stream);
+        let mut pieces: Vec<_> = of_stream.cloned().collect();
         pieces.sort_by_key(|(it, _)| (it.start_frame, std::cmp::Reverse(it.frames)));
         let ends = pieces.iter().map(|(it, _)| it.start_frame.saturating_add(it.frames));
         let end = ends.max().unwrap_or(0).min(from.saturating_add(most));

@@ -6,8 +6,10 @@ use std::path::Path;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
-use super::{JournalContent, JournalPiece, RUN_MAX_BYTES};
+use super::RUN_MAX_BYTES;
+use super::content::{JournalContent, JournalPiece};
 use crate::engine::{close_file, cues_within, trimmed_run};
+use crate::header::{Cue, FileKind, HeadFacts};
 use crate::limits::PRE_ROLL_MAX_SECONDS;
 use crate::sample::StreamShape;
 use crate::take::{
@@ -38,10 +40,15 @@ pub(super) fn settle(
     let front = behind.map(|it| front_bytes(first, &it.piece, &facts.shape)).transpose()?;
     let file = open_payload(folder, manifest, first.stream, (&first.file, true))?;
     let path = folder.path().join(&first.file);
-    let (mut piece, mut end) = found.settled(&file, frame_bytes, (&path, monitor))?;
+    let is_closed = |whole: u64| {
+        let frames = first.start_frame..first.start_frame.saturating_add(whole / frame_bytes);
+        let cues = cues_within(&content.gaps, &content.marks, first.stream, frames);
+        behind.is_none() && is_closed(&file, &facts, whole, &cues)
+    };
+    let (mut piece, mut end) = found.settled(&file, frame_bytes, &is_closed, (&path, monitor))?;
     let (mut pieces, mut gap) = (Vec::new(), None);
     if let (Some(behind), Some(front)) = (behind, front) {
-        let (second, frames) = behind.settled(&file, frame_bytes, (&path, monitor))?;
+        let (second, frames) = behind.settled(&file, frame_bytes, &|_| false, (&path, monitor))?;
         if frames > 0 && end < front {
             gap = Some(fill_front(&file, &mut piece, end..front, &facts.shape)?);
             let what = "pre-roll was not durable yet, and is silence";
@@ -105,16 +112,25 @@ fn fill_front(
 }
 
 impl JournalPiece {
-    /// The piece with what is vouched for and sound of it, and that in bytes of whole frames.
+    /// The piece with what is vouched for and sound of it, and that in bytes of whole frames. `is_closed`
+    /// says whether the file ends with so many already.
     fn settled(
         &self,
         file: &TakeFile,
         frame_bytes: u64,
+        is_closed: &dyn Fn(u64) -> bool,
         (path, monitor): (&Path, &Monitor),
     ) -> Result<(RecordedPiece, u64)> {
         let mut piece = self.piece.clone();
         let there = file.device().len()?.saturating_sub(piece.payload_at);
-        let sound = sound_bytes(file, self, there)?;
+        let mut sound = sound_bytes(file, self, there)?;
+        let whole = self.bytes - self.bytes % frame_bytes;
+        let ends_within = |(at, _): &(u64, Summed)| sound == *at && *at <= whole;
+        if whole < self.bytes && self.last.back().is_some_and(ends_within) && is_closed(whole) {
+            // An earlier recovery found all of it sound and cut the rest of the last frame off, and was
+            // ended before it could say so: the checksum of the last run is that of more than is left.
+            sound = self.bytes;
+        }
         if sound < self.bytes {
             let error = Error::new(Kind::Corrupt, "the end of what was durable is damaged")
                 .expected(self.bytes, sound)
@@ -134,6 +150,22 @@ impl JournalPiece {
         }
         Ok((piece, whole))
     }
+}
+
+/// Whether a file has the length, head and tail that it gets when it is closed with so much payload. Of
+/// FLAC that is not known: its samples are not its bytes.
+fn is_closed(file: &TakeFile, facts: &HeadFacts, whole: u64, cues: &[Cue]) -> bool {
+    if facts.kind == FileKind::Flac {
+        return false;
+    }
+    let (head, tail) = facts.complete(whole, cues);
+    let end = (head.len() as u64).saturating_add(whole);
+    let has = |at: u64, expected: &[u8]| {
+        let mut found = vec![0; expected.len()];
+        file.device().read_at(at, &mut found).is_ok() && found == expected
+    };
+    let is_as_long = file.device().len().is_ok_and(|it| it == end + tail.len() as u64);
+    is_as_long && has(0, &head) && has(end, &tail)
 }
 
 /// The payload up to the first of the last runs that is not what was written.

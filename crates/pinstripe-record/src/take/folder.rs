@@ -63,6 +63,11 @@ pub trait TakeFolder: Send + Sync {
     /// As the system says.
     fn sync_names(&self) -> Result<()>;
 
+    /// Names of all that is in the directory, as far as they are text and can be read.
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Removes a file of which nothing is needed.
     ///
     /// # Errors
@@ -413,6 +418,11 @@ impl TakeFolder for DiskFolder {
     fn sync_names(&self) -> Result<()> {
         let synced = File::open(&self.path).and_then(|it| it.sync_all());
         synced.map_err(|error| Error::io("cannot make new names durable", &self.path, error))
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        entries.filter_map(|it| it.file_name().into_string().ok()).collect()
     }
 
     fn remove(&self, name: &str) -> Result<()> {

@@ -10,6 +10,7 @@
 mod folder;
 mod journal;
 mod manifest;
+mod names;
 mod payload;
 
 pub use folder::{DiskFolder, TakeFile, TakeFolder};
@@ -21,6 +22,7 @@ pub use manifest::{
     BesideTake, CommitStages, Manifest, RecordedGap, RecordedMark, RecordedPiece, RecordedStream,
     SlowSync, TakeFigures, TakeState, TrimmedRun, is_plain_name,
 };
+pub use names::{is_stream_file_name, stream_file_name};
 pub use payload::open_payload;
 
 /// The name of the manifest.

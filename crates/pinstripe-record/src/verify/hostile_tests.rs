@@ -31,7 +31,7 @@ const TEXTS: [&str; 7] = [
     "/etc/hostname",
     "take.json",
     "take.journal",
-    "01-test-1.000000000000-0.wav",
+    "01-test-1@000000000000-0.wav",
 ];
 
 /// Random numbers that a seed decides.
@@ -241,7 +241,7 @@ fn what_is_no_plain_file_is_refused_and_never_followed() {
         let text = fs::read_to_string(take.join(MANIFEST)).unwrap();
         fs::write(take.join(MANIFEST), text.replace("\"complete\"", "\"recording\"")).unwrap();
     };
-    for name in ["01-test-1.000000000000-0.wav", JOURNAL, MANIFEST, "take.json.new"] {
+    for name in ["01-test-1@000000000000-0.wav", JOURNAL, MANIFEST, "take.json.new"] {
         for kind in ["symlink", "fifo"] {
             copy_of(&sound, &take);
             recording(&take);

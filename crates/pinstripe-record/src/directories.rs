@@ -1,0 +1,206 @@
+//! The directories of a take that are there, and the frames that stand in none of them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::units::{counted, format_count};
+
+use crate::take::{
+    DiskFolder, JOURNAL, JournalReader, Manifest, RecordedPiece, TakeFolder, TakeState,
+};
+
+/// Streams that are named one by one.
+const NAMED: usize = 8;
+
+/// The directories of a take that are there; the first is the one that the user named.
+pub fn all_folders(
+    named: Arc<dyn TakeFolder>,
+    manifest: &Manifest,
+    monitor: &Monitor,
+) -> Vec<Arc<dyn TakeFolder>> {
+    let mut folders = vec![Arc::clone(&named)];
+    if manifest.directories.len() < 2 {
+        return folders;
+    }
+    let own = number_of(&*named, &manifest.id).ok();
+    for (number, path) in (0_u32..).zip(&manifest.directories) {
+        if own == Some(number) {
+            continue;
+        }
+        let other = DiskFolder::open(path).and_then(|folder| {
+            let found = Manifest::load(&folder)?;
+            let is_same = found.id == manifest.id;
+            let wrong = || Error::new(Kind::WrongMember, "another take").at(path);
+            if is_same { Ok(folder) } else { Err(wrong()) }
+        });
+        match other {
+            Ok(folder) => folders.push(Arc::new(folder)),
+            Err(error) if error.kind() == Kind::NotFound => {
+                let what = "a directory of this take is not there";
+                let error = Error::new(Kind::NotFound, what)
+                    .advice("attach its disk where it was while the take was recorded");
+                monitor.warning(path, error);
+            }
+            Err(error) => monitor.warning(path, error),
+        }
+    }
+    folders
+}
+
+/// The number that a directory has in the manifest of its take.
+///
+/// # Errors
+/// Those of the journal.
+pub fn number_of(folder: &dyn TakeFolder, id: &str) -> Result<u32> {
+    let file = folder.open(JOURNAL, false)?;
+    JournalReader::new(&file)?.begin(id)
+}
+
+/// What is told of the files of a directory: by its own manifest, unless only another one knows how they
+/// ended.
+pub fn own_manifest(folder: &dyn TakeFolder, named: &Manifest) -> Manifest {
+    match Manifest::load(folder).ok().filter(|it| it.id == named.id) {
+        Some(own) if own.is_settled() || !named.is_settled() => own,
+        Some(own) => match number_of(folder, &own.id) {
+            Ok(number) if named.pieces.iter().any(|it| it.directory == number) => named.clone(),
+            _ => own,
+        },
+        None => named.clone(),
+    }
+}
+
+/// Which directories of a take are there, by number.
+pub struct DirectoriesThere {
+    numbers: Vec<u32>,
+    /// Paths of those that are not.
+    absent: Vec<PathBuf>,
+}
+
+impl DirectoriesThere {
+    /// Of a take with these directories.
+    pub fn of(folders: &[Arc<dyn TakeFolder>], manifest: &Manifest) -> Self {
+        let number = |it: &Arc<dyn TakeFolder>| number_of(&**it, &manifest.id).ok();
+        let numbers: Vec<u32> = folders.iter().filter_map(number).collect();
+        let absent = (0..).zip(&manifest.directories).filter(|(it, _)| !numbers.contains(it));
+        let absent = absent.map(|(_, path)| path.clone()).collect();
+        DirectoriesThere { numbers, absent }
+    }
+
+    /// Whether a directory is there.
+    pub fn has(&self, number: u32) -> bool {
+        self.numbers.contains(&number)
+    }
+
+    /// Whether all are.
+    pub fn is_all(&self) -> bool {
+        self.absent.is_empty()
+    }
+
+    /// Streams of which nothing is known, for all files of them stand in directories that are not there.
+    /// Of a take that came to its end the manifest knows all, and one that never began has none.
+    pub fn unknown_streams(&self, manifest: &Manifest, is_known: impl Fn(u32) -> bool) -> Vec<u32> {
+        let is_one_expected = match manifest.state {
+            TakeState::Complete | TakeState::Armed => false,
+            TakeState::Recording => true,
+            TakeState::Recovered => !manifest.pieces.is_empty(),
+        };
+        let all = 0..manifest.streams.len() as u32;
+        all.filter(|it| is_one_expected && !self.is_all() && !is_known(*it)).collect()
+    }
+
+    /// Names streams of which no copy is there, and frames that none has, as losses.
+    pub fn tell_absent(
+        &self,
+        manifest: &Manifest,
+        (unknown, frames): (&[u32], &BTreeMap<u32, u64>),
+        monitor: &Monitor,
+    ) {
+        let advice = match self.absent.is_empty() {
+            true => "put its file back, if there is a copy of it".to_owned(),
+            false => {
+                let paths: Vec<_> = self.absent.iter().map(|it| it.display().to_string()).collect();
+                format!("attach what is not there: {}", paths.join(", "))
+            }
+        };
+        let known = frames.iter().map(|(stream, frames)| (*stream, Some(*frames)));
+        let all: Vec<_> = unknown.iter().map(|it| (*it, None)).chain(known).collect();
+        for (stream, frames) in all.iter().take(NAMED) {
+            let what = match frames {
+                Some(frames) => format!("{} frames of it stand", format_count(*frames)),
+                None => "all of it stands".to_owned(),
+            };
+            let what = format!("{what} in no directory that is there");
+            let name = manifest.streams.get(*stream as usize).map_or("", |it| it.name.as_str());
+            monitor.loss(name, Error::new(Kind::NotFound, what).advice(&advice));
+        }
+        if all.len() > NAMED {
+            let more = counted((all.len() - NAMED) as u64, "more stream", "more streams");
+            let what = format!("of {more} there is as little in the directories that are there");
+            monitor.loss(&manifest.take, Error::new(Kind::NotFound, what).advice(&advice));
+        }
+    }
+}
+
+/// The frames of one file.
+pub fn frames_of(piece: &RecordedPiece) -> Range<u64> {
+    piece.start_frame..piece.start_frame.saturating_add(piece.frames)
+}
+
+/// By stream: the number of frames that lie in `wanted` and not in `there`, where there are any.
+pub fn missing_of(
+    wanted: impl IntoIterator<Item = (u32, Range<u64>)>,
+    there: impl IntoIterator<Item = (u32, Range<u64>)>,
+) -> BTreeMap<u32, u64> {
+    let mut by_stream: BTreeMap<u32, (Vec<Range<u64>>, Vec<Range<u64>>)> = BTreeMap::new();
+    wanted
+        .into_iter()
+        .for_each(|(stream, range)| by_stream.entry(stream).or_default().0.push(range));
+    there
+        .into_iter()
+        .for_each(|(stream, range)| by_stream.entry(stream).or_default().1.push(range));
+    let missing = |(stream, (wanted, there)): (u32, (Vec<Range<u64>>, Vec<Range<u64>>))| {
+        let all = joined(wanted.into_iter().chain(there.iter().cloned()).collect());
+        (stream, length(&all) - length(&joined(there)))
+    };
+    by_stream.into_iter().map(missing).filter(|(_, frames)| *frames > 0).collect()
+}
+
+/// The same ranges in order, those that touch each other put together.
+fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.retain(|it| !it.is_empty());
+    ranges.sort_by_key(|it| it.start);
+    let mut out: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match out.last_mut().filter(|it| range.start <= it.end) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => out.push(range),
+        }
+    }
+    out
+}
+
+fn length(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().fold(0, |sum, it| sum.saturating_add(it.end - it.start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_missing_that_no_file_has() {
+        let missing = |wanted: &[Range<u64>], there: &[Range<u64>]| {
+            let of_stream = |it: &Range<u64>| (3, it.clone());
+            let found = missing_of(wanted.iter().map(of_stream), there.iter().map(of_stream));
+            found.get(&3).copied().unwrap_or(0)
+        };
+        assert_eq!(missing(&[0..100, 100..200], &[0..100]), 100);
+        assert_eq!(missing(&[0..200], &[0..50, 40..60, 150..200]), 90);
+        assert_eq!(missing(&[0..100], &[0..100, 100..150]), 0);
+        assert_eq!(missing(&[10..10], &[]), 0);
+    }
+}

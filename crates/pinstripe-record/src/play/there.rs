@@ -1,0 +1,120 @@
+//! Which files of a take can be played, of each stream and copy.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Monitor;
+
+use crate::directories::{DirectoriesThere, frames_of, missing_of, number_of, own_manifest};
+use crate::recover::{JournalPiece, read_journal};
+use crate::take::{JOURNAL, Manifest, RecordedPiece, TakeFile, TakeFolder};
+
+/// Files of the streams that are played.
+#[derive(Default)]
+pub(super) struct PlayedFiles {
+    /// Those that are there and can be opened.
+    pub pieces: Vec<(RecordedPiece, Arc<dyn TakeFolder>)>,
+    /// All that there should be.
+    all: Vec<RecordedPiece>,
+    /// Those that could not be opened, and why.
+    unopened: Vec<(u32, PathBuf, Error)>,
+    /// Journals of a take that was cut off: while they are locked nobody puts it in order.
+    held: Vec<TakeFile>,
+}
+
+impl PlayedFiles {
+    /// Looks for them. Of a take that was cut off files have what their journal vouches for.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] while it is recorded; those of journals.
+    pub fn find(
+        folders: &[Arc<dyn TakeFolder>],
+        manifest: &Manifest,
+        chosen: &[usize],
+        monitor: &Monitor,
+    ) -> Result<Self> {
+        let mut found = PlayedFiles::default();
+        let is_chosen = |it: &&RecordedPiece| chosen.contains(&(it.stream as usize));
+        for folder in folders {
+            let own = own_manifest(&**folder, manifest);
+            let pieces = match own.is_settled() {
+                true => {
+                    found.all.extend(own.pieces.iter().filter(is_chosen).cloned());
+                    let number = number_of(&**folder, &own.id)?;
+                    own.pieces.into_iter().filter(|it| it.directory == number).collect()
+                }
+                false => found.vouched(folder, &own, monitor)?,
+            };
+            for piece in pieces.iter().filter(is_chosen) {
+                found.all.push(piece.clone());
+                match folder.open(&piece.file, false) {
+                    Ok(_) => found.pieces.push((piece.clone(), Arc::clone(folder))),
+                    Err(error) => {
+                        let path = folder.path().join(&piece.file);
+                        found.unopened.push((piece.stream, path, error));
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// What the journal of a directory vouches for.
+    fn vouched(
+        &mut self,
+        folder: &Arc<dyn TakeFolder>,
+        manifest: &Manifest,
+        monitor: &Monitor,
+    ) -> Result<Vec<RecordedPiece>> {
+        let journal = folder.open(JOURNAL, false)?;
+        journal.lock(true)?;
+        let what = "the recording of this take was cut off: what its journal vouches for is played";
+        let error = Error::new(Kind::Changed, what).advice("run 'pinstripe recover' on it");
+        monitor.warning(folder.path(), error);
+        let content = read_journal(&journal, manifest)?;
+        self.held.push(journal);
+        let frames =
+            |stream: u32, bytes: u64| bytes / manifest.streams[stream as usize].shape.frame_bytes();
+        let piece = |it: &JournalPiece| RecordedPiece {
+            frames: frames(it.piece.stream, it.bytes),
+            ..it.piece.clone()
+        };
+        let pieces = content.pieces.values().map(piece);
+        Ok(pieces.filter(|it| manifest.can_have(it)).collect())
+    }
+
+    /// The frame behind the last one.
+    pub fn end(&self) -> u64 {
+        self.all.iter().map(|it| frames_of(it).end).max().unwrap_or(0)
+    }
+
+    /// Names what is not there of `most` frames from a frame on: it is silence, unless another copy has it.
+    pub fn tell_absent(
+        &mut self,
+        folders: &[Arc<dyn TakeFolder>],
+        manifest: &Manifest,
+        (chosen, from, most): (&[usize], u64, u64),
+        monitor: &Monitor,
+    ) {
+        let to = from.saturating_add(most);
+        let played = |it: &RecordedPiece| {
+            let frames = frames_of(it);
+            (it.stream, frames.start.clamp(from, to)..frames.end.clamp(from, to))
+        };
+        let there = DirectoriesThere::of(folders, manifest);
+        let missing: BTreeMap<u32, u64> =
+            missing_of(self.all.iter().map(played), self.pieces.iter().map(|(it, _)| played(it)));
+        let known = |stream: u32| self.all.iter().any(|it| it.stream == stream);
+        let mut unknown = there.unknown_streams(manifest, known);
+        unknown.retain(|it| chosen.contains(&(*it as usize)));
+        for (stream, path, error) in self.unopened.drain(..) {
+            match missing.contains_key(&stream) {
+                true => monitor.warning(path, error),
+                false => monitor.warning(path, error.advice("the other copy of it is played")),
+            }
+        }
+        there.tell_absent(manifest, (&unknown, &missing), monitor);
+    }
+}

@@ -1,0 +1,131 @@
+//! What the journal of one directory says of a take.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use pinstripe_base::error::Result;
+
+use crate::header::LocalTime;
+use crate::limits::MARKS_MAX;
+use crate::take::{
+    JournalEvent, JournalReader, JournalRecord, Manifest, PieceBehind, RecordedGap, RecordedMark,
+    RecordedPiece, Summed, TakeFile, is_plain_name,
+};
+
+/// Runs at the end of each file that are read back: those that a disk which lies would lose.
+const READ_BACK: usize = 64;
+/// Files and gaps of one journal that are taken over.
+pub(crate) const EVENTS_MAX: usize = 200_000;
+
+/// What a journal says of one file.
+#[derive(Debug, Clone)]
+pub(crate) struct JournalPiece {
+    pub piece: RecordedPiece,
+    pub bytes: u64,
+    /// The last runs, and where in the payload each begins.
+    pub(super) last: VecDeque<(u64, Summed)>,
+    pub(super) behind: Option<PieceBehind>,
+}
+
+/// What a journal says.
+#[derive(Debug, Default)]
+pub(crate) struct JournalContent {
+    pub pieces: BTreeMap<u32, JournalPiece>,
+    pub gaps: Vec<RecordedGap>,
+    pub marks: Vec<RecordedMark>,
+    pub vouched: Duration,
+    /// When the take began, if it was armed before: local time, and seconds since 1970.
+    pub started: Option<(LocalTime, i64)>,
+    /// The moment of its first frame since the inputs were opened.
+    pub(super) first: Duration,
+}
+
+/// Reads a journal up to its last whole record.
+pub(crate) fn read_journal(file: &TakeFile, manifest: &Manifest) -> Result<JournalContent> {
+    let mut reader = JournalReader::new(file)?;
+    let directory = reader.begin(&manifest.id)?;
+    let mut content = JournalContent::default();
+    while let Some(record) = reader.next_record()? {
+        match record {
+            JournalRecord::Event(event) => content.note(event, directory, manifest),
+            JournalRecord::Progress { nanos, runs } => {
+                content.vouched = Duration::from_nanos(nanos);
+                for file in runs {
+                    let Some(found) = content.pieces.get_mut(&file.piece) else { continue };
+                    file.runs.iter().for_each(|run| found.extend(*run));
+                }
+            }
+        }
+    }
+    Ok(content)
+}
+
+impl JournalPiece {
+    fn extend(&mut self, run: Summed) {
+        if self.last.len() == READ_BACK {
+            self.last.pop_front();
+        }
+        self.last.push_back((self.bytes, run));
+        self.bytes = self.bytes.saturating_add(run.bytes.into());
+    }
+}
+
+impl JournalContent {
+    /// Every file: its first piece, and the one behind that if there is one. A piece that is behind
+    /// nothing is left out: where it stands is not known.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&JournalPiece, Option<&JournalPiece>)> {
+        let behind: BTreeMap<u32, &JournalPiece> =
+            self.pieces.values().filter_map(|it| Some((it.behind?.front, it))).collect();
+        let first = self.pieces.values().filter(|it| it.behind.is_none());
+        first.map(move |it| (it, behind.get(&it.piece.piece).copied()))
+    }
+
+    /// Whether it vouches for nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.values().all(|it| it.bytes == 0)
+    }
+
+    fn note(&mut self, event: JournalEvent, directory: u32, manifest: &Manifest) {
+        let shape = |stream: u32| manifest.streams.get(stream as usize).map(|it| it.shape);
+        match event {
+            JournalEvent::Piece { piece, stream, copy, file, start_frame, behind } => {
+                let Some(facts) = manifest.head_facts(stream, start_frame) else { return };
+                if !is_plain_name(&file) || self.pieces.len() >= EVENTS_MAX {
+                    return;
+                }
+                let piece = RecordedPiece {
+                    piece,
+                    stream,
+                    copy,
+                    directory,
+                    file,
+                    start_frame,
+                    frames: 0,
+                    payload_at: behind.map_or_else(|| facts.payload_at(), |it| it.payload_at),
+                    trimmed: None,
+                    cut: None,
+                };
+                let found = JournalPiece { bytes: 0, last: VecDeque::new(), behind, piece };
+                // Told again, before anything came, it has another first frame.
+                if self.pieces.get(&found.piece.piece).is_none_or(|it| it.bytes == 0) {
+                    self.pieces.insert(found.piece.piece, found);
+                }
+            }
+            JournalEvent::Gap { stream, frame, frames } if self.gaps.len() < EVENTS_MAX => {
+                let Some(shape) = shape(stream) else { return };
+                let at_seconds = frame as f64 / f64::from(shape.rate);
+                self.gaps.push(RecordedGap { stream, frame, frames, at_seconds });
+            }
+            JournalEvent::Start { started, started_seconds, at_nanos } => {
+                self.started = Some((started, started_seconds));
+                self.first = Duration::from_nanos(at_nanos);
+            }
+            JournalEvent::Mark { text, frames }
+                if self.marks.len() < MARKS_MAX && frames.len() == manifest.streams.len() =>
+            {
+                self.marks.push(RecordedMark { text, frames });
+            }
+            _ => {}
+        }
+    }
+}

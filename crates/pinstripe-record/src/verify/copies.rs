@@ -1,0 +1,71 @@
+//! What damage costs: nothing where another copy of the same frames is sound.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pinstripe_base::error::Error;
+use pinstripe_base::monitor::Monitor;
+
+use crate::directories::{DirectoriesThere, frames_of, missing_of};
+use crate::take::{Manifest, RecordedPiece, TakeFolder};
+
+/// Damage as it is named.
+struct Damage {
+    stream: u32,
+    path: PathBuf,
+    error: Error,
+}
+
+/// Frames of all files, of each copy.
+#[derive(Default)]
+pub(super) struct Copies {
+    damages: Vec<Damage>,
+    /// By stream: what files have by their journals, and what of that is sound.
+    all: Vec<(u32, Range<u64>)>,
+    sound: Vec<(u32, Range<u64>)>,
+    /// Streams of which a journal tells.
+    known: BTreeSet<u32>,
+}
+
+impl Copies {
+    pub fn note_damage(&mut self, stream: u32, path: PathBuf, error: Error) {
+        self.damages.push(Damage { stream, path, error });
+    }
+
+    pub fn note_file(&mut self, stream: u32, all: Range<u64>, sound: Vec<Range<u64>>) {
+        self.known.insert(stream);
+        self.all.push((stream, all));
+        self.sound.extend(sound.into_iter().map(|it| (stream, it)));
+    }
+
+    /// Names damage: as a loss where no other copy is sound, otherwise as a warning. Says whether there is
+    /// something that another copy makes good, and something that none does.
+    pub fn tell(
+        self,
+        folders: &[Arc<dyn TakeFolder>],
+        manifest: &Manifest,
+        monitor: &Monitor,
+    ) -> (bool, bool) {
+        let there = DirectoriesThere::of(folders, manifest);
+        let is_there = |it: &&RecordedPiece| there.has(it.directory);
+        let told = || manifest.pieces.iter().map(|it| (it.stream, frames_of(it)));
+        let told_there =
+            manifest.pieces.iter().filter(is_there).map(|it| (it.stream, frames_of(it)));
+        let absent = missing_of(told(), told_there.chain(self.all.iter().cloned()));
+        let unknown = there.unknown_streams(manifest, |it| self.known.contains(&it));
+        let unsound = missing_of(told().chain(self.all), self.sound);
+        there.tell_absent(manifest, (&unknown, &absent), monitor);
+        let mut is_repairable = !there.is_all();
+        for Damage { stream, path, error } in self.damages {
+            if unsound.contains_key(&stream) {
+                monitor.loss(path, error);
+            } else {
+                is_repairable = true;
+                monitor.warning(path, error.advice("another copy of it is sound"));
+            }
+        }
+        (is_repairable, !unsound.is_empty() || !unknown.is_empty())
+    }
+}
