@@ -217,7 +217,8 @@ impl Found {
     fn put_into(mut self, manifest: &mut Manifest) -> (Vec<RecoveredFile>, Duration) {
         self.pieces.sort_by_key(|it| (it.stream, it.copy, it.start_frame, it.piece));
         self.gaps.sort_by_key(|it: &RecordedGap| (it.stream, it.frame));
-        self.gaps.dedup();
+        // The same gap of two copies, and one that was told of in parts.
+        self.gaps.dedup_by(|next, gap| gap.join(next));
         let mut kept: Vec<RecordedMark> = Vec::new();
         self.marks.into_iter().for_each(|mark| {
             if !kept.contains(&mark) {

@@ -10,6 +10,7 @@
 //! written by the producer only.
 
 mod arena;
+mod beginning;
 mod paced;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use crate::limits::GAPS_WAITING;
 
 pub use arena::Arena;
+pub use beginning::{InputBeginning, TakeZero};
 pub use paced::PacedConsumer;
 
 /// Consumers of one ring at most: a copy and its mirror.
@@ -57,6 +59,8 @@ pub struct Ring {
     is_ended: AtomicBool,
     /// Where the take begins; before that is known the greatest number.
     origin: AtomicI64,
+    /// The most that the producer makes; what it is given beyond that is left out.
+    end: AtomicU64,
 }
 
 impl Ring {
@@ -95,8 +99,14 @@ impl Ring {
             overruns: AtomicU64::new(0),
             is_ended: AtomicBool::new(false),
             origin: AtomicI64::new(0),
+            end: AtomicU64::new(u64::MAX),
         });
-        let producer = RingProducer { ring: Arc::clone(&ring), open_gap_bytes: 0 };
+        let producer = RingProducer {
+            ring: Arc::clone(&ring),
+            open_gap_bytes: 0,
+            beginning: None,
+            has_begun: false,
+        };
         Ok((ring, producer))
     }
 
@@ -152,6 +162,17 @@ impl Ring {
         self.origin.store(bytes, Ordering::Release);
     }
 
+    /// Says how much the producer makes at most.
+    fn end_at(&self, bytes: u64) {
+        self.end.store(bytes, Ordering::Release);
+    }
+
+    /// Whether the producer has made all that it makes.
+    pub fn is_complete(&self) -> bool {
+        self.is_ended.load(Ordering::Acquire)
+            || self.made_bytes() >= self.end.load(Ordering::Acquire)
+    }
+
     /// Bytes that the input left out because it knew them to be missing.
     pub fn missing_bytes(&self) -> u64 {
         self.missing_bytes.load(Ordering::Relaxed)
@@ -175,11 +196,32 @@ pub struct RingProducer {
     ring: Arc<Ring>,
     /// Bytes that were lost since the last one that fitted.
     open_gap_bytes: u64,
+    /// Where the take has its first bytes, if not at its own beginning.
+    beginning: Option<Arc<InputBeginning>>,
+    has_begun: bool,
 }
 
 impl RingProducer {
+    /// Has the first bytes say where they stand in the take. Before any of them.
+    pub fn begin_by(&mut self, beginning: &Arc<InputBeginning>) {
+        self.beginning = Some(Arc::clone(beginning));
+    }
+
+    /// So many bytes come: those of them that are still to be made.
+    fn admit(&mut self, bytes: u64) -> u64 {
+        if !self.has_begun && bytes > 0 {
+            self.has_begun = true;
+            self.beginning.iter().for_each(|it| it.fix(&self.ring, bytes));
+        }
+        match self.ring.end.load(Ordering::Relaxed) {
+            u64::MAX => bytes,
+            end => bytes.min(end.saturating_sub(self.ring.made_bytes())),
+        }
+    }
+
     /// Puts in whole frames; what does not fit is lost. Never blocks.
     pub fn push(&mut self, bytes: &[u8]) {
+        let bytes = &bytes[..self.admit(bytes.len() as u64) as usize];
         let ring = Arc::clone(&self.ring);
         let head = ring.head.0.load(Ordering::Relaxed);
         let free = ring.size - (head - ring.slowest(&ring.tails, head));
@@ -219,8 +261,18 @@ impl RingProducer {
     /// Leaves out so many bytes of whole frames, as if they had not fitted: what an input knows to
     /// be missing.
     pub fn skip(&mut self, bytes: u64) {
+        let bytes = self.admit(bytes);
         self.open_gap_bytes += bytes;
         self.ring.missing_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Tells the consumers of what is missing so far, once it is so long: nothing may come behind it for a
+    /// while.
+    pub fn tell_gap(&mut self, bytes: u64) {
+        if self.open_gap_bytes >= bytes {
+            let head = self.ring.head.0.load(Ordering::Relaxed);
+            self.close_gap(head);
+        }
     }
 
     fn copy(&self, head: u64, bytes: &[u8]) {

@@ -17,7 +17,7 @@ use crate::flac::FlacPool;
 use crate::header::{Cue, HeadFacts, LocalTime};
 use crate::limits::MARKS_MAX;
 use crate::meter::Meter;
-use crate::ring::Ring;
+use crate::ring::{Ring, TakeZero};
 use crate::take::{JournalEvent, RecordedGap, RecordedMark, stream_file_name};
 use crate::writes::WritePolicy;
 
@@ -112,12 +112,16 @@ pub struct Desk {
     pub all_over: Stop,
     /// Copies that are still written.
     pub copies_left: AtomicUsize,
+    /// Streams that ended because their directories failed.
+    pub cut_streams: AtomicUsize,
     /// Whether a display shows levels.
     pub is_metered: AtomicBool,
     /// The length of the manifest at the beginning.
     pub manifest_bytes: AtomicU64,
     /// Seconds of local time at the first frame of the take, for heads.
     pub started: Arc<AtomicI64>,
+    /// The moment from which frames are counted of an input that comes later than the take.
+    pub zero: Arc<OnceLock<TakeZero>>,
     /// When the take began, if it has: at once unless it is armed first.
     pub(super) begun: OnceLock<TakeBeginning>,
     /// Held by the thread that starts, arms or splits.
@@ -140,19 +144,21 @@ impl Desk {
         lanes: Vec<Arc<Lane>>,
         streams: Vec<StreamDesk>,
         monitor: Arc<Monitor>,
-        started: LocalTime,
+        (started, zero): (LocalTime, Arc<OnceLock<TakeZero>>),
     ) -> Result<Self> {
         Ok(Desk {
             began: clock::monotonic(),
             settings,
             lanes,
             copies_left: AtomicUsize::new(0),
+            cut_streams: AtomicUsize::new(0),
             streams,
             monitor,
             all_over: Stop::new()?,
             is_metered: AtomicBool::new(false),
             manifest_bytes: AtomicU64::new(0),
             started: Arc::new(AtomicI64::new(started.seconds)),
+            zero,
             begun: OnceLock::new(),
             orders: Mutex::default(),
             encoders: Arc::default(),
@@ -222,9 +228,8 @@ impl Desk {
         let rate = f64::from(self.streams[stream as usize].facts.shape.rate.max(1));
         let gap = RecordedGap { stream, frame, frames, at_seconds: frame as f64 / rate };
         let mut gaps = lock(&self.gaps);
-        if gaps.len() < GAPS_LISTED
-            && !gaps.iter().rev().take(8 * self.streams.len()).any(|it| *it == gap)
-        {
+        let mut recent = gaps.iter_mut().rev().take(8 * self.streams.len());
+        if !recent.any(|it| it.join(&gap)) && gaps.len() < GAPS_LISTED {
             gaps.push(gap);
         }
     }

@@ -38,6 +38,8 @@ pub struct Span {
     pub left: u64,
     /// Bytes in front of it that were kept and belong to it.
     pub front: u64,
+    /// Whether the take begins with it.
+    pub is_first: bool,
 }
 
 /// The spans of one stream.
@@ -70,8 +72,9 @@ impl Gate {
         let behind = spans.all.partition_point(|(from, _)| *from <= place).max(1);
         let (from, fate) = spans.all[behind - 1];
         let end = spans.all.get(behind).map_or(u64::MAX, |(from, _)| *from);
-        let front = spans.begun.filter(|(at, _)| *at == from).map_or(0, |(_, front)| front);
-        Span { fate, from, left: end - place, front }
+        let begun = spans.begun.filter(|(at, _)| *at == from);
+        let front = begun.map_or(0, |(_, front)| front);
+        Span { fate, from, left: end - place, front, is_first: begun.is_some() }
     }
 
     /// Whether the stream is armed.
@@ -164,11 +167,13 @@ mod tests {
     #[test]
     fn a_take_that_is_not_armed_has_everything_and_is_split_where_it_is_told() {
         let gate = Gate::new(false);
-        let whole = Span { fate: Fate::Recorded, from: 0, left: u64::MAX - 7, front: 0 };
+        let whole =
+            Span { fate: Fate::Recorded, from: 0, left: u64::MAX - 7, front: 0, is_first: true };
         assert_eq!(gate.look(7), whole);
         gate.lock().split(90).unwrap();
         assert_eq!(gate.look(89), Span { left: 1, ..whole });
-        assert_eq!(gate.look(90), Span { from: 90, left: u64::MAX - 90, ..whole });
+        let second = Span { from: 90, left: u64::MAX - 90, is_first: false, ..whole };
+        assert_eq!(gate.look(90), second);
         // The same place twice is one file.
         gate.lock().split(90).unwrap();
         assert_eq!(gate.lock().all.len(), 2);

@@ -90,15 +90,21 @@ impl Lane {
 
     /// Adds a file, which the journal tells of with its next commit.
     pub fn add(&self, piece: &Arc<Piece>) {
+        self.tell_of(piece);
+        lock(&self.pieces).push(Arc::clone(piece));
+    }
+
+    /// Has the journal tell of a file: once more where its first frame became another one before anything
+    /// was written to it.
+    pub(super) fn tell_of(&self, piece: &Piece) {
         self.tell(JournalEvent::Piece {
             piece: piece.number,
             stream: piece.stream,
             copy: piece.copy,
             file: piece.name.clone(),
-            start_frame: piece.start_frame,
+            start_frame: piece.start_frame(),
             behind: piece.behind(),
         });
-        lock(&self.pieces).push(Arc::clone(piece));
     }
 
     /// Adds an event to the journal, durable with its next commit.

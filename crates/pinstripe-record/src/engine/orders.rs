@@ -15,6 +15,7 @@ use pinstripe_base::sync::lock;
 use super::desk::{Desk, Losses, StreamDesk};
 use super::gate::Spans;
 use crate::header::LocalTime;
+use crate::ring::TakeZero;
 use crate::take::JournalEvent;
 
 /// The mark at the order to start.
@@ -86,6 +87,7 @@ impl Desk {
             }
         }
         let begun = TakeBeginning { at: self.now(), pre_roll };
+        self.zero.get_or_init(|| TakeZero { at: self.began + begun.at, pre_roll });
         let started = LocalTime { seconds: now.seconds - pre_roll.as_secs_f64().ceil() as i64 };
         self.tell_beginning(begun, (started, zone_seconds));
         // Before a gate is open: a writer of a sample finds that the take has begun.

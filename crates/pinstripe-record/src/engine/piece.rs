@@ -28,8 +28,8 @@ pub struct Piece {
     pub stream: u32,
     /// 0, or 1 of a mirror.
     pub copy: u32,
-    /// Its first frame in the stream.
-    pub start_frame: u64,
+    /// Its first frame in the stream: of the first file of an input that begins late known only then.
+    start_frame: AtomicU64,
     /// Its name.
     pub name: String,
     /// What its head says.
@@ -116,7 +116,7 @@ impl Piece {
             number,
             stream,
             copy,
-            start_frame: facts.start_frame,
+            start_frame: AtomicU64::new(facts.start_frame),
             name,
             payload_at: 0,
             facts,
@@ -165,13 +165,29 @@ impl Piece {
         self.is_idle.load(Ordering::Acquire)
     }
 
+    /// Its first frame in the stream.
+    pub fn start_frame(&self) -> u64 {
+        self.start_frame.load(Ordering::Acquire)
+    }
+
     /// Whether it begins at a frame and nothing was written to it yet.
     pub(super) fn is_fresh_at(&self, frame: u64) -> bool {
+        self.start_frame() == frame && self.can_begin_at(frame)
+    }
+
+    /// Has it begin at a frame, where nothing was written to it yet; says whether.
+    pub(super) fn begin_at(&self, frame: u64) -> bool {
+        let is_possible = self.can_begin_at(frame);
+        if is_possible {
+            self.start_frame.store(frame, Ordering::Release);
+        }
+        is_possible
+    }
+
+    fn can_begin_at(&self, frame: u64) -> bool {
         // A head that became longer with the time at which the take began would reach into the payload.
-        self.start_frame == frame
-            && self.written_in_file() == 0
-            && !self.is_ended()
-            && self.head_facts().payload_at() == self.payload_at
+        let head = HeadFacts { start_frame: frame, ..self.head_facts() };
+        self.written_in_file() == 0 && !self.is_ended() && head.payload_at() == self.payload_at
     }
 
     /// Whole frames of so many payload bytes.
@@ -181,7 +197,7 @@ impl Piece {
 
     /// The place in its stream behind what was written, in bytes.
     pub fn position(&self) -> u64 {
-        self.start_frame * self.facts.shape.frame_bytes() + self.written_bytes()
+        self.start_frame() * self.facts.shape.frame_bytes() + self.written_bytes()
     }
 
     pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
@@ -252,7 +268,9 @@ impl Piece {
             self.file.finish()?;
         }
         let is_idle = self.is_idle();
-        if is_idle && position == self.start_frame * self.facts.shape.frame_bytes() {
+        // Before its first sample is written it is where the stream begins, and that may be late.
+        position = position.max(self.ring.place_in_take(0));
+        if is_idle && self.written_bytes() == 0 {
             // Nothing was ever written to it.
             lock(&self.state).synced_covers = now.as_nanos() as u64;
             return Ok(());
@@ -310,10 +328,10 @@ impl Piece {
         Duration::from_nanos(self.covered.load(Ordering::Acquire))
     }
 
-    /// What its head says, with the time at which the take began.
+    /// What its head says, with the time at which the take began, and the frame at which it does.
     fn head_facts(&self) -> HeadFacts {
         let started = LocalTime { seconds: self.started.load(Ordering::Acquire) };
-        HeadFacts { started, ..self.facts.clone() }
+        HeadFacts { started, start_frame: self.file_start(), ..self.facts.clone() }
     }
 
     /// Writes the head for what the journal vouches for.

@@ -163,7 +163,7 @@ impl Front {
     fn tell_missing(&mut self, desk: &Desk, lane: &Lane) {
         let piece = &self.piece;
         let frames = piece.frames(self.left_bytes());
-        let frame = piece.start_frame + piece.frames(piece.written_bytes());
+        let frame = piece.start_frame() + piece.frames(piece.written_bytes());
         desk.note_gap(lane, piece.stream, frame, frames);
         let what = format!("{frames} frames of the pre-roll of '{}' are silence", piece.facts.name);
         let error = Error::new(Kind::Io, what).advice("they could not be read back or written");

@@ -247,7 +247,7 @@ impl Writer<'_> {
         if room > 0 || !written.is_multiple_of(frame_bytes) {
             return Ok(room.max(frame_bytes - written % frame_bytes));
         }
-        self.begin_piece(copy, copy.piece.facts.start_frame + copy.piece.frames(written))?;
+        self.begin_piece(copy, copy.piece.file_start() + copy.piece.frames(written))?;
         self.room(copy)
     }
 
@@ -295,14 +295,22 @@ impl Writer<'_> {
         }
         copy.consumer.detach();
         if !is_mirrored {
-            let name = &copy.piece.facts.name;
-            let error = Error::new(Kind::NoSpace, format!("stream '{name}' ends at frame {frame}"))
-                .advice(
-                    "what was recorded up to there is whole; name a second directory with --to",
-                );
-            self.desk.monitor.loss(self.lane.folder.path(), error);
+            self.tell_end(&copy.piece.facts.name, frame);
         }
         self.one_less();
+    }
+
+    /// Names a stream that no directory takes any more.
+    fn tell_end(&self, name: &str, frame: u64) {
+        self.desk.cut_streams.fetch_add(1, Ordering::AcqRel);
+        let is_removed = self.lane.failure().is_some_and(|it| it.kind() == Kind::NotFound);
+        let advice = match is_removed {
+            true => "its files are gone with their directory; name a second directory with --to",
+            false => "what was recorded up to there is whole; name a second directory with --to",
+        };
+        let what = format!("stream '{name}' ends at frame {frame}");
+        let error = Error::new(Kind::NoSpace, what).advice(advice);
+        self.desk.monitor.loss(self.lane.folder.path(), error);
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pinstripe_base::clock;
-use pinstripe_base::error::{Error, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 
 use crate::ring::RingProducer;
@@ -38,6 +38,12 @@ pub trait RecordInput: Send {
 
     /// Whether it waits where a ring is full. What it then has in its ring is no alarm.
     fn is_patient(&self) -> bool;
+
+    /// Whether its first sample belongs to the first moment of the take, whenever it comes: it waits for
+    /// nobody, and has no clock of its own. Of any other the moment counts at which its first samples come.
+    fn begins_with_take(&self) -> bool {
+        false
+    }
 
     /// Has it begin together with what is played beside it, if it can; whether it does.
     fn begin_with(&mut self, _start: &Arc<CommonStart>) -> bool {
@@ -84,6 +90,14 @@ fn numbered_streams(
 /// The interval of looks at a full ring. Nothing wakes an input that waits: the writer would have to
 /// make a system call for each chunk.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// The silence of a source after which that is said.
+const SILENT: Duration =
+    if cfg!(test) { Duration::from_millis(400) } else { Duration::from_secs(5) };
+
+fn nothing_has_come() -> Error {
+    Error::new(Kind::Io, format!("nothing has come for {} s", SILENT.as_secs_f32()))
+}
 
 impl InputFeed<'_> {
     /// The frames that a stream of this rate gives at most.

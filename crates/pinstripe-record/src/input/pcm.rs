@@ -18,15 +18,13 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::wait_readable;
 
 use super::text::{number, pairs};
-use super::{InputFeed, RecordInput, numbered_streams};
+use super::{InputFeed, RecordInput, SILENT, nothing_has_come, numbered_streams};
 use crate::limits::{CHANNELS_MAX, NAME_BYTES};
 use crate::sample::{SampleFormat, StreamShape};
 use crate::take::RecordedStream;
 
 /// Bytes that are read at a time, at most.
 const READ_BYTES: usize = 64 << 10;
-/// The silence of a source after which that is said.
-const SILENT: Duration = Duration::from_secs(5);
 /// The time in which a server must answer.
 const CONNECT: Duration = Duration::from_secs(10);
 /// What bytes without any meaning are taken to come at, where nothing is said.
@@ -165,41 +163,20 @@ pub struct PcmInput {
     /// Streams, and channels of each.
     count: usize,
     shape: StreamShape,
+    /// Until it runs.
+    source: Option<File>,
 }
 
 impl PcmInput {
-    pub(super) fn new(spec: PcmSpec, is_poly: bool) -> Self {
+    /// Opens the file, FIFO or socket. A FIFO that nobody writes is waited for when the input runs.
+    pub(super) fn open(spec: PcmSpec, is_poly: bool) -> Result<Self> {
         let (count, channels) = match is_poly {
             true => (1, spec.channels),
             false => (usize::from(spec.channels), 1),
         };
         let shape = StreamShape { format: spec.wire.format, channels, rate: spec.rate };
-        PcmInput { spec, count, shape }
-    }
-
-    fn open(&self) -> Result<OwnedFd> {
-        match &self.spec.place {
-            Place::Stdin => io::stdin()
-                .as_fd()
-                .try_clone_to_owned()
-                .map_err(|error| Error::io("cannot be read", "standard input", error)),
-            // Nonblocking, so that a FIFO without a writer can be waited for together with the end.
-            Place::Path(path) => OpenOptions::new()
-                .read(true)
-                .custom_flags(libc::O_NONBLOCK)
-                .open(path)
-                .map(OwnedFd::from)
-                .map_err(|error| Error::io("cannot open the input", path, error)),
-            Place::Unix(path) => UnixStream::connect(path)
-                .map(OwnedFd::from)
-                .map_err(|error| Error::io("cannot connect to the input", path, error)),
-            Place::Tcp(address) => address
-                .to_socket_addrs()
-                .and_then(|mut it| it.next().ok_or_else(|| io::ErrorKind::NotFound.into()))
-                .and_then(|it| TcpStream::connect_timeout(&it, CONNECT))
-                .map(OwnedFd::from)
-                .map_err(|error| Error::io("cannot connect to the input", address, error)),
-        }
+        let source = Some(File::from(opened(&spec.place)?));
+        Ok(PcmInput { spec, count, shape, source })
     }
 
     /// Takes whole frames apart and puts each channel into its stream, waiting for room.
@@ -235,12 +212,34 @@ impl PcmInput {
                 (_, true) => return Ok(false),
                 (true, _) => return Ok(true),
                 _ if std::mem::replace(was_told, true) => {}
-                _ => {
-                    let what = format!("nothing has come for {} s", SILENT.as_secs());
-                    (feed.warn)(Error::new(Kind::Io, what).at(&self.spec.text));
-                }
+                _ => (feed.warn)(nothing_has_come().at(&self.spec.text)),
             }
         }
+    }
+}
+
+fn opened(place: &Place) -> Result<OwnedFd> {
+    match place {
+        Place::Stdin => io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| Error::io("cannot be read", "standard input", error)),
+        // Nonblocking, so that a FIFO without a writer can be waited for together with the end.
+        Place::Path(path) => OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)
+            .map(OwnedFd::from)
+            .map_err(|error| Error::io("cannot open the input", path, error)),
+        Place::Unix(path) => UnixStream::connect(path)
+            .map(OwnedFd::from)
+            .map_err(|error| Error::io("cannot connect to the input", path, error)),
+        Place::Tcp(address) => address
+            .to_socket_addrs()
+            .and_then(|mut it| it.next().ok_or_else(|| io::ErrorKind::NotFound.into()))
+            .and_then(|it| TcpStream::connect_timeout(&it, CONNECT))
+            .map(OwnedFd::from)
+            .map_err(|error| Error::io("cannot connect to the input", address, error)),
     }
 }
 
@@ -253,8 +252,14 @@ impl RecordInput for PcmInput {
         true
     }
 
+    fn begins_with_take(&self) -> bool {
+        matches!(&self.spec.place, Place::Path(path) if path.is_file())
+    }
+
     fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()> {
-        let mut source = File::from(self.open()?);
+        let Some(mut source) = self.source.take() else {
+            return Err(Error::new(Kind::Usage, "an input runs once"));
+        };
         let is_pollable = source.metadata().is_ok_and(|it| {
             let kind = it.file_type();
             kind.is_fifo() || kind.is_socket() || kind.is_char_device()

@@ -153,6 +153,10 @@ impl RecordInput for TestInput {
         self.spec.is_free
     }
 
+    fn begins_with_take(&self) -> bool {
+        true
+    }
+
     fn begin_with(&mut self, start: &Arc<CommonStart>) -> bool {
         start.join();
         self.start = Some(Arc::clone(start));

@@ -2,9 +2,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "files of a take are made by several threads")]
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use pinstripe_base::clock;
@@ -25,7 +25,7 @@ use crate::header::FileKind;
 use crate::input::RecordInput;
 use crate::limits::{ARENA_MAX_BYTES, STREAMS_MAX, SYNCS_IN_FLIGHT};
 use crate::meter::Meter;
-use crate::ring::{Arena, Ring, RingConsumer, RingProducer};
+use crate::ring::{Arena, InputBeginning, Ring, RingConsumer, RingProducer, TakeZero};
 use crate::sample::SampleFormat;
 use crate::take::{Manifest, RecordedStream, TakeFolder, TakeState};
 
@@ -36,6 +36,15 @@ pub struct Begun {
     pub producers: Vec<RingProducer>,
     pub manifest: Manifest,
     pub starting: Duration,
+}
+
+/// What is known of the input of a stream.
+#[derive(Clone, Copy)]
+struct StreamOrigin {
+    /// Its number.
+    input: usize,
+    is_patient: bool,
+    begins_with_take: bool,
 }
 
 /// Memory that the rings of so many streams take.
@@ -76,7 +85,12 @@ pub fn begin(
     let mut origins = Vec::new();
     for (number, input) in inputs.iter().enumerate() {
         let more = input.streams();
-        origins.resize(origins.len() + more.len(), (number, input.is_patient()));
+        let origin = StreamOrigin {
+            input: number,
+            is_patient: input.is_patient(),
+            begins_with_take: input.begins_with_take(),
+        };
+        origins.resize(origins.len() + more.len(), origin);
         streams.extend(more);
     }
     if streams.is_empty() {
@@ -97,6 +111,10 @@ pub fn begin(
     let (mut desk, copies, producers, manifest) = made?;
     let starting = clock::since(began);
     desk.began = clock::monotonic();
+    if plan.armed.is_none() && plan.beside.is_none() {
+        // Beside a take that is played all inputs are counted from their own first frames.
+        desk.zero.get_or_init(|| TakeZero { at: desk.began, pre_roll: Duration::ZERO });
+    }
     let take = Arc::new(RunningTake {
         desk: Arc::new(desk),
         name: plan.take.clone(),
@@ -118,7 +136,7 @@ pub fn begin(
 /// Makes rings, journals and files in directories that are there.
 fn make(
     plan: &TakePlan,
-    (streams, origins): (Vec<RecordedStream>, &[(usize, bool)]),
+    (streams, origins): (Vec<RecordedStream>, &[StreamOrigin]),
     arena: &Arc<Arena>,
     (folders, monitor): (&[Arc<dyn TakeFolder>], &Arc<Monitor>),
 ) -> Result<(Desk, LaneCopies, Vec<RingProducer>, Manifest)> {
@@ -128,8 +146,10 @@ fn make(
         .map(|(number, folder)| Lane::new(number, Arc::clone(folder), &manifest.id).map(Arc::new));
     let lanes = lanes.collect::<Result<Vec<_>>>()?;
     let copies = 1 + usize::from(plan.is_mirrored);
-    let (desks, producers) = rings(plan, &manifest, origins, arena, copies)?;
-    let mut desk = Desk::new(plan.engine.clone(), lanes, desks, Arc::clone(monitor), plan.started)?;
+    let zero = Arc::default();
+    let (desks, producers) = rings(plan, &manifest, (origins, &zero), arena, copies)?;
+    let shared = (plan.started, zero);
+    let mut desk = Desk::new(plan.engine.clone(), lanes, desks, Arc::clone(monitor), shared)?;
     if plan.armed.is_none() {
         desk.begin_at_once();
     }
@@ -199,22 +219,28 @@ fn manifest(
 fn rings(
     plan: &TakePlan,
     manifest: &Manifest,
-    origins: &[(usize, bool)],
+    (origins, zero): (&[StreamOrigin], &Arc<OnceLock<TakeZero>>),
     arena: &Arc<Arena>,
     copies: usize,
 ) -> Result<(Vec<StreamDesk>, Vec<RingProducer>)> {
     let (mut desks, mut producers) = (Vec::new(), Vec::new());
+    let mut beginnings: BTreeMap<usize, Arc<InputBeginning>> = BTreeMap::new();
     for (number, stream) in (0_u32..).zip(&manifest.streams) {
         let offset = number as usize * plan.ring_bytes as usize;
         let bytes = stream.shape.frame_bytes();
-        let (ring, producer) = Ring::new(arena, offset, plan.ring_bytes, bytes, copies)?;
+        let (ring, mut producer) = Ring::new(arena, offset, plan.ring_bytes, bytes, copies)?;
         let by_time = plan.engine.segment_seconds.map(|it| it * f64::from(stream.shape.rate));
         let by_size = plan.engine.segment_bytes.map(|it| it / bytes);
         let segment = by_time.map_or(u64::MAX, |it| it as u64).min(by_size.unwrap_or(u64::MAX));
         if plan.armed.is_some() {
             ring.set_origin(i64::MAX);
         }
-        let (input, is_patient) = origins[number as usize];
+        let StreamOrigin { input, is_patient, begins_with_take } = origins[number as usize];
+        let beginning = beginnings.entry(input).or_insert_with(|| {
+            let of = (stream.shape.rate, begins_with_take);
+            Arc::new(InputBeginning::new(zero, plan.most, of))
+        });
+        producer.begin_by(beginning);
         desks.push(StreamDesk {
             ring,
             facts: manifest.head_facts(number, 0).expect("a stream of this manifest"),

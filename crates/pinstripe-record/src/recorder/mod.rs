@@ -206,7 +206,9 @@ impl Threads<'_> {
                 take.tell_beginning(manifest);
                 next = now;
             }
-            let end = take.end_at().map(|it| it + TELL_EVERY);
+            // Inputs end by themselves then, but those that began late: these give nothing more.
+            let is_over = take.end_at().is_some_and(|it| now >= it) && take.is_complete();
+            let end = take.end_at().map(|it| if is_over { it } else { it + TELL_EVERY });
             let over = end.is_some_and(|end| now >= end);
             if over || stop.is_set() || take.stop.is_set() || self.inputs_ended.is_set() {
                 return now;
@@ -295,6 +297,8 @@ mod cut_tests;
 mod full_tests;
 #[cfg(test)]
 mod jack_tests;
+#[cfg(test)]
+mod late_tests;
 #[cfg(test)]
 mod network_tests;
 #[cfg(test)]

@@ -71,10 +71,11 @@ impl FromStr for TakeOrder {
 }
 
 /// How far a take is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TakePhase {
     /// Inputs are open, and nothing is recorded.
+    #[default]
     Armed,
     /// It is being recorded.
     Recording,
@@ -185,15 +186,19 @@ impl RunningTake {
         Some(self.desk.beginning()?.at + self.most?)
     }
 
+    /// By stream: the frames that its input had given before the first frame of the take.
+    pub(super) fn origins(&self) -> Vec<i64> {
+        let origin = |it: &StreamDesk| it.ring.origin() / it.facts.shape.frame_bytes() as i64;
+        self.desk.streams.iter().map(origin).collect()
+    }
+
     /// Tells manifests that an armed take has begun, as heads and journals know already.
     pub(super) fn tell_beginning(&self, manifest: &mut Manifest) {
         let started = LocalTime { seconds: self.desk.started.load(Ordering::Acquire) };
         manifest.state = TakeState::Recording;
         manifest.started = started;
         manifest.started_seconds = started.seconds - self.zone_seconds;
-        let streams = self.desk.streams.iter();
-        let origin = |it: &StreamDesk| it.ring.origin() / it.facts.shape.frame_bytes() as i64;
-        manifest.origins = streams.map(origin).collect();
+        manifest.origins = self.origins();
         for lane in self.desk.lanes.iter().filter(|it| !it.has_failed()) {
             if let Err(error) = manifest.save(&*lane.folder) {
                 lane.fail(error);

@@ -72,7 +72,7 @@ pub struct StreamStatus {
 }
 
 /// How a take goes.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TakeStatus {
     /// Its name.
     pub take: String,
@@ -136,10 +136,18 @@ impl RunningTake {
         self.desk.streams.iter().map(|it| it.meter.take(reader)).collect()
     }
 
+    /// Whether no input gives anything more.
+    pub(super) fn is_complete(&self) -> bool {
+        self.desk.streams.iter().all(|it| it.ring.is_complete())
+    }
+
     /// Looks at the clocks of all inputs.
     pub(super) fn watch_clocks(&self) {
         for clock in lock(&self.clocks).iter_mut() {
             let stream = &self.desk.streams[clock.stream];
+            if stream.ring.is_complete() {
+                continue;
+            }
             let frames = stream.ring.made_bytes() / stream.facts.shape.frame_bytes();
             clock.drift.add(self.desk.now(), frames);
             if let Some(measured) = clock.drift.wrong_rate() {

@@ -97,6 +97,18 @@ pub struct RecordedGap {
     pub at_seconds: f64,
 }
 
+impl RecordedGap {
+    /// Takes up one that lies in it or goes on where it ends; says whether it did.
+    pub fn join(&mut self, next: &RecordedGap) -> bool {
+        let end = self.frame.saturating_add(self.frames);
+        let is_joined = self.stream == next.stream && (self.frame..=end).contains(&next.frame);
+        if is_joined {
+            self.frames = end.max(next.frame.saturating_add(next.frames)) - self.frame;
+        }
+        is_joined
+    }
+}
+
 /// A marked place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedMark {

@@ -23,7 +23,7 @@ impl Piece {
         let (name, facts) = (front.name.clone(), front.facts.clone());
         let mut piece = Piece::of_file(ids, (name, facts, file), shared, began);
         piece.payload_at = front.payload_at + front_bytes;
-        piece.start_frame = front.start_frame + front.frames(front_bytes);
+        piece.start_frame = (front.start_frame() + front.frames(front_bytes)).into();
         let mut state = lock(&front.state);
         // From now on this one reserves what comes.
         lock(&piece.state).reserved = std::mem::take(&mut state.reserved);
@@ -54,6 +54,11 @@ impl Piece {
         Some(PieceBehind { front, payload_at: self.payload_at })
     }
 
+    /// The first frame of its file.
+    pub(in crate::engine) fn file_start(&self) -> u64 {
+        self.front.as_ref().map_or_else(|| self.start_frame(), |front| front.start_frame())
+    }
+
     /// Bytes in front of its payload that belong to the same file.
     pub(super) fn front_bytes(&self) -> u64 {
         self.front.as_ref().map_or(0, |front| self.payload_at - front.payload_at)
@@ -79,7 +84,7 @@ impl Piece {
 
     /// The frames of its file that the journal vouches for.
     pub(in crate::engine) fn file_frames(&self) -> Range<u64> {
-        let from = self.facts.start_frame;
+        let from = self.file_start();
         from..from + self.frames(self.vouched_in_file())
     }
 }

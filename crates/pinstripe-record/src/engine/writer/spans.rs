@@ -18,7 +18,11 @@ impl Writer<'_> {
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
         let frame = copy.consumer.ring().place_in_take(copy.at - span.front) / frame_bytes;
         if !copy.piece.is_fresh_at(frame) {
-            self.begin_piece(copy, frame)?;
+            // The file that was made ahead is that of an input which began later than the take, too.
+            match span.is_first && copy.piece.begin_at(frame) {
+                true => self.lane.tell_of(&copy.piece),
+                false => self.begin_piece(copy, frame)?,
+            }
         }
         copy.piece.set_idle(false);
         let area = copy.roll.take();

@@ -1,0 +1,85 @@
+//! Where the streams of one input begin in the take, where that is not with the take itself.
+//!
+//! The input's side says so with its first samples: no lock, no memory, no system call.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use pinstripe_base::clock;
+
+use super::Ring;
+
+/// What comes so soon begins with the take: threads that are started take as long.
+const SOON: Duration = Duration::from_millis(20);
+/// Nothing came yet.
+const UNKNOWN: u64 = u64::MAX;
+/// It begins with the take, or with the order to start.
+const IN_TIME: u64 = u64::MAX - 1;
+
+/// The moment from which the frames of a take are counted.
+#[derive(Debug, Clone, Copy)]
+pub struct TakeZero {
+    /// The beginning, or the order to start.
+    pub at: Instant,
+    /// What is recorded from before.
+    pub pre_roll: Duration,
+}
+
+/// The beginning of one input, which its streams share: they are made in step.
+pub struct InputBeginning {
+    /// Empty while the take is awaited, and where inputs are counted from their own beginnings.
+    zero: Arc<OnceLock<TakeZero>>,
+    /// The most that is recorded from the zero on.
+    most: Option<Duration>,
+    rate: u32,
+    /// Frames between the beginning of the take and that of the input.
+    late: AtomicU64,
+}
+
+impl InputBeginning {
+    /// Of an input with this rate. One that `begins_with_take` is never late: it waits for nobody.
+    pub fn new(
+        zero: &Arc<OnceLock<TakeZero>>,
+        most: Option<Duration>,
+        (rate, begins_with_take): (u32, bool),
+    ) -> Self {
+        let late = AtomicU64::new(if begins_with_take { IN_TIME } else { UNKNOWN });
+        InputBeginning { zero: Arc::clone(zero), most, rate, late }
+    }
+
+    /// The first bytes of a stream are about to be put in: says where they stand in the take, and what the
+    /// stream may have at most where it begins late.
+    pub(super) fn fix(&self, ring: &Ring, bytes: u64) {
+        let zero = self.zero.get();
+        let late = match self.late.load(Ordering::Acquire) {
+            UNKNOWN => {
+                let now = clock::monotonic();
+                let found =
+                    zero.map_or(IN_TIME, |it| self.lateness(it, now, bytes / ring.frame_bytes));
+                let set =
+                    self.late.compare_exchange(UNKNOWN, found, Ordering::AcqRel, Ordering::Acquire);
+                set.map_or_else(|known| known, |_| found)
+            }
+            known => known,
+        };
+        let Some(zero) = zero.filter(|_| late != IN_TIME) else { return };
+        let bytes = |frames: u64| frames.saturating_mul(ring.frame_bytes).min(i64::MAX as u64);
+        ring.set_origin(-(bytes(late) as i64));
+        if let Some(most) = self.most {
+            let all = self.frames_in(most + zero.pre_roll);
+            ring.end_at(bytes(all.saturating_sub(late)));
+        }
+    }
+
+    fn lateness(&self, zero: &TakeZero, now: Instant, frames: u64) -> u64 {
+        let length = Duration::from_secs_f64(frames as f64 / f64::from(self.rate.max(1)));
+        let since = now.saturating_duration_since(zero.at).saturating_sub(length);
+        if since < SOON { IN_TIME } else { self.frames_in(since + zero.pre_roll) }
+    }
+
+    fn frames_in(&self, time: Duration) -> u64 {
+        let frames = time.as_nanos() * u128::from(self.rate) / 1_000_000_000;
+        u64::try_from(frames).unwrap_or(IN_TIME - 1)
+    }
+}
