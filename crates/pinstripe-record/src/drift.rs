@@ -3,7 +3,7 @@
 //! An input delivers blocks, so that its count of frames jumps and lags; it is never ahead of its
 //! clock. Of each second the moment counts at which it was furthest ahead, and through these moments
 //! goes a line: its slope is what the clock is off. Nothing is told before the line is certain, and
-//! nothing is ever resampled. A rate that is nothing like the one that was said is told after two seconds.
+//! nothing is ever resampled. A rate that is nothing like the one that was said is told after four seconds.
 
 use std::time::Duration;
 
@@ -18,8 +18,12 @@ const WINDOWS_LEAST: usize = 10;
 /// The standard error at which a slope is told, in parts per million.
 const CERTAIN_PPM: f64 = 4.0;
 
-/// A clock runs for so long before its rate is judged.
-const JUDGED_AFTER: Duration = Duration::from_secs(2);
+/// A clock runs for so many parts of so long before its rate is judged.
+const JUDGED_PART: Duration = Duration::from_millis(500);
+const JUDGED_PARTS: usize = 8;
+/// What most of these parts are off by, at least, as a share of what all of them together are: a source that
+/// stalled once is off in one or two of them, and has no other rate.
+const STEADY_SHARE: f64 = 2.0 / 3.0;
 /// How far a rate may be from the one that was said, as a share of it.
 const RATE_SHARE: f64 = 0.005;
 /// A block that came a moment ago, or comes in a moment, is no other rate.
@@ -53,6 +57,8 @@ pub struct ClockDrift {
     /// When the first frames were there, and how many; the same of the last look.
     first: Option<(Duration, u64)>,
     last: (Duration, u64),
+    /// The first look in each part of the time after which the rate is judged.
+    parts: Vec<(Duration, u64)>,
     is_judged: bool,
 }
 
@@ -65,6 +71,7 @@ impl ClockDrift {
             moments: Vec::new(),
             first: None,
             last: (Duration::ZERO, 0),
+            parts: Vec::new(),
             is_judged: false,
         }
     }
@@ -76,6 +83,10 @@ impl ClockDrift {
         }
         self.first.get_or_insert((now, frames));
         self.last = (now, frames);
+        let is_next = |it: &(Duration, u64)| now.saturating_sub(it.0) >= JUDGED_PART;
+        if self.parts.len() <= JUDGED_PARTS && self.parts.last().is_none_or(is_next) {
+            self.parts.push((now, frames));
+        }
         let seconds = now.as_secs_f64();
         let here = (seconds, frames as f64 / self.rate - seconds);
         match &mut self.window {
@@ -100,13 +111,26 @@ impl ClockDrift {
     pub fn wrong_rate(&mut self) -> Option<f64> {
         let (began, first) = self.first?;
         let seconds = self.last.0.saturating_sub(began).as_secs_f64();
-        if self.is_judged || seconds < JUDGED_AFTER.as_secs_f64() {
+        if self.is_judged || self.parts.len() <= JUDGED_PARTS {
             return None;
         }
         self.is_judged = true;
         let measured = self.last.1.saturating_sub(first) as f64 / seconds;
-        let share = (measured / self.rate - 1.0).abs();
-        (share > RATE_SHARE && share * seconds > BLOCK_SECONDS).then_some(measured)
+        let off = measured / self.rate - 1.0;
+        let is_far = off.abs() > RATE_SHARE && off.abs() * seconds > BLOCK_SECONDS;
+        let is_steady = self.usual_part() * off.signum() >= STEADY_SHARE * off.abs();
+        (is_far && is_steady).then_some(measured)
+    }
+
+    /// What the middle one of all parts is off by, as a share of the rate.
+    fn usual_part(&self) -> f64 {
+        let off = |pair: &[(Duration, u64)]| {
+            let seconds = pair[1].0.saturating_sub(pair[0].0).as_secs_f64();
+            pair[1].1.saturating_sub(pair[0].1) as f64 / seconds / self.rate - 1.0
+        };
+        let mut all: Vec<f64> = self.parts.windows(2).map(off).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(0.0)
     }
 
     /// How much faster than this machine's clock it is, in parts per million, once that is certain.
@@ -179,6 +203,21 @@ mod tests {
             }
             assert_eq!(told.len(), usize::from(is_told), "{told:?}");
             assert!(told.iter().all(|it| (it - comes as f64).abs() < 600.0), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_source_that_stalled_once_has_no_other_rate() {
+        for (from, stall) in [(50, 50), (120, 15), (180, 30)] {
+            let mut drift = ClockDrift::new(48_000);
+            let told: Vec<f64> = (1..700_u64)
+                .filter_map(|look| {
+                    let lost = look.saturating_sub(from).min(stall);
+                    drift.add(Duration::from_millis(10 * look), (look - lost) * 480 / 1024 * 1024);
+                    drift.wrong_rate()
+                })
+                .collect();
+            assert!(told.is_empty() && drift.is_judged, "{from} {stall}: {told:?}");
         }
     }
 

@@ -5,10 +5,11 @@
 //! silence of that length.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::{counted, format_count};
 
 use super::text::pairs;
 use super::{InputFeed, RecordInput};
@@ -60,23 +61,26 @@ impl JackSpec {
 /// Ports of a server, and a client of ours that has one for each.
 pub struct JackInput {
     spec: JackSpec,
-    client: JackClient,
+    client: Arc<JackClient>,
     shape: StreamShape,
     /// Full names of the ports that are recorded, and ours.
     ports: Vec<(String, JackPort)>,
+    /// Until the take begins.
+    capture: Option<Capture>,
     is_poly: bool,
     /// What it begins together with.
     start: Option<Arc<CommonStart>>,
 }
 
 impl JackInput {
-    /// Opens a client and makes a port for each that matches. `is_poly`: all of them in one stream.
+    /// Opens a client, and makes and connects a port for each that matches: a server connects one in each
+    /// block, and the take does not begin meanwhile. `is_poly`: all of them in one stream.
     ///
     /// # Errors
     /// Those of [`JackClient::open`]; [`Kind::NotFound`] when no port matches, [`Kind::Refused`] for
     /// too many.
     pub(super) fn open(spec: JackSpec, is_poly: bool) -> Result<Self> {
-        let client = JackClient::open("pinstripe")?;
+        let client = Arc::new(JackClient::open("pinstripe")?);
         let own = format!("{}:", client.name());
         let sources = client.sources();
         let is_wanted = |name: &&String| !name.starts_with(&own) && is_match(&spec.pattern, name);
@@ -100,26 +104,50 @@ impl JackInput {
         let ports = wanted.iter().enumerate().map(port).collect::<Result<Vec<_>>>()?;
         let channels = if is_poly { ports.len() as u16 } else { 1 };
         let shape = StreamShape { format: spec.format, channels, rate: client.rate() };
-        Ok(JackInput { spec, client, shape, ports, is_poly, start: None })
+        let own: Vec<JackPort> = ports.iter().map(|(_, port)| *port).collect();
+        let capture = Some(Capture::open(&client, &own, shape.rate)?);
+        // One that does not connect is tried again and told while the take goes on.
+        for (name, port) in &ports {
+            client.connect(name, *port);
+        }
+        Ok(JackInput { spec, client, shape, ports, capture, is_poly, start: None })
     }
 
-    /// Connects what is not connected, and says once of each port that it went away.
-    fn connect(&self, is_gone: &mut [bool], feed: &InputFeed<'_>) {
-        for ((name, port), is_gone) in self.ports.iter().zip(is_gone) {
-            if self.client.is_connected(*port) || self.client.connect(name, *port) {
-                *is_gone = false;
-            } else if !std::mem::replace(is_gone, true) {
-                let what = format!("the port '{}' is not there", printable(name));
-                (feed.warn)(
-                    Error::new(Kind::NotFound, what)
-                        .advice("its stream is silence until it comes back"),
-                );
+    /// Says of each port once that it went away, and that it is back. Where it `is_due` what is not connected
+    /// is tried.
+    fn look(
+        &self,
+        (gone, is_due): (&mut [Option<Instant>], bool),
+        capture: &Capture,
+        feed: &InputFeed<'_>,
+    ) {
+        for (number, ((name, port), since)) in self.ports.iter().zip(gone).enumerate() {
+            let is_there =
+                self.client.is_connected(*port) || (is_due && self.client.connect(name, *port));
+            capture.set_gone(number, !is_there);
+            match (is_there, *since) {
+                (true, Some(at)) => {
+                    let seconds = clock::since(at).as_secs_f64();
+                    let what =
+                        format!("the port '{}' is back after {seconds:.1} s", printable(name));
+                    (feed.warn)(Error::new(Kind::Changed, what));
+                    *since = None;
+                }
+                (false, None) => {
+                    let what = format!("the port '{}' is not there", printable(name));
+                    (feed.warn)(
+                        Error::new(Kind::NotFound, what)
+                            .advice("its stream is silence until it comes back"),
+                    );
+                    *since = Some(clock::monotonic());
+                }
+                _ => {}
             }
         }
     }
 
     /// Tells what is played beside it that the ports are connected. From then on their latency is known.
-    fn be_ready(&self, capture: &Capture<'_>) {
+    fn be_ready(&self, capture: &Capture) {
         let Some(start) = &self.start else { return };
         let latencies = self.ports.iter().map(|(_, port)| self.client.latency(*port, true));
         capture.set_latency(latencies.max().unwrap_or(0));
@@ -171,21 +199,24 @@ impl RecordInput for JackInput {
     fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()> {
         let most = feed.most_frames(self.shape.rate);
         let producers = std::mem::take(&mut feed.producers);
-        let ports: Vec<JackPort> = self.ports.iter().map(|(_, port)| *port).collect();
-        let start = self.start.clone();
-        let capture = Capture::start(&self.client, &ports, self.shape, most, (producers, start))?;
-        let mut is_gone = vec![false; self.ports.len()];
-        let mut connected: Option<std::time::Instant> = None;
+        let Some(mut capture) = self.capture.take() else {
+            return Err(Error::new(Kind::Usage, "an input runs once"));
+        };
+        let mut gone = vec![None; self.ports.len()];
+        // Before the first block is taken: what is not connected by now is missing from the beginning on.
+        self.look((&mut gone, true), &capture, feed);
+        capture.begin(self.shape, most, (producers, self.start.clone()));
+        self.be_ready(&capture);
+        let mut tried = clock::monotonic();
         let ended = loop {
             let now = capture.so_far();
             if let Some(ended) = end_of(&now, self.shape.rate) {
                 break ended;
             }
-            if connected.is_none_or(|at| clock::since(at) >= CONNECT_EVERY) {
-                self.connect(&mut is_gone, feed);
-                if connected.replace(clock::monotonic()).is_none() {
-                    self.be_ready(&capture);
-                }
+            let is_due = clock::since(tried) >= CONNECT_EVERY;
+            self.look((&mut gone, is_due), &capture, feed);
+            if is_due {
+                tried = clock::monotonic();
             }
             if feed.halt.wait(LOOK_EVERY) {
                 break Ok(());
@@ -194,12 +225,27 @@ impl RecordInput for JackInput {
         let last = capture.so_far();
         drop(capture);
         if last.xruns > 0 {
-            let what = format!("the JACK server missed its deadline {} times", last.xruns);
+            let times = counted(last.xruns, "time", "times");
+            let what = format!("the JACK server missed its deadline {times}");
             (feed.warn)(Error::new(Kind::Io, what).advice(
                 "where no frame is missing the samples of such a block may still be wrong",
             ));
         }
-        ended
+        ended.and_then(|()| whole(&last))
+    }
+}
+
+/// Frames that have silence in place of a port are no gap of their stream, for its other ports are there.
+fn whole(last: &Captured) -> Result<()> {
+    match last.partial_frames {
+        0 => Ok(()),
+        frames => {
+            let what = format!(
+                "{} frames have silence in the channels of ports that were not there",
+                format_count(frames)
+            );
+            Err(Error::new(Kind::Io, what))
+        }
     }
 }
 

@@ -28,12 +28,13 @@ impl InputSpec {
     /// The input itself. `is_poly`: all of its channels in one stream.
     ///
     /// # Errors
-    /// Those of a JACK server or a sound card. What other inputs read is opened when they run.
+    /// Those of a JACK server, a sound card, a socket or a file: what cannot be opened is refused before
+    /// anything is made.
     pub fn open(self, is_poly: bool) -> Result<Box<dyn RecordInput>> {
         Ok(match self {
             InputSpec::Test(spec) => Box::new(TestInput::new(spec, is_poly)),
-            InputSpec::Pcm(spec) => Box::new(PcmInput::new(spec, is_poly)),
-            InputSpec::Rtp(spec) => Box::new(RtpInput::new(spec, is_poly)),
+            InputSpec::Pcm(spec) => Box::new(PcmInput::open(spec, is_poly)?),
+            InputSpec::Rtp(spec) => Box::new(RtpInput::open(spec, is_poly)?),
             InputSpec::Alsa(spec) => Box::new(AlsaInput::open(spec, is_poly)?),
             InputSpec::Jack(spec) => Box::new(JackInput::open(spec, is_poly)?),
         })

@@ -3,6 +3,7 @@
 //! Invariants: the state of the blocks is touched by the thread of the server's clock alone, and freed
 //! after the last callback; what the server tells of itself goes through atomics.
 
+use std::borrow::Borrow;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -54,21 +55,25 @@ impl ServerEvents {
 }
 
 /// A client whose blocks a state handles. It is stopped when this is dropped.
-pub(super) struct ActiveClient<'c, S> {
-    client: &'c JackClient,
+pub(super) struct ActiveClient<C: Borrow<JackClient>, S> {
+    client: C,
     state: NonNull<S>,
     events: Arc<ServerEvents>,
 }
 
-impl<'c, S: EachBlock> ActiveClient<'c, S> {
+// SAFETY: until `drop` has stopped the client its process thread alone touches the state, which may go
+// to another thread then.
+unsafe impl<C: Borrow<JackClient> + Send, S: Send> Send for ActiveClient<C, S> {}
+
+impl<C: Borrow<JackClient>, S: EachBlock> ActiveClient<C, S> {
     /// Starts. `rate` is that of the server at the beginning.
     ///
     /// # Errors
     /// [`Kind::Refused`] when the server does not take the client.
-    pub fn start(client: &'c JackClient, rate: u32, state: S) -> Result<Self> {
+    pub fn start(client: C, rate: u32, state: S) -> Result<Self> {
         let events = Arc::new(ServerEvents::new(rate));
         let state = NonNull::from(Box::leak(Box::new(state)));
-        let (library, raw) = (client.library, client.raw.as_ptr());
+        let (library, raw) = (client.borrow().library, client.borrow().raw.as_ptr());
         let (argument, told) = (state.as_ptr().cast(), Arc::as_ptr(&events).cast_mut().cast());
         let active = ActiveClient { client, state, events };
         // SAFETY: the client is open and not active; the state lives until `drop` has deactivated it,
@@ -87,19 +92,20 @@ impl<'c, S: EachBlock> ActiveClient<'c, S> {
     }
 }
 
-impl<S> ActiveClient<'_, S> {
+impl<C: Borrow<JackClient>, S> ActiveClient<C, S> {
     /// What the server told so far.
     pub fn events(&self) -> &ServerEvents {
         &self.events
     }
 }
 
-impl<S> Drop for ActiveClient<'_, S> {
+impl<C: Borrow<JackClient>, S> Drop for ActiveClient<C, S> {
     fn drop(&mut self) {
         // SAFETY: the client is open; after this no callback runs, for `jack_deactivate` waits for
         // the last one, and the threads of a client whose server is gone have ended.
         unsafe {
-            (self.client.library.jack_deactivate)(self.client.raw.as_ptr());
+            let client = self.client.borrow();
+            (client.library.jack_deactivate)(client.raw.as_ptr());
             drop(Box::from_raw(self.state.as_ptr()));
         }
     }

@@ -1,8 +1,11 @@
 //! Samples from a server into rings.
+//!
+//! The client is active from the beginning on, so that its ports can be connected: a server connects one
+//! in each block. What comes before the rings are handed over is left out.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use pinstripe_base::error::Result;
 
@@ -23,6 +26,8 @@ pub struct Captured {
     pub frames: u64,
     /// Frames that the clock of the server went on by without handing them over.
     pub missing_frames: u64,
+    /// Frames of a stream of several ports, of which some were gone.
+    pub partial_frames: u64,
     /// Deadlines that the server missed.
     pub xruns: u64,
     /// The rate that the server changed to; 0 when it did not.
@@ -40,9 +45,47 @@ struct Shared {
     is_complete: AtomicBool,
     /// Frames from the outside to our ports.
     latency: AtomicU32,
+    /// By port: whether nothing is connected to it.
+    gone: Vec<AtomicBool>,
+    /// Frames in which a part of a stream's ports was gone.
+    partial_frames: AtomicU64,
+    /// What is handed over to the thread of the server's clock.
+    state: AtomicPtr<State>,
 }
 
-/// What the callback for blocks is given: the thread of the server's clock alone touches it.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let state = *self.state.get_mut();
+        if !state.is_null() {
+            // SAFETY: it came from a box, and nobody took it.
+            drop(unsafe { Box::from_raw(state) });
+        }
+    }
+}
+
+/// What the callback for blocks is given: nothing to do until a state is handed over.
+struct Receiver {
+    shared: Arc<Shared>,
+    state: Option<Box<State>>,
+}
+
+impl EachBlock for Receiver {
+    fn block(&mut self, frames: u32) {
+        if self.state.is_none() {
+            let state = self.shared.state.swap(std::ptr::null_mut(), Ordering::AcqRel);
+            if state.is_null() {
+                return;
+            }
+            // SAFETY: it came from a box, and is taken once.
+            self.state = Some(unsafe { Box::from_raw(state) });
+        }
+        if let Some(state) = &mut self.state {
+            state.block(frames);
+        }
+    }
+}
+
+/// What is done with blocks: the thread of the server's clock alone touches it.
 struct State {
     library: &'static JackLibrary,
     client: NonNull<RawClient>,
@@ -59,46 +102,72 @@ struct State {
     shared: Arc<Shared>,
 }
 
+// SAFETY: handles of the library, which any thread may use.
+unsafe impl Send for State {}
+
 /// A client that is active. It is stopped when this is dropped.
-pub struct Capture<'c> {
-    active: ActiveClient<'c, State>,
+pub struct Capture {
+    active: ActiveClient<Arc<JackClient>, Receiver>,
+    client: Arc<JackClient>,
+    ports: Vec<NonNull<RawPort>>,
     shared: Arc<Shared>,
+    /// Deadlines that the server had missed before anything was recorded.
+    xruns_before: u64,
 }
 
-impl<'c> Capture<'c> {
-    /// Starts. `producers` are of one stream for each port, or of one for all. With `start` nothing is
-    /// taken before that, by the clock of the server and behind the latency of the ports.
+// SAFETY: as of the state.
+unsafe impl Send for Capture {}
+
+impl Capture {
+    /// Has the client take part, with these ports; nothing is taken yet.
     ///
     /// # Errors
     /// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) when the server does not take the client.
-    pub fn start(
-        client: &'c JackClient,
-        ports: &[JackPort],
-        shape: StreamShape,
-        most_frames: u64,
-        (producers, start): (Vec<RingProducer>, Option<Arc<CommonStart>>),
-    ) -> Result<Self> {
-        debug_assert!(producers.len() == ports.len() || producers.len() == 1);
+    pub fn open(client: &Arc<JackClient>, ports: &[JackPort], rate: u32) -> Result<Self> {
         let shared = Arc::new(Shared {
             frames: AtomicU64::new(0),
             missing_frames: AtomicU64::new(0),
             is_complete: AtomicBool::new(false),
             latency: AtomicU32::new(0),
+            gone: ports.iter().map(|_| AtomicBool::new(false)).collect(),
+            partial_frames: AtomicU64::new(0),
+            state: AtomicPtr::new(std::ptr::null_mut()),
         });
-        let state = State {
-            library: client.library,
-            client: client.raw,
-            ports: ports.iter().map(|port| port.0).collect(),
+        let receiver = Receiver { shared: Arc::clone(&shared), state: None };
+        let active = ActiveClient::start(Arc::clone(client), rate, receiver)?;
+        let ports = ports.iter().map(|port| port.0).collect();
+        Ok(Capture { active, client: Arc::clone(client), ports, shared, xruns_before: 0 })
+    }
+
+    /// Takes all that comes from now on. `producers` are of one stream for each port, or of one for all.
+    /// With `start` nothing is taken before that, by the clock of the server and behind the latency of the
+    /// ports.
+    pub fn begin(
+        &mut self,
+        shape: StreamShape,
+        most_frames: u64,
+        (producers, start): (Vec<RingProducer>, Option<Arc<CommonStart>>),
+    ) {
+        debug_assert!(producers.len() == self.ports.len() || producers.len() == 1);
+        self.xruns_before = self.active.events().xruns();
+        let state = Box::new(State {
+            library: self.client.library,
+            client: self.client.raw,
+            ports: self.ports.clone(),
             shape,
             most_frames,
             producers,
             block: vec![0; FRAMES * shape.frame_bytes() as usize],
             next: None,
             start,
-            shared: Arc::clone(&shared),
-        };
-        let active = ActiveClient::start(client, shape.rate, state)?;
-        Ok(Capture { active, shared })
+            shared: Arc::clone(&self.shared),
+        });
+        self.shared.state.store(Box::into_raw(state), Ordering::Release);
+    }
+
+    /// Says of a port whether nothing is connected to it: what it has then is missing.
+    pub fn set_gone(&self, port: usize, is_gone: bool) {
+        self.shared.gone[port].store(is_gone, Ordering::Release);
     }
 
     /// A signal needs so many frames from the outside to the ports: what is recorded begins so much
@@ -113,7 +182,8 @@ impl<'c> Capture<'c> {
         Captured {
             frames: shared.frames.load(Ordering::Relaxed),
             missing_frames: shared.missing_frames.load(Ordering::Relaxed),
-            xruns: events.xruns(),
+            partial_frames: shared.partial_frames.load(Ordering::Relaxed),
+            xruns: events.xruns().saturating_sub(self.xruns_before),
             new_rate: events.new_rate(),
             is_gone: events.is_gone(),
             is_complete: shared.is_complete.load(Ordering::Acquire),
@@ -121,7 +191,8 @@ impl<'c> Capture<'c> {
     }
 }
 
-impl EachBlock for State {
+impl State {
+    /// One block of all ports.
     fn block(&mut self, frames: u32) {
         // SAFETY: the client is open, and this is its process thread.
         let now = unsafe { (self.library.jack_last_frame_time)(self.client.as_ptr()) };
@@ -186,10 +257,22 @@ impl State {
         let is_one = self.producers.len() != self.ports.len();
         let width = self.shape.format.bytes() as usize;
         let stride = if is_one { self.ports.len() * width } else { width };
+        let is_gone = |port: usize| self.shared.gone[port].load(Ordering::Acquire);
+        let gone = (0..self.ports.len()).filter(|it| is_gone(*it)).count();
+        if is_one && gone == self.ports.len() {
+            return leave_out(&mut self.producers[0], &self.shape, wanted as u64);
+        }
+        if is_one && gone > 0 {
+            self.shared.partial_frames.fetch_add(wanted as u64, Ordering::Relaxed);
+        }
         for from in (0..wanted).step_by(FRAMES) {
             let count = FRAMES.min(wanted - from);
             let block = &mut self.block[..count * stride];
             for (number, port) in self.ports.iter().enumerate() {
+                if !is_one && is_gone(number) {
+                    leave_out(&mut self.producers[number], &self.shape, count as u64);
+                    continue;
+                }
                 // SAFETY: the port is of this client, this is its process thread, and a buffer has
                 // as many samples as the block has frames.
                 let samples = unsafe {
@@ -207,6 +290,13 @@ impl State {
             }
         }
     }
+}
+
+/// Leaves out frames that did not come, and tells of them about once a second: what is behind a gap waits
+/// for it.
+fn leave_out(producer: &mut RingProducer, shape: &StreamShape, frames: u64) {
+    producer.skip(frames * shape.frame_bytes());
+    producer.tell_gap(shape.byte_rate());
 }
 
 /// Stores samples in a format, `stride` bytes from each to the next. A sample of 24 bits that was made

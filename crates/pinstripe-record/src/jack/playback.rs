@@ -71,7 +71,7 @@ struct Tracks {
 
 /// A client that plays. It is stopped when this is dropped.
 pub struct Playback<'c> {
-    active: ActiveClient<'c, State>,
+    active: ActiveClient<&'c JackClient, State>,
     shared: Arc<Shared>,
 }
 

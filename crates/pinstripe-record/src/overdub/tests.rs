@@ -43,7 +43,9 @@ fn beside(
     let inputs = vec![parse_input(input).unwrap().open(is_poly).unwrap()];
     let plan = TakePlan { kind: FileKind::Raw, ring_bytes: 1 << 20, most, ..plan("second") };
     let told = overdub(&plan, inputs, &made, (&stop, &monitor), &mut |_, _| {}, play).unwrap();
-    assert_eq!(monitor.get(Counter::Losses), 0);
+    // What the player's own ports have after its end is missing.
+    let has_ended = input.contains("pinstripe-play");
+    assert_eq!(monitor.get(Counter::Losses), u64::from(has_ended));
     assert_eq!((told.played.underruns, told.played.missing_frames), (0, 0));
     told
 }

@@ -1,5 +1,6 @@
 //! The end of a take: the manifest, and what was lost.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
@@ -31,19 +32,25 @@ pub fn end(
         remove_empty(take);
     }
     manifest.pieces = pieces(take);
+    if !manifest.origins.is_empty() {
+        // An input that came after the order has told its own only now.
+        manifest.origins = take.origins();
+    }
     manifest.gaps = desk.gaps();
     manifest.marks = desk.marks();
     let figures = figures(&take.desk, &last);
     manifest.figures = Some(figures.clone());
     tell_losses(take, &last, &manifest);
-    tell_undurable(take);
+    let undurable = tell_undurable(take);
     let mut refusals = desk.refusals();
     refusals.extend(desk.lanes.iter().filter_map(|it| it.folder.refusal()));
     let is_one_left = desk.lanes.iter().any(|it| !it.has_failed());
+    // A directory that was given up costs nothing where its streams went on in another one.
+    let is_whole = desk.cut_streams.load(Ordering::Acquire) == 0 && is_one_left;
     for lane in &desk.lanes {
         let saved = manifest.save(&*lane.folder);
         match (saved, lane.failure()) {
-            (_, Some(error)) if plan.is_mirrored && is_one_left => {
+            (_, Some(error)) if is_whole && !undurable.contains(&lane.number) => {
                 desk.monitor.degraded(lane.folder.path(), error);
             }
             (_, Some(error)) => desk.monitor.loss(lane.folder.path(), error),
@@ -107,7 +114,7 @@ fn pieces(take: &RunningTake) -> Vec<RecordedPiece> {
             copy: piece.copy,
             directory: lane.number,
             file: piece.name.clone(),
-            start_frame: piece.start_frame,
+            start_frame: piece.start_frame(),
             frames: piece.frames(piece.vouched_bytes()),
             payload_at: piece.payload_at,
             trimmed: piece.trimmed(),
@@ -167,8 +174,10 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
     }
 }
 
-/// Names what was written to a directory that then failed, and is not known to be durable there.
-fn tell_undurable(take: &RunningTake) {
+/// Names what was written to a directory that then failed, and is not known to be durable there. The
+/// numbers of such directories.
+fn tell_undurable(take: &RunningTake) -> Vec<u32> {
+    let mut undurable = Vec::new();
     for lane in take.desk.lanes.iter().filter(|it| it.has_failed()) {
         let pieces = lane.pieces();
         let missing = pieces.iter().filter(|piece| {
@@ -186,6 +195,8 @@ fn tell_undurable(take: &RunningTake) {
                 counted(count, "stream", "streams"),
             );
             take.desk.monitor.loss(lane.folder.path(), Error::new(Kind::Io, what));
+            undurable.push(lane.number);
         }
     }
+    undurable
 }

@@ -252,6 +252,12 @@ fn open_plain(path: &Path, options: &mut OpenOptions, attempt: &str) -> Result<F
     }
 }
 
+fn exists(path: &Path) -> Error {
+    Error::new(Kind::Exists, "there is such a take")
+        .at(path)
+        .advice("choose another name: no take is ever overwritten")
+}
+
 /// A directory on a disk.
 pub struct DiskFolder {
     path: PathBuf,
@@ -287,15 +293,25 @@ impl DiskFolder {
     pub fn create(parent: &Path, take: &str, faults: Option<Plan>) -> Result<Self> {
         let path = parent.join(take);
         fs::create_dir(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Error::new(Kind::Exists, "there is such a take")
-                .at(&path)
-                .advice("choose another name: no take is ever overwritten"),
+            io::ErrorKind::AlreadyExists => exists(&path),
             _ => Error::io("cannot make the directory of the take", &path, error),
         })?;
         let synced = File::open(parent).and_then(|it| it.sync_all());
         synced.map_err(|error| Error::io("cannot make new names durable", parent, error))?;
         let made = MadeDirectory { path: path.clone(), has_begun: AtomicBool::new(false) };
         Ok(DiskFolder { path, faults, made: Some(made), ..DiskFolder::plain() })
+    }
+
+    /// Refuses the name of a take that is there already, before anything is measured or opened.
+    ///
+    /// # Errors
+    /// [`Kind::Exists`].
+    pub fn check_new(parent: &Path, take: &str) -> Result<()> {
+        let path = parent.join(take);
+        match fs::symlink_metadata(&path) {
+            Ok(_) => Err(exists(&path)),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Opens the directory of a take.

@@ -18,7 +18,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::wait_readable;
 
 use super::text::{number, pairs};
-use super::{InputFeed, RecordInput, numbered_streams};
+use super::{InputFeed, RecordInput, SILENT, nothing_has_come, numbered_streams};
 use crate::limits::{CHANNELS_MAX, NAME_BYTES};
 use crate::sample::{SampleFormat, StreamShape};
 use crate::take::RecordedStream;
@@ -123,6 +123,8 @@ pub struct RtpInput {
     /// Streams, and the form of each.
     count: usize,
     shape: StreamShape,
+    /// Until it runs.
+    socket: Option<UdpSocket>,
 }
 
 /// What the socket saw besides packets of the stream.
@@ -132,16 +134,39 @@ struct Strays {
     strangers: u64,
     in_a_row: u32,
     kernel_drops: u32,
+    /// Those before the take began.
+    drops_before: u32,
 }
 
 impl RtpInput {
-    pub(super) fn new(spec: RtpSpec, is_poly: bool) -> Self {
+    /// Listens at the address.
+    pub(super) fn open(spec: RtpSpec, is_poly: bool) -> Result<Self> {
         let (count, channels) = match is_poly {
             true => (1, spec.shape.channels),
             false => (usize::from(spec.shape.channels), 1),
         };
         let shape = StreamShape { channels, ..spec.shape };
-        RtpInput { spec, count, shape }
+        let mut input = RtpInput { spec, count, shape, socket: None };
+        input.socket = Some(input.listen()?);
+        Ok(input)
+    }
+
+    /// The socket, without what came before the take began.
+    fn take_socket(&mut self, buffer: &mut [u8], strays: &mut Strays) -> Result<UdpSocket> {
+        let Some(socket) = self.socket.take() else {
+            return Err(Error::new(Kind::Usage, "an input runs once"));
+        };
+        let cannot = |error| Error::io("cannot receive", &self.spec.text, error);
+        // As many as there can be now: a sender that is faster must not hold it here.
+        let mut left = SOCKET_BYTES;
+        while left > 0
+            && let Some(count) =
+                receive(&socket, buffer, &mut strays.kernel_drops).map_err(cannot)?
+        {
+            left = left.saturating_sub(count.max(1));
+        }
+        strays.drops_before = strays.kernel_drops;
+        Ok(socket)
     }
 
     fn listen(&self) -> Result<UdpSocket> {
@@ -201,7 +226,10 @@ impl RtpInput {
     fn tell(&self, feed: &InputFeed<'_>, counts: &RtpCounts, strays: &Strays) {
         let told: Vec<String> = [
             (counts.lost_frames, "frames lost on the way"),
-            (u64::from(strays.kernel_drops), "packets dropped by the kernel"),
+            (
+                u64::from(strays.kernel_drops.wrapping_sub(strays.drops_before)),
+                "packets dropped by the kernel",
+            ),
             (counts.late, "packets late"),
             (counts.doubled, "packets doubled"),
             (counts.reordered, "packets reordered"),
@@ -229,18 +257,21 @@ impl RecordInput for RtpInput {
     }
 
     fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()> {
-        let socket = self.listen()?;
         let rate = self.spec.shape.rate;
         let size = (u64::from(rate) * self.spec.jitter_ms / 1000).max(1);
         let frame = self.spec.shape.frame_bytes() as usize;
         let mut window = RtpWindow::new(frame, size, rate);
         let (mut buffer, mut parts) = (vec![0; DATAGRAM_BYTES], vec![Vec::new(); self.count]);
         let (mut strays, mut sender) = (Strays::default(), None);
+        let socket = self.take_socket(&mut buffer, &mut strays)?;
         let mut left = feed.most_frames(rate);
         let mut last: Option<Instant> = None;
+        let mut silence = Silence { began: clock::monotonic(), was_told: false };
         while left > 0 && !feed.halt.is_set() {
-            let waited = wait_readable(&[socket.as_fd(), feed.halt.as_fd()], None);
-            waited.map_err(|error| Error::io("cannot wait for", &self.spec.text, error))?;
+            let waited = wait_readable(&[socket.as_fd(), feed.halt.as_fd()], Some(SILENT));
+            let ready =
+                waited.map_err(|error| Error::io("cannot wait for", &self.spec.text, error))?;
+            silence.look(last, ready[1], feed);
             while let Some(count) = receive(&socket, &mut buffer, &mut strays.kernel_drops)
                 .map_err(|error| Error::io("cannot receive", &self.spec.text, error))?
             {
@@ -252,6 +283,7 @@ impl RecordInput for RtpInput {
                     strays.bad += 1;
                     continue;
                 };
+                silence.end(last, feed);
                 let since = last.map_or(Duration::ZERO, clock::since).min(BRIDGE);
                 let waited = (since.as_secs_f64() * f64::from(rate)) as u64;
                 let mut give = |given: Given<'_>| self.give(feed, given, &mut left, &mut parts);
@@ -272,7 +304,37 @@ impl RecordInput for RtpInput {
         let mut give = |given: Given<'_>| self.give(feed, given, &mut left, &mut parts);
         window.finish(&mut give);
         self.tell(feed, &window.counts, &strays);
-        Ok(())
+        match last {
+            Some(_) => Ok(()),
+            None => Err(Error::new(Kind::Io, "nothing ever came")
+                .advice("look at the address, and whether a firewall lets its packets through")),
+        }
+    }
+}
+
+/// A sender that says nothing: told once, and again when it fell silent anew.
+struct Silence {
+    began: Instant,
+    was_told: bool,
+}
+
+impl Silence {
+    /// Looks for how long nothing came: packets of others do not count.
+    fn look(&mut self, last: Option<Instant>, is_over: bool, feed: &InputFeed<'_>) {
+        let is_silent = clock::since(last.unwrap_or(self.began)) >= SILENT;
+        if is_silent && !is_over && !std::mem::replace(&mut self.was_told, true) {
+            (feed.warn)(nothing_has_come());
+        }
+    }
+
+    /// A packet came.
+    fn end(&mut self, last: Option<Instant>, feed: &InputFeed<'_>) {
+        let was_told = std::mem::replace(&mut self.was_told, false);
+        if let Some(last) = last.filter(|_| was_told) {
+            let seconds = clock::since(last).as_secs_f64();
+            let what = format!("the sender is there again after {seconds:.1} s");
+            (feed.warn)(Error::new(Kind::Changed, what));
+        }
     }
 }
 
