@@ -185,23 +185,42 @@ impl fmt::Display for Time {
     }
 }
 
-/// Reads a time.
+/// Reads a time: numbers, each with its unit, as in `1h30m`. One may have a fraction, as in `1.5s`.
 pub fn duration(text: &str) -> Result<Time, String> {
-    let wrong = || "write a number and ms, s, m or h, as in 500ms, 30s or 2m".to_owned();
-    let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-    let (digits, unit) = text.split_at(unit_at);
-    let amount: u64 = digits.parse().map_err(|_| wrong())?;
-    let millis = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(wrong()),
-    };
-    match amount.checked_mul(millis) {
-        Some(millis) if millis > 0 => Ok(Time(Duration::from_millis(millis))),
+    let wrong = || "write a number and ms, s, m or h, as in 500ms, 1.5s, 30min or 1h30m".to_owned();
+    let (mut rest, mut nanos) = (text, 0_u128);
+    while !rest.is_empty() {
+        let unit_at = rest.find(|it: char| !it.is_ascii_digit() && it != '.').ok_or_else(wrong)?;
+        let (number, behind) = rest.split_at(unit_at);
+        let unit_end = behind.find(|it: char| !it.is_ascii_alphabetic()).unwrap_or(behind.len());
+        let (unit, next) = behind.split_at(unit_end);
+        let unit: u128 = match unit {
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" | "min" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return Err(wrong()),
+        };
+        nanos += nanos_of(number, unit).ok_or_else(wrong)?;
+        rest = next;
+    }
+    // Whole milliseconds, and as many as a 64-bit number has.
+    match u64::try_from(nanos / 1_000_000) {
+        Ok(millis) if millis > 0 => Ok(Time(Duration::from_millis(millis))),
         _ => Err(wrong()),
     }
+}
+
+/// A decimal number of units that have so many nanoseconds.
+fn nanos_of(number: &str, unit: u128) -> Option<u128> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number =
+        |it: &str| (1..=18).contains(&it.len()) && it.bytes().all(|it| it.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) {
+        return None;
+    }
+    let parts = fraction.parse::<u128>().ok()? * unit / 10_u128.pow(fraction.len() as u32);
+    Some(whole.parse::<u128>().ok()? * unit + parts)
 }
 
 /// Reads a size.
@@ -287,8 +306,14 @@ mod tests {
         for text in ["500ms", "30s", "7200s"] {
             assert_eq!(duration(text).unwrap().to_string(), text);
         }
-        assert_eq!(duration("2m").unwrap().to_string(), "120s");
-        for text in ["", "s", "30", "0s", "-1s", "1.5s", "99999999999999999999s", "1d"] {
+        for (text, told) in
+            [("2m", "120s"), ("30min", "1800s"), ("1h30m", "5400s"), ("1.5s", "1500ms")]
+        {
+            assert_eq!(duration(text).unwrap().to_string(), told);
+        }
+        for text in
+            ["", "s", "30", "0s", "-1s", "1.s", ".5s", "1h30", "1d", "99999999999999999999s"]
+        {
             assert!(duration(text).is_err(), "{text}");
         }
     }

@@ -320,9 +320,14 @@ impl Run {
             ));
         }
         if code == exit::DEGRADED && !self.common.quiet {
+            // What a recorder writes to are directories, and they took part until they failed.
+            let (one, many, did) = match verb {
+                "record" => ("directory", "directories", "failed"),
+                _ => ("member", "members", "took no part"),
+            };
             let members = match self.count(Counter::DegradedMembers) {
-                1 => "1 member, named above, took no part; nothing is lost".to_owned(),
-                many => format!("{many} members, named above, took no part; nothing is lost"),
+                1 => format!("1 {one}, named above, {did}; nothing is lost"),
+                count => format!("{count} {many}, named above, {did}; nothing is lost"),
             };
             self.screen
                 .complain(&format!("pinstripe: done, but degraded: {members} (exit code {code})"));

@@ -223,8 +223,14 @@ fn segment(text: &str) -> std::result::Result<Segment, String> {
         let bytes = parse_size(text).map_err(one_line)?;
         return if bytes >= 1 << 16 { Ok(Segment::Bytes(bytes)) } else { Err(wrong()) };
     }
-    let time = duration(&text.replace("min", "m")).map_err(|_| wrong())?;
+    let time = duration(text).map_err(|_| wrong())?;
     Ok(Segment::Time(time.0))
+}
+
+/// Now: local time, and seconds since 1970.
+fn started_now() -> (LocalTime, i64) {
+    let now = clock::now().0;
+    (LocalTime { seconds: now + i64::from(time::offset_seconds(now)) }, now)
 }
 
 /// How a take ended, and what was played beside it.
@@ -256,9 +262,10 @@ impl RecordArgs {
         }
         self.check_osc()?;
         check_armed(self.armed(), self.format, self.beside.is_wanted())?;
+        let mut plan = self.plan()?;
+        self.to.iter().try_for_each(|it| DiskFolder::check_new(it, &plan.take))?;
         let play = self.beside.open(&self.inputs, &run.monitor)?;
         let (inputs, shapes) = self.open_inputs()?;
-        let mut plan = self.plan()?;
         let copies = 1 + u64::from(self.mirror);
         let rate = copies * shapes.iter().map(StreamShape::byte_rate).sum::<u64>();
         let (writes, why) = self.writes.policy(rate);
@@ -272,6 +279,8 @@ impl RecordArgs {
         if stop.is_set() {
             return Err(Error::new(Kind::Interrupted, "stopped before the take began"));
         }
+        // Not before the measurement, which takes its time.
+        (plan.started, plan.started_seconds) = started_now();
         let faults = run.common.device_faults()?;
         let faults = (!faults.faults.is_empty()).then_some(faults);
         let folders = || {
@@ -372,15 +381,14 @@ impl RecordArgs {
             return Err(Error::new(Kind::Usage, "a mirror needs two directories")
                 .advice("give --to twice, with directories on different disks"));
         }
-        let now = clock::now().0;
-        let offset = i64::from(time::offset_seconds(now));
+        let (started, started_seconds) = started_now();
         Ok(TakePlan {
             take,
             kind: self.format,
             scene: self.scene.clone(),
             tape: self.tape.clone(),
-            started: LocalTime { seconds: now + offset },
-            started_seconds: now,
+            started,
+            started_seconds,
             ring_bytes: 0,
             engine: EngineSettings {
                 chunk_bytes: self.chunk.0,

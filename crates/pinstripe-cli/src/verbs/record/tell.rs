@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use indicatif::ProgressDrawTarget;
 use pinstripe_base::error::Result;
+use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_record::meter::{LevelReader, StreamLevel};
 use pinstripe_record::recorder::{RunningTake, TakeOutcome, TakePhase, TakePlan, TakeStatus};
@@ -156,14 +157,7 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
         counted(last.streams as u64, "stream"),
         format_size(figures.written_bytes),
         counted(files(outcome, |_| true) as u64, "file"),
-        match figures.overruns {
-            0 => "nothing lost".to_owned(),
-            many => format!(
-                "{}: {} frames lost",
-                counted(many, "overrun"),
-                format_count(figures.lost_frames)
-            ),
-        },
+        lost(last, run.count(Counter::Losses)),
     ));
     run.screen.say(&format!(
         "ring worst {:.0} %, longest write {:.1} ms, durable lag worst {:.2} s, durable {:.2} s after the end",
@@ -174,9 +168,10 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
     ));
     for drift in &last.drifts {
         run.screen.say(&format!(
-            "the clock of '{}' is {:+.0} ppm off this machine's",
+            "the clock of '{}' is {:+} ppm off this machine's",
             escape::text(&drift.source),
-            drift.ppm
+            // As a whole number there is no -0.
+            drift.ppm.round() as i64
         ));
     }
     let (sync, commit) = (&figures.slowest_sync, &figures.slowest_commit);
@@ -192,6 +187,34 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
         escape::text(&sync.file),
     ));
     Ok(Ending::done(facts(outcome)))
+}
+
+/// `nothing lost`, or what was: `2 overruns: 4,096 frames lost, 480 frames did not come`.
+fn lost(last: &TakeStatus, losses: u64) -> String {
+    let frames = |count: u64| format!("{} frames", format_count(count));
+    let mut parts = Vec::new();
+    if last.overruns > 0 {
+        parts.push(format!(
+            "{}: {} lost",
+            counted(last.overruns, "overrun"),
+            frames(last.lost_frames)
+        ));
+    }
+    if last.missing_frames > 0 {
+        parts.push(format!("{} did not come", frames(last.missing_frames)));
+    }
+    match last.failed_directories {
+        0 => {}
+        1 => parts.push("a directory failed".to_owned()),
+        many => parts.push(format!("{many} directories failed")),
+    }
+    match (losses, parts.is_empty()) {
+        // Whatever the ledger has beside that was named when it came.
+        (0, true) => "nothing lost".to_owned(),
+        (0, false) => format!("{}, nothing lost", parts.join(", ")),
+        (_, true) => "with losses, as named".to_owned(),
+        (_, false) => parts.join(", "),
+    }
 }
 
 /// The number of files in which chosen pieces stand: a pre-roll shares its file with what follows.
@@ -210,4 +233,29 @@ fn facts(outcome: &TakeOutcome) -> Event {
         .with("input_cpu_seconds", outcome.input_cpu.as_secs_f64())
         .with("starting_seconds", outcome.starting.as_secs_f64())
         .with("stopping_seconds", outcome.stopping.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_line_says_what_was_lost() {
+        let told = |overruns: u64, missing: u64, failed: usize, losses: u64| {
+            let status = TakeStatus {
+                overruns,
+                lost_frames: 4096 * overruns,
+                missing_frames: missing,
+                failed_directories: failed,
+                ..TakeStatus::default()
+            };
+            lost(&status, losses)
+        };
+        assert_eq!(told(0, 0, 0, 0), "nothing lost");
+        assert_eq!(told(2, 0, 0, 1), "2 overruns: 8,192 frames lost");
+        assert_eq!(told(0, 480, 0, 1), "480 frames did not come");
+        assert_eq!(told(0, 0, 1, 0), "a directory failed, nothing lost");
+        assert_eq!(told(0, 0, 2, 3), "2 directories failed");
+        assert_eq!(told(0, 0, 0, 1), "with losses, as named", "an input could not be read");
+    }
 }
