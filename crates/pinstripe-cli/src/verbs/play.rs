@@ -1,6 +1,7 @@
 //! `pinstripe play`: a take, to another program or to nowhere.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Size, Time, duration, refuse_option, size};
 use crate::event::Event;
+use crate::exit;
 use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::signals;
@@ -25,7 +27,8 @@ use crate::signals;
 #[command(after_long_help = "\
 Examples:
   pinstripe play /mnt/a/take1 --to null                  # is the disk fast enough?
-  pinstripe play /mnt/a/take1 --to pcm:- --stream 1 --stream 2 | aplay -f S24_3LE -r 96000 -c 2
+  pinstripe play /mnt/a/take1 --to pcm:- --stream 1 --stream 2 |
+    aplay -f S24_3LE -r 96000 -c 2
   pinstripe play /mnt/a/take1 --to jack:                 # ports of the sound card
   pinstripe play /mnt/a/take1 --to 'jack:mixer:in_*'
   pinstripe play /mnt/a/take1 --from 90s --duration 10s --to pcm:excerpt.raw")]
@@ -72,7 +75,14 @@ impl PlayArgs {
             ring_bytes: self.ring.0,
             streams: self.stream.iter().map(|it| *it as usize - 1).collect(),
         };
-        let outcome = play(&self.take, &plan, sink_of(&self.to)?, (stop, &run.monitor))?;
+        let played = play(&self.take, &plan, sink_of(&self.to)?, (stop, &run.monitor));
+        let outcome = match played {
+            // As of any verb whose content is not wanted any more: nothing is said.
+            Err(error) if is_content && is_unread(&error) => {
+                return Ok(Ending { code: exit::BROKEN_PIPE, facts: Event::default() });
+            }
+            played => played?,
+        };
         tell_underruns(run, &self.take, &outcome);
         if !is_content {
             run.screen.say(&format!(
@@ -84,6 +94,11 @@ impl PlayArgs {
         }
         Ok(Ending::done(Event::default().with_fields(&facts(&outcome))))
     }
+}
+
+/// Whether the reader of what is written went away.
+fn is_unread(error: &Error) -> bool {
+    error.cause().is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Names frames that were not there in time: a loss.

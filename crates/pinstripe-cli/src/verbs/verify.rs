@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pinstripe::ops::join;
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_record::verify::{self, VerifyOutcome};
 
@@ -44,6 +44,7 @@ impl VerifyArgs {
         {
             return verify_take(run, take);
         }
+        self.check_there()?;
         let (outputs, remote) = (run.each_place(&self.outputs)?, run.remote_outputs());
         let faults = run.common.device_faults()?;
         let reader = join::open(&outputs, remote.as_deref(), &faults, &run.monitor)?;
@@ -76,6 +77,21 @@ impl VerifyArgs {
     }
 }
 
+impl VerifyArgs {
+    /// A single name of nothing is a mistake that a split of several outputs has other words for. A place
+    /// behind a scheme is looked for there.
+    fn check_there(&self) -> Result<()> {
+        match &self.outputs[..] {
+            [only] if !only.to_string_lossy().contains(':') && !only.exists() => {
+                let what = "there is no take, and no output of a split";
+                let advice = "name the directory of a take, or the outputs of a split";
+                Err(Error::new(Kind::NotFound, what).at(only).advice(advice))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A take: its journal has the checksums.
 fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
     let found = verify::verify(take, &run.monitor)?;
@@ -96,7 +112,7 @@ fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
     ));
     if found.wrong_frames > 0 {
         let what = format!("{} test frames are wrong", format_count(found.wrong_frames));
-        run.monitor.loss(take, pinstripe_base::error::Error::corrupt(what, take));
+        run.monitor.loss(take, Error::corrupt(what, take));
     }
     let facts = Event::default()
         .with("take", found.manifest.take.as_str())

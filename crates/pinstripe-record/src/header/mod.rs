@@ -18,6 +18,11 @@ use crate::sample::StreamShape;
 
 pub use flac::BLOCK as FLAC_BLOCK;
 
+/// Room for cues in a file whose length is bounded: some dozens of them.
+const CUES_ROOM: u64 = 4096;
+/// The head of a block of FLAC and of its channels, at most.
+const BLOCK_HEAD: u64 = 64;
+
 /// A kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -146,6 +151,23 @@ impl HeadFacts {
         match self.kind {
             FileKind::Raw => 0,
             _ => self.head(0).len() as u64,
+        }
+    }
+
+    /// Frames that a file of so many bytes has at most, with its head and room for some cues where they stand
+    /// behind the payload.
+    pub fn frames_within(&self, file_bytes: u64) -> u64 {
+        let frame = self.shape.frame_bytes();
+        let left = file_bytes.saturating_sub(self.payload_at());
+        match self.kind {
+            FileKind::Wav | FileKind::Bw64 => left.saturating_sub(CUES_ROOM) / frame,
+            // Samples that cannot be compressed are stored in blocks with heads of their own.
+            FileKind::Flac => {
+                let block = u128::from(FLAC_BLOCK * frame + BLOCK_HEAD);
+                let left = u128::from(left.saturating_sub(BLOCK_HEAD));
+                (left * u128::from(FLAC_BLOCK) / block) as u64
+            }
+            FileKind::Caf | FileKind::Raw => left / frame,
         }
     }
 

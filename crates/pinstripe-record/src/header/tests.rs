@@ -67,6 +67,14 @@ fn a_head_is_whole_pages_and_says_what_it_should() {
         assert_eq!(u64::from_le_bytes(bext[338..346].try_into().unwrap()), 5_875_296_000);
         let ixml = String::from_utf8(found(&head, b"iXML").unwrap()).unwrap();
         assert!(ixml.contains("piano &lt;left&gt; &amp; &quot;right&quot;"), "{ixml}");
+        assert!(ixml.contains("<AUDIO_BIT_DEPTH>24</AUDIO_BIT_DEPTH>"), "{ixml}");
+        let uid = |ixml: &str| ixml[ixml.find("<FILE_UID>").unwrap()..][..70].to_owned();
+        let later = HeadFacts { start_frame: 4_000_000, ..facts.clone() }.head(0);
+        let later = String::from_utf8(found(&later, b"iXML").unwrap()).unwrap();
+        assert_ne!(uid(&later), uid(&ixml), "each file of a stream has its own");
+        let described = String::from_utf8_lossy(&bext[..256]).into_owned();
+        let tracks = described.matches("sTRK").count();
+        assert_eq!(tracks, usize::from(channels).min(tracks.max(5)), "{described}");
         let size = u32::from_le_bytes(head[4..8].try_into().unwrap());
         assert_eq!(u64::from(size), head.len() as u64 + 1000 * frame - 8);
     }

@@ -24,6 +24,8 @@ const GUID_TAIL: [u8; 14] =
 const TAG_PCM: u16 = 1;
 const TAG_FLOAT: u16 = 3;
 const TAG_EXTENSIBLE: u16 = 0xfffe;
+/// The description in `bext`.
+const DESCRIPTION_BYTES: usize = 256;
 /// A loudness that was not measured.
 const NOT_SET: i16 = 0x7fff;
 
@@ -137,11 +139,17 @@ fn bext(facts: &HeadFacts) -> Vec<u8> {
         field.resize(bytes, 0);
         out.extend(field);
     };
-    let described = format!(
-        "sSCENE={}\r\nsTAKE={}\r\nsTAPE={}\r\nsTRK1={}\r\n",
-        facts.scene, facts.take, facts.tape, facts.name
-    );
-    text(&described, 256);
+    let mut described =
+        format!("sSCENE={}\r\nsTAKE={}\r\nsTAPE={}\r\n", facts.scene, facts.take, facts.tape);
+    for channel in 1..=facts.shape.channels {
+        // A name that does not fit whole tells a wrong one.
+        let line = format!("sTRK{channel}={}\r\n", track(facts, channel));
+        if channel > 1 && described.chars().count() + line.chars().count() > DESCRIPTION_BYTES {
+            break;
+        }
+        described += &line;
+    }
+    text(&described, DESCRIPTION_BYTES);
     text("pinstripe", 32);
     text(&facts.uid, 32);
     text(&facts.started.date(), 10);
@@ -166,14 +174,19 @@ fn bext(facts: &HeadFacts) -> Vec<u8> {
     out
 }
 
+/// The name of one channel.
+fn track(facts: &HeadFacts, channel: u16) -> String {
+    match facts.shape.channels {
+        1 => facts.name.clone(),
+        _ => format!("{} {channel}", facts.name),
+    }
+}
+
 fn ixml(facts: &HeadFacts) -> String {
     let since_midnight = facts.since_midnight();
     let tracks: String = (1..=facts.shape.channels.min(64))
         .map(|channel| {
-            let name = match facts.shape.channels {
-                1 => escaped(&facts.name),
-                _ => format!("{} {channel}", escaped(&facts.name)),
-            };
+            let name = escaped(&track(facts, channel));
             format!(
                 "<TRACK><CHANNEL_INDEX>{channel}</CHANNEL_INDEX>\
                  <INTERLEAVE_INDEX>{channel}</INTERLEAVE_INDEX><NAME>{name}</NAME></TRACK>"
@@ -182,8 +195,8 @@ fn ixml(facts: &HeadFacts) -> String {
         .collect();
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<BWFXML><IXML_VERSION>1.61</IXML_VERSION>\
-         <SCENE>{}</SCENE><TAKE>{}</TAKE><TAPE>{}</TAPE><FILE_UID>{uid}{index:08x}</FILE_UID>\
-         <SPEED><FILE_SAMPLE_RATE>{rate}</FILE_SAMPLE_RATE>\
+         <SCENE>{}</SCENE><TAKE>{}</TAKE><TAPE>{}</TAPE><FILE_UID>{uid}{index:08x}{start:016x}</FILE_UID>\
+         <SPEED><AUDIO_BIT_DEPTH>{bits}</AUDIO_BIT_DEPTH><FILE_SAMPLE_RATE>{rate}</FILE_SAMPLE_RATE>\
          <TIMESTAMP_SAMPLE_RATE>{rate}</TIMESTAMP_SAMPLE_RATE>\
          <TIMESTAMP_SAMPLES_SINCE_MIDNIGHT_HI>{}</TIMESTAMP_SAMPLES_SINCE_MIDNIGHT_HI>\
          <TIMESTAMP_SAMPLES_SINCE_MIDNIGHT_LO>{}</TIMESTAMP_SAMPLES_SINCE_MIDNIGHT_LO></SPEED>\
@@ -200,6 +213,9 @@ fn ixml(facts: &HeadFacts) -> String {
         facts.shape.channels,
         uid = facts.uid,
         index = facts.index,
+        // Files of one stream differ in their first frames. As long as any, so that no head grows.
+        start = facts.start_frame,
+        bits = 8 * facts.shape.format.bytes(),
         rate = facts.shape.rate,
     )
 }

@@ -60,13 +60,15 @@ pub fn memory_of(streams: usize, ring_bytes: u64) -> Result<u64> {
             format_size(ring_bytes),
             format_size(bytes),
         );
-        let most = format!(
-            "{} streams and {} at most",
-            format_count(STREAMS_MAX as u64),
-            format_size(ARENA_MAX_BYTES)
-        );
+        let (most, found) = match streams > STREAMS_MAX {
+            true => {
+                let most = format!("{} streams at most", format_count(STREAMS_MAX as u64));
+                (most, format_count(streams as u64))
+            }
+            false => (format!("{} at most", format_size(ARENA_MAX_BYTES)), format_size(bytes)),
+        };
         return Err(Error::new(Kind::Refused, what)
-            .expected(most, format_count(streams as u64))
+            .expected(most, found)
             .advice("give fewer streams, smaller rings (--ring), or one file for all channels of an input (--poly)"));
     }
     Ok(bytes)
@@ -230,7 +232,8 @@ fn rings(
         let bytes = stream.shape.frame_bytes();
         let (ring, mut producer) = Ring::new(arena, offset, plan.ring_bytes, bytes, copies)?;
         let by_time = plan.engine.segment_seconds.map(|it| it * f64::from(stream.shape.rate));
-        let by_size = plan.engine.segment_bytes.map(|it| it / bytes);
+        let facts = manifest.head_facts(number, 0).expect("a stream of this manifest");
+        let by_size = plan.engine.segment_bytes.map(|it| facts.frames_within(it));
         let segment = by_time.map_or(u64::MAX, |it| it as u64).min(by_size.unwrap_or(u64::MAX));
         if plan.armed.is_some() {
             ring.set_origin(i64::MAX);
@@ -243,7 +246,7 @@ fn rings(
         producer.begin_by(beginning);
         desks.push(StreamDesk {
             ring,
-            facts: manifest.head_facts(number, 0).expect("a stream of this manifest"),
+            facts,
             input,
             gate: Gate::new(plan.armed.is_some()),
             before: Mutex::default(),

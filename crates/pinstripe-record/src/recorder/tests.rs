@@ -219,6 +219,8 @@ fn segments(kind: FileKind) -> (tempfile::TempDir, Manifest) {
     assert!(pieces.is_sorted_by_key(|it| &it.file), "a directory lists them in order");
     let mut next = 0;
     for piece in pieces {
+        let length = std::fs::metadata(dir.path().join("t").join(&piece.file)).unwrap().len();
+        assert!(length <= 100_000, "the whole file has as much as was said at most: {length}");
         assert_eq!(piece.start_frame, next);
         next += piece.frames;
     }

@@ -19,6 +19,7 @@ use pinstripe_base::units::parse_size;
 use pinstripe_record::engine::EngineSettings;
 use pinstripe_record::header::{FileKind, LocalTime};
 use pinstripe_record::input::{InputSpec, RecordInput, parse_input};
+use pinstripe_record::meter::LevelReader;
 use pinstripe_record::overdub::{OverdubOutcome, overdub};
 use pinstripe_record::play::PlayOutcome;
 use pinstripe_record::recorder::{
@@ -76,14 +77,20 @@ INPUT is
                              any bytes, with the bytes per second that are expected
 
 Examples:
-  pinstripe record take1 --to /mnt/a test:streams=64,rate=96000,format=s24 --duration 1m
-  arecord -f S24_3LE -r 48000 -c 8 -t raw | pinstripe record gig --to /mnt/a pcm:-,rate=48000,channels=8,format=s24
-  pinstripe record stage --to /mnt/a --ring 128K rtp:239.69.1.2:5004,format=L24,rate=48000,channels=8
-  mkfifo mix && pinstripe record gig --to /mnt/a --to /mnt/b --mirror --ring 128K pcm:mix,rate=48000,channels=2,format=s16
+  pinstripe record take1 --to /mnt/a --duration 1m \\
+    test:streams=64,rate=96000,format=s24
+  arecord -f S24_3LE -r 48000 -c 8 -t raw |
+    pinstripe record gig --to /mnt/a pcm:-,rate=48000,channels=8,format=s24
+  pinstripe record stage --to /mnt/a --ring 128K \\
+    rtp:239.69.1.2:5004,format=L24,rate=48000,channels=8
+  mkfifo mix && pinstripe record gig --to /mnt/a --to /mnt/b --mirror \\
+    --ring 128K pcm:mix,rate=48000,channels=2,format=s16
   pinstripe record gig --to /mnt/a --ring 128K 'jack:system:capture_*'
   pinstripe record voice --to /mnt/a --play /mnt/a/gig 'jack:system:capture_1'
-  pinstripe record radio --to /mnt/a --ring 256K --writes direct raw:tcp:10.0.0.7:1234,rate=4000000
-  pinstripe record gig --to /mnt/a --ring 128K --pre-roll 10s 'jack:system:capture_*'    # begins with:
+  pinstripe record radio --to /mnt/a --ring 256K --writes direct \\
+    raw:tcp:10.0.0.7:1234,rate=4000000
+  pinstripe record gig --to /mnt/a --ring 128K --pre-roll 10s \\
+    'jack:system:capture_*'             # begins with:
   pinstripe record ctl start /mnt/a/gig
   pinstripe record ctl mark /mnt/a/gig 'second movement'
   pinstripe recover /mnt/a/gig          # after a crash
@@ -260,10 +267,7 @@ impl RecordArgs {
         if let Some(RecordCommand::Ctl(ctl)) = &self.command {
             return ctl.run(run);
         }
-        self.check_osc()?;
-        check_armed(self.armed(), self.format, self.beside.is_wanted())?;
-        let mut plan = self.plan()?;
-        self.to.iter().try_for_each(|it| DiskFolder::check_new(it, &plan.take))?;
+        let mut plan = self.checked_plan()?;
         let play = self.beside.open(&self.inputs, &run.monitor)?;
         let (inputs, shapes) = self.open_inputs()?;
         let copies = 1 + u64::from(self.mirror);
@@ -302,6 +306,10 @@ impl RecordArgs {
                 remote = self.remote(run, take);
                 let osc = remote.as_ref().map(|it: &OscRemote| it.address);
                 tell::begin(run, &plan, status, (&why, osc));
+                if run.screen.is_json() {
+                    // Levels are taken from the first look on: the first event is to have them.
+                    take.levels(LevelReader::Log);
+                }
                 if is_drawn && !self.no_screen {
                     match TakeScreen::start(run, take) {
                         Ok(started) => screen = Some(started),
@@ -323,6 +331,15 @@ impl RecordArgs {
         drop(line);
         let (recorded, played) = outcome?;
         ending(run, &plan.take, &recorded, played.as_ref())
+    }
+
+    /// The plan, once everything is refused that can be without opening or measuring anything.
+    fn checked_plan(&self) -> Result<TakePlan> {
+        self.check_osc()?;
+        check_armed(self.armed(), self.format, self.beside.is_wanted())?;
+        let plan = self.plan()?;
+        self.to.iter().try_for_each(|it| DiskFolder::check_new(it, &plan.take))?;
+        Ok(plan)
     }
 
     /// Opens the inputs, with the shapes of their streams. More of these than memory has rings for

@@ -187,8 +187,8 @@ impl View {
 
     fn draw(&mut self, frame: &mut Frame<'_>, status: &TakeStatus) {
         let (width, height) = (usize::from(frame.area().width), usize::from(frame.area().height));
-        let columns = ((width + GAP) / (CELL + GAP)).max(1);
         self.lines = height.saturating_sub(HEAD + FOOT).max(1);
+        let (columns, name) = columns(width, self.lines, status);
         let lines = status.streams.div_ceil(columns);
         self.top = self.top.min(lines.saturating_sub(self.lines));
         let mut out = head(status);
@@ -196,7 +196,7 @@ impl View {
             let numbers = (0..columns).map(|column| column + line * columns);
             let mut spans = Vec::new();
             for (number, stream) in numbers.filter_map(|it| Some((it, status.by_stream.get(it)?))) {
-                spans.extend(self.cell(number, stream));
+                spans.extend(self.cell(number, stream, name));
             }
             out.push(Line::from(spans));
         }
@@ -220,12 +220,12 @@ impl View {
 
     /// `iano-l ███▌| -12▂▄ `: name, meter with the greatest of late, level, ring now and at its worst,
     /// and `C` for clips or `!` for overruns.
-    fn cell(&self, number: usize, stream: &StreamStatus) -> Vec<Span<'static>> {
+    fn cell(&self, number: usize, stream: &StreamStatus, width: usize) -> Vec<Span<'static>> {
         let shown = self.shown.get(number);
         let name: String = escape::text(&stream.name).to_string();
         // The end of a name tells more streams apart than its beginning. A column stays between it and
         // the meter.
-        let skipped = name.chars().count().saturating_sub(NAME - 1);
+        let skipped = name.chars().count().saturating_sub(width - 1);
         let name: String = name.chars().skip(skipped).collect();
         let (meter, level) = match shown {
             Some(it) => (meter(it), it.level.map_or("   -".to_owned(), decibels)),
@@ -247,7 +247,7 @@ impl View {
             _ => ' ',
         };
         vec![
-            Span::raw(format!("{name:<NAME$}")),
+            Span::raw(format!("{name:<width$}")),
             Span::styled(meter, Style::new().fg(color)),
             Span::raw(level),
             Span::styled(
@@ -257,6 +257,20 @@ impl View {
             Span::styled(format!("{flag}{}", " ".repeat(GAP)), Style::new().fg(Color::Red)),
         ]
     }
+}
+
+/// How many streams stand beside each other, and the room for their names: as many as must, so that all are
+/// seen, and no more, so that their names are.
+fn columns(width: usize, lines: usize, status: &TakeStatus) -> (usize, usize) {
+    let longest = status.by_stream.iter().map(|it| escape::text(&it.name).chars().count());
+    let wanted = longest.max().unwrap_or(0) + 1;
+    let most = ((width + GAP) / (CELL + GAP)).max(1);
+    let room = |columns: usize| ((width + GAP) / columns).saturating_sub(CELL + GAP) + NAME;
+    let fits = |columns: &usize| status.streams.div_ceil(*columns) <= lines;
+    let fitting = || (1..=most).rev().filter(fits);
+    let chosen = fitting().find(|it| room(*it) >= wanted).or_else(|| fitting().next_back());
+    let columns = chosen.unwrap_or(most);
+    (columns, room(columns).min(wanted).max(NAME))
 }
 
 /// A level without the sign of a zero.

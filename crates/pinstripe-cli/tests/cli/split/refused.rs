@@ -163,7 +163,7 @@ fn outputs_that_do_not_belong_together_are_refused() {
         ("o1-link o0 o1", 2, "output 1 is named twice"),
         ("o0 o1-copy o1 o2", 2, "output 1 is named twice"),
         ("src", 1, "is this what 'pinstripe split' wrote?"),
-        ("nowhere", 2, "no output is named"),
+        ("nowhere elsewhere", 2, "no output is named"),
         ("o0", 15, "too many outputs are missing"),
     ] {
         for verb in ["join", "verify", "cat --range 0..1"] {
@@ -173,6 +173,7 @@ fn outputs_that_do_not_belong_together_are_refused() {
         }
         assert!(stand.join(outs).1.is_none(), "{outs}");
     }
+    assert_eq!(stand.run("verify nowhere").code, 11, "it may have been meant to be a take");
     assert_eq!(stand.run("join o0 o1 o2 -o o1").code, 1);
     assert_eq!(stand.run("join o0 o1 o2 -o o1 --force").code, 2);
     assert_eq!(stand.run("join o0 o1 o2 -o o1-too --force").code, 2);

@@ -106,6 +106,25 @@ fn many_streams_are_read_at_80_by_24_and_all_of_them_by_scrolling() {
 }
 
 #[test]
+fn names_are_whole_where_there_is_room_for_them() {
+    let mut view = View::default();
+    view.levels(&levels(12, 0.5), Instant::now());
+    let mut status = status(12);
+    for stream in &mut status.by_stream {
+        stream.name = format!("system-capture_{}", stream.name);
+    }
+    let lines = drawn(&mut view, &status, 80, 24);
+    let whole = |lines: &[String]| {
+        let all = lines.join("\n");
+        status.by_stream.iter().filter(|it| all.contains(&format!("{} ", it.name))).count()
+    };
+    assert_eq!(whole(&lines), 12, "{lines:#?}");
+    // Seeing all streams comes first.
+    let lines = drawn(&mut view, &status, 80, 8);
+    assert_eq!((whole(&lines), lines[3].matches("test-").count()), (0, 3), "{lines:#?}");
+}
+
+#[test]
 fn a_peak_is_held_for_two_seconds() {
     let (mut view, began) = (View::default(), Instant::now());
     view.levels(&levels(1, 1.0), began);
