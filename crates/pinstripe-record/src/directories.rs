@@ -26,7 +26,7 @@ pub fn all_folders(
     if manifest.directories.len() < 2 {
         return folders;
     }
-    let own = number_of(&*named, &manifest.id).ok();
+    let own = likely_number_of(&*named, manifest);
     for (number, path) in (0_u32..).zip(&manifest.directories) {
         if own == Some(number) {
             continue;
@@ -60,13 +60,21 @@ pub fn number_of(folder: &dyn TakeFolder, id: &str) -> Result<u32> {
     JournalReader::new(&file)?.begin(id)
 }
 
+/// The same where its journal is damaged, too: as the only one, or by its path.
+pub fn likely_number_of(folder: &dyn TakeFolder, manifest: &Manifest) -> Option<u32> {
+    let known = number_of(folder, &manifest.id).ok();
+    let is_here = |it: &PathBuf| it == folder.path() || manifest.directories.len() == 1;
+    let likely = || manifest.directories.iter().position(is_here);
+    known.or_else(|| likely().map(|it| it as u32))
+}
+
 /// What is told of the files of a directory: by its own manifest, unless only another one knows how they
 /// ended.
 pub fn own_manifest(folder: &dyn TakeFolder, named: &Manifest) -> Manifest {
     match Manifest::load(folder).ok().filter(|it| it.id == named.id) {
         Some(own) if own.is_settled() || !named.is_settled() => own,
-        Some(own) => match number_of(folder, &own.id) {
-            Ok(number) if named.pieces.iter().any(|it| it.directory == number) => named.clone(),
+        Some(own) => match likely_number_of(folder, &own) {
+            Some(number) if named.pieces.iter().any(|it| it.directory == number) => named.clone(),
             _ => own,
         },
         None => named.clone(),
@@ -83,7 +91,7 @@ pub struct DirectoriesThere {
 impl DirectoriesThere {
     /// Of a take with these directories.
     pub fn of(folders: &[Arc<dyn TakeFolder>], manifest: &Manifest) -> Self {
-        let number = |it: &Arc<dyn TakeFolder>| number_of(&**it, &manifest.id).ok();
+        let number = |it: &Arc<dyn TakeFolder>| likely_number_of(&**it, manifest);
         let numbers: Vec<u32> = folders.iter().filter_map(number).collect();
         let absent = (0..).zip(&manifest.directories).filter(|(it, _)| !numbers.contains(it));
         let absent = absent.map(|(_, path)| path.clone()).collect();
@@ -150,19 +158,22 @@ pub fn frames_of(piece: &RecordedPiece) -> Range<u64> {
     piece.start_frame..piece.start_frame.saturating_add(piece.frames)
 }
 
+/// Frames of one stream that there should be, and those that there are.
+type WantedAndThere = (Vec<Range<u64>>, Vec<Range<u64>>);
+
 /// By stream: the number of frames that lie in `wanted` and not in `there`, where there are any.
 pub fn missing_of(
     wanted: impl IntoIterator<Item = (u32, Range<u64>)>,
     there: impl IntoIterator<Item = (u32, Range<u64>)>,
 ) -> BTreeMap<u32, u64> {
-    let mut by_stream: BTreeMap<u32, (Vec<Range<u64>>, Vec<Range<u64>>)> = BTreeMap::new();
+    let mut by_stream: BTreeMap<u32, WantedAndThere> = BTreeMap::new();
     wanted
         .into_iter()
         .for_each(|(stream, range)| by_stream.entry(stream).or_default().0.push(range));
     there
         .into_iter()
         .for_each(|(stream, range)| by_stream.entry(stream).or_default().1.push(range));
-    let missing = |(stream, (wanted, there)): (u32, (Vec<Range<u64>>, Vec<Range<u64>>))| {
+    let missing = |(stream, (wanted, there)): (u32, WantedAndThere)| {
         let all = joined(wanted.into_iter().chain(there.iter().cloned()).collect());
         (stream, length(&all) - length(&joined(there)))
     };

@@ -98,7 +98,7 @@ impl StreamShape {
 pub fn fill_test(shape: &StreamShape, stream: u64, first: u64, out: &mut [u8]) {
     let channels = u64::from(shape.channels);
     let mut number = first.wrapping_mul(channels);
-    let seed = (stream + 1).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let seed = stream.wrapping_add(1).wrapping_mul(0xd6e8_feb8_6659_fd93);
     match shape.format {
         SampleFormat::S24 => {
             // Eight samples are three words: most of a test take's time would go into three bytes

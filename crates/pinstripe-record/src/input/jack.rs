@@ -23,6 +23,8 @@ use crate::take::RecordedStream;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The interval at which ports that are not connected are tried.
 const CONNECT_EVERY: Duration = Duration::from_secs(1);
+/// How long ports are waited for that a player is about to have.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 /// Ports that were asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +113,20 @@ impl JackInput {
             client.connect(name, *port);
         }
         Ok(JackInput { spec, client, shape, ports, capture, is_poly, start: None })
+    }
+
+    /// Connects what is not connected yet. Beside a take that is played the ports of the player may be among
+    /// them, which it gives no samples to before all inputs are ready.
+    fn await_ports(&self, feed: &InputFeed<'_>) {
+        let began = clock::monotonic();
+        let is_there = |(name, port): &(String, JackPort)| {
+            self.client.is_connected(*port) || self.client.connect(name, *port)
+        };
+        while !self.ports.iter().all(is_there)
+            && self.start.is_some()
+            && clock::since(began) < CONNECT_WITHIN
+            && !feed.halt.wait(LOOK_EVERY)
+        {}
     }
 
     /// Says of each port once that it went away, and that it is back. Where it `is_due` what is not connected
@@ -203,6 +219,7 @@ impl RecordInput for JackInput {
             return Err(Error::new(Kind::Usage, "an input runs once"));
         };
         let mut gone = vec![None; self.ports.len()];
+        self.await_ports(feed);
         // Before the first block is taken: what is not connected by now is missing from the beginning on.
         self.look((&mut gone, true), &capture, feed);
         capture.begin(self.shape, most, (producers, self.start.clone()));

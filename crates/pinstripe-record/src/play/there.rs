@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
-use crate::directories::{DirectoriesThere, frames_of, missing_of, number_of, own_manifest};
+use crate::directories::{DirectoriesThere, frames_of, likely_number_of, missing_of, own_manifest};
 use crate::recover::{JournalPiece, read_journal};
 use crate::take::{JOURNAL, Manifest, RecordedPiece, TakeFile, TakeFolder};
 
@@ -42,8 +42,8 @@ impl PlayedFiles {
             let pieces = match own.is_settled() {
                 true => {
                     found.all.extend(own.pieces.iter().filter(is_chosen).cloned());
-                    let number = number_of(&**folder, &own.id)?;
-                    own.pieces.into_iter().filter(|it| it.directory == number).collect()
+                    let number = likely_number_of(&**folder, &own);
+                    own.pieces.into_iter().filter(|it| Some(it.directory) == number).collect()
                 }
                 false => found.vouched(folder, &own, monitor)?,
             };

@@ -14,7 +14,7 @@ use crate::input::parse_input;
 use crate::jack::JackClient;
 use crate::jack::generator::{Generator, MODULUS, STEP};
 use crate::jack::testing::{self, RATE, await_server, end};
-use crate::take::TakeState;
+use crate::take::{RecordedGap, TakeState};
 
 /// Runs a test of this module with a server.
 fn with_server(test: &str, body: fn(u32)) {
@@ -47,6 +47,11 @@ fn content(dir: &Path, outcome: &TakeOutcome, stream: usize) -> Vec<u32> {
     samples.skip_while(|sample| *sample == 0).collect()
 }
 
+/// On a machine that is busy a jump of the server's clock may make others.
+fn longest_gap(outcome: &TakeOutcome) -> &RecordedGap {
+    outcome.manifest.gaps.iter().max_by_key(|it| it.frames).unwrap()
+}
+
 fn is_continuous(samples: &[u32]) -> bool {
     samples.windows(2).all(|pair| pair[1] == (pair[0] + STEP) % MODULUS)
 }
@@ -65,7 +70,8 @@ fn every_sample_of_a_client_is_recorded() {
         assert_eq!((names.len(), names[0], names[7]), (8, "gen-out_1", "gen-out_8"));
         for stream in 0..8 {
             let piece = &outcome.manifest.pieces[stream];
-            assert_eq!(piece.frames, 2 * u64::from(RATE));
+            // On a machine that is busy it may have begun a little later than the take.
+            assert_eq!(piece.start_frame + piece.frames, 2 * u64::from(RATE));
             let samples = content(dir.path(), &outcome, stream);
             // From the first one on: all ports were connected before the take began.
             assert!(samples.len() as u64 + 1 >= piece.frames, "{}", samples.len());
@@ -93,12 +99,14 @@ fn a_port_that_comes_back_goes_on_behind_a_gap() {
             }
         };
         let (outcome, monitor) = record_jack(&plan, "jack:leaves:out_*", &folders, &mut each);
-        assert_eq!((monitor.get(Counter::Losses), monitor.get(Counter::Warnings)), (1, 2));
-        assert_eq!(outcome.manifest.gaps.len(), 1, "{:?}", outcome.manifest.gaps);
-        let gap = &outcome.manifest.gaps[0];
+        // That it went, that it came back, and on a busy machine that the server missed a deadline.
+        assert_eq!(monitor.get(Counter::Losses), 1);
+        assert!(monitor.get(Counter::Warnings) >= 2);
+        let gap = longest_gap(&outcome);
         assert!(gap.frames > 48_000 && gap.frame + gap.frames < 6 * 48_000, "{gap:?}");
         let mut back = content(dir.path(), &outcome, 0);
-        back.drain(..back.len() - (6 * 48_000 - (gap.frame + gap.frames)) as usize);
+        let left = (6 * 48_000 - (gap.frame + gap.frames)) as usize;
+        back.drain(..back.len() - left);
         let first = back.iter().position(|it| *it != 0).unwrap();
         assert!(first < 48_000 / 4 && is_continuous(&back[first..]), "{first}");
     });
@@ -147,9 +155,10 @@ fn a_port_that_goes_away_leaves_silence_and_the_others_go_on() {
         };
         let (outcome, monitor) = record_jack(&plan, "jack:out_*", &folders, &mut leave);
         // What did not come is counted, told, and stands in the manifest as one gap.
-        assert_eq!((monitor.get(Counter::Losses), outcome.manifest.gaps.len()), (1, 1));
-        let gap = &outcome.manifest.gaps[0];
-        assert_eq!((gap.frames, gap.frame + gap.frames), (outcome.last.missing_frames, 4 * 48_000));
+        assert_eq!(monitor.get(Counter::Losses), 1);
+        let gap = longest_gap(&outcome);
+        assert!(gap.frames <= outcome.last.missing_frames);
+        assert_eq!(gap.frame + gap.frames, 4 * 48_000);
         let of = |name: &str| {
             outcome.manifest.streams.iter().position(|it| it.name.starts_with(name)).unwrap()
         };
@@ -160,7 +169,8 @@ fn a_port_that_goes_away_leaves_silence_and_the_others_go_on() {
         gone.truncate(gone.len() - silence);
         assert!(!gone.is_empty() && is_continuous(&gone));
         assert!(is_continuous(&content(dir.path(), &outcome, of("stays"))));
-        assert!(outcome.manifest.pieces.iter().all(|it| it.frames == 4 * u64::from(RATE)));
+        let mut pieces = outcome.manifest.pieces.iter();
+        assert!(pieces.all(|it| it.start_frame + it.frames == 4 * u64::from(RATE)));
     });
 }
 
