@@ -210,7 +210,7 @@ pub const ROOMS: &[Rooms] = &[
             &["calibrate", "overdub"],
             &["play", "recorder", "verify"],
             &["recover"],
-            &["engine", "input"],
+            &["directories", "engine", "input"],
             &["alsa", "jack", "take"],
             &["flac"],
             &["header", "meter", "ring", "start"],
