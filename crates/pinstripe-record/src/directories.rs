@@ -204,14 +204,14 @@ mod tests {
 
     #[test]
     fn frames_are_missing_that_no_file_has() {
-        let missing = |wanted: &[Range<u64>], there: &[Range<u64>]| {
-            let of_stream = |it: &Range<u64>| (3, it.clone());
+        let missing = |wanted: &[(u64, u64)], there: &[(u64, u64)]| {
+            let of_stream = |it: &(u64, u64)| (3, it.0..it.1);
             let found = missing_of(wanted.iter().map(of_stream), there.iter().map(of_stream));
             found.get(&3).copied().unwrap_or(0)
         };
-        assert_eq!(missing(&[0..100, 100..200], &[0..100]), 100);
-        assert_eq!(missing(&[0..200], &[0..50, 40..60, 150..200]), 90);
-        assert_eq!(missing(&[0..100], &[0..100, 100..150]), 0);
-        assert_eq!(missing(&[10..10], &[]), 0);
+        assert_eq!(missing(&[(0, 100), (100, 200)], &[(0, 100)]), 100);
+        assert_eq!(missing(&[(0, 200)], &[(0, 50), (40, 60), (150, 200)]), 90);
+        assert_eq!(missing(&[(0, 100)], &[(0, 100), (100, 150)]), 0);
+        assert_eq!(missing(&[(10, 10)], &[]), 0);
     }
 }
