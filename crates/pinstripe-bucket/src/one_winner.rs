@@ -4,8 +4,6 @@
 //! again in one that keeps versions: each is a new version. What stands in the label was found out
 //! before, so it is asked again when an answer tells of versions.
 
-use std::sync::atomic::Ordering;
-
 use object_store::PutPayload;
 use pinstripe::format::label::MemberAbility;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -22,10 +20,11 @@ impl Inner {
     /// object of one name several times with them; those of the endpoint.
     pub fn require_one_winner(&self) -> Result<()> {
         let versions = &self.session.versions;
-        if self.session.has_one_writer.load(Ordering::Relaxed) {
+        let facts = self.facts();
+        if facts.has_one_writer() {
             return Ok(());
         }
-        let had_none = self.facts().knows(MemberAbility::Versions) == Some(false);
+        let had_none = facts.knows(MemberAbility::Versions) == Some(false);
         if !had_none || !versions.are_kept() {
             return Ok(());
         }

@@ -223,11 +223,14 @@ fn assign_slots(
                 }
             }
             None if own.slot == SPARE => spares.push(Arc::new(ArrayMember::fresh(device, &own))),
-            _ => left_out.push(LeftOut {
-                path: device.place().to_owned(),
-                why: old(&own, newest),
-                is_replaced: is_replaced(&own, newest),
-            }),
+            _ => {
+                let is_replaced = is_replaced(&own, newest);
+                let why = match is_replaced {
+                    true => "another device has taken its slot".to_owned(),
+                    false => old(&own, newest),
+                };
+                left_out.push(LeftOut { path: device.place().to_owned(), why, is_replaced });
+            }
         }
     }
     if let Some((slot, replacement)) = replacement {
@@ -293,9 +296,6 @@ fn is_replaced(own: &Superblock, newest: &Superblock) -> bool {
 }
 
 fn old(own: &Superblock, newest: &Superblock) -> String {
-    if is_replaced(own, newest) {
-        return "another device has taken its slot".to_owned();
-    }
     let behind = pinstripe_base::units::counted(
         newest.generation - own.generation,
         "generation",

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 
 use super::Array;
 use super::image::BLOCK;
@@ -160,12 +159,6 @@ impl Array {
         let from = (span.column.start - column.start) as usize;
         buf.copy_from_slice(&bytes[from..from + buf.len()]);
         Ok(())
-    }
-
-    /// Whether a block of a shard may not be what its checksum says, which is not settled yet.
-    fn is_doubtful(&self, map: &RowMap, shard: usize, range: &Range<u64>) -> bool {
-        self.has_unsure.load(Ordering::Acquire)
-            && self.holder(map, shard).is_some_and(|member| member.is_doubtful(range))
     }
 
     /// Puts what a resync would make of doubtful blocks in the place of what was read.

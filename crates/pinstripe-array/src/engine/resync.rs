@@ -92,6 +92,12 @@ impl Array {
         Ok(is_changed)
     }
 
+    /// Whether a block within a range of a shard may not be what its checksum says, which is not settled yet.
+    pub(super) fn is_doubtful(&self, map: &RowMap, shard: usize, range: &Range<u64>) -> bool {
+        self.has_unsure.load(Ordering::Acquire)
+            && self.holder(map, shard).is_some_and(|member| member.is_doubtful(range))
+    }
+
     /// A bad or doubtful block of a column, and what its checksum says that it should hold, where the others
     /// give that back.
     pub(super) fn by_checksum(&self, row: &RowImage, block: usize) -> Option<(usize, Vec<u8>)> {
@@ -99,13 +105,12 @@ impl Array {
             return None;
         }
         let at = |shard: usize| row.map.place(shard).start + (block * BLOCK) as u64;
-        let is_doubtful = |shard: &usize| {
-            let member = self.holder(&row.map, *shard);
-            row.bad[block].has(*shard)
-                || member.is_some_and(|it| it.is_doubtful(&(at(*shard)..at(*shard) + BLOCK_BYTES)))
+        let is_in_doubt = |shard: &usize| {
+            let range = at(*shard)..at(*shard) + BLOCK_BYTES;
+            row.bad[block].has(*shard) || self.is_doubtful(&row.map, *shard, &range)
         };
         let (doubtful, sound): (Vec<usize>, Vec<usize>) =
-            (0..row.map.shards()).partition(is_doubtful);
+            (0..row.map.shards()).partition(is_in_doubt);
         doubtful.iter().find_map(|shard| {
             let bytes = row.rebuilt(*shard, block, &sound)?;
             let first = at(*shard) / BLOCK_BYTES;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::Register;
@@ -57,6 +58,8 @@ pub struct ArrayController {
     served: OnceLock<Served>,
     /// Held while the register is changed.
     turn: Mutex<()>,
+    /// The generation that the register has.
+    noted: AtomicU64,
     /// A copy of the rules as last set, so that a look at them does not have to wait for the
     /// flusher.
     rules: Mutex<Rules>,
@@ -81,6 +84,7 @@ impl ArrayController {
             faults: faults.clone(),
             served: OnceLock::new(),
             turn: Mutex::new(()),
+            noted: AtomicU64::new(0),
             rules,
         };
         for (knob, value) in &register.read(name)?.settings {
@@ -258,14 +262,21 @@ impl ControlHandler for ArrayController {
     }
 
     fn note_generation(&self) {
-        let _turn = lock(&self.turn);
         let superblock = self.volume.array().superblock();
+        if self.noted.load(Ordering::Relaxed) == superblock.generation {
+            return;
+        }
+        let _turn = lock(&self.turn);
         let Ok(mut entry) = self.register.read(&self.name) else { return };
         if entry.array == superblock.array.to_string() && entry.generation < superblock.generation {
             entry.generation = superblock.generation;
-            // It makes others careful, no more: an array whose register cannot be written goes on.
-            let _ = self.register.write(&entry);
+            // It makes others careful, no more: an array whose register cannot be written goes on, and the
+            // next look tries again.
+            if self.register.write(&entry).is_err() {
+                return;
+            }
         }
+        self.noted.store(superblock.generation, Ordering::Relaxed);
     }
 
     fn close(&self) -> Result<()> {

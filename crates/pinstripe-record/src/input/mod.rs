@@ -39,8 +39,9 @@ pub trait RecordInput: Send {
     /// Whether it waits where a ring is full. What it then has in its ring is no alarm.
     fn is_patient(&self) -> bool;
 
-    /// Whether its first sample belongs to the first moment of the take, whenever it comes: it waits for
-    /// nobody, and has no clock of its own. Of any other the moment counts at which its first samples come.
+    /// Whether its first sample belongs to the first moment of the take, whenever it comes: its source waits
+    /// for no other, and has no clock of its own. Of any other input the moment counts at which its first
+    /// samples come.
     fn begins_with_take(&self) -> bool {
         false
     }

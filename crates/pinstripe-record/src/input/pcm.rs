@@ -168,7 +168,7 @@ pub struct PcmInput {
 }
 
 impl PcmInput {
-    /// Opens the file, FIFO or socket. A FIFO that nobody writes is waited for when the input runs.
+    /// Opens the file, FIFO or socket. A FIFO that no program writes to is waited for when the input runs.
     pub(super) fn open(spec: PcmSpec, is_poly: bool) -> Result<Self> {
         let (count, channels) = match is_poly {
             true => (1, spec.channels),

@@ -57,7 +57,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let state = *self.state.get_mut();
         if !state.is_null() {
-            // SAFETY: it came from a box, and nobody took it.
+            // SAFETY: it came from a box, and the callback did not take it.
             drop(unsafe { Box::from_raw(state) });
         }
     }

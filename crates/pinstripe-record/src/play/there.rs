@@ -20,7 +20,7 @@ pub(super) struct PlayedFiles {
     all: Vec<RecordedPiece>,
     /// Those that could not be opened, and why.
     unopened: Vec<(u32, PathBuf, Error)>,
-    /// Journals of a take that was cut off: while they are locked nobody puts it in order.
+    /// Journals of a take that was cut off: while they are locked no other process puts it in order.
     held: Vec<TakeFile>,
 }
 

@@ -1,16 +1,22 @@
-//! Files of streams that were made ahead and that no journal tells of yet: nothing of them was durable.
+//! Files of streams that were made ahead and that no journal tells of: nothing of them was durable.
+//!
+//! A journal that is damaged amid itself tells of no file behind that place, and those have samples. So
+//! only a file without any is removed.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use pinstripe_base::error::Kind;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
 use super::JournalContent;
 use crate::take::{Manifest, TakeFolder, is_stream_file_name};
 
-/// Removes them; they would keep the space that was reserved for them. Only a name that this program gives
-/// to the files of this take is one of them: what somebody else put there stays.
+/// What is read at a time.
+const READ_BYTES: u64 = 1 << 20;
+
+/// Removes those that hold nothing; they would keep the space that was reserved for them. Only a name that
+/// this program gives to the files of this take is one of them: what other programs put there stays.
 pub(super) fn remove(
     folder: &dyn TakeFolder,
     manifest: &Manifest,
@@ -20,14 +26,39 @@ pub(super) fn remove(
     let told: BTreeSet<&str> = content.pieces.values().map(|it| it.piece.file.as_str()).collect();
     let streams = 0..manifest.streams.len() as u32;
     let facts: Vec<_> = streams.filter_map(|it| manifest.head_facts(it, 0)).collect();
-    let is_own = |name: &str| facts.iter().any(|it| is_stream_file_name(name, it));
     let mut removed = Vec::new();
-    for name in folder.names().iter().filter(|it| !told.contains(it.as_str()) && is_own(it)) {
-        match folder.remove(name) {
-            Ok(()) => removed.push(folder.path().join(name)),
+    for name in folder.names().iter().filter(|it| !told.contains(it.as_str())) {
+        let Some(facts) = facts.iter().find(|it| is_stream_file_name(name, it)) else { continue };
+        let path = folder.path().join(name);
+        match remove_blank(folder, name, facts.payload_at()) {
+            Ok(true) => removed.push(path),
+            Ok(false) => {
+                let what = "has samples, and no journal tells of it: it stays as it is";
+                let error = Error::new(Kind::Changed, what).advice(
+                    "listen to it; where the journal is damaged it may be part of the take",
+                );
+                monitor.warning(path, error);
+            }
             Err(error) if error.kind() == Kind::NotFound => {}
-            Err(error) => monitor.warning(folder.path().join(name), error),
+            Err(error) => monitor.warning(path, error),
         }
     }
     removed
+}
+
+/// Removes a file that has nothing but zeros behind its head, as space that was reserved has; says whether
+/// it did.
+fn remove_blank(folder: &dyn TakeFolder, name: &str, payload_at: u64) -> Result<bool> {
+    let file = folder.open(name, false)?;
+    let (mut at, end) = (payload_at, file.device().len()?);
+    let mut buffer = vec![0; READ_BYTES as usize];
+    while at < end {
+        let part = &mut buffer[..(end - at).min(READ_BYTES) as usize];
+        file.device().read_at(at, part)?;
+        if part.iter().any(|it| *it != 0) {
+            return Ok(false);
+        }
+        at += part.len() as u64;
+    }
+    folder.remove(name).map(|()| true)
 }

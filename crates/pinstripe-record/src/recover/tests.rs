@@ -139,6 +139,20 @@ fn a_file_that_was_made_ahead_and_is_in_no_journal_is_removed_and_others_stay() 
     assert_eq!(outcome.files.len(), 2);
 }
 
+/// Behind a place where the journal is damaged it tells of nothing more, and what it told of is no stray.
+#[test]
+fn a_file_with_samples_that_no_journal_tells_of_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, _] = killed(dir.path(), &plan("t"));
+    let name = "01-test-1@000000096000-7.wav";
+    let mut samples = vec![0; 9000];
+    samples[8999] = 1;
+    fs::write(a.join(name), &samples).unwrap();
+    let (outcome, losses, warnings) = told(|it| recover(&a, it).unwrap());
+    assert_eq!((losses, outcome.removed), (0, Vec::new()));
+    assert!(warnings >= 1 && fs::read(a.join(name)).unwrap() == samples);
+}
+
 #[test]
 fn a_take_that_was_cut_off_is_played_as_far_as_its_journal_vouches_for_it() {
     let dir = tempfile::tempdir().unwrap();

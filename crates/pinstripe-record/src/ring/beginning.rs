@@ -38,7 +38,7 @@ pub struct InputBeginning {
 }
 
 impl InputBeginning {
-    /// Of an input with this rate. One that `begins_with_take` is never late: it waits for nobody.
+    /// Of an input with this rate. One that `begins_with_take` is never late: its source waits for no other.
     pub fn new(
         zero: &Arc<OnceLock<TakeZero>>,
         most: Option<Duration>,
