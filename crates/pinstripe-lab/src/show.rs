@@ -23,7 +23,7 @@ pub use hosts::{clock_line, host_tables};
 pub use spark::spark;
 pub(crate) use tables::{
     basis_text, chance, disturbance_lines, disturbances, finding_text, hump_text, latency,
-    latency_of, marked, mood_text, quantile_text, shown_runs, why_estimate,
+    latency_of, marked, mood_text, shown_runs, why_estimate,
 };
 pub use tables::{
     change_lines, fingerprint_lines, parameters_text, sentence, sides_line, table, verdict_lines,

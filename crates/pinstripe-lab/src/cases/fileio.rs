@@ -238,7 +238,7 @@ fn tables(results: &Results) -> Vec<Table> {
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for variant in results.variants.iter().filter(|it| !it.runs.is_empty()) {
         let times = variant.request_times(Counting::shown(variant)).unwrap_or_default();
-        let quantile = |q: f64| times.quantile(q).map_or("-".to_owned(), display::duration);
+        let quantile = |q: f64| display::quantile(&times, q);
         rows.push(vec![
             variant.name.clone(),
             grid::cell(grid::figure(variant, grid::value)),
@@ -265,6 +265,7 @@ mod tests {
 
     use super::*;
     use crate::cases::tests::measured;
+    use crate::guard::Disturbance;
     use crate::result::Note;
     use crate::run::{Live, VariantNo};
 
@@ -330,22 +331,35 @@ mod tests {
         assert_eq!(requests, results.variants[0].runs[0].measured.operations as f64);
     }
 
+    /// The cell of the first row under a name, without the brackets of disturbed runs.
+    fn cell(table: &Table, name: &str) -> String {
+        let shown = table.shown();
+        let at = shown[0].iter().position(|it| it == name).unwrap();
+        shown[1][at].trim_matches(['(', ')']).to_owned()
+    }
+
+    /// Also where a run was disturbed: its requests are in neither table then, or where all were,
+    /// in both.
     #[test]
     fn reads_and_writes_of_a_variant_are_counted_alike_in_both_tables() {
         for more in [("cache", "drop"), ("rate", "900")] {
             let dir = tempfile::tempdir().unwrap();
             let small = [&SMALL[..], &[("modes", "rndrw"), more]].concat();
-            let results = measured(&CASE, dir.path(), &small);
-            let (all, own) = (crate::show::table(&results), tables(&results).remove(0));
-            let cell = |table: &Table, name: &str| {
-                let shown = table.shown();
-                let at = shown[0].iter().position(|it| it == name).unwrap();
-                shown[1][at].trim_matches(['(', ')']).to_owned()
-            };
-            assert_eq!(cell(&all, "requests"), cell(&own, "requests"));
-            assert_eq!(cell(&all, "p50"), cell(&own, "p50"));
-            let made: u64 = results.variants[0].runs.iter().map(|it| it.measured.operations).sum();
-            assert_eq!(cell(&own, "requests"), made.to_string(), "{more:?}");
+            let mut results = measured(&CASE, dir.path(), &small);
+            let made = results.variants[0].runs.len();
+            for disturbed in [0, 1, made] {
+                for (at, run) in results.variants[0].runs.iter_mut().enumerate() {
+                    let found = Disturbance { kind: "steal".to_owned(), what: String::new() };
+                    run.disturbances = if at < disturbed { vec![found] } else { Vec::new() };
+                }
+                let (all, own) = (crate::show::table(&results), tables(&results).remove(0));
+                for name in ["requests", "p50", "p99"] {
+                    assert_eq!(cell(&all, name), cell(&own, name), "{name}, {more:?}");
+                }
+                let counted = &results.variants[0].runs[disturbed % made..];
+                let requests: u64 = counted.iter().map(|it| it.measured.operations).sum();
+                assert_eq!(cell(&own, "requests"), requests.to_string(), "{more:?}");
+            }
         }
     }
 

@@ -275,7 +275,7 @@ fn operations(variant: &Variant) -> Table {
         if times.is_empty() {
             continue;
         }
-        let of = |q: f64| times.quantile(q).map_or("-".to_owned(), display::duration);
+        let of = |q: f64| display::quantile(&times, q);
         let count = times.count().to_string();
         let (mean, most) = (millis(times.mean()), millis(times.max()));
         rows.push(vec![kind.to_owned(), count, mean, most, of(0.5), of(0.99), of(0.999)]);

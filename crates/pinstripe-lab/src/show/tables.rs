@@ -3,7 +3,7 @@
 use pinstripe_base::units::format_size;
 
 use crate::cases;
-use crate::display::{duration, figure};
+use crate::display::{self, figure};
 use crate::fingerprint::Fingerprint;
 use crate::histogram::Histogram;
 use crate::result::{Change, Compared, Counting, Host, Parameter, Results, Sides, Variant};
@@ -61,7 +61,7 @@ fn row(results: &Results, variant: &Variant) -> [Cell; 11] {
     let marked = |text: String| marked(text, counting);
     let times = latency_of(variant, counting);
     let quantile = |q: f64| -> Cell {
-        times.as_ref().map_or("-".to_owned(), |it| marked(quantile_text(it, q))).into()
+        times.as_ref().map_or("-".to_owned(), |it| marked(display::quantile(it, q))).into()
     };
     let interval = stats::median_interval(&counting.values(variant));
     let requests = times.as_ref().map_or("-".to_owned(), |it| marked(it.count().to_string()));
@@ -119,20 +119,6 @@ fn of_base(results: &Results, variant: &Variant) -> String {
         Some((Some(speed), _)) => format!("{speed:.2}"),
         None if is_base => "base".to_owned(),
         _ => "-".to_owned(),
-    }
-}
-
-/// Requests that have to lie beyond a quantile: of fewer it is the longest one by another name.
-const BEYOND: f64 = 2.0;
-
-/// A quantile of times, or that too few were measured to say.
-pub(crate) fn quantile_text(times: &Histogram, q: f64) -> String {
-    let is_known = q >= 1.0 || times.count() as f64 * (1.0 - q) >= BEYOND - 1e-9;
-    let found = if q < 1.0 { times.quantile(q) } else { times.max() };
-    match found {
-        None => "-".to_owned(),
-        Some(_) if !is_known => "few".to_owned(),
-        Some(found) => duration(found),
     }
 }
 
