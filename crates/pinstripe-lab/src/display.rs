@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::histogram::Histogram;
-
 /// Three digits or more.
 pub fn figure(value: f64) -> String {
     match value.abs() {
@@ -23,20 +21,6 @@ pub fn duration(time: Duration) -> String {
         1e6..1e7 => format!("{:.1} ms", nanos / 1e6),
         1e7..1e9 => format!("{:.0} ms", nanos / 1e6),
         _ => format!("{:.2} s", nanos / 1e9),
-    }
-}
-
-/// Requests that have to lie beyond a quantile: of fewer it is the longest one by another name.
-const BEYOND: f64 = 2.0;
-
-/// A quantile of times, or that too few were measured to say.
-pub fn quantile(times: &Histogram, q: f64) -> String {
-    let is_known = q >= 1.0 || times.count() as f64 * (1.0 - q) >= BEYOND - 1e-9;
-    let found = if q < 1.0 { times.quantile(q) } else { times.max() };
-    match found {
-        None => "-".to_owned(),
-        Some(_) if !is_known => "few".to_owned(),
-        Some(found) => duration(found),
     }
 }
 

@@ -5,7 +5,6 @@ use pinstripe_base::error::{Error, Kind, Result};
 use super::disk::{DiskOptions, DiskPlan, InitialState, Mode, Work};
 use super::shared;
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
-use crate::display;
 use crate::io::{Direction, Order, Pattern, Syncing};
 use crate::result::{Counting, Parameter, Results, Run};
 use crate::run::Plan;
@@ -238,7 +237,7 @@ fn tables(results: &Results) -> Vec<Table> {
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for variant in results.variants.iter().filter(|it| !it.runs.is_empty()) {
         let times = variant.request_times(Counting::shown(variant)).unwrap_or_default();
-        let quantile = |q: f64| display::quantile(&times, q);
+        let quantile = |q: f64| grid::quantile_text(&times, q);
         rows.push(vec![
             variant.name.clone(),
             grid::cell(grid::figure(variant, grid::value)),

@@ -1,6 +1,7 @@
 //! Results as a grid: one parameter of the variants goes down, another across.
 
 use crate::display;
+use crate::histogram::Histogram;
 use crate::result::{Results, Run, Variant};
 use crate::stats::median;
 use crate::table::Table;
@@ -65,6 +66,20 @@ pub fn cell(figure: Option<Figure>) -> String {
     match figure {
         None => "-".to_owned(),
         Some(figure) => figure.derive(display::figure),
+    }
+}
+
+/// Requests that have to lie beyond a quantile: of fewer it is the longest one by another name.
+const BEYOND: f64 = 2.0;
+
+/// A quantile of times as it stands in a table, or that too few were measured to say.
+pub(crate) fn quantile_text(times: &Histogram, q: f64) -> String {
+    let is_known = q >= 1.0 || times.count() as f64 * (1.0 - q) >= BEYOND - 1e-9;
+    let found = if q < 1.0 { times.quantile(q) } else { times.max() };
+    match found {
+        None => "-".to_owned(),
+        Some(_) if !is_known => "few".to_owned(),
+        Some(found) => display::duration(found),
     }
 }
 

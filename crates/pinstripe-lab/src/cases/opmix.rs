@@ -9,7 +9,6 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
-use crate::display;
 use crate::histogram::Histogram;
 use crate::io::loadfile::{self, KINDS, LoadOperation};
 use crate::io::opmix::replay;
@@ -275,7 +274,7 @@ fn operations(variant: &Variant) -> Table {
         if times.is_empty() {
             continue;
         }
-        let of = |q: f64| display::quantile(&times, q);
+        let of = |q: f64| grid::quantile_text(&times, q);
         let count = times.count().to_string();
         let (mean, most) = (millis(times.mean()), millis(times.max()));
         rows.push(vec![kind.to_owned(), count, mean, most, of(0.5), of(0.99), of(0.999)]);

@@ -5,7 +5,7 @@ use pinstripe_base::units::format_count;
 
 use super::panel::{Member, Panel, STALL, number};
 use super::plot::{Scale, px};
-use crate::display;
+use crate::cases::quantile_text;
 use crate::histogram::Histogram;
 use crate::show::{hump_text, latency_of, marked, shown_runs};
 use crate::stats::{self, Better};
@@ -108,10 +108,10 @@ fn row(panel: &Panel, member: &Member, at: usize) -> Markup {
     let two = |value: Option<f64>| value.map_or("–".to_owned(), |it| format!("{it:.2}"));
     let cells = [
         of_times(&|it| format_count(it.count())),
-        of_times(&|it| display::quantile(it, 0.5)),
-        of_times(&|it| display::quantile(it, 0.99)),
-        of_times(&|it| display::quantile(it, 0.999)),
-        of_times(&|it| display::quantile(it, 1.0)),
+        of_times(&|it| quantile_text(it, 0.5)),
+        of_times(&|it| quantile_text(it, 0.99)),
+        of_times(&|it| quantile_text(it, 0.999)),
+        of_times(&|it| quantile_text(it, 1.0)),
         two(member.cpu_s_per_gb()),
         times.as_ref().map_or("–".to_owned(), |_| marked(member.stalls().to_string())),
         two(member.device_share()),

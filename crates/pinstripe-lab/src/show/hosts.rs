@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::tables::{interval_text, latency_of, marked, shown_runs, value};
-use crate::display::{self, duration, figure};
+use crate::cases::quantile_text;
+use crate::display::{duration, figure};
 use crate::result::{ClockDifference, Host, Part, Results, Variant};
 use crate::stats;
 use crate::table::{Align, Cell, Table};
@@ -85,7 +86,7 @@ fn row(variant: &Variant, host: &Host, own: &Variant) -> [Cell; 10] {
     let marked = |text: String| marked(text, counting);
     let times = latency_of(own, counting);
     let quantile = |q: f64| -> Cell {
-        times.as_ref().map_or("-".to_owned(), |it| marked(display::quantile(it, q))).into()
+        times.as_ref().map_or("-".to_owned(), |it| marked(quantile_text(it, q))).into()
     };
     let interval = stats::median_interval(&counting.values(own));
     let requests = times.as_ref().map_or("-".to_owned(), |it| marked(it.count().to_string()));

@@ -2,8 +2,8 @@
 
 use pinstripe_base::units::format_size;
 
-use crate::cases;
-use crate::display::{self, figure};
+use crate::cases::{self, quantile_text};
+use crate::display::figure;
 use crate::fingerprint::Fingerprint;
 use crate::histogram::Histogram;
 use crate::result::{Change, Compared, Counting, Host, Parameter, Results, Sides, Variant};
@@ -61,7 +61,7 @@ fn row(results: &Results, variant: &Variant) -> [Cell; 11] {
     let marked = |text: String| marked(text, counting);
     let times = latency_of(variant, counting);
     let quantile = |q: f64| -> Cell {
-        times.as_ref().map_or("-".to_owned(), |it| marked(display::quantile(it, q))).into()
+        times.as_ref().map_or("-".to_owned(), |it| marked(quantile_text(it, q))).into()
     };
     let interval = stats::median_interval(&counting.values(variant));
     let requests = times.as_ref().map_or("-".to_owned(), |it| marked(it.count().to_string()));
