@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-pub use pinstripe_lab::random::Noise;
+pub use pinstripe_base::random::Noise;
 
 use crate::{Result, trees};
 

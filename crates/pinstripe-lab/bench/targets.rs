@@ -1,7 +1,8 @@
 //! Comparison tables: a row says what each tool took, the ratio, what was aimed at, and whether it
 //! was reached. Rows that fall short stay in.
 
-use crate::stats::Summary;
+use pinstripe_stats::Summary;
+
 use crate::table::{Align, Cell, Table};
 
 /// The goals of pinstripe.

@@ -10,13 +10,13 @@ use pinstripe_array::geometry::{Layout, Level};
 use pinstripe_array::traffic::{MemberArea, MemberTraffic};
 use pinstripe_array::volume::{Volume, VolumeCounters, VolumeSettings};
 use pinstripe_base::error::Result;
+use pinstripe_base::random::{self, Noise};
 use pinstripe_base::units::{KIB, MIB};
 use pinstripe_io::device::{Device, SharedDevice};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::histogram::Histogram;
 use crate::io::at_once;
-use crate::random::{self, Noise};
 use crate::run::Live;
 
 /// Bytes of a chunk.

@@ -197,7 +197,7 @@ impl<'de> Deserialize<'de> for Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Noise;
+    use pinstripe_base::random::Noise;
 
     fn filled() -> (Histogram, Vec<u64>) {
         let mut noise = Noise(2);

@@ -1,7 +1,7 @@
 //! Experiments on the user's own disks, with verdicts that can be trusted: `pinstripe lab`.
 //!
 //! A [case](cases) is a plan of variants; the [run] measures each of them several times in
-//! interleaved order, watched by the [guard], until the [statistics](stats) are narrow enough; this
+//! interleaved order, watched by the [guard], until the [statistics](pinstripe_stats) are narrow enough; this
 //! gives a [result] with the [fingerprint] of the machine, which can be saved, [shown](show),
 //! compared and kept.
 //!
@@ -16,8 +16,8 @@
 //! | work | [io], `program`, [safety] |
 //! | the engine | [run] |
 //! | what is kept | [result] |
-//! | what is observed | [fingerprint], [guard], [stats] |
-//! | ground | `display`, [histogram], [machine], [questions], [random], [table] |
+//! | what is observed | [fingerprint], [guard] |
+//! | ground | `display`, [histogram], [machine], [questions], [table] |
 //!
 //! Never here: printing, reading the environment, and asking the user anything. Threads are started
 //! in `io/`, `run/` and `agents/` only, sockets opened in `agents/`.
@@ -42,14 +42,12 @@ pub mod knobs;
 pub mod machine;
 mod program;
 pub mod questions;
-pub mod random;
 pub mod report;
 pub mod result;
 pub mod run;
 pub mod safety;
 pub mod scratch;
 pub mod show;
-pub mod stats;
 pub mod table;
 #[cfg(test)]
 mod verdicts;

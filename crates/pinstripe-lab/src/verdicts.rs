@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::io::{self, Area, Direction, Job, Order, Pattern, Target};
 use crate::run::Live;
-use crate::stats::{Better, Finding, Verdict, judge};
 use pinstripe_io::device::{Device, MemoryDevice, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
+use pinstripe_stats::{Better, Finding, Verdict, judge};
 
 const BYTES: u64 = 1 << 20;
 /// Runs of each side: what a case makes when it goes well.

@@ -10,11 +10,11 @@ use pinstripe_io::device::{NullDevice, Policy};
 use pinstripe_lab::fio::import;
 use pinstripe_lab::io::{Area, Content, Direction, Engine, Job, Order, Pattern, Target, run};
 use pinstripe_lab::run::Live;
+use pinstripe_stats::median;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::pairs;
 use crate::Result;
-use crate::stats::median;
 use crate::table::{Align, Cell, Table};
 
 /// The purpose of the case.

@@ -18,10 +18,9 @@ use std::time::{Duration, Instant};
 use pinstripe::walk::recommended_threads;
 use pinstripe_lab::io::walkers;
 use pinstripe_lab::run::Live;
+use pinstripe_stats as stats;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags};
 use serde::Serialize;
-
-use crate::stats;
 
 const FILES: u64 = 200_000;
 const DIRECTORIES: u64 = 20_000;

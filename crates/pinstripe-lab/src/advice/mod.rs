@@ -17,9 +17,10 @@ mod ring;
 
 use serde::{Deserialize, Serialize};
 
+use pinstripe_stats as stats;
+
 use crate::questions;
 use crate::result::{self, Counting, Note, PAIRS_TO_JUDGE, Results, Standing, Standings, Variant};
-use crate::stats;
 
 /// A share by which something may be slower without being passed over.
 pub const NEGLIGIBLE: f64 = stats::AS_GOOD;

@@ -98,7 +98,7 @@ impl ClockOffset {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Noise;
+    use pinstripe_base::random::Noise;
 
     /// An exchange with a clock that is `offset` ahead, with these times on the way.
     fn exchange(at: u64, offset: i64, there: u64, work: u64, back: u64) -> Exchange {

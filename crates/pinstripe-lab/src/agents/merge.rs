@@ -8,9 +8,10 @@
 
 use std::collections::BTreeMap;
 
+use pinstripe_stats::Better;
+
 use crate::guard::Disturbance;
 use crate::result::{Measured, Metric, Note, Part, Run, Sample};
-use crate::stats::Better;
 
 /// The share of the shortest part by which beginnings may lie apart.
 const APART: f64 = 0.1;

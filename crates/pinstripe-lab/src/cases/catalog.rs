@@ -8,13 +8,13 @@ use pinstripe::ops;
 use pinstripe::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
+use pinstripe_stats::Better;
 
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::catalog::{self, STREAMS, Workload};
 use crate::result::{Measured, Metric, Parameter, Results};
 use crate::run::{CountedUnit, Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
-use crate::stats::Better;
 use crate::table::Table;
 
 /// The case.

@@ -11,12 +11,12 @@ use pinstripe::walk::Exclude;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
+use pinstripe_stats::Better;
 
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid, shared};
 use crate::io::walkers;
 use crate::result::{Measured, Metric, Parameter, Results, Run, Variant};
 use crate::run::{CountedUnit, Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
-use crate::stats::Better;
 use crate::table::Table;
 
 /// The case.
@@ -334,7 +334,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tree = dir.path().join("tree");
         std::fs::create_dir(&tree).unwrap();
-        let mut noise = crate::random::Noise(5);
+        let mut noise = pinstripe_base::random::Noise(5);
         let mut content = vec![0; 256 << 10];
         std::io::Read::read_exact(&mut noise, &mut content).unwrap();
         for name in ["one", "two"] {
@@ -358,7 +358,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let trees = ["a", "b"].map(|name| dir.path().join(name));
         let mut content = vec![0; 128 << 10];
-        std::io::Read::read_exact(&mut crate::random::Noise(5), &mut content).unwrap();
+        std::io::Read::read_exact(&mut pinstripe_base::random::Noise(5), &mut content).unwrap();
         for tree in &trees {
             std::fs::create_dir(tree).unwrap();
             std::fs::write(tree.join("same"), &content).unwrap();

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::Result;
+use pinstripe_base::random;
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Policy};
 
@@ -11,7 +12,6 @@ use super::shared::{self, Folder};
 use super::stream::{self, Span};
 use crate::fio::check;
 use crate::io::{self, Area, Direction, Done, Job, Order, Pattern, Syncing};
-use crate::random;
 use crate::result::{Metric, Note, Parameter};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 

@@ -1,9 +1,10 @@
 //! Results as a grid: one parameter of the variants goes down, another across.
 
+use pinstripe_stats::median;
+
 use crate::display;
 use crate::histogram::Histogram;
 use crate::result::{Results, Run, Variant};
-use crate::stats::median;
 use crate::table::Table;
 
 /// A figure of a variant, and whether it is of disturbed runs because there are no others.

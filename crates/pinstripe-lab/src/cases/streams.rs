@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::random;
 use pinstripe_io::device::{Access, Policy};
 
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::io::{self, Area, Direction, Engine, Job, Order, Pattern, Syncing};
-use crate::random;
 use crate::result::{Metric, Parameter, Results};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::table::Table;

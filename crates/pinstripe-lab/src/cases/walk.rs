@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use pinstripe::walk::recommended_threads;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_stats::Better;
 
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::io::walkers;
 use crate::result::{Measured, Metric, Parameter, Results};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
-use crate::stats::Better;
 use crate::table::Table;
 
 /// The case.

@@ -5,8 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use pinstripe_base::error::{Error, Kind};
-
-use crate::random::Noise;
+use pinstripe_base::random::Noise;
 
 /// The content of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The n-th request: a pure function of a job and its seed.
 
-use crate::random::Noise;
+use pinstripe_base::random::Noise;
 
 /// In which order blocks are gone through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,12 +5,13 @@
 
 use maud::{Markup, html};
 
+use pinstripe_stats::Finding;
+
 use super::about::utc;
 use super::panel::{self, level, number, range};
 use super::verdict::{Status, doubt, listed, times};
 use crate::result::{Compared, Comparison, Counting, Entry, Results, Variant, compare};
 use crate::show::{finding_text, marked, shown_runs, why_estimate};
-use crate::stats::Finding;
 
 /// Rows and columns of the table, and rows of it that paper has room for.
 const MOST_ROWS: usize = 100;
@@ -164,7 +165,7 @@ fn table(first: &Results, others: &[&Against]) -> Markup {
 fn cells(variant: &Variant, others: &[&Against]) -> Markup {
     let median = |it: Option<&Variant>| {
         let counting = it.map(shown_runs).unwrap_or(Counting::Quiet);
-        let value = it.and_then(|it| crate::stats::median(&counting.values(it)));
+        let value = it.and_then(|it| pinstripe_stats::median(&counting.values(it)));
         value.map_or("–".to_owned(), |it| marked(number(it), counting))
     };
     html! {

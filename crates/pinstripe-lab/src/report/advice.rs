@@ -2,13 +2,14 @@
 
 use maud::{Markup, html};
 
+use pinstripe_stats::Finding;
+
 use super::panel::{self, Member, Panel, range};
 use super::verdict::{as_good, times};
 use crate::advice::{Advice, advise};
 use crate::knobs::{Knob, knobs};
 use crate::result::{Compared, Results, Variant};
 use crate::show::{basis_text, chance};
-use crate::stats::Finding;
 
 /// Settings that paper has room for.
 const PAPER_SETTINGS: usize = 12;

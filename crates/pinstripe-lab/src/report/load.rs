@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
+use pinstripe_stats::{Better, knee};
+
 use super::latency::time_label;
 use super::panel::{Member, Panel, number};
 use super::plot::{self, Anchor, Scale, decades, drawing, line, marker, px, round, text, ticks};
 use crate::display::duration;
 use crate::show::latency;
-use crate::stats::{Better, knee};
 
 /// Settings that say how much is asked for at once.
 const LOADS: [&str; 4] = ["depth", "rate", "workers", "clients"];

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use pinstripe_base::units::format_count;
+use pinstripe_stats::{self as stats, Finding, Interval, LEVEL};
 
 use crate::display::figure;
 use crate::histogram::Histogram;
 use crate::result::{Compared, Note, Results, Run, Variant};
-use crate::stats::{self, Finding, Interval, LEVEL};
 
 /// Variants of one group; those without another one to compare with share one panel.
 pub(super) struct Panel<'a> {

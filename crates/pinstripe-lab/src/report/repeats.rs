@@ -58,7 +58,7 @@ fn row(panel: &Panel, member: &Member, place: &Scale, far: f64) -> Markup {
     let (middle, half) = (ROW / 2.0, ROW / 2.0 - 2.0);
     let name = panel.name(member);
     let all: Vec<f64> = member.variant.runs.iter().map(|run| run.measured.value).collect();
-    let median = member.value.or_else(|| crate::stats::median(&all)).unwrap_or(0.0);
+    let median = member.value.or_else(|| pinstripe_stats::median(&all)).unwrap_or(0.0);
     let value = Scale::linear(-far, far, (middle + half - 3.0, middle - half + 3.0));
     let y =
         |run: &Run| value.at(if median > 0.0 { run.measured.value / median - 1.0 } else { 0.0 });

@@ -2,13 +2,13 @@
 
 use maud::{Markup, html};
 use pinstripe_base::units::format_count;
+use pinstripe_stats::{self as stats, Better};
 
 use super::panel::{Member, Panel, STALL, number};
 use super::plot::{Scale, px};
 use crate::cases::quantile_text;
 use crate::histogram::Histogram;
 use crate::show::{hump_text, latency_of, marked, shown_runs};
-use crate::stats::{self, Better};
 
 /// Rows of a page; of more, the rest is told by its number. Fewer have room on paper.
 const MOST_ROWS: usize = 120;

@@ -64,7 +64,7 @@ fn worst<'a>(member: &Member<'a>) -> Option<&'a Run> {
 /// Seconds in which less than a tenth of the usual was moved.
 fn standstill(samples: &[Sample]) -> f64 {
     let rates: Vec<f64> = samples.iter().map(|it| it.mb_per_s).collect();
-    let usual = crate::stats::median(&rates).unwrap_or(0.0);
+    let usual = pinstripe_stats::median(&rates).unwrap_or(0.0);
     spans(samples)
         .filter(|(_, sample)| sample.mb_per_s < usual / 10.0)
         .map(|(from, sample)| sample.at_s - from)

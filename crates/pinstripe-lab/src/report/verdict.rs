@@ -2,10 +2,11 @@
 
 use maud::{Markup, html};
 
+use pinstripe_stats::{AS_GOOD, Basis, Finding, Interval};
+
 use super::panel::{self, Member, Panel, level, number, range};
 use crate::result::{Compared, Results, Run};
 use crate::show::{basis_text, disturbances, mood_text};
-use crate::stats::{AS_GOOD, Basis, Finding, Interval};
 
 /// More sentences than these are shown smaller.
 const MANY: usize = 4;

@@ -5,10 +5,10 @@
 //! far such values lie apart is taken from the executions themselves and from the history.
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_stats::{self as stats, Spread};
 
 use super::{Compared, Entry, Metric, Results, Variant, changes, entries};
 use crate::fingerprint::{self, Facts};
-use crate::stats::{self, Spread};
 
 /// The seed of the search for changes in the history: the same history has the same ones.
 const SEED: u64 = 1;

@@ -6,11 +6,11 @@ use std::io::Write;
 use std::path::Path;
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_stats::{self as stats, Interval, LEVEL, Spread, Verdict};
 use serde::{Deserialize, Serialize};
 
 use super::{Metric, Parameter, Results, VERSION};
 use crate::fingerprint::{self, Facts};
-use crate::stats::{self, Interval, LEVEL, Spread, Verdict};
 
 /// One variant of one execution of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

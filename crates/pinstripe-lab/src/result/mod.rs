@@ -16,10 +16,11 @@ mod standing;
 
 use serde::{Deserialize, Serialize};
 
+use pinstripe_stats::{self as stats, Better, Humps, Interval, Summary, Verdict};
+
 use crate::fingerprint::Fingerprint;
 use crate::histogram::Histogram;
 use crate::questions;
-use crate::stats::{self, Better, Humps, Interval, Summary, Verdict};
 
 pub use compare::{Comparison, Sides, compare, compare_executions};
 pub use execution::refuse_repeated;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use pinstripe_stats::{median, quantile};
+
 use super::Results;
-use crate::stats::{median, quantile};
 
 /// Of fewer rounds nothing is said.
 const KNOWN: usize = 5;

@@ -4,8 +4,9 @@
 
 use std::cmp::Ordering;
 
+use pinstripe_stats::{self as stats, Basis, Interval, Paired, Verdict};
+
 use super::{Run, Variant};
-use crate::stats::{self, Basis, Interval, Paired, Verdict};
 
 /// The confidence needed to call a variant as good as another one. The race is judged again and
 /// again, and each time chance may deceive: so it is higher than that of a single judgement.
@@ -208,7 +209,7 @@ mod tests {
     use super::super::tests::results;
     use super::*;
     use crate::guard::Disturbance;
-    use crate::stats::Finding;
+    use pinstripe_stats::Finding;
 
     /// Runs of each level in so many rounds, on a disk that is slow by half in every third of them.
     fn raced(levels: &[f64], rounds: usize) -> Results {
@@ -295,13 +296,13 @@ mod tests {
     /// Of so many races of equal variants with this noise, those in which one was called slower at
     /// any look, and those in which a first one that is slower by 5 % was called as good.
     fn wrong_races(variants: usize, noise: f64, rounds: usize, races: u64) -> (usize, usize) {
-        use crate::random::Noise;
-        use crate::stats::coverage::{Kind, speed};
+        use pinstripe_base::random::Noise;
+        use pinstripe_stats::simulated::{SpeedNoise, speed};
         let race = |seed: u64, first: f64| {
             let mut chance = Noise(seed);
             let mut run = |at: usize| {
                 let level = if at == 0 { first } else { 1.0 };
-                level * speed(Kind::Plain, noise, &mut chance)
+                level * speed(SpeedNoise::Plain, noise, &mut chance)
             };
             let values: Vec<Vec<f64>> =
                 (0..variants).map(|at| (0..rounds).map(|_| run(at)).collect()).collect();

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use pinstripe_base::error::Kind;
+use pinstripe_stats::Finding;
 
 use super::*;
 use crate::guard::Disturbance;
-use crate::stats::Finding;
 
 /// Results of two variants with these values.
 pub(crate) fn results(values: &[(&str, &[f64])]) -> Results {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use pinstripe_stats as stats;
+
 use super::VariantNo;
 use crate::guard::Limits;
 use crate::result::{self, Counting, Results, Standing, Variant};
-use crate::stats;
 
 /// The condition for enough runs.
 #[derive(Debug, Clone, Copy, PartialEq)]

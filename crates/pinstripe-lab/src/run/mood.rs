@@ -9,10 +9,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use pinstripe_base::random::Noise;
 use pinstripe_io::device::AlignedBuf;
-
-use crate::random::Noise;
-use crate::stats::median;
+use pinstripe_stats::median;
 
 /// What is read from, and at a time.
 const FILE_BYTES: usize = 1 << 20;

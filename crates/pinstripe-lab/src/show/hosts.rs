@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use pinstripe_stats as stats;
+
 use super::tables::{interval_text, latency_of, marked, shown_runs, value};
 use crate::cases::quantile_text;
 use crate::display::{duration, figure};
 use crate::result::{ClockDifference, Host, Part, Results, Variant};
-use crate::stats;
 use crate::table::{Align, Cell, Table};
 
 /// The share of the time of the last machine in which the first one has to have been at work, for the

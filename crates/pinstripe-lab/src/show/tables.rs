@@ -1,13 +1,13 @@
 //! Results as a table and as sentences.
 
 use pinstripe_base::units::format_size;
+use pinstripe_stats::{self as stats, AS_GOOD, Basis, Better, Finding, Interval, Verdict};
 
 use crate::cases::{self, quantile_text};
 use crate::display::figure;
 use crate::fingerprint::Fingerprint;
 use crate::histogram::Histogram;
 use crate::result::{Change, Compared, Counting, Host, Parameter, Results, Sides, Variant};
-use crate::stats::{self, AS_GOOD, Basis, Better, Finding, Interval, Verdict};
 use crate::table::{Align, Cell, Table};
 
 /// One row for each variant.

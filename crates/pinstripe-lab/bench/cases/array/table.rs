@@ -2,12 +2,12 @@
 
 use pinstripe_array::geometry::Level;
 use pinstripe_array::volume::Volume;
+use pinstripe_stats::Summary;
 
 use super::load::{LOADS, LONG_WRITE, Load, RANDOM_WRITE, Run, memory_bandwidth, run};
 use super::places::{MEMBERS, devices, start};
 use super::{Settings, places};
 use crate::Result;
-use crate::stats::Summary;
 use crate::table::{Align, Cell, Table};
 use crate::targets::Target;
 

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use pinstripe_array::geometry::Level;
 use pinstripe_base::units::MIB;
 use pinstripe_io::device::Device;
+use pinstripe_stats::Summary;
 
 use super::Settings;
 use super::nbd::{Fio, Served, with_nbdkit, with_server};
 use super::places::{MEMBERS, devices, start, text};
 use crate::Result;
-use crate::stats::Summary;
 use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
 

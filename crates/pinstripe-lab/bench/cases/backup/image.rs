@@ -9,13 +9,13 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use pinstripe_base::units::{MIB, format_size};
+use pinstripe_stats::Summary;
 
 use super::limits::Limit;
 use super::{Costs, Phase, costs_of, mib};
 use crate::Result;
 use crate::child::Cost;
 use crate::content::{Files, Noise};
-use crate::stats::Summary;
 use crate::table::Table;
 use crate::targets::{Target, compare_row, comparison, plain_row};
 use crate::tools;

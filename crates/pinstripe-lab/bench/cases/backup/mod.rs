@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pinstripe_base::units::{GIB, format_count, parse_size};
+use pinstripe_stats::Summary;
 
 use super::bench::{Bench, absolute};
 use super::pairs;
 use crate::Result;
 use crate::child::{self, Cost};
 use crate::machine::file_system;
-use crate::stats::Summary;
 use crate::table::{Align, Cell, Table};
 use crate::targets::{Target, compare_row, comparison};
 use crate::tools::{self, Pinstripe, Restic, Tool};

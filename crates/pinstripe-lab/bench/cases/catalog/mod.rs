@@ -21,10 +21,10 @@ use pinstripe_io::fault::Plan;
 
 use super::pairs;
 use crate::Result;
-use crate::stats::Summary;
 use crate::table::{Align, Cell, Table};
 use pinstripe_lab::catalog::{MEMBERS, NODES, ROWS, STREAMS, Workload};
 use pinstripe_lab::run::Live;
+use pinstripe_stats::Summary;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "rows per second into streams and catalog, and searches: --work DIR (6 GB free), \

@@ -9,11 +9,11 @@ use pinstripe::format::meta::{FileKind, Time};
 use pinstripe::store::index::Index;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::units::format_count;
+use pinstripe_stats::Summary;
 
 use super::{Filled, commit_stream, new_store, said};
 use crate::Result;
 use crate::child;
-use crate::stats::Summary;
 use crate::table::{Align, Cell, Table};
 
 const SNAPSHOTS: u64 = 100;

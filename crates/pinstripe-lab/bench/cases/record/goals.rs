@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use pinstripe_stats::Summary;
+
 use super::Settings;
 use super::plain::{Plain, Syncs};
 use super::storm::Storm;
 use super::take::{Asked, Told, sound, take};
 use crate::Result;
-use crate::stats::Summary;
 use crate::table::{Cell, Table};
 use crate::targets::{Target, figure_row, figures, judged_row};
 

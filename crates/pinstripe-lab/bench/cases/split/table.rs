@@ -1,10 +1,10 @@
 //! Outputs by codecs, on random bytes and on a dump, against what is to be replaced.
 
 use pinstripe::source::bulk::Fake;
+use pinstripe_stats::Summary;
 
 use super::{Run, Settings, in_turns, post};
 use crate::Result;
-use crate::stats::Summary;
 use crate::table::{Align, Cell, Table};
 use crate::targets::Target;
 

@@ -3,12 +3,12 @@
 
 use pinstripe::codec::Codec;
 use pinstripe_base::units::format_size;
+use pinstripe_stats::Summary;
 
 use super::{Settings, timed};
 use crate::Result;
 use crate::child::Cost;
 use crate::content::{Recipe, make_tree};
-use crate::stats::Summary;
 use crate::table::{Align, Cell, Table};
 use crate::targets::Target;
 use crate::tools::{MEMBERS, PARITY, Tool};

@@ -1,13 +1,13 @@
 //! Very many very small files: a first backup, and one that finds nothing changed.
 
 use pinstripe_base::units::format_count;
+use pinstripe_stats::Summary;
 
 use super::{Settings, mib, timed};
 use crate::Result;
 use crate::child::Cost;
 use crate::content::make_small_files;
 use crate::machine::file_system;
-use crate::stats::Summary;
 use crate::table::Table;
 use crate::targets::{Target, comparison, plain_row};
 use crate::tools::{MEMBERS, PARITY, Tool};

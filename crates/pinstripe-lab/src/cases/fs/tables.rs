@@ -1,9 +1,10 @@
 //! File systems by modes, with how far they are apart; and what it takes until one can be used.
 
+use pinstripe_stats::median;
+
 use crate::cases::grid;
 use crate::display;
 use crate::result::{Results, Run, Variant};
-use crate::stats::median;
 use crate::table::Table;
 
 const FILE_SYSTEM: &str = "file-system";

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::random;
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Policy};
 
@@ -14,7 +15,6 @@ use self::probes::Probe;
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Elsewhere, Setting, ValueForm, Values, fileio};
 use crate::io::{self, Area, Content};
-use crate::random;
 use crate::result::Parameter;
 use crate::run::{Live, Outcome, Plan, VariantNo, VariantSpec};
 

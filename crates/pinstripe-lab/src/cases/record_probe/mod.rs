@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Policy};
 use pinstripe_record::writes::WritePolicy;
+use pinstripe_stats::Better;
 use rustix::fs::FallocateFlags;
 
 use self::figures::latency;
@@ -26,7 +27,6 @@ use crate::io::recorder::{
 };
 use crate::result::{Measured, Metric, Note, Parameter};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
-use crate::stats::Better;
 
 /// The case.
 pub static CASE: Case = Case {
@@ -309,7 +309,7 @@ impl Plan for RecordProbe {
 
     fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
         let way = self.ways[variant.0];
-        self.recording.seed = crate::random::of_run(self.seed, number);
+        self.recording.seed = pinstripe_base::random::of_run(self.seed, number);
         if let Some(most) = self.find_most {
             let outcome = self.search(way, most, live)?;
             return Ok(Outcome { notes: self.notes_of(way), ..outcome });

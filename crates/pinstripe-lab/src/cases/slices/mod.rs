@@ -11,7 +11,9 @@ use std::time::Duration;
 use pinstripe_array::ops::probe::{self, Verdict};
 use pinstripe_array::probe::ProbeEffort;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::random;
 use pinstripe_io::device::{Access, Policy};
+use pinstripe_stats::Better;
 
 use self::backing::Backing;
 use super::disk::{InitialState, Work};
@@ -19,10 +21,8 @@ use super::iozone;
 use super::shared;
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values};
 use crate::io::{self, Area, Job, Pattern, Syncing};
-use crate::random;
 use crate::result::{Measured, Metric, Parameter};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
-use crate::stats::Better;
 
 /// The case.
 pub static CASE: Case = Case {

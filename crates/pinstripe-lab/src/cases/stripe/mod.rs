@@ -12,6 +12,7 @@ use pinstripe_array::engine::check_create;
 use pinstripe_array::geometry::Level;
 use pinstripe_array::volume::Volume;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::random;
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Device, FileDevice, MemoryDevice, Policy, SharedDevice};
 
@@ -20,7 +21,6 @@ use self::options::{NAMES, OPTIONS};
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
 use crate::arrays::{self, Cost, LOADS, Load, Requests, TABLE_BYTES};
-use crate::random;
 use crate::result::{Measured, Metric, Note, Parameter, Results};
 use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::table::Table;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use pinstripe_base::random::Noise;
+
 use crate::fingerprint::{DiskDescription, Fingerprint, Place};
 use crate::guard::Disturbance;
 use crate::histogram::Histogram;
 use crate::machine::Machine;
-use crate::random::Noise;
 use crate::result::{
     Entry, FORMAT, Measured, Metric, Note, Parameter, Results, Run, Sample, VERSION, Variant,
     entries,

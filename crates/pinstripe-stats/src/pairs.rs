@@ -146,8 +146,8 @@ fn approximate(doubled_ranks: &[u64], smaller: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Noise;
-    use crate::stats::LEVEL;
+    use crate::LEVEL;
+    use pinstripe_base::random::Noise;
 
     fn of_logs(logs: &[f64]) -> Vec<(f64, f64)> {
         logs.iter().map(|it| (it.exp(), 1.0)).collect()

@@ -51,7 +51,7 @@ pub fn humps(samples: &[f64]) -> Option<Humps> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Noise;
+    use pinstripe_base::random::Noise;
 
     #[test]
     fn two_heaps_are_seen_and_one_is_not() {

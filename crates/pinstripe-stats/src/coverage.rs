@@ -1,37 +1,19 @@
 //! How often the statistics are wrong, by simulation: what `doc/lab.md` says of that.
 
+use pinstripe_base::random::Noise;
+
+use super::simulated::{SpeedNoise, normal, speed};
 use super::*;
-use crate::random::Noise;
-
-/// Normal noise about 1, and with stalls: one of ten runs takes twice as long.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
-    Plain,
-    Stalls,
-}
-
-/// A normal number: the sum of twelve even ones.
-pub(crate) fn normal(noise: &mut Noise) -> f64 {
-    let even = |_| noise.below(1 << 30) as f64 / f64::from(1 << 30);
-    (0..12).map(even).sum::<f64>() - 6.0
-}
-
-/// The speed of a run.
-pub(crate) fn speed(kind: Kind, share: f64, noise: &mut Noise) -> f64 {
-    let stalled = matches!(kind, Kind::Stalls) && noise.below(10) == 0;
-    let speed = (1.0 + share * normal(noise)).max(0.05);
-    if stalled { speed / 2.0 } else { speed }
-}
 
 /// The median of a great many.
-fn truth(kind: Kind, share: f64) -> f64 {
+fn truth(kind: SpeedNoise, share: f64) -> f64 {
     let mut noise = Noise(99);
     let samples: Vec<f64> = (0..40_001).map(|_| speed(kind, share, &mut noise)).collect();
     median(&samples).unwrap()
 }
 
 /// The share of intervals that contain the truth, when runs are made until it is narrow.
-fn coverage(kind: Kind, share: f64, stop: Option<f64>, (least, most): (usize, usize)) -> f64 {
+fn coverage(kind: SpeedNoise, share: f64, stop: Option<f64>, (least, most): (usize, usize)) -> f64 {
     const TIMES: usize = 3000;
     let truth = truth(kind, share);
     let mut noise = Noise(7);
@@ -54,7 +36,7 @@ fn coverage(kind: Kind, share: f64, stop: Option<f64>, (least, most): (usize, us
 
 #[test]
 fn what_is_said_to_be_95_percent_is_93_to_97() {
-    for kind in [Kind::Plain, Kind::Stalls] {
+    for kind in [SpeedNoise::Plain, SpeedNoise::Stalls] {
         for runs in [6, 7, 8, 10, 20] {
             let found = coverage(kind, 0.08, None, (runs, runs));
             assert!((0.93..=0.975).contains(&found), "{kind:?}, {runs} runs: {found}");
@@ -64,7 +46,7 @@ fn what_is_said_to_be_95_percent_is_93_to_97() {
 
 #[test]
 fn it_still_is_when_measuring_stops_as_soon_as_it_is_narrow() {
-    for kind in [Kind::Plain, Kind::Stalls] {
+    for kind in [SpeedNoise::Plain, SpeedNoise::Stalls] {
         for share in [0.03, 0.08, 0.10, 0.15] {
             let found = coverage(kind, share, Some(0.05), (8, 20));
             assert!((0.925..=0.975).contains(&found), "{kind:?}, noise {share}: {found}");
@@ -75,14 +57,20 @@ fn it_still_is_when_measuring_stops_as_soon_as_it_is_narrow() {
 #[test]
 fn fewer_runs_cover_as_often_as_their_level_says() {
     for (runs, level) in [(2, 0.5), (3, 0.75), (4, 0.875), (5, 0.9375)] {
-        let found = coverage(Kind::Plain, 0.08, None, (runs, runs));
+        let found = coverage(SpeedNoise::Plain, 0.08, None, (runs, runs));
         assert!((found - level).abs() < 0.02, "{runs} runs: {found}");
     }
 }
 
 /// How often one of `variants` equal ones is called different from the first, in a group that is
 /// judged once.
-fn false_groups(variants: usize, rounds: usize, kind: Kind, share: f64, groups: usize) -> usize {
+fn false_groups(
+    variants: usize,
+    rounds: usize,
+    kind: SpeedNoise,
+    share: f64,
+    groups: usize,
+) -> usize {
     let mut noise = Noise(3);
     let mut is_false = || {
         let runs: Vec<Vec<f64>> = (0..variants)
@@ -102,7 +90,7 @@ fn false_groups(variants: usize, rounds: usize, kind: Kind, share: f64, groups: 
 #[test]
 fn of_equal_variants_a_group_of_any_size_sees_a_difference_in_at_most_five_of_a_hundred() {
     for (variants, rounds) in [(2, 8), (2, 12), (4, 10), (14, 12), (14, 20)] {
-        for (kind, share) in [(Kind::Plain, 0.05), (Kind::Stalls, 0.10)] {
+        for (kind, share) in [(SpeedNoise::Plain, 0.05), (SpeedNoise::Stalls, 0.10)] {
             let found = false_groups(variants, rounds, kind, share, 1000);
             assert!(found <= 60, "{variants} variants, {rounds} rounds, {kind:?}: {found} of 1000");
         }
@@ -114,7 +102,7 @@ fn equal_lots_of_runs_are_seldom_called_different_and_a_tenth_is_found() {
     let mut noise = Noise(11);
     let mut count = |level: f64| {
         let mut lot = |level: f64| -> Vec<f64> {
-            (0..7).map(|_| level * speed(Kind::Plain, 0.04, &mut noise)).collect()
+            (0..7).map(|_| level * speed(SpeedNoise::Plain, 0.04, &mut noise)).collect()
         };
         let differs = |_: &u32| judge(&lot(level), &lot(1.0), Better::Higher).is_different();
         (0..200).filter(differs).count()
@@ -128,8 +116,9 @@ fn equal_lots_of_runs_are_seldom_called_different_and_a_tenth_is_found() {
 fn the_interval_of_a_ratio_covers_as_often_as_it_says() {
     let mut noise = Noise(13);
     for runs in [4, 5, 6, 7, 12] {
-        let mut lot =
-            || -> Vec<f64> { (0..runs).map(|_| speed(Kind::Stalls, 0.08, &mut noise)).collect() };
+        let mut lot = || -> Vec<f64> {
+            (0..runs).map(|_| speed(SpeedNoise::Stalls, 0.08, &mut noise)).collect()
+        };
         let holds = |_: &u32| ratio_interval(&lot(), &lot()).unwrap().contains(1.0);
         let found = (0..2000).filter(holds).count() as f64 / 2000.0;
         assert!((0.915..=0.98).contains(&found), "{runs} runs: {found}");
@@ -142,7 +131,8 @@ fn false_comparisons(sides: usize, between: f64) -> usize {
     let mut noise = Noise(17);
     let mut execution = || {
         let level = (between * normal(&mut noise)).exp();
-        let runs: Vec<f64> = (0..7).map(|_| level * speed(Kind::Plain, 0.05, &mut noise)).collect();
+        let runs: Vec<f64> =
+            (0..7).map(|_| level * speed(SpeedNoise::Plain, 0.05, &mut noise)).collect();
         median(&runs).unwrap()
     };
     let mut side = || (0..sides).map(|_| execution()).collect::<Vec<_>>();

@@ -4,7 +4,7 @@
 //! A change is believed when chance, that is the same points in other orders, does not come near
 //! it.
 
-use crate::random::Noise;
+use pinstripe_base::random::Noise;
 
 /// A change has at least so many points before it and behind it: a single spike is none.
 pub const MIN_SIDE: usize = 3;
