@@ -2,7 +2,7 @@
 //!
 //! Small modules that may know each other: [`units`] of size and time, the one [`error`], [`id`]s
 //! and random bytes, the [`monitor`] that is told what happens, the [`clock`], numbers that
-//! follow a seed ([`random`]), locks and the stop that threads wait for ([`sync`]), the results of many tasks ([`each`]), what is kept within bounds
+//! follow a seed ([`random`]), locks and the stop that threads wait for ([`sync`]), the results of many tasks ([`each`]), enums of one byte ([`byte_enum!`]), what is kept within bounds
 //! ([`weighted_cache`]), and the reading and writing of little-endian numbers ([`wire`]) with their
 //! [`checksum`].
 //!
@@ -10,6 +10,7 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
+mod byte_enum;
 pub mod checksum;
 pub mod clock;
 pub mod each;

@@ -20,6 +20,7 @@
 use std::ops::Range;
 
 use super::{BLOCK_BYTES, crc32c};
+use pinstripe_base::byte_enum;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ArrayId, MemberId};
 use pinstripe_base::wire::{Reader, Writer};
@@ -42,16 +43,17 @@ pub const SPARE: u16 = u16::MAX;
 const REGIONS_CHECK: Range<usize> = SUPERBLOCK_BYTES - 8..SUPERBLOCK_BYTES - 4;
 const CHECK: Range<usize> = SUPERBLOCK_BYTES - 4..SUPERBLOCK_BYTES;
 
-/// The means by which parity survives a power cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Consistency {
-    /// Nothing: all of it is synced after one.
-    None = 0,
-    /// Which regions are being written; these are synced.
-    Bitmap = 1,
-    /// The writes about to be made; nothing needs to be synced.
-    Log = 2,
+byte_enum! {
+    /// The means by which parity survives a power cut.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Consistency {
+        /// Nothing: all of it is synced after one.
+        None = 0,
+        /// Which regions are being written; these are synced.
+        Bitmap = 1,
+        /// The writes about to be made; nothing needs to be synced.
+        Log = 2,
+    }
 }
 
 /// The state of one slot, as the members agree on it.
@@ -248,12 +250,8 @@ impl Superblock {
                 )
                 .advice("assemble it with that version, or a newer one"));
         }
-        let consistency = match consistency {
-            0 => Consistency::None,
-            1 => Consistency::Bitmap,
-            2 => Consistency::Log,
-            _ => return Err(r.corrupt("an unknown consistency policy")),
-        };
+        let consistency = Consistency::from_byte(consistency)
+            .ok_or_else(|| r.corrupt("an unknown consistency policy"))?;
         let made_seconds = r.i64()?;
         let name = name(&mut r)?;
         let (count, slot) = (usize::from(r.u16()?), r.u16()?);

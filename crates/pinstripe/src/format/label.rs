@@ -9,6 +9,7 @@ mod facts;
 pub use facts::{MemberAbility, MemberFacts, Retention};
 
 use super::envelope::{self, Object};
+use pinstripe_base::byte_enum;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_base::wire::{Reader, Writer};
@@ -43,16 +44,10 @@ pub struct StoreConfig {
 
 macro_rules! setting {
     ($(#[$doc:meta])* $name:ident, $what:literal, $($(#[$value_doc:meta])* $value:ident = $byte:literal $text:literal),+) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[repr(u8)]
-        pub enum $name { $($(#[$value_doc])* $value = $byte),+ }
-
-        impl $name {
-            /// The setting that a byte stands for.
-            pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-                match byte { $($byte => Some($name::$value),)+ _ => None }
-            }
+        byte_enum! {
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+            pub enum $name { $($(#[$value_doc])* $value = $byte),+ }
         }
 
         impl std::fmt::Display for $name {
@@ -105,24 +100,17 @@ setting!(
     Padme = 1 "padme"
 );
 
-/// A member's part in the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum MemberState {
-    /// It takes its share of whatever is new.
-    Active = 0,
-    /// It is being emptied: it is read, and takes nothing new.
-    Leaving = 1,
-    /// It is empty, except for extents of writers that began before it was leaving; no writer may
-    /// commit anything that relies on it any more.
-    Left = 2,
-}
-
-impl MemberState {
-    fn from_byte(byte: u8) -> Option<Self> {
-        [MemberState::Active, MemberState::Leaving, MemberState::Left]
-            .into_iter()
-            .find(|state| *state as u8 == byte)
+byte_enum! {
+    /// A member's part in the store.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum MemberState {
+        /// It takes its share of whatever is new.
+        Active = 0,
+        /// It is being emptied: it is read, and takes nothing new.
+        Leaving = 1,
+        /// It is empty, except for extents of writers that began before it was leaving; no writer
+        /// may commit anything that relies on it any more.
+        Left = 2,
     }
 }
 
@@ -218,21 +206,15 @@ impl MemberTable {
     }
 }
 
-/// The version of a store's format: what its objects carry.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Format {
-    /// Version 1: small objects carry a checksum only.
-    V1 = 1,
-    /// Version 2: in a store that seals, what decides carries a MAC under a key of its ring.
-    #[default]
-    V2 = 2,
-}
-
-impl Format {
-    /// The version that a number stands for.
-    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-        [Format::V1, Format::V2].into_iter().find(|format| *format as u8 == byte)
+byte_enum! {
+    /// The version of a store's format: what its objects carry.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Format {
+        /// Version 1: small objects carry a checksum only.
+        V1 = 1,
+        /// Version 2: in a store that seals, what decides carries a MAC under a key of its ring.
+        #[default]
+        V2 = 2,
     }
 }
 

@@ -39,6 +39,7 @@ use std::ops::Range;
 
 use super::envelope::newer;
 use super::label::Encryption;
+use pinstripe_base::byte_enum;
 use pinstripe_base::checksum::{Checksum, checksum, checksum_of_two};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
@@ -64,27 +65,22 @@ const VERSION: u8 = 1;
 
 const _: () = assert!(RECORD_HEAD_BYTES == 40 + 16 + 8);
 
-/// The kind of a record's chunks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum RecordKind {
-    /// File content.
-    Data = 1,
-    /// Pages and nodes of snapshot trees, and long content lists.
-    Tree = 2,
-    /// A pack's index; its table is empty.
-    PackIndex = 3,
-    /// A part of an index run; its table is empty.
-    RunPart = 4,
+byte_enum! {
+    /// The kind of a record's chunks.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum RecordKind {
+        /// File content.
+        Data = 1,
+        /// Pages and nodes of snapshot trees, and long content lists.
+        Tree = 2,
+        /// A pack's index; its table is empty.
+        PackIndex = 3,
+        /// A part of an index run; its table is empty.
+        RunPart = 4,
+    }
 }
 
 impl RecordKind {
-    fn from_byte(byte: u8) -> Option<Self> {
-        [RecordKind::Data, RecordKind::Tree, RecordKind::PackIndex, RecordKind::RunPart]
-            .into_iter()
-            .find(|&kind| kind as u8 == byte)
-    }
-
     /// Whether its stored bytes are chunks, which stand in the table; else they are an index.
     pub(crate) fn has_chunks(self) -> bool {
         matches!(self, RecordKind::Data | RecordKind::Tree)

@@ -5,31 +5,27 @@
 //! dead? It holds ids and numbers and no names, because it is stored in the clear.
 
 use super::envelope::{self, Object};
+use pinstripe_base::byte_enum;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{SessionId, SnapshotId, StoreId};
 use pinstripe_base::wire::{Reader, Writer};
 
-/// The work of a writer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Work {
-    /// It makes a snapshot.
-    Backup = 1,
-    /// It deletes, and moves what is left of packs into new ones.
-    Collect = 2,
-    /// It brings a forgotten snapshot back.
-    Undelete = 3,
-    /// It lays packs anew over other members.
-    Rebalance = 4,
+byte_enum! {
+    /// The work of a writer.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Work {
+        /// It makes a snapshot.
+        Backup = 1,
+        /// It deletes, and moves what is left of packs into new ones.
+        Collect = 2,
+        /// It brings a forgotten snapshot back.
+        Undelete = 3,
+        /// It lays packs anew over other members.
+        Rebalance = 4,
+    }
 }
 
 impl Work {
-    fn from_byte(byte: u8) -> Option<Self> {
-        [Work::Backup, Work::Collect, Work::Undelete, Work::Rebalance]
-            .into_iter()
-            .find(|work| *work as u8 == byte)
-    }
-
     /// The verb, for people.
     pub const fn name(self) -> &'static str {
         match self {

@@ -121,7 +121,7 @@ impl Header {
         expect_known_flags(&mut r)?;
         let store = StoreId(r.array()?);
         let set = SetId(r.array()?);
-        let kind = SetKind::from_byte(r.u8()?)?;
+        let kind = SetKind::decode(r.u8()?)?;
         let (data, parity) = (r.u8()?, r.u8()?);
         let (members, slot) = (r.u8()?, r.u8()?);
         expect_zeros(&mut r, 3)?;
@@ -195,7 +195,7 @@ impl Trailer {
         expect_known_flags(&mut r)?;
         let store = StoreId(r.array()?);
         let set = SetId(r.array()?);
-        let kind = SetKind::from_byte(r.u8()?)?;
+        let kind = SetKind::decode(r.u8()?)?;
         let (data, parity) = (r.u8()?, r.u8()?);
         let algorithm = r.u8()?;
         if algorithm != XXH3_128 {

@@ -17,6 +17,7 @@
 //! Invariant: a head is accepted only when its own checksum matches and its tag is that of the
 //! split, so that bytes of an earlier file in the same sectors are never taken for a frame.
 
+use pinstripe_base::byte_enum;
 use pinstripe_base::checksum::{Checksum, checksum};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
@@ -36,34 +37,26 @@ const _: () =
 /// The beginning of a split's id, in all of its frames.
 pub type Tag = [u8; 8];
 
-/// The kind of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum FrameKind {
-    /// A block's stored bytes.
-    Data = 1,
-    /// Blocks of zeros; no bytes.
-    Zeros = 2,
-    /// A part of the source that was not there, which reads as zeros; no bytes.
-    Hole = 3,
-    /// The length of the batch that begins here.
-    Batch = 4,
-    /// The places of batches.
-    Index = 5,
-    /// The summary of the whole split.
-    Manifest = 6,
-    /// Bytes that say nothing, up to where something may begin.
-    Pad = 7,
-    /// A block whose bytes stand in the output beside this log, as they are.
-    Beside = 8,
-}
-
-impl FrameKind {
-    fn from_byte(byte: u8) -> Option<Self> {
-        use FrameKind::*;
-        [Data, Zeros, Hole, Batch, Index, Manifest, Pad, Beside]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+byte_enum! {
+    /// The kind of a frame.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum FrameKind {
+        /// A block's stored bytes.
+        Data = 1,
+        /// Blocks of zeros; no bytes.
+        Zeros = 2,
+        /// A part of the source that was not there, which reads as zeros; no bytes.
+        Hole = 3,
+        /// The length of the batch that begins here.
+        Batch = 4,
+        /// The places of batches.
+        Index = 5,
+        /// The summary of the whole split.
+        Manifest = 6,
+        /// Bytes that say nothing, up to where something may begin.
+        Pad = 7,
+        /// A block whose bytes stand in the output beside this log, as they are.
+        Beside = 8,
     }
 }
 

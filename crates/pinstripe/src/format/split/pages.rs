@@ -10,6 +10,7 @@
 //! Both are small objects (format/envelope) whose body is filled with zeros to one page.
 
 use crate::format::envelope::{self, Object};
+use pinstripe_base::byte_enum;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SplitId;
 use pinstripe_base::wire::{Reader, Writer};
@@ -27,27 +28,22 @@ const NAME_MAX_BYTES: usize = 1024;
 /// A length that is not known.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The distribution of a source over outputs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum SplitLayout {
-    /// One log, striped over all outputs, with parity or without.
-    Stripes = 1,
-    /// A log per output; each batch goes to whichever output is free.
-    Queue = 2,
-    /// A log per output, of one contiguous range.
-    Ranges = 3,
-    /// The bytes of one contiguous range per output, as they are; the log stands beside it.
-    Plain = 4,
+byte_enum! {
+    /// The distribution of a source over outputs.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum SplitLayout {
+        /// One log, striped over all outputs, with parity or without.
+        Stripes = 1,
+        /// A log per output; each batch goes to whichever output is free.
+        Queue = 2,
+        /// A log per output, of one contiguous range.
+        Ranges = 3,
+        /// The bytes of one contiguous range per output, as they are; the log stands beside it.
+        Plain = 4,
+    }
 }
 
 impl SplitLayout {
-    fn from_byte(byte: u8) -> Option<Self> {
-        [SplitLayout::Stripes, SplitLayout::Queue, SplitLayout::Ranges, SplitLayout::Plain]
-            .into_iter()
-            .find(|layout| *layout as u8 == byte)
-    }
-
     /// The word for people.
     pub fn name(self) -> &'static str {
         match self {

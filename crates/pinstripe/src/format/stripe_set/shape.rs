@@ -4,28 +4,25 @@ use super::{
     CHECKSUM_BYTES, FOOTER_BYTES, MEMBERS_MAX, PARITY_MAX, PARITY_SUPPORTED, STRIP_BYTES_MAX,
     STRIP_BYTES_MIN, TRAILER_FIXED_BYTES, newer,
 };
+use pinstripe_base::byte_enum;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The kind of a stripe set's content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum SetKind {
-    /// Records of chunks, with a record index.
-    Pack = 1,
-    /// A run of the index from chunk ids to places.
-    IndexRun = 2,
-    /// A file split over members.
-    Split = 3,
+byte_enum! {
+    /// The kind of a stripe set's content.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum SetKind {
+        /// Records of chunks, with a record index.
+        Pack = 1,
+        /// A run of the index from chunk ids to places.
+        IndexRun = 2,
+        /// A file split over members.
+        Split = 3,
+    }
 }
 
 impl SetKind {
-    pub(super) fn from_byte(byte: u8) -> Result<Self> {
-        match byte {
-            1 => Ok(SetKind::Pack),
-            2 => Ok(SetKind::IndexRun),
-            3 => Ok(SetKind::Split),
-            _ => Err(newer("kind of stripe set", "1, 2 or 3", byte)),
-        }
+    pub(super) fn decode(byte: u8) -> Result<Self> {
+        Self::from_byte(byte).ok_or_else(|| newer("kind of stripe set", "1, 2 or 3", byte))
     }
 }
 
