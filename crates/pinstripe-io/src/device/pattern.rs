@@ -1,23 +1,23 @@
 //! A device of any length whose content follows from a seed: nothing is stored, all is verified.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::{ALIGN_BYTES, Caps, Device, end_within, no_room, same_length, too_short, write_parts};
+use super::{Device, NullDevice};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::random::mix64;
 
 /// Reads as the pattern of its seed; takes only writes that say the same.
 pub struct PatternDevice {
-    place: PathBuf,
+    /// Its place, its length and what follows from them.
+    bounds: NullDevice,
     seed: u64,
-    len: u64,
 }
 
 impl PatternDevice {
     /// A device of `len` bytes; `place` is for messages only.
     pub fn new(place: impl Into<PathBuf>, seed: u64, len: u64) -> Self {
-        PatternDevice { place: place.into(), seed, len }
+        PatternDevice { bounds: NullDevice::new(place, len), seed }
     }
 
     /// The pattern of `seed` from `offset` on: bytes that no codec makes smaller, the same on
@@ -46,17 +46,13 @@ const PIECE_BYTES: usize = 4096;
 
 impl Device for PatternDevice {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        if !buf.is_empty() && end_within(offset, buf.len(), self.len).is_none() {
-            return Err(too_short(&self.place, offset, buf.len(), self.len));
-        }
+        self.bounds.check_read(offset, buf.len())?;
         Self::fill(self.seed, offset, buf);
         Ok(())
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        if !bytes.is_empty() && end_within(offset, bytes.len(), self.len).is_none() {
-            return Err(no_room(&self.place, offset, bytes.len(), self.len));
-        }
+        self.bounds.write_at(offset, bytes)?;
         let mut at = offset;
         for piece in bytes.chunks(PIECE_BYTES) {
             let mut wanted = [0; PIECE_BYTES];
@@ -65,40 +61,18 @@ impl Device for PatternDevice {
             if let Some(differs) = wanted.iter().zip(piece).position(|(a, b)| a != b) {
                 let what = format!("byte {} is not that of the pattern", at + differs as u64);
                 let (wanted, found) = (wanted[differs], piece[differs]);
-                return Err(Error::corrupt(what, &self.place).expected(wanted, found));
+                return Err(Error::corrupt(what, self.place()).expected(wanted, found));
             }
             at += piece.len() as u64;
         }
         Ok(())
     }
 
-    fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
-        write_parts(self, offset, parts)
-    }
-
-    fn len(&self) -> Result<u64> {
-        Ok(self.len)
-    }
-
-    fn set_len(&self, bytes: u64) -> Result<()> {
-        same_length(&self.place, bytes, self.len)
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "a pattern takes no space").at(&self.place))
+        Err(Error::new(Kind::Unsupported, "a pattern takes no space").at(self.place()))
     }
 
-    fn caps(&self) -> Caps {
-        Caps { align_bytes: ALIGN_BYTES, is_block_device: true, device: None }
-    }
-
-    fn place(&self) -> &Path {
-        &self.place
-    }
+    crate::forward_device!(bounds: long_by_parts len set_len sync caps place);
 }
 
 #[cfg(test)]
