@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "reads the kernel's table of mounts")]
 
+use std::borrow::Borrow;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -65,13 +66,13 @@ pub fn of_this_process() -> Vec<MountInfo> {
 
 /// The mount that holds a path with a canonical name, which is on a device with these numbers: of
 /// all of that device, the one with the longest place above the path.
-pub fn holding(
-    mounts: impl IntoIterator<Item = MountInfo>,
+pub fn holding<M: Borrow<MountInfo>>(
+    mounts: impl IntoIterator<Item = M>,
     path: &Path,
     device: u64,
-) -> Option<MountInfo> {
+) -> Option<M> {
     let numbers = numbers(device);
-    innermost(mounts.into_iter().filter(|it| it.device == numbers), path)
+    innermost(mounts.into_iter().filter(|it| it.borrow().device == numbers), path)
 }
 
 /// The mount that holds what is at a path, which may be a relative one. Of btrfs, whose files have
@@ -79,12 +80,12 @@ pub fn holding(
 pub fn of_path(path: &Path) -> Option<MountInfo> {
     let (path, device) = (fs::canonicalize(path).ok()?, fs::metadata(path).ok()?.dev());
     let mounts = of_this_process();
-    holding(mounts.clone(), &path, device).or_else(|| innermost(mounts, &path))
+    holding(&mounts, &path, device).or_else(|| innermost(&mounts, &path)).cloned()
 }
 
-fn innermost(mounts: impl IntoIterator<Item = MountInfo>, path: &Path) -> Option<MountInfo> {
-    let depth = |it: &MountInfo| it.at.as_os_str().as_bytes().len();
-    mounts.into_iter().filter(|it| path.starts_with(&it.at)).max_by_key(depth)
+fn innermost<M: Borrow<MountInfo>>(mounts: impl IntoIterator<Item = M>, path: &Path) -> Option<M> {
+    let depth = |it: &M| it.borrow().at.as_os_str().as_bytes().len();
+    mounts.into_iter().filter(|it| path.starts_with(&it.borrow().at)).max_by_key(depth)
 }
 
 /// The numbers of a device as the table has them.
