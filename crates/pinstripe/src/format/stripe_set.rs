@@ -117,12 +117,7 @@ impl Header {
     /// they are those of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut r = open_sealed(bytes, HEADER_BYTES, HEADER_MAGIC, "stripe set header")?;
-        expect_version(&mut r)?;
-        expect_known_flags(&mut r)?;
-        let store = StoreId(r.array()?);
-        let set = SetId(r.array()?);
-        let kind = SetKind::decode(r.u8()?)?;
-        let (data, parity) = (r.u8()?, r.u8()?);
+        let Beginning { store, set, kind, data, parity } = Beginning::decode(&mut r)?;
         let (members, slot) = (r.u8()?, r.u8()?);
         expect_zeros(&mut r, 3)?;
         let geometry = Geometry::decode(data, parity, r.u32()?)?;
@@ -131,6 +126,25 @@ impl Header {
             return Err(r.corrupt("the slot or their count is impossible"));
         }
         Ok(Header { store, set, kind, geometry, slot })
+    }
+}
+
+/// The fields that stand first in headers and trailers, behind the magic.
+struct Beginning {
+    store: StoreId,
+    set: SetId,
+    kind: SetKind,
+    data: u8,
+    parity: u8,
+}
+
+impl Beginning {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        expect_version(r)?;
+        expect_known_flags(r)?;
+        let (store, set) = (StoreId(r.array()?), SetId(r.array()?));
+        let kind = SetKind::decode(r.u8()?)?;
+        Ok(Beginning { store, set, kind, data: r.u8()?, parity: r.u8()? })
     }
 }
 
@@ -191,12 +205,7 @@ impl Trailer {
             return Err(r.corrupt("the checksum does not match"));
         }
         expect_magic(&mut r, TRAILER_MAGIC)?;
-        expect_version(&mut r)?;
-        expect_known_flags(&mut r)?;
-        let store = StoreId(r.array()?);
-        let set = SetId(r.array()?);
-        let kind = SetKind::decode(r.u8()?)?;
-        let (data, parity) = (r.u8()?, r.u8()?);
+        let Beginning { store, set, kind, data, parity } = Beginning::decode(&mut r)?;
         let algorithm = r.u8()?;
         if algorithm != XXH3_128 {
             return Err(newer("checksum algorithm", XXH3_128, algorithm));
