@@ -197,12 +197,7 @@ fn copy_literals(input: &mut Input, output: &mut Output, len: usize) -> Result<(
     if len <= STEP_BYTES {
         return copy_few(input, output, len);
     }
-    let from = input.bytes.get(input.at..input.at + len).ok_or(LzoError::Cut)?;
-    let to = output.bytes.get_mut(output.at..output.at + len).ok_or(LzoError::TooLong)?;
-    to.copy_from_slice(from);
-    input.at += len;
-    output.at += len;
-    Ok(())
+    copy_exactly(input, output, len)
 }
 
 /// Copies at most [`STEP_BYTES`] literals: as one whole step where both sides have the room.
@@ -210,13 +205,19 @@ fn copy_literals(input: &mut Input, output: &mut Output, len: usize) -> Result<(
 fn copy_few(input: &mut Input, output: &mut Output, len: usize) -> Result<(), LzoError> {
     let from = input.bytes.get(input.at..input.at + STEP_BYTES);
     let to = output.bytes.get_mut(output.at..output.at + STEP_BYTES);
-    if let (Some(from), Some(to)) = (from, to) {
-        to.copy_from_slice(from);
-    } else {
-        let from = input.bytes.get(input.at..input.at + len).ok_or(LzoError::Cut)?;
-        let to = output.bytes.get_mut(output.at..output.at + len).ok_or(LzoError::TooLong)?;
-        to.copy_from_slice(from);
-    }
+    let (Some(from), Some(to)) = (from, to) else { return copy_exactly(input, output, len) };
+    to.copy_from_slice(from);
+    input.at += len;
+    output.at += len;
+    Ok(())
+}
+
+/// Copies `len` literals, and touches no byte behind them.
+#[inline(always)]
+fn copy_exactly(input: &mut Input, output: &mut Output, len: usize) -> Result<(), LzoError> {
+    let from = input.bytes.get(input.at..input.at + len).ok_or(LzoError::Cut)?;
+    let to = output.bytes.get_mut(output.at..output.at + len).ok_or(LzoError::TooLong)?;
+    to.copy_from_slice(from);
     input.at += len;
     output.at += len;
     Ok(())
