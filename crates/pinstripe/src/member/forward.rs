@@ -2,11 +2,17 @@
 
 /// Implements these calls of [`Member`](crate::member::Member) by the same calls of a field, which is
 /// a member: `forward_member!(inner: len, list, sync);`. A call that is not named has the default of the
-/// trait, which asks the wrapper itself.
+/// trait, which asks the wrapper itself. `*` stands for what the wrapper dereferences to.
 #[macro_export]
 macro_rules! forward_member {
     ($inner:tt: $($call:ident),+ $(,)?) => {
         $( $crate::forward_member!(@ $inner $call); )+
+    };
+    (= $wrapper:ident *) => {
+        (**$wrapper)
+    };
+    (= $wrapper:ident $inner:tt) => {
+        $wrapper.$inner
     };
     (@ $inner:tt create) => {
         fn create(
@@ -14,7 +20,7 @@ macro_rules! forward_member {
             name: $crate::member::ExtentName,
             replace: $crate::member::Replace,
         ) -> pinstripe_base::error::Result<Box<dyn $crate::member::ExtentWriter>> {
-            self.$inner.create(name, replace)
+            $crate::forward_member!(= self $inner).create(name, replace)
         }
     };
     (@ $inner:tt put) => {
@@ -23,12 +29,12 @@ macro_rules! forward_member {
             name: $crate::member::ExtentName,
             bytes: &[u8],
         ) -> pinstripe_base::error::Result<()> {
-            self.$inner.put(name, bytes)
+            $crate::forward_member!(= self $inner).put(name, bytes)
         }
     };
     (@ $inner:tt put_ahead) => {
         fn put_ahead(&self, name: $crate::member::ExtentName, bytes: &[u8]) {
-            self.$inner.put_ahead(name, bytes);
+            $crate::forward_member!(= self $inner).put_ahead(name, bytes);
         }
     };
     (@ $inner:tt read_at) => {
@@ -38,7 +44,7 @@ macro_rules! forward_member {
             offset: u64,
             buf: &mut [u8],
         ) -> pinstripe_base::error::Result<()> {
-            self.$inner.read_at(name, offset, buf)
+            $crate::forward_member!(= self $inner).read_at(name, offset, buf)
         }
     };
     (@ $inner:tt read_at_hand) => {
@@ -48,12 +54,22 @@ macro_rules! forward_member {
             offset: u64,
             buf: &mut [u8],
         ) -> bool {
-            self.$inner.read_at_hand(name, offset, buf)
+            $crate::forward_member!(= self $inner).read_at_hand(name, offset, buf)
+        }
+    };
+    (@ $inner:tt read_span) => {
+        fn read_span(
+            &self,
+            name: $crate::member::ExtentName,
+            offset: u64,
+            bytes: usize,
+        ) -> pinstripe_base::error::Result<Vec<u8>> {
+            $crate::forward_member!(= self $inner).read_span(name, offset, bytes)
         }
     };
     (@ $inner:tt len) => {
         fn len(&self, name: $crate::member::ExtentName) -> pinstripe_base::error::Result<u64> {
-            self.$inner.len(name)
+            $crate::forward_member!(= self $inner).len(name)
         }
     };
     (@ $inner:tt read_whole) => {
@@ -62,7 +78,7 @@ macro_rules! forward_member {
             names: &[$crate::member::ExtentName],
             most_bytes: u64,
         ) -> Vec<pinstripe_base::error::Result<Vec<u8>>> {
-            self.$inner.read_whole(names, most_bytes)
+            $crate::forward_member!(= self $inner).read_whole(names, most_bytes)
         }
     };
     (@ $inner:tt list) => {
@@ -70,7 +86,7 @@ macro_rules! forward_member {
             &self,
             room: $crate::member::Room,
         ) -> pinstripe_base::error::Result<Vec<([u8; 16], u64)>> {
-            self.$inner.list(room)
+            $crate::forward_member!(= self $inner).list(room)
         }
     };
     (@ $inner:tt names) => {
@@ -78,17 +94,17 @@ macro_rules! forward_member {
             &self,
             room: $crate::member::Room,
         ) -> pinstripe_base::error::Result<Vec<[u8; 16]>> {
-            self.$inner.names(room)
+            $crate::forward_member!(= self $inner).names(room)
         }
     };
     (@ $inner:tt foresee) => {
         fn foresee(&self, wanted: &[$crate::member::Glance]) {
-            self.$inner.foresee(wanted);
+            $crate::forward_member!(= self $inner).foresee(wanted);
         }
     };
     (@ $inner:tt open_ahead) => {
         fn open_ahead(&self, names: &[$crate::member::ExtentName]) {
-            self.$inner.open_ahead(names);
+            $crate::forward_member!(= self $inner).open_ahead(names);
         }
     };
     (@ $inner:tt delete) => {
@@ -96,7 +112,7 @@ macro_rules! forward_member {
             &self,
             name: $crate::member::ExtentName,
         ) -> pinstripe_base::error::Result<()> {
-            self.$inner.delete(name)
+            $crate::forward_member!(= self $inner).delete(name)
         }
     };
     (@ $inner:tt keep_longer) => {
@@ -104,32 +120,32 @@ macro_rules! forward_member {
             &self,
             names: &[$crate::member::ExtentName],
         ) -> pinstripe_base::error::Result<$crate::member::KeptLonger> {
-            self.$inner.keep_longer(names)
+            $crate::forward_member!(= self $inner).keep_longer(names)
         }
     };
     (@ $inner:tt sync) => {
         fn sync(&self) -> pinstripe_base::error::Result<()> {
-            self.$inner.sync()
+            $crate::forward_member!(= self $inner).sync()
         }
     };
     (@ $inner:tt sweep) => {
         fn sweep(&self) -> pinstripe_base::error::Result<u64> {
-            self.$inner.sweep()
+            $crate::forward_member!(= self $inner).sweep()
         }
     };
     (@ $inner:tt caps) => {
         fn caps(&self) -> $crate::member::Caps {
-            self.$inner.caps()
+            $crate::forward_member!(= self $inner).caps()
         }
     };
     (@ $inner:tt latency) => {
         fn latency(&self) -> Option<std::time::Duration> {
-            self.$inner.latency()
+            $crate::forward_member!(= self $inner).latency()
         }
     };
     (@ $inner:tt place) => {
         fn place(&self) -> &std::path::Path {
-            self.$inner.place()
+            $crate::forward_member!(= self $inner).place()
         }
     };
 }
