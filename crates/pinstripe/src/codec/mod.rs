@@ -52,6 +52,9 @@ pub enum Codec {
 }
 
 impl Codec {
+    /// The names that can be read, as an error lists them: what reads more names adds its own.
+    pub const NAMES: &str = "raw, zstd, zstd:LEVEL, lz4, snappy, lzo";
+
     /// The number that stored records keep; never reused, never changed.
     pub const fn id(self) -> u8 {
         match self {
@@ -104,7 +107,7 @@ impl FromStr for Codec {
                     .and_then(check_level)
                     .map(|level| Codec::Zstd { level }),
                 None => Err(Error::new(Kind::Usage, format!("'{text}' is not a codec"))
-                    .advice("choose one of raw, zstd, zstd:LEVEL, lz4, snappy, lzo")),
+                    .advice(format!("choose one of {}", Codec::NAMES))),
             },
         }
     }

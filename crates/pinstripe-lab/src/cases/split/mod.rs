@@ -152,7 +152,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
 /// A codec by its name; the list of names that an error gives has the choice by content as well.
 fn fixed(name: &str) -> Result<Codec> {
     name.parse().map_err(|error: Error| match error.advice_text() {
-        Some(names) if names.ends_with("lzo") => {
+        Some(names) if names.ends_with(Codec::NAMES) => {
             Error::new(error.kind(), error.what()).advice(format!("{names}, auto"))
         }
         _ => error,
