@@ -47,11 +47,9 @@ impl Session {
             let options = PaginatedListOptions {
                 delimiter: Some("/".into()),
                 max_keys: Some(most),
-                page_token: token.clone(),
                 ..PaginatedListOptions::default()
             };
-            let prefix = (!prefix.is_empty()).then_some(prefix);
-            self.client.list_paginated(prefix, options).await
+            self.page(prefix, options, token.clone()).await
         })
         .await
     }
@@ -114,7 +112,11 @@ impl Session {
                 let is_first = next.is_none();
                 let permit = self.endpoint.window.enter().await;
                 let halved = permit.halved;
-                let page = tokio::time::timeout(ATTEMPT, self.page(beginning, next)).await;
+                let page = tokio::time::timeout(
+                    ATTEMPT,
+                    self.page(beginning, PaginatedListOptions::default(), next),
+                )
+                .await;
                 drop(permit);
                 let page = match page {
                     Err(_) => break (Fault::Late, halved),
@@ -148,12 +150,14 @@ impl Session {
         }
     }
 
+    /// The page behind the one that gave `token`, of keys that begin with a text.
     async fn page(
         &self,
         beginning: &str,
+        options: PaginatedListOptions,
         token: Option<String>,
     ) -> object_store::Result<PaginatedListResult> {
-        let options = PaginatedListOptions { page_token: token, ..PaginatedListOptions::default() };
+        let options = PaginatedListOptions { page_token: token, ..options };
         self.client.list_paginated((!beginning.is_empty()).then_some(beginning), options).await
     }
 }
