@@ -61,20 +61,7 @@ pub fn measure(
     live: &Arc<Live>,
     each: &mut dyn FnMut(&Results) -> Result<()>,
 ) -> Result<Results> {
-    measure_telling(plan, effort, origin, live, PUBLISH_EVERY, each)
-}
-
-/// [`measure`], with results so far at most once in `publish_every`.
-fn measure_telling(
-    plan: &mut dyn Plan,
-    effort: &Effort,
-    origin: &Origin,
-    live: &Arc<Live>,
-    publish_every: Duration,
-    each: &mut dyn FnMut(&Results) -> Result<()>,
-) -> Result<Results> {
-    let mut here = Here::new(plan, effort);
-    carried_out(&mut here, effort, origin, live, publish_every, each)
+    measure_by(&mut Here::new(plan, effort), effort, origin, live, each)
 }
 
 /// [`measure`] by what carries out the runs: on this machine or on others.
@@ -91,6 +78,7 @@ pub fn measure_by(
     carried_out(runner, effort, origin, live, PUBLISH_EVERY, each)
 }
 
+/// [`measure_by`], with results so far at most once in `publish_every`.
 fn carried_out(
     runner: &mut dyn Runner,
     effort: &Effort,

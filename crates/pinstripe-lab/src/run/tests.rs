@@ -282,8 +282,9 @@ fn results_are_handed_out_as_they_come_and_the_stage_says_what_goes_on() {
         Ok(())
     };
     let (effort, every) = (calm().exactly(2), Duration::from_millis(100));
+    let mut here = Here::new(&mut plan, &effort);
     let results =
-        measure_telling(&mut plan, &effort, &Origin::default(), &live, every, &mut each).unwrap();
+        carried_out(&mut here, &effort, &Origin::default(), &live, every, &mut each).unwrap();
     assert_eq!((seen[0], seen[seen.len() - 1]), (1, 4));
     assert!(seen.len() > 2, "runs of longer than the interval are told meanwhile: {seen:?}");
     assert_eq!(results.verdicts.len(), 1);
