@@ -84,12 +84,9 @@ pub const BLOCK_SIZE: CaseOption = CaseOption {
 
 /// The length of a run.
 pub const RUN_TIME: CaseOption = CaseOption {
-    name: "run-time",
-    value: "S",
-    form: ValueForm::Number,
     default: Some("3"),
     about: "Seconds of a run at most; a sequential mode ends at the last byte",
-    more: "",
+    ..shared::RUN_TIME
 };
 
 /// Reads among the requests of rndrw.

@@ -50,18 +50,21 @@ pub(super) const PANEL: [&str; 12] = [
     "mixed",
 ];
 
+/// The option of what to do.
+pub(super) const TESTS: CaseOption = CaseOption {
+    name: "tests",
+    value: "NAME,...",
+    form: ValueForm::SomeOf(&PANEL),
+    default: Some(
+        "write,rewrite,read,reread,random-read,random-write,backward,record-rewrite,stride,\
+         fwrite,fread,mixed",
+    ),
+    about: "What to do, in this order",
+    more: "",
+};
+
 const OPTIONS: &[CaseOption] = &[
-    CaseOption {
-        name: "tests",
-        value: "NAME,...",
-        form: ValueForm::SomeOf(&PANEL),
-        default: Some(
-            "write,rewrite,read,reread,random-read,random-write,backward,record-rewrite,stride,\
-             fwrite,fread,mixed",
-        ),
-        about: "What to do, in this order",
-        more: "",
-    },
+    TESTS,
     CaseOption {
         name: "file-size",
         value: "SIZE",
@@ -70,14 +73,7 @@ const OPTIONS: &[CaseOption] = &[
         about: "Bytes of the file",
         more: "",
     },
-    CaseOption {
-        name: "record-size",
-        value: "SIZE",
-        form: ValueForm::Size,
-        default: Some("1M"),
-        about: "Bytes of each request",
-        more: "",
-    },
+    shared::RECORD_SIZE,
     CaseOption {
         name: "stride",
         value: "N",
@@ -86,14 +82,7 @@ const OPTIONS: &[CaseOption] = &[
         about: "Records from one to the next, with stride",
         more: "",
     },
-    CaseOption {
-        name: "run-time",
-        value: "S",
-        form: ValueForm::Number,
-        default: Some("30"),
-        about: "Seconds of a run at most",
-        more: "",
-    },
+    CaseOption { default: Some("30"), ..shared::RUN_TIME },
     shared::THREADS,
     shared::ENGINE,
     shared::DEPTH,

@@ -51,22 +51,8 @@ const OPTIONS: &[CaseOption] = &[
         about: "Load file [default: a short generated load]",
         more: "",
     },
-    CaseOption {
-        name: "clients",
-        value: "N,...",
-        form: ValueForm::Counts,
-        default: Some("1,10"),
-        about: "Concurrent clients",
-        more: "",
-    },
-    CaseOption {
-        name: "run-time",
-        value: "S",
-        form: ValueForm::Number,
-        default: Some("10"),
-        about: "Duration of a run in seconds",
-        more: "",
-    },
+    shared::CLIENTS,
+    CaseOption { about: "Duration of a run in seconds", ..shared::RUN_TIME },
 ];
 
 /// Bytes that a client's files take at most, as far as one can tell.

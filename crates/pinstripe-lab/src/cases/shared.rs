@@ -72,6 +72,36 @@ pub const DEPTH: CaseOption = CaseOption {
     more: "",
 };
 
+/// The option of how long a run may take.
+pub const RUN_TIME: CaseOption = CaseOption {
+    name: "run-time",
+    value: "S",
+    form: ValueForm::Number,
+    default: Some("10"),
+    about: "Seconds of a run at most",
+    more: "",
+};
+
+/// The option of the bytes that are asked for at a time.
+pub const RECORD_SIZE: CaseOption = CaseOption {
+    name: "record-size",
+    value: "SIZE",
+    form: ValueForm::Size,
+    default: Some("1M"),
+    about: "Bytes of each request",
+    more: "",
+};
+
+/// The option of how many clients work at once.
+pub const CLIENTS: CaseOption = CaseOption {
+    name: "clients",
+    value: "N,...",
+    form: ValueForm::Counts,
+    default: Some("1,10"),
+    about: "Concurrent clients",
+    more: "",
+};
+
 /// The content written.
 pub const CONTENT: CaseOption = CaseOption {
     name: "content",

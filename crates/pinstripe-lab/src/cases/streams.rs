@@ -91,12 +91,9 @@ const OPTIONS: &[CaseOption] = &[
         more: "",
     },
     CaseOption {
-        name: "run-time",
-        value: "S",
-        form: ValueForm::Number,
         default: Some("5"),
         about: "Seconds of a run at most; it ends when the files are full",
-        more: "",
+        ..shared::RUN_TIME
     },
     shared::CONTENT,
 ];

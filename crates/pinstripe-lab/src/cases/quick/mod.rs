@@ -50,14 +50,7 @@ const OPTIONS: &[CaseOption] = &[
         about: "Bytes of the file that is written and read; twice this space is needed",
         more: "",
     },
-    CaseOption {
-        name: "run-time",
-        value: "S",
-        form: ValueForm::Number,
-        default: Some("0.3"),
-        about: "Seconds of a run at most",
-        more: "",
-    },
+    CaseOption { default: Some("0.3"), ..shared::RUN_TIME },
 ];
 
 /// The largest request of all; the file is a multiple of it.

@@ -11,14 +11,7 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         about: "Windows of read-ahead; 'kernel' is the present setting",
         more: "The first is the baseline of the others.",
     },
-    CaseOption {
-        name: "clients",
-        value: "N,...",
-        form: ValueForm::Counts,
-        default: Some("1,2,4"),
-        about: "Concurrent clients",
-        more: "",
-    },
+    CaseOption { default: Some("1,2,4"), ..shared::CLIENTS },
     CaseOption {
         name: "file-size",
         value: "SIZE",
@@ -27,14 +20,7 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         about: "Bytes of each client's file",
         more: "",
     },
-    CaseOption {
-        name: "record-size",
-        value: "SIZE",
-        form: ValueForm::Size,
-        default: Some("4M"),
-        about: "Bytes of each read",
-        more: "",
-    },
+    CaseOption { default: Some("4M"), about: "Bytes of each read", ..shared::RECORD_SIZE },
     CaseOption {
         name: "through",
         value: "WAY,...",

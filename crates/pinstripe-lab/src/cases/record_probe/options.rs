@@ -130,12 +130,5 @@ Each try lasts --run-time. The figure is the most that went; 'overran at' is the
         about: "Bytes after which the storm syncs",
         more: "Without it, the storm would only fill the page cache if there is much memory.",
     },
-    CaseOption {
-        name: "run-time",
-        value: "S",
-        form: ValueForm::Number,
-        default: Some("5"),
-        about: "Duration of a run in seconds",
-        more: "",
-    },
+    CaseOption { default: Some("5"), about: "Duration of a run in seconds", ..shared::RUN_TIME },
 ];

@@ -65,15 +65,12 @@ const STRIDE: u64 = 17;
 
 const OPTIONS: &[CaseOption] = &[
     CaseOption {
-        name: "tests",
-        value: "NAME,...",
         form: ValueForm::SomeOf(&TESTS),
         default: Some(
             "write,rewrite,read,reread,random-read,random-write,backward,record-rewrite,stride,\
              fwrite,fread,mixed,spindle",
         ),
-        about: "What to do, in this order",
-        more: "",
+        ..iozone::TESTS
     },
     CaseOption {
         name: "total-size",
@@ -83,21 +80,10 @@ const OPTIONS: &[CaseOption] = &[
         about: "Bytes of one area, and of two together",
         more: "",
     },
+    CaseOption { about: "Bytes of each request, and of the stripes", ..shared::RECORD_SIZE },
     CaseOption {
-        name: "record-size",
-        value: "SIZE",
-        form: ValueForm::Size,
-        default: Some("1M"),
-        about: "Bytes of each request, and of the stripes",
-        more: "",
-    },
-    CaseOption {
-        name: "run-time",
-        value: "S",
-        form: ValueForm::Number,
-        default: Some("10"),
         about: "Seconds of a run at most; it ends when all records were accessed once",
-        more: "",
+        ..shared::RUN_TIME
     },
     CaseOption {
         name: "probe-rounds",

@@ -11,14 +11,7 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         about: "Read one of this many records",
         more: "",
     },
-    CaseOption {
-        name: "record-size",
-        value: "SIZE",
-        form: ValueForm::Size,
-        default: Some("4M"),
-        about: "Bytes of a record",
-        more: "",
-    },
+    CaseOption { default: Some("4M"), about: "Bytes of a record", ..shared::RECORD_SIZE },
     CaseOption {
         name: "total-size",
         value: "SIZE",
@@ -28,12 +21,9 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         more: "",
     },
     CaseOption {
-        name: "clients",
-        value: "N,...",
-        form: ValueForm::Counts,
         default: Some("1"),
         about: "Concurrent clients, each with a file of its own",
-        more: "",
+        ..shared::CLIENTS
     },
     CaseOption {
         name: "ahead",
