@@ -103,6 +103,14 @@ impl DirectoriesThere {
         self.numbers.contains(&number)
     }
 
+    /// Frames of each stream in the files that a manifest tells of, as far as their directories are there.
+    pub fn told_frames<'a>(
+        &'a self,
+        manifest: &'a Manifest,
+    ) -> impl Iterator<Item = (u32, Range<u64>)> + 'a {
+        manifest.pieces.iter().filter(|it| self.has(it.directory)).map(frames_of_stream)
+    }
+
     /// Whether all are.
     pub fn is_all(&self) -> bool {
         self.absent.is_empty()
@@ -156,6 +164,11 @@ impl DirectoriesThere {
 /// The frames of one file.
 pub fn frames_of(piece: &RecordedPiece) -> Range<u64> {
     piece.start_frame..piece.start_frame.saturating_add(piece.frames)
+}
+
+/// The same, with its stream.
+pub fn frames_of_stream(piece: &RecordedPiece) -> (u32, Range<u64>) {
+    (piece.stream, frames_of(piece))
 }
 
 /// Frames of one stream that there should be, and those that there are.

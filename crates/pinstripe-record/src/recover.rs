@@ -13,7 +13,7 @@ use std::time::Duration;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
-use crate::directories::{DirectoriesThere, all_folders, frames_of, missing_of, number_of};
+use crate::directories::{DirectoriesThere, all_folders, frames_of_stream, missing_of, number_of};
 use crate::take::{
     DiskFolder, JOURNAL, Manifest, PRE_ROLL, RecordedGap, RecordedMark, RecordedPiece, TakeFile,
     TakeFolder, TakeState,
@@ -168,9 +168,8 @@ fn is_unbegun(manifest: &Manifest, contents: &[JournalContent]) -> bool {
 
 /// Names what stands in no directory that is there.
 fn tell_absent(there: &DirectoriesThere, manifest: &Manifest, monitor: &Monitor) {
-    let all = || manifest.pieces.iter().map(|it| (it, (it.stream, frames_of(it))));
-    let found = all().filter(|(it, _)| there.has(it.directory)).map(|(_, range)| range);
-    let missing = missing_of(all().map(|(_, range)| range), found);
+    let told = manifest.pieces.iter().map(frames_of_stream);
+    let missing = missing_of(told, there.told_frames(manifest));
     let known: BTreeSet<u32> = manifest.pieces.iter().map(|it| it.stream).collect();
     let unknown = there.unknown_streams(manifest, |it| known.contains(&it));
     there.tell_absent(manifest, (&unknown, &missing), monitor);

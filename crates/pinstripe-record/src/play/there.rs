@@ -7,7 +7,9 @@ use std::sync::Arc;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
-use crate::directories::{DirectoriesThere, frames_of, likely_number_of, missing_of, own_manifest};
+use crate::directories::{
+    DirectoriesThere, frames_of, frames_of_stream, likely_number_of, missing_of, own_manifest,
+};
 use crate::recover::{JournalPiece, read_journal};
 use crate::take::{JOURNAL, Manifest, RecordedPiece, TakeFile, TakeFolder};
 
@@ -100,8 +102,8 @@ impl PlayedFiles {
     ) {
         let to = from.saturating_add(most);
         let played = |it: &RecordedPiece| {
-            let frames = frames_of(it);
-            (it.stream, frames.start.clamp(from, to)..frames.end.clamp(from, to))
+            let (stream, frames) = frames_of_stream(it);
+            (stream, frames.start.clamp(from, to)..frames.end.clamp(from, to))
         };
         let there = DirectoriesThere::of(folders, manifest);
         let missing: BTreeMap<u32, u64> =

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use pinstripe_base::error::Error;
 use pinstripe_base::monitor::Monitor;
 
-use crate::directories::{DirectoriesThere, frames_of, missing_of};
-use crate::take::{Manifest, RecordedPiece, TakeFolder};
+use crate::directories::{DirectoriesThere, frames_of_stream, missing_of};
+use crate::take::{Manifest, TakeFolder};
 
 /// Damage as it is named.
 struct Damage {
@@ -49,11 +49,9 @@ impl Copies {
         monitor: &Monitor,
     ) -> (bool, bool) {
         let there = DirectoriesThere::of(folders, manifest);
-        let is_there = |it: &&RecordedPiece| there.has(it.directory);
-        let told = || manifest.pieces.iter().map(|it| (it.stream, frames_of(it)));
-        let told_there =
-            manifest.pieces.iter().filter(is_there).map(|it| (it.stream, frames_of(it)));
-        let absent = missing_of(told(), told_there.chain(self.all.iter().cloned()));
+        let told = || manifest.pieces.iter().map(frames_of_stream);
+        let found = there.told_frames(manifest).chain(self.all.iter().cloned());
+        let absent = missing_of(told(), found);
         let unknown = there.unknown_streams(manifest, |it| self.known.contains(&it));
         let unsound = missing_of(told().chain(self.all), self.sound);
         there.tell_absent(manifest, (&unknown, &absent), monitor);
