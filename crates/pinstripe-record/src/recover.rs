@@ -243,12 +243,7 @@ fn discard(
     for (Recovered { folder, .. }, content) in open.iter().zip(contents) {
         remove_pre_roll(&**folder, monitor);
         for found in content.pieces.values() {
-            match folder.remove(&found.piece.file) {
-                Err(error) if error.kind() != Kind::NotFound => {
-                    monitor.warning(folder.path().join(&found.piece.file), error);
-                }
-                _ => {}
-            }
+            remove(&**folder, &found.piece.file, &[Kind::NotFound], monitor);
         }
         folder.sync_names()?;
         manifest.save(&**folder)?;
@@ -265,11 +260,15 @@ fn discard(
 
 /// Removes what was kept for a front: what of it is not in a file is vouched for by nothing.
 fn remove_pre_roll(folder: &dyn TakeFolder, monitor: &Monitor) {
-    match folder.remove(PRE_ROLL) {
-        Err(error) if !matches!(error.kind(), Kind::NotFound | Kind::Unsupported) => {
-            monitor.warning(folder.path().join(PRE_ROLL), error);
-        }
-        _ => {}
+    remove(folder, PRE_ROLL, &[Kind::NotFound, Kind::Unsupported], monitor);
+}
+
+/// Removes a file that may not be there; what keeps it there is a warning, but for these kinds of errors.
+fn remove(folder: &dyn TakeFolder, name: &str, passed_over: &[Kind], monitor: &Monitor) {
+    if let Err(error) = folder.remove(name)
+        && !passed_over.contains(&error.kind())
+    {
+        monitor.warning(folder.path().join(name), error);
     }
 }
 
