@@ -12,6 +12,7 @@
 //!   alsa   jack               sound cards; a client of a JACK server
 //!   flac                      samples encoded and decoded, with libFLAC when there is one
 //!   header   ring   start     heads of WAV and CAF; one locked arena of rings; a common beginning
+//!   shares                    streams dealt out to the threads that serve them
 //!   realtime   writes         priorities of threads; the way to the disk
 //!   osc                       messages of remote controls
 //!   sample   meter   limits   formats of samples; their levels; what nothing may exceed
@@ -42,6 +43,7 @@ pub mod recorder;
 pub mod recover;
 pub mod ring;
 pub mod sample;
+mod shares;
 pub mod start;
 pub mod take;
 pub mod verify;

@@ -217,7 +217,7 @@ pub const ROOMS: &[Rooms] = &[
             &["directories", "engine", "input"],
             &["alsa", "jack", "take"],
             &["flac"],
-            &["header", "meter", "ring", "start"],
+            &["header", "meter", "ring", "shares", "start"],
             &["drift", "osc", "realtime", "sample", "writes"],
             &["limits"],
         ],

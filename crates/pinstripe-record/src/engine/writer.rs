@@ -20,6 +20,7 @@ use super::roll::{RollArea, fill_fronts};
 use crate::limits::DRAIN_BYTES;
 use crate::realtime;
 use crate::ring::{Found, RingConsumer};
+use crate::shares::dealt;
 
 const PAGE: u64 = 4096;
 /// The longest time between two looks at the rings. Nothing wakes the writer: to wake it, the
@@ -55,14 +56,10 @@ pub struct StreamCopy {
 /// Empties rings until every copy of this lane is at its end, and none is handed over any more.
 pub fn write_lane(desk: &Desk, lane: &Lane, copies: Vec<StreamCopy>) {
     let writers = desk.settings.writes.writers().min(copies.len()).max(1);
-    let mut shares: Vec<Vec<StreamCopy>> = (0..writers).map(|_| Vec::new()).collect();
-    for (number, copy) in copies.into_iter().enumerate() {
-        shares[number % writers].push(copy);
-    }
     std::thread::scope(|scope| {
         let filling = scope.spawn(|| fill_fronts(desk, lane));
         std::thread::scope(|scope| {
-            for share in shares {
+            for share in dealt(copies, writers) {
                 scope.spawn(|| write_share(desk, lane, share));
             }
         });

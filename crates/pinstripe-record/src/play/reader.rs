@@ -13,6 +13,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use crate::limits::{PLAY_AHEAD_BYTES, PLAY_READERS};
 use crate::ring::RingProducer;
 use crate::sample::StreamShape;
+use crate::shares::dealt;
 use crate::take::{Manifest, RecordedPiece, TakeFile, TakeFolder, open_payload};
 
 /// The interval of looks at a ring that is full, as of the recorder.
@@ -108,10 +109,6 @@ pub(super) fn read_all(
     longest: &AtomicU64,
 ) -> Result<()> {
     let threads = readers.len().clamp(1, PLAY_READERS);
-    let mut shares: Vec<Vec<StreamReader>> = (0..threads).map(|_| Vec::new()).collect();
-    for (number, reader) in readers.into_iter().enumerate() {
-        shares[number % threads].push(reader);
-    }
     let has_failed = AtomicBool::new(false);
     let read = |share| {
         let is_over = || over.load(Ordering::Acquire) || has_failed.load(Ordering::Acquire);
@@ -120,7 +117,8 @@ pub(super) fn read_all(
         done
     };
     std::thread::scope(|scope| {
-        let started: Vec<_> = shares.into_iter().map(|share| scope.spawn(|| read(share))).collect();
+        let started: Vec<_> =
+            dealt(readers, threads).into_iter().map(|share| scope.spawn(|| read(share))).collect();
         let ended_early = || Err(Error::new(Kind::Io, "reading ended early"));
         let join = |it: ScopedJoinHandle<'_, _>| it.join().unwrap_or_else(|_| ended_early());
         started.into_iter().map(join).fold(Ok(()), Result::and)
