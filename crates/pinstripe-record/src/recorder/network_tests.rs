@@ -130,7 +130,12 @@ fn ffmpeg_is_recorded_as_it_sends() {
     if std::process::Command::new("ffmpeg").arg("-version").output().is_err() {
         return pinstripe_testing::skipped("ffmpeg_is_recorded_as_it_sends", "no ffmpeg");
     }
-    let send = move || assert!(ffmpeg.status().unwrap().success());
+    assert_recorded(ffmpeg, port);
+}
+
+/// Records what a program sends in two seconds.
+fn assert_recorded(mut sender: std::process::Command, port: u16) {
+    let send = move || assert!(sender.status().unwrap().success());
     let spec = format!("rtp:127.0.0.1:{port},format=L24,rate=48000,channels=2");
     let (_, _dir, outcome) = over_network((&spec, port), 48_000, send);
     // All that came is in place; on a machine that is busy some packets may come too late.
@@ -158,14 +163,7 @@ fn gstreamer_is_recorded_as_it_sends() {
         let obstacle = "no gst-launch-1.0 with its base and good plug-ins";
         return pinstripe_testing::skipped("gstreamer_is_recorded_as_it_sends", obstacle);
     }
-    let send = move || assert!(gstreamer.status().unwrap().success());
-    let spec = format!("rtp:127.0.0.1:{port},format=L24,rate=48000,channels=2");
-    let (_, _dir, outcome) = over_network((&spec, port), 48_000, send);
-    // All that came is in place; on a machine that is busy some packets may come too late.
-    let piece = &outcome.manifest.pieces[0];
-    let end = piece.start_frame + piece.frames;
-    assert!(piece.frames > 0 && (48_000..=192_000).contains(&end), "{piece:?}");
-    assert!(outcome.last.missing_frames < 48_000, "{outcome:?}");
+    assert_recorded(gstreamer, port);
 }
 
 /// A packet of one channel of 16 bits with 480 frames.
