@@ -300,12 +300,8 @@ fn the_copy_that_stays_is_read_before_the_other_one_goes() {
     // One chunk in two packs, and the copy in the better one is damaged beyond parity.
     let site = Site::new(3, 1);
     let source = site.source();
-    fs::write(source.join("shared"), noise(7, 100_000)).unwrap();
-    let first = site.save();
+    let (first, old, hidden) = save_and_hide(&site);
     let tree = look(&source);
-    let old = names(&site.store(), Room::Packs);
-    // Stored once more, as when two writers race: the index knows nothing of the first copy.
-    let hidden = hide(&site, &old);
     fs::write(source.join("more"), noise(8, 900_000)).unwrap();
     let second = site.save();
     unhide(&site, hidden);
@@ -313,11 +309,7 @@ fn the_copy_that_stays_is_read_before_the_other_one_goes() {
     // All of the new packs' strips but the headers and trailers are noise now on two of three.
     for set in new {
         for member in &site.members[..2] {
-            let path = member.join(ExtentName::In(Room::Packs, set).path());
-            let mut bytes = fs::read(&path).unwrap();
-            let end = bytes.len().min(150_000);
-            bytes[4096..end].iter_mut().for_each(|byte| *byte ^= 0x5a);
-            fs::write(&path, bytes).unwrap();
+            damage_strips(&member.join(ExtentName::In(Room::Packs, set).path()));
         }
     }
     forget_one(&site.store(), &second);
@@ -328,21 +320,13 @@ fn the_copy_that_stays_is_read_before_the_other_one_goes() {
 #[test]
 fn a_pack_that_cannot_be_read_goes_when_its_copies_stand_elsewhere() {
     let site = Site::new(3, 0);
-    let source = site.source();
-    fs::write(source.join("shared"), noise(7, 100_000)).unwrap();
-    let first = site.save();
-    let tree = look(&source);
-    let old = names(&site.store(), Room::Packs);
-    let hidden = hide(&site, &old);
+    let (first, old, hidden) = save_and_hide(&site);
+    let tree = look(&site.source());
     let second = site.save();
     unhide(&site, hidden);
     // All content stands twice, and one copy of it lost an extent; pages stand four times, unless
     // a directory above the source changed between the two.
-    let hurt = striped(&site, &old);
-    for set in &hurt {
-        let path = ExtentName::In(Room::Packs, *set).path();
-        fs::remove_file(site.members[0].join(path)).unwrap();
-    }
+    let hurt = hurt(&site, &old);
     let done = gc::run(&site.store(), &options(), &Ledger::new().monitor).unwrap();
     let going = if first.root.id == second.root.id { old.len() } else { hurt.len() };
     assert_eq!((done.deleted_packs, done.missing_chunks), (going as u64, 0));
@@ -356,20 +340,13 @@ fn a_pack_that_cannot_be_read_goes_when_its_copies_stand_elsewhere() {
 fn a_pack_that_cannot_be_read_goes_when_its_copies_are_moved() {
     let site = Site::new(3, 0);
     let source = site.source();
-    fs::write(source.join("shared"), noise(7, 100_000)).unwrap();
-    let first = site.save();
-    let old = names(&site.store(), Room::Packs);
-    let hidden = hide(&site, &old);
+    let (first, old, hidden) = save_and_hide(&site);
     fs::write(source.join("more"), noise(8, 900_000)).unwrap();
     let second = site.save();
     fs::remove_file(source.join("more")).unwrap();
     let (third, tree) = (site.save(), look(&source));
     unhide(&site, hidden);
-    let hurt = striped(&site, &old);
-    for set in &hurt {
-        let path = ExtentName::In(Room::Packs, *set).path();
-        fs::remove_file(site.members[0].join(path)).unwrap();
-    }
+    let hurt = hurt(&site, &old);
     [first, second].iter().for_each(|snapshot| forget_one(&site.store(), snapshot));
     let ledger = Ledger::new();
     let options = gc::GcOptions { max_waste: 0.0, ..options() };
@@ -384,10 +361,7 @@ fn a_pack_that_cannot_be_read_goes_when_its_copies_are_moved() {
 #[test]
 fn a_pack_that_cannot_be_read_stays_when_its_copies_are_damaged() {
     let site = Site::new(3, 0);
-    fs::write(site.source().join("shared"), noise(7, 100_000)).unwrap();
-    site.save();
-    let old = names(&site.store(), Room::Packs);
-    let hidden = hide(&site, &old);
+    let (_, old, hidden) = save_and_hide(&site);
     site.save();
     unhide(&site, hidden);
     let new: BTreeSet<_> = names(&site.store(), Room::Packs).difference(&old).copied().collect();
@@ -395,11 +369,11 @@ fn a_pack_that_cannot_be_read_stays_when_its_copies_are_damaged() {
     for (member, sets) in [(0, &old), (1, &new)] {
         for set in sets.iter().copied() {
             let path = site.members[member].join(ExtentName::In(Room::Packs, set).path());
-            let is_old = old.contains(&set);
-            let mut bytes = fs::read(&path).unwrap();
-            let end = bytes.len().min(150_000);
-            bytes[4096..end].iter_mut().for_each(|byte| *byte ^= 0x5a);
-            if is_old { fs::remove_file(&path) } else { fs::write(&path, bytes) }.unwrap();
+            if old.contains(&set) {
+                fs::remove_file(&path).unwrap();
+            } else {
+                damage_strips(&path);
+            }
         }
     }
     let _ = gc::run(&site.store(), &options(), &Ledger::new().monitor);
@@ -416,7 +390,35 @@ fn striped(site: &Site, packs: &BTreeSet<[u8; 16]>) -> BTreeSet<[u8; 16]> {
     packs.iter().copied().filter(has).collect()
 }
 
+/// Takes one extent of each of these that lie over all members; those are returned.
+fn hurt(site: &Site, packs: &BTreeSet<[u8; 16]>) -> BTreeSet<[u8; 16]> {
+    let hurt = striped(site, packs);
+    for set in &hurt {
+        let path = ExtentName::In(Room::Packs, *set).path();
+        fs::remove_file(site.members[0].join(path)).unwrap();
+    }
+    hurt
+}
+
+/// Makes noise of an extent's strips, but not of its header and its trailer.
+fn damage_strips(path: &std::path::Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let end = bytes.len().min(150_000);
+    bytes[4096..end].iter_mut().for_each(|byte| *byte ^= 0x5a);
+    fs::write(path, bytes).unwrap();
+}
+
 type Hidden = Vec<(std::path::PathBuf, Vec<u8>)>;
+
+/// Saves one file, and hides its packs: what is saved next is stored once more, as when two writers
+/// race, for the index knows nothing of the first copy.
+fn save_and_hide(site: &Site) -> (Snapshot, BTreeSet<[u8; 16]>, Hidden) {
+    fs::write(site.source().join("shared"), noise(7, 100_000)).unwrap();
+    let first = site.save();
+    let packs = names(&site.store(), Room::Packs);
+    let hidden = hide(site, &packs);
+    (first, packs, hidden)
+}
 
 /// Takes packs, and every index run, off the members.
 fn hide(site: &Site, packs: &BTreeSet<[u8; 16]>) -> Hidden {
