@@ -146,8 +146,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::result::{Parameter, Results};
-    use crate::run::{Effort, Live, Origin, measure};
+    use crate::result::{Parameter, Results, Variant};
+    use crate::run::{Effort, Live, Origin, VariantNo, measure};
 
     /// One run of each variant of a case in a directory.
     pub fn measured(case: &'static Case, dir: &Path, given: &[(&str, &str)]) -> Results {
@@ -168,6 +168,23 @@ mod tests {
         let origin = Origin { case: case.name.to_owned(), ..Origin::default() };
         let live = Arc::new(Live::new(Arc::default()));
         measure(plan.as_mut(), &effort, &origin, &live, &mut |_| Ok(())).unwrap()
+    }
+
+    /// Has a plan prepare itself, run its first variant once and find nothing wrong; the folder that it
+    /// made in `dir`.
+    pub fn run_once(plan: &mut dyn Plan, live: &Live, dir: &Path) -> PathBuf {
+        plan.prepare(live).unwrap();
+        plan.ready(VariantNo(0), live).unwrap();
+        plan.run(VariantNo(0), 0, live).unwrap();
+        plan.check(VariantNo(0), live).unwrap();
+        std::fs::read_dir(dir).unwrap().next().unwrap().unwrap().path()
+    }
+
+    /// The first run of a variant read and wrote so many bytes.
+    #[track_caller]
+    pub fn assert_accessed(variant: &Variant, bytes: u64) {
+        let measured = &variant.runs[0].measured;
+        assert_eq!(measured.read_bytes + measured.written_bytes, bytes, "{}", variant.name);
     }
 
     /// Each client of a variant read so many bytes.

@@ -66,6 +66,14 @@ fn a_kernel_that_counts_nothing_disturbs_nothing() {
 /// The findings in a run of one second on ten processors, of which 1 ms of waiting is a share of
 /// 0.001.
 fn found(change: impl Fn(&mut Reading), own: OwnUsage) -> Vec<String> {
+    found_by(change, |guard, before, after| guard.judge(before, after, own))
+}
+
+/// The same, as `judge` sees the readings before and after that second.
+fn found_by(
+    change: impl Fn(&mut Reading),
+    judge: impl Fn(&Guard, &Reading, &Reading) -> Vec<Disturbance>,
+) -> Vec<String> {
     let root = tempfile::tempdir().unwrap();
     record(root.path(), 0, 0, 0, 0, 0, 0);
     let guard = guard(root.path());
@@ -74,7 +82,7 @@ fn found(change: impl Fn(&mut Reading), own: OwnUsage) -> Vec<String> {
     after.at += Duration::from_secs(1);
     after.ticks = Some((101_000, 0, 0));
     change(&mut after);
-    guard.judge(&before, &after, own).into_iter().map(|it| it.kind).collect()
+    judge(&guard, &before, &after).into_iter().map(|it| it.kind).collect()
 }
 
 #[test]
@@ -115,16 +123,12 @@ fn each_limit_is_kept_by_what_is_ours_and_broken_by_what_is_others() {
 
 #[test]
 fn a_busy_machine_is_seen_before_the_run() {
-    let root = tempfile::tempdir().unwrap();
-    record(root.path(), 0, 0, 0, 0, 0, 0);
-    let guard = guard(root.path());
-    let before = guard.read();
-    let mut after = before.clone();
-    after.at += Duration::from_secs(1);
-    after.ticks = Some((101_000, 400, 0));
-    after.io_pressure = Some(Pressure { some_us: 500_000, full_us: 0 });
-    after.cpu_pressure = Some(Pressure { some_us: 300_000, full_us: 0 });
-    let kinds: Vec<_> = guard.judge_idle(&before, &after).into_iter().map(|it| it.kind).collect();
+    let busy = |after: &mut Reading| {
+        after.ticks = Some((101_000, 400, 0));
+        after.io_pressure = Some(Pressure { some_us: 500_000, full_us: 0 });
+        after.cpu_pressure = Some(Pressure { some_us: 300_000, full_us: 0 });
+    };
+    let kinds = found_by(busy, |guard, before, after| guard.judge_idle(before, after));
     assert_eq!(kinds, ["busy", "cpu_busy", "disk_busy"]);
 }
 

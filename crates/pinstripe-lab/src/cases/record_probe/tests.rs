@@ -5,7 +5,7 @@ use std::time::Duration;
 use pinstripe_record::take::{DiskFolder, Manifest, TakeState};
 
 use super::*;
-use crate::cases::tests::measured;
+use crate::cases::tests::{measured, run_once};
 use crate::io::recorder::can_take;
 
 const SMALL: [(&str, &str); 6] = [
@@ -120,11 +120,7 @@ fn streams_that_are_damaged_end_the_case() {
     let values = Values::read(OPTIONS, &[&SMALL[..], &few].concat()).unwrap();
     let mut plan = super::plan(&setting, &values).unwrap();
     let live = Live::new(Default::default());
-    plan.prepare(&live).unwrap();
-    plan.ready(VariantNo(0), &live).unwrap();
-    plan.run(VariantNo(0), 0, &live).unwrap();
-    plan.check(VariantNo(0), &live).unwrap();
-    let folder = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    let folder = run_once(plan.as_mut(), &live, dir.path());
     std::fs::write(folder.join("stream.0001"), vec![0; 8192]).unwrap();
     assert_eq!(plan.check(VariantNo(0), &live).unwrap_err().kind(), Kind::Corrupt);
     plan.clean().unwrap();

@@ -1,7 +1,7 @@
 //! The case on small files, and on a loop device.
 
 use super::*;
-use crate::cases::tests::{measured, measured_in};
+use crate::cases::tests::{assert_accessed, measured, measured_in};
 
 const SMALL: [(&str, &str); 4] =
     [("total-size", "1M"), ("record-size", "32K"), ("probe-rounds", "1"), ("probe-time", "0.005")];
@@ -12,13 +12,7 @@ fn every_test_meets_as_many_bytes_on_one_area_as_on_two() {
     let results = measured(&CASE, dir.path(), &SMALL);
     assert_eq!(results.variants.len(), 2 * 12 + 1);
     for variant in results.variants.iter().filter(|it| it.name != SPINDLE) {
-        let run = &variant.runs[0];
-        assert_eq!(
-            run.measured.read_bytes + run.measured.written_bytes,
-            1 << 20,
-            "{}",
-            variant.name
-        );
+        assert_accessed(variant, 1 << 20);
     }
     let [panel, spindle] = &tables::tables(&results)[..] else { panic!("two tables") };
     assert_eq!(panel.to_json()["rows"].as_array().unwrap().len(), 12);
@@ -33,10 +27,7 @@ fn several_sizes_are_measured_each_for_itself() {
     let results = measured(&CASE, dir.path(), &[&SMALL[1..], &more].concat());
     assert_eq!(results.variants.len(), 2 * 2 * 3 + 1, "the spindle is asked for once");
     for variant in results.variants.iter().filter(|it| it.name != SPINDLE) {
-        let run = &variant.runs[0];
-        let wanted = if variant.name.contains(" 1M ") { 1 << 20 } else { 2 << 20 };
-        let bytes = run.measured.read_bytes + run.measured.written_bytes;
-        assert_eq!(bytes, wanted, "{}", variant.name);
+        assert_accessed(variant, if variant.name.contains(" 1M ") { 1 << 20 } else { 2 << 20 });
     }
     assert_eq!(results.groups().len(), 7, "{:?}", results.groups());
     let [small, large, _] = &tables::tables(&results)[..] else { panic!("three tables") };
@@ -75,13 +66,7 @@ fn of_a_device_two_areas_begin_at_its_beginning_and_in_its_middle() {
     let results = measured_in(&CASE, &setting, &SMALL);
     assert_eq!(results.variants.len(), 2 * 12, "nobody asks for the spindle");
     for variant in &results.variants {
-        let run = &variant.runs[0];
-        assert_eq!(
-            run.measured.read_bytes + run.measured.written_bytes,
-            1 << 20,
-            "{}",
-            variant.name
-        );
+        assert_accessed(variant, 1 << 20);
     }
     let bytes = std::fs::read(device.path()).unwrap();
     let is_written = |at: usize| bytes[at..at + 4096].iter().any(|byte| *byte != 0);

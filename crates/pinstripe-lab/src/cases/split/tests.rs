@@ -1,7 +1,7 @@
 //! Small splits, made-up and of own data.
 
 use super::*;
-use crate::cases::tests::measured;
+use crate::cases::tests::{measured, run_once};
 
 const SMALL: [(&str, &str); 3] = [("size", "3M"), ("outputs", "1,3"), ("codecs", "raw,lz4,auto")];
 
@@ -60,11 +60,7 @@ fn an_output_that_was_damaged_ends_the_case() {
     let values = Values::read(OPTIONS, &SMALL).unwrap();
     let mut plan = plan(&setting, &values).unwrap();
     let live = Live::new(Default::default());
-    plan.prepare(&live).unwrap();
-    plan.ready(VariantNo(0), &live).unwrap();
-    plan.run(VariantNo(0), 0, &live).unwrap();
-    plan.check(VariantNo(0), &live).unwrap();
-    let folder = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    let folder = run_once(plan.as_mut(), &live, dir.path());
     let path = folder.join("out.0");
     let mut bytes = std::fs::read(&path).unwrap();
     let middle = bytes.len() / 2;
