@@ -29,6 +29,21 @@ fn mounted(stand: &Stand, options: &str) -> Mounted {
     Mounted::of(stand, &format!("mount mnt --store m0 {options}"), "mnt")
 }
 
+/// Mounts in the background with these options and a log; the number of the process comes with it.
+fn in_background(stand: &Stand, options: &str) -> (Background, u64) {
+    let background = Background::at(stand, "mnt");
+    let ran = stand.run(&format!("mount mnt --store m0 --json --log log {options}"));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let process = ran.events().last().unwrap()["process"].as_u64().unwrap();
+    (background, process)
+}
+
+/// The large file of the stand, by the place in the background.
+fn open_large(stand: &Stand) -> File {
+    let below = stand.path("src/large");
+    File::open(stand.path("mnt/latest").join(below.strip_prefix("/").unwrap())).unwrap()
+}
+
 #[test]
 fn reads_that_members_do_not_answer_end() {
     let name = "reads_that_members_do_not_answer_end";
@@ -70,12 +85,8 @@ fn members_that_answer_again_are_read_again() {
     let members = "--member m0 --member m1 --member m2 --member m3 --parity 1";
     ok(&stand, &format!("init --encryption none {members} --same-disk"));
     ok(&stand, "backup --store m0 src");
-    let background = Background::at(&stand, "mnt");
-    let ran = stand.run("mount mnt --store m0 --json --log log --timeout 1s");
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
-    let process = ran.events().last().unwrap()["process"].as_u64().unwrap();
-    let large = stand.path("mnt/latest").join(stand.path("src/large").strip_prefix("/").unwrap());
-    let file = File::open(large).unwrap();
+    let (background, process) = in_background(&stand, "--timeout 1s");
+    let file = open_large(&stand);
     let mut second = vec![0; 4 << 20];
     one.stop();
     other.stop();
@@ -102,12 +113,8 @@ fn members_that_vanish_are_told_with_one_line_for_each_pack() {
     let stand = Stand::with_store();
     fs::write(stand.path("src/large"), words(3, 24 << 20)).unwrap();
     ok(&stand, "backup --store m0 src");
-    let background = Background::at(&stand, "mnt");
-    let ran = stand.run("mount mnt --store m0 --json --log log");
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
-    let process = ran.events().last().unwrap()["process"].as_u64().unwrap();
-    let large = stand.path("mnt/latest").join(stand.path("src/large").strip_prefix("/").unwrap());
-    let file = File::open(large).unwrap();
+    let (background, process) = in_background(&stand, "");
+    let file = open_large(&stand);
     for member in ["m1", "m2"] {
         fs::remove_dir_all(stand.path(member).join("packs")).unwrap();
     }
