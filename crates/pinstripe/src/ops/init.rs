@@ -53,6 +53,23 @@ pub struct InitOptions {
     pub now_seconds: i64,
 }
 
+#[cfg(test)]
+impl InitOptions {
+    /// A store of small strips for unit tests, which is neither compressed nor sealed.
+    pub(crate) fn plain(members: Vec<PathBuf>, parity: u8) -> Self {
+        InitOptions {
+            members,
+            parity,
+            strip_bytes: 4096,
+            chunking: "64K".parse().unwrap(),
+            codec: "raw".parse().unwrap(),
+            seal: Seal::none(),
+            same_disk: true,
+            now_seconds: 0,
+        }
+    }
+}
+
 /// Whether and how a new store seals.
 pub struct Seal {
     /// The encryption of records and snapshots.

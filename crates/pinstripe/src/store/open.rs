@@ -354,22 +354,13 @@ fn read_keys(member_slots: &[MemberSlot], config: &StoreConfig) -> Result<Keys> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::init;
 
     #[test]
     fn a_label_of_another_geometry_takes_no_slot() {
         let around = tempfile::tempdir().unwrap();
         let places = ["m0", "m1"].map(|name| around.path().join(name));
-        let config = crate::ops::init::run(&crate::ops::init::InitOptions {
-            members: places.to_vec(),
-            parity: 1,
-            strip_bytes: 4096,
-            chunking: "64K".parse().unwrap(),
-            codec: "raw".parse().unwrap(),
-            seal: crate::ops::init::Seal::none(),
-            same_disk: true,
-            now_seconds: 0,
-        })
-        .unwrap();
+        let config = init::run(&init::InitOptions::plain(places.to_vec(), 1)).unwrap();
         let mut label = crate::store::read_member(&places[1]).unwrap().1;
         label.config = StoreConfig { parity: 0, ..config };
         std::fs::write(places[1].join(ExtentName::Label.path()), label.encode()).unwrap();

@@ -22,17 +22,7 @@ impl StripSink for Extents {
 fn a_pack_over_more_members_than_the_store_has_is_survived() {
     let around = tempfile::tempdir().unwrap();
     let members = ["m0", "m1"].map(|name| around.path().join(name));
-    init::run(&init::InitOptions {
-        members: members.to_vec(),
-        parity: 1,
-        strip_bytes: 4096,
-        chunking: "64K".parse().unwrap(),
-        codec: "raw".parse().unwrap(),
-        seal: init::Seal::none(),
-        same_disk: true,
-        now_seconds: 0,
-    })
-    .unwrap();
+    init::run(&init::InitOptions::plain(members.to_vec(), 1)).unwrap();
     let mut store = Store::open(&members[0], &Plan::default()).unwrap();
     let set = SetId([7; 16]);
     let geometry = Geometry::new(3, 1, 4096).unwrap();

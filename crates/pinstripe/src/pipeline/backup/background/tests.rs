@@ -12,7 +12,7 @@ use crate::member::{
     ExtentName, ExtentWriter, Member, MemoryMember, NewMember, Places, RemoteMembers, Replace,
     SharedMember,
 };
-use crate::ops::init::{InitOptions, Seal, run_with};
+use crate::ops::init::{InitOptions, run_with};
 use crate::store::objects::Quorum;
 use crate::store::{OpenOptions, deletion};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -105,16 +105,7 @@ fn far_store() -> (Arc<Far>, Store) {
         takes_away: AtomicBool::new(false),
     });
     let remote: Arc<dyn RemoteMembers> = Arc::new(One(Arc::clone(&member)));
-    let options = InitOptions {
-        members: vec![place.clone()],
-        parity: 0,
-        strip_bytes: 4096,
-        chunking: "64K".parse().unwrap(),
-        codec: "raw".parse().unwrap(),
-        seal: Seal::none(),
-        same_disk: true,
-        now_seconds: 0,
-    };
+    let options = InitOptions::plain(vec![place.clone()], 0);
     run_with(&options, &Places { remote: Some(Arc::clone(&remote)), steps: None }).unwrap();
     let open = OpenOptions { remote: Some(remote), ..OpenOptions::default() };
     (member, Store::open_with(&place, open).unwrap())

@@ -51,17 +51,7 @@ impl Site {
         let around = tempfile::tempdir().unwrap();
         let members: Vec<_> = (0..members).map(|n| around.path().join(format!("m{n}"))).collect();
         let place = members[0].clone();
-        init::run(&init::InitOptions {
-            members,
-            parity: 1,
-            strip_bytes: 4096,
-            chunking: "64K".parse().unwrap(),
-            codec: "raw".parse().unwrap(),
-            seal: init::Seal::none(),
-            same_disk: true,
-            now_seconds: 0,
-        })
-        .unwrap();
+        init::run(&init::InitOptions::plain(members, 1)).unwrap();
         Site { store: Store::open(&place, &Plan::default()).unwrap(), _around: around }
     }
 
