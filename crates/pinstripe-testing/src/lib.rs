@@ -63,6 +63,12 @@ pub fn cases(of_the_test_command: u32) -> u32 {
     of_the_test_command * if is_whole() { WHOLE_TIMES } else { 1 }
 }
 
+/// How many of something a test makes: so many in the test command, and all of them in `cargo xtask
+/// soak whole`.
+pub fn count(of_the_test_command: usize, whole: usize) -> usize {
+    if is_whole() { whole } else { of_the_test_command }
+}
+
 /// The seeds that an environment variable names as `FROM..TO`; without it those of the test
 /// command.
 pub fn chosen_seeds(variable: &str, of_the_test_command: Range<u64>) -> Range<u64> {

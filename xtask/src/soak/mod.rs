@@ -14,7 +14,7 @@
 //! what it advises. `cargo xtask soak whole` runs the tests of which the test command runs a share: a fault at each step instead of
 //! every fifth or third, and four times the seeds and cases.
 //!
-//! The test command runs the first ten seeds of the stress test; this runs as many as there is time
+//! The test command runs the first six seeds of the stress test; this runs as many as there is time
 //! for. A seed that fails is named with its story and a shorter one that fails too.
 
 mod executions;

@@ -80,7 +80,7 @@ const READABLE: [(&str, usize, usize, usize); 12] = [
 fn every_version_is_read_whole_and_with_members_missing() {
     for (name, count, lost, blocks) in READABLE {
         for gone in 0..=lost {
-            for first in 0..count {
+            for first in (0..count).step_by(pinstripe_testing::every(2)) {
                 let gone: Vec<_> = (0..gone).map(|n| (first + n) % count).collect();
                 let mut devices = without(name, &gone);
                 devices.reverse();

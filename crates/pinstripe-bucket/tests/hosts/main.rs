@@ -41,7 +41,7 @@ fn await_tick() {
 }
 
 /// Seeds of the test command.
-const SEEDS: std::ops::Range<u64> = 0..30;
+const SEEDS: std::ops::Range<u64> = 0..18;
 
 #[test]
 fn no_story_of_many_hosts_loses_a_byte() {

@@ -39,7 +39,7 @@ mod support;
 use pinstripe_testing::await_tick;
 
 /// Seeds of the test command.
-const SEEDS: std::ops::Range<u64> = 0..10;
+const SEEDS: std::ops::Range<u64> = 0..6;
 
 #[test]
 fn no_finished_snapshot_ever_loses_a_byte() {
