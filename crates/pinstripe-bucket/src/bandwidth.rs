@@ -28,15 +28,15 @@ pub struct Bandwidth {
 
 /// One direction of an endpoint.
 #[derive(Default)]
-pub struct Pace {
+pub struct RateLimit {
     bytes_per_second: Option<u64>,
     /// When all bytes that were reserved have gone.
     free_at: Mutex<Option<Instant>>,
 }
 
-impl Pace {
+impl RateLimit {
     pub fn new(bytes_per_second: Option<u64>) -> Self {
-        Pace { bytes_per_second, free_at: Mutex::default() }
+        RateLimit { bytes_per_second, free_at: Mutex::default() }
     }
 
     /// Whether there is a limit.
@@ -79,14 +79,14 @@ mod tests {
     #[test]
     fn bytes_wait_for_those_before_them_and_for_no_others() {
         let second = Duration::from_secs(1);
-        let pace = Pace::new(Some(1000));
+        let pace = RateLimit::new(Some(1000));
         let now = clock::monotonic();
         assert_eq!(pace.reserve(now, 2000), Duration::ZERO, "no other bytes are before them");
         assert_eq!(pace.reserve(now, 500), 2 * second);
         assert_eq!(pace.reserve(now + second, 500), 3 * second / 2);
         assert_eq!(pace.reserve(now + 9 * second, 500), Duration::ZERO, "time is not saved up");
         assert_eq!(pace.reserve(now + 9 * second, 0), second / 2);
-        let free = Pace::default();
+        let free = RateLimit::default();
         assert_eq!(free.reserve(now, u64::MAX), Duration::ZERO);
         assert_eq!(free.reserve(now, 1), Duration::ZERO);
         assert!(pace.is_limited() && !free.is_limited());
@@ -96,7 +96,7 @@ mod tests {
     fn no_rate_and_no_length_is_too_odd() {
         let now = clock::monotonic();
         for (rate, bytes) in [(0, 1 << 40), (1, u64::MAX), (u64::MAX, 1)] {
-            let pace = Pace::new(Some(rate));
+            let pace = RateLimit::new(Some(rate));
             pace.reserve(now, bytes);
             let waits = pace.reserve(now, bytes);
             assert!(!waits.is_zero() || rate == u64::MAX, "{bytes} at {rate}: {waits:?}");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pinstripe_base::clock;
 use pinstripe_base::sync::lock;
 
-use crate::bandwidth::{Bandwidth, Pace};
+use crate::bandwidth::{Bandwidth, RateLimit};
 use crate::fault::Fault;
 use crate::traffic::Counters;
 use crate::window::Window;
@@ -20,14 +20,14 @@ pub struct Endpoint {
     pub counters: Arc<Counters>,
     pub window: Window,
     pub health: Health,
-    pub up: Pace,
-    pub down: Pace,
+    pub up: RateLimit,
+    pub down: RateLimit,
     pub latency: Latency,
 }
 
 impl Endpoint {
     pub fn new(bandwidth: Bandwidth) -> Self {
-        let (up, down) = (Pace::new(bandwidth.up), Pace::new(bandwidth.down));
+        let (up, down) = (RateLimit::new(bandwidth.up), RateLimit::new(bandwidth.down));
         let (counters, health) = (Arc::default(), Health::default());
         let (window, latency) = (Window::new(), Latency::default());
         Endpoint { counters, window, health, up, down, latency }

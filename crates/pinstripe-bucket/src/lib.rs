@@ -15,6 +15,7 @@
 //!
 //! Never here: the environment, files, what the bytes mean (but whether they are sound).
 
+mod attempts;
 mod bandwidth;
 mod blocks;
 mod clients;
@@ -38,7 +39,6 @@ mod signed;
 mod source;
 mod tails;
 mod traffic;
-mod turns;
 mod utc;
 mod versions;
 mod window;

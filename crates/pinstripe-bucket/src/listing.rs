@@ -14,10 +14,10 @@ use object_store::path::Path as Key;
 use pinstripe::member::goes_on;
 use pinstripe_base::clock;
 
+use crate::attempts::Attempts;
 use crate::endpoint::Load;
 use crate::fault::Fault;
 use crate::session::{ATTEMPT, Session};
-use crate::turns::Turns;
 
 /// Keys in a page of a listing.
 pub const PAGE: usize = 1000;
@@ -104,7 +104,7 @@ impl Session {
         keep: &impl Fn(&ObjectMeta) -> Option<T>,
         is_long: IsLong<'_>,
     ) -> Result<Option<Vec<T>>, Fault> {
-        let mut turns = Turns::of(&self.endpoint, Duration::ZERO)?;
+        let mut attempts = Attempts::of(&self.endpoint, Duration::ZERO)?;
         let mut broken_off = 0;
         loop {
             let (mut kept, mut seen, mut next) = (Vec::new(), 0_usize, None);
@@ -137,8 +137,8 @@ impl Session {
                 if !objects.is_empty() {
                     // A long listing is one call that makes progress.
                     goes_on();
-                    turns.began = clock::monotonic();
-                } else if turns.left().is_zero() {
+                    attempts.began = clock::monotonic();
+                } else if attempts.left().is_zero() {
                     break (Fault::Late, halved);
                 }
             };
@@ -146,7 +146,7 @@ impl Session {
             if broken_off == LIST_STARTS {
                 return Err(fault);
             }
-            turns.next(&self.endpoint, fault, halved).await?;
+            attempts.next(&self.endpoint, fault, halved).await?;
         }
     }
 

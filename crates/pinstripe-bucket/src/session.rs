@@ -23,12 +23,12 @@ use pinstripe::member::goes_on;
 use pinstripe_base::clock;
 use pinstripe_base::error::Error;
 
+use crate::attempts::{self, Attempts};
 use crate::endpoint::{Endpoint, Load};
 use crate::fault::Fault;
 use crate::lock::Lock;
 use crate::past::Past;
 use crate::signed::{Answer, Ask, Signed};
-use crate::turns::{self, Turns};
 use crate::versions::Versions;
 
 /// One attempt of a request may take so long, and a second more for each MiB that it moves.
@@ -105,12 +105,12 @@ impl Session {
         F: Future<Output = object_store::Result<T>>,
     {
         let endpoint = &*self.endpoint;
-        let mut turns = Turns::of(endpoint, load.time())?;
+        let mut attempts = Attempts::of(endpoint, load.time())?;
         loop {
-            turns.wait(endpoint, load).await;
+            attempts.wait(endpoint, load).await;
             let permit = endpoint.window.enter().await;
             let halved = permit.halved;
-            let time = (ATTEMPT + load.time()).min(turns.left());
+            let time = (ATTEMPT + load.time()).min(attempts.left());
             let began = clock::monotonic();
             let answer = tokio::time::timeout(time, send()).await;
             drop(permit);
@@ -123,7 +123,7 @@ impl Session {
                 Ok(Err(error)) => Fault::of(&error),
                 Err(_) => Fault::Late,
             };
-            turns.next(endpoint, fault, halved).await?;
+            attempts.next(endpoint, fault, halved).await?;
         }
     }
 
@@ -237,7 +237,7 @@ impl Session {
                 // Gone again, or never there.
                 Err(Fault::Missing) if clock::since(began) < CONTRADICTS => {
                     self.endpoint.counters.retried();
-                    pause = turns::pause(pause).await;
+                    pause = attempts::pause(pause).await;
                 }
                 Err(Fault::Missing) => return Err(Fault::Contradicts),
                 Err(fault) => return Err(fault),

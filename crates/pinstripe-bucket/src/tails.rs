@@ -1,6 +1,6 @@
 //! The ends of extents that were looked at lately.
 //!
-//! Whoever opens an extent asks for its length, then for its trailer, then for more near its end:
+//! A reader that opens an extent asks for its length, then for its trailer, then for more near its end:
 //! three requests that one can answer. So the first question fetches the end with the length. A
 //! short extent is whole then.
 //!

@@ -12,7 +12,7 @@ use crate::{is_root, skipped};
 #[derive(Debug)]
 pub struct Network {
     space: OwnedFd,
-    /// The address that it has: of a subnet with whoever made it, who has the address that ends in 1.
+    /// The address that it has: of a subnet with the process that made it, which has the address that ends in 1.
     pub address: String,
     /// The name of its interface.
     pub interface: &'static str,
@@ -34,7 +34,7 @@ impl Network {
         })
     }
 
-    /// Takes its interface down or up: nothing comes through, and nobody is told.
+    /// Takes its interface down or up: nothing comes through, and neither end is told.
     ///
     /// # Panics
     /// When the system refuses.

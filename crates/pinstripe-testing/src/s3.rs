@@ -34,9 +34,9 @@ impl S3Server {
             return None;
         };
         fs::create_dir_all(dir.join("data").join(BUCKET)).unwrap();
-        // Versions are kept only when somebody asks the bucket for it.
+        // Versions are kept only when the bucket is asked for it.
         fs::create_dir_all(dir.join("versions")).unwrap();
-        // Nobody else takes the port in the moment between.
+        // No other program takes the port in the moment between.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         drop(listener);

@@ -16,7 +16,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 
 use super::clocks::ClockOffset;
-use super::crew::{Crew, EXCHANGE};
+use super::group::{AgentGroup, EXCHANGE};
 use super::merge;
 use super::message::{AgentReply, AgentRequest, Assignment, Planned};
 use super::remote::Remote;
@@ -50,7 +50,7 @@ pub struct CoordinatorOptions {
 
 /// Several agents with the same case.
 pub struct Coordinator {
-    crew: Crew,
+    group: AgentGroup,
     terms: CoordinatorOptions,
     compared_at: Instant,
     began: Instant,
@@ -62,7 +62,7 @@ impl Coordinator {
     /// interrupt sets.
     ///
     /// # Errors
-    /// Those of [`Crew::connect`] and of the case, with the name of the agent; [`Kind::Usage`] for agents
+    /// Those of [`AgentGroup::connect`] and of the case, with the name of the agent; [`Kind::Usage`] for agents
     /// that would not measure the same.
     pub fn connect(
         addresses: &[String],
@@ -71,14 +71,14 @@ impl Coordinator {
         terms: CoordinatorOptions,
         stop: &'static Stop,
     ) -> Result<Coordinator> {
-        let mut crew = Crew::connect(addresses, token, terms.timeout, stop)?;
-        crew.compare_clocks(EXCHANGES)?;
-        for remote in &mut crew.remotes {
+        let mut group = AgentGroup::connect(addresses, token, terms.timeout, stop)?;
+        group.compare_clocks(EXCHANGES)?;
+        for remote in &mut group.remotes {
             remote.first_clock = remote.clock;
         }
         let now = Instant::now();
         let mut cluster =
-            Coordinator { crew, terms, compared_at: now, began: now, notes: Vec::new() };
+            Coordinator { group, terms, compared_at: now, began: now, notes: Vec::new() };
         cluster.plan(asked)?;
         Ok(cluster)
     }
@@ -93,7 +93,7 @@ impl Coordinator {
 
     /// What each agent planned, by its address.
     fn planned(&self) -> Vec<(&String, &Planned)> {
-        let all = self.crew.remotes.iter();
+        let all = self.group.remotes.iter();
         all.filter_map(|it| Some((&it.address, it.planned.as_ref()?))).collect()
     }
 
@@ -104,12 +104,12 @@ impl Coordinator {
             let seed = first_seed.wrapping_add(number as u64);
             AgentRequest::Plan(Assignment { seed, ..asked.clone() })
         };
-        for (number, answer) in self.crew.ask_all(&ask, None)?.into_iter().enumerate() {
+        for (number, answer) in self.group.ask_all(&ask, None)?.into_iter().enumerate() {
             match answer {
                 Some(AgentReply::Planned(planned)) => {
-                    self.crew.remotes[number].planned = Some(*planned)
+                    self.group.remotes[number].planned = Some(*planned)
                 }
-                _ => return Err(self.crew.lost_before(number)),
+                _ => return Err(self.group.lost_before(number)),
             }
         }
         check_alike(&self.planned(), &self.terms.program)?;
@@ -125,33 +125,33 @@ impl Coordinator {
         is_warm_up: bool,
         live: &Live,
     ) -> Result<Vec<Part>> {
-        self.crew.goes_on = true;
+        self.group.goes_on = true;
         if self.compared_at.elapsed() >= COMPARED_HOLDS {
-            self.crew.compare_clocks(EXCHANGES_AGAIN)?;
+            self.group.compare_clocks(EXCHANGES_AGAIN)?;
             self.compared_at = Instant::now();
         }
-        self.crew.ask_all(&|_| AgentRequest::Ready { variant: variant.0 }, Some(live))?;
+        self.group.ask_all(&|_| AgentRequest::Ready { variant: variant.0 }, Some(live))?;
         let clocks: Vec<Option<ClockOffset>> =
-            self.crew.remotes.iter().map(|it| it.clock).collect();
+            self.group.remotes.iter().map(|it| it.clock).collect();
         let farthest = clocks.iter().flatten().map(|it| it.round_trip_ns).max().unwrap_or(0);
         let way = Duration::from_nanos(farthest).min(EXCHANGE) * 4;
-        let each = START_MARGIN_EACH * self.crew.remotes.len() as u32;
+        let each = START_MARGIN_EACH * self.group.remotes.len() as u32;
         let start_ns = nanos(Instant::now() + START_MARGIN + way + each);
         let start = |number: usize| AgentRequest::Start {
             order,
             at_ns: clocks[number].map_or(start_ns, |it| it.theirs(start_ns)),
             is_warm_up,
         };
-        let ran = self.crew.ask_all(&start, Some(live))?;
-        self.crew.ask_all(&|_| AgentRequest::Check, Some(live))?;
-        if !self.crew.remotes.iter().any(Remote::is_there) {
-            return Err(self.crew.all_lost());
+        let ran = self.group.ask_all(&start, Some(live))?;
+        self.group.ask_all(&|_| AgentRequest::Check, Some(live))?;
+        if !self.group.remotes.iter().any(Remote::is_there) {
+            return Err(self.group.all_lost());
         }
         let part = |(number, answer): (usize, Option<AgentReply>)| {
             let lost = Part { host: number, began_s: 0.0, run: None };
             match (answer, clocks[number]) {
                 (Some(AgentReply::Ran { began_ns, run }), Some(clock))
-                    if self.crew.remotes[number].is_there() =>
+                    if self.group.remotes[number].is_there() =>
                 {
                     let began = clock.ours(began_ns) - i128::from(start_ns);
                     Part { began_s: began as f64 / 1e9, run: run.map(|it| *it), ..lost }
@@ -165,9 +165,9 @@ impl Coordinator {
 
 impl Runner for Coordinator {
     fn parameters(&self) -> Vec<Parameter> {
-        let own = self.crew.remotes.first().and_then(|it| it.planned.as_ref());
+        let own = self.group.remotes.first().and_then(|it| it.planned.as_ref());
         let own = own.map(|it| it.parameters.clone()).unwrap_or_default();
-        let names: Vec<&str> = self.crew.remotes.iter().map(|it| it.address.as_str()).collect();
+        let names: Vec<&str> = self.group.remotes.iter().map(|it| it.address.as_str()).collect();
         own.into_iter().chain([Parameter::new("agents", names.join(","))]).collect()
     }
 
@@ -198,24 +198,24 @@ impl Runner for Coordinator {
     }
 
     fn is_exact(&self) -> bool {
-        let planned = self.crew.remotes.iter().filter_map(|it| it.planned.as_ref());
+        let planned = self.group.remotes.iter().filter_map(|it| it.planned.as_ref());
         planned.into_iter().all(|it| it.is_exact)
     }
 
     fn hosts(&self) -> Vec<Host> {
-        self.crew.remotes.iter().filter_map(Remote::host).collect()
+        self.group.remotes.iter().filter_map(Remote::host).collect()
     }
 
     fn has_ended(&self) -> bool {
-        self.crew.has_lost()
+        self.group.has_lost()
     }
 
     fn prepare(&mut self, live: &Arc<Live>) -> Result<()> {
-        let answers = self.crew.ask_all(&|_| AgentRequest::Prepare, Some(live))?;
+        let answers = self.group.ask_all(&|_| AgentRequest::Prepare, Some(live))?;
         for (number, answer) in answers.into_iter().enumerate() {
-            match (answer, &mut self.crew.remotes[number].planned) {
+            match (answer, &mut self.group.remotes[number].planned) {
                 (Some(AgentReply::Done { notes }), Some(planned)) => planned.notes = notes,
-                _ => return Err(self.crew.lost_before(number)),
+                _ => return Err(self.group.lost_before(number)),
             }
         }
         self.notes = notes_of_all(&self.planned());
@@ -229,8 +229,8 @@ impl Runner for Coordinator {
     fn run_once(&mut self, variant: VariantNo, order: u64, live: &Arc<Live>) -> Result<Run> {
         let at_s = self.began.elapsed().as_secs_f64();
         let parts = self.run_together(variant, order, false, live)?;
-        let names: Vec<String> = self.crew.remotes.iter().map(|it| it.address.clone()).collect();
-        let doubts = self.crew.remotes.iter().filter_map(|it| Some(it.clock?.doubt_ns()));
+        let names: Vec<String> = self.group.remotes.iter().map(|it| it.address.clone()).collect();
+        let doubts = self.group.remotes.iter().filter_map(|it| Some(it.clock?.doubt_ns()));
         let doubt_s = doubts.max().unwrap_or(0) as f64 / 1e9;
         let specs = self.variants();
         let spec = specs.get(variant.0);
@@ -244,7 +244,7 @@ impl Runner for Coordinator {
     }
 
     fn clean(&mut self) -> Result<()> {
-        self.crew.leave()
+        self.group.leave()
     }
 }
 

@@ -13,8 +13,8 @@
 mod agent;
 mod clocks;
 mod cluster;
-mod crew;
 mod frame;
+mod group;
 mod link;
 mod merge;
 mod message;
@@ -26,11 +26,11 @@ mod token;
 
 pub use agent::{Agent, Told};
 pub use cluster::{Coordinator, CoordinatorOptions};
-pub use crew::MOST_AGENTS;
 pub use frame::{
     ConnectionEnd, FRAME_BYTES, FrameOpener, FrameSealer, GREETING_BYTES, Greeting, LENGTH_BYTES,
     MAC_BYTES, PROTOCOL, SessionKeys,
 };
+pub use group::MOST_AGENTS;
 pub use message::{
     AgentError, AgentReply, AgentRequest, Assignment, Planned, decode_answer, decode_ask, encode,
 };

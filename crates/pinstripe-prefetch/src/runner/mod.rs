@@ -156,8 +156,8 @@ impl<S: FetchSource> Runner<S> {
         (pinning != Pinning::NoRoom).then(|| Pinned::new(self, key, bytes, pinning))
     }
 
-    /// The same, once there is room. Whoever is to give back the pins that take the room must be
-    /// able to: those of the caller must be in other hands, and started.
+    /// The same, once there is room. The pins that take the room must be given
+    /// back meanwhile: those of the caller must be held by other threads that have started.
     pub fn pin(&self, key: S::Key, bytes: u64) -> Pinned<'_, S> {
         let mut state = lock(&self.shared.state);
         let pinning = loop {

@@ -10,11 +10,11 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
-use super::crew::Crew;
-use super::desk::Desk;
 use super::headroom::keep;
 use super::lane::Lane;
 use super::piece::Piece;
+use super::shared::SharedTake;
+use super::worker_pool::WorkerPool;
 use crate::limits::SYNCS_IN_FLIGHT;
 use crate::realtime;
 use crate::take::{CommitStages, JournalEvent, JournalRecord, ProgressRun};
@@ -26,20 +26,20 @@ const SOON: Duration = Duration::from_millis(500);
 
 /// Commits again and again, until the writer is at its end and every file closed, or the
 /// directory was given up and nothing more can be done.
-pub fn commit_lane(desk: &Desk, lane: &Lane) {
-    let crew = Crew::default();
+pub fn commit_lane(shared: &SharedTake, lane: &Lane) {
+    let pool = WorkerPool::default();
     let begin = || {
-        if desk.settings.is_realtime
+        if shared.settings.is_realtime
             && let Err(error) = realtime::be_served_first()
         {
-            desk.note_refusal("syncs are served without real-time I/O class", &error);
+            shared.note_refusal("syncs are served without real-time I/O class", &error);
         }
     };
     let spent = || note_time(lane);
     std::thread::scope(|scope| {
-        crew.start(scope, SYNCS_IN_FLIGHT.min(2 * desk.streams.len()), &begin, &spent);
-        Committer { desk, lane, crew: &crew, unvouched: Vec::new() }.run();
-        crew.end();
+        pool.start(scope, SYNCS_IN_FLIGHT.min(2 * shared.streams.len()), &begin, &spent);
+        Committer { shared, lane, pool: &pool, unvouched: Vec::new() }.run();
+        pool.end();
     });
     note_time(lane);
 }
@@ -54,31 +54,31 @@ fn note_time(lane: &Lane) {
 }
 
 struct Committer<'a> {
-    desk: &'a Desk,
+    shared: &'a SharedTake,
     lane: &'a Lane,
-    crew: &'a Crew<Arc<Piece>>,
+    pool: &'a WorkerPool<Arc<Piece>>,
     /// Bytes that are durable and stand in records which are not, and the moments that they cover.
     unvouched: Vec<(Arc<Piece>, u64, u64)>,
 }
 
 impl Committer<'_> {
     fn run(&mut self) {
-        let every = self.desk.settings.commit_every;
-        let mut next = self.desk.now() + every;
+        let every = self.shared.settings.commit_every;
+        let mut next = self.shared.now() + every;
         loop {
             // Half-way the kernel is asked to begin, so that little is left for the syncs.
             let is_ended = self.wait_until(next.saturating_sub(every / 2));
             if !is_ended {
-                self.crew.each(self.open(), &|it| it.start_writeback(), (every, &mut || {}));
+                self.pool.each(self.open(), &|it| it.start_writeback(), (every, &mut || {}));
             }
             let is_last = self.wait_until(next);
-            next = self.desk.now().max(next + every);
+            next = self.shared.now().max(next + every);
             if is_ended || is_last {
-                next = self.desk.now() + every;
+                next = self.shared.now() + every;
             }
             self.look_for_directory();
             let committed = self.commit();
-            let kept = if is_last { Ok(()) } else { keep(self.desk, self.lane) };
+            let kept = if is_last { Ok(()) } else { keep(self.shared, self.lane) };
             if let Err(error) = committed.and(kept) {
                 self.lane.fail(error);
             }
@@ -91,7 +91,7 @@ impl Committer<'_> {
 
     /// Whether the writer is at its end, known at once or at this moment.
     fn wait_until(&self, moment: Duration) -> bool {
-        let left = moment.saturating_sub(self.desk.now());
+        let left = moment.saturating_sub(self.shared.now());
         self.lane.writer_ended.wait(left)
     }
 
@@ -110,23 +110,23 @@ impl Committer<'_> {
     /// Data, then journal, then headers.
     fn commit(&mut self) -> Result<()> {
         let pieces = self.open();
-        let began = self.desk.now();
+        let began = self.shared.now();
         // By itself, so that what the syncs wait for afterwards is not the data, and so that what
         // changes in the file system's journal is there at once and not file by file.
-        self.crew.each(pieces.clone(), &|it| it.finish_writeback(), (LONG, &mut || {}));
-        let now = self.desk.now();
+        self.pool.each(pieces.clone(), &|it| it.finish_writeback(), (LONG, &mut || {}));
+        let now = self.shared.now();
         let synced = self.sync(&pieces, now);
-        let named_at = self.desk.now();
+        let named_at = self.shared.now();
         self.lane.sync_names()?;
         self.vouch(&pieces, now)?;
-        let vouched_at = self.desk.now();
+        let vouched_at = self.shared.now();
         let headed = self.each(&pieces, &|piece| match piece {
             done if done.is_done() => Ok(()),
-            piece if piece.is_ended() && is_vouched(piece) => piece.close(&self.desk.cues(piece)),
+            piece if piece.is_ended() && is_vouched(piece) => piece.close(&self.shared.cues(piece)),
             piece => piece.write_head(),
         });
         let millis = |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() * 1e3;
-        let over = self.desk.now();
+        let over = self.shared.now();
         self.lane.figures.slowest.note_commit(CommitStages {
             at_seconds: began.as_secs_f64(),
             ms: millis(began, over),
@@ -141,24 +141,24 @@ impl Committer<'_> {
     /// Makes the data of all files durable. Where some take long, the journal vouches each second for
     /// those that are done.
     fn sync(&mut self, pieces: &[Arc<Piece>], now: Duration) -> Result<()> {
-        let (first, crew, desk, lane) = (Mutex::new(None), self.crew, self.desk, self.lane);
+        let (first, pool, shared, lane) = (Mutex::new(None), self.pool, self.shared, self.lane);
         let sync = |piece: &Arc<Piece>| {
-            let at = desk.now();
+            let at = shared.now();
             let synced = piece.sync(now);
-            lane.figures.slowest.note_sync(&piece.name, at, desk.now().saturating_sub(at));
+            lane.figures.slowest.note_sync(&piece.name, at, shared.now().saturating_sub(at));
             if let Err(error) = synced {
                 piece.fail();
                 lock(&first).get_or_insert(error);
             }
         };
-        let every = desk.settings.commit_every.max(SOON);
+        let every = shared.settings.commit_every.max(SOON);
         let mut meanwhile = || {
             let vouched = lane.sync_names().and_then(|()| self.vouch(pieces, now));
             if let Err(error) = vouched {
                 lock(&first).get_or_insert(error);
             }
         };
-        crew.each(pieces.to_vec(), &sync, (every, &mut meanwhile));
+        pool.each(pieces.to_vec(), &sync, (every, &mut meanwhile));
         match lock(&first).take() {
             Some(error) => Err(error),
             None => Ok(()),
@@ -183,7 +183,7 @@ impl Committer<'_> {
         }
         journal.commit()?;
         drop(journal);
-        let lag = self.lane.lag(self.desk.now()).as_nanos() as u64;
+        let lag = self.lane.lag(self.shared.now()).as_nanos() as u64;
         self.lane.figures.lag_nanos.fetch_max(lag, Ordering::Relaxed);
         self.unvouched.drain(..).for_each(|(piece, bytes, covers)| piece.vouch(bytes, covers));
         Ok(())
@@ -201,7 +201,7 @@ impl Committer<'_> {
                 lock(&first).get_or_insert(error);
             }
         };
-        self.crew.each(pieces.to_vec(), &step, (LONG, &mut || {}));
+        self.pool.each(pieces.to_vec(), &step, (LONG, &mut || {}));
         match lock(&first).take() {
             Some(error) => Err(error),
             None => Ok(()),

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 
 use pinstripe_base::error::Result;
 
-use super::desk::Desk;
 use super::lane::Lane;
+use super::shared::SharedTake;
 use crate::take::MANIFEST;
 
 /// Room beyond what the manifest has now, and what of it may be used up before a take must end: some
@@ -28,12 +28,12 @@ const FILES_BETWEEN: usize = 4;
 ///
 /// # Errors
 /// [`Kind::NoSpace`](pinstripe_base::error::Kind::NoSpace) where a take must end because of that.
-pub fn keep(desk: &Desk, lane: &Lane) -> Result<()> {
+pub fn keep(shared: &SharedTake, lane: &Lane) -> Result<()> {
     if lane.has_failed() {
         return Ok(());
     }
     lane.told_journal().keep_ahead()?;
-    keep_manifest(desk, lane)
+    keep_manifest(shared, lane)
 }
 
 /// Keeps room before a writer makes one more file: between two commits it may make more files than there
@@ -41,15 +41,15 @@ pub fn keep(desk: &Desk, lane: &Lane) -> Result<()> {
 ///
 /// # Errors
 /// As [`keep`].
-pub fn keep_for_file(desk: &Desk, lane: &Lane) -> Result<()> {
+pub fn keep_for_file(shared: &SharedTake, lane: &Lane) -> Result<()> {
     match lane.pieces().len().is_multiple_of(FILES_BETWEEN) {
-        true => keep_manifest(desk, lane),
+        true => keep_manifest(shared, lane),
         false => Ok(()),
     }
 }
 
-fn keep_manifest(desk: &Desk, lane: &Lane) -> Result<()> {
-    let needed = manifest_bytes(desk);
+fn keep_manifest(shared: &SharedTake, lane: &Lane) -> Result<()> {
+    let needed = manifest_bytes(shared);
     let kept = lane.manifest_room.load(Ordering::Acquire);
     if kept >= needed + SPARE_BYTES / 2 {
         return Ok(());
@@ -68,7 +68,7 @@ fn keep_manifest(desk: &Desk, lane: &Lane) -> Result<()> {
 
 /// The length of the manifest if the take ended now, at most: text in JSON, with a number at its
 /// longest and each byte of a text escaped.
-fn manifest_bytes(desk: &Desk) -> u64 {
+fn manifest_bytes(shared: &SharedTake) -> u64 {
     const FIGURES: u64 = 4 << 10;
     const PIECE: u64 = 900;
     const GAP: u64 = 250;
@@ -81,8 +81,8 @@ fn manifest_bytes(desk: &Desk) -> u64 {
         let names = lane.pieces().iter().map(|it| it.name.len() as u64).sum::<u64>();
         lane.pieces().len() as u64 * (PIECE + ESCAPED * path) + ESCAPED * names
     };
-    let pieces: u64 = desk.lanes.iter().map(of_lane).sum();
-    let (gaps, marks, texts) = desk.events();
-    let marks = marks * (MARK + FRAME * desk.streams.len() as u64) + ESCAPED * texts;
-    desk.manifest_bytes.load(Ordering::Relaxed) + FIGURES + pieces + gaps * GAP + marks
+    let pieces: u64 = shared.lanes.iter().map(of_lane).sum();
+    let (gaps, marks, texts) = shared.events();
+    let marks = marks * (MARK + FRAME * shared.streams.len() as u64) + ESCAPED * texts;
+    shared.manifest_bytes.load(Ordering::Relaxed) + FIGURES + pieces + gaps * GAP + marks
 }

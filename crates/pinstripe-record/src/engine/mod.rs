@@ -11,20 +11,19 @@
 
 mod closing;
 mod committer;
-mod crew;
-mod desk;
 mod gate;
 mod headroom;
 mod lane;
 mod orders;
 mod piece;
 mod roll;
+mod shared;
 mod stages;
+mod worker_pool;
 mod writer;
 
 pub use closing::{close_file, trimmed_run};
 pub use committer::commit_lane;
-pub use desk::{Desk, EngineSettings, Losses, StreamDesk, cues_within};
 pub use gate::{Fate, Gate, Span};
 pub use headroom::keep as keep_head_room;
 pub use lane::{Lane, LaneFigures};
@@ -32,6 +31,7 @@ pub use orders::TakeBeginning;
 pub(crate) use orders::frames_in;
 pub use piece::Piece;
 pub use roll::RollArea;
+pub use shared::{EngineSettings, Losses, SharedStream, SharedTake, cues_within};
 pub use stages::SlowestCommit;
 pub use writer::{StreamCopy, write_lane};
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
-use super::desk::{Desk, Losses, StreamDesk};
 use super::gate::Spans;
+use super::shared::{Losses, SharedStream, SharedTake};
 use crate::header::LocalTime;
 use crate::ring::TakeZero;
 use crate::take::JournalEvent;
@@ -31,7 +31,7 @@ pub struct TakeBeginning {
     pub pre_roll: Duration,
 }
 
-impl Desk {
+impl SharedTake {
     /// When the take began; none while it is awaited.
     pub fn beginning(&self) -> Option<TakeBeginning> {
         self.begun.get().copied()
@@ -105,7 +105,7 @@ impl Desk {
             });
         }
         if !begun.pre_roll.is_zero() {
-            let frames = |it: &StreamDesk| frames_in(begun.pre_roll, it.facts.shape.rate);
+            let frames = |it: &SharedStream| frames_in(begun.pre_roll, it.facts.shape.rate);
             self.mark_at(START_MARK, self.streams.iter().map(frames).collect());
         }
     }
@@ -170,12 +170,12 @@ impl Desk {
 
     /// The frame that an input is at: that of its stream which is furthest.
     fn frame_of(&self, streams: Range<usize>) -> u64 {
-        let made = |it: &StreamDesk| it.ring.made_bytes() / it.facts.shape.frame_bytes();
+        let made = |it: &SharedStream| it.ring.made_bytes() / it.facts.shape.frame_bytes();
         self.streams[streams].iter().map(made).max().unwrap_or(0)
     }
 }
 
-impl StreamDesk {
+impl SharedStream {
     /// What was lost up to now is no loss of the take.
     fn forget_losses(&self) {
         *lock(&self.before) = Losses {

@@ -16,9 +16,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{lock, wait};
 
-use super::desk::Desk;
 use super::lane::Lane;
 use super::piece::Piece;
+use super::shared::SharedTake;
 use crate::limits::GAPS_KEPT;
 use crate::take::{PRE_ROLL, TakeFile, TakeFolder};
 
@@ -160,14 +160,14 @@ impl Front {
     }
 
     /// Tells that the rest could not be copied, and is silence.
-    fn tell_missing(&mut self, desk: &Desk, lane: &Lane) {
+    fn tell_missing(&mut self, shared: &SharedTake, lane: &Lane) {
         let piece = &self.piece;
         let frames = piece.frames(self.left_bytes());
         let frame = piece.start_frame() + piece.frames(piece.written_bytes());
-        desk.note_gap(lane, piece.stream, frame, frames);
+        shared.note_gap(lane, piece.stream, frame, frames);
         let what = format!("{frames} frames of the pre-roll of '{}' are silence", piece.facts.name);
         let error = Error::new(Kind::Io, what).advice("they could not be read back or written");
-        desk.monitor.loss(lane.folder.path(), error);
+        shared.monitor.loss(lane.folder.path(), error);
         self.area = None;
     }
 }
@@ -206,15 +206,15 @@ impl Fronts {
 }
 
 /// Fills fronts until no more come.
-pub(super) fn fill_fronts(desk: &Desk, lane: &Lane) {
+pub(super) fn fill_fronts(shared: &SharedTake, lane: &Lane) {
     let (mut behind, mut behind_bytes) = (VecDeque::new(), 0);
     while let Some(mut front) = lane.fronts.next() {
-        if let Err(error) = fill(desk, lane, &mut front) {
+        if let Err(error) = fill(shared, lane, &mut front) {
             lane.fail(error);
         }
         let is_cut = front.left_bytes() > 0;
         if is_cut && front.area.is_some() {
-            front.tell_missing(desk, lane);
+            front.tell_missing(shared, lane);
         }
         let why = lane.failure().filter(|_| is_cut);
         front.piece.end(why.map(|it| it.to_string()));
@@ -228,11 +228,11 @@ pub(super) fn fill_fronts(desk: &Desk, lane: &Lane) {
     }
 }
 
-fn fill(desk: &Desk, lane: &Lane, front: &mut Front) -> Result<()> {
+fn fill(shared: &SharedTake, lane: &Lane, front: &mut Front) -> Result<()> {
     let silence = front.piece.facts.shape.format.silence();
     let mut buffer = vec![silence; RUN_BYTES as usize];
     if front.area.is_none() {
-        front.tell_missing(desk, lane);
+        front.tell_missing(shared, lane);
     }
     let (mut ahead, mut behind) = (0, 0);
     while front.left_bytes() > 0 && !lane.has_failed() {
@@ -240,8 +240,8 @@ fn fill(desk: &Desk, lane: &Lane, front: &mut Front) -> Result<()> {
         let place = front.places.start + front.piece.written_bytes();
         let read = front.area.as_ref().map(|it| it.get(place, run));
         if let Some(Err(error)) = read {
-            desk.monitor.warning(lane.folder.path(), error);
-            front.tell_missing(desk, lane);
+            shared.monitor.warning(lane.folder.path(), error);
+            front.tell_missing(shared, lane);
         }
         if front.area.is_none() {
             run.fill(silence);

@@ -11,12 +11,12 @@ use std::time::Duration;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::desk::Desk;
 use super::gate::Fate;
 use super::headroom::keep_for_file;
 use super::lane::Lane;
 use super::piece::Piece;
 use super::roll::{RollArea, fill_fronts};
+use super::shared::SharedTake;
 use crate::limits::DRAIN_BYTES;
 use crate::realtime;
 use crate::ring::{Found, RingConsumer};
@@ -54,13 +54,13 @@ pub struct StreamCopy {
 }
 
 /// Empties rings until every copy of this lane is at its end, and none is handed over any more.
-pub fn write_lane(desk: &Desk, lane: &Lane, copies: Vec<StreamCopy>) {
-    let writers = desk.settings.writes.writers().min(copies.len()).max(1);
+pub fn write_lane(shared: &SharedTake, lane: &Lane, copies: Vec<StreamCopy>) {
+    let writers = shared.settings.writes.writers().min(copies.len()).max(1);
     std::thread::scope(|scope| {
-        let filling = scope.spawn(|| fill_fronts(desk, lane));
+        let filling = scope.spawn(|| fill_fronts(shared, lane));
         std::thread::scope(|scope| {
             for share in dealt(copies, writers) {
-                scope.spawn(|| write_share(desk, lane, share));
+                scope.spawn(|| write_share(shared, lane, share));
             }
         });
         lane.fronts.end();
@@ -70,23 +70,23 @@ pub fn write_lane(desk: &Desk, lane: &Lane, copies: Vec<StreamCopy>) {
     lane.writer_ended.set();
 }
 
-fn write_share(desk: &Desk, lane: &Lane, copies: Vec<StreamCopy>) {
-    if desk.settings.is_realtime {
+fn write_share(shared: &SharedTake, lane: &Lane, copies: Vec<StreamCopy>) {
+    if shared.settings.is_realtime {
         if let Err(error) = realtime::run_first(realtime::WRITING) {
-            desk.note_refusal("the writer runs without real-time priority", &error);
+            shared.note_refusal("the writer runs without real-time priority", &error);
         }
         if let Err(error) = realtime::be_served_first() {
-            desk.note_refusal("the writer is served without real-time I/O class", &error);
+            shared.note_refusal("the writer is served without real-time I/O class", &error);
         }
     }
     let silence = vec![0; DRAIN_BYTES as usize];
     let loud = vec![128; DRAIN_BYTES as usize];
-    let mut writer = Writer { desk, lane, silence, loud };
+    let mut writer = Writer { shared, lane, silence, loud };
     writer.run(copies);
 }
 
 struct Writer<'a> {
-    desk: &'a Desk,
+    shared: &'a SharedTake,
     lane: &'a Lane,
     silence: Vec<u8>,
     /// Silence of unsigned bytes.
@@ -103,7 +103,7 @@ enum Turn {
 impl Writer<'_> {
     fn run(&mut self, mut copies: Vec<StreamCopy>) {
         let mut told = 0;
-        while !self.desk.all_over.is_set() {
+        while !self.shared.all_over.is_set() {
             copies.extend(self.lane.take_handed());
             if self.lane.has_failed() {
                 copies.drain(..).for_each(|copy| self.leave(copy));
@@ -144,7 +144,7 @@ impl Writer<'_> {
     fn until_due(&self, copies: &[StreamCopy]) -> Duration {
         let due = copies.iter().map(|copy| {
             let fill = copy.consumer.ring().fill_bytes();
-            let missing = self.desk.settings.chunk_bytes.saturating_sub(fill);
+            let missing = self.shared.settings.chunk_bytes.saturating_sub(fill);
             Duration::from_secs_f64(copy.piece.facts.shape.seconds(missing))
         });
         due.min().unwrap_or(LOOK_EVERY).clamp(LOOK_SOONEST, LOOK_EVERY)
@@ -158,10 +158,10 @@ impl Writer<'_> {
             Found::Gap(bytes) => return self.pass_gap(copy, bytes),
             Found::Bytes { bytes, all } => (bytes, all),
         };
-        if bytes == 0 || (!all && bytes < self.desk.settings.chunk_bytes) {
+        if bytes == 0 || (!all && bytes < self.shared.settings.chunk_bytes) {
             return Ok(Turn::Idle);
         }
-        let span = self.desk.streams[copy.stream as usize].gate.look(copy.at);
+        let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
         match span.fate {
             Fate::Recorded => {
                 self.enter(copy, span)?;
@@ -176,9 +176,9 @@ impl Writer<'_> {
     }
 
     fn begin_piece(&self, copy: &mut StreamCopy, frame: u64) -> Result<()> {
-        keep_for_file(self.desk, self.lane)?;
+        keep_for_file(self.shared, self.lane)?;
         let ids = (copy.stream, copy.copy);
-        let next = self.desk.new_piece(self.lane, ids, frame, self.desk.now())?;
+        let next = self.shared.new_piece(self.lane, ids, frame, self.shared.now())?;
         copy.piece.end(None);
         copy.piece = next;
         Ok(())
@@ -186,7 +186,7 @@ impl Writer<'_> {
 
     fn write_bytes(&self, copy: &mut StreamCopy, bytes: u64, all: bool) -> Result<Turn> {
         let room = self.room(copy)?;
-        let mut most = bytes.min(DRAIN_BYTES.max(self.desk.settings.chunk_bytes)).min(room);
+        let mut most = bytes.min(DRAIN_BYTES.max(self.shared.settings.chunk_bytes)).min(room);
         let end = copy.piece.payload_at + copy.piece.written_bytes() + most;
         if !all && most < room && most > end % PAGE {
             // Whole pages: a page that is written in two parts is touched twice.
@@ -206,10 +206,10 @@ impl Writer<'_> {
 
     /// Takes the level of a run, of one copy and while a display shows levels.
     fn measure(&self, copy: &StreamCopy, run: &[u8]) {
-        if copy.copy == 0 && self.desk.is_metered.load(Ordering::Relaxed) {
+        if copy.copy == 0 && self.shared.is_metered.load(Ordering::Relaxed) {
             let format = copy.piece.facts.shape.format;
             let phase = (copy.at % u64::from(format.bytes())) as usize;
-            self.desk.streams[copy.stream as usize].meter.add(format, phase, run);
+            self.shared.streams[copy.stream as usize].meter.add(format, phase, run);
         }
     }
 
@@ -237,7 +237,7 @@ impl Writer<'_> {
 
     /// Bytes that the current file still takes; begins a new one where that is none.
     fn room(&self, copy: &mut StreamCopy) -> Result<u64> {
-        let stream = &self.desk.streams[copy.stream as usize];
+        let stream = &self.shared.streams[copy.stream as usize];
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
         let written = copy.piece.written_in_file();
         let room = stream.segment_frames.saturating_mul(frame_bytes).saturating_sub(written);
@@ -250,8 +250,8 @@ impl Writer<'_> {
 
     /// A copy is at its end; the take is when it was the last one.
     fn one_less(&self) {
-        if self.desk.copies_left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.desk.all_over.set();
+        if self.shared.copies_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.all_over.set();
         }
     }
 
@@ -265,17 +265,17 @@ impl Writer<'_> {
         copy.roll = None;
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
         let frame = copy.piece.position() / frame_bytes;
-        let copies = &self.desk.streams[copy.stream as usize].copies;
+        let copies = &self.shared.streams[copy.stream as usize].copies;
         // At once, so that of two copies whose directories fail together one looks for another.
         let is_mirrored = copies.fetch_sub(1, Ordering::AcqRel) > 1;
         // Where the other copy goes on, a second one in the same directory protects from nothing.
-        let others = self.desk.lanes.iter().filter(|it| !it.has_failed() && !is_mirrored);
+        let others = self.shared.lanes.iter().filter(|it| !it.has_failed() && !is_mirrored);
         let mut others: Vec<_> = others.collect();
         others.sort_by_key(|it| it.pieces().len());
         for lane in others {
             let covered = copy.piece.covered();
             let ids = (copy.stream, copy.copy);
-            let began = self.desk.new_piece(lane, ids, frame, covered).and_then(|piece| {
+            let began = self.shared.new_piece(lane, ids, frame, covered).and_then(|piece| {
                 piece.set_idle(copy.piece.is_idle());
                 piece.write(&copy.partial)?;
                 Ok(piece)
@@ -299,7 +299,7 @@ impl Writer<'_> {
 
     /// Names a stream that no directory takes any more.
     fn tell_end(&self, name: &str, frame: u64) {
-        self.desk.cut_streams.fetch_add(1, Ordering::AcqRel);
+        self.shared.cut_streams.fetch_add(1, Ordering::AcqRel);
         let is_removed = self.lane.failure().is_some_and(|it| it.kind() == Kind::NotFound);
         let advice = match is_removed {
             true => "its files are gone with their directory; name a second directory with --to",
@@ -307,7 +307,7 @@ impl Writer<'_> {
         };
         let what = format!("stream '{name}' ends at frame {frame}");
         let error = Error::new(Kind::NoSpace, what).advice(advice);
-        self.desk.monitor.loss(self.lane.folder.path(), error);
+        self.shared.monitor.loss(self.lane.folder.path(), error);
     }
 }
 

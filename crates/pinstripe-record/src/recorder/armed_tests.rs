@@ -59,7 +59,7 @@ impl Drop for EndsTake<'_> {
 
 /// Waits until an input has given so many frames, or the take is over.
 fn wait_for(take: &RunningTake, stream: usize, frames: u64) {
-    let stream = &take.desk.streams[stream];
+    let stream = &take.shared.streams[stream];
     let began = Instant::now();
     let made = || stream.ring.made_bytes() / stream.facts.shape.frame_bytes();
     while made() < frames && !take.stop.is_set() {
@@ -352,7 +352,7 @@ fn killed_before_the_pre_roll_is_in_its_files_a_take_has_silence_there_and_says_
         let ordered = Instant::now();
         take.start().unwrap();
         let vouched = |take: &RunningTake| {
-            let pieces = take.desk.lanes[0].pieces();
+            let pieces = take.shared.lanes[0].pieces();
             let behind = pieces.iter().filter(|it| it.behind().is_some());
             behind.filter(|it| it.vouched_bytes() > 30_000).count()
         };

@@ -18,7 +18,7 @@ use super::status::{InputClock, RunningTake};
 use super::{LaneCopies, TakePlan, check};
 use crate::drift::ClockDrift;
 use crate::engine::{
-    Desk, Gate, Lane, Piece, RollArea, StreamCopy, StreamDesk, frames_in, keep_head_room,
+    Gate, Lane, Piece, RollArea, SharedStream, SharedTake, StreamCopy, frames_in, keep_head_room,
 };
 use crate::flac::check_flac;
 use crate::header::FileKind;
@@ -110,15 +110,15 @@ pub fn begin(
         // The directories were made just now, and nothing was recorded in them.
         folders.iter().for_each(|it| drop(it.discard()));
     }
-    let (mut desk, copies, producers, manifest) = made?;
+    let (mut shared, copies, producers, manifest) = made?;
     let starting = clock::since(began);
-    desk.began = clock::monotonic();
+    shared.began = clock::monotonic();
     if plan.armed.is_none() && plan.beside.is_none() {
         // Beside a take that is played all inputs are counted from their own first frames.
-        desk.zero.get_or_init(|| TakeZero { at: desk.began, pre_roll: Duration::ZERO });
+        shared.zero.get_or_init(|| TakeZero { at: shared.began, pre_roll: Duration::ZERO });
     }
     let take = Arc::new(RunningTake {
-        desk: Arc::new(desk),
+        shared: Arc::new(shared),
         name: plan.take.clone(),
         armed: plan.armed,
         most: plan.most,
@@ -141,7 +141,7 @@ fn make(
     (streams, origins): (Vec<RecordedStream>, &[StreamOrigin]),
     arena: &Arc<Arena>,
     (folders, monitor): (&[Arc<dyn TakeFolder>], &Arc<Monitor>),
-) -> Result<(Desk, LaneCopies, Vec<RingProducer>, Manifest)> {
+) -> Result<(SharedTake, LaneCopies, Vec<RingProducer>, Manifest)> {
     let manifest = manifest(plan, streams, folders)?;
     let lanes = (0..)
         .zip(folders)
@@ -151,18 +151,19 @@ fn make(
     let zero = Arc::default();
     let (desks, producers) = rings(plan, &manifest, (origins, &zero), arena, copies)?;
     let shared = (plan.started, zero);
-    let mut desk = Desk::new(plan.engine.clone(), lanes, desks, Arc::clone(monitor), shared)?;
+    let mut shared =
+        SharedTake::new(plan.engine.clone(), lanes, desks, Arc::clone(monitor), shared)?;
     if plan.armed.is_none() {
-        desk.begin_at_once();
+        shared.begin_at_once();
     }
-    desk.copies_left = AtomicUsize::new(desk.streams.len() * copies);
-    let pieces = make_files(&desk, copies)?;
-    let mut copies = hand_out(&desk, pieces, copies);
-    for (lane, copies) in desk.lanes.iter().zip(&mut copies) {
+    shared.copies_left = AtomicUsize::new(shared.streams.len() * copies);
+    let pieces = make_files(&shared, copies)?;
+    let mut copies = hand_out(&shared, pieces, copies);
+    for (lane, copies) in shared.lanes.iter().zip(&mut copies) {
         keep_pre_roll(plan, lane, copies)?;
     }
-    begin_journals(&manifest, &desk)?;
-    Ok((desk, copies, producers, manifest))
+    begin_journals(&manifest, &shared)?;
+    Ok((shared, copies, producers, manifest))
 }
 
 /// The clocks of inputs that have one, each with the number of its first stream.
@@ -224,7 +225,7 @@ fn rings(
     (origins, zero): (&[StreamOrigin], &Arc<OnceLock<TakeZero>>),
     arena: &Arc<Arena>,
     copies: usize,
-) -> Result<(Vec<StreamDesk>, Vec<RingProducer>)> {
+) -> Result<(Vec<SharedStream>, Vec<RingProducer>)> {
     let (mut desks, mut producers) = (Vec::new(), Vec::new());
     let mut beginnings: BTreeMap<usize, Arc<InputBeginning>> = BTreeMap::new();
     for (number, stream) in (0_u32..).zip(&manifest.streams) {
@@ -244,7 +245,7 @@ fn rings(
             Arc::new(InputBeginning::new(zero, plan.most, of))
         });
         producer.begin_by(beginning);
-        desks.push(StreamDesk {
+        desks.push(SharedStream {
             ring,
             facts,
             input,
@@ -262,18 +263,18 @@ fn rings(
 }
 
 /// Makes the files of all streams, by stream and copy, their heads durable.
-fn make_files(desk: &Desk, copies: usize) -> Result<Vec<Arc<Piece>>> {
-    let count = desk.streams.len() * copies;
+fn make_files(shared: &SharedTake, copies: usize) -> Result<Vec<Arc<Piece>>> {
+    let count = shared.streams.len() * copies;
     let made: Mutex<Vec<Option<Arc<Piece>>>> = Mutex::new(vec![None; count]);
     let first_error = Mutex::new(None);
     let next = AtomicUsize::new(0);
     let make = |number: usize| -> Result<()> {
         let (stream, copy) = (number / copies, number % copies);
-        let lane = &desk.lanes[(stream + copy) % desk.lanes.len()];
+        let lane = &shared.lanes[(stream + copy) % shared.lanes.len()];
         let ids = (stream as u32, copy as u32);
-        let piece = desk.new_piece(lane, ids, 0, Duration::ZERO)?;
+        let piece = shared.new_piece(lane, ids, 0, Duration::ZERO)?;
         piece.make_durable()?;
-        piece.set_idle(desk.beginning().is_none());
+        piece.set_idle(shared.beginning().is_none());
         lock(&made)[number] = Some(piece);
         Ok(())
     };
@@ -299,13 +300,13 @@ fn make_files(desk: &Desk, copies: usize) -> Result<Vec<Arc<Piece>>> {
 }
 
 /// The manifest comes last: where it is, a journal is. Room for the one at the end is kept.
-fn begin_journals(manifest: &Manifest, desk: &Desk) -> Result<()> {
-    desk.manifest_bytes.store(manifest.encode().len() as u64, Ordering::Relaxed);
-    desk.lanes.iter().try_for_each(|lane| {
+fn begin_journals(manifest: &Manifest, shared: &SharedTake) -> Result<()> {
+    shared.manifest_bytes.store(manifest.encode().len() as u64, Ordering::Relaxed);
+    shared.lanes.iter().try_for_each(|lane| {
         lane.commit()?;
         lane.sync_names()?;
         manifest.save(&*lane.folder)?;
-        keep_head_room(desk, lane)
+        keep_head_room(shared, lane)
     })
 }
 
@@ -323,13 +324,13 @@ fn keep_pre_roll(plan: &TakePlan, lane: &Lane, copies: &mut [StreamCopy]) -> Res
 }
 
 /// Gives each copy to the writer of its directory.
-fn hand_out(desk: &Desk, pieces: Vec<Arc<Piece>>, copies: usize) -> LaneCopies {
-    let mut lanes: LaneCopies = desk.lanes.iter().map(|_| Vec::new()).collect();
+fn hand_out(shared: &SharedTake, pieces: Vec<Arc<Piece>>, copies: usize) -> LaneCopies {
+    let mut lanes: LaneCopies = shared.lanes.iter().map(|_| Vec::new()).collect();
     for piece in pieces {
         let (stream, copy) = (piece.stream as usize, piece.copy as usize);
-        let ring = Arc::clone(&desk.streams[stream].ring);
+        let ring = Arc::clone(&shared.streams[stream].ring);
         debug_assert!(copy < copies);
-        lanes[(stream + copy) % desk.lanes.len()].push(StreamCopy {
+        lanes[(stream + copy) % shared.lanes.len()].push(StreamCopy {
             stream: piece.stream,
             copy: piece.copy,
             consumer: RingConsumer::new(ring, copy),

@@ -8,7 +8,7 @@ use pinstripe_base::units::{counted, format_count};
 
 use super::status::{RunningTake, TakeStatus};
 use super::{TakeOutcome, TakePlan};
-use crate::engine::Desk;
+use crate::engine::SharedTake;
 use crate::take::{Manifest, RecordedPiece, TakeFigures, TakeState};
 
 /// Streams whose losses are named one by one.
@@ -21,9 +21,9 @@ pub fn end(
     mut manifest: Manifest,
     times: (Duration, Duration, Duration),
 ) -> Result<TakeOutcome> {
-    let desk = &take.desk;
+    let shared = &take.shared;
     let last = take.status();
-    if desk.beginning().is_none() {
+    if shared.beginning().is_none() {
         discard(take);
         return Ok(outcome(take, (manifest, TakeFigures::default(), Vec::new()), last, times));
     }
@@ -36,25 +36,25 @@ pub fn end(
         // An input that came after the order has told its own only now.
         manifest.origins = take.origins();
     }
-    manifest.gaps = desk.gaps();
-    manifest.marks = desk.marks();
-    let figures = figures(&take.desk, &last);
+    manifest.gaps = shared.gaps();
+    manifest.marks = shared.marks();
+    let figures = figures(&take.shared, &last);
     manifest.figures = Some(figures.clone());
     tell_losses(take, &last, &manifest);
     let undurable = tell_undurable(take);
-    let mut refusals = desk.refusals();
-    refusals.extend(desk.lanes.iter().filter_map(|it| it.folder.refusal()));
-    let is_one_left = desk.lanes.iter().any(|it| !it.has_failed());
+    let mut refusals = shared.refusals();
+    refusals.extend(shared.lanes.iter().filter_map(|it| it.folder.refusal()));
+    let is_one_left = shared.lanes.iter().any(|it| !it.has_failed());
     // A directory that was given up costs nothing where its streams went on in another one.
-    let is_whole = desk.cut_streams.load(Ordering::Acquire) == 0 && is_one_left;
-    for lane in &desk.lanes {
+    let is_whole = shared.cut_streams.load(Ordering::Acquire) == 0 && is_one_left;
+    for lane in &shared.lanes {
         let saved = manifest.save(&*lane.folder);
         match (saved, lane.failure()) {
             (_, Some(error)) if is_whole && !undurable.contains(&lane.number) => {
-                desk.monitor.degraded(lane.folder.path(), error);
+                shared.monitor.degraded(lane.folder.path(), error);
             }
-            (_, Some(error)) => desk.monitor.loss(lane.folder.path(), error),
-            (Err(error), None) => desk.monitor.loss(lane.folder.path(), error),
+            (_, Some(error)) => shared.monitor.loss(lane.folder.path(), error),
+            (Err(error), None) => shared.monitor.loss(lane.folder.path(), error),
             (Ok(()), None) => {}
         }
     }
@@ -82,22 +82,22 @@ fn outcome(
 
 /// Leaves nothing of a take that never began.
 fn discard(take: &RunningTake) {
-    for lane in &take.desk.lanes {
+    for lane in &take.shared.lanes {
         if let Some(error) = lane.failure() {
-            take.desk.monitor.warning(lane.folder.path(), error);
+            take.shared.monitor.warning(lane.folder.path(), error);
         }
         if let Err(error) = lane.folder.discard() {
-            take.desk.monitor.warning(lane.folder.path(), error);
+            take.shared.monitor.warning(lane.folder.path(), error);
         }
     }
 }
 
 /// Removes files that were made ahead for streams of which nothing was recorded.
 fn remove_empty(take: &RunningTake) {
-    for lane in &take.desk.lanes {
+    for lane in &take.shared.lanes {
         for piece in lane.pieces().iter().filter(|it| it.is_empty()) {
             if let Err(error) = lane.folder.remove(&piece.name) {
-                take.desk.monitor.warning(lane.folder.path(), error);
+                take.shared.monitor.warning(lane.folder.path(), error);
             }
         }
     }
@@ -105,7 +105,7 @@ fn remove_empty(take: &RunningTake) {
 
 fn pieces(take: &RunningTake) -> Vec<RecordedPiece> {
     let mut pieces = Vec::new();
-    for lane in &take.desk.lanes {
+    for lane in &take.shared.lanes {
         let all = lane.pieces();
         let kept = all.iter().filter(|it| it.written_bytes() > 0 || take.armed.is_none());
         pieces.extend(kept.map(|piece| RecordedPiece {
@@ -125,9 +125,9 @@ fn pieces(take: &RunningTake) -> Vec<RecordedPiece> {
     pieces
 }
 
-fn figures(desk: &Desk, last: &TakeStatus) -> TakeFigures {
+fn figures(shared: &SharedTake, last: &TakeStatus) -> TakeFigures {
     let seconds =
-        desk.streams.iter().zip(&last.by_stream).map(|(stream, status)| {
+        shared.streams.iter().zip(&last.by_stream).map(|(stream, status)| {
             status.frames as f64 / f64::from(stream.facts.shape.rate.max(1))
         });
     TakeFigures {
@@ -156,7 +156,7 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
         let error = Error::new(Kind::Io, what).advice(
             "the places stand in take.json; larger rings (--ring) bear longer stalls of the disk",
         );
-        take.desk.monitor.loss(name, error);
+        take.shared.monitor.loss(name, error);
     };
     if last.missing_frames > 0 {
         let what = format!(
@@ -164,7 +164,7 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
             format_count(last.missing_frames)
         );
         let error = Error::new(Kind::Io, what).advice("the places stand in take.json");
-        take.desk.monitor.loss(&last.take, error);
+        take.shared.monitor.loss(&last.take, error);
     }
     if hurt.len() <= NAMED {
         hurt.iter().for_each(|it| tell(&it.name, it.overruns, it.lost_frames));
@@ -178,10 +178,10 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
 /// numbers of such directories.
 fn tell_undurable(take: &RunningTake) -> Vec<u32> {
     let mut undurable = Vec::new();
-    for lane in take.desk.lanes.iter().filter(|it| it.has_failed()) {
+    for lane in take.shared.lanes.iter().filter(|it| it.has_failed()) {
         let pieces = lane.pieces();
         let missing = pieces.iter().filter(|piece| {
-            let stream = &take.desk.streams[piece.stream as usize];
+            let stream = &take.shared.streams[piece.stream as usize];
             !stream.is_mirrored && piece.vouched_bytes() < piece.written_bytes()
         });
         let (count, lost) = missing.fold((0, 0), |(count, lost), piece| {
@@ -194,7 +194,7 @@ fn tell_undurable(take: &RunningTake) -> Vec<u32> {
                 format_count(lost),
                 counted(count, "stream", "streams"),
             );
-            take.desk.monitor.loss(lane.folder.path(), Error::new(Kind::Io, what));
+            take.shared.monitor.loss(lane.folder.path(), Error::new(Kind::Io, what));
             undurable.push(lane.number);
         }
     }

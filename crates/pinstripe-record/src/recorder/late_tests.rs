@@ -133,7 +133,7 @@ fn an_input_that_comes_after_the_order_begins_where_its_first_samples_lie() {
     let mut ordered = None;
     let (outcome, came) = recorded((&plan, &folders), (600, 4800), &mut |take, status| {
         if status.phase == TakePhase::Armed {
-            let stream = &take.desk.streams[0];
+            let stream = &take.shared.streams[0];
             while stream.ring.made_bytes() < 2 * 4800 {
                 std::thread::sleep(Duration::from_millis(2));
             }

@@ -17,7 +17,7 @@ use pinstripe_base::sync::{Stop, wait_readable};
 use std::os::fd::AsFd;
 
 use crate::drift::look_after;
-use crate::engine::{Desk, EngineSettings, StreamCopy, commit_lane, write_lane};
+use crate::engine::{EngineSettings, SharedTake, StreamCopy, commit_lane, write_lane};
 use crate::header::{FileKind, LocalTime};
 use crate::input::{InputFeed, RecordInput};
 use crate::limits::FLAC_THREADS;
@@ -101,9 +101,9 @@ pub fn record(
     watch: &mut dyn FnMut(&Arc<RunningTake>, &TakeStatus),
 ) -> Result<TakeOutcome> {
     let mut begun = begin::begin(plan, &inputs, folders, monitor)?;
-    let desk = Arc::clone(&begun.take.desk);
+    let shared = Arc::clone(&begun.take.shared);
     let threads = Threads {
-        desk: &desk,
+        shared: &shared,
         halt: Stop::new()?,
         inputs_ended: Stop::new()?,
         inputs_left: AtomicUsize::new(inputs.len()),
@@ -113,20 +113,20 @@ pub fn record(
     };
     let (mut lanes, mut producers) = (begun.copies, begun.producers.into_iter());
     let mut stopped_at = Duration::ZERO;
-    let lanes_left = &AtomicUsize::new(desk.lanes.len());
+    let lanes_left = &AtomicUsize::new(shared.lanes.len());
     std::thread::scope(|scope| {
-        for _ in 0..encoding_threads(plan, &desk) {
-            scope.spawn(|| desk.encoders.work());
+        for _ in 0..encoding_threads(plan, &shared) {
+            scope.spawn(|| shared.encoders.work());
         }
-        for (lane, copies) in desk.lanes.iter().zip(lanes.drain(..)) {
-            let desk = &desk;
+        for (lane, copies) in shared.lanes.iter().zip(lanes.drain(..)) {
+            let shared = &shared;
             scope.spawn(move || {
-                commit_lane(desk, lane);
+                commit_lane(shared, lane);
                 if lanes_left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                    desk.encoders.end();
+                    shared.encoders.end();
                 }
             });
-            scope.spawn(move || write_lane(desk, lane, copies));
+            scope.spawn(move || write_lane(shared, lane, copies));
         }
         for input in inputs {
             let rings = producers.by_ref().take(input.streams().len()).collect();
@@ -137,21 +137,21 @@ pub fn record(
         begun.take.stop.set();
         threads.halt.set();
     });
-    let stopping = desk.now().saturating_sub(stopped_at);
+    let stopping = shared.now().saturating_sub(stopped_at);
     let times = (begun.starting, stopping, Duration::from_nanos(threads.input_cpu.into_inner()));
     end::end(plan, &begun.take, begun.manifest, times)
 }
 
 /// Threads that encode: as many as there are processors, and streams.
-fn encoding_threads(plan: &TakePlan, desk: &Desk) -> usize {
+fn encoding_threads(plan: &TakePlan, shared: &SharedTake) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let is_needed = plan.kind == FileKind::Flac;
-    if is_needed { processors.min(desk.streams.len()).min(FLAC_THREADS) } else { 0 }
+    if is_needed { processors.min(shared.streams.len()).min(FLAC_THREADS) } else { 0 }
 }
 
-/// What the threads of a take share beside the desk.
+/// What the threads of a take share beside the shared.
 struct Threads<'a> {
-    desk: &'a Desk,
+    shared: &'a SharedTake,
     halt: Stop,
     inputs_ended: Stop,
     inputs_left: AtomicUsize,
@@ -164,15 +164,15 @@ struct Threads<'a> {
 impl Threads<'_> {
     /// The thread of an input.
     fn feed(&self, mut input: Box<dyn RecordInput>, producers: Vec<RingProducer>) {
-        let desk = self.desk;
-        if desk.settings.is_realtime
+        let shared = self.shared;
+        if shared.settings.is_realtime
             && !input.is_patient()
             && let Err(error) = realtime::run_first(realtime::CAPTURE)
         {
-            desk.note_refusal("inputs run without real-time priority", &error);
+            shared.note_refusal("inputs run without real-time priority", &error);
         }
         let source = input.streams().first().map(|it| it.source.clone()).unwrap_or_default();
-        let warn = |error: Error| desk.monitor.warning(&source, error);
+        let warn = |error: Error| shared.monitor.warning(&source, error);
         let mut feed = InputFeed {
             producers,
             halt: &self.halt,
@@ -181,7 +181,7 @@ impl Threads<'_> {
             warn: &warn,
         };
         if let Err(error) = input.run(&mut feed) {
-            desk.monitor.loss(&source, error);
+            shared.monitor.loss(&source, error);
         }
         drop(feed);
         let time = realtime::thread_time().as_nanos() as u64;
@@ -201,7 +201,7 @@ impl Threads<'_> {
     ) -> Duration {
         let (mut next, mut looks) = (Duration::ZERO, 0);
         loop {
-            let now = self.desk.now();
+            let now = self.shared.now();
             if manifest.state == TakeState::Armed && take.started.is_set() {
                 take.tell_beginning(manifest);
                 next = now;
@@ -213,7 +213,7 @@ impl Threads<'_> {
             if over || stop.is_set() || take.stop.is_set() || self.inputs_ended.is_set() {
                 return now;
             }
-            if self.desk.all_over.is_set() {
+            if self.shared.all_over.is_set() {
                 return now;
             }
             take.watch_clocks();
@@ -230,7 +230,7 @@ impl Threads<'_> {
                 stop.as_fd(),
                 take.stop.as_fd(),
                 self.inputs_ended.as_fd(),
-                self.desk.all_over.as_fd(),
+                self.shared.all_over.as_fd(),
             ];
             if manifest.state == TakeState::Armed {
                 fds.push(take.started.as_fd());

@@ -11,7 +11,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use serde::Serialize;
 
 use super::status::RunningTake;
-use crate::engine::StreamDesk;
+use crate::engine::SharedStream;
 use crate::header::LocalTime;
 use crate::limits::MARKS_MAX;
 use crate::take::{Manifest, TakeState};
@@ -124,7 +124,7 @@ impl RunningTake {
         }
         let pre_roll = self.armed.unwrap_or_default();
         let now = LocalTime { seconds: clock::now().0 + self.zone_seconds };
-        self.desk.start(pre_roll, self.most, (now, self.zone_seconds))?;
+        self.shared.start(pre_roll, self.most, (now, self.zone_seconds))?;
         self.started.set();
         Ok(())
     }
@@ -134,7 +134,7 @@ impl RunningTake {
     /// # Errors
     /// [`Kind::Refused`] while the take is armed, and after too many.
     pub fn split(&self) -> Result<()> {
-        self.desk.split()
+        self.shared.split()
     }
 
     /// Marks the place at which every stream is.
@@ -142,10 +142,10 @@ impl RunningTake {
     /// # Errors
     /// [`Kind::Refused`] while the take is armed, and after too many.
     pub fn mark(&self, text: &str) -> Result<()> {
-        if self.desk.beginning().is_none() {
+        if self.shared.beginning().is_none() {
             return Err(Error::new(Kind::Refused, "the take has not begun: nothing can be marked"));
         }
-        match self.desk.mark(text) {
+        match self.shared.mark(text) {
             true => Ok(()),
             false => Err(Error::new(Kind::Refused, "there are too many marks")
                 .expected(format!("{MARKS_MAX} at most"), "one more")),
@@ -157,13 +157,14 @@ impl RunningTake {
     /// # Errors
     /// [`Kind::NotFound`] for a stream that is not there; [`Kind::Refused`] after too many.
     pub fn arm(&self, streams: &str, is_armed: bool) -> Result<()> {
-        let names: Vec<&str> = self.desk.streams.iter().map(|it| it.facts.name.as_str()).collect();
-        self.desk.arm(&chosen(streams, &names)?, is_armed).map(drop)
+        let names: Vec<&str> =
+            self.shared.streams.iter().map(|it| it.facts.name.as_str()).collect();
+        self.shared.arm(&chosen(streams, &names)?, is_armed).map(drop)
     }
 
     /// How far it is.
     pub fn phase(&self) -> TakePhase {
-        match self.desk.beginning() {
+        match self.shared.beginning() {
             _ if self.stop.is_set() => TakePhase::Stopping,
             None => TakePhase::Armed,
             Some(_) => TakePhase::Recording,
@@ -172,34 +173,34 @@ impl RunningTake {
 
     /// The time of the take at a moment; while it is armed, the time since it was.
     pub(super) fn elapsed(&self, now: Duration) -> Duration {
-        self.desk.beginning().map_or(now, |begun| now.saturating_sub(begun.at) + begun.pre_roll)
+        self.shared.beginning().map_or(now, |begun| now.saturating_sub(begun.at) + begun.pre_roll)
     }
 
     /// The pre-roll that the take began with, or would begin with now.
     pub(super) fn pre_roll(&self) -> Duration {
-        let kept = || self.armed.unwrap_or_default().min(self.desk.now());
-        self.desk.beginning().map_or_else(kept, |begun| begun.pre_roll)
+        let kept = || self.armed.unwrap_or_default().min(self.shared.now());
+        self.shared.beginning().map_or_else(kept, |begun| begun.pre_roll)
     }
 
     /// The moment at which it is to be over, once that is known.
     pub(super) fn end_at(&self) -> Option<Duration> {
-        Some(self.desk.beginning()?.at + self.most?)
+        Some(self.shared.beginning()?.at + self.most?)
     }
 
     /// By stream: the frames that its input had given before the first frame of the take.
     pub(super) fn origins(&self) -> Vec<i64> {
-        let origin = |it: &StreamDesk| it.ring.origin() / it.facts.shape.frame_bytes() as i64;
-        self.desk.streams.iter().map(origin).collect()
+        let origin = |it: &SharedStream| it.ring.origin() / it.facts.shape.frame_bytes() as i64;
+        self.shared.streams.iter().map(origin).collect()
     }
 
     /// Tells manifests that an armed take has begun, as heads and journals know already.
     pub(super) fn tell_beginning(&self, manifest: &mut Manifest) {
-        let started = LocalTime { seconds: self.desk.started.load(Ordering::Acquire) };
+        let started = LocalTime { seconds: self.shared.started.load(Ordering::Acquire) };
         manifest.state = TakeState::Recording;
         manifest.started = started;
         manifest.started_seconds = started.seconds - self.zone_seconds;
         manifest.origins = self.origins();
-        for lane in self.desk.lanes.iter().filter(|it| !it.has_failed()) {
+        for lane in self.shared.lanes.iter().filter(|it| !it.has_failed()) {
             if let Err(error) = manifest.save(&*lane.folder) {
                 lane.fail(error);
             }

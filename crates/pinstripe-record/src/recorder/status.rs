@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::orders::TakePhase;
 use crate::drift::{ClockDrift, InputDrift};
-use crate::engine::{Desk, Lane, LaneFigures, Piece, StreamDesk};
+use crate::engine::{Lane, LaneFigures, Piece, SharedStream, SharedTake};
 use crate::meter::{LevelReader, StreamLevel};
 use crate::take::{CommitStages, SlowSync};
 
@@ -24,7 +24,7 @@ const APART_PPM: f64 = 10.0;
 
 /// A take that is being recorded.
 pub struct RunningTake {
-    pub(super) desk: Arc<Desk>,
+    pub(super) shared: Arc<SharedTake>,
     pub(super) name: String,
     /// The pre-roll of a take that begins when it is told to.
     pub(super) armed: Option<Duration>,
@@ -132,31 +132,31 @@ pub struct TakeStatus {
 impl RunningTake {
     /// Levels of all streams since this reader looked last; they are taken from the first look on.
     pub fn levels(&self, reader: LevelReader) -> Vec<StreamLevel> {
-        self.desk.is_metered.store(true, Ordering::Relaxed);
-        self.desk.streams.iter().map(|it| it.meter.take(reader)).collect()
+        self.shared.is_metered.store(true, Ordering::Relaxed);
+        self.shared.streams.iter().map(|it| it.meter.take(reader)).collect()
     }
 
     /// Whether no input gives anything more.
     pub(super) fn is_complete(&self) -> bool {
-        self.desk.streams.iter().all(|it| it.ring.is_complete())
+        self.shared.streams.iter().all(|it| it.ring.is_complete())
     }
 
     /// Looks at the clocks of all inputs.
     pub(super) fn watch_clocks(&self) {
         for clock in lock(&self.clocks).iter_mut() {
-            let stream = &self.desk.streams[clock.stream];
+            let stream = &self.shared.streams[clock.stream];
             if stream.ring.is_complete() {
                 continue;
             }
             let frames = stream.ring.made_bytes() / stream.facts.shape.frame_bytes();
-            clock.drift.add(self.desk.now(), frames);
+            clock.drift.add(self.shared.now(), frames);
             if let Some(measured) = clock.drift.wrong_rate() {
                 let (said, measured) = (stream.facts.shape.rate, format!("{measured:.0}"));
                 let what = format!("{measured} frames per second come from the source");
                 let error = Error::new(Kind::Io, what).expected(said, measured).advice(
                     "the headers have the rate that was said: set that of the source, and begin another take",
                 );
-                self.desk.monitor.warning(&clock.source, error);
+                self.shared.monitor.warning(&clock.source, error);
             }
         }
     }
@@ -185,27 +185,27 @@ impl RunningTake {
             );
             let error = Error::new(Kind::Io, what)
                 .advice("nothing is resampled: drive both by one clock, or resample later");
-            self.desk.monitor.warning(&self.name, error);
+            self.shared.monitor.warning(&self.name, error);
         }
     }
 
     /// How it goes.
     pub fn status(&self) -> TakeStatus {
-        let desk = &self.desk;
-        let now = desk.now();
-        let by_stream: Vec<_> = desk.streams.iter().map(stream_status).collect();
+        let shared = &self.shared;
+        let now = shared.now();
+        let by_stream: Vec<_> = shared.streams.iter().map(stream_status).collect();
         let of_impatient = |pick: fn(&StreamStatus) -> f64| {
-            let impatient = by_stream.iter().zip(&desk.streams).filter(|(_, it)| !it.is_patient);
+            let impatient = by_stream.iter().zip(&shared.streams).filter(|(_, it)| !it.is_patient);
             impatient.map(|(it, _)| pick(it)).fold(0.0, f64::max)
         };
         let sum = |pick: fn(&LaneFigures) -> &AtomicU64| -> u64 { self.figures(pick).sum() };
         let most = |pick: fn(&LaneFigures) -> &AtomicU64| -> f64 {
             millis(self.figures(pick).max().unwrap_or(0))
         };
-        let lag = desk.lanes.iter().map(|it| it.lag(now)).max().unwrap_or_default();
+        let lag = shared.lanes.iter().map(|it| it.lag(now)).max().unwrap_or_default();
         let lag_ms = lag.as_secs_f64() * 1e3;
         let worst = of_impatient(|it| it.ring_worst_percent);
-        let (slowest_sync, slowest_commit) = slowest(&desk.lanes);
+        let (slowest_sync, slowest_commit) = slowest(&shared.lanes);
         TakeStatus {
             take: self.name.clone(),
             phase: self.phase(),
@@ -228,7 +228,7 @@ impl RunningTake {
             slowest_commit,
             held_back_worst_ms: millis(self.held_back.load(Ordering::Relaxed)),
             left_seconds: self.left_seconds(),
-            failed_directories: desk.lanes.iter().filter(|it| it.has_failed()).count(),
+            failed_directories: shared.lanes.iter().filter(|it| it.has_failed()).count(),
             writer_cpu_seconds: sum(|it| &it.writer_cpu_nanos) as f64 / 1e9,
             commit_cpu_seconds: sum(|it| &it.commit_cpu_nanos) as f64 / 1e9,
             drifts: self.drifts(),
@@ -242,13 +242,13 @@ impl RunningTake {
     }
 
     fn figures(&self, pick: fn(&LaneFigures) -> &AtomicU64) -> impl Iterator<Item = u64> + use<'_> {
-        self.desk.lanes.iter().map(move |it| pick(&it.figures).load(Ordering::Relaxed))
+        self.shared.lanes.iter().map(move |it| pick(&it.figures).load(Ordering::Relaxed))
     }
 
     /// Seconds until the first directory is full, at the rate of what is written to it.
     fn left_seconds(&self) -> Option<f64> {
-        let lanes = self.desk.lanes.iter().filter(|it| !it.has_failed());
-        lanes.filter_map(|it| left_of(it, &self.desk)).reduce(f64::min)
+        let lanes = self.shared.lanes.iter().filter(|it| !it.has_failed());
+        lanes.filter_map(|it| left_of(it, &self.shared)).reduce(f64::min)
     }
 
     /// Says when little room is left, and when a ring was fuller than it should be: each once.
@@ -260,7 +260,7 @@ impl RunningTake {
         {
             let what = format!("there is room for less than {told} min of this take");
             let error = Error::new(Kind::NoSpace, what).advice("make room on the disk");
-            self.desk.monitor.warning(self.desk.lanes[0].folder.path(), error);
+            self.shared.monitor.warning(self.shared.lanes[0].folder.path(), error);
         }
         self.warn_of_drift(&status.drifts);
         if status.has_alarm && !self.has_alarmed.swap(true, Ordering::Relaxed) {
@@ -268,7 +268,7 @@ impl RunningTake {
             let error = Error::new(Kind::Io, what).advice(
                 "the disk stalls for nearly as long as the rings last: make them larger (--ring)",
             );
-            self.desk.monitor.warning(&self.name, error);
+            self.shared.monitor.warning(&self.name, error);
         }
     }
 }
@@ -283,18 +283,18 @@ fn slowest(lanes: &[Arc<Lane>]) -> (SlowSync, CommitStages) {
     .unwrap_or_default()
 }
 
-fn left_of(lane: &Lane, desk: &Desk) -> Option<f64> {
+fn left_of(lane: &Lane, shared: &SharedTake) -> Option<f64> {
     let free = lane.folder.free_bytes()?;
     let mut open = lane.pieces();
     // A front gets what came before, at no rate.
-    let is_armed = |it: &Piece| desk.streams[it.stream as usize].gate.is_armed();
+    let is_armed = |it: &Piece| shared.streams[it.stream as usize].gate.is_armed();
     open.retain(|it| !it.is_ended() && !it.is_front() && is_armed(it));
     let rate: u64 = open.iter().map(|it| it.facts.shape.byte_rate()).sum();
     let ahead: u64 = open.iter().map(|it| it.ahead_bytes()).sum();
     (rate > 0).then(|| (free + ahead) as f64 / rate as f64)
 }
 
-fn stream_status(stream: &StreamDesk) -> StreamStatus {
+fn stream_status(stream: &SharedStream) -> StreamStatus {
     let ring = &stream.ring;
     let frame_bytes = stream.facts.shape.frame_bytes();
     let percent = |bytes: u64| 100.0 * bytes as f64 / ring.size() as f64;

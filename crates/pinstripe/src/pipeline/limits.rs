@@ -21,7 +21,7 @@ pub(crate) const LANE_SHARE: u64 = 2;
 pub(crate) const PUBLISH_CHUNKS: usize = 256 << 10;
 const PUBLISH_PACKS: usize = 256;
 /// The interval at which a backup looks at other writers: the file systems of the members wake
-/// nobody when another process, perhaps on another host, changes something.
+/// no writer when another process, perhaps on another host, changes something.
 pub(crate) const WATCH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 /// The same where a look costs requests to a far member: a `gc` waits for three of them.
 pub(crate) const WATCH_INTERVAL_FAR: std::time::Duration = std::time::Duration::from_secs(30);

@@ -30,7 +30,7 @@ pub fn name_of(id: SessionId) -> ExtentName {
 
 /// Begins a session. From now on every collector waits for its answer, so anything that the
 /// writer relies on must be read afterwards. `commit` is the name of the object put at the end.
-/// Whoever works for longer than some minutes puts heartbeats (`pipeline/heartbeat.rs`); the
+/// A session of more than some minutes has heartbeats (`pipeline/heartbeat.rs`); the
 /// session's id promises that, so nothing is put for a short one.
 ///
 /// # Errors
@@ -232,7 +232,7 @@ pub fn fence(store: &Store, session: &Session) -> Result<()> {
     };
     let put = store.put_all(commit_of(session), &void.encode(), Quorum::Deletion);
     match put {
-        // REAPING stands: all agreed to its list, and whoever deletes it deletes the same.
+        // REAPING stands: all agreed to its list, and every gc that deletes it deletes the same.
         Err(error) if error.kind() == Kind::Exists && session.work == Work::Collect => {}
         Err(error) if error.kind() == Kind::Exists => {
             let what = format!("session {} ended first: its work is complete", session.id.short());

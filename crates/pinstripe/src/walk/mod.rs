@@ -269,7 +269,7 @@ impl Walker {
         // The rest of a split directory may be work for others.
         self.wake_workers(&mut state);
         drop(state);
-        let alarm = Alarm(self);
+        let alarm = PanicGuard(self);
         let steps = scanner.perform(task);
         let mut state = self.lock();
         if state.stop.is_none() {
@@ -328,9 +328,9 @@ impl State {
 }
 
 /// Stops the walk when the thread that holds it panics: its task would never be finished.
-struct Alarm<'a>(&'a Walker);
+struct PanicGuard<'a>(&'a Walker);
 
-impl Drop for Alarm<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         self.0.stop(Stop::Panicked);
     }

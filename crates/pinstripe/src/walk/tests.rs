@@ -533,7 +533,7 @@ fn a_consumer_that_leaves_or_panics_lets_the_workers_go() {
 fn a_worker_that_panics_is_not_taken_for_the_end() {
     let dir = tree_with_pause();
     let walker = walker(dir.path(), WalkOptions::default());
-    drop(Alarm(&walker));
+    drop(PanicGuard(&walker));
     walker.work();
     let next = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| walker.next_batch()));
     assert!(next.is_err());

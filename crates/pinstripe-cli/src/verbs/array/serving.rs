@@ -20,7 +20,7 @@ use pinstripe_io::device::Sparse;
 use pinstripe_io::fault::Plan;
 use pinstripe_nbd::{self as nbd, Address, Server, fuse};
 
-use crate::together::{Job, run_until_first_exit};
+use crate::jobs::{Job, run_until_first_exit};
 
 /// The interval at which the register learns how far an array is.
 const REGISTER_EVERY: Duration = Duration::from_secs(1);
@@ -71,26 +71,27 @@ pub fn serve(
 ) -> Result<()> {
     let entry = context.register.read(&serving.name)?;
     let control = Control::bind(&context.register.socket(&serving.name)?)?;
-    let (device, desk): (Arc<dyn Sparse>, Box<dyn ControlHandler>) = match entry.metadata {
+    let (device, controller): (Arc<dyn Sparse>, Box<dyn ControlHandler>) = match entry.metadata {
         Metadata::Pinstripe => {
-            let desk = start(&serving.name, context.register, context.faults, context.monitor)?;
-            (Arc::clone(&desk.volume) as _, Box::new(desk))
+            let controller =
+                start(&serving.name, context.register, context.faults, context.monitor)?;
+            (Arc::clone(&controller.volume) as _, Box::new(controller))
         }
         Metadata::Md => {
-            let desk = md::open(&entry, serving.writes_md, context.faults, context.monitor)?;
-            (Arc::clone(&desk.array) as _, Box::new(desk))
+            let controller = md::open(&entry, serving.writes_md, context.faults, context.monitor)?;
+            (Arc::clone(&controller.array) as _, Box::new(controller))
         }
     };
     let is_read_only = serving.is_read_only || entry.metadata == Metadata::Md && !serving.writes_md;
     let exports = Exports::open(serving, device, is_read_only);
     let done = exports.and_then(|exports| {
         let served = exports.reached();
-        desk.served_as(served.clone());
+        controller.served_as(served.clone());
         ready(&served, exports.bytes);
-        exports.serve(serving, context, &*desk, &control)
+        exports.serve(serving, context, &*controller, &control)
     });
-    let closed = desk.close();
-    drop(desk);
+    let closed = controller.close();
+    drop(controller);
     let ended = done.and(closed);
     control.conclude(&line(&match &ended {
         Ok(()) => Reply::Done { said: format!("array {} is stopped", serving.name) },
@@ -142,21 +143,21 @@ impl Exports {
         self,
         serving: &Serving,
         context: &ServeContext<'_>,
-        desk: &dyn ControlHandler,
+        controller: &dyn ControlHandler,
         control: &Control,
     ) -> Result<()> {
         let Exports { nbd, devices, file, .. } = self;
         let (stop, devices) = (context.stop, &devices);
         let openers = file.as_ref().map(|file| (file.file().to_owned(), file.openers()));
         let answer = |text: &str, lines: &Lines<'_>| {
-            answer_line(desk, text, lines, (stop, openers.as_ref()))
+            answer_line(controller, text, lines, (stop, openers.as_ref()))
         };
         let mut jobs: Vec<Job<'_>> = vec![
             Box::new(|| control.serve(stop, &answer)),
             Box::new(|| {
                 // Nothing wakes it: generations change in the middle of writes, which must not wait.
                 while !stop.wait(REGISTER_EVERY) {
-                    desk.note_generation();
+                    controller.note_generation();
                 }
                 Ok(())
             }),
@@ -191,7 +192,7 @@ fn refuse_used(openers: Option<&Openers>, force: bool) -> Result<()> {
 
 /// Answers one line.
 fn answer_line(
-    desk: &dyn ControlHandler,
+    controller: &dyn ControlHandler,
     text: &str,
     lines: &Lines<'_>,
     (stop, openers): (&Stop, Option<&Openers>),
@@ -206,10 +207,10 @@ fn answer_line(
         },
         Ok(Request::Events) => {
             // A client that follows events ends by disconnecting, which is no error.
-            let _ = tell_events(desk, lines);
+            let _ = tell_events(controller, lines);
             return Answer::Sent;
         }
-        Ok(request) => desk.answer(&request),
+        Ok(request) => controller.answer(&request),
         Err(error) => Err(Error::new(Kind::Unsupported, format!("no request: {error}"))),
     };
     let reply = reply.unwrap_or_else(|error| Reply::Failed(Failure::from(&error)));
@@ -217,14 +218,14 @@ fn answer_line(
     Answer::Sent
 }
 
-fn tell_events(desk: &dyn ControlHandler, lines: &Lines<'_>) -> Result<()> {
-    let mut before = desk.detail();
+fn tell_events(controller: &dyn ControlHandler, lines: &Lines<'_>) -> Result<()> {
+    let mut before = controller.detail();
     // The first line promises that every later change is reported.
     lines.send(&line(&Reply::Detail(Box::new(before.clone()))))?;
     loop {
         let is_over = lines.is_over_within(EVENTS_POLL);
         // Once more at the end, for what happened since the last time.
-        let now = desk.detail();
+        let now = controller.detail();
         for event in between(&before, &now) {
             lines.send(&line(&Reply::Event(event)))?;
         }

@@ -1,8 +1,8 @@
 //! `pinstripe record`: many streams at once to plain disks.
 
-mod beside;
 mod control;
 mod osc;
+mod overdub;
 mod rings;
 mod screen;
 mod senders;
@@ -36,10 +36,10 @@ use crate::signals;
 use crate::time;
 use crate::verbs::play;
 
-use beside::BesideArgs;
 pub use control::CONTROL;
 use control::{ControlSocket, CtlArgs};
 use osc::OscRemote;
+use overdub::OverdubArgs;
 use screen::TakeScreen;
 use senders::Sender;
 
@@ -195,7 +195,7 @@ pub struct RecordArgs {
     tape: String,
 
     #[command(flatten)]
-    beside: BesideArgs,
+    beside: OverdubArgs,
 
     /// Draw no screen on the terminal, only a line
     #[arg(long)]

@@ -20,7 +20,7 @@ pub struct Ticks {
 
 /// Shares of the time of all processors, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Beside {
+pub struct OtherLoad {
     pub steal: f64,
     pub others: f64,
 }
@@ -44,18 +44,18 @@ impl Ticks {
     }
 
     /// What happened beside this process since then.
-    pub fn beside(self, now: Ticks) -> Beside {
+    pub fn beside(self, now: Ticks) -> OtherLoad {
         let percent =
             |ticks: u64| 100.0 * ticks as f64 / now.all.saturating_sub(self.all).max(1) as f64;
         let (programs, own) = (now.of_programs - self.of_programs, now.own - self.own);
-        Beside {
+        OtherLoad {
             steal: percent(now.stolen - self.stolen),
             others: percent(programs.saturating_sub(own)),
         }
     }
 }
 
-impl Beside {
+impl OtherLoad {
     /// Whether so much else happened that the run says nothing.
     pub fn is_void(self) -> bool {
         self.steal > STEAL_PERCENT || self.others > OTHERS_PERCENT
@@ -94,7 +94,7 @@ mod tests {
         let after = |stat: &str, ticks| Ticks::of(stat, &own(ticks)).unwrap();
         // 1000 ticks more: 300 of programs, of which 250 are ours; 600 of the kernel.
         let found = before.beside(after("cpu  400 0 700 890 0 0 0 10 0 0\n", 300));
-        assert_eq!(found, Beside { steal: 1.0, others: 5.0 });
+        assert_eq!(found, OtherLoad { steal: 1.0, others: 5.0 });
         assert!(!found.is_void());
         assert!(before.beside(after("cpu  400 0 600 890 0 0 0 110 0 0\n", 300)).is_void());
         assert!(before.beside(after("cpu  600 0 500 890 0 0 0 10 0 0\n", 300)).is_void());

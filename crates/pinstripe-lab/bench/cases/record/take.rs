@@ -16,7 +16,7 @@ use pinstripe_record::take::{DiskFolder, TakeFolder};
 use pinstripe_record::verify::{VerifyOutcome, verify};
 use pinstripe_record::writes::WritePolicy;
 
-use super::machine::{Beside, Ticks, forget_peak, peak_bytes, resident_bytes};
+use super::machine::{OtherLoad, Ticks, forget_peak, peak_bytes, resident_bytes};
 use super::storm::Storm;
 use crate::Result;
 
@@ -41,7 +41,7 @@ pub struct Told {
     pub outcome: TakeOutcome,
     pub verified: VerifyOutcome,
     pub storm_rate: f64,
-    pub beside: Beside,
+    pub beside: OtherLoad,
     /// Memory beyond what this process had before.
     pub resident_bytes: Option<u64>,
     /// The last durable lag that was shown before it ended.

@@ -151,7 +151,7 @@ pub fn record(
     live: &Live,
 ) -> Result<Recorded> {
     let writers = recording.writers.clamp(1, streams.len().max(1));
-    let desk = Desk {
+    let state = RunState {
         recording,
         streams,
         live,
@@ -161,12 +161,12 @@ pub fn record(
     };
     let parts = at_once(writers + 2, |number| {
         let worked = match number.checked_sub(writers) {
-            None => recording.class.take().and_then(|()| desk.write(number, writers)),
-            Some(0) => recording.class.take().and_then(|()| desk.sync()),
-            Some(_) => desk.storm(storm),
+            None => recording.class.take().and_then(|()| state.write(number, writers)),
+            Some(0) => recording.class.take().and_then(|()| state.sync()),
+            Some(_) => state.storm(storm),
         };
         if worked.is_err() {
-            desk.is_over.store(true, Ordering::Relaxed);
+            state.is_over.store(true, Ordering::Relaxed);
         }
         worked
     });
@@ -193,7 +193,7 @@ fn mark(buffer: &mut [u8], recording: &Recording, stream: usize, chunk: u64) {
 }
 
 /// The shared state of all threads of a recording.
-struct Desk<'a> {
+struct RunState<'a> {
     recording: &'a Recording,
     streams: &'a [Target],
     live: &'a Live,
@@ -203,7 +203,7 @@ struct Desk<'a> {
     is_over: AtomicBool,
 }
 
-impl Desk<'_> {
+impl RunState<'_> {
     fn goes_on(&self) -> bool {
         let is_over = self.is_over.load(Ordering::Relaxed) || self.live.is_stopped();
         !is_over && self.began.elapsed() < self.recording.time

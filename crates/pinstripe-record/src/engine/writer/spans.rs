@@ -41,15 +41,15 @@ impl Writer<'_> {
         front_bytes: u64,
     ) -> Result<()> {
         let front = Arc::clone(&copy.piece);
-        copy.piece = self.desk.piece_behind(self.lane, &front, front_bytes)?;
+        copy.piece = self.shared.piece_behind(self.lane, &front, front_bytes)?;
         let places = copy.at - front_bytes..copy.at;
         let frame_bytes = front.facts.shape.frame_bytes();
         for gap in area.iter().flat_map(|it| it.gaps_in(&places)) {
             let frame = copy.consumer.ring().place_in_take(gap.start) / frame_bytes;
             let bytes = gap.end - gap.start;
-            self.desk.note_gap(self.lane, copy.stream, frame, bytes / frame_bytes);
+            self.shared.note_gap(self.lane, copy.stream, frame, bytes / frame_bytes);
             if copy.copy == 0 {
-                self.desk.streams[copy.stream as usize].keep_losses(bytes);
+                self.shared.streams[copy.stream as usize].keep_losses(bytes);
             }
         }
         self.lane.fronts.add(Front { piece: front, area, places });
@@ -58,7 +58,7 @@ impl Writer<'_> {
 
     /// Ends a stream. One that gave no sample since the take began has its front all the same.
     pub(super) fn pass_end(&self, copy: &mut StreamCopy) -> Result<Turn> {
-        let span = self.desk.streams[copy.stream as usize].gate.look(copy.at);
+        let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
         if span.fate == Fate::Recorded && span.front > 0 {
             self.enter(copy, span)?;
         }
@@ -98,7 +98,7 @@ impl Writer<'_> {
 
     /// Goes on in a gap: where the stream is recorded it becomes silence, which is told at its end.
     pub(super) fn pass_gap(&self, copy: &mut StreamCopy, bytes: u64) -> Result<Turn> {
-        let span = self.desk.streams[copy.stream as usize].gate.look(copy.at);
+        let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
         let left = (bytes - copy.gap_done).min(span.left);
         let passed = match span.fate {
             Fate::Recorded => {
@@ -145,7 +145,7 @@ impl Writer<'_> {
         let frames = std::mem::take(&mut copy.gap_recorded) / frame_bytes;
         if frames > 0 {
             let end = copy.consumer.ring().place_in_take(copy.at) / frame_bytes;
-            self.desk.note_gap(self.lane, copy.stream, end - frames, frames);
+            self.shared.note_gap(self.lane, copy.stream, end - frames, frames);
         }
     }
 }

@@ -12,10 +12,10 @@ use crate::sample::SampleFormat;
 #[test]
 fn names_of_devices_may_have_commas_and_keys_of_their_own() {
     let spec = |rest: &str| AlsaSpec::parse(&format!("alsa:{rest}"), rest).unwrap();
-    let found = spec("hw:CARD=PCH,DEV=0,rate=96000,channels=8,format=s32,name=desk");
+    let found = spec("hw:CARD=PCH,DEV=0,rate=96000,channels=8,format=s32,name=shared");
     assert_eq!(found.wish.device, "hw:CARD=PCH,DEV=0");
     assert_eq!((found.wish.rate, found.wish.channels), (Some(96_000), Some(8)));
-    assert_eq!((found.wish.format, found.name.as_str()), (Some(SampleFormat::S32), "desk"));
+    assert_eq!((found.wish.format, found.name.as_str()), (Some(SampleFormat::S32), "shared"));
     let plain = spec("hw:0,1");
     assert_eq!((plain.wish.device.as_str(), plain.name.as_str()), ("hw:0,1", "hw-0-1"));
     assert_eq!((plain.wish.rate, plain.wish.format), (None, None));

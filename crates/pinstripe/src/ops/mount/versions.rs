@@ -7,7 +7,7 @@
 //! `hosts/`. A catalog that is wrong leaves out versions and shows no wrong ones.
 //!
 //! The catalog is brought up to date by the thread that calls [`SnapshotTree::work`], once a
-//! program has looked here; whoever looks before it is ready waits a moment, and then hears EAGAIN.
+//! program has looked here; a program that looks before it is ready waits a moment, and then gets EAGAIN.
 
 mod directories;
 mod names;
@@ -39,7 +39,7 @@ pub(super) enum Shown {
 
 impl SnapshotTree {
     /// Brings the catalog up to date, when a program has looked into `versions` and it is not, and
-    /// ends early when `stop` is set. Whoever waits for it is told why it failed, and so is the
+    /// ends early when `stop` is set. A caller that waits for it is told why it failed, and so is the
     /// monitor, once for each reason.
     pub(super) fn bring_up_to_date(&self, stop: &AtomicBool) {
         let Some(versions) = &self.versions else { return };
@@ -81,7 +81,7 @@ impl SnapshotTree {
         self.unions.path(inode).ok_or_else(gone)
     }
 
-    /// A directory of `versions` as a node; whoever gets it has one mention of it.
+    /// A directory of `versions` as a node; the caller has one mention of it.
     fn union_node(&self, view: &View, path: &[u8]) -> Node {
         let inode = self.unions.mention(path);
         self.made_directory(inode, view.time(), false)

@@ -31,7 +31,7 @@ const INTERRUPTED: Duration = Duration::from_secs(15);
 const HEARD: usize = 1024;
 
 /// The agents of a coordinator.
-pub struct Crew {
+pub struct AgentGroup {
     /// In the order in which they were named.
     pub remotes: Vec<Remote>,
     heard: Receiver<Heard>,
@@ -45,7 +45,7 @@ pub struct Crew {
     pub goes_on: bool,
 }
 
-impl Crew {
+impl AgentGroup {
     /// Connects to all of them. `stop` is what an interrupt sets.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Crew {
         token: &Token,
         timeout: Duration,
         stop: &'static Stop,
-    ) -> Result<Crew> {
+    ) -> Result<AgentGroup> {
         check_addresses(addresses)?;
         let links = connect_all(addresses, token)?;
         let (tell, heard) = sync_channel(HEARD);
@@ -78,7 +78,7 @@ impl Crew {
             })
         };
         let (waker, is_interrupted, goes_on) = (Some(waker), false, false);
-        Ok(Crew { remotes, heard, timeout, over, waker, is_interrupted, goes_on })
+        Ok(AgentGroup { remotes, heard, timeout, over, waker, is_interrupted, goes_on })
     }
 
     /// Whether one was lost.
@@ -319,7 +319,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for AgentGroup {
     fn drop(&mut self) {
         self.over.set();
         self.remotes.iter_mut().for_each(Remote::leave);

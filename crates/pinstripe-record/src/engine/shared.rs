@@ -42,7 +42,7 @@ pub struct EngineSettings {
 }
 
 /// One stream.
-pub struct StreamDesk {
+pub struct SharedStream {
     /// Its ring.
     pub ring: Arc<Ring>,
     /// What heads of its files say.
@@ -65,7 +65,7 @@ pub struct StreamDesk {
     pub meter: Meter,
 }
 
-impl StreamDesk {
+impl SharedStream {
     /// Bytes of gaps that came before the order to start, and are in the pre-roll.
     pub(super) fn keep_losses(&self, bytes: u64) {
         let mut before = lock(&self.before);
@@ -97,7 +97,7 @@ pub struct Losses {
 }
 
 /// What all lanes share.
-pub struct Desk {
+pub struct SharedTake {
     /// When the take began.
     pub began: Instant,
     /// Its settings.
@@ -105,7 +105,7 @@ pub struct Desk {
     /// Every directory.
     pub lanes: Vec<Arc<Lane>>,
     /// Every stream.
-    pub streams: Vec<StreamDesk>,
+    pub streams: Vec<SharedStream>,
     /// Told of problems.
     pub monitor: Arc<Monitor>,
     /// Set when no copy of any stream is written any more.
@@ -134,7 +134,7 @@ pub struct Desk {
     refusals: Mutex<Vec<String>>,
 }
 
-impl Desk {
+impl SharedTake {
     /// Puts a take together.
     ///
     /// # Errors
@@ -142,11 +142,11 @@ impl Desk {
     pub fn new(
         settings: EngineSettings,
         lanes: Vec<Arc<Lane>>,
-        streams: Vec<StreamDesk>,
+        streams: Vec<SharedStream>,
         monitor: Arc<Monitor>,
         (started, zero): (LocalTime, Arc<OnceLock<TakeZero>>),
     ) -> Result<Self> {
-        Ok(Desk {
+        Ok(SharedTake {
             began: clock::monotonic(),
             settings,
             lanes,
@@ -185,17 +185,17 @@ impl Desk {
         start_frame: u64,
         covered: Duration,
     ) -> Result<Arc<Piece>> {
-        let desk = &self.streams[stream as usize];
+        let shared = &self.streams[stream as usize];
         let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
         let started = LocalTime { seconds: self.started.load(Ordering::Acquire) };
-        let facts = HeadFacts { start_frame, started, ..desk.facts.clone() };
+        let facts = HeadFacts { start_frame, started, ..shared.facts.clone() };
         // Those that are made at the beginning have no frame in their names, unless the take is cut into
         // segments.
         let is_first = start_frame == 0 && number < 2 * self.streams.len() as u32;
-        let is_cut = desk.segment_frames < u64::MAX;
+        let is_cut = shared.segment_frames < u64::MAX;
         let later = (!is_first || is_cut).then_some((start_frame, number));
         let name = stream_file_name(&facts, copy, later);
-        let shared = (Arc::clone(&desk.ring), Arc::clone(&self.started));
+        let shared = (Arc::clone(&shared.ring), Arc::clone(&self.started));
         let ids = (number, stream, copy);
         let piece = Piece::create(lane, &self.encoders, ids, (name, facts), shared, covered)?;
         let piece = Arc::new(piece);
@@ -236,7 +236,7 @@ impl Desk {
 
     /// Marks the place at which every stream is now; false when there are too many marks.
     pub fn mark(&self, text: &str) -> bool {
-        let frame = |it: &StreamDesk| it.ring.produced_bytes() / it.facts.shape.frame_bytes();
+        let frame = |it: &SharedStream| it.ring.produced_bytes() / it.facts.shape.frame_bytes();
         self.mark_at(text, self.streams.iter().map(frame).collect())
     }
 

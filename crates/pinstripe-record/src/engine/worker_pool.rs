@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_millis(1);
 struct Round<T> {
     files: Vec<T>,
     next: AtomicUsize,
-    /// The step. Only called while [`Crew::each`] waits, which holds what it borrows.
+    /// The step. Only called while [`WorkerPool::each`] waits, which holds what it borrows.
     step: *const (dyn Fn(&T) + Sync),
 }
 
@@ -46,24 +46,28 @@ struct Shared<T> {
 }
 
 /// Threads that wait for a step.
-pub(super) struct Crew<T> {
+pub(super) struct WorkerPool<T> {
     shared: Mutex<Shared<T>>,
     /// A step may have one more thread, or there are no steps any more. Workers wait for it.
     called: Condvar,
-    /// All workers of a step are done. Only [`Crew::each`] waits for it: the workers, of which there
+    /// All workers of a step are done. Only [`WorkerPool::each`] waits for it: the workers, of which there
     /// may be hundreds, are not woken by each other.
     done: Condvar,
 }
 
-impl<T> Default for Crew<T> {
+impl<T> Default for WorkerPool<T> {
     fn default() -> Self {
         let shared =
             Shared { round: None, number: 0, joined: 0, wanted: 0, working: 0, is_over: false };
-        Crew { shared: Mutex::new(shared), called: Condvar::default(), done: Condvar::default() }
+        WorkerPool {
+            shared: Mutex::new(shared),
+            called: Condvar::default(),
+            done: Condvar::default(),
+        }
     }
 }
 
-impl<T: Send + Sync + 'static> Crew<T> {
+impl<T: Send + Sync + 'static> WorkerPool<T> {
     /// Starts `count` threads, each of which calls `begin` first and `end` after each round.
     pub fn start<'scope, 'env: 'scope>(
         &'env self,
@@ -176,22 +180,22 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     /// What `with` gives, called with this many threads.
-    fn with<R>(threads: usize, with: impl FnOnce(&Crew<usize>) -> R) -> R {
-        let (crew, nothing) = (Crew::default(), || {});
+    fn with<R>(threads: usize, with: impl FnOnce(&WorkerPool<usize>) -> R) -> R {
+        let (pool, nothing) = (WorkerPool::default(), || {});
         std::thread::scope(|scope| {
-            crew.start(scope, threads, &nothing, &nothing);
-            let result = with(&crew);
-            crew.end();
+            pool.start(scope, threads, &nothing, &nothing);
+            let result = with(&pool);
+            pool.end();
             result
         })
     }
 
     #[test]
     fn each_file_is_done_once_in_every_step() {
-        with(8, |crew| {
+        with(8, |pool| {
             for count in [0, 1, 3, 8, 500] {
                 let seen = Mutex::new(Vec::new());
-                crew.each(
+                pool.each(
                     (0..count).collect(),
                     &|file| lock(&seen).push(*file),
                     (LONG, &mut || {}),
@@ -210,7 +214,7 @@ mod tests {
             lock(&threads).insert(std::thread::current().id());
             all.wait();
         };
-        with(64, |crew| crew.each((0..64).collect(), &step, (LONG, &mut || {})));
+        with(64, |pool| pool.each((0..64).collect(), &step, (LONG, &mut || {})));
         assert_eq!(lock(&threads).len(), 64);
     }
 
@@ -224,7 +228,7 @@ mod tests {
             }
         };
         let every = Duration::from_millis(1);
-        with(2, |crew| crew.each(vec![0], &step, (every, &mut meanwhile)));
+        with(2, |pool| pool.each(vec![0], &step, (every, &mut meanwhile)));
         assert!(looks.load(Ordering::Relaxed) >= 3);
     }
 }

@@ -19,7 +19,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(4);
 const ODD_MAX: usize = 3;
 
 /// The attempts of one call.
-pub struct Turns {
+pub struct Attempts {
     pub began: Instant,
     call: Duration,
     has_answered: bool,
@@ -28,15 +28,15 @@ pub struct Turns {
     odd: usize,
 }
 
-impl Turns {
-    /// The turns of a call that moves so much; none while the endpoint is left alone.
-    pub fn of(endpoint: &Endpoint, data: Duration) -> Result<Turns, Fault> {
+impl Attempts {
+    /// The attempts of a call that moves so much; none while the endpoint is left alone.
+    pub fn of(endpoint: &Endpoint, data: Duration) -> Result<Attempts, Fault> {
         let (has_answered, rests) = endpoint.health.look();
         match rests {
             Some(fault) => Err(fault),
             None => {
                 let call = if has_answered { CALL } else { FIRST_CALL } + data;
-                Ok(Turns { began: clock::monotonic(), call, has_answered, pause: PAUSE, odd: 0 })
+                Ok(Attempts { began: clock::monotonic(), call, has_answered, pause: PAUSE, odd: 0 })
             }
         }
     }

@@ -16,7 +16,7 @@ const RING_BYTES: u64 = 128 << 10;
 
 /// What is played beside.
 #[derive(clap::Args)]
-pub struct BesideArgs {
+pub struct OverdubArgs {
     /// Play this take meanwhile, aligned to the sample with what is recorded
     ///
     /// The first frame of the new take belongs to the first frame that is played: with JACK by the
@@ -33,7 +33,7 @@ pub struct BesideArgs {
     play_from: Option<Time>,
 }
 
-impl BesideArgs {
+impl OverdubArgs {
     /// Whether a take is to be played.
     pub fn is_wanted(&self) -> bool {
         self.play.is_some()
