@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::format_size;
 use pinstripe_bucket::{Access, BucketPlace, EndpointDefaults, Provider};
 
 use crate::bucket_args::BucketArgs;
@@ -157,10 +158,18 @@ impl AwsSettings {
             .variable(AUTHORITIES[0])
             .or_else(|| profile.and_then(|it| it.get(AUTHORITIES[1])).map(str::to_owned));
         let Some(path) = named.map(PathBuf::from) else { return Ok(Vec::new()) };
-        read(&path).map_err(|error| {
-            Error::io("cannot read the file of authorities", &path, error)
-                .advice("check AWS_CA_BUNDLE, or ca_bundle of the profile")
-        })
+        let advice = "check AWS_CA_BUNDLE, or ca_bundle of the profile";
+        let bytes = read(&path).map_err(|error| {
+            Error::io("cannot read the file of authorities", &path, error).advice(advice)
+        })?;
+        // An authority behind the limit would be one that is not trusted, without a word.
+        if bytes.len() as u64 > FILE_MAX_BYTES {
+            return Err(Error::new(Kind::Usage, "the file of authorities is too long")
+                .at(&path)
+                .expected(format_size(FILE_MAX_BYTES), "more")
+                .advice(advice));
+        }
+        Ok(bytes)
     }
 
     /// The variables of these names that are set, as options of the client. Without any of them
@@ -250,10 +259,10 @@ impl AwsSettings {
     }
 }
 
-/// The first bytes of a file, as many as a file of settings may have.
+/// The first bytes of a file: those that a file of settings may have, and one more.
 fn read(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(FILE_MAX_BYTES).read_to_end(&mut bytes)?;
+    std::fs::File::open(path)?.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -12,7 +12,7 @@ use crate::geometry::{ArrayGeometry, Layout, Level};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_base::units::MIB;
+use pinstripe_base::units::{KIB, MIB, parse_size};
 use pinstripe_io::fault::Plan;
 
 /// The parameters of a new array.
@@ -126,6 +126,16 @@ pub fn create(
         capacity_bytes,
         member_bytes: superblock.data_bytes,
     })
+}
+
+/// Bytes of a chunk as mdadm reads them: a bare number counts KiB.
+///
+/// # Errors
+/// [`Kind::Usage`] for what is no size.
+pub fn chunk_bytes_of(text: &str) -> Result<u64> {
+    let is_bare = text.bytes().all(|byte| byte.is_ascii_digit());
+    let bytes = parse_size(text)?;
+    Ok(if is_bare { bytes.saturating_mul(KIB) } else { bytes })
 }
 
 /// A policy by its name.

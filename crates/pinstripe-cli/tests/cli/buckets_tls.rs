@@ -45,6 +45,11 @@ fn an_endpoint_is_trusted_by_the_authority_that_is_named_and_by_no_other() {
     let no_bundle = asked(&key, &init);
     assert!(no_bundle.err.contains("has no certificate"), "{}", no_bundle.err);
 
+    let long = cloud.stand.path("long.pem");
+    std::fs::write(&long, vec![b'\n'; (1 << 20) + 1]).unwrap();
+    let too_long = asked(long.to_str().unwrap(), &init);
+    assert!(too_long.err.contains("authorities is too long"), "{}", too_long.err);
+
     let made = asked(&certificate, &init);
     assert_eq!(made.code, 0, "{}", made.err);
     // Another name of the same host is not the one that was certified.

@@ -35,7 +35,7 @@ use pinstripe_base::sync::lock;
 
 mod transfer;
 
-use transfer::{Direct, LongDirect};
+use transfer::{Direct, LongDirect, Second};
 
 /// The access a device is opened with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,8 +126,8 @@ impl FileDevice {
         let found = self.file.metadata().map_err(|error| self.cannot("cannot examine", error))?;
         let limits = AlignLimits::of(&self.file, self.caps.is_block_device);
         self.long = match self.open_second(Access::Write, &found, limits)? {
-            Ok(direct) => Some(LongDirect::new(direct)),
-            Err(_) => None,
+            Second::Open(direct) => Some(LongDirect::new(direct)),
+            Second::Refused(_) => None,
         };
         Ok(self)
     }
@@ -166,32 +166,27 @@ impl FileDevice {
     /// Opens the second descriptor, or falls back where that is refused.
     fn open_direct(&mut self, access: Access, found: &Metadata, limits: AlignLimits) -> Result<()> {
         match self.open_second(access, found, limits)? {
-            Ok(direct) => {
+            Second::Open(direct) => {
                 // Only heads and tails are read here: pages read ahead around them are dropped by
                 // the next write.
                 let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
                 self.direct = Some(direct);
             }
-            Err(why) => self.fall_back(why),
+            Second::Refused(why) => self.fall_back(why),
         }
         Ok(())
     }
 
-    /// Opens a descriptor past the page cache; the inner error is why that is refused.
-    fn open_second(
-        &self,
-        access: Access,
-        found: &Metadata,
-        limits: AlignLimits,
-    ) -> Result<Result<Direct, io::Error>> {
+    /// Opens a descriptor past the page cache.
+    fn open_second(&self, access: Access, found: &Metadata, limits: AlignLimits) -> Result<Second> {
         if limits.refuses_direct {
-            return Ok(Err(Errno::OPNOTSUPP.into()));
+            return Ok(Second::Refused(Errno::OPNOTSUPP.into()));
         }
         let mut options = OpenOptions::new();
         options.read(true).write(access != Access::Read);
         options.custom_flags(libc::O_DIRECT | libc::O_NOCTTY | self.policy.open_flags());
         let file = match options.open(&self.path) {
-            Err(error) if is_refusal(error.raw_os_error()) => return Ok(Err(error)),
+            Err(error) if is_refusal(error.raw_os_error()) => return Ok(Second::Refused(error)),
             other => other.map_err(|error| Error::io("cannot open", &self.path, error))?,
         };
         let again = file.metadata();
@@ -202,7 +197,7 @@ impl FileDevice {
                 .advice("check what else writes there, then try again"));
         }
         let (block_bytes, memory_align) = (limits.block_bytes, limits.memory_align);
-        Ok(Ok(Direct { file, block_bytes, memory_align }))
+        Ok(Second::Open(Direct { file, block_bytes, memory_align }))
     }
 
     pub(super) fn fall_back(&self, why: impl Into<io::Error>) {

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::ValueHint;
 use clap::builder::PossibleValuesParser;
 use pinstripe_array::geometry::{Layout, Level};
-use pinstripe_array::ops::create::{CreateRequest, consistency_of, create};
+use pinstripe_array::ops::create::{CreateRequest, chunk_bytes_of, consistency_of, create};
 use pinstripe_array::ops::knobs::Knob;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::units::{KIB, MIB, format_size, parse_size};
+use pinstripe_base::units::{KIB, MIB, format_size};
 
 use super::register::register;
 use crate::args::{Size, one_line, parsed, size};
@@ -81,11 +81,8 @@ pub struct ArrayCreateArgs {
     devices: Vec<PathBuf>,
 }
 
-/// As mdadm has it: a bare number counts KiB.
 fn chunk(text: &str) -> std::result::Result<Size, String> {
-    let is_bare = text.bytes().all(|byte| byte.is_ascii_digit());
-    let bytes = parse_size(text).map_err(one_line)?;
-    Ok(Size(if is_bare { bytes.saturating_mul(KIB) } else { bytes }))
+    chunk_bytes_of(text).map(Size).map_err(one_line)
 }
 
 /// None follows what is written.

@@ -124,6 +124,14 @@ impl Drop for Leaves<'_> {
     }
 }
 
+/// What a client asked.
+enum Head {
+    /// The request line with the headers.
+    Whole(Vec<u8>),
+    /// The status that the client gets instead of an answer.
+    Refused(&'static str),
+}
+
 /// A connection.
 struct Client<'s> {
     stream: TcpStream,
@@ -135,8 +143,8 @@ impl Client<'_> {
     fn serve(mut self, page: &dyn Fn() -> String) -> io::Result<()> {
         self.stream.set_nonblocking(true)?;
         let response = match self.head()? {
-            Ok(head) => respond(&head, page),
-            Err(status) => {
+            Head::Whole(head) => respond(&head, page),
+            Head::Refused(status) => {
                 // It may be the deadline that has passed: the answer is short.
                 self.deadline = self.deadline.max(monotonic() + REST);
                 Response::plain(status)
@@ -165,12 +173,12 @@ impl Client<'_> {
         }
     }
 
-    /// The request line with the headers, or the status that their sender gets instead.
-    fn head(&mut self) -> io::Result<Result<Vec<u8>, &'static str>> {
+    /// Reads the request line with the headers.
+    fn head(&mut self) -> io::Result<Head> {
         let (mut head, mut piece) = (Vec::new(), [0; 1024]);
         loop {
             if !self.wait(PollFlags::IN)? {
-                return Ok(Err("408 Request Timeout"));
+                return Ok(Head::Refused("408 Request Timeout"));
             }
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -182,10 +190,10 @@ impl Client<'_> {
             match end {
                 Some(end) if end <= HEAD_BYTES => {
                     head.truncate(end);
-                    return Ok(Ok(head));
+                    return Ok(Head::Whole(head));
                 }
                 _ if head.len() > HEAD_BYTES => {
-                    return Ok(Err("431 Request Header Fields Too Large"));
+                    return Ok(Head::Refused("431 Request Header Fields Too Large"));
                 }
                 _ => {}
             }

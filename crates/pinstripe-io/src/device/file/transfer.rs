@@ -1,7 +1,7 @@
 //! Moving bytes between memory and a file: whole pages directly, the rest through the cache.
 
 use std::fs::File;
-use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,6 +21,13 @@ pub(super) struct Direct {
     pub file: File,
     pub block_bytes: usize,
     pub memory_align: usize,
+}
+
+/// Whether a file system opens a file past the page cache.
+pub(super) enum Second {
+    Open(Direct),
+    /// It does not, for this reason.
+    Refused(io::Error),
 }
 
 impl Direct {

@@ -3,7 +3,7 @@
 
 use pinstripe_array::engine::CreateOptions;
 use pinstripe_array::geometry::Layout;
-use pinstripe_array::ops::create::consistency_of;
+use pinstripe_array::ops::create::{chunk_bytes_of, consistency_of};
 use pinstripe_array::ops::knobs::Knob;
 use pinstripe_array::volume::Volume;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -83,7 +83,7 @@ fn value(name: &str, text: &str, base: &CreateOptions) -> Result<KnobValue> {
     let mut making = base.clone();
     let mut turn = None;
     match name {
-        "chunk" => making.chunk_bytes = parse_size(text)?,
+        "chunk" => making.chunk_bytes = chunk_bytes_of(text)?,
         "layout" => making.layout = Layout::parse(making.level, text)?,
         "consistency-policy" => making.consistency = consistency_of(text)?,
         "log-size" => making.log_bytes = parse_size(text)?.max(MIB).next_multiple_of(MIB),

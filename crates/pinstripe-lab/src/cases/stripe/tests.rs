@@ -71,7 +71,8 @@ fn too_few_members_and_granules_that_are_none_are_refused() {
         ("knob", "chunk=64K,128M"),
         // One against itself.
         ("knob", "chunk=64K,64K"),
-        ("knob", "chunk=64K,65536"),
+        // A bare number counts KiB, as for `array create`.
+        ("knob", "chunk=64K,64"),
         ("knob", "log-size=1,1M"),
         ("knob", "rmw_level=1,1"),
         ("granules", "4K,auto,4096"),
