@@ -16,6 +16,7 @@ pub fn check(files: &[File], scanned: &[Scanned]) -> Vec<Finding> {
     for file in scanned {
         sizes(file, &mut findings);
         misleading_names(file, &mut findings);
+        panics(file, &mut findings);
     }
     dead_files(scanned, &mut findings);
     shared_names(scanned, &mut findings);
@@ -86,6 +87,18 @@ fn misleading_names(file: &Scanned, findings: &mut Vec<Finding>) {
     {
         let what = format!("fn {} reads like a call that panics: call it otherwise", function.name);
         findings.push(Finding::new(&file.path, function.line, what));
+    }
+}
+
+/// `unwrap()` in shipped code: an `expect` says why it holds.
+fn panics(file: &Scanned, findings: &mut Vec<Finding>) {
+    let is_shipped = file.path.contains("/src/")
+        && !rules::UNSHIPPED.iter().any(|part| file.path.contains(part));
+    let text = &file.source.product;
+    let calls = whole_words(text, b"unwrap").filter(|at| text[at + 6..].starts_with(b"()"));
+    for at in calls.filter(|_| is_shipped) {
+        let what = "unwrap() in shipped code: an error, or an expect that says why it holds";
+        findings.push(Finding::new(&file.path, file.source.line(at), what));
     }
 }
 
@@ -202,6 +215,19 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("mod.rs:4: fn expect"), "{found:?}");
         assert!(found[1].contains("mod.rs:2: Cutter names"), "{found:?}");
+    }
+
+    #[test]
+    fn unwrap_is_for_tests_and_what_is_never_shipped() {
+        let code = "fn a() {\n    b().unwrap();\n    c().unwrap_or(1); // d().unwrap()\n}\n";
+        let tests = "#[cfg(test)]\nmod tests {\n    fn e() { f().unwrap(); }\n}\n";
+        let told = found(CORE_FILE, &format!("{code}{tests}"));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("mod.rs:2: unwrap()"), "{told:?}");
+        let shared = file("crates/pinstripe-testing/src/lib.rs", code);
+        assert!(
+            check(std::slice::from_ref(&shared), &scan(std::slice::from_ref(&shared))).is_empty()
+        );
     }
 
     #[test]

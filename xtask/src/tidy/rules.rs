@@ -336,6 +336,9 @@ pub const FUNCTION_LINES: Limit = Limit { warn: 70, fail: 100 };
 /// Names that no function may have.
 pub const NO_NAMES: &[&str] = &["expect", "unwrap"];
 
+/// Parts of the paths of code that only tests run: it may panic.
+pub const UNSHIPPED: &[&str] = &["crates/pinstripe-testing/", "/conformance.rs"];
+
 /// Names of public types that stand in more than one crate. A ratchet: it may only fall.
 pub const NAMES_OF_SEVERAL_CRATES: usize = 70;
 
