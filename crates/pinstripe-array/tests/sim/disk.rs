@@ -66,6 +66,7 @@ pub struct Disk {
     state: Mutex<State>,
 }
 
+/// `newest` and `durable` differ only where `pending` has something.
 struct State {
     /// As it is read.
     newest: Vec<u8>,
@@ -118,7 +119,7 @@ impl Disk {
                 pending.swap(n, dice.below(n as u64 + 1) as usize);
             }
         }
-        for (at, bytes) in pending {
+        for (at, bytes) in &pending {
             let fate = dice.below(4);
             let count = (bytes.len() as u64).div_ceil(SECTOR);
             let first = if fate == 2 { dice.below(count + 1) } else { count };
@@ -135,7 +136,11 @@ impl Disk {
                 }
             }
         }
-        state.newest.clone_from(&state.durable);
+        // Elsewhere both are alike: copies of whole disks are most of what a simulation costs.
+        for (at, bytes) in pending {
+            let range = at..at + bytes.len();
+            state.newest[range.clone()].copy_from_slice(&state.durable[range]);
+        }
     }
 
     /// Damages some runs of bytes of an area, durably. Returns them.

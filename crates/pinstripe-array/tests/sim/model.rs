@@ -1,12 +1,15 @@
 //! The content that an array must have: an array of bytes, and after a power cut every content
 //! that a sector may have.
 
+use std::ops::Range;
+
 use crate::disk::SECTOR;
 
 /// Bytes of the array that the simulation uses, from the beginning.
 pub const SPACE: usize = 384 << 10;
 const BLOCK: usize = 4096;
 
+/// `newest` and `synced` differ only where `since` has something.
 pub struct Model {
     newest: Vec<u8>,
     synced: Vec<u8>,
@@ -27,12 +30,17 @@ impl Model {
     }
 
     pub fn sync(&mut self) {
-        self.synced.clone_from(&self.newest);
-        self.since.clear();
+        for (at, bytes) in self.since.drain(..) {
+            let range = at..at + bytes.len();
+            self.synced[range.clone()].copy_from_slice(&self.newest[range]);
+        }
     }
 
     /// The first byte that differs.
     pub fn differs(&self, found: &[u8]) -> Option<usize> {
+        if *found == self.newest {
+            return None;
+        }
         found.iter().zip(&self.newest).position(|(is, wanted)| is != wanted)
     }
 
@@ -57,30 +65,60 @@ impl Model {
 
     /// A sector that is neither what was synced nor any of what it became since.
     pub fn made_up(&self, found: &[u8]) -> Option<usize> {
-        let mut history: Vec<&[u8]> = Vec::new();
-        let (mut versions, mut all) = (self.synced.clone(), Vec::new());
-        for (at, bytes) in &self.since {
-            versions[*at..at + bytes.len()].copy_from_slice(bytes);
-            all.push((*at..at + bytes.len(), versions.clone()));
+        (0..SPACE).step_by(SECTOR as usize).position(|at| {
+            let range = at..at + SECTOR as usize;
+            !self.is_version(&found[range.clone()], range)
+        })
+    }
+
+    /// Whether a sector with these bytes was synced, or came to be since.
+    fn is_version(&self, found: &[u8], range: Range<usize>) -> bool {
+        if *found == self.synced[range.clone()] {
+            return true;
         }
-        let sector = SECTOR as usize;
-        (0..SPACE / sector).find(|n| {
-            let range = n * sector..(n + 1) * sector;
-            history.clear();
-            history.push(&self.synced[range.clone()]);
-            let touches = all.iter().filter(|(it, _)| it.start < range.end && it.end > range.start);
-            history.extend(touches.map(|(_, version)| &version[range.clone()]));
-            !history.contains(&&found[range])
+        let mut version = self.synced[range.clone()].to_vec();
+        let written = |(at, _): &&(usize, Vec<u8>)| *at < range.end;
+        self.since.iter().filter(written).any(|(at, bytes)| {
+            let (start, end) = (range.start.max(*at), range.end.min(at + bytes.len()));
+            if start >= end {
+                return false;
+            }
+            version[start - range.start..end - range.start]
+                .copy_from_slice(&bytes[start - at..end - at]);
+            version == found
         })
     }
 
     /// Takes what was found after a power cut for what there is.
     pub fn adopt(&mut self, found: &[u8]) {
         self.newest.copy_from_slice(found);
-        self.sync();
+        self.synced.copy_from_slice(found);
+        self.since.clear();
     }
 
     pub fn synced_block(&self, block: usize) -> &[u8] {
         &self.synced[block * BLOCK..(block + 1) * BLOCK]
     }
+}
+
+#[test]
+fn a_sector_may_have_any_version_since_the_last_sync_and_no_other() {
+    let mut model = Model::new();
+    model.write(0, &[1; 1024]);
+    model.sync();
+    model.write(0, &[2; 1024]);
+    model.write(256, &[3; 512]);
+    let mut found = vec![0; SPACE];
+    let mut is_made_up = |first: [u8; 2], second: u8| {
+        found[..256].fill(first[0]);
+        found[256..512].fill(first[1]);
+        found[512..768].fill(second);
+        found[768..1024].fill(if second == 3 { 2 } else { second });
+        model.made_up(&found)
+    };
+    for sound in [[1, 1], [2, 2], [2, 3]] {
+        assert!((1..=3).all(|second| is_made_up(sound, second).is_none()), "{sound:?}");
+    }
+    assert_eq!(is_made_up([1, 3], 1), Some(0));
+    assert_eq!(is_made_up([2, 2], 4), Some(1));
 }
