@@ -26,7 +26,7 @@ use pinstripe_base::sync::Stop;
 
 use crate::directories::all_folders;
 use crate::ring::{Arena, PacedConsumer, Ring, RingConsumer, RingProducer};
-use crate::sample::StreamShape;
+use crate::sample::{StreamShape, frames_in};
 use crate::start::CommonStart;
 use crate::take::{DiskFolder, Manifest, TakeFolder};
 
@@ -142,7 +142,7 @@ impl PreparedPlay {
         let shape = common_shape(&manifest, &chosen)?;
         let mut files = PlayedFiles::find(&folders, &manifest, &chosen, monitor)?;
         let (from, most) =
-            (frames_in(plan.from, &shape), plan.most.map(|it| frames_in(it, &shape)));
+            (frames_in(plan.from, shape.rate), plan.most.map(|it| frames_in(it, shape.rate)));
         if from > 0 && from >= files.end() {
             let end = files.end() as f64 / f64::from(shape.rate.max(1));
             return Err(Error::new(Kind::Usage, "there is nothing to play so late in the take")
@@ -177,7 +177,7 @@ impl PreparedPlay {
 
     /// The frame of the take that is played first.
     pub fn first_frame(&self) -> u64 {
-        frames_in(self.plan.from, &self.shape)
+        frames_in(self.plan.from, self.shape.rate)
     }
 
     /// Plays until the end, or `stop` is set. With `start` what is recorded beside it begins with it.
@@ -189,7 +189,7 @@ impl PreparedPlay {
         start: Option<&CommonStart>,
         (stop, monitor): (&Stop, &Monitor),
     ) -> Result<PlayOutcome> {
-        let most = self.plan.most.map_or(u64::MAX, |it| frames_in(it, &self.shape));
+        let most = self.plan.most.map_or(u64::MAX, |it| frames_in(it, self.shape.rate));
         let range = (self.first_frame(), most);
         let (ring_bytes, shape) = (self.plan.ring_bytes, self.shape);
         let arena = Arc::new(Arena::new(self.chosen.len() * ring_bytes as usize)?);
@@ -246,10 +246,6 @@ fn fill(
         }
     }
     !stop.is_set()
-}
-
-fn frames_in(time: Duration, shape: &StreamShape) -> u64 {
-    (time.as_secs_f64() * f64::from(shape.rate)) as u64
 }
 
 /// The one form that all chosen streams have.

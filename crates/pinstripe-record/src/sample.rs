@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind};
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,14 @@ impl StreamShape {
     }
 }
 
+/// Whole frames nearest to a time: one answer for all, so that recorder, input and player agree to
+/// the frame.
+pub fn frames_in(time: Duration, rate: u32) -> u64 {
+    const NANOS: u128 = 1_000_000_000;
+    let frames = (time.as_nanos() * u128::from(rate) + NANOS / 2) / NANOS;
+    u64::try_from(frames).unwrap_or(u64::MAX)
+}
+
 /// Fills whole frames of a test stream, from frame `first` on.
 pub fn fill_test(shape: &StreamShape, stream: u64, first: u64, out: &mut [u8]) {
     let channels = u64::from(shape.channels);
@@ -157,6 +166,15 @@ fn test_word(seed: u64, number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 0.29 * 48000 is 13919.999 in floating point.
+    #[test]
+    fn a_time_is_the_nearest_number_of_frames() {
+        let of = |micros: u64, rate| frames_in(Duration::from_micros(micros), rate);
+        assert_eq!((of(290_000, 48_000), of(333_333, 96_000)), (13_920, 32_000));
+        assert_eq!((of(11, 44_100), of(12, 44_100), of(0, 96_000)), (0, 1, 0));
+        assert_eq!(frames_in(Duration::MAX, u32::MAX), u64::MAX);
+    }
 
     #[test]
     fn samples_of_24_bits_are_the_same_one_by_one_and_eight_at_a_time() {

@@ -28,7 +28,6 @@ pub use gate::{Fate, Gate, Span};
 pub use headroom::keep as keep_head_room;
 pub use lane::{Lane, LaneFigures};
 pub use orders::TakeBeginning;
-pub(crate) use orders::frames_in;
 pub use piece::Piece;
 pub use roll::RollArea;
 pub use shared::{EngineSettings, Losses, SharedStream, SharedTake, cues_within};

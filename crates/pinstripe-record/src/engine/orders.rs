@@ -16,6 +16,7 @@ use super::gate::Spans;
 use super::shared::{Losses, SharedStream, SharedTake};
 use crate::header::LocalTime;
 use crate::ring::TakeZero;
+use crate::sample::frames_in;
 use crate::take::JournalEvent;
 
 /// The mark at the order to start.
@@ -184,12 +185,6 @@ impl SharedStream {
             missing_bytes: self.ring.missing_bytes(),
         };
     }
-}
-
-/// Whole frames nearest to a time.
-pub(crate) fn frames_in(time: Duration, rate: u32) -> u64 {
-    let frames = (time.as_nanos() * u128::from(rate) + NANOS / 2) / NANOS;
-    u64::try_from(frames).unwrap_or(u64::MAX)
 }
 
 /// The time that frames last.

@@ -19,7 +19,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 
 use crate::ring::RingProducer;
-use crate::sample::StreamShape;
+use crate::sample::{StreamShape, frames_in};
 use crate::start::CommonStart;
 use crate::take::RecordedStream;
 
@@ -103,10 +103,7 @@ fn nothing_has_come() -> Error {
 impl InputFeed<'_> {
     /// The frames that a stream of this rate gives at most.
     pub fn most_frames(&self, rate: u32) -> u64 {
-        self.most.map_or(u64::MAX, |most| {
-            let nanos = most.as_nanos() * u128::from(rate);
-            u64::try_from(nanos / 1_000_000_000).unwrap_or(u64::MAX)
-        })
+        self.most.map_or(u64::MAX, |most| frames_in(most, rate))
     }
 
     /// Waits until a stream has room for so many bytes; false when the take ends before.

@@ -18,7 +18,7 @@ use super::status::{InputClock, RunningTake};
 use super::{LaneCopies, TakePlan, check};
 use crate::drift::ClockDrift;
 use crate::engine::{
-    Gate, Lane, Piece, RollArea, SharedStream, SharedTake, StreamCopy, frames_in, keep_head_room,
+    Gate, Lane, Piece, RollArea, SharedStream, SharedTake, StreamCopy, keep_head_room,
 };
 use crate::flac::check_flac;
 use crate::header::FileKind;
@@ -26,7 +26,7 @@ use crate::input::RecordInput;
 use crate::limits::{ARENA_MAX_BYTES, STREAMS_MAX, SYNCS_IN_FLIGHT};
 use crate::meter::Meter;
 use crate::ring::{Arena, InputBeginning, Ring, RingConsumer, RingProducer, TakeZero};
-use crate::sample::SampleFormat;
+use crate::sample::{SampleFormat, frames_in};
 use crate::take::{Manifest, RecordedStream, TakeFolder, TakeState};
 
 /// A take whose threads can start.

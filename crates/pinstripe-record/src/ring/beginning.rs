@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use pinstripe_base::clock;
 
 use super::Ring;
+use crate::sample::frames_in;
 
 /// What comes so soon begins with the take: threads that are started take as long.
 const SOON: Duration = Duration::from_millis(20);
@@ -67,7 +68,7 @@ impl InputBeginning {
         let bytes = |frames: u64| frames.saturating_mul(ring.frame_bytes).min(i64::MAX as u64);
         ring.set_origin(-(bytes(late) as i64));
         if let Some(most) = self.most {
-            let all = self.frames_in(most + zero.pre_roll);
+            let all = frames_in(most + zero.pre_roll, self.rate);
             ring.end_at(bytes(all.saturating_sub(late)));
         }
     }
@@ -75,11 +76,6 @@ impl InputBeginning {
     fn lateness(&self, zero: &TakeZero, now: Instant, frames: u64) -> u64 {
         let length = Duration::from_secs_f64(frames as f64 / f64::from(self.rate.max(1)));
         let since = now.saturating_duration_since(zero.at).saturating_sub(length);
-        if since < SOON { IN_TIME } else { self.frames_in(since + zero.pre_roll) }
-    }
-
-    fn frames_in(&self, time: Duration) -> u64 {
-        let frames = time.as_nanos() * u128::from(self.rate) / 1_000_000_000;
-        u64::try_from(frames).unwrap_or(IN_TIME - 1)
+        if since < SOON { IN_TIME } else { frames_in(since + zero.pre_roll, self.rate) }
     }
 }

@@ -10,6 +10,7 @@ use super::{scan, show, status};
 use crate::args::Size;
 use crate::escape;
 use crate::event::Event;
+use crate::exit;
 use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
@@ -21,7 +22,8 @@ use crate::time;
 Examples:
   pinstripe array detail pool
   pinstripe array detail pool --json
-  pinstripe array detail --scan --verbose")]
+  pinstripe array detail --scan --verbose
+  pinstripe array detail --test pool >/dev/null || echo 'pool needs a look'")]
 pub struct ArrayDetailArgs {
     /// Name of the array
     #[arg(value_name = "NAME", required_unless_present = "scan")]
@@ -30,6 +32,13 @@ pub struct ArrayDetailArgs {
     /// Print an ARRAY line for each registered array, as mdadm --detail --scan does
     #[arg(long, short)]
     scan: bool,
+
+    /// End with exit code 4 if the array is degraded, and with 15 if too few members are left
+    ///
+    /// As mdadm --detail --test, for scripts and monitoring; with --scan the worst of all arrays
+    /// counts.
+    #[arg(long, short)]
+    test: bool,
 }
 
 impl ArrayDetailArgs {
@@ -43,21 +52,34 @@ impl ArrayDetailArgs {
             Some(name) if !self.scan => name,
             name => {
                 let names = scan::names(name.as_ref(), &register)?;
-                return scan::each(run, &names, |name| {
+                let mut worst = exit::DONE;
+                let ending = scan::each(run, &names, |name| {
                     let found = look(name, &register)?;
+                    worst = worst.max(self.code(&found));
                     run.screen.event(&show::event(Event::new("array"), &found))?;
                     for line in scan::of_detail(&found, is_verbose) {
                         run.screen.row(&line)?;
                     }
                     Ok(true)
-                });
+                })?;
+                let code = if ending.code == exit::DONE { worst } else { ending.code };
+                return Ok(Ending { code, ..ending });
             }
         };
         let found = look(name, &register)?;
         for line in lines(&found) {
             run.screen.row(&line)?;
         }
-        Ok(Ending::done(show::event(Event::default(), &found)))
+        Ok(Ending { code: self.code(&found), facts: show::event(Event::default(), &found) })
+    }
+
+    fn code(&self, array: &Detail) -> u8 {
+        match (array.is_usable, array.degraded()) {
+            _ if !self.test => exit::DONE,
+            (false, _) => exit::TOO_MANY_LOSSES,
+            (true, 0) => exit::DONE,
+            (true, _) => exit::DEGRADED,
+        }
     }
 }
 

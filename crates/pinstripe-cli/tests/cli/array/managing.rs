@@ -90,3 +90,19 @@ fn words_of_mdadm_mean_members() {
     good(&stand, "array stop pool");
     assert_eq!(served.ended(), 0);
 }
+
+#[test]
+fn detail_tells_scripts_how_an_array_is() {
+    let stand = with_pool(16 << 20);
+    let codes = || {
+        let lines = ["detail pool", "detail --test pool", "detail -t --scan"];
+        lines.map(|line| stand.run(&format!("array {line}")).code)
+    };
+    assert_eq!(codes(), [0, 0, 0]);
+    good(&stand, "array manage pool --fail b");
+    assert_eq!(codes(), [0, 4, 4]);
+    for device in ["a", "c"] {
+        fs::rename(stand.path(device), stand.path(&format!("{device}.away"))).unwrap();
+    }
+    assert_eq!(codes(), [0, 15, 15]);
+}
