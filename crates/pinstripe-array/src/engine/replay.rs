@@ -60,6 +60,14 @@ impl Write {
         written.or(self.logged.iter().map(|(shard, _)| *shard).collect()).and(map.data_shards())
     }
 
+    /// Whether it changed what a shard holds, or would hold if its member were there. A member that
+    /// was absent has no checksum in the record, yet parity and copies follow the data.
+    fn changes(&self, map: &RowMap, shard: usize) -> bool {
+        let changed = self.changed(map);
+        let follows = map.mirrors() || map.parity_shards().has(shard);
+        self.sum(shard).is_some() || changed.has(shard) || (follows && !changed.is_empty())
+    }
+
     /// Parity of the data that stayed: zeros where none did; `None` where it was not logged or is
     /// lost.
     fn stayed(&self, n: usize) -> Option<Vec<u8>> {

@@ -9,6 +9,7 @@ mod long_writes;
 mod losing;
 mod policies;
 mod replacing;
+mod replaying;
 mod scrubbing;
 mod tables;
 mod taking_over;

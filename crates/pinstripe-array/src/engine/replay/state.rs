@@ -165,10 +165,10 @@ impl Replay<'_> {
         on_disk: &[Option<Vec<u8>>],
     ) -> Option<Expected> {
         let is_written_later = later.iter().any(|write| write.sum(shard).is_some());
-        let write = records.iter().find(|it| it.sum(shard).is_some() || it.bytes(shard).is_some());
+        let write = records.iter().find(|it| it.changes(map, shard));
         let recorded = write.and_then(|write| write.sum(shard));
         let sum = recorded.or_else(|| match write {
-            // Written while its member was absent: only the record has it.
+            // Changed while its member was absent: an older checksum is of an older state.
             Some(_) => None,
             None => self.sum(map, shard, column),
         });
