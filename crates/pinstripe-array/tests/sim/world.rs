@@ -113,7 +113,11 @@ impl World {
             match self.dice.below(2) {
                 0 if self.redundancy > 0 => self.lies(),
                 _ => {
-                    let steps = self.dice.below(400);
+                    // Of some stories the end is cut, of others what comes after it.
+                    let steps = match self.dice.below(3) {
+                        0 => u64::MAX,
+                        _ => self.dice.below(400),
+                    };
                     self.power_cut(steps);
                 }
             }
@@ -305,11 +309,7 @@ impl World {
             }
             _ => self.change_member(flusher),
         };
-        match done {
-            Ok(()) => true,
-            Err(_) if self.power.is_off() => false,
-            Err(error) => panic!("{error}"),
-        }
+        self.survives(done)
     }
 
     /// A member is replaced while a writer never pauses: the flusher does what its schedule says,
@@ -646,6 +646,9 @@ impl World {
                 break;
             }
         }
+        if self.has_log && !self.power.is_off() && self.dice.below(3) > 0 {
+            self.written_again_after_a_failure(&mut flusher);
+        }
         self.is_settled = false;
         let superblock = flusher.array().superblock();
         let away = superblock.slots.iter().any(|slot| !matches!(slot, Slot::Present(_)));
@@ -688,6 +691,36 @@ impl World {
             self.make_whole(&mut flusher);
         }
         flusher.stop().unwrap();
+    }
+
+    /// The last two records of the log are about one column, and a member failed between them.
+    fn written_again_after_a_failure(&mut self, flusher: &mut Flusher) {
+        let chunk = flusher.array().geometry().chunk_bytes() as usize;
+        let first = self.dice.below((SPACE / BLOCK) as u64) as usize * BLOCK;
+        for is_again in [false, true] {
+            let slot = self.dice.below(self.members as u64) as usize;
+            if is_again && self.spare(flusher) > 0 {
+                self.tell(format!("slot {slot} fails"));
+                self.survives(flusher.fail(slot));
+            }
+            let at = (first + chunk * self.dice.below(2) as usize) % SPACE;
+            let bytes = [self.dice.next() as u8; BLOCK];
+            self.tell(format!("write {BLOCK} at {at}, and sync"));
+            flusher.array().write(at as u64, &bytes, self.now).unwrap();
+            self.model.write(at, &bytes);
+            if self.survives(flusher.sync()) {
+                self.model.sync();
+            }
+        }
+    }
+
+    /// Whether something was done; only a power that went is a reason that it was not.
+    fn survives(&self, done: Result<()>) -> bool {
+        match done {
+            Ok(()) => true,
+            Err(_) if self.power.is_off() => false,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// The content of the array after a power cut; nothing of it is made up.
