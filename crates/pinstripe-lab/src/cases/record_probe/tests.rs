@@ -153,7 +153,7 @@ fn the_recorder_is_measured_by_its_own_engine_with_the_settings_that_were_given(
         let outcome = plan.run(variant, 0, &live).unwrap();
         // 0.2 s of 1 MiB/s in samples of two bytes, of three streams: a clock made them, whatever the
         // disk did, and what a ring could not hold is there as silence.
-        assert_eq!(outcome.measured.written_bytes, 3 * 2 * 104_857);
+        assert_eq!(outcome.measured.written_bytes, 3 * 2 * 104_858);
         assert!(outcome.measured.operations > 3 && outcome.beside_written_bytes > 0);
         let figures = &outcome.measured.figures;
         assert!(figures["longest_write_ms"] > 0.0 && figures["durable_lag_s"] > 0.0, "{figures:?}");
