@@ -209,8 +209,9 @@ impl Replay<'_> {
         let [before, newest] = [completed[0].as_ref(), completed[1].as_ref()];
         self.redo(&map, column, [before, newest], &mut on_disk)?;
         let records: Vec<&Write> = [newest, before].into_iter().flatten().collect();
+        let known = self.with_stayed(&map, column, &records, &on_disk);
         for newer in 0..=records.len() {
-            if self.take_state(&map, column, &records, newer, &on_disk)? {
+            if self.take_state(&map, column, &records, newer, &known)? {
                 return Ok(());
             }
         }
@@ -251,14 +252,7 @@ impl Replay<'_> {
     ) -> Option<Vec<u8>> {
         let changed = write.changed(map);
         let stayed = map.data_shards().minus(changed);
-        let sound = |shard: usize| -> Option<Vec<u8>> {
-            let bytes = on_disk[shard].as_ref()?;
-            let sum = self.sum(map, shard, column)?;
-            match sum.is_written() {
-                true => sum.suits(bytes).then(|| bytes.clone()),
-                false => Some(vec![0; BLOCK]),
-            }
-        };
+        let sound = |shard: usize| self.sound(map, shard, column, on_disk);
         let from_data = || {
             let mut sum = vec![0; BLOCK];
             for shard in stayed.iter() {

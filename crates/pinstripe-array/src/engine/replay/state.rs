@@ -120,6 +120,53 @@ impl Replay<'_> {
         }
     }
 
+    /// The column as it is there, with absent data that no record changed as the logged part of
+    /// parity gives them: what is changed counts as zeros in it.
+    pub(super) fn with_stayed(
+        &self,
+        map: &RowMap,
+        column: u64,
+        records: &[&Write],
+        on_disk: &[Option<Vec<u8>>],
+    ) -> Vec<Option<Vec<u8>>> {
+        let mut known = on_disk.to_vec();
+        if map.mirrors() {
+            return known;
+        }
+        let changed = records.iter().fold(ShardSet::EMPTY, |all, it| all.or(it.changed(map)));
+        let absent = |shard: &usize| on_disk[*shard].is_none();
+        for write in records {
+            let part = |shard: usize| match shard.checked_sub(map.data()) {
+                Some(n) => write.stayed(n),
+                None if write.changed(map).has(shard) => Some(vec![0; BLOCK]),
+                // What it is after the other record is not what it was in this one.
+                None if changed.has(shard) => None,
+                None => self.sound(map, shard, column, on_disk),
+            };
+            let parts: Vec<_> = (0..map.shards()).map(part).collect();
+            for shard in map.data_shards().minus(changed).iter().filter(absent) {
+                known[shard] = rebuilt(map, &parts, shard, BLOCK).ok().or(known[shard].take());
+            }
+        }
+        known
+    }
+
+    /// A shard's block, if it matches the table.
+    pub(super) fn sound(
+        &self,
+        map: &RowMap,
+        shard: usize,
+        column: u64,
+        on_disk: &[Option<Vec<u8>>],
+    ) -> Option<Vec<u8>> {
+        let bytes = on_disk[shard].as_ref()?;
+        let sum = self.sum(map, shard, column)?;
+        match sum.is_written() {
+            true => sum.suits(bytes).then(|| bytes.clone()),
+            false => Some(vec![0; BLOCK]),
+        }
+    }
+
     /// Makes the column what it is after `records[newer..]`, newest first, if no more blocks
     /// contradict that than the others replace. Returns whether it did.
     pub(super) fn take_state(
@@ -175,12 +222,15 @@ impl Replay<'_> {
         if sum == Some(Sum::LOST) {
             return None;
         }
-        let bytes = match sum {
-            None => write.and_then(|write| write.bytes(shard)).cloned(),
+        let bytes = match (sum, write) {
+            (None, Some(write)) => write.bytes(shard).cloned(),
+            // Without its table only what the log gives is to be believed.
+            (None, None) if self.array.holder(map, shard).is_some() => None,
+            (None, None) => on_disk[shard].clone(),
             // Whatever stands there suits it, so it proves nothing: see `clear_torn`.
-            Some(Sum::UNWRITTEN) if is_written_later => return None,
-            Some(Sum::UNWRITTEN) => Some(vec![0; BLOCK]),
-            Some(sum) => {
+            (Some(Sum::UNWRITTEN), _) if is_written_later => return None,
+            (Some(Sum::UNWRITTEN), _) => Some(vec![0; BLOCK]),
+            (Some(sum), _) => {
                 let there = [on_disk[shard].as_ref(), write.and_then(|write| write.bytes(shard))];
                 there.into_iter().flatten().find(|bytes| sum.suits(bytes)).cloned()
             }
