@@ -75,6 +75,8 @@ pub struct World {
     /// Neighbours from which on members are written in long writes; the usual ones are too long for
     /// these disks.
     long_write_bytes: Option<usize>,
+    /// Stories may end with a column that is written again after a failure.
+    has_ends: bool,
     /// In a world whose array changes its level and its size: when, and to what.
     changes: Option<Dice>,
     /// Of all disks so far, at least.
@@ -101,6 +103,13 @@ impl World {
         World::new(seed).phases(3);
     }
 
+    /// Plays a seed's story as it was drawn before stories had ends.
+    pub fn play_without_ends(seed: u64) {
+        let mut world = World::new(seed);
+        world.has_ends = false;
+        world.phases(3);
+    }
+
     /// Plays a seed's story of an array that changes its level and its size.
     pub fn play_changing(seed: u64) {
         let mut world = World::new(seed);
@@ -114,10 +123,8 @@ impl World {
                 0 if self.redundancy > 0 => self.lies(),
                 _ => {
                     // Of some stories the end is cut, of others what comes after it.
-                    let steps = match self.dice.below(3) {
-                        0 => u64::MAX,
-                        _ => self.dice.below(400),
-                    };
+                    let is_whole = self.has_ends && self.dice.below(3) == 0;
+                    let steps = if is_whole { u64::MAX } else { self.dice.below(400) };
                     self.power_cut(steps);
                 }
             }
@@ -173,6 +180,7 @@ impl World {
             is_settled: false,
             has_granule: false,
             long_write_bytes: None,
+            has_ends: true,
             changes: None,
             longest_bytes: DISK_BYTES + (1 << 20),
             uses_all: false,
@@ -646,7 +654,8 @@ impl World {
                 break;
             }
         }
-        if self.has_log && !self.power.is_off() && self.dice.below(3) > 0 {
+        let may_end = self.has_ends && self.has_log && !self.power.is_off();
+        if may_end && self.dice.below(3) > 0 {
             self.written_again_after_a_failure(&mut flusher);
         }
         self.is_settled = false;
