@@ -130,11 +130,13 @@ impl Replay<'_> {
         on_disk: &[Option<Vec<u8>>],
     ) -> Vec<Option<Vec<u8>>> {
         let mut known = on_disk.to_vec();
-        if map.mirrors() {
+        let changed = records.iter().fold(ShardSet::EMPTY, |all, it| all.or(it.changed(map)));
+        // A block that a member has and cannot read is rebuilt and written again like others.
+        let is_absent = |shard: &usize| self.array.holder(map, *shard).is_none();
+        let absent: ShardSet = map.data_shards().minus(changed).iter().filter(is_absent).collect();
+        if map.mirrors() || absent.is_empty() {
             return known;
         }
-        let changed = records.iter().fold(ShardSet::EMPTY, |all, it| all.or(it.changed(map)));
-        let absent = |shard: &usize| on_disk[*shard].is_none();
         for write in records {
             let part = |shard: usize| match shard.checked_sub(map.data()) {
                 Some(n) => write.stayed(n),
@@ -144,7 +146,7 @@ impl Replay<'_> {
                 None => self.sound(map, shard, column, on_disk),
             };
             let parts: Vec<_> = (0..map.shards()).map(part).collect();
-            for shard in map.data_shards().minus(changed).iter().filter(absent) {
+            for shard in absent.iter() {
                 known[shard] = rebuilt(map, &parts, shard, BLOCK).ok().or(known[shard].take());
             }
         }
