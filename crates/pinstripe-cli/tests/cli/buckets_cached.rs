@@ -20,15 +20,25 @@ impl Counted {
     fn new(test: &str, init: &str) -> Option<Counted> {
         let cloud = Cloud::at(Stand::apart(), test, 1)?;
         let proxy = Proxy::start(cloud.servers[0].port());
-        let store = cloud.servers[0].place_at(proxy.port(), "host");
-        cloud.done(&format!("init {init} --member {store}"));
-        Some(Counted { cloud, proxy, store })
+        let mut counted = Counted { cloud, proxy, store: String::new() };
+        counted.store = counted.make_store(init, "host");
+        Some(counted)
+    }
+
+    fn make_store(&self, init: &str, prefix: &str) -> String {
+        let store = self.cloud.servers[0].place_at(self.proxy.port(), prefix);
+        self.cloud.done(&format!("init {init} --member {store}"));
+        store
     }
 
     /// Runs a line on the store: what it printed, and the requests that it made.
     fn ask(&self, line: &str) -> (String, Vec<String>) {
+        self.ask_of(&self.store, line)
+    }
+
+    fn ask_of(&self, store: &str, line: &str) -> (String, Vec<String>) {
         self.proxy.take_log();
-        let out = self.cloud.done(&format!("{line} --store {}", self.store));
+        let out = self.cloud.done(&format!("{line} --store {store}"));
         (out, self.proxy.take_log())
     }
 
@@ -50,10 +60,8 @@ fn a_warm_listing_takes_few_requests() {
     let test = "a_warm_listing_takes_few_requests";
     for (init, spare) in [("--encryption none", 0), ("--key-file key", 2)] {
         let Some(counted) = Counted::new(test, init) else { return };
-        let ls = |line: &str| {
-            let key = if spare == 0 { "" } else { " --key-file key" };
-            counted.ask(&format!("{line}{key}"))
-        };
+        let key = if spare == 0 { "" } else { " --key-file key" };
+        let ls = |line: &str| counted.ask(&format!("{line}{key}"));
         pinstripe_testing::await_tick();
         ls("backup src");
         let (cold_out, cold) = ls("ls latest --cache-size 0");
@@ -68,7 +76,12 @@ fn a_warm_listing_takes_few_requests() {
         let asks_packs = |log: &[String]| log.iter().any(|line| line.contains("/packs/"));
         assert!(asks_packs(&cold) && !asks_packs(&warm), "{}", warm.join("\n"));
         // Label, prefix, keys and runs; session, prefix; label and runs; snapshot, end of the session.
-        let unchanged = counted.cloud.stand.steady(|| ls("backup src").1);
+        let unchanged = counted.cloud.stand.steady(|number| {
+            let store = counted.make_store(init, &format!("unchanged{number}"));
+            let backup = || counted.ask_of(&store, &format!("backup src{key}")).1;
+            backup();
+            backup()
+        });
         assert!(unchanged.len() <= 10 + spare, "{}", unchanged.join("\n"));
         assert!(!asks_packs(&unchanged), "{}", unchanged.join("\n"));
         // A new snapshot is found: what there is says the bucket.

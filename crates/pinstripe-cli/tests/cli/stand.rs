@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A store has two snapshots more after each, so that it is asked for more.
-const STEADY_TRIES: usize = 4;
+/// How often `Stand::steady` begins again before it gives up.
+const STEADY_TRIES: usize = 16;
 
 /// A directory with a home in it, and the transcript of what was run.
 pub struct Stand {
@@ -51,18 +51,18 @@ impl Stand {
         Stand { dir, transcript: RefCell::default() }
     }
 
-    /// Does something twice, again and again until no directory above the stand changed meanwhile, and
-    /// returns what the second time gave: a backup has those directories in its tree, and other tests
-    /// make theirs in them.
-    pub fn steady<T>(&self, mut act: impl FnMut() -> T) -> T {
+    /// Calls `act` with 0, 1, 2 and so on until no directory above the stand changed during a call,
+    /// and returns what that call gave: a backup has those directories in its tree, and other tests
+    /// make theirs in them. The number lets each call begin with a store of its own: runs of an index
+    /// that earlier calls left would be merged by a later one, which takes requests.
+    pub fn steady<T>(&self, mut act: impl FnMut(usize) -> T) -> T {
         let above = || -> Vec<_> {
             let looks = self.dir.path().ancestors().skip(1).map(|it| fs::metadata(it).unwrap());
             looks.map(|it| (it.mtime(), it.mtime_nsec(), it.ctime(), it.ctime_nsec())).collect()
         };
-        for _ in 0..STEADY_TRIES {
+        for number in 0..STEADY_TRIES {
             let before = above();
-            act();
-            let done = act();
+            let done = act(number);
             if above() == before {
                 return done;
             }
