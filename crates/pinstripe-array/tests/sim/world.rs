@@ -445,8 +445,11 @@ impl World {
         self.disks.push(Disk::new(number, bytes, &self.power));
         self.at_hand.insert(number);
         flusher.add_spare(Arc::clone(&self.disks[number]) as SharedDevice)?;
+        // A member that failed while the array grew has nothing that the grown array could use.
+        let is_missing = flusher.array().superblock().slots.contains(&Slot::Missing);
         match flusher.grow() {
             Err(error) if matches!(error.kind(), Kind::Busy | Kind::Unsupported) => Ok(()),
+            Err(error) if error.kind() == Kind::Refused && is_missing => Ok(()),
             Err(error) => Err(error),
             Ok(()) => {
                 self.members += 1;
