@@ -1,10 +1,11 @@
 //! Ending a backup in order: the first SIGINT, SIGTERM or SIGHUP asks the run to come to an end, the
-//! second ends the process at once. The exit code is the shell's: 128 and the signal's number.
+//! second ends the process at once. The exit code is the shell's: 128 and the signal's number. A recorder
+//! takes no notice of a second one that comes within a moment: see [`ignore_doubles`].
 //!
 //! A signal never damages anything, caught or not: an orderly end only means that the work done so
 //! far is kept.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,35 @@ static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 /// The number of the signal that was caught last.
 static CAUGHT: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
+/// When the first signal was caught, in nanoseconds of the monotonic clock.
+static CAUGHT_AT: AtomicU64 = AtomicU64::new(0);
+/// The time after the first signal in which others do nothing, in nanoseconds.
+static DEAF: AtomicU64 = AtomicU64::new(0);
+
+/// Has signals within two seconds of the first do nothing: a key that was pressed twice, or a program
+/// that signals both a process and its group (as `timeout` does), is no wish to lose the last second of
+/// a recording. Called before [`catch`].
+pub fn ignore_doubles() {
+    DEAF.store(2_000_000_000, Ordering::Relaxed);
+}
+
+/// A system call that a signal handler may make.
+fn monotonic_nanos() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// What any signal does before the first has set the flag, and what later ones do.
+fn end_if_caught_before(signal: i32, flag: &AtomicBool) {
+    let now = monotonic_nanos();
+    if !flag.load(Ordering::SeqCst) {
+        CAUGHT_AT.store(now, Ordering::Relaxed);
+    } else if now.saturating_sub(CAUGHT_AT.load(Ordering::Relaxed)) >= DEAF.load(Ordering::Relaxed)
+    {
+        low_level::exit(128 + signal);
+    }
+}
+
 /// Catches signals from now on; the first sets the stop.
 ///
 /// # Errors
@@ -42,7 +72,10 @@ pub fn catch() -> Result<&'static Stop> {
     let refused = |error| Error::io("cannot catch signals", "/", error);
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // In this order: the signal that sets the flag must not find it set.
-        hook::register_conditional_shutdown(signal, 128 + signal, flag())
+        let is_caught = flag();
+        let check = move || end_if_caught_before(signal, &is_caught);
+        // SAFETY: `check` reads a clock, loads and stores atomics and may call _exit(2).
+        unsafe { low_level::register(signal, check) }
             .and_then(|_| hook::register_usize(signal, Arc::clone(caught), signal as usize))
             // SAFETY: `Stop::set` does nothing that a signal handler may not: it stores into an
             // atomic and calls write(2); it neither locks, nor allocates, nor panics.

@@ -52,12 +52,13 @@ pub fn overdub(
         first_frame: play.first_frame(),
     };
     let plan = TakePlan { beside: Some(beside), ..plan.clone() };
-    let (start, over) = (&*start, &over);
+    let (start, over) = (&start, &over);
     std::thread::scope(|scope| {
         let (mut waiting, mut playing) = (Some(play), None);
         let mut begin_and_watch = |take: &Arc<RunningTake>, status: &TakeStatus| {
             // The files are made, and the inputs run: what is played now does not wait for them.
             if let Some(play) = waiting.take() {
+                take.begin_with(start);
                 let take = Arc::clone(take);
                 playing = Some(scope.spawn(move || {
                     let played = play.run(Some(start), (over, monitor));

@@ -88,6 +88,11 @@ impl CommonStart {
         self.begun.set();
     }
 
+    /// When it begins, once that is known.
+    pub fn begun_at(&self) -> Option<Instant> {
+        self.at.get().copied()
+    }
+
     /// Waits until it is known when it begins; none when `halt` is set before.
     pub fn wait(&self, halt: &Stop) -> Option<Instant> {
         while !self.begun.is_set() && !halt.is_set() {

@@ -1,6 +1,9 @@
 //! `pinstripe recover`: a take whose recording was cut off, put in order.
 
-use std::path::PathBuf;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_count;
@@ -42,8 +45,9 @@ impl RecoverArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the directory of a take")?;
         let outcome = recover(&self.take, &run.monitor)?;
-        // A recorder that was killed leaves its socket, at which no process answers any more.
-        let _ = std::fs::remove_file(self.take.join(CONTROL));
+        // A recorder that was killed leaves its sockets, at which no process answers any more.
+        let directories = outcome.manifest.directories.iter().chain([&self.take]);
+        directories.map(|it| it.join(CONTROL)).for_each(|it| remove_unanswered(&it));
         for file in &outcome.files {
             let event = Event::new("recovered").with_path("path", &file.path);
             let event = event.with("stream", file.stream.as_str()).with("frames", file.frames);
@@ -60,7 +64,7 @@ impl RecoverArgs {
         run.screen.say(&match (outcome.was_complete, outcome.never_began) {
             (true, _) => "the take was complete already; nothing was changed".to_owned(),
             (_, true) => "the take was armed and never began: nothing had been recorded, and only \
-                          its manifest is left"
+                          its manifest and journal are left"
                 .to_owned(),
             _ => format!(
                 "{} put in order, with all that was durable: up to {} after the beginning",
@@ -89,6 +93,17 @@ impl RecoverArgs {
             .with("never_began", outcome.never_began)
             .with("vouched_seconds", outcome.vouched.as_secs_f64());
         Ok(Ending::done(facts))
+    }
+}
+
+/// Removes a socket at which no process answers. The manifest names directories, and may be anybody's:
+/// nothing else is removed there.
+fn remove_unanswered(path: &Path) {
+    let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    let is_socket = path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err_and(|error| refused(&error)) {
+        // Without it all is as well.
+        let _ = std::fs::remove_file(path);
     }
 }
 

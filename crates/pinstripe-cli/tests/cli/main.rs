@@ -40,6 +40,7 @@ mod places;
 mod pools;
 mod record;
 mod record_bad;
+mod record_dirs;
 mod record_full;
 mod record_io;
 mod remembered;

@@ -100,6 +100,10 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
         ("record t --to . --pre-roll 1s --format flac test:", 2, "no pre-roll"),
         ("record t --to . --armed --play other --play-to null test:", 2, "along to another"),
         ("record t --to . --pre-roll 1s --play other --play-to null test:", 2, "along to another"),
+        ("record t --to . --to ./ --ring 64K test:", 2, "twice"),
+        ("record t --to . --ring 64K pcm:.,rate=48000,channels=1,format=s16", 2, "is a directory"),
+        ("record t --to . --ring 64K raw:- pcm:-,rate=8,channels=1,format=u8", 2, "two inputs"),
+        ("record t --to . --ring 64K test:rate=8000,rate=9000", 2, "twice"),
         ("record ctl status nowhere", 11, "nothing is being recorded"),
         ("recover .", 11, "there is no take"),
     ] {

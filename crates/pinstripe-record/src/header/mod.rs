@@ -160,14 +160,16 @@ impl HeadFacts {
         let frame = self.shape.frame_bytes();
         let left = file_bytes.saturating_sub(self.payload_at());
         match self.kind {
-            FileKind::Wav | FileKind::Bw64 => left.saturating_sub(CUES_ROOM) / frame,
+            FileKind::Wav | FileKind::Bw64 | FileKind::Caf => {
+                left.saturating_sub(CUES_ROOM) / frame
+            }
             // Samples that cannot be compressed are stored in blocks with heads of their own.
             FileKind::Flac => {
                 let block = u128::from(FLAC_BLOCK * frame + BLOCK_HEAD);
                 let left = u128::from(left.saturating_sub(BLOCK_HEAD));
                 (left * u128::from(FLAC_BLOCK) / block) as u64
             }
-            FileKind::Caf | FileKind::Raw => left / frame,
+            FileKind::Raw => left / frame,
         }
     }
 
@@ -191,7 +193,8 @@ impl HeadFacts {
                 (wav::head(self, payload_bytes, magic, tail.len() as u64), tail)
             }
             FileKind::Flac => (flac::head(self, payload_bytes, cues, false), Vec::new()),
-            _ => (self.head(payload_bytes), Vec::new()),
+            FileKind::Caf => caf::complete(self, payload_bytes, cues),
+            FileKind::Raw => (Vec::new(), Vec::new()),
         }
     }
 

@@ -241,3 +241,57 @@ fn a_file_that_goes_on_behind_its_head_is_read_up_to_there() {
         assert_eq!(said.trim().lines().last(), Some("50000"), "{kind}");
     }
 }
+
+/// Chunks of a CAF file, found as readers find them: from one to the next.
+fn caf_chunks(bytes: &[u8]) -> Vec<(&[u8], &[u8])> {
+    let (mut at, mut found) = (8, Vec::new());
+    while let Some(head) = bytes.get(at..at + 12) {
+        let length = u64::from_be_bytes(head[4..].try_into().unwrap()) as usize;
+        found.push((&head[..4], &bytes[at + 12..at + 12 + length]));
+        at += 12 + length;
+    }
+    assert_eq!(at, bytes.len());
+    found
+}
+
+#[test]
+fn a_caf_file_has_its_marks_and_what_it_is_of() {
+    let facts = facts(FileKind::Caf, SampleFormat::S24, 1);
+    let cues = [
+        Cue { frame: 5, text: "here".to_owned() },
+        Cue { frame: 9, text: "d\u{e9}part".to_owned() },
+    ];
+    let payload = vec![7; 300];
+    let (head, tail) = facts.complete(300, &cues);
+    assert_eq!(head.len() as u64, facts.payload_at());
+    let file = [head, payload, tail].concat();
+    let chunks = caf_chunks(&file);
+    let ids: Vec<&[u8]> = chunks.iter().map(|it| it.0).collect();
+    assert_eq!(ids, [b"desc", b"info", b"mark", b"strg", b"free", b"data"]);
+    let info = String::from_utf8_lossy(chunks[1].1).into_owned();
+    for part in ["title\0piano <left>", "scene=s1 tape=t1", "2023-11-14T17:00:01", "=5875296000\0"]
+    {
+        assert!(info.contains(part), "{part}: {info}");
+    }
+    let (markers, strings) = (chunks[2].1, chunks[3].1);
+    assert_eq!((&markers[4..8], markers.len()), (&[0, 0, 0, 2][..], 8 + 2 * 28));
+    let word = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
+    for (number, cue) in cues.iter().enumerate() {
+        let marker = &markers[8 + 28 * number..][..28];
+        assert_eq!(f64::from_be_bytes(marker[4..12].try_into().unwrap()), cue.frame as f64);
+        let place = &strings[4 + 12 * number..][..12];
+        assert_eq!(word(&place[..4]), word(&marker[12..16]));
+        let at = 4 + 12 * cues.len() + word(&place[8..]) as usize;
+        let text = strings[at..].split(|it| *it == 0).next().unwrap();
+        assert_eq!(text, cue.text.as_bytes());
+    }
+    // More than the page has room for stand behind the samples.
+    let many: Vec<Cue> = (0..500).map(|frame| Cue { frame, ..cues[0].clone() }).collect();
+    let (head, tail) = facts.complete(300, &many);
+    let file = [head, vec![7; 300], tail].concat();
+    assert_eq!(caf_chunks(&file).iter().map(|it| it.0).nth(4), Some(&b"mark"[..]));
+    // Texts of any length leave the head as long as it is.
+    let long = "\u{e9}".repeat(5000);
+    let long = HeadFacts { name: long.clone(), take: long.clone(), scene: long, ..facts };
+    assert_eq!(long.head(0).len(), 4096);
+}

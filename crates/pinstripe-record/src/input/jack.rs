@@ -116,17 +116,21 @@ impl JackInput {
     }
 
     /// Connects what is not connected yet. Beside a take that is played the ports of the player may be among
-    /// them, which it gives no samples to before all inputs are ready.
+    /// them, which it gives no samples to before all inputs are ready; then this waits until the server has
+    /// made the connections, on which the latencies depend.
     fn await_ports(&self, feed: &InputFeed<'_>) {
         let began = clock::monotonic();
-        let is_there = |(name, port): &(String, JackPort)| {
-            self.client.is_connected(*port) || self.client.connect(name, *port)
-        };
-        while !self.ports.iter().all(is_there)
-            && self.start.is_some()
-            && clock::since(began) < CONNECT_WITHIN
-            && !feed.halt.wait(LOOK_EVERY)
-        {}
+        loop {
+            let is_missing = |(_, port): &&(String, JackPort)| !self.client.is_connected(*port);
+            let missing: Vec<_> = self.ports.iter().filter(is_missing).collect();
+            for (name, port) in &missing {
+                self.client.connect(name, *port);
+            }
+            let is_over = self.start.is_none() || clock::since(began) >= CONNECT_WITHIN;
+            if missing.is_empty() || is_over || feed.halt.wait(LOOK_EVERY) {
+                return;
+            }
+        }
     }
 
     /// Says of each port once that it went away, and that it is back. Where it `is_due` what is not connected
@@ -165,6 +169,7 @@ impl JackInput {
     /// Tells what is played beside it that the ports are connected. From then on their latency is known.
     fn be_ready(&self, capture: &Capture) {
         let Some(start) = &self.start else { return };
+        self.client.update_latencies();
         let latencies = self.ports.iter().map(|(_, port)| self.client.latency(*port, true));
         capture.set_latency(latencies.max().unwrap_or(0));
         start.be_ready();

@@ -146,6 +146,21 @@ impl PcmSpec {
     }
 }
 
+impl PcmSpec {
+    /// Standard input, or a FIFO.
+    pub(super) fn reads_once(&self) -> Option<String> {
+        match &self.place {
+            Place::Stdin => Some("standard input".to_owned()),
+            Place::Path(path) => {
+                let is_fifo = path.metadata().is_ok_and(|it| it.file_type().is_fifo());
+                is_fifo.then(|| format!("'{}'", path.display()))
+            }
+            // Each connection is one of its own.
+            Place::Unix(_) | Place::Tcp(_) => None,
+        }
+    }
+}
+
 /// A name for what comes from a place.
 fn stem(place: &Place) -> String {
     match place {
@@ -224,6 +239,9 @@ fn opened(place: &Place) -> Result<OwnedFd> {
             .as_fd()
             .try_clone_to_owned()
             .map_err(|error| Error::io("cannot be read", "standard input", error)),
+        Place::Path(path) if path.is_dir() => {
+            Err(Error::new(Kind::Usage, "is a directory").at(path).advice("name a file or a FIFO"))
+        }
         // Nonblocking, so that a FIFO without a writer can be waited for together with the end.
         Place::Path(path) => OpenOptions::new()
             .read(true)

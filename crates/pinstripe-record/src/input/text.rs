@@ -25,6 +25,14 @@ pub enum InputSpec {
 }
 
 impl InputSpec {
+    /// Its source, where that gives each byte to one reader only.
+    fn reads_once(&self) -> Option<String> {
+        match self {
+            InputSpec::Pcm(spec) => spec.reads_once(),
+            _ => None,
+        }
+    }
+
     /// The input itself. `is_poly`: all of its channels in one stream.
     ///
     /// # Errors
@@ -38,6 +46,24 @@ impl InputSpec {
             InputSpec::Alsa(spec) => Box::new(AlsaInput::open(spec, is_poly)?),
             InputSpec::Jack(spec) => Box::new(JackInput::open(spec, is_poly)?),
         })
+    }
+}
+
+/// Refuses inputs of which two would read one source that gives each byte once, so that each got parts
+/// of it.
+///
+/// # Errors
+/// [`Kind::Usage`].
+pub fn check_apart(inputs: &[InputSpec]) -> Result<()> {
+    let sources: Vec<String> = inputs.iter().filter_map(InputSpec::reads_once).collect();
+    let shared = sources.iter().enumerate().find(|(at, it)| sources[..*at].contains(it));
+    match shared {
+        Some((_, source)) => {
+            Err(Error::new(Kind::Usage, format!("{source} is read by two inputs")).advice(
+                "each would get parts of what comes: name it once, with all of its channels",
+            ))
+        }
+        None => Ok(()),
     }
 }
 
@@ -72,6 +98,9 @@ pub(super) fn pairs<'a>(
         if !known.contains(&key) || value.is_empty() {
             return Err(Error::new(Kind::Usage, format!("'{part}' means nothing in '{whole}'"))
                 .expected(known.join("=, ") + "=", part));
+        }
+        if pairs.iter().any(|(before, _)| *before == key) {
+            return Err(Error::new(Kind::Usage, format!("'{whole}' names {key}= twice")));
         }
         pairs.push((key, value));
     }
@@ -122,6 +151,7 @@ mod tests {
             "test:streams=0",
             "test:streams=x",
             "test:streams=2,rats=1",
+            "test:streams=2,streams=3",
             "test:ppm=fast",
             "test:ppm=NaN",
             "test:format=s17",

@@ -82,6 +82,7 @@ foreign_functions! {
         jack_frame_time: unsafe extern "C" fn(*const RawClient) -> u32 = c"jack_frame_time";
         jack_get_buffer_size: unsafe extern "C" fn(*mut RawClient) -> u32 = c"jack_get_buffer_size";
         jack_port_get_latency_range: unsafe extern "C" fn(*mut RawPort, c_int, *mut LatencyRange) = c"jack_port_get_latency_range";
+        jack_recompute_total_latencies: unsafe extern "C" fn(*mut RawClient) -> c_int = c"jack_recompute_total_latencies";
     }
 }
 

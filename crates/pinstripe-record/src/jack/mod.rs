@@ -195,6 +195,15 @@ impl JackClient {
         }
     }
 
+    /// Has every client say its latencies for the connections that there are now, and waits for them.
+    /// By itself a server asks some time after a connection was made, and until then a latency is the one
+    /// from before.
+    pub fn update_latencies(&self) {
+        // SAFETY: the client is open, and this is none of its callbacks. A server that refuses leaves
+        // the latencies as they are.
+        unsafe { (self.library.jack_recompute_total_latencies)(self.raw.as_ptr()) };
+    }
+
     /// Frames that a signal needs from the outside to a port of ours that takes samples, or from one
     /// that gives samples to the outside, by the longest way.
     pub fn latency(&self, port: JackPort, is_capture: bool) -> u32 {
@@ -207,7 +216,8 @@ impl JackClient {
         range.most
     }
 
-    /// Whether a port of ours is connected to any other.
+    /// Whether a port of ours is connected to any other: from the block on that the server connects it
+    /// in, some time after [`connect`](JackClient::connect).
     pub fn is_connected(&self, port: JackPort) -> bool {
         // SAFETY: the port is of this client, which is open.
         unsafe { (self.library.jack_port_connected)(port.0.as_ptr()) > 0 }

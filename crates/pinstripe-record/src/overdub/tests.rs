@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use pinstripe_base::monitor::Counter;
 
+use tempfile::TempDir;
+
 use super::*;
 use crate::header::FileKind;
 use crate::input::{InputFeed, parse_input};
@@ -43,11 +45,27 @@ fn beside(
     let inputs = vec![parse_input(input).unwrap().open(is_poly).unwrap()];
     let plan = TakePlan { kind: FileKind::Raw, ring_bytes: 1 << 20, most, ..plan("second") };
     let told = overdub(&plan, inputs, &made, (&stop, &monitor), &mut |_, _| {}, play).unwrap();
-    // What the player's own ports have after its end is missing.
-    let has_ended = input.contains("pinstripe-play");
-    assert_eq!(monitor.get(Counter::Losses), u64::from(has_ended));
-    assert_eq!((told.played.underruns, told.played.missing_frames), (0, 0));
+    if told.played.xruns == 0 {
+        // What the player's own ports have after its end is missing.
+        let has_ended = input.contains("pinstripe-play");
+        assert_eq!(monitor.get(Counter::Losses), u64::from(has_ended));
+        assert_eq!((told.played.underruns, told.played.missing_frames), (0, 0));
+    }
     told
+}
+
+/// What `act` gave in a new directory with a first take, once the server missed no deadline meanwhile: on
+/// a machine with other work it may, and skips frames or hands over old ones then.
+fn undisturbed(mut act: impl FnMut(&Path) -> OverdubOutcome) -> (TempDir, OverdubOutcome) {
+    for _ in 0..24 {
+        let dir = tempfile::tempdir().unwrap();
+        first_take(dir.path());
+        let told = act(dir.path());
+        if told.played.xruns == 0 {
+            return (dir, told);
+        }
+    }
+    panic!("the server misses its deadlines all the time");
 }
 
 fn payload(dir: &Path, take: &str, stream: usize) -> Vec<u8> {
@@ -75,12 +93,12 @@ fn what_is_played_on_a_server_is_recorded_from_its_first_frame_on() {
     let path = "overdub::tests::what_is_played_on_a_server_is_recorded_from_its_first_frame_on";
     with_server(path, |_| {
         await_server();
-        let dir = tempfile::tempdir().unwrap();
-        first_take(dir.path());
-        let play = opened(dir.path(), Duration::from_millis(500), PlaySink::Jack(String::new()));
-        // The ports of the player itself: what they give is recorded in the same block.
-        let most = Some(Duration::from_secs(2));
-        let told = beside(dir.path(), play, ("jack:pinstripe-play:*", false), most);
+        let (dir, told) = undisturbed(|dir| {
+            let play = opened(dir, Duration::from_millis(500), PlaySink::Jack(String::new()));
+            // The ports of the player itself: what they give is recorded in the same block.
+            let most = Some(Duration::from_secs(2));
+            beside(dir, play, ("jack:pinstripe-play:*", false), most)
+        });
         assert_eq!(told.played.frames, FRAMES - 24_000);
         let recorded = &told.recorded.manifest;
         assert!(recorded.pieces.iter().all(|it| it.frames == 96_000), "{recorded:?}");
@@ -97,14 +115,14 @@ fn what_is_played_on_a_server_is_recorded_from_its_first_frame_on() {
 fn latencies_that_the_server_tells_of_are_left_out() {
     with_server("overdub::tests::latencies_that_the_server_tells_of_are_left_out", |_| {
         await_server();
-        let dir = tempfile::tempdir().unwrap();
-        first_take(dir.path());
         // A performer who hears what is played, and whose sound comes in 700 frames later.
         let performer = CaptureClient::start("performer", 2, 1, 700);
-        let sink = PlaySink::Jack("performer:in_*".to_owned());
-        let play = opened(dir.path(), Duration::ZERO, sink);
-        let most = Some(Duration::from_millis(1500));
-        beside(dir.path(), play, ("jack:performer:out_*", false), most);
+        let (dir, _) = undisturbed(|dir| {
+            let sink = PlaySink::Jack("performer:in_*".to_owned());
+            let play = opened(dir, Duration::ZERO, sink);
+            let most = Some(Duration::from_millis(1500));
+            beside(dir, play, ("jack:performer:out_*", false), most)
+        });
         assert!((0..2).all(|stream| is_aligned(dir.path(), stream, 0)));
         assert!(performer.is_full());
         drop(performer);
@@ -143,8 +161,8 @@ fn a_virtual_clock_begins_when_playing_does() {
     assert!(first[..second.len()] == second);
 }
 
-/// An input that is ready later than all else, and sees whether it was waited for.
-struct Late(Option<Arc<CommonStart>>);
+/// An input that is ready so much later than all else, and sees whether it was waited for.
+struct Late(Duration, Option<Arc<CommonStart>>);
 
 impl RecordInput for Late {
     fn streams(&self) -> Vec<RecordedStream> {
@@ -163,14 +181,14 @@ impl RecordInput for Late {
 
     fn begin_with(&mut self, start: &Arc<CommonStart>) -> bool {
         start.join();
-        self.0 = Some(Arc::clone(start));
+        self.1 = Some(Arc::clone(start));
         true
     }
 
     fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()> {
-        let start = self.0.as_ref().unwrap();
+        let start = self.1.as_ref().unwrap();
         // A player that does not wait has begun by then.
-        feed.halt.wait(Duration::from_millis(100));
+        feed.halt.wait(self.0);
         assert_eq!(start.by_jack(), JackStart::Later);
         start.be_ready();
         assert!(start.wait(feed.halt).is_some());
@@ -179,18 +197,31 @@ impl RecordInput for Late {
     }
 }
 
-#[test]
-fn playing_waits_for_what_is_recorded_beside_it() {
+/// Frames of a take of the late input.
+fn late_frames(late: Duration, most: Option<Duration>) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     first_take(dir.path());
     let play = opened(dir.path(), Duration::ZERO, PlaySink::Null);
     let (stop, monitor) = (Stop::new().unwrap(), Arc::new(Monitor::default()));
     let folders = on_disk(&[dir.path()], "second", None);
     let made = || Ok(folders.clone());
-    let inputs: Vec<Box<dyn RecordInput>> = vec![Box::new(Late(None))];
-    let told = overdub(&plan("second"), inputs, &made, (&stop, &monitor), &mut |_, _| {}, play);
-    assert_eq!(told.unwrap().recorded.manifest.pieces[0].frames, 48);
+    let inputs: Vec<Box<dyn RecordInput>> = vec![Box::new(Late(late, None))];
+    let plan = TakePlan { most, ..plan("second") };
+    let told = overdub(&plan, inputs, &made, (&stop, &monitor), &mut |_, _| {}, play);
     assert_eq!(monitor.get(Counter::Losses), 0);
+    told.unwrap().recorded.manifest.pieces[0].frames
+}
+
+#[test]
+fn playing_waits_for_what_is_recorded_beside_it() {
+    assert_eq!(late_frames(Duration::from_millis(100), None), 48);
+}
+
+#[test]
+fn the_length_of_a_take_beside_another_is_counted_from_their_common_beginning() {
+    // Longer than the take, and than inputs are waited for at its end.
+    let late = Duration::from_millis(1300);
+    assert_eq!(late_frames(late, Some(Duration::from_millis(50))), 48);
 }
 
 #[test]

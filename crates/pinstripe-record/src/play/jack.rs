@@ -21,6 +21,8 @@ const CLIENT: &str = "pinstripe-play";
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The time between the decision to begin and the first sample, so that every client has heard of it.
 const LEAD: Duration = Duration::from_millis(200);
+/// How long connections are waited for that the server has agreed to.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// The longest part of a name of a stream in the name of a port.
 const NAME_CHARS: usize = 60;
 
@@ -90,8 +92,8 @@ impl JackSink {
         places
     }
 
-    /// Connects ports and places in their order.
-    fn connect(&self, monitor: &Monitor) {
+    /// Connects ports and places in their order; says how many.
+    fn connect(&self, monitor: &Monitor) -> usize {
         let places = self.places();
         let pairs = self.ports.iter().zip(&places);
         let connected = pairs.filter(|(port, place)| self.client.connect_to(**port, place)).count();
@@ -100,6 +102,14 @@ impl JackSink {
             let advice = "connect the others with jack_connect, or name ports: --to jack:PATTERN";
             monitor.warning(CLIENT, Error::new(Kind::NotFound, what).advice(advice));
         }
+        connected
+    }
+
+    /// Waits until the server has made so many connections, on which the latencies depend.
+    fn await_connections(&self, wanted: usize, stop: &Stop) {
+        let began = clock::monotonic();
+        let made = || self.ports.iter().filter(|port| self.client.is_connected(**port)).count();
+        while made() < wanted && clock::since(began) < CONNECT_WITHIN && !stop.wait(LOOK_EVERY) {}
     }
 
     /// Plays until the streams are at their end, or `stop` is set.
@@ -110,9 +120,12 @@ impl JackSink {
         (start, stop, monitor): (Option<&CommonStart>, &Stop, &Monitor),
     ) -> Result<PlayOutcome> {
         let playback = Playback::start(&self.client, &self.ports, shape, streams)?;
-        self.connect(monitor);
-        if start.is_some_and(|it| !it.wait_for_all(stop)) {
-            return Ok(PlayOutcome::default());
+        let connected = self.connect(monitor);
+        if let Some(start) = start {
+            self.await_connections(connected, stop);
+            if !start.wait_for_all(stop) {
+                return Ok(PlayOutcome::default());
+            }
         }
         self.begin(&playback, start);
         let ended = loop {
@@ -143,6 +156,10 @@ impl JackSink {
 
     /// Decides when the first frame is played, and tells what is recorded when it is heard.
     fn begin(&self, playback: &Playback<'_>, start: Option<&CommonStart>) {
+        if start.is_some() {
+            // Every client answers before this returns: before the moment is chosen.
+            self.client.update_latencies();
+        }
         let lead = (LEAD.as_secs_f64() * f64::from(self.rate)) as u32;
         let lead = lead.max(2 * self.client.block_frames());
         let first = self.client.now().wrapping_add(lead);

@@ -122,6 +122,7 @@ pub fn begin(
         name: plan.take.clone(),
         armed: plan.armed,
         most: plan.most,
+        common_start: OnceLock::new(),
         zone_seconds: plan.started.seconds - plan.started_seconds,
         stop: Stop::new()?,
         started: Stop::new()?,

@@ -1,5 +1,6 @@
 //! The end of a take: the manifest, and what was lost.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ pub fn end(
     manifest.figures = Some(figures.clone());
     tell_losses(take, &last, &manifest);
     let undurable = tell_undurable(take);
+    tell_removed(take, &manifest);
     let mut refusals = shared.refusals();
     refusals.extend(shared.lanes.iter().filter_map(|it| it.folder.refusal()));
     let is_one_left = shared.lanes.iter().any(|it| !it.has_failed());
@@ -171,6 +173,27 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
     } else {
         let name = format!("{} of {} streams", hurt.len(), manifest.streams.len());
         tell(&name, last.overruns, last.lost_frames);
+    }
+}
+
+/// Names files that are no longer in their directory: what was written to them goes with their last
+/// descriptor.
+fn tell_removed(take: &RunningTake, manifest: &Manifest) {
+    for lane in take.shared.lanes.iter().filter(|it| !it.has_failed()) {
+        let there: BTreeSet<String> = lane.folder.names().into_iter().collect();
+        // A directory that cannot be listed tells nothing.
+        let here =
+            manifest.pieces.iter().filter(|it| it.directory == lane.number && !there.is_empty());
+        let removed: Vec<&RecordedPiece> = here.filter(|it| !there.contains(&it.file)).collect();
+        let Some(first) = removed.first() else { continue };
+        let files = counted(removed.len() as u64, "file", "files");
+        let what = format!("{files} of the take, such as '{}', were removed meanwhile", first.file);
+        let error = Error::new(Kind::NotFound, what);
+        let is_copied = |it: &&RecordedPiece| take.shared.streams[it.stream as usize].is_mirrored;
+        match removed.iter().all(is_copied) {
+            true => take.shared.monitor.degraded(lane.folder.path(), error),
+            false => take.shared.monitor.loss(lane.folder.path(), error),
+        }
     }
 }
 

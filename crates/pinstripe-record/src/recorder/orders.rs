@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use super::status::RunningTake;
 use crate::engine::SharedStream;
 use crate::header::LocalTime;
 use crate::limits::MARKS_MAX;
+use crate::start::CommonStart;
 use crate::take::{Manifest, TakeState};
 
 /// What a running take is told.
@@ -182,9 +184,19 @@ impl RunningTake {
         self.shared.beginning().map_or_else(kept, |begun| begun.pre_roll)
     }
 
+    /// Its length is counted from there on, and not from when its inputs were opened: both takes may wait
+    /// for a server for seconds.
+    pub(crate) fn begin_with(&self, start: &Arc<CommonStart>) {
+        self.common_start.get_or_init(|| Arc::clone(start));
+    }
+
     /// The moment at which it is to be over, once that is known.
     pub(super) fn end_at(&self) -> Option<Duration> {
-        Some(self.shared.beginning()?.at + self.most?)
+        let begun = match self.common_start.get() {
+            Some(start) => start.begun_at()?.saturating_duration_since(self.shared.began),
+            None => self.shared.beginning()?.at,
+        };
+        Some(begun + self.most?)
     }
 
     /// By stream: the frames that its input had given before the first frame of the take.

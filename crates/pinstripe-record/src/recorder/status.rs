@@ -1,7 +1,7 @@
 //! How a take goes while it is recorded.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind};
@@ -12,6 +12,7 @@ use super::orders::TakePhase;
 use crate::drift::{ClockDrift, InputDrift};
 use crate::engine::{Lane, LaneFigures, Piece, SharedStream, SharedTake};
 use crate::meter::{LevelReader, StreamLevel};
+use crate::start::CommonStart;
 use crate::take::{CommitStages, SlowSync};
 
 /// Minutes left at which that is said.
@@ -29,6 +30,8 @@ pub struct RunningTake {
     /// The pre-roll of a take that begins when it is told to.
     pub(super) armed: Option<Duration>,
     pub(super) most: Option<Duration>,
+    /// What a take that is recorded beside another one begins with.
+    pub(super) common_start: OnceLock<Arc<CommonStart>>,
     /// What local time is ahead of UTC by.
     pub(super) zone_seconds: i64,
     /// Set to end the take.

@@ -205,8 +205,9 @@ impl TakeFile {
         match self.file.as_ref().map(way) {
             None | Some(Ok(())) => Ok(()),
             Some(Err(fs::TryLockError::WouldBlock)) => {
-                let error = Error::new(Kind::Busy, "this take is being recorded");
-                Err(error.at(self.device.place()).advice("stop the recording first"))
+                let error = Error::new(Kind::Busy, "this take is being recorded, or recovered");
+                let advice = "stop the recording first, or wait until it is recovered";
+                Err(error.at(self.device.place()).advice(advice))
             }
             Some(Err(fs::TryLockError::Error(error))) => {
                 Err(Error::io("cannot be locked", self.device.place(), error))
@@ -291,7 +292,9 @@ impl DiskFolder {
     /// # Errors
     /// [`Kind::NotFound`] without `parent`, [`Kind::Exists`] for a take that is there.
     pub fn create(parent: &Path, take: &str, faults: Option<Plan>) -> Result<Self> {
-        let path = parent.join(take);
+        // The manifest names it for programs that run in other directories.
+        let path = std::path::absolute(parent.join(take))
+            .map_err(|error| Error::io("cannot be found", parent, error))?;
         fs::create_dir(&path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => exists(&path),
             _ => Error::io("cannot make the directory of the take", &path, error),

@@ -1,4 +1,4 @@
-//! The control socket of a recorder: `take.ctl` in the directory of its take.
+//! The control sockets of a recorder: `take.ctl` in each directory of its take.
 //!
 //! A client sends one line and gets one line of JSON. Clients are served one after the other, each
 //! with a deadline, so that none can hold the socket or memory.
@@ -39,7 +39,7 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Serves a take in the first of its directories.
+    /// Serves a take in one of its directories.
     ///
     /// # Errors
     /// When the socket cannot be made; a take can do without.
@@ -184,7 +184,7 @@ fn ask(path: &Path, line: &str) -> Result<Value> {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             Error::new(Kind::NotFound, "nothing is being recorded there")
                 .at(path)
-                .advice("name the directory of a take that is being recorded, of its first DIR")
+                .advice("name the directory of a take that is being recorded, in any of its DIRs")
         }
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             Error::new(Kind::Unanswered, "the recorder did not answer").at(path)

@@ -18,7 +18,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::parse_size;
 use pinstripe_record::engine::EngineSettings;
 use pinstripe_record::header::{FileKind, LocalTime};
-use pinstripe_record::input::{InputSpec, RecordInput, parse_input};
+use pinstripe_record::input::{InputSpec, RecordInput, check_apart, parse_input};
 use pinstripe_record::meter::LevelReader;
 use pinstripe_record::overdub::{OverdubOutcome, overdub};
 use pinstripe_record::play::PlayOutcome;
@@ -43,6 +43,8 @@ use overdub::OverdubArgs;
 use screen::TakeScreen;
 use senders::Sender;
 
+/// Bytes of a write at least, where nothing else is said and rings have room for two.
+const CHUNK_BYTES: u64 = 32 << 10;
 /// The interval of commits.
 const COMMIT_EVERY: Duration = Duration::from_secs(1);
 
@@ -127,11 +129,12 @@ pub struct RecordArgs {
           default_value_t = Time(Duration::from_secs(20)))]
     calibrate_for: Time,
 
-    /// Bytes of a write at least, 4K to 1M and at most half of a ring
+    /// Bytes of a write at least, 4K to 1M and at most half of a ring [default: 32K, or half of a
+    /// smaller ring]
     ///
     /// Smaller ones leave more of a ring for a disk that stalls.
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(32 << 10))]
-    chunk: Size,
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    chunk: Option<Size>,
 
     /// Way to the disk: buffered (one thread, through the page cache), direct (past it, several
     /// threads) or auto
@@ -275,11 +278,13 @@ impl RecordArgs {
         let (writes, why) = self.writes.policy(rate);
         plan.engine.writes = writes;
         self.warn_of_disks(run);
+        signals::ignore_doubles();
         let stop = signals::catch()?;
         plan.ring_bytes = match self.ring {
             Some(ring) => ring.0,
             None => rings::measured(run, &self.to, &shapes, &plan, self.calibrate_for.0, stop)?,
         };
+        plan.engine.chunk_bytes = self.chunk_of(plan.ring_bytes);
         if stop.is_set() {
             return Err(Error::new(Kind::Interrupted, "stopped before the take began"));
         }
@@ -294,14 +299,17 @@ impl RecordArgs {
             };
             self.to.iter().map(make).collect()
         };
-        let (mut control, mut has_begun, mut screen, mut remote) = (None, false, None, None);
+        let (mut control, mut has_begun, mut screen, mut remote) = (Vec::new(), false, None, None);
         let is_drawn = is_wanted(&run.common) && !run.screen.is_json();
         let mut line = tell::Line::new(run, is_drawn && self.no_screen);
         let mut watch = |take: &Arc<RunningTake>, status: &TakeStatus| {
             if !std::mem::replace(&mut has_begun, true) {
-                match ControlSocket::start(take, &self.to[0], &plan.take) {
-                    Ok(started) => control = Some(started),
-                    Err(error) => run.monitor.warning(&self.to[0], error),
+                // In each directory: the take goes on when the first one fails.
+                for to in &self.to {
+                    match ControlSocket::start(take, to, &plan.take) {
+                        Ok(started) => control.push(started),
+                        Err(error) => run.monitor.warning(to, error),
+                    }
                 }
                 remote = self.remote(run, take);
                 let osc = remote.as_ref().map(|it: &OscRemote| it.address);
@@ -338,8 +346,24 @@ impl RecordArgs {
         self.check_osc()?;
         check_armed(self.armed(), self.format, self.beside.is_wanted())?;
         let plan = self.plan()?;
+        self.check_directories()?;
+        check_apart(&self.inputs)?;
         self.to.iter().try_for_each(|it| DiskFolder::check_new(it, &plan.take))?;
         Ok(plan)
+    }
+
+    /// Two names of one directory would be two copies on one disk, or one more name for the same files.
+    fn check_directories(&self) -> Result<()> {
+        let mut known = Vec::new();
+        for to in &self.to {
+            // One that is not there is refused as such later.
+            let Ok(real) = to.canonicalize() else { continue };
+            if known.contains(&real) {
+                return Err(Error::new(Kind::Usage, "--to names this directory twice").at(to));
+            }
+            known.push(real);
+        }
+        Ok(())
     }
 
     /// Opens the inputs, with the shapes of their streams. More of these than memory has rings for
@@ -349,9 +373,14 @@ impl RecordArgs {
         let inputs = inputs.collect::<Result<Vec<Box<dyn RecordInput>>>>()?;
         let shapes: Vec<StreamShape> =
             inputs.iter().flat_map(|it| it.streams()).map(|it| it.shape).collect();
-        let least = (2 * self.chunk.0).next_power_of_two();
+        let least = (2 * self.chunk_of(u64::MAX)).next_power_of_two();
         memory_of(shapes.len(), self.ring.map_or(least, |it| it.0))?;
         Ok((inputs, shapes))
+    }
+
+    /// Bytes of a write at least, where rings have this size.
+    fn chunk_of(&self, ring_bytes: u64) -> u64 {
+        self.chunk.map_or(CHUNK_BYTES.min(ring_bytes / 2), |it| it.0)
     }
 
     /// Listens for OSC, where that was asked for. A take can do without.
@@ -408,7 +437,7 @@ impl RecordArgs {
             started_seconds,
             ring_bytes: 0,
             engine: EngineSettings {
-                chunk_bytes: self.chunk.0,
+                chunk_bytes: self.chunk_of(u64::MAX),
                 commit_every: COMMIT_EVERY,
                 is_realtime: !self.no_realtime,
                 writes: WritePolicy::Buffered,

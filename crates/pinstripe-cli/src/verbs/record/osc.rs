@@ -255,8 +255,13 @@ fn meaning(message: &OscMessage<'_>) -> Option<Asked> {
         Some(OscValue::Text(text)) => text.to_string(),
         _ => String::new(),
     };
-    let is_let_go = number(0) == Some(0.0);
     let path: Vec<&str> = message.address.split('/').skip(1).collect();
+    if let ["set_surface", ..] | ["refresh"] = path[..] {
+        // Its first value is the size of a bank, 0 for all strips.
+        let port = number(SURFACE_PORT).filter(|it| (1.0..65_536.0).contains(it));
+        return Some(Asked::Follow(port.map(|it| it as u16)));
+    }
+    let is_let_go = number(0) == Some(0.0);
     // Of these the value is no button.
     let arming = match path[..] {
         ["strip", "recenable"] => Some((number(0)?.to_string(), number(1)? != 0.0)),
@@ -279,10 +284,6 @@ fn meaning(message: &OscMessage<'_>) -> Option<Asked> {
         ["pinstripe", "split"] => TakeOrder::Split,
         ["toggle_all_rec_enables"] => return Some(Asked::ToggleAll),
         ["stop_forget"] => return Some(Asked::Refused("a take is not removed from afar: stop it")),
-        ["set_surface", ..] | ["refresh"] => {
-            let port = number(SURFACE_PORT).filter(|it| (1.0..65_536.0).contains(it));
-            return Some(Asked::Follow(port.map(|it| it as u16)));
-        }
         ["rec_enable_toggle"]
         | ["record_enabled"]
         | ["transport_state"]
@@ -356,6 +357,10 @@ mod tests {
         assert_eq!(asked("/set_surface", &values), Some(Asked::Follow(None)));
         values[6] = OscValue::Whole(9000);
         assert_eq!(asked("/set_surface", &values), Some(Asked::Follow(Some(9000))));
+        // Ardour's own surfaces have banks of all strips.
+        values[0] = OscValue::Whole(0);
+        assert_eq!(asked("/set_surface", &values), Some(Asked::Follow(Some(9000))));
+        assert_eq!(asked("/set_surface", &values[..1]), Some(Asked::Follow(None)));
         values[6] = OscValue::Whole(70_000);
         assert_eq!(asked("/set_surface", &values), Some(Asked::Follow(None)));
         assert_eq!(asked("/refresh", &[]), Some(Asked::Follow(None)));

@@ -347,10 +347,11 @@ fn head(status: &TakeStatus) -> Vec<Line<'static>> {
         Line::from(vec![
             Span::styled(phase, lit),
             Span::raw(format!(
-                " {}  {}  {streams}  {}  left {left}",
-                escape::text(&status.take),
+                " {}  {streams}  {}  left {left}  {}",
                 clock(status.elapsed_seconds),
                 format_size(status.written_bytes),
+                // Last: where a long name is cut off, nothing else is.
+                escape::text(&status.take),
             )),
         ]),
         Line::from(vec![

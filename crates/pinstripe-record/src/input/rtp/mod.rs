@@ -36,6 +36,8 @@ const SOCKET_BYTES: usize = 8 << 20;
 const STRANGERS: u32 = 3;
 /// The longest silence that a restart is bridged by.
 const BRIDGE: Duration = Duration::from_secs(3600);
+/// The silence at the end that is told; a longer one, as long as one that is told meanwhile, is a loss.
+const WENT_AWAY: Duration = Duration::from_secs(1);
 /// The largest description that is read.
 const SDP_BYTES: u64 = 64 << 10;
 
@@ -102,7 +104,8 @@ fn encoding(text: &str) -> Result<SampleFormat> {
     match text.to_ascii_uppercase().as_str() {
         "L16" => Ok(SampleFormat::S16),
         "L24" => Ok(SampleFormat::S24),
-        _ => Err(Error::new(Kind::Usage, "is no format of RTP").expected("L16 or L24", text)),
+        _ => Err(Error::new(Kind::Usage, format!("RTP with {text} is not recorded"))
+            .expected("L16 or L24", text)),
     }
 }
 
@@ -304,12 +307,24 @@ impl RecordInput for RtpInput {
         let mut give = |given: Given<'_>| self.give(feed, given, &mut left, &mut parts);
         window.finish(&mut give);
         self.tell(feed, &window.counts, &strays);
+        let silent = last.filter(|_| left > 0).map_or(Duration::ZERO, clock::since);
         match last {
+            Some(_) if silent >= SILENT => Err(went_away(silent)
+                .advice("its streams end there: see whether the sender or the network stopped")),
+            Some(_) if silent >= WENT_AWAY => {
+                (feed.warn)(went_away(silent));
+                Ok(())
+            }
             Some(_) => Ok(()),
             None => Err(Error::new(Kind::Io, "nothing ever came")
                 .advice("look at the address, and whether a firewall lets its packets through")),
         }
     }
+}
+
+fn went_away(silent: Duration) -> Error {
+    let seconds = silent.as_secs_f64();
+    Error::new(Kind::Io, format!("the last packet came {seconds:.1} s before the end"))
 }
 
 /// A sender that says nothing: told once, and again when it fell silent anew.

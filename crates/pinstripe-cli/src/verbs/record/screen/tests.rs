@@ -64,7 +64,7 @@ fn a_few_streams_show_name_level_rings_and_flags() {
     levels[1] = StreamLevel { peak: 0.97, clips: 7 };
     view.levels(&levels, Instant::now());
     let lines = drawn(&mut view, &status(4), 80, 24);
-    assert_eq!(lines[0].trim_end(), " REC  gig  0:01:05  4 streams  4.0 GiB  left 2:11:00");
+    assert_eq!(lines[0].trim_end(), " REC  0:01:05  4 streams  4.0 GiB  left 2:11:00  gig");
     assert!(lines[1].starts_with("A RING WAS OVER 80 % FULL  ring 20 % (worst 85 %: test-3)"));
     assert!(
         lines[2]
