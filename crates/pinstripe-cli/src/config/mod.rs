@@ -162,13 +162,15 @@ impl Config {
             _ => Ok(()),
         };
         check(&config.default_store, &table, "default-store")?;
-        let mut currencies = config.prices.values().map(|prices| &prices.currency);
-        let first = currencies.next();
-        if let Some(other) = currencies.find(|&currency| Some(currency) != first) {
-            let error = table.error("price", "prices of two currencies cannot be added up");
-            return Err(
-                error.expected(format!("one currency, as '{}'", first.map_or("", |it| it)), other)
-            );
+        let first = config.prices.values().next().map_or("", |prices| &prices.currency);
+        for (name, inner) in table.named_tables("price")? {
+            let other = &config.prices[&name].currency;
+            if other != first {
+                let error = inner.error("currency", "prices of two currencies cannot be added up");
+                let found = format!("'{other}', as of a table that names none");
+                let found = if inner.has("currency") { format!("'{other}'") } else { found };
+                return Err(error.expected(format!("one currency, as '{first}'"), found));
+            }
         }
         for (name, inner) in table.named_tables("backup")? {
             check(&config.backups[&name].store, &inner, "store")?;

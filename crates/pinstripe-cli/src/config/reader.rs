@@ -212,6 +212,11 @@ impl<'a> Table<'a> {
         self.source.error(self.place(key), what)
     }
 
+    /// Whether the table has a key.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.iter().any(|(name, _)| name.get_ref() == key)
+    }
+
     /// The place of the value of a key; the first key of the table when it is not there.
     fn place(&self, key: &str) -> usize {
         let value = self.table.iter().find(|(name, _)| name.get_ref() == key);

@@ -44,7 +44,10 @@ fn prices_are_found_by_the_endpoint_and_have_one_currency() {
     assert_eq!((near.put, near.gb_month), (Money(5_000_000), Money(0)));
     assert_eq!(config.prices_of("https://far").unwrap().gb_month, Money(1_000_000_000));
     assert!(parse("").unwrap().prices_of("https://far").is_none());
-    assert!(refused("[price.a]\ncurrency='EUR'\n[price.b]\n").contains("two currencies"));
+    let two = refused("[price.a]\ncurrency='EUR'\n[price.b]\nput=1\n");
+    assert!(two.contains("two currencies") && two.contains("names none"), "{two}");
+    let two = refused("[price.a]\nput=1\n[price.b]\nget=1\ncurrency='EUR'\n");
+    assert!(two.contains(":5") && two.contains("'EUR'"), "{two}");
     for (wrong, says) in [
         ("put = -1", "a number from 0"),
         ("put = 'cheap'", "a number from 0"),

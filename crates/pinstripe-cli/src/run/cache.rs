@@ -68,6 +68,8 @@ impl Run {
         match SealedCache::open(&dir, bytes, store, tell) {
             Ok(cache) => Some(cache),
             Err(error) => {
+                // Said once, however often the run opens the store.
+                self.may_use_cache.store(false, Ordering::Relaxed);
                 self.monitor.note(&format!("without a cache: {error}"));
                 None
             }

@@ -16,8 +16,6 @@ use crate::event::Event;
 const REQUESTS: u64 = 1000;
 /// Bytes in the GB of providers.
 const GB: u64 = 1_000_000_000;
-/// Requests beside those for packs: a run of the index, the snapshot, the session, listings.
-const PUTS_BESIDE: u64 = 8;
 /// Bytes that one request for content brings.
 const READ_BYTES: u64 = 4 << 20;
 
@@ -44,8 +42,10 @@ fn of_requests(prices: &PriceEntry, requests: &Requests) -> Money {
 /// `members`.
 fn of_plan(prices: &PriceEntry, plan: &PackPlan, data: u64, members: u64, extent: u64) -> Cost {
     let (written, read) = (plan.written_bytes / data, plan.read_bytes / data);
-    let puts = if written == 0 { 0 } else { written.div_ceil(extent.max(1)) + PUTS_BESIDE };
-    let once = prices.put.times(puts, REQUESTS)
+    // Those beside are of any class: each is counted as one of the dearest.
+    let dearest = [prices.put, prices.get, prices.list].into_iter().max_by_key(|it| it.0);
+    let once = prices.put.times(written.div_ceil(extent.max(1)), REQUESTS)
+        + dearest.unwrap_or_default().times(plan.requests_beside, REQUESTS)
         + prices.get.times(read.div_ceil(READ_BYTES), REQUESTS)
         + prices.gb_out.times(read, GB)
         + prices.delete.times(plan.deleted_packs, REQUESTS);
@@ -160,6 +160,9 @@ mod tests {
         let cost = of_plan(&prices(), &plan, 3, 4, 16 << 20);
         assert_eq!(cost.monthly.to_string(), "2.30");
         assert_eq!(cost.once.to_string(), "0.0298");
+        let plan = PackPlan { requests_beside: 60, ..PackPlan::default() };
+        let cost = of_plan(&prices(), &plan, 3, 4, 16 << 20);
+        assert_eq!(cost.once.to_string(), "0.0003", "a backup of which all is stored costs, too");
         let plan = PackPlan { deleted_packs: 10, deleted_bytes: 400 * GB, ..PackPlan::default() };
         let cost = of_plan(&prices(), &plan, 3, 4, 16 << 20);
         assert_eq!((cost.once.to_string(), cost.monthly.to_string()), ("0".into(), "-2.30".into()));

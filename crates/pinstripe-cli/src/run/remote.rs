@@ -25,6 +25,8 @@ pub struct PackPlan {
     /// Packs that would be deleted, and their bytes on all members.
     pub deleted_packs: u64,
     pub deleted_bytes: u64,
+    /// Requests beside those for packs that the verb makes at a bucket, at most.
+    pub requests_beside: u64,
 }
 
 /// Members of each kind, by the scheme of their places.

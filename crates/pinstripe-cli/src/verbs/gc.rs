@@ -68,6 +68,10 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Requests that a gc makes at a bucket beside those for packs, about: rounds of listings, condemnations
+/// and what it deletes of small objects.
+const REQUESTS_BESIDE: u64 = 200;
+
 const GAUGE: Gauge =
     Gauge { label: "moving", done_bytes: |monitor| monitor.get(Counter::RepackedBytes), passes: 1 };
 
@@ -118,6 +122,7 @@ fn plan(outcome: &GcOutcome) -> PackPlan {
         read_bytes: outcome.moved_bytes,
         deleted_packs: outcome.deleted_packs,
         deleted_bytes: outcome.deleted_bytes,
+        requests_beside: REQUESTS_BESIDE,
     }
 }
 

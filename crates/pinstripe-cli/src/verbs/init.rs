@@ -117,8 +117,9 @@ impl InitArgs {
         refuse_option(!run.common.faults.is_empty(), "--fault", instead)?;
         #[cfg(feature = "s3")]
         run.new_buckets(self.new_buckets, &self.members)?;
-        let (slot, made) = self.slot(run)?;
+        // Before a key file is made: a place that is refused leaves none.
         let members = run.each_place(&self.members)?;
+        let (slot, made) = self.slot(run)?;
         let options = init::InitOptions {
             members: members.clone(),
             parity: self.parity,

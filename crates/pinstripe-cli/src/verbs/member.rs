@@ -167,8 +167,13 @@ fn remove(run: &Run, number: usize) -> Result<Ending> {
     say_moved(run, &removed.moved, "moved");
     let left = counted(removed.members as u64, "member");
     run.screen.say(&format!("removed member {number}; the store has {left} now"));
+    run.screen.say(LEFT_THERE);
     Ok(Ending::done(Event::default().with("member", number).with_fields(&removed)))
 }
+
+/// Snapshots, index and sealed key slots: a store never removes what it could still be told by.
+const LEFT_THERE: &str =
+    "what stands at its place, sealed keys among it, stays there until it is deleted by hand";
 
 pub(super) fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -> Result<Ending> {
     let place = &run.place(place)?;

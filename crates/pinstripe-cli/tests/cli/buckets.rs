@@ -416,6 +416,13 @@ fn what_it_costs_is_said_by_the_prices_of_the_config_file() {
     let made = summary(&cloud.done(&format!("backup src {at} --json")));
     let price = made["request_price"].as_f64().unwrap();
     assert!(price >= 1.0 && price <= made["request_puts"].as_f64().unwrap() + 1.0, "{made}");
+    // What a dry run says is no less, also where nothing is new.
+    for line in ["backup src", "gc --wait 0"] {
+        let dry = summary(&cloud.done(&format!("{line} --dry-run {at} --json")));
+        let made = summary(&cloud.done(&format!("{line} {at} --json")));
+        let said = |it: &Value, key: &str| it[key].as_f64().unwrap();
+        assert!(said(&dry, "cost_once") >= said(&made, "request_price"), "{line}: {dry} {made}");
+    }
     assert_eq!(made["price_unknown_endpoints"].as_array().unwrap().len(), 1);
     cloud.done(&format!("forget --keep-last 1 {at}"));
     let gc = summary(&cloud.done(&format!("gc --dry-run --max-waste 0% {at} --json")));
