@@ -128,6 +128,17 @@ impl TakeFile {
         self.encoder.as_ref().map_or(Ok(()), |it| it.finish())
     }
 
+    /// Why nothing more of the payload is encoded, if so.
+    pub fn failure(&self) -> Option<Error> {
+        self.encoder.as_ref()?.failure()
+    }
+
+    /// Ends the payload with the blocks that stand in the file; what was written beyond. None where a file has
+    /// what was written.
+    pub fn end_here(&self) -> Option<Vec<u8>> {
+        self.encoder.as_ref().map(|it| it.end_here())
+    }
+
     /// Bytes of the payload that the last sync made durable, where that is less than what was written
     /// before it.
     pub fn durable_bytes(&self) -> Option<u64> {
