@@ -276,7 +276,8 @@ impl Writer<'_> {
         if !copy.piece.is_ended() {
             // What its encoder has and its file has not goes on with the stream.
             left = copy.piece.give_back().unwrap_or(left);
-            copy.piece.end(Some(why));
+            // Of a stream that is not recorded nothing was cut off.
+            copy.piece.end((!copy.piece.is_idle()).then_some(why));
         }
         // What was kept there cannot be kept on.
         copy.roll = None;
