@@ -1,4 +1,4 @@
-//! The durable lag by a clock of the test's own: what it counts, and from when on.
+//! The durable lag by a clock of the test's own: what it counts, and from when on. Space ahead of a file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,4 +96,17 @@ fn samples_of_a_source_that_pauses_grow_older_until_they_are_vouched_for() {
     // One sample more.
     producer.push(&[1]);
     assert_eq!(lane.lag(71 * SECOND), SECOND);
+}
+
+#[test]
+fn a_file_that_a_writer_makes_gets_its_space_from_the_next_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder: Arc<dyn TakeFolder> = Arc::new(DiskFolder::create(dir.path(), "t", None).unwrap());
+    let lane = Lane::new(0, Arc::clone(&folder), "id").unwrap();
+    let (piece, _producer) = piece(&lane);
+    assert_eq!(piece.ahead_bytes(), 0, "256 files at one frame would hold the writer up");
+    piece.finish_writeback();
+    // In memory that would take and clear it at once, while writes wait.
+    let wanted = if piece.file.is_in_memory() { 0 } else { 1 << 20 };
+    assert_eq!(piece.ahead_bytes(), wanted);
 }

@@ -78,8 +78,8 @@ pub(super) struct PieceState {
 }
 
 impl Piece {
-    /// Makes the file, reserves its first space, and writes its head, all of it still to be made
-    /// durable.
+    /// Makes the file and writes its head, all of it still to be made durable. Space is reserved by others:
+    /// the writer, which makes a file amid a take, has no time for that.
     ///
     /// # Errors
     /// Those of the folder.
@@ -100,7 +100,6 @@ impl Piece {
         let ids = (number, stream, copy);
         let mut piece = Piece::of_file(ids, (name, facts, file), (ring, started));
         piece.payload_at = head.len() as u64;
-        piece.reserve_ahead();
         piece.file.device().write_at(0, &head)?;
         Ok(piece)
     }
@@ -136,11 +135,12 @@ impl Piece {
         }
     }
 
-    /// Makes its head and its reservation durable, before anything is recorded.
+    /// Reserves its first space and makes that and its head durable, before anything is recorded.
     ///
     /// # Errors
     /// As the system says.
     pub fn make_durable(&self) -> Result<()> {
+        self.reserve_ahead();
         self.file.device().sync()
     }
 
@@ -232,12 +232,13 @@ impl Piece {
         let range = from..end + ahead;
         // Without a lock: it takes time, and the writer must not wait for it.
         drop(state);
-        let refused = self.file.reserve(range.clone()).is_err();
+        let is_kept =
+            !self.file.is_in_memory() && matches!(self.file.reserve(range.clone()), Ok(true));
         state = lock(&self.state);
-        match refused {
-            // The disk is nearly full: what is free is left to the writes.
-            true => state.is_reserving_refused = true,
-            false => state.reserved = range.end,
+        match is_kept {
+            true => state.reserved = range.end,
+            // It costs too much, or the disk is nearly full: what is free is left to the writes.
+            false => state.is_reserving_refused = true,
         }
     }
 
