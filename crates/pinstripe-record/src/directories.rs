@@ -1,6 +1,6 @@
 //! The directories of a take that are there, and the frames that stand in none of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -193,6 +193,59 @@ pub fn missing_of(
     by_stream.into_iter().map(missing).filter(|(_, frames)| *frames > 0).collect()
 }
 
+/// By stream: how many frames lie between two of its files and in none, where the first of these was cut
+/// off: its directory failed. Where a stream was disarmed for a while there is no file, and none is missing.
+pub fn holes_of<'a>(
+    pieces: impl IntoIterator<Item = &'a RecordedPiece>,
+    within: Range<u64>,
+) -> BTreeMap<u32, u64> {
+    let mut by_stream: BTreeMap<u32, (Vec<Range<u64>>, BTreeSet<u64>)> = BTreeMap::new();
+    for piece in pieces {
+        let (all, cut) = by_stream.entry(piece.stream).or_default();
+        let frames = frames_of(piece);
+        cut.extend(piece.cut.as_ref().map(|_| frames.end));
+        all.push(frames);
+    }
+    let inside = |at: u64| at.clamp(within.start, within.end);
+    let hole = |(stream, (all, cut)): (u32, (Vec<Range<u64>>, BTreeSet<u64>))| {
+        let all = joined(all);
+        let behind = |end: u64| all.iter().find(|it| it.end > end).filter(|it| it.start > end);
+        let frames = cut.into_iter().filter_map(|it| Some(inside(behind(it)?.start) - inside(it)));
+        (stream, frames.fold(0, u64::saturating_add))
+    };
+    by_stream.into_iter().map(hole).filter(|(_, frames)| *frames > 0).collect()
+}
+
+/// Names them, as losses.
+pub fn tell_holes(manifest: &Manifest, holes: &BTreeMap<u32, u64>, monitor: &Monitor) {
+    let what = "of it are in none of its files: a directory failed while they came";
+    tell_frames(
+        manifest,
+        holes,
+        (what, "what is in its files is whole; put silence of that length between them"),
+        monitor,
+    );
+}
+
+/// Names frames of streams that are lost, of many streams together.
+pub fn tell_frames(
+    manifest: &Manifest,
+    frames: &BTreeMap<u32, u64>,
+    (what, advice): (&str, &str),
+    monitor: &Monitor,
+) {
+    for (stream, frames) in frames.iter().take(NAMED) {
+        let name = manifest.streams.get(*stream as usize).map_or("", |it| it.name.as_str());
+        let what = format!("{} {what}", counted(*frames, "frame", "frames"));
+        monitor.loss(name, Error::new(Kind::NotFound, what).advice(advice));
+    }
+    if frames.len() > NAMED {
+        let more = counted((frames.len() - NAMED) as u64, "more stream", "more streams");
+        let what = format!("the same is so of {more}");
+        monitor.loss(&manifest.take, Error::new(Kind::NotFound, what).advice(advice));
+    }
+}
+
 /// The same ranges in order, those that touch each other put together.
 fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.retain(|it| !it.is_empty());
@@ -226,5 +279,34 @@ mod tests {
         assert_eq!(missing(&[(0, 200)], &[(0, 50), (40, 60), (150, 200)]), 90);
         assert_eq!(missing(&[(0, 100)], &[(0, 100), (100, 150)]), 0);
         assert_eq!(missing(&[(10, 10)], &[]), 0);
+    }
+
+    #[test]
+    fn a_hole_is_where_a_file_was_cut_off_and_none_goes_on() {
+        let holes = |files: &[(u64, u64, bool)], within: Range<u64>| {
+            let piece = |(from, frames, is_cut): &(u64, u64, bool)| RecordedPiece {
+                piece: 0,
+                stream: 3,
+                copy: 0,
+                directory: 0,
+                file: "f".to_owned(),
+                start_frame: *from,
+                frames: *frames,
+                payload_at: 0,
+                trimmed: None,
+                cut: is_cut.then(|| "full".to_owned()),
+            };
+            let pieces: Vec<_> = files.iter().map(piece).collect();
+            holes_of(&pieces, within).get(&3).copied().unwrap_or(0)
+        };
+        let all = 0..u64::MAX;
+        assert_eq!(holes(&[(0, 100, true), (160, 50, false)], all.clone()), 60);
+        assert_eq!(holes(&[(0, 100, true), (160, 50, false)], 120..130), 10);
+        assert_eq!(holes(&[(0, 100, true), (160, 50, false)], 170..180), 0);
+        assert_eq!(holes(&[(0, 0, true), (20, 9, true), (40, 9, false)], all.clone()), 31);
+        assert_eq!(holes(&[(0, 100, true), (0, 170, false), (160, 50, false)], all.clone()), 0);
+        assert_eq!(holes(&[(0, 100, true), (100, 50, false)], all.clone()), 0);
+        assert_eq!(holes(&[(0, 100, false), (160, 50, false)], all.clone()), 0, "was disarmed");
+        assert_eq!(holes(&[(0, 100, true)], all), 0, "its end was told");
     }
 }

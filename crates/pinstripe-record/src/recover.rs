@@ -13,7 +13,10 @@ use std::time::Duration;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
-use crate::directories::{DirectoriesThere, all_folders, frames_of_stream, missing_of, number_of};
+use crate::directories::{
+    DirectoriesThere, all_folders, frames_of, frames_of_stream, holes_of, missing_of, number_of,
+    tell_holes,
+};
 use crate::take::{
     DiskFolder, JOURNAL, Manifest, PRE_ROLL, RecordedGap, RecordedMark, RecordedPiece, TakeFile,
     TakeFolder, TakeState,
@@ -48,8 +51,8 @@ pub struct RecoverOutcome {
     pub was_complete: bool,
     /// Whether it was armed and never began, so that nothing was recorded.
     pub never_began: bool,
-    /// The moment since the beginning up to which samples are vouched for.
-    pub vouched: Duration,
+    /// Where the longest stream ends, since the beginning of the take.
+    pub longest: Duration,
 }
 
 /// Puts the take in this directory in order.
@@ -94,7 +97,6 @@ struct Found {
     pieces: Vec<RecordedPiece>,
     gaps: Vec<RecordedGap>,
     marks: Vec<RecordedMark>,
-    vouched: Duration,
 }
 
 /// Puts a take in these directories in order. A directory whose own manifest says that it is in order
@@ -116,12 +118,12 @@ pub fn recover_in(
         let manifest = settled.first().map_or(manifest, |it| (*it).clone());
         tell_absent(&there, &manifest, monitor);
         return Ok(RecoverOutcome {
+            longest: longest(&manifest),
             manifest,
             files: Vec::new(),
             removed: Vec::new(),
             was_complete: true,
             never_began: false,
-            vouched: Duration::ZERO,
         });
     }
     let mut contents = Vec::new();
@@ -145,14 +147,25 @@ pub fn recover_in(
         found.settle(&*directory.folder, &manifest, content, monitor);
         remove_pre_roll(&*directory.folder, monitor);
     }
-    let (files, vouched) = found.put_into(&mut manifest);
+    let files = found.put_into(&mut manifest);
     for directory in &all {
         directory.folder.sync_names()?;
         manifest.save(&*directory.folder)?;
     }
     tell_absent(&there, &manifest, monitor);
     let (was_complete, never_began) = (false, false);
-    Ok(RecoverOutcome { manifest, files, removed, was_complete, never_began, vouched })
+    let longest = longest(&manifest);
+    Ok(RecoverOutcome { manifest, files, removed, was_complete, never_began, longest })
+}
+
+/// Where the longest stream of a take ends, by what its files have.
+fn longest(manifest: &Manifest) -> Duration {
+    let end = |it: &RecordedPiece| {
+        let stream = manifest.streams.get(it.stream as usize)?;
+        Some(frames_of(it).end as f64 / f64::from(stream.shape.rate.max(1)))
+    };
+    let ends = manifest.pieces.iter().filter(|it| it.frames > 0).filter_map(end);
+    Duration::try_from_secs_f64(ends.fold(0.0, f64::max)).unwrap_or(Duration::MAX)
 }
 
 /// Whether a take was armed, and nothing of it was recorded in any directory.
@@ -173,6 +186,7 @@ fn tell_absent(there: &DirectoriesThere, manifest: &Manifest, monitor: &Monitor)
     let known: BTreeSet<u32> = manifest.pieces.iter().map(|it| it.stream).collect();
     let unknown = there.unknown_streams(manifest, |it| known.contains(&it));
     there.tell_absent(manifest, (&unknown, &missing), monitor);
+    tell_holes(manifest, &holes_of(&manifest.pieces, 0..u64::MAX), monitor);
 }
 
 impl Found {
@@ -195,7 +209,6 @@ impl Found {
         content: JournalContent,
         monitor: &Monitor,
     ) {
-        self.vouched = self.vouched.max(content.vouched.saturating_sub(content.first));
         for (found, behind) in content.files() {
             let path = folder.path().join(&found.piece.file);
             match settle(folder, manifest, (found, behind), &content, monitor) {
@@ -212,8 +225,8 @@ impl Found {
         self.marks.extend(content.marks);
     }
 
-    /// Writes it into a manifest; the files, and the moment up to which samples are vouched for.
-    fn put_into(mut self, manifest: &mut Manifest) -> (Vec<RecoveredFile>, Duration) {
+    /// Writes it into a manifest; the files.
+    fn put_into(mut self, manifest: &mut Manifest) -> Vec<RecoveredFile> {
         self.pieces.sort_by_key(|it| (it.stream, it.copy, it.start_frame, it.piece));
         self.gaps.sort_by_key(|it: &RecordedGap| (it.stream, it.frame));
         // The same gap of two copies, and one that was told of in parts.
@@ -228,7 +241,7 @@ impl Found {
             manifest.state = TakeState::Recovered;
         }
         (manifest.pieces, manifest.gaps, manifest.marks) = (self.pieces, self.gaps, kept);
-        (self.files, self.vouched)
+        self.files
     }
 }
 
@@ -254,7 +267,7 @@ fn discard(
         removed: Vec::new(),
         was_complete: false,
         never_began: true,
-        vouched: Duration::ZERO,
+        longest: Duration::ZERO,
     })
 }
 

@@ -10,17 +10,20 @@
 //! written by the producer only.
 
 mod arena;
+mod arrivals;
 mod beginning;
 mod paced;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::limits::GAPS_WAITING;
 
 pub use arena::Arena;
+use arrivals::Arrivals;
 pub use beginning::{InputBeginning, TakeZero};
 pub use paced::PacedConsumer;
 
@@ -61,6 +64,7 @@ pub struct Ring {
     origin: AtomicI64,
     /// The most that the producer makes; what it is given beyond that is left out.
     end: AtomicU64,
+    arrivals: Arrivals,
 }
 
 impl Ring {
@@ -100,6 +104,7 @@ impl Ring {
             is_ended: AtomicBool::new(false),
             origin: AtomicI64::new(0),
             end: AtomicU64::new(u64::MAX),
+            arrivals: Arrivals::default(),
         });
         let producer = RingProducer {
             ring: Arc::clone(&ring),
@@ -149,6 +154,25 @@ impl Ring {
     /// Bytes of the take in front of a place, which is counted from the first byte of the ring.
     pub fn place_in_take(&self, place: u64) -> u64 {
         (place as i64).saturating_sub(self.origin()).max(0) as u64
+    }
+
+    /// The same the other way round: the place of so many bytes of the take, counted from the first byte
+    /// of the ring.
+    pub fn place_of(&self, bytes_of_take: u64) -> u64 {
+        (bytes_of_take as i64).saturating_add(self.origin()).max(0) as u64
+    }
+
+    /// Says what the time is, for ages of what it holds: whoever looks at it does that.
+    pub fn note_time(&self, now: Duration) {
+        self.arrivals.note(now, || self.made_bytes());
+    }
+
+    /// A moment up to which all that came lies in front of a place: the latest one that is known.
+    pub fn all_before(&self, place: u64, now: Duration) -> Duration {
+        match self.made_bytes() <= place {
+            true => now,
+            false => self.arrivals.all_before(place).min(now),
+        }
     }
 
     /// Where the take begins, as it was said.

@@ -69,7 +69,7 @@ impl RecoverArgs {
             _ => format!(
                 "{} put in order, with all that was durable: up to {} after the beginning",
                 counted(outcome.files.len() as u64, "file"),
-                time::span(outcome.vouched),
+                time::span(outcome.longest),
             ),
         });
         let shorter = if outcome.was_complete { Vec::new() } else { shorter(&outcome.manifest) };
@@ -91,7 +91,7 @@ impl RecoverArgs {
             .with("removed_files", outcome.removed.len())
             .with("was_complete", outcome.was_complete)
             .with("never_began", outcome.never_began)
-            .with("vouched_seconds", outcome.vouched.as_secs_f64());
+            .with("vouched_seconds", outcome.longest.as_secs_f64());
         Ok(Ending::done(facts))
     }
 }

@@ -57,8 +57,8 @@ struct Committer<'a> {
     shared: &'a SharedTake,
     lane: &'a Lane,
     pool: &'a WorkerPool<Arc<Piece>>,
-    /// Bytes that are durable and stand in records which are not, and the moments that they cover.
-    unvouched: Vec<(Arc<Piece>, u64, u64)>,
+    /// Bytes that are durable and stand in records which are not.
+    unvouched: Vec<(Arc<Piece>, u64)>,
 }
 
 impl Committer<'_> {
@@ -143,8 +143,16 @@ impl Committer<'_> {
     fn sync(&mut self, pieces: &[Arc<Piece>], now: Duration) -> Result<()> {
         let (first, pool, shared, lane) = (Mutex::new(None), self.pool, self.shared, self.lane);
         let sync = |piece: &Arc<Piece>| {
+            if let Err(error) = piece.finish() {
+                // Of one that goes on the writer cares for what its file has not.
+                if piece.is_ended() {
+                    let missing = piece.give_back().map_or(0, |it| it.len() as u64);
+                    shared.tell_missing(lane, piece, missing);
+                }
+                lock(&first).get_or_insert(error);
+            }
             let at = shared.now();
-            let synced = piece.sync(now);
+            let synced = piece.sync();
             lane.figures.slowest.note_sync(&piece.name, at, shared.now().saturating_sub(at));
             if let Err(error) = synced {
                 piece.fail();
@@ -169,9 +177,9 @@ impl Committer<'_> {
     fn vouch(&mut self, pieces: &[Arc<Piece>], now: Duration) -> Result<()> {
         let mut runs = Vec::new();
         for piece in pieces {
-            let (synced, covers) = piece.take_synced();
+            let synced = piece.take_synced();
             let bytes = synced.iter().map(|it| u64::from(it.bytes)).sum();
-            self.unvouched.push((Arc::clone(piece), bytes, covers));
+            self.unvouched.push((Arc::clone(piece), bytes));
             if !synced.is_empty() {
                 runs.push(ProgressRun { piece: piece.number, runs: synced });
             }
@@ -185,7 +193,7 @@ impl Committer<'_> {
         drop(journal);
         let lag = self.lane.lag(self.shared.now()).as_nanos() as u64;
         self.lane.figures.lag_nanos.fetch_max(lag, Ordering::Relaxed);
-        self.unvouched.drain(..).for_each(|(piece, bytes, covers)| piece.vouch(bytes, covers));
+        self.unvouched.drain(..).for_each(|(piece, bytes)| piece.vouch(bytes));
         Ok(())
     }
 

@@ -146,11 +146,11 @@ impl Lane {
         lock(&self.pieces).clone()
     }
 
-    /// The age of the oldest sample that is not durable.
+    /// The age of the oldest sample that is not durable: it may be in a ring.
     pub fn lag(&self, now: Duration) -> Duration {
         let pieces = lock(&self.pieces);
         let waiting = pieces.iter().filter(|it| !it.is_done());
-        waiting.map(|it| now.saturating_sub(it.covered())).max().unwrap_or_default()
+        waiting.map(|it| now.saturating_sub(it.covered(now))).max().unwrap_or_default()
     }
 
     /// Gives the directory up; the first reason counts.

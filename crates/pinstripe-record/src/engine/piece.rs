@@ -2,6 +2,7 @@
 
 mod front;
 
+use std::iter;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use pinstripe_base::sync::lock;
 use super::closing::{close_file, trimmed_run};
 use super::lane::Lane;
 use crate::flac::{FlacPool, FlacWriter};
-use crate::header::{Cue, FileKind, HeadFacts, LocalTime};
+use crate::header::{Cue, FLAC_BLOCK, FileKind, HeadFacts, LocalTime};
 use crate::limits::RESERVE_BYTES;
 use crate::ring::Ring;
 use crate::take::{Summed, TakeFile, TrimmedRun};
@@ -48,14 +49,14 @@ pub struct Piece {
     front_until: OnceLock<(Duration, u64)>,
     written: AtomicU64,
     vouched: AtomicU64,
-    /// Nanoseconds since the take began up to which all samples are durable.
-    covered: AtomicU64,
     is_ended: AtomicBool,
     is_closed: AtomicBool,
     /// Its stream is not recorded, so that no sample waits for it.
     is_idle: AtomicBool,
     /// Its sync failed: it is never written or synced again.
     has_failed: AtomicBool,
+    /// Where it ends, when not all that was written to it could be encoded.
+    ends_at: OnceLock<u64>,
     /// The payload that its head tells of.
     told: AtomicU64,
     cut: OnceLock<String>,
@@ -67,9 +68,8 @@ pub(super) struct PieceState {
     pub sums: Vec<Summed>,
     /// Where the first of them begins, in the payload.
     pub sums_at: u64,
-    /// Durable, but not in the journal yet; and the moment that it covers.
+    /// Durable, but not in the journal yet.
     pub synced: Vec<Summed>,
-    pub synced_covers: u64,
     /// Where the last run begins, in the payload.
     last_at: u64,
     trimmed: Option<TrimmedRun>,
@@ -78,8 +78,8 @@ pub(super) struct PieceState {
 }
 
 impl Piece {
-    /// Makes the file, reserves its first space, and writes its head, all of it still to be made
-    /// durable.
+    /// Makes the file and writes its head, all of it still to be made durable. Space is reserved by others:
+    /// the writer, which makes a file amid a take, has no time for that.
     ///
     /// # Errors
     /// Those of the folder.
@@ -89,7 +89,6 @@ impl Piece {
         (number, stream, copy): (u32, u32, u32),
         (name, facts): (String, HeadFacts),
         (ring, started): (Arc<Ring>, Arc<AtomicI64>),
-        began: Duration,
     ) -> Result<Self> {
         let mut file = lane.folder.create(&name)?;
         let head = facts.head(0);
@@ -99,9 +98,8 @@ impl Piece {
             file = TakeFile::encoded(writer);
         }
         let ids = (number, stream, copy);
-        let mut piece = Piece::of_file(ids, (name, facts, file), (ring, started), began);
+        let mut piece = Piece::of_file(ids, (name, facts, file), (ring, started));
         piece.payload_at = head.len() as u64;
-        piece.reserve_ahead();
         piece.file.device().write_at(0, &head)?;
         Ok(piece)
     }
@@ -110,7 +108,6 @@ impl Piece {
         (number, stream, copy): (u32, u32, u32),
         (name, facts, file): (String, HeadFacts, TakeFile),
         (ring, started): (Arc<Ring>, Arc<AtomicI64>),
-        began: Duration,
     ) -> Self {
         Piece {
             number,
@@ -128,21 +125,22 @@ impl Piece {
             front_until: OnceLock::new(),
             written: AtomicU64::new(0),
             vouched: AtomicU64::new(0),
-            covered: AtomicU64::new(began.as_nanos() as u64),
             is_ended: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             is_idle: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
+            ends_at: OnceLock::new(),
             told: AtomicU64::new(0),
             cut: OnceLock::new(),
         }
     }
 
-    /// Makes its head and its reservation durable, before anything is recorded.
+    /// Reserves its first space and makes that and its head durable, before anything is recorded.
     ///
     /// # Errors
     /// As the system says.
     pub fn make_durable(&self) -> Result<()> {
+        self.reserve_ahead();
         self.file.device().sync()
     }
 
@@ -201,14 +199,23 @@ impl Piece {
     }
 
     pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
-        let at = self.payload_at + self.written.load(Ordering::Relaxed);
-        self.file.device().write_at(at, bytes)?;
-        let sum = Summed::of(bytes);
-        let mut state = lock(&self.state);
-        state.sums.push(sum);
-        state.last_at = at - self.payload_at;
-        drop(state);
-        self.written.fetch_add(bytes.len() as u64, Ordering::Release);
+        let mut at = self.written.load(Ordering::Relaxed);
+        self.file.device().write_at(self.payload_at + at, bytes)?;
+        // Of FLAC whole blocks become durable: a run that has more of one would wait for the next.
+        let block = FLAC_BLOCK * self.facts.shape.frame_bytes();
+        let first = match self.facts.kind {
+            FileKind::Flac => bytes.len().min((block - at % block) as usize),
+            _ => bytes.len(),
+        };
+        let (first, rest) = bytes.split_at(first);
+        for run in iter::once(first).chain(rest.chunks(block as usize)) {
+            let sum = Summed::of(run);
+            let mut state = lock(&self.state);
+            state.sums.push(sum);
+            state.last_at = at;
+            at += run.len() as u64;
+        }
+        self.written.store(at, Ordering::Release);
         Ok(())
     }
 
@@ -225,12 +232,13 @@ impl Piece {
         let range = from..end + ahead;
         // Without a lock: it takes time, and the writer must not wait for it.
         drop(state);
-        let refused = self.file.reserve(range.clone()).is_err();
+        let is_kept =
+            !self.file.is_in_memory() && matches!(self.file.reserve(range.clone()), Ok(true));
         state = lock(&self.state);
-        match refused {
-            // The disk is nearly full: what is free is left to the writes.
-            true => state.is_reserving_refused = true,
-            false => state.reserved = range.end,
+        match is_kept {
+            true => state.reserved = range.end,
+            // It costs too much, or the disk is nearly full: what is free is left to the writes.
+            false => state.is_reserving_refused = true,
         }
     }
 
@@ -256,43 +264,44 @@ impl Piece {
         }
     }
 
-    /// Makes durable what was written up to now.
-    pub(super) fn sync(&self, now: Duration) -> Result<()> {
-        let produced = self.ring.produced_bytes();
-        let is_ended = self.is_ended();
-        let (mut sums, mut position) = {
-            let mut state = lock(&self.state);
-            (std::mem::take(&mut state.sums), self.position())
-        };
-        if is_ended {
-            self.file.finish()?;
+    /// Ends it with the blocks that stand in its file, where samples are encoded on their way: what was
+    /// written to it and is not there is given back.
+    pub(super) fn give_back(&self) -> Option<Vec<u8>> {
+        let back = self.file.end_here()?;
+        let end = self.written_bytes() - back.len() as u64;
+        self.ends_at.get_or_init(|| end);
+        self.written.store(end, Ordering::Release);
+        Some(back)
+    }
+
+    /// Has all of it encoded where nothing more comes; of one that goes on whether that was possible so far.
+    pub(super) fn finish(&self) -> Result<()> {
+        match self.is_ended() {
+            true => self.file.finish(),
+            false => self.file.failure().map_or(Ok(()), Err),
         }
-        let is_idle = self.is_idle();
-        // Before its first sample is written it is where the stream begins, and that may be late.
-        position = position.max(self.ring.place_in_take(0));
-        if is_idle && self.written_bytes() == 0 {
+    }
+
+    /// Makes durable what was written up to now.
+    pub(super) fn sync(&self) -> Result<()> {
+        let mut sums = std::mem::take(&mut lock(&self.state).sums);
+        if self.is_idle() && self.written_bytes() == 0 {
             // Nothing was ever written to it.
-            lock(&self.state).synced_covers = now.as_nanos() as u64;
             return Ok(());
         }
         self.file.device().sync()?;
         if let Some(durable) = self.file.durable_bytes() {
-            position -= self.written_within(&mut sums, durable);
+            self.keep_within(&mut sums, durable);
         }
-        // Where the stream has gone on in another file, nothing of it waits for this one.
-        let is_awaited = !is_ended && !is_idle;
-        let behind = if is_awaited { produced.saturating_sub(position) } else { 0 };
-        let behind = Duration::from_secs_f64(self.facts.shape.seconds(behind));
         let mut state = lock(&self.state);
         state.sums_at += sums.iter().map(|it| u64::from(it.bytes)).sum::<u64>();
         state.synced.extend(sums);
-        state.synced_covers = now.saturating_sub(behind).as_nanos() as u64;
         Ok(())
     }
 
-    /// Leaves of these runs those that lie in so much of the payload, and gives the others back to those that
-    /// wait; how many bytes these have.
-    fn written_within(&self, sums: &mut Vec<Summed>, durable: u64) -> u64 {
+    /// Leaves of these runs those that lie in so much of the payload. The others wait for the next sync, unless
+    /// that is all that the file will ever have.
+    fn keep_within(&self, sums: &mut Vec<Summed>, durable: u64) {
         let mut state = lock(&self.state);
         let mut end = state.sums_at;
         let is_within = |run: &&Summed| {
@@ -301,31 +310,36 @@ impl Piece {
         };
         let count = sums.iter().take_while(is_within).count();
         let rest = sums.split_off(count);
-        let bytes = rest.iter().map(|it| u64::from(it.bytes)).sum();
-        state.sums.splice(..0, rest);
-        bytes
+        if self.ends_at.get() != Some(&durable) {
+            state.sums.splice(..0, rest);
+        }
     }
 
-    /// What became durable since the last call, for the journal, and the moment that it covers: both
-    /// at once, for a sync may end meanwhile.
-    pub(super) fn take_synced(&self) -> (Vec<Summed>, u64) {
-        let mut state = lock(&self.state);
-        (std::mem::take(&mut state.synced), state.synced_covers)
+    /// What became durable since the last call, for the journal.
+    pub(super) fn take_synced(&self) -> Vec<Summed> {
+        std::mem::take(&mut lock(&self.state).synced)
     }
 
-    /// The journal vouches for so many bytes more, which cover all samples up to a moment.
-    pub(super) fn vouch(&self, bytes: u64, covers: u64) {
+    /// The journal vouches for so many bytes more.
+    pub(super) fn vouch(&self, bytes: u64) {
         self.vouched.fetch_add(bytes, Ordering::Release);
-        // A file that was never synced covers what it did when it was made.
-        self.covered.fetch_max(covers, Ordering::AcqRel);
     }
 
-    /// Up to when all samples are durable, since the take began.
-    pub fn covered(&self) -> Duration {
+    /// Up to when all samples of its stream that belong to it are durable, since the take began.
+    pub fn covered(&self, now: Duration) -> Duration {
         if let Some(covered) = self.front_covered() {
             return covered;
         }
-        Duration::from_nanos(self.covered.load(Ordering::Acquire))
+        let (is_ended, vouched) = (self.is_ended(), self.vouched_bytes());
+        let is_whole = is_ended && vouched == self.written_bytes();
+        if is_whole || (self.is_idle() && self.written_bytes() == 0) {
+            // Where the stream has gone on in another file, or is not recorded, nothing waits for this one.
+            return now;
+        }
+        // Its writer may be held up.
+        self.ring.note_time(now);
+        let position = self.start_frame() * self.facts.shape.frame_bytes() + vouched;
+        self.ring.all_before(self.ring.place_of(position), now)
     }
 
     /// What its head says, with the time at which the take began, and the frame at which it does.

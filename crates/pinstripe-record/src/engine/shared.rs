@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use pinstripe_base::clock;
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{Stop, lock};
+use pinstripe_base::units::format_count;
 
 use super::gate::Gate;
 use super::lane::Lane;
@@ -183,7 +184,6 @@ impl SharedTake {
         lane: &Lane,
         (stream, copy): (u32, u32),
         start_frame: u64,
-        covered: Duration,
     ) -> Result<Arc<Piece>> {
         let shared = &self.streams[stream as usize];
         let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
@@ -197,7 +197,7 @@ impl SharedTake {
         let name = stream_file_name(&facts, copy, later);
         let shared = (Arc::clone(&shared.ring), Arc::clone(&self.started));
         let ids = (number, stream, copy);
-        let piece = Piece::create(lane, &self.encoders, ids, (name, facts), shared, covered)?;
+        let piece = Piece::create(lane, &self.encoders, ids, (name, facts), shared)?;
         let piece = Arc::new(piece);
         lane.add(&piece);
         Ok(piece)
@@ -275,6 +275,18 @@ impl SharedTake {
     /// Gaps and marks that lie in a file, as its cues.
     pub fn cues(&self, piece: &Piece) -> Vec<Cue> {
         cues_within(&self.gaps(), &self.marks(), piece.stream, piece.file_frames())
+    }
+
+    /// Names what a file that had ended could not take any more: of a mirrored stream the other copy has it.
+    pub(super) fn tell_missing(&self, lane: &Lane, piece: &Piece, bytes: u64) {
+        let frames = piece.frames(bytes);
+        if frames == 0 || self.streams[piece.stream as usize].is_mirrored {
+            return;
+        }
+        let name = &piece.facts.name;
+        let what = format!("the last {} frames of '{name}' are missing", format_count(frames));
+        let error = Error::new(Kind::NoSpace, what).advice("they could not be written any more");
+        self.monitor.loss(lane.folder.path().join(&piece.name), error);
     }
 
     /// Notes a priority that was refused, once.

@@ -27,6 +27,8 @@ const PAGE: u64 = 4096;
 /// producer's side would have to make a system call for each block.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LOOK_SOONEST: Duration = Duration::from_millis(2);
+/// The least age for which less than a chunk is written, where commits come more often.
+const AGE_LEAST: Duration = Duration::from_millis(500);
 
 /// One copy of a stream on its way to its file.
 pub struct StreamCopy {
@@ -152,13 +154,18 @@ impl Writer<'_> {
 
     /// Writes or drops one run of one copy, if there is enough.
     fn turn(&self, copy: &mut StreamCopy) -> Result<Turn> {
+        copy.consumer.ring().note_time(self.shared.now());
         // The ring first: a gate is only changed behind all that is in the ring by then.
         let (bytes, all) = match copy.consumer.look() {
             Found::End => return self.pass_end(copy),
             Found::Gap(bytes) => return self.pass_gap(copy, bytes),
             Found::Bytes { bytes, all } => (bytes, all),
         };
-        if bytes == 0 || (!all && bytes < self.shared.settings.chunk_bytes) {
+        let is_due = all || bytes >= self.shared.settings.chunk_bytes;
+        // What waited for a second is written however little it is, whole pages or not: else a source that
+        // pauses would leave its last samples here, where no commit makes them durable.
+        let all = all || (!is_due && self.has_waited(copy));
+        if bytes == 0 || !(is_due || all) {
             return Ok(Turn::Idle);
         }
         let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
@@ -175,10 +182,17 @@ impl Writer<'_> {
         }
     }
 
+    /// Whether its oldest sample is older than the interval of commits.
+    fn has_waited(&self, copy: &StreamCopy) -> bool {
+        let now = self.shared.now();
+        let came = copy.consumer.ring().all_before(copy.at, now);
+        now.saturating_sub(came) >= self.shared.settings.commit_every.max(AGE_LEAST)
+    }
+
     fn begin_piece(&self, copy: &mut StreamCopy, frame: u64) -> Result<()> {
         keep_for_file(self.shared, self.lane)?;
         let ids = (copy.stream, copy.copy);
-        let next = self.shared.new_piece(self.lane, ids, frame, self.shared.now())?;
+        let next = self.shared.new_piece(self.lane, ids, frame)?;
         copy.piece.end(None);
         copy.piece = next;
         Ok(())
@@ -258,8 +272,12 @@ impl Writer<'_> {
     /// Takes a copy out of a directory that is given up: to another one, or to its end.
     fn leave(&self, mut copy: StreamCopy) {
         let why = self.lane.failure().map_or_else(String::new, |it| it.to_string());
+        let mut left = copy.partial.clone();
         if !copy.piece.is_ended() {
-            copy.piece.end(Some(why));
+            // What its encoder has and its file has not goes on with the stream.
+            left = copy.piece.give_back().unwrap_or(left);
+            // Of a stream that is not recorded nothing was cut off.
+            copy.piece.end((!copy.piece.is_idle()).then_some(why));
         }
         // What was kept there cannot be kept on.
         copy.roll = None;
@@ -273,14 +291,7 @@ impl Writer<'_> {
         let mut others: Vec<_> = others.collect();
         others.sort_by_key(|it| it.pieces().len());
         for lane in others {
-            let covered = copy.piece.covered();
-            let ids = (copy.stream, copy.copy);
-            let began = self.shared.new_piece(lane, ids, frame, covered).and_then(|piece| {
-                piece.set_idle(copy.piece.is_idle());
-                piece.write(&copy.partial)?;
-                Ok(piece)
-            });
-            match began {
+            match self.go_on(lane, &copy, (frame, &left)) {
                 Ok(piece) => {
                     copies.fetch_add(1, Ordering::AcqRel);
                     copy.piece = piece;
@@ -295,6 +306,23 @@ impl Writer<'_> {
             self.tell_end(&copy.piece.facts.name, frame);
         }
         self.one_less();
+    }
+
+    /// Begins a file of a copy in another directory, with what is left of the one before.
+    fn go_on(
+        &self,
+        lane: &Lane,
+        copy: &StreamCopy,
+        (frame, left): (u64, &[u8]),
+    ) -> Result<Arc<Piece>> {
+        let piece = self.shared.new_piece(lane, (copy.stream, copy.copy), frame)?;
+        piece.set_idle(copy.piece.is_idle());
+        let written = left.chunks(DRAIN_BYTES as usize).try_for_each(|it| piece.write(it));
+        if let Err(error) = &written {
+            piece.give_back();
+            piece.end(Some(error.to_string()));
+        }
+        written.map(|()| piece)
     }
 
     /// Names a stream that no directory takes any more.

@@ -56,8 +56,9 @@ struct Work {
     encoder: FlacEncoder,
     /// Where the next frame goes.
     file_at: u64,
-    /// The bytes of a frame of samples that is not whole yet.
-    rest: Vec<u8>,
+    /// The payload that does not stand in the file, and how much of it the encoder has.
+    kept: Vec<u8>,
+    encoded: usize,
     md5: Option<[u8; 16]>,
 }
 
@@ -73,7 +74,7 @@ impl FlacWriter {
         pool: &Arc<FlacPool>,
     ) -> Result<Self> {
         let encoder = FlacEncoder::new(shape)?;
-        let work = Work { encoder, file_at: payload_at, rest: Vec::new(), md5: None };
+        let work = Work { encoder, file_at: payload_at, kept: Vec::new(), encoded: 0, md5: None };
         let encoding = Encoding {
             file,
             shape,
@@ -110,6 +111,28 @@ impl FlacWriter {
         Ok(())
     }
 
+    /// Why nothing more is encoded, if so.
+    pub fn failure(&self) -> Option<Error> {
+        lock(&self.encoding.waiting).failure.as_ref().map(Error::duplicate)
+    }
+
+    /// Ends the payload with the frames that stand in the file: nothing more is given. What was given
+    /// beyond them.
+    pub fn end_here(&self) -> Vec<u8> {
+        let encoding = &self.encoding;
+        let waits = std::mem::take(&mut lock(&encoding.waiting).payload);
+        // Until the thread that encodes is done with what it has begun.
+        let mut work = lock(&encoding.work);
+        let mut left = std::mem::take(&mut work.kept);
+        left.extend(waits);
+        (work.encoded, work.md5) = (0, None);
+        let mut waiting = lock(&encoding.waiting);
+        waiting.given -= left.len() as u64;
+        waiting.failure = None;
+        encoding.is_finished.store(true, Ordering::Release);
+        left
+    }
+
     fn queue(&self, waiting: &mut Waiting) {
         if !std::mem::replace(&mut waiting.is_queued, true) {
             self.pool.add(Arc::clone(&self.encoding));
@@ -139,14 +162,14 @@ impl Encoding {
         loop {
             let (payload, is_last) = {
                 let mut waiting = lock(&self.waiting);
-                let payload = std::mem::take(&mut waiting.payload);
-                let is_last = payload.is_empty() && waiting.is_finishing;
-                if (payload.is_empty() && !is_last) || waiting.failure.is_some() {
+                let is_over = self.is_finished.load(Ordering::Acquire);
+                let is_last = waiting.payload.is_empty() && waiting.is_finishing && !is_over;
+                if (waiting.payload.is_empty() && !is_last) || waiting.failure.is_some() {
                     waiting.is_queued = false;
                     self.changed.notify_all();
                     return;
                 }
-                (payload, is_last)
+                (std::mem::take(&mut waiting.payload), is_last)
             };
             self.changed.notify_all();
             let done =
@@ -165,10 +188,10 @@ impl Encoding {
 
     fn encode(&self, work: &mut Work, payload: &[u8]) -> Result<()> {
         let size = self.shape.frame_bytes() as usize;
-        work.rest.extend_from_slice(payload);
-        let whole = work.rest.len() - work.rest.len() % size;
-        work.encoder.encode(&work.rest[..whole])?;
-        work.rest.drain(..whole);
+        work.kept.extend_from_slice(payload);
+        let whole = work.kept.len() - work.kept.len() % size;
+        work.encoder.encode(&work.kept[work.encoded..whole])?;
+        work.encoded = whole;
         self.write_out(work)
     }
 
@@ -183,7 +206,10 @@ impl Encoding {
         let (bytes, frames) = work.encoder.take();
         self.file.write_at(work.file_at, &bytes)?;
         work.file_at += bytes.len() as u64;
-        self.written.fetch_add(frames * self.shape.frame_bytes(), Ordering::Release);
+        let payload = frames * self.shape.frame_bytes();
+        work.kept.drain(..payload as usize);
+        work.encoded -= payload as usize;
+        self.written.fetch_add(payload, Ordering::Release);
         Ok(())
     }
 }
@@ -243,9 +269,6 @@ impl Device for FlacWriter {
 
     fn sync(&self) -> Result<()> {
         let encoding = &self.encoding;
-        if let Some(failure) = &lock(&encoding.waiting).failure {
-            return Err(failure.duplicate());
-        }
         let is_finished = encoding.is_finished.load(Ordering::Acquire);
         let written = encoding.written.load(Ordering::Acquire);
         encoding.file.sync()?;

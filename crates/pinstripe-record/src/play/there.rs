@@ -8,10 +8,12 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
 use crate::directories::{
-    DirectoriesThere, frames_of, frames_of_stream, likely_number_of, missing_of, own_manifest,
+    DirectoriesThere, frames_of, frames_of_stream, holes_of, likely_number_of, missing_of,
+    own_manifest, tell_holes,
 };
 use crate::recover::{JournalPiece, read_journal};
-use crate::take::{JOURNAL, Manifest, RecordedPiece, TakeFile, TakeFolder};
+use crate::take::{JOURNAL, MANIFEST, Manifest, RecordedPiece, TakeFile, TakeFolder};
+use crate::verify::disputed;
 
 /// Files of the streams that are played.
 #[derive(Default)]
@@ -43,6 +45,7 @@ impl PlayedFiles {
             let own = own_manifest(&**folder, manifest);
             let pieces = match own.is_settled() {
                 true => {
+                    let own = undisputed(&**folder, own, monitor);
                     found.all.extend(own.pieces.iter().filter(is_chosen).cloned());
                     let number = likely_number_of(&**folder, &own);
                     own.pieces.into_iter().filter(|it| Some(it.directory) == number).collect()
@@ -118,5 +121,30 @@ impl PlayedFiles {
             }
         }
         there.tell_absent(manifest, (&unknown, &missing), monitor);
+        tell_holes(manifest, &holes_of(&self.all, from..to), monitor);
     }
+}
+
+/// Leaves out files that begin elsewhere by their journal: the silence in front of one could be without end.
+/// Without a journal the manifest is believed.
+fn undisputed(folder: &dyn TakeFolder, mut own: Manifest, monitor: &Monitor) -> Manifest {
+    if own.pieces.iter().all(|it| it.start_frame == 0) {
+        return own;
+    }
+    let content = folder.open(JOURNAL, false).and_then(|it| read_journal(&it, &own));
+    let (Ok(content), Some(number)) = (content, likely_number_of(folder, &own)) else { return own };
+    own.pieces.retain(|told| {
+        let found = content.pieces.get(&told.piece).filter(|_| told.directory == number);
+        let is_same = |it: &JournalPiece| {
+            let by_journal = (it.piece.stream, it.piece.start_frame, &it.piece.file);
+            by_journal == (told.stream, told.start_frame, &told.file)
+        };
+        let is_kept = told.frames == 0 || found.is_none_or(is_same);
+        if let Some(found) = found.filter(|_| !is_kept) {
+            let error = disputed(&told.file, found.piece.start_frame, told.start_frame);
+            monitor.loss(folder.path().join(MANIFEST), error);
+        }
+        is_kept
+    });
+    own
 }

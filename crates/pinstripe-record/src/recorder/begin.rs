@@ -273,7 +273,7 @@ fn make_files(shared: &SharedTake, copies: usize) -> Result<Vec<Arc<Piece>>> {
         let (stream, copy) = (number / copies, number % copies);
         let lane = &shared.lanes[(stream + copy) % shared.lanes.len()];
         let ids = (stream as u32, copy as u32);
-        let piece = shared.new_piece(lane, ids, 0, Duration::ZERO)?;
+        let piece = shared.new_piece(lane, ids, 0)?;
         piece.make_durable()?;
         piece.set_idle(shared.beginning().is_none());
         lock(&made)[number] = Some(piece);

@@ -294,6 +294,8 @@ mod armed_tests;
 #[cfg(test)]
 mod cut_tests;
 #[cfg(test)]
+mod flac_full_tests;
+#[cfg(test)]
 mod full_tests;
 #[cfg(test)]
 mod jack_tests;
@@ -301,5 +303,7 @@ mod jack_tests;
 mod late_tests;
 #[cfg(test)]
 mod network_tests;
+#[cfg(test)]
+mod pause_tests;
 #[cfg(test)]
 pub(crate) mod tests;

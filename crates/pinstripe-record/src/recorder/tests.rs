@@ -250,6 +250,45 @@ fn a_directory_that_fails_is_left_and_its_streams_go_on_in_another() {
 }
 
 #[test]
+fn what_a_directory_that_failed_took_with_it_is_named_by_each_verb() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+    [&a, &b].into_iter().for_each(|it| std::fs::create_dir(it).unwrap());
+    let folders = on_disk(&[&a, &b], "t", Some("op=sync,after=2,error=EIO"));
+    let input = "test:streams=2,frames=4000000,pace=free,format=s24";
+    let (outcome, monitor) = take(&plan("t"), &[input], &folders);
+    assert!(monitor.get(Counter::Losses) >= 1);
+    let pieces: Vec<_> = outcome.manifest.pieces.iter().filter(|it| it.stream == 0).collect();
+    assert!(pieces[0].cut.is_some() && pieces[0].frames < pieces[1].start_frame, "{pieces:?}");
+    let (verified, losses) = verified(&folders);
+    assert_eq!(
+        (losses, verified.is_lost),
+        (1, true),
+        "its files are sound, and something is missing"
+    );
+    let path = a.join("t");
+    let told = |verb: &dyn Fn(&Monitor)| {
+        let monitor = Monitor::default();
+        verb(&monitor);
+        monitor.get(Counter::Losses)
+    };
+    drop(folders);
+    assert_eq!(told(&|it| drop(crate::recover::recover(&path, it).unwrap())), 1);
+    let plan = crate::play::PlayPlan {
+        from: Duration::ZERO,
+        most: None,
+        ring_bytes: 64 << 10,
+        streams: Vec::new(),
+    };
+    let (out, stop) = (dir.path().join("out.raw"), Stop::new().unwrap());
+    let played = |it: &Monitor| {
+        let sink = crate::play::PlaySink::Path(out.clone());
+        assert!(crate::play::play(&path, &plan, sink, (&stop, it)).unwrap().frames > 0);
+    };
+    assert_eq!(told(&played), 1);
+}
+
+#[test]
 fn a_mirror_loses_nothing_when_one_directory_fails() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (dir.path().join("a"), dir.path().join("b"));
@@ -469,7 +508,7 @@ fn a_file_whose_sync_takes_long_does_not_keep_the_journal_from_vouching_for_othe
         // Files are made by several threads, in any order.
         let mut pieces = take.shared.lanes[0].pieces();
         pieces.sort_by_key(|it| it.stream);
-        let covered: Vec<_> = pieces.iter().map(|it| it.covered()).collect();
+        let covered: Vec<_> = pieces.iter().map(|it| it.covered(take.shared.now())).collect();
         ahead = ahead.max(covered[0].saturating_sub(covered[1]));
     };
     let told = record(&plan, inputs(&["test:streams=2"]), &made, (&stop, &monitor), &mut watch);

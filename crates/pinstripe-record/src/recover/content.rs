@@ -1,7 +1,6 @@
 //! What the journal of one directory says of a take.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use pinstripe_base::error::Result;
 
@@ -33,11 +32,8 @@ pub(crate) struct JournalContent {
     pub pieces: BTreeMap<u32, JournalPiece>,
     pub gaps: Vec<RecordedGap>,
     pub marks: Vec<RecordedMark>,
-    pub vouched: Duration,
     /// When the take began, if it was armed before: local time, and seconds since 1970.
     pub started: Option<(LocalTime, i64)>,
-    /// The moment of its first frame since the inputs were opened.
-    pub(super) first: Duration,
 }
 
 /// Reads a journal up to its last whole record.
@@ -48,8 +44,7 @@ pub(crate) fn read_journal(file: &TakeFile, manifest: &Manifest) -> Result<Journ
     while let Some(record) = reader.next_record()? {
         match record {
             JournalRecord::Event(event) => content.note(event, directory, manifest),
-            JournalRecord::Progress { nanos, runs } => {
-                content.vouched = Duration::from_nanos(nanos);
+            JournalRecord::Progress { runs, .. } => {
                 for file in runs {
                     let Some(found) = content.pieces.get_mut(&file.piece) else { continue };
                     file.runs.iter().for_each(|run| found.extend(*run));
@@ -116,9 +111,8 @@ impl JournalContent {
                 let at_seconds = frame as f64 / f64::from(shape.rate);
                 self.gaps.push(RecordedGap { stream, frame, frames, at_seconds });
             }
-            JournalEvent::Start { started, started_seconds, at_nanos } => {
+            JournalEvent::Start { started, started_seconds, .. } => {
                 self.started = Some((started, started_seconds));
-                self.first = Duration::from_nanos(at_nanos);
             }
             JournalEvent::Mark { text, frames }
                 if self.marks.len() < MARKS_MAX && frames.len() == manifest.streams.len() =>

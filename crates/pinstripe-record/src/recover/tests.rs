@@ -110,6 +110,20 @@ fn a_directory_that_comes_back_is_put_in_order_and_the_other_one_stays_as_it_is(
 }
 
 #[test]
+fn how_far_a_take_goes_is_told_by_its_samples_and_not_by_the_clock_of_a_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, _] = killed(dir.path(), &plan("t"));
+    for _ in 0..2 {
+        // The second time there is nothing to do.
+        let outcome = recover(&a, &Monitor::default()).unwrap();
+        let frames = outcome.files.iter().map(|it| it.frames).max();
+        let frames =
+            frames.unwrap_or(outcome.manifest.pieces.iter().map(|it| it.frames).max().unwrap());
+        assert_eq!(outcome.longest, Duration::from_secs_f64(frames as f64 / 48_000.0));
+    }
+}
+
+#[test]
 fn a_recovery_that_was_cut_off_is_done_again_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let [a, b] = killed(dir.path(), &plan("t"));

@@ -128,6 +128,17 @@ impl TakeFile {
         self.encoder.as_ref().map_or(Ok(()), |it| it.finish())
     }
 
+    /// Why nothing more of the payload is encoded, if so.
+    pub fn failure(&self) -> Option<Error> {
+        self.encoder.as_ref()?.failure()
+    }
+
+    /// Ends the payload with the blocks that stand in the file; what was written beyond. None where a file has
+    /// what was written.
+    pub fn end_here(&self) -> Option<Vec<u8>> {
+        self.encoder.as_ref().map(|it| it.end_here())
+    }
+
     /// Bytes of the payload that the last sync made durable, where that is less than what was written
     /// before it.
     pub fn durable_bytes(&self) -> Option<u64> {
@@ -140,13 +151,12 @@ impl TakeFile {
     }
 
     /// Reserves space for a range, and makes the file as long: later writes change no metadata but
-    /// the state of extents.
+    /// the state of extents. Whether that was done: not where the file system does not know it.
     ///
     /// # Errors
-    /// That it would be more than half of what is free; as fallocate(2) says; nothing where the file
-    /// system does not know it.
-    pub fn reserve(&self, range: Range<u64>) -> io::Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
+    /// That it would be more than half of what is free; as fallocate(2) says.
+    pub fn reserve(&self, range: Range<u64>) -> io::Result<bool> {
+        let Some(file) = &self.file else { return Ok(false) };
         // A file system keeps what it could allocate of a range that it refuses in the end (ext4), so
         // that one stream would have all that is left.
         let free = rustix::fs::fstatvfs(file).map_or(u64::MAX, |it| it.f_bavail * it.f_frsize);
@@ -154,9 +164,16 @@ impl TakeFile {
             return Err(io::ErrorKind::StorageFull.into());
         }
         match allocate(file, range) {
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
-            allocated => allocated,
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
+            allocated => allocated.map(|()| true),
         }
+    }
+
+    /// Whether it lies in memory (tmpfs): there a reservation takes and clears all of the memory at once, and
+    /// every write to the file waits for that.
+    pub fn is_in_memory(&self) -> bool {
+        let system = self.file.as_ref().and_then(|it| rustix::fs::fstatfs(it).ok());
+        system.is_some_and(|it| it.f_type == libc::TMPFS_MAGIC)
     }
 
     /// Has the kernel begin to read a range into its cache. A hint.

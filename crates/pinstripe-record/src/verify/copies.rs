@@ -8,7 +8,9 @@ use std::sync::Arc;
 use pinstripe_base::error::Error;
 use pinstripe_base::monitor::Monitor;
 
-use crate::directories::{DirectoriesThere, frames_of_stream, missing_of};
+use crate::directories::{
+    DirectoriesThere, frames_of_stream, holes_of, missing_of, tell_frames, tell_holes,
+};
 use crate::take::{Manifest, TakeFolder};
 
 /// Damage as it is named.
@@ -22,6 +24,8 @@ struct Damage {
 #[derive(Default)]
 pub(super) struct Copies {
     damages: Vec<Damage>,
+    /// Files of which manifest and journal say different things.
+    disputed: Vec<Damage>,
     /// By stream: what files have by their journals, and what of that is sound.
     all: Vec<(u32, Range<u64>)>,
     sound: Vec<(u32, Range<u64>)>,
@@ -32,6 +36,11 @@ pub(super) struct Copies {
 impl Copies {
     pub fn note_damage(&mut self, stream: u32, path: PathBuf, error: Error) {
         self.damages.push(Damage { stream, path, error });
+    }
+
+    /// Of a file manifest and journal say different things: no other copy makes that good.
+    pub fn note_disputed(&mut self, stream: u32, path: PathBuf, error: Error) {
+        self.disputed.push(Damage { stream, path, error });
     }
 
     pub fn note_file(&mut self, stream: u32, all: Range<u64>, sound: Vec<Range<u64>>) {
@@ -55,6 +64,26 @@ impl Copies {
         let unknown = there.unknown_streams(manifest, |it| self.known.contains(&it));
         let unsound = missing_of(told().chain(self.all), self.sound);
         there.tell_absent(manifest, (&unknown, &absent), monitor);
+        let holes = holes_of(&manifest.pieces, 0..u64::MAX);
+        tell_holes(manifest, &holes, monitor);
+        let is_disputed = !self.disputed.is_empty();
+        let mut named: BTreeSet<u32> = absent.keys().chain(&unknown).copied().collect();
+        named.extend(self.damages.iter().chain(&self.disputed).map(|it| it.stream));
+        for Damage { path, error, .. } in self.disputed {
+            monitor.loss(path, error);
+        }
+        let mut unvouched = unsound.clone();
+        unvouched.retain(|stream, _| !named.contains(stream));
+        let what = "of it stand in take.json, and no journal vouches for them";
+        tell_frames(
+            manifest,
+            &unvouched,
+            (
+                what,
+                "the journal is damaged, or take.json was changed: nothing says whether they are right",
+            ),
+            monitor,
+        );
         let mut is_repairable = !there.is_all();
         for Damage { stream, path, error } in self.damages {
             if unsound.contains_key(&stream) {
@@ -64,6 +93,8 @@ impl Copies {
                 monitor.warning(path, error.advice("another copy of it is sound"));
             }
         }
-        (is_repairable, !unsound.is_empty() || !unknown.is_empty())
+        let is_lost =
+            is_disputed || !(unsound.is_empty() && unknown.is_empty() && holes.is_empty());
+        (is_repairable, is_lost)
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pinstripe_base::monitor::Counter;
 use pinstripe_base::sync::Stop;
 use pinstripe_io::device::MemoryDevice;
 use pinstripe_testing::chosen_seeds;
@@ -18,7 +19,7 @@ use crate::play::{PlayPlan, PlaySink, play};
 use crate::recorder::tests::plan;
 use crate::recorder::{RunningTake, TakePlan, TakeStatus, record};
 use crate::recover::recover;
-use crate::take::{Journal, MANIFEST, PieceBehind, ProgressRun, TakeState};
+use crate::take::{Journal, PieceBehind, ProgressRun, TakeState};
 
 const FRAMES: u64 = 20_000;
 
@@ -322,4 +323,43 @@ fn many_files_and_many_gaps_are_read_once() {
     File::open(take.join(JOURNAL)).unwrap().sync_all().unwrap();
     let found = verify(&take, &Monitor::default()).unwrap();
     assert_eq!(found.files, 20_000);
+}
+
+/// A take of which the manifest says something else of one file that does not begin the take.
+fn changed_take(parent: &Path, change: impl Fn(&mut RecordedPiece)) -> PathBuf {
+    let path = sound_take(parent);
+    let mut manifest = Manifest::load(&DiskFolder::open(&path).unwrap()).unwrap();
+    let last = manifest.pieces.iter_mut().filter(|it| it.stream == 0 && it.start_frame > 0).last();
+    change(last.unwrap());
+    fs::write(path.join(MANIFEST), manifest.encode()).unwrap();
+    path
+}
+
+/// Losses that are named by a verb.
+fn losses(verb: impl FnOnce(&Monitor)) -> u64 {
+    let monitor = Monitor::default();
+    verb(&monitor);
+    monitor.get(Counter::Losses)
+}
+
+#[test]
+fn where_a_manifest_says_something_else_than_the_journal_that_is_named_and_not_played() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = changed_take(dir.path(), |it| it.start_frame = 1 << 32);
+    assert_eq!(losses(|it| assert!(verify(&path, it).unwrap().is_lost)), 1);
+    let plan = PlayPlan { from: Duration::ZERO, most: None, ring_bytes: 64 << 10, streams: vec![] };
+    let sink = || PlaySink::Path(dir.path().join("out"));
+    let stop = Stop::new().unwrap();
+    let told = losses(|it| {
+        let played = play(&path, &plan, sink(), (&stop, it)).unwrap();
+        assert_eq!(played.frames, FRAMES, "and not the silence of hours");
+    });
+    assert_eq!(told, 1);
+}
+
+#[test]
+fn frames_for_which_no_journal_vouches_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = changed_take(dir.path(), |it| it.frames += 1000);
+    assert_eq!(losses(|it| assert!(verify(&path, it).unwrap().is_lost)), 1);
 }

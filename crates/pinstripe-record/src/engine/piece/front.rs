@@ -21,7 +21,7 @@ impl Piece {
         let ids = (number, front.stream, front.copy);
         let shared = (Arc::clone(&front.ring), Arc::clone(&front.started));
         let (name, facts) = (front.name.clone(), front.facts.clone());
-        let mut piece = Piece::of_file(ids, (name, facts, file), shared, began);
+        let mut piece = Piece::of_file(ids, (name, facts, file), shared);
         piece.payload_at = front.payload_at + front_bytes;
         piece.start_frame = (front.start_frame() + front.frames(front_bytes)).into();
         let mut state = lock(&front.state);

@@ -1,0 +1,83 @@
+//! When samples came, as those know who look at a ring: its producer does not ask for the time.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use pinstripe_base::sync::lock;
+
+/// Looks that are kept.
+const KEPT: usize = 256;
+/// The shortest time between two of them.
+const STEP: Duration = Duration::from_millis(10);
+
+/// Moments, and how much had come by then at most. Of looks that lie far back fewer and fewer are kept.
+#[derive(Default)]
+pub struct Arrivals {
+    looks: Mutex<Vec<(Duration, u64)>>,
+}
+
+impl Arrivals {
+    /// Notes how much has come. `now` is a moment before it was asked for, so that what comes meanwhile
+    /// is taken for older than it is.
+    pub fn note(&self, now: Duration, made: impl FnOnce() -> u64) {
+        let mut looks = lock(&self.looks);
+        let made = made();
+        match looks.last_mut() {
+            Some((at, _)) if now < *at => return,
+            Some((at, last)) if *last == made => return *at = now,
+            Some((at, _)) if now - *at < STEP => return,
+            _ => {}
+        }
+        if looks.len() == KEPT {
+            let mut number = 0;
+            looks.retain(|_| {
+                number += 1;
+                number > KEPT / 2 || number % 2 == 0
+            });
+        }
+        looks.push((now, made));
+    }
+
+    /// A moment up to which all that came lies in front of a place: the latest one that is known.
+    pub fn all_before(&self, place: u64) -> Duration {
+        let looks = lock(&self.looks);
+        let count = looks.partition_point(|(_, made)| *made <= place);
+        count.checked_sub(1).map_or(Duration::ZERO, |it| looks[it].0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn what_came_before_a_look_is_not_younger_than_it() {
+        let arrivals = Arrivals::default();
+        assert_eq!(arrivals.all_before(0), Duration::ZERO, "no look yet");
+        for (second, made) in [(1, 100), (2, 200), (3, 200), (4, 300), (3, 300)] {
+            arrivals.note(second * SECOND, || made);
+        }
+        for (place, second) in [(0, 0), (99, 0), (100, 1), (199, 1), (200, 3), (299, 3), (300, 4)] {
+            assert_eq!(arrivals.all_before(place), second * SECOND, "{place}");
+        }
+    }
+
+    #[test]
+    fn looks_are_bounded_and_no_age_is_told_too_low() {
+        let arrivals = Arrivals::default();
+        let mut step = 0;
+        while step < 10_000 {
+            step += 1;
+            arrivals.note(step as u32 * STEP, || step);
+        }
+        assert!(lock(&arrivals.looks).len() <= KEPT);
+        for place in 0..=step {
+            let told = arrivals.all_before(place);
+            assert!(told <= place as u32 * STEP, "{place}");
+        }
+        let recent = (step - 100..=step).map(|it| (it, arrivals.all_before(it)));
+        assert!(recent.into_iter().all(|(place, told)| told == place as u32 * STEP));
+    }
+}
