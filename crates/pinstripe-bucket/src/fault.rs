@@ -26,6 +26,8 @@ pub enum Fault {
     Late,
     /// An answer that is none of S3's.
     Odd(String),
+    /// A listing has a key that is no path.
+    NoPath(String),
     /// The bucket is shown as it was at a time: nothing is changed.
     ReadOnly,
     /// What is asked for is S3's, and the endpoint speaks something else.
@@ -40,6 +42,9 @@ impl Fault {
             object_store::Error::AlreadyExists { .. }
             | object_store::Error::Precondition { .. } => return Fault::Exists,
             object_store::Error::NotSupported { .. } => return Fault::Unknown,
+            object_store::Error::InvalidPath { source } => {
+                return Fault::NoPath(printable(&source.to_string()));
+            }
             _ => {}
         }
         let mut next: Option<&(dyn StdError + 'static)> = Some(error);
@@ -81,6 +86,7 @@ impl Fault {
             | Fault::Exists
             | Fault::Contradicts
             | Fault::Untrusted(_)
+            | Fault::NoPath(_)
             | Fault::ReadOnly
             | Fault::Unknown => false,
             Fault::Refused(refusal) => refusal.is_transient(),
@@ -123,6 +129,10 @@ impl Fault {
             ),
             Fault::Late => failed(Kind::Unanswered, "no answer in time")
                 .advice("check the endpoint and the network; tried several times"),
+            Fault::NoPath(why) => failed(Kind::Io, why).advice(
+                "an object below this prefix has a key that is no path: it is none of a store; \
+                 rename or remove it with the provider's own tool",
+            ),
             Fault::ReadOnly => {
                 failed(Kind::Refused, "the store is shown as it was").advice("leave out --at")
             }

@@ -31,6 +31,7 @@ mod lock;
 mod member;
 mod one_winner;
 mod output;
+mod own_pages;
 mod past;
 mod place;
 mod probe;

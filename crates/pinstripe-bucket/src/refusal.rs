@@ -244,7 +244,8 @@ mod tests {
         ] {
             let region = "eu-west-1".to_owned();
             let refusal = Refusal { status, code: code.to_owned(), region, ..Refusal::default() };
-            let error = Fault::Refused(Box::new(refusal)).error("read", place, "http://h", "us-east-1");
+            let error =
+                Fault::Refused(Box::new(refusal)).error("read", place, "http://h", "us-east-1");
             assert!(error.advice_text().unwrap().contains(advice), "{status} {code}");
             assert!(error.to_string().contains("http://h"), "{error}");
         }
@@ -256,7 +257,8 @@ mod tests {
             ("gs+http://h/bucket", 200, "", "check the endpoint"),
         ] {
             let refusal = Refusal { status, code: code.to_owned(), ..Refusal::default() };
-            let error = Fault::Refused(Box::new(refusal)).error("read", Path::new(place), "http://h", "");
+            let error =
+                Fault::Refused(Box::new(refusal)).error("read", Path::new(place), "http://h", "");
             assert!(error.advice_text().unwrap().contains(advice), "{place} {code}");
         }
         let page = Refusal { status: 403, is_page: true, ..Refusal::default() };

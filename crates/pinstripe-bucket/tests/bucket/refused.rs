@@ -1,6 +1,10 @@
 //! Endpoints that answer at once, and not what was asked for: what they say is told as it is.
 
-use pinstripe::member::{ExtentName, Member, RemoteMembers, Room};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use pinstripe::member::{ExtentName, Member, Patience, RemoteMembers, Room, WatchedMember};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_bucket::{Access, Buckets, EndpointDefaults};
 use pinstripe_testing::s3::{KEY_ID, KEY_SECRET};
@@ -143,4 +147,75 @@ fn a_web_page_is_neither_an_object_nor_an_answer() {
     });
     let read = member.read_whole(&[NAME], 1 << 20).remove(0).unwrap();
     assert_eq!(read, b"<html>mine</html>");
+}
+
+/// A member has a deadline for its answers, and these are answers.
+#[test]
+fn an_endpoint_that_is_asked_too_much_is_not_silent() {
+    let Some(site) = Site::new("an_endpoint_that_is_asked_too_much_is_not_silent") else { return };
+    let member = site.member();
+    let patience = Patience::new(Duration::from_millis(400), Arc::default(), |_, _| ());
+    let watched = WatchedMember::new(member, patience);
+    let asked = AtomicUsize::new(0);
+    site.proxy.rule(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
+        // The pauses between them take longer than the deadline.
+        0..6 => Fate::Answer(503, "<Error><Code>SlowDown</Code></Error>".to_owned()),
+        _ => Fate::Pass,
+    });
+    let error = watched.list(Room::Packs).err();
+    assert!(error.is_none(), "{}", error.unwrap());
+}
+
+/// The client refuses the whole page for it.
+#[test]
+fn keys_of_others_that_are_no_paths_are_passed_over() {
+    let Some(site) = Site::new("keys_of_others_that_are_no_paths_are_passed_over") else { return };
+    let member = site.member();
+    site.proxy.rule(|_| {
+        let object = |key: &str| {
+            format!(
+                "<Contents><Key>p0/snapshots/{key}</Key><Size>7</Size><ETag>&quot;x&quot;</ETag>\
+                 <LastModified>2026-11-25T10:00:00.000Z</LastModified></Contents>"
+            )
+        };
+        let objects = [object("../mine"), object(&"01".repeat(16))].concat();
+        let page = format!("<ListBucketResult>{objects}<IsTruncated>false</IsTruncated>");
+        Fate::Answer(200, format!("{page}</ListBucketResult>"))
+    });
+    assert_eq!(member.list(Room::Snapshots).unwrap(), [([1; 16], 7)]);
+    assert_eq!(site.proxy.take_log().len(), 2);
+}
+
+/// Refuses what is asked for so, with the right that it needs.
+fn without(site: &Site, is_it: impl Fn(&pinstripe_testing::Asked) -> bool + Send + Sync + 'static) {
+    site.proxy.rule(move |asked| match is_it(asked) {
+        true => Fate::Answer(403, "<Error><Code>AccessDenied</Code></Error>".to_owned()),
+        false => Fate::Pass,
+    });
+}
+
+#[test]
+fn a_probe_tells_what_may_not_be_done_and_what_it_left() {
+    let test = "a_probe_tells_what_may_not_be_done_and_what_it_left";
+    let Some(site) = Site::new(test) else { return };
+    let place = site.fresh_place();
+    without(&site, |asked| asked.method == "DELETE");
+    let report = site.buckets.probe(&place).unwrap();
+    let seen: Vec<_> = report.abilities.iter().map(|it| &*it.seen).collect();
+    assert_eq!(seen[0], "1 of 1 races had one winner");
+    assert_eq!(seen[2], "not tried: nothing may be deleted");
+    assert_eq!(seen.len(), 6, "{seen:?}");
+    let said = text(&report.refused.unwrap());
+    assert!(said.contains("DeleteObject was refused"), "{said}");
+    assert!(said.contains("stay in the bucket (3, as p0/probe-"), "{said}");
+    let init = site.buckets.create(&site.fresh_place()).err().unwrap();
+    assert!(text(&init).contains("stay in the bucket (3, as p1/probe-"), "{}", text(&init));
+
+    without(&site, |asked| asked.target.contains("list-type="));
+    let report = site.buckets.probe(&site.fresh_place()).unwrap();
+    let seen: Vec<_> = report.abilities.iter().map(|it| (it.what, &*it.seen)).collect();
+    assert!(seen.contains(&("list after put", "refused: HTTP 403, AccessDenied")), "{seen:?}");
+    assert_eq!(seen.len(), 5, "{seen:?}");
+    let said = text(&report.refused.unwrap());
+    assert!(said.contains("ListBucket was refused") && !said.contains("stay in"), "{said}");
 }
