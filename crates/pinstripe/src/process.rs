@@ -119,11 +119,12 @@ mod tests {
         let started_ticks = Stat::of(child.id()).unwrap().started_ticks;
         let other = Process { pid: child.id(), started_ticks, ..me };
         child.kill().unwrap();
-        let child = rustix::process::Pid::from_child(&child);
+        let ended = rustix::process::WaitId::Pid(Pid::from_child(&child));
         let options =
             rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
-        rustix::process::waitid(rustix::process::WaitId::Pid(child), options).unwrap();
+        rustix::process::waitid(ended, options).unwrap();
         assert!(is_gone(&other, &me));
+        child.wait().unwrap();
     }
 
     #[test]
