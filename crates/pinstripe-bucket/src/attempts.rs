@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use pinstripe::member::goes_on;
 use pinstripe_base::clock;
 
 use crate::endpoint::{Endpoint, Load};
@@ -15,6 +16,8 @@ const FIRST_CONNECT: Duration = Duration::from_secs(1);
 /// The first pause before a request is sent again; it doubles.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(4);
+/// Who waits on purpose says so at this interval.
+const SIGN: Duration = Duration::from_millis(100);
 /// Answers that are none of S3's until a call gives up: what answers so may not be S3.
 const ODD_MAX: usize = 3;
 
@@ -66,16 +69,18 @@ impl Attempts {
         fault: Fault,
         halved: u64,
     ) -> Result<(), Fault> {
-        if !fault.is_silence() {
+        let is_silence = fault.is_silence();
+        if !is_silence {
             endpoint.health.answered();
         }
-        let mut asked_for = Duration::ZERO;
-        if let Fault::Refused(refusal) = &fault
-            && refusal.is_throttle()
-        {
+        let throttle = match &fault {
+            Fault::Refused(refusal) if refusal.is_throttle() => Some(refusal.retry_after),
+            _ => None,
+        };
+        if throttle.is_some() {
             endpoint.window.halve(halved);
-            asked_for = refusal.retry_after.min(PAUSE_MAX);
         }
+        let asked_for = throttle.unwrap_or_default().min(PAUSE_MAX);
         self.odd += usize::from(matches!(fault, Fault::Odd(_)));
         if !fault.is_transient() || self.odd == ODD_MAX {
             return Err(fault);
@@ -83,12 +88,24 @@ impl Attempts {
         let is_refused = matches!(fault, Fault::Cut(_)) && !self.has_answered;
         let is_over = is_refused && clock::since(self.began) >= FIRST_CONNECT;
         if is_over || self.left() <= self.pause {
-            if fault.is_silence() {
-                endpoint.health.was_silent(&fault);
+            // Who was asked too much for the whole of a call is not to be asked by the next one.
+            if is_silence || throttle.is_some() {
+                endpoint.health.leave_alone(&fault);
             }
             return Err(fault);
         }
-        tokio::time::sleep(asked_for + jittered(self.pause)).await;
+        let until = clock::monotonic() + asked_for + jittered(self.pause);
+        loop {
+            // Who asks to be left alone is not silent: what ended it is to be told, in the end.
+            if !is_silence {
+                goes_on();
+            }
+            let left = until.saturating_duration_since(clock::monotonic());
+            if left.is_zero() {
+                break;
+            }
+            tokio::time::sleep(left.min(SIGN)).await;
+        }
         self.pause = longer(self.pause);
         endpoint.counters.retried();
         Ok(())
@@ -109,4 +126,24 @@ fn longer(pause: Duration) -> Duration {
 fn jittered(pause: Duration) -> Duration {
     let chance = pinstripe_base::id::random::<1>().map_or(128, |[byte]| u32::from(byte));
     pause / 2 + pause * chance / 256
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bandwidth::Bandwidth;
+    use crate::refusal::Refusal;
+
+    #[test]
+    fn an_endpoint_that_was_asked_too_much_for_a_whole_call_is_left_alone() {
+        let endpoint = Endpoint::new(Bandwidth::default());
+        let busy = Fault::Refused(Box::new(Refusal { status: 503, ..Refusal::default() }));
+        let mut attempts = Attempts::of(&endpoint, Duration::ZERO).ok().unwrap();
+        attempts.call = Duration::ZERO;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        assert_eq!(runtime.block_on(attempts.next(&endpoint, busy.clone(), 0)), Err(busy.clone()));
+        assert_eq!(Attempts::of(&endpoint, Duration::ZERO).err(), Some(busy));
+        endpoint.health.answered();
+        assert!(Attempts::of(&endpoint, Duration::ZERO).is_ok());
+    }
 }

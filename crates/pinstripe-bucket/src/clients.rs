@@ -5,21 +5,18 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::HttpConnector;
-use object_store::{Certificate, ClientOptions, RetryConfig};
+use object_store::{ClientOptions, RetryConfig};
 use pinstripe_base::error::{Error, Kind, Result};
+use reqwest::Certificate;
 
 use crate::endpoint::Endpoint;
 use crate::place::{BucketPlace, Provider};
 use crate::session::BucketClient;
 use crate::signed::Signed;
 use crate::traffic::CountingConnector;
-
-const CONNECT: Duration = Duration::from_secs(5);
-const IDLE: Duration = Duration::from_secs(60);
 
 /// What an endpoint is used with. It has no `Debug`: it holds secrets.
 #[derive(Default)]
@@ -54,24 +51,28 @@ fn retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-fn options(place: &BucketPlace, authorities: &[u8]) -> Result<ClientOptions> {
-    let options = ClientOptions::new()
-        .with_timeout_disabled()
-        .with_connect_timeout(CONNECT)
-        .with_pool_idle_timeout(IDLE)
-        .with_http1_only()
-        .with_allow_http(!place.is_secure());
+fn options(place: &BucketPlace) -> ClientOptions {
+    ClientOptions::new().with_allow_http(!place.is_secure())
+}
+
+/// What makes the connections, as [`crate::connection`] has them.
+fn connector(
+    place: &BucketPlace,
+    authorities: &[u8],
+    endpoint: &Endpoint,
+) -> Result<CountingConnector> {
+    let counters = Arc::clone(&endpoint.counters);
     if authorities.is_empty() {
-        return Ok(options);
+        return Ok(CountingConnector { counters, authorities: Vec::new() });
     }
     let known = Certificate::from_pem_bundle(authorities).ok().filter(|known| !known.is_empty());
-    let known = known.ok_or_else(|| {
+    let authorities = known.ok_or_else(|| {
         Error::new(Kind::Usage, "the file of authorities has no certificate")
             .at(place.path())
             .expected("certificates as PEM", "something else")
             .advice("check the file that AWS_CA_BUNDLE, or ca_bundle of the profile, names")
     })?;
-    Ok(known.into_iter().fold(options, ClientOptions::with_root_certificate))
+    Ok(CountingConnector { counters, authorities })
 }
 
 fn unusable(place: &BucketPlace, error: &object_store::Error) -> Error {
@@ -111,8 +112,8 @@ fn google(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Op
         .with_bucket_name(place.bucket())
         .with_base_url(&place.endpoint())
         .with_retry(retries())
-        .with_client_options(options(place, &access.authorities)?)
-        .with_http_connector(CountingConnector(Arc::clone(&endpoint.counters)));
+        .with_client_options(options(place))
+        .with_http_connector(connector(place, &access.authorities, endpoint)?);
     if access.credentials.is_empty() {
         // Without a token of any kind the client would ask the machine for one, also unsigned.
         builder = builder.with_bearer_token("").with_skip_signature(true);
@@ -136,8 +137,8 @@ fn azure(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Ope
         .with_container_name(place.bucket())
         .with_endpoint(place.account_url())
         .with_retry(retries())
-        .with_client_options(options(place, &access.authorities)?)
-        .with_http_connector(CountingConnector(Arc::clone(&endpoint.counters)));
+        .with_client_options(options(place))
+        .with_http_connector(connector(place, &access.authorities, endpoint)?);
     for (name, value) in access.credentials {
         builder = builder.with_config(option(&name)?, value);
     }
@@ -156,8 +157,8 @@ fn without(place: &BucketPlace) -> Error {
 }
 
 fn s3(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened> {
-    let options = options(place, &access.authorities)?;
-    let connector = CountingConnector(Arc::clone(&endpoint.counters));
+    let options = options(place);
+    let connector = connector(place, &access.authorities, endpoint)?;
     let http = connector.connect(&options).map_err(|error| unusable(place, &error))?;
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(place.bucket())

@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::traffic::Counters;
 use crate::window::Window;
 
-/// How long a silent endpoint is not asked again; it doubles each time.
+/// How long an endpoint that was silent is not asked again; it doubles each time.
 const REST: Duration = Duration::from_secs(10);
 const REST_MAX: Duration = Duration::from_secs(160);
 
@@ -100,7 +100,8 @@ impl Health {
         *lock(&self.0) = Heard { has_answered: true, rests: None };
     }
 
-    pub fn was_silent(&self, fault: &Fault) {
+    /// It was silent, or asked too much, for the whole of a call.
+    pub fn leave_alone(&self, fault: &Fault) {
         let mut heard = lock(&self.0);
         let rest = heard.rests.as_ref().map_or(REST, |(_, rest, _)| (*rest * 2).min(REST_MAX));
         *heard =

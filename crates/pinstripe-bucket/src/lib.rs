@@ -4,14 +4,15 @@
 //! its own, and a caller waits for its own. Floors: `remote` opens members, and any prefix as the
 //! `source` of an overlay, and `output`s of a split; `member`, `writer` and `probe` carry calls out, with `tails`, `blocks`
 //! and `foresight`, which finds in `kept` what earlier runs read; `session` sends one request until it is answered, as `window` and `bandwidth`
-//! of its `endpoint` allow; `traffic` counts and bounds what goes over the wire; `place`, `key` and
-//! `fault` are values.
+//! of its `endpoint` allow; `traffic` counts and bounds what goes over the wire of a `connection`;
+//! `place`, `key`, `fault` and `refusal` are values.
 //!
 //! Invariants:
 //! - `put` has one winner: an endpoint's "exists already" is believed only after the object was
 //!   read, and equal bytes are this call's own, since an answer may have been lost;
 //! - every request has a deadline, every retry an end, every answer a largest size;
-//! - credentials are given by the caller and go nowhere but into signatures.
+//! - credentials are given by the caller and go nowhere but into signatures; no request follows a
+//!   redirect to another host.
 //!
 //! Never here: the environment, files, what the bytes mean (but whether they are sound).
 
@@ -19,6 +20,7 @@ mod attempts;
 mod bandwidth;
 mod blocks;
 mod clients;
+mod connection;
 mod endpoint;
 mod fault;
 mod foresight;
@@ -29,9 +31,11 @@ mod lock;
 mod member;
 mod one_winner;
 mod output;
+mod own_pages;
 mod past;
 mod place;
 mod probe;
+mod refusal;
 mod remote;
 mod retention;
 mod session;

@@ -157,8 +157,16 @@ impl Session {
         options: PaginatedListOptions,
         token: Option<String>,
     ) -> object_store::Result<PaginatedListResult> {
-        let options = PaginatedListOptions { page_token: token, ..options };
-        self.client.list_paginated((!beginning.is_empty()).then_some(beginning), options).await
+        let is_flat = options.delimiter.is_none();
+        let options = PaginatedListOptions { page_token: token.clone(), ..options };
+        let whole = (!beginning.is_empty()).then_some(beginning);
+        match (self.client.list_paginated(whole, options).await, &self.signed) {
+            // A key of others that is no path.
+            (Err(object_store::Error::InvalidPath { .. }), Some(signed)) if is_flat => {
+                signed.own_page(beginning, token).await
+            }
+            (page, _) => page,
+        }
     }
 }
 

@@ -31,7 +31,7 @@ use crate::kept::Kept;
 use crate::key;
 use crate::lock::Lock;
 use crate::place::BucketPlace;
-use crate::session::Session;
+use crate::session::{ObjectMark, Session};
 use crate::tails::{Tails, has_tail};
 use crate::writer::BucketWriter;
 
@@ -164,6 +164,18 @@ impl BucketMember {
             .at(path)
             .expected("nothing below it", format!("'{first}'"))
             .advice(advice))
+    }
+
+    /// What tells its label from a copy of it: the time when it was put.
+    ///
+    /// # Errors
+    /// Those of the endpoint.
+    pub fn label_mark(&self) -> Result<String> {
+        let Inner { session, runtime, .. } = &*self.0;
+        let looked = runtime.block_on(session.look(&self.key(ExtentName::Label)));
+        let meta = looked.map_err(|fault| self.failed(&fault, "look at", ExtentName::Label))?;
+        let ObjectMark { e_tag, modified } = ObjectMark::of(&meta);
+        Ok(format!("{e_tag} {modified}"))
     }
 
     fn key(&self, name: ExtentName) -> Key {

@@ -1,10 +1,13 @@
 //! What an endpoint can, found out by trying: the properties that the store's commits stand on.
 
+use std::sync::Mutex;
+
 use futures_util::future::{join_all, join5};
 use object_store::path::Path as Key;
 use object_store::{GetRange, PutPayload};
 use pinstripe::format::label::{MemberAbility, MemberFacts};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
 
 use crate::endpoint::Load;
 use crate::fault::Fault;
@@ -36,10 +39,12 @@ pub struct Ability {
 }
 
 /// What an endpoint can.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct ProbeReport {
     /// One line for each thing tried.
     pub abilities: Vec<Ability>,
+    /// What the credentials may not do, so that not all could be tried.
+    pub refused: Option<Error>,
 }
 
 impl ProbeReport {
@@ -57,14 +62,18 @@ impl ProbeReport {
 /// # Errors
 /// [`Kind::NoOneWinner`] when it does not; those of the endpoint.
 pub fn survey(member: &Inner, allows_one_writer: bool) -> Result<MemberFacts> {
+    let trial = Trial::of(member);
     let tried = member.runtime.block_on(async {
-        let (raced, listed) = (races(member, ROUNDS_SHORT), listing(member, LOOKS_SHORT));
-        let all = join5(raced, listed, suffix(member), versions(member), locks(member));
+        let (raced, listed) = (trial.races(ROUNDS_SHORT), trial.listing(LOOKS_SHORT));
+        let all = join5(raced, listed, trial.suffix(), versions(member), locks(member));
         let (raced, listed, ended, versions, locks) = all.await;
-        Ok((raced?, listed?, ended?, versions?, locks?))
+        Ok((raced?.0, listed?, ended?, versions?, locks?))
     });
-    let (raced, [put, delete], ended, versions, locks) =
-        tried.map_err(|fault: Fault| failed(member, &fault))?;
+    let tried = tried.map_err(|fault: Fault| trial.failed(&fault))?;
+    if let Some(refused) = trial.refused() {
+        return Err(refused);
+    }
+    let (raced, [put, delete], ended, versions, locks) = tried;
     let has_one_winner = raced == ROUNDS_SHORT;
     if !has_one_winner && !allows_one_writer {
         return Err(no_one_winner(member, raced));
@@ -123,42 +132,175 @@ async fn said(member: &Inner, setting: &'static str, words: &str) -> Result<Opti
     }
 }
 
-/// Tries everything.
+/// Tries everything. What the credentials may not do is a line of its own.
 ///
 /// # Errors
 /// Those of the endpoint.
 pub fn run(member: &Inner) -> Result<ProbeReport> {
+    let trial = Trial::of(member);
     let tried = member.runtime.block_on(async {
-        let won = races(member, ROUNDS).await?;
-        let mut abilities = vec![Ability {
-            what: "create if absent, raced 8 ways",
-            is_there: won == ROUNDS,
-            is_needed: true,
-            seen: format!("{won} of {ROUNDS} races had one winner"),
-        }];
-        abilities.extend(listing(member, LOOKS).await?);
-        abilities.push(suffix(member).await?);
+        let raced = trial.races(ROUNDS).await;
+        let mut abilities = vec![trial.line(
+            RACED,
+            true,
+            raced.map(|(won, of)| Ability {
+                what: RACED,
+                is_there: won == of,
+                is_needed: true,
+                seen: format!("{won} of {of} races had one winner"),
+            }),
+        )?];
+        match trial.listing(LOOKS).await {
+            Ok(both) => abilities.extend(both),
+            refused => {
+                let line = refused.map(|[put, _]| put);
+                abilities.push(trial.line(LISTED, true, line)?);
+            }
+        }
+        let ended = trial.suffix().await;
+        abilities.push(trial.line(ENDED, false, ended)?);
         abilities.push(setting("old versions", versions(member).await?));
         abilities.push(setting("object lock", locks(member).await?));
         Ok(abilities)
     });
-    Ok(ProbeReport { abilities: tried.map_err(|fault| failed(member, &fault))? })
+    let abilities = tried.map_err(|fault: Fault| trial.failed(&fault))?;
+    Ok(ProbeReport { abilities, refused: trial.refused() })
 }
 
-fn failed(member: &Inner, fault: &Fault) -> Error {
-    member.session.error(fault, "probe", member.place.path())
+const RACED: &str = "create if absent, raced 8 ways";
+const LISTED: &str = "list after put";
+const ENDED: &str = "ranges from the end";
+
+/// What is tried on a member, and what is left of it where nothing may be deleted.
+struct Trial<'a> {
+    member: &'a Inner,
+    left: Mutex<Vec<Key>>,
+    /// The first thing that was refused.
+    refused: Mutex<Option<Fault>>,
 }
 
-/// The number of races that had one winner, whose bytes were there afterwards.
-async fn races(member: &Inner, rounds: usize) -> Result<usize, Fault> {
-    let mut sound = 0;
-    for _ in 0..rounds {
-        let key = key::fresh(&member.place);
-        let raced = race(&member.session, &key).await;
-        member.session.delete(&key).await?;
-        sound += usize::from(raced?);
+impl<'a> Trial<'a> {
+    fn of(member: &'a Inner) -> Self {
+        Trial { member, left: Mutex::default(), refused: Mutex::default() }
     }
-    Ok(sound)
+
+    /// A line of the report, where a request was refused, too.
+    fn line(
+        &self,
+        what: &'static str,
+        is_needed: bool,
+        tried: Result<Ability, Fault>,
+    ) -> Result<Ability, Fault> {
+        match tried {
+            Err(Fault::Refused(refusal)) => {
+                let seen = format!("refused: {refusal}");
+                lock(&self.refused).get_or_insert(Fault::Refused(refusal));
+                Ok(Ability { what, is_there: false, is_needed, seen })
+            }
+            tried => tried,
+        }
+    }
+
+    /// Removes an object; one that may not be removed is remembered.
+    async fn remove(&self, key: &Key) -> Result<(), Fault> {
+        match self.member.session.delete(key).await {
+            Err(fault @ Fault::Refused(_)) => {
+                lock(&self.left).push(key.clone());
+                lock(&self.refused).get_or_insert(fault);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn has_left(&self) -> bool {
+        !lock(&self.left).is_empty()
+    }
+
+    /// What was refused, with what is left for that reason.
+    fn refused(&self) -> Option<Error> {
+        let refused = lock(&self.refused).clone();
+        refused.map(|fault| self.failed(&fault))
+    }
+
+    fn failed(&self, fault: &Fault) -> Error {
+        let error = self.member.session.error(fault, "probe", self.member.place.path());
+        let left = lock(&self.left);
+        let Some(first) = left.first() else { return error };
+        let advice = error.advice_text().unwrap_or_default().to_owned();
+        let count = left.len();
+        error.advice_instead(format!(
+            "{advice}; objects of the probe that could not be removed stay in the bucket ({count}, \
+             as {first}): remove them"
+        ))
+    }
+
+    /// The number of races that had one winner, whose bytes were there afterwards, and of all.
+    async fn races(&self, rounds: usize) -> Result<(usize, usize), Fault> {
+        let mut sound = 0;
+        for round in 1..=rounds {
+            let key = key::fresh(&self.member.place);
+            let raced = race(&self.member.session, &key).await;
+            self.remove(&key).await?;
+            sound += usize::from(raced?);
+            // Each more would leave an object.
+            if self.has_left() {
+                return Ok((sound, round));
+            }
+        }
+        Ok((sound, rounds))
+    }
+
+    /// Whether what was put and deleted is so in the next listing.
+    async fn listing(&self, looks: usize) -> Result<[Ability; 2], Fault> {
+        let Inner { session, place, .. } = self.member;
+        let prefix = Key::from(place.prefix());
+        let (mut seen_put, mut seen_delete, mut puts) = (0, 0, 0);
+        for _ in 0..looks {
+            let key = key::fresh(place);
+            session.put(&key, &PutPayload::from(b"probe".to_vec()), None).await?;
+            let is_listed = |found: Vec<()>| !found.is_empty();
+            let find =
+                || session.list(&prefix, usize::MAX, |it| (it.location == key).then_some(()));
+            let listed = find().await;
+            let deleted = self.remove(&key).await;
+            (puts, seen_put) = (puts + 1, seen_put + usize::from(is_listed(listed?)));
+            deleted?;
+            if self.has_left() {
+                break;
+            }
+            let mut is_gone = !is_listed(find().await?);
+            // A put that was sent twice may have landed once more, after the deletion: then the
+            // listing was right.
+            if !is_gone && session.get(&key, None, 64).await.is_ok() {
+                session.delete(&key).await?;
+                is_gone = !is_listed(find().await?);
+            }
+            seen_delete += usize::from(is_gone);
+        }
+        let ability = |what, seen, of| Ability {
+            what,
+            is_there: seen == of,
+            is_needed: true,
+            seen: format!("{seen} of {of} listings knew"),
+        };
+        let mut deleted = ability("list after delete", seen_delete, looks);
+        if self.has_left() {
+            deleted.seen = "not tried: nothing may be deleted".to_owned();
+        }
+        Ok([ability(LISTED, seen_put, puts), deleted])
+    }
+
+    async fn suffix(&self) -> Result<Ability, Fault> {
+        let session = &self.member.session;
+        let key = key::fresh(&self.member.place);
+        session.put(&key, &PutPayload::from(b"0123456789".to_vec()), None).await?;
+        let got = session.get(&key, Some(GetRange::Suffix(4)), 4).await;
+        self.remove(&key).await?;
+        let is_there = got.is_ok_and(|got| got.bytes == b"6789" && got.object_bytes == 10);
+        let seen = if is_there { "the end of an object in one request" } else { "refused" };
+        Ok(Ability { what: ENDED, is_there, is_needed: false, seen: seen.to_owned() })
+    }
 }
 
 async fn race(session: &Session, key: &Key) -> Result<bool, Fault> {
@@ -185,38 +327,6 @@ async fn race(session: &Session, key: &Key) -> Result<bool, Fault> {
     Ok(matches!(winners[..], [winner] if there == bytes(winner)))
 }
 
-/// Whether what was put and deleted is so in the next listing.
-async fn listing(member: &Inner, looks: usize) -> Result<[Ability; 2], Fault> {
-    let Inner { session, place, .. } = member;
-    let prefix = Key::from(place.prefix());
-    let (mut seen_put, mut seen_delete) = (0, 0);
-    for _ in 0..looks {
-        let key = key::fresh(&member.place);
-        session.put(&key, &PutPayload::from(b"probe".to_vec()), None).await?;
-        let is_listed = |found: Vec<()>| !found.is_empty();
-        let find = || session.list(&prefix, usize::MAX, |it| (it.location == key).then_some(()));
-        let listed = find().await;
-        let deleted = session.delete(&key).await;
-        seen_put += usize::from(is_listed(listed?));
-        deleted?;
-        let mut is_gone = !is_listed(find().await?);
-        // A put that was sent twice may have landed once more, after the deletion: then the listing
-        // was right.
-        if !is_gone && session.get(&key, None, 64).await.is_ok() {
-            session.delete(&key).await?;
-            is_gone = !is_listed(find().await?);
-        }
-        seen_delete += usize::from(is_gone);
-    }
-    let ability = |what, seen| Ability {
-        what,
-        is_there: seen == looks,
-        is_needed: true,
-        seen: format!("{seen} of {looks} listings knew"),
-    };
-    Ok([ability("list after put", seen_put), ability("list after delete", seen_delete)])
-}
-
 /// What a bucket is set to.
 fn setting(what: &'static str, said: Option<bool>) -> Ability {
     let seen = match said {
@@ -225,15 +335,4 @@ fn setting(what: &'static str, said: Option<bool>) -> Ability {
         None => "the endpoint does not say",
     };
     Ability { what, is_there: said == Some(true), is_needed: false, seen: seen.to_owned() }
-}
-
-async fn suffix(member: &Inner) -> Result<Ability, Fault> {
-    let session = &member.session;
-    let key = key::fresh(&member.place);
-    session.put(&key, &PutPayload::from(b"0123456789".to_vec()), None).await?;
-    let got = session.get(&key, Some(GetRange::Suffix(4)), 4).await;
-    session.delete(&key).await?;
-    let is_there = got.is_ok_and(|got| got.bytes == b"6789" && got.object_bytes == 10);
-    let seen = if is_there { "the end of an object in one request" } else { "refused" };
-    Ok(Ability { what: "ranges from the end", is_there, is_needed: false, seen: seen.to_owned() })
 }

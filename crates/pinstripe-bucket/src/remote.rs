@@ -265,4 +265,8 @@ impl RemoteMembers for Buckets {
     fn fate(&self, place: &Path) -> Result<String> {
         Ok(BucketPlace::parse(place, &self.defaults)?.endpoint())
     }
+
+    fn label_mark(&self, place: &Path) -> Result<Option<String>> {
+        self.member(place)?.label_mark().map(Some)
+    }
 }

@@ -16,10 +16,12 @@ use futures_util::StreamExt;
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
-    HttpResponseBody, HttpService, ReqwestConnector,
+    HttpResponseBody, HttpService,
 };
+use reqwest::header::HeaderMap;
 
-use crate::fault::{self, Refusal};
+use crate::connection;
+use crate::refusal::{self, Refusal};
 
 /// Longest answer that is not an object: a page of a listing has at most 1000 keys of 1 KiB.
 const ANSWER_MAX_BYTES: usize = 8 << 20;
@@ -27,6 +29,20 @@ const ANSWER_MAX_BYTES: usize = 8 << 20;
 const TAG_WITHIN_BYTES: usize = 1 << 10;
 /// As much of an error is read.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
+
+/// Codes of 404 that say that an object, or what is asked about it, is not there. The answer to a HEAD
+/// has none.
+const NO_OBJECT: [&str; 9] = [
+    "",
+    "NoSuchKey",
+    "NoSuchVersion",
+    "NoSuchUpload",
+    "NoSuchObject",
+    "BlobNotFound",
+    "ResourceNotFound",
+    "NoSuchObjectLockConfiguration",
+    "ObjectLockConfigurationNotFoundError",
+];
 
 /// Requests so far, by the classes that providers charge for, and bytes of objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -136,14 +152,17 @@ fn has_part(query: &str, name: &str) -> bool {
     query.split('&').any(|part| part.split('=').next() == Some(name))
 }
 
-/// Makes clients whose requests are counted.
+/// Makes clients whose requests are counted, and which trust these authorities, too.
 #[derive(Debug)]
-pub struct CountingConnector(pub Arc<Counters>);
+pub struct CountingConnector {
+    pub counters: Arc<Counters>,
+    pub authorities: Vec<reqwest::Certificate>,
+}
 
 impl HttpConnector for CountingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let inner = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Counted { inner, counters: Arc::clone(&self.0) }))
+        let inner = HttpClient::new(connection::client(options, &self.authorities)?);
+        Ok(HttpClient::new(Counted { inner, counters: Arc::clone(&self.counters) }))
     }
 }
 
@@ -166,8 +185,11 @@ impl HttpService for Counted {
         let is_listing = is_listing(&request);
         let is_object = request.method() == "GET" && !is_listing && !is_about(&request);
         let (has_body, is_delete) = (request.method() != "HEAD", request.method() == "DELETE");
+        let right = right(&request);
         let (parts, body) = self.inner.execute(request).await?.into_parts();
-        let status = parts.status.as_u16();
+        if parts.status.is_success() && is_page(&parts.headers) {
+            return Err(odd("the answer is a web page"));
+        }
         if parts.status.is_success() && is_object {
             return Ok(HttpResponse::from_parts(parts, body));
         }
@@ -186,34 +208,63 @@ impl HttpService for Counted {
             }
             return Ok(HttpResponse::from_parts(parts, whole.into()));
         }
-        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
-        let id =
-            ["x-amz-request-id", "x-goog-request-id", "x-ms-request-id", "x-guploader-uploadid"];
-        let id = id.into_iter().find_map(header);
-        // In seconds; the other form, a date, is of a clock that is not this host's.
-        let retry_after = header("retry-after").and_then(|it| it.parse().ok()).unwrap_or(0);
         let said = if has_body { refusal_body(body).await } else { Bytes::new() };
-        let retry_after = Duration::from_secs(retry_after);
-        let mut refusal = Refusal::read(status, id.unwrap_or_default(), retry_after, &said);
-        if let Some(code) = header("x-ms-error-code").filter(|_| refusal.code.is_empty()) {
-            refusal.code = fault::printable(code);
-        }
+        let refusal = Refusal { right, ..refusal(parts.status.as_u16(), &parts.headers, &said) };
         // Missing buckets are 404, too; only Azure's answer to a HEAD can tell.
-        if is_about_object(status, &refusal.code) {
+        if is_about_object(&refusal) {
             return Ok(HttpResponse::from_parts(parts, said.into()));
         }
         Err(HttpError::new(HttpErrorKind::Unknown, refusal))
     }
 }
 
+/// What an answer says that is an error.
+fn refusal(status: u16, headers: &HeaderMap, said: &[u8]) -> Refusal {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let id = ["x-amz-request-id", "x-goog-request-id", "x-ms-request-id", "x-guploader-uploadid"];
+    let id = id.into_iter().find_map(header);
+    // In seconds; the other form, a date, is of a clock that is not this host's.
+    let retry_after = header("retry-after").and_then(|it| it.parse().ok()).unwrap_or(0);
+    let retry_after = Duration::from_secs(retry_after);
+    let mut refusal = Refusal::read(status, id.unwrap_or_default(), retry_after, said);
+    if let Some(code) = header("x-ms-error-code").filter(|_| refusal.code.is_empty()) {
+        refusal.code = refusal::printable(code);
+    }
+    if let Some(region) = header("x-amz-bucket-region").filter(|_| refusal.region.is_empty()) {
+        refusal.region = refusal::printable(region);
+    }
+    let sent_to = header("location").and_then(|url| url.split_once("://")?.1.split('/').next());
+    refusal.sent_to = sent_to.map(refusal::printable).unwrap_or_default();
+    refusal
+}
+
+/// The right that a request needs, in S3's words; nothing for what is said of a bucket or object.
+fn right(request: &HttpRequest) -> &'static str {
+    match request.method().as_str() {
+        _ if is_about(request) => "",
+        "DELETE" => "DeleteObject",
+        "POST" if is_batch(request) => "DeleteObject",
+        "PUT" | "POST" => "PutObject",
+        _ if is_listing(request) => "ListBucket",
+        _ => "GetObject",
+    }
+}
+
+/// Whether an answer is a page for people, and no object: an object may be one, and then the endpoint
+/// says its entity tag.
+fn is_page(headers: &HeaderMap) -> bool {
+    let kind = headers.get("content-type").and_then(|value| value.to_str().ok());
+    !headers.contains_key("etag") && kind.is_some_and(|kind| kind.starts_with("text/html"))
+}
+
 /// Whether a refusal says what the client has to tell apart: there is no such object, or one exists
-/// already.
-fn is_about_object(status: u16, code: &str) -> bool {
-    match status {
+/// already. What else is not found, as a bucket or a user, says nothing of objects.
+fn is_about_object(refusal: &Refusal) -> bool {
+    match refusal.status {
         304 | 412 => true,
-        404 => !matches!(code, "NoSuchBucket" | "ContainerNotFound"),
+        404 => NO_OBJECT.contains(&&*refusal.code) && !refusal.is_page,
         // Azure says so what others say with 412; S3's own 409 means "try again".
-        409 => code == "BlobAlreadyExists",
+        409 => refusal.code == "BlobAlreadyExists",
         _ => false,
     }
 }
@@ -264,6 +315,8 @@ mod tests {
         for (status, code, passes) in [
             (404, "NoSuchKey", true),
             (404, "", true),
+            (404, "XAdminUserNotFound", false),
+            (404, "NoSuchAccount", false),
             (404, "NoSuchBucket", false),
             (404, "ContainerNotFound", false),
             (412, "", true),
@@ -272,7 +325,10 @@ mod tests {
             (409, "", false),
             (403, "AccessDenied", false),
         ] {
-            assert_eq!(is_about_object(status, code), passes, "{status} {code}");
+            let refusal = Refusal { status, code: code.to_owned(), ..Refusal::default() };
+            assert_eq!(is_about_object(&refusal), passes, "{status} {code}");
         }
+        let page = Refusal { status: 404, is_page: true, ..Refusal::default() };
+        assert!(!is_about_object(&page));
     }
 }

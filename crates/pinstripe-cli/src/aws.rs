@@ -133,7 +133,7 @@ impl AwsSettings {
     /// provider's own hosts alone: a place may come from a label that others can write.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when nothing says how.
+    /// [`Kind::Io`] when nothing says how, as when an endpoint refuses what was said.
     pub fn access(&self, place: &BucketPlace) -> Result<Access> {
         let access = match place.provider() {
             Provider::S3 => self.of_s3(place),
@@ -177,7 +177,7 @@ impl AwsSettings {
     fn of_names(&self, place: &BucketPlace, names: &[&str], first: &str) -> Result<Access> {
         let credentials = self.pairs(&[], names).filter(|pairs| !pairs.is_empty());
         let credentials = credentials.ok_or_else(|| {
-            Error::new(Kind::NotFound, "there are no credentials for this endpoint")
+            Error::new(Kind::Io, "there are no credentials for this endpoint")
                 .at(place.path())
                 .advice(match names.len() > AZURE_KEYS.len() {
                     true => format!("set {first}, or another variable that doc/buckets.md names"),
@@ -199,7 +199,7 @@ impl AwsSettings {
             .or_else(|| self.of_machine(place));
         match credentials {
             Some(credentials) => Ok(Access { region, credentials, ..Access::default() }),
-            None => Err(Error::new(Kind::NotFound, "there are no credentials for this endpoint")
+            None => Err(Error::new(Kind::Io, "there are no credentials for this endpoint")
                 .at(place.path())
                 .advice(
                     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile with \
@@ -367,7 +367,7 @@ no value
     fn where_nothing_is_said_no_machine_is_asked_but_one_of_aws() {
         let settings = settings(&[("AWS_PROFILE", "none")]);
         let error = settings.access(&place("s3+https://far.example.org/bucket", &settings));
-        assert_eq!(error.err().map(|error| error.kind()), Some(Kind::NotFound));
+        assert_eq!(error.err().map(|error| error.kind()), Some(Kind::Io));
         let aws = place("s3+https://s3.us-east-1.amazonaws.com/bucket", &settings);
         assert!(settings.access(&aws).unwrap().credentials.is_empty());
     }

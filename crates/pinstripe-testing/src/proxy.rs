@@ -31,6 +31,8 @@ pub enum Fate {
     /// It is not carried out; this is the answer: status, body. 200 without a body is what a PUT
     /// gets.
     Answer(u16, String),
+    /// The same with lines of its own in the head, as `Location: http://...`.
+    AnswerWith(u16, Vec<String>, String),
     /// It is carried out, and the answer ends after so many bytes of its body.
     Truncate(usize),
     /// It is carried out, and one bit of the answer's body is wrong.
@@ -146,17 +148,13 @@ impl Shared {
                     return Ok(());
                 }
                 Fate::Answer(status, body) => {
-                    let length = body.len();
-                    write!(client, "HTTP/1.1 {status} Said\r\nContent-Length: {length}\r\n")?;
-                    if status == 200 && length == 0 {
-                        // As the answer to a PUT has it.
-                        client.write_all(b"ETag: \"said\"\r\n")?;
-                    }
-                    client.write_all(b"\r\n")?;
-                    // The answer to HEAD has no body.
-                    if !request.head[0].starts_with("HEAD") {
-                        client.write_all(body.as_bytes())?;
-                    }
+                    // As the answer to a PUT has it.
+                    let is_put = status == 200 && body.is_empty();
+                    let lines = is_put.then(|| "ETag: \"said\"".to_owned());
+                    say(&mut client, &request, status, &Vec::from_iter(lines), &body)?;
+                }
+                Fate::AnswerWith(status, lines, body) => {
+                    say(&mut client, &request, status, &lines, &body)?;
                 }
                 fate => {
                     if matches!(fate, Fate::FlipSent) {
@@ -199,6 +197,24 @@ impl Shared {
         let mut body = Vec::new();
         reader.read_to_end(&mut body)?;
         Ok(Message { head, body })
+    }
+}
+
+/// Gives the client an answer that the server did not give.
+fn say(
+    client: &mut TcpStream,
+    request: &Message,
+    status: u16,
+    lines: &[String],
+    body: &str,
+) -> std::io::Result<()> {
+    let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+    let length = body.len();
+    write!(client, "HTTP/1.1 {status} Said\r\nContent-Length: {length}\r\n{lines}\r\n")?;
+    // The answer to HEAD has no body.
+    match request.head[0].starts_with("HEAD") {
+        true => Ok(()),
+        false => client.write_all(body.as_bytes()),
     }
 }
 

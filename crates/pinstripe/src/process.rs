@@ -2,8 +2,8 @@
 //! ended.
 //!
 //! "Certainly" is narrow: the same boot of the same kernel, the same namespace of process numbers,
-//! and there either no process of that number or one that started at another time. Everything else
-//! is "may run". Never here: a guess.
+//! and there either no process of that number, one that started at another time, or one that has
+//! ended and that its parent has not waited for. Everything else is "may run". Never here: a guess.
 
 #![allow(clippy::disallowed_methods, reason = "reads what the kernel tells of processes")]
 
@@ -34,7 +34,7 @@ pub fn own() -> Process {
         boot: uuid(text("/proc/sys/kernel/random/boot_id").trim()).unwrap_or_default(),
         namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |it| it.ino()),
         pid,
-        started_ticks: started_ticks(pid).unwrap_or(0),
+        started_ticks: Stat::of(pid).map_or(0, |stat| stat.started_ticks),
     }
 }
 
@@ -49,7 +49,8 @@ pub fn is_gone(other: &Process, own: &Process) -> bool {
     let Some(pid) = i32::try_from(other.pid).ok().and_then(Pid::from_raw) else { return true };
     match test_kill_process(pid) {
         Err(Errno::SRCH) => true,
-        _ => started_ticks(other.pid).is_some_and(|ticks| ticks != other.started_ticks),
+        _ => Stat::of(other.pid)
+            .is_some_and(|stat| stat.has_ended || stat.started_ticks != other.started_ticks),
     }
 }
 
@@ -60,12 +61,32 @@ pub(crate) fn is_of_an_earlier_boot(other: &Process, own: &Process) -> bool {
     is_known && other.machine == own.machine && other.boot != own.boot
 }
 
-/// Field 22 of `/proc/PID/stat`; the name of the program before it may hold anything.
-fn started_ticks(pid: u32) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let end = stat.iter().rposition(|&byte| byte == b')')?;
-    let fields = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+/// What `/proc/PID/stat` says of a process.
+struct Stat {
+    started_ticks: u64,
+    /// It has ended, and its parent has not waited for it; under a first process that waits for none,
+    /// as in some containers, it stays so.
+    has_ended: bool,
+}
+
+impl Stat {
+    /// `None` where the system does not tell.
+    fn of(pid: u32) -> Option<Stat> {
+        Stat::read(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The fields stand behind the name of the program, which may hold anything: the first is the
+    /// third of all, the state.
+    fn read(stat: &[u8]) -> Option<Stat> {
+        let end = stat.iter().rposition(|&byte| byte == b')')?;
+        let fields = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
+        let fields: Vec<_> = fields.split_ascii_whitespace().collect();
+        let is_ended = matches!(*fields.first()?, "Z" | "X");
+        // The first thread may end before the others, which may still write.
+        let threads: u64 = fields.get(17)?.parse().ok()?;
+        let started_ticks = fields.get(19)?.parse().ok()?;
+        Some(Stat { started_ticks, has_ended: is_ended && threads <= 1 })
+    }
 }
 
 fn uuid(text: &str) -> Option<[u8; 16]> {
@@ -83,12 +104,40 @@ mod tests {
         assert!(me.boot != [0; 16] && me.namespace != 0 && me.started_ticks != 0, "{me:?}");
         assert!(!is_gone(&me, &me));
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let other =
-            Process { pid: child.id(), started_ticks: started_ticks(child.id()).unwrap(), ..me };
+        let started_ticks = Stat::of(child.id()).unwrap().started_ticks;
+        let other = Process { pid: child.id(), started_ticks, ..me };
         assert!(!is_gone(&other, &me));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(is_gone(&other, &me));
+    }
+
+    #[test]
+    fn a_killed_process_that_nobody_waits_for_is_gone() {
+        let me = own();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let started_ticks = Stat::of(child.id()).unwrap().started_ticks;
+        let other = Process { pid: child.id(), started_ticks, ..me };
+        child.kill().unwrap();
+        let ended = rustix::process::WaitId::Pid(Pid::from_child(&child));
+        let options =
+            rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+        rustix::process::waitid(ended, options).unwrap();
+        assert!(is_gone(&other, &me));
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_has_ended_when_its_last_thread_has() {
+        let stat = |state: &str, threads: u32| {
+            let line =
+                format!("7 (a) b) {state} 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 123 0");
+            Stat::read(line.as_bytes()).map(|stat| (stat.started_ticks, stat.has_ended)).unwrap()
+        };
+        assert_eq!(stat("S", 3), (123, false));
+        assert_eq!(stat("Z", 3), (123, false));
+        assert_eq!(stat("Z", 1), (123, true));
+        assert_eq!(stat("X", 0), (123, true));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod outputs;
 mod overlay;
 #[cfg(any(feature = "azure", feature = "gcp"))]
 mod providers;
+mod refused;
 mod rules;
 mod support;
 #[cfg(feature = "gcp")]

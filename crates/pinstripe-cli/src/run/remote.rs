@@ -72,6 +72,10 @@ impl RemoteMembers for EachKind {
     fn fate(&self, place: &Path) -> Result<String> {
         self.of(place)?.fate(place)
     }
+
+    fn label_mark(&self, place: &Path) -> Result<Option<String>> {
+        self.of(place)?.label_mark(place)
+    }
 }
 
 impl Run {

@@ -41,6 +41,9 @@ impl ProbeArgs {
         for line in table::lines(&HEAD, &rows) {
             run.screen.row(&line)?;
         }
+        if let Some(refused) = report.refused {
+            return Err(refused);
+        }
         match report.missing() {
             None => Ok(Ending::done(Event::default().with_path("place", &place))),
             Some(missing) => {

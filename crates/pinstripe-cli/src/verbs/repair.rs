@@ -70,10 +70,13 @@ impl RepairArgs {
         }
         let mut store = run.open_keyless()?;
         for number in store.absent() {
-            run.monitor.note(&format!(
-                "member {number} is absent and is not repaired; to rebuild it on another disk: \
-                 pinstripe member replace {number} --to DIR"
-            ));
+            let words = format!("member {number} is absent and is not repaired");
+            let rebuild = format!(
+                "to rebuild it on another disk: pinstripe member replace {number} --to DIR"
+            );
+            let why = store.absence_as(number, &words).advice(rebuild);
+            let advice = why.advice_text().unwrap_or_default();
+            run.monitor.note(&format!("{}; {advice}", why.what()));
         }
         let stored: u64 = members::run(&store)?.iter().map(|state| state.stored_bytes).sum();
         run.monitor.set_total(stored, 0);

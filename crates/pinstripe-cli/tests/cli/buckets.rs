@@ -385,7 +385,8 @@ fn damage_behind_the_back_of_a_store_is_mended() {
     std::fs::copy(label, cloud.servers[1].file("copy/pinstripe.member")).unwrap();
     let copy = cloud.place(1, "copy");
     let listed = cloud.run(&format!("snapshots --store {copy}"));
-    assert!(listed.out.contains("src"), "{}{}", listed.out, listed.err);
+    assert_eq!(listed.code, 12, "{}{}", listed.out, listed.err);
+    assert!(listed.err.contains("the label of member 1 stands here"), "{}", listed.err);
     cloud.done(&format!("check --read-data --store {store}"));
 }
 

@@ -106,6 +106,8 @@ fn a_second_writer_finds_the_first_and_is_refused() {
     for line in ["backup src", "repair", "member add near"] {
         let said = simple.ends(18, line);
         assert!(said.contains("create-if-absent"), "{line}: {said}");
+        let process = format!("(process {} on ", first.id());
+        assert!(said.contains(&process), "{line}: {said}");
     }
     assert_eq!(simple.sessions().len(), 1, "those that were refused left theirs behind");
     // Readers are no writers.

@@ -79,3 +79,25 @@ fn a_store_moved_as_a_whole_is_found() {
     assert_same_tree(&stand.path("src"), &stand.path("out"));
     stand.assert("moved-store");
 }
+
+/// Hosts that use one each would divide the member: what one of them writes the other one lacks.
+#[test]
+fn a_copied_member_is_refused_while_the_original_is_there() {
+    let stand = Stand::with_store();
+    assert_eq!(stand.run("backup src --store m0").code, 0);
+    let names = ["m0", "copy"].map(|name| stand.path(name));
+    let copied = std::process::Command::new("cp").arg("-a").args(names).status();
+    assert!(copied.unwrap().success());
+    for line in ["backup src", "snapshots", "repair"] {
+        let ran = stand.run(&format!("{line} --store copy"));
+        assert_eq!(ran.code, 12, "{line}: {}", ran.err);
+        assert!(ran.err.contains("the label of member 0 stands here, and at "), "{}", ran.err);
+    }
+    // A member under another name is no copy.
+    std::os::unix::fs::symlink("m0", stand.path("link")).unwrap();
+    assert_eq!(stand.run("backup src --store link").code, 0);
+    fs::rename(stand.path("m0"), stand.path("away")).unwrap();
+    let moved = stand.run("backup src --store copy");
+    assert!(moved.code == 0 && moved.err.contains("no longer at"), "{}", moved.err);
+    assert_eq!(stand.run("repair --store copy").code, 0);
+}

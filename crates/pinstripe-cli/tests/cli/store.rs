@@ -82,3 +82,28 @@ fn a_newer_version_is_called_newer() {
     }
     stand.assert("newer-version");
 }
+
+/// Whatever is wrong with the label: the member is known by what else it holds.
+#[test]
+fn a_backup_writes_to_a_member_of_a_damaged_label_and_says_so() {
+    let stand = Stand::with_store();
+    assert_eq!(stand.run("backup src --store m0 -q").code, 0);
+    let label = stand.path("m1/pinstripe.member");
+    let sound = fs::read(&label).unwrap();
+    let flipped = |at: usize| {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 4;
+        bytes
+    };
+    for damaged in [crate::stand::noise(7, 400), flipped(9), flipped(12), flipped(sound.len() / 2)]
+    {
+        fs::write(&label, damaged).unwrap();
+        let ran = stand.run("backup src --store m0");
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        assert!(ran.err.contains("m1/pinstripe.member: "), "{}", ran.err);
+        assert!(ran.err.contains("'pinstripe repair' to rewrite its label"), "{}", ran.err);
+        assert_eq!(stand.run("repair --store m0").code, 0);
+        let ran = stand.run("backup src --store m0");
+        assert!(ran.code == 0 && !ran.err.contains("warning"), "{}", ran.err);
+    }
+}

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::paths;
 
-use super::{DirectoryMember, SharedMember, Steps};
+use super::{DirectoryMember, ExtentName, SharedMember, Steps};
 use crate::format::label::MemberFacts;
 
 /// Opens the members that are no directories.
@@ -37,6 +37,15 @@ pub trait RemoteMembers: Send + Sync {
     /// # Errors
     /// As [`open`](Self::open).
     fn fate(&self, place: &Path) -> Result<String>;
+
+    /// What tells the label at a place from a copy of it elsewhere, where that can be told: places that
+    /// lead to the same label have the same.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); that there is no label.
+    fn label_mark(&self, _place: &Path) -> Result<Option<String>> {
+        Ok(None)
+    }
 }
 
 /// A member that was made just now.
@@ -99,6 +108,29 @@ impl Places {
     /// Those of [`RemoteMembers::fate`].
     pub(crate) fn fate(&self, place: &Path) -> Result<String> {
         self.remote(place)?.fate(place)
+    }
+
+    /// Whether the labels at two places are two objects, and no object with two names; as far as that
+    /// can be told.
+    ///
+    /// # Errors
+    /// When one of them cannot be looked at.
+    pub(crate) fn are_two_labels(&self, one: &Path, other: &Path) -> Result<bool> {
+        Ok(match (self.label_mark(one)?, self.label_mark(other)?) {
+            (Some(one), Some(other)) => one != other,
+            _ => is_remote(one) != is_remote(other),
+        })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "looks at the label of a member")]
+    fn label_mark(&self, place: &Path) -> Result<Option<String>> {
+        if is_remote(place) {
+            return self.remote(place)?.label_mark(place);
+        }
+        let file = place.join(ExtentName::Label.path());
+        // A directory may be mounted at several places.
+        let stat = rustix::fs::stat(&file).map_err(|e| Error::io("cannot look at", &file, e))?;
+        Ok(Some(format!("{} {}", stat.st_dev, stat.st_ino)))
     }
 
     fn remote(&self, place: &Path) -> Result<&Arc<dyn RemoteMembers>> {

@@ -178,7 +178,7 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
     let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
     for number in store.absent() {
         let absent =
-            Error::new(Kind::NotFound, "the member is absent; its strips are rebuilt from parity");
+            store.absence_as(number, "the member is absent; its strips are rebuilt from parity");
         monitor.warning(&store.member_slots[number].place, absent);
     }
     let index = Index::load(store, monitor)?;

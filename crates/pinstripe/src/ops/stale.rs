@@ -16,9 +16,13 @@ pub(super) const UNTOUCHED: &str =
 /// All is being done about it.
 pub(super) const UPDATED: &str = "it is being brought up to date";
 
+const BEHIND: &str = "its listings are behind, or leave something out: check again in a while; what an \
+     endpoint can is found out by 'pinstripe probe PLACE'";
+
 /// Names each member that was away, with its extra and its missing objects.
 pub(super) fn tell(store: &Store, stale: &BTreeMap<usize, Stale>, advice: &str, monitor: &Monitor) {
     for (number, one) in stale {
+        let advice = if one.lists_too_little() { BEHIND } else { advice };
         let error = Error::new(Kind::Changed, one.describe(*number)).advice(advice);
         monitor.warning(&store.member_slots[*number].place, error);
     }

@@ -62,6 +62,8 @@ pub struct MemberSlot {
     pub member: Option<SharedMember>,
     /// Why it is absent.
     pub absence: Option<Error>,
+    /// What is wrong with its label, where it is there by what else it holds.
+    pub bad_label: Option<Error>,
 }
 
 /// An open store.
@@ -88,6 +90,9 @@ pub struct Store {
     options: OpenOptions,
     kept: Option<Arc<SealedCache>>,
 }
+
+/// The extents of a room with the members that list each, and the members that could not be listed.
+type ListedRoom = (BTreeMap<[u8; 16], Vec<usize>>, Vec<usize>);
 
 /// The name of the keys of a store that is not encrypted.
 pub(crate) fn keys_name(config: &StoreConfig) -> ExtentName {
@@ -203,6 +208,24 @@ impl Store {
         error.advice(attach_or_replace(number))
     }
 
+    /// Why a member is absent, in words of a verb. Where nothing is in its place they say all; else the
+    /// cause, as the refusal of an endpoint, stands behind them, and its advice is the better one.
+    pub fn absence_as(&self, number: usize, words: &str) -> Error {
+        let slot = self.member_slots.get(number);
+        // A directory that does not answer was named when it fell silent.
+        let is_telling = |why: &&Error| {
+            !matches!(why.kind(), Kind::NotFound | Kind::Unanswered)
+                || slot.is_some_and(|slot| is_remote(&slot.place))
+        };
+        let why = slot.and_then(|slot| slot.absence.as_ref()).filter(is_telling);
+        let Some(why) = why else { return Error::new(Kind::NotFound, words) };
+        let error = Error::new(why.kind(), format!("{words}: {}", why.what()));
+        match why.advice_text() {
+            Some(advice) => error.advice(advice),
+            None => error,
+        }
+    }
+
     /// Members that were there when the store was opened and have not answered since.
     pub fn silent(&self) -> impl Iterator<Item = usize> + '_ {
         let patience = self.options.patience.as_ref();
@@ -284,14 +307,20 @@ impl Store {
     /// # Errors
     /// A member's own, when more cannot be listed or are absent than parity replaces.
     pub fn list(&self, room: Room) -> Result<BTreeMap<[u8; 16], Vec<usize>>> {
+        Ok(self.list_by_members(room)?.0)
+    }
+
+    /// The same, and the members that could not be listed.
+    pub(crate) fn list_by_members(&self, room: Room) -> Result<ListedRoom> {
         let mut extents: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-        let mut spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
+        let mut unlisted = Vec::new();
+        let spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
         for (number, member) in self.present() {
             match member.names(room) {
                 Ok(names) => {
                     names.into_iter().for_each(|id| extents.entry(id).or_default().push(number));
                 }
-                Err(_) if spare > 0 => spare -= 1,
+                Err(_) if unlisted.len() < spare => unlisted.push(number),
                 Err(error) => return Err(error),
             }
         }
@@ -299,7 +328,7 @@ impl Store {
             let dead = deletion::dead(self, room)?;
             extents.retain(|id, _| !dead.contains(id));
         }
-        Ok(extents)
+        Ok((extents, unlisted))
     }
 
     /// Removes extents that killed writers left unsealed. One that cannot be removed now does no

@@ -73,6 +73,12 @@ impl OpenOptions {
         self.ask(place, move |place| read_member_at(&places, place))
     }
 
+    /// Whether the labels at two places are two. One that cannot be looked at now is none.
+    pub(super) fn are_two_labels(&self, one: &Path, other: &Path) -> bool {
+        let (places, other) = (self.places(), other.to_path_buf());
+        self.ask(one, move |one| places.are_two_labels(one, &other)).unwrap_or(false)
+    }
+
     /// Has all remote members of a table asked at once for what opening asks one by one.
     pub(super) fn look_ahead(&self, table: &MemberTable, but: &Path) {
         let places = table.rows.iter().filter(|row| !self.without.contains(&row.number.into()));
@@ -241,7 +247,9 @@ impl Store {
             for candidate in candidates(&self.member_slots[number].place) {
                 let Ok(member) = self.options.open(&candidate) else { continue };
                 if self.is_ours(&*self.options.watch(Arc::clone(&member))) {
-                    self.member_slots[number].take(&self.options, candidate, member, number);
+                    let slot = &mut self.member_slots[number];
+                    slot.bad_label = slot.absence.take();
+                    slot.take(&self.options, candidate, member, number);
                     break;
                 }
             }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::halves::Outsider;
 use super::open::OpenOptions;
 use super::{MemberSlot, agreement, read_small};
-use crate::format::label::{Format, Label, MemberRow, MemberTable, StoreConfig};
+use crate::format::label::{Format, Label, MemberRow, MemberState, MemberTable, StoreConfig};
 use crate::member::{
     ExtentName, Glance, Member, Places, Room, SharedMember, is_remote, of_bytes as path,
 };
@@ -91,6 +91,7 @@ impl Search {
             search.looked.push((place, found));
         }
         search.settle(&own, voucher.is_some())?;
+        search.refuse_copy(options)?;
         Ok(search)
     }
 
@@ -141,6 +142,43 @@ impl Search {
         }
         (self.config, self.table) = (config, table);
         Ok(())
+    }
+
+    /// Refuses the member at hand where its label stands at its recorded place, too. One of the two is
+    /// a copy: hosts that use one each would divide the member without a word. An only member has no
+    /// others that count on it.
+    fn refuse_copy(&self, options: &OpenOptions) -> Result<()> {
+        let is_there = |row: &&MemberRow| row.state != MemberState::Left;
+        let Some(Ok(own)) = self.looked.first().map(|(_, found)| found.as_ref()) else {
+            return Ok(());
+        };
+        let number = usize::from(own.member);
+        let Some(row) = self.table.row(number).filter(|_| self.has_as_member(own)) else {
+            return Ok(());
+        };
+        let recorded = path(&row.place);
+        let is_twin = |(place, found): &(PathBuf, Result<Label>)| {
+            let is_it = |label: &Label| label.member == own.member && self.has_as_member(label);
+            *place == recorded && found.as_ref().is_ok_and(is_it)
+        };
+        if recorded == self.any
+            || self.table.rows.iter().filter(is_there).count() == 1
+            || !self.looked.iter().any(is_twin)
+            || !options.are_two_labels(&self.any, &recorded)
+        {
+            return Ok(());
+        }
+        let recorded = recorded.display();
+        let what = format!("the label of member {number} stands here, and at {recorded} as well");
+        Err(Error::new(Kind::WrongMember, what)
+            .at(&self.any)
+            .expected("one place for each member", "two, of which one is a copy")
+            .advice(format!(
+                "the other members know it at {recorded}: name that place, or another member, with \
+                 --store; if the member was moved from there with all that it has, remove the label \
+                 there ({})",
+                ExtentName::Label.path()
+            )))
     }
 
     /// A place where a member may be and that was not looked at yet.

@@ -75,10 +75,13 @@ pub(super) fn refuse_others(store: &Store, own: &Session) -> Result<()> {
     };
     let mut others = at_work(store, Some(own.id), Quorum::Backup)?.into_iter();
     let Some(other) = others.find(is_in_the_way) else { return Ok(()) };
+    let is_near = own.process.machine != [0; 16] && other.process.machine == own.process.machine;
     let what = format!(
-        "session {} writes to this store, and one at a time may: a member's endpoint has no \
-         create-if-absent",
-        other.id.short()
+        "session {} (process {} on {} machine) writes to this store, and one at a time may: a \
+         member's endpoint has no create-if-absent",
+        other.id.short(),
+        other.process.pid,
+        if is_near { "this" } else { "another" },
     );
     Err(Error::new(Kind::Busy, what).advice(format!(
         "let it finish, then run this again; if its machine is gone: pinstripe gc --fence {}",

@@ -280,10 +280,18 @@ fn counts(monitor: &Monitor, losses_mark: u64) -> Vec<(String, u64)> {
     counts
 }
 
-/// Reports the members that a backup has to do without.
+/// Reports the members that a backup has to do without, and those whose label does not say that they
+/// are members: it takes one more fault to lose them.
 fn report_absent(store: &Store, monitor: &Monitor) {
     for number in store.absent() {
         monitor.degraded(&store.member_slots[number].place, store.absence(number));
+    }
+    for slot in &store.member_slots {
+        if let Some(error) = &slot.bad_label {
+            let advice =
+                "it is written to all the same; run 'pinstripe repair' to rewrite its label";
+            monitor.warning(&slot.place, error.duplicate().advice_instead(advice));
+        }
     }
 }
 

@@ -101,6 +101,8 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
     let superseded = index::superseded(store)?;
     let stale = index::stale_members(store, &superseded)?;
     super::stale::tell(store, &stale, super::stale::UNTOUCHED, monitor);
+    // What is not listed is found by its name here, and by no one who goes by listings.
+    outcome.repairable += stale.values().filter(|one| one.lists_too_little()).count() as u64;
     let superseded = superseded.into_iter().map(|run| run.set).collect();
     small_objects(store, &stale, monitor, &mut outcome)?;
     if store.is_locked() {
@@ -140,7 +142,8 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
 fn absent_members(store: &Store, monitor: &Monitor, outcome: &mut CheckOutcome) {
     for number in store.absent() {
         let slot = &store.member_slots[number];
-        let error = Error::new(Kind::NotFound, format!("member {number} is absent"))
+        let error = store
+            .absence_as(number, &format!("member {number} is absent"))
             .advice(attach_or_replace(number));
         monitor.warning(&slot.place, error);
         outcome.repairable += 1;

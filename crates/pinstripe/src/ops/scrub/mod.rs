@@ -33,7 +33,7 @@ use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::{Store, attach_or_replace, index};
 use pinstripe_base::clock;
-use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::units::GIB;
@@ -181,7 +181,8 @@ fn drop_superseded(store: &Store, ledger: &Ledger<'_>) -> Result<(HashSet<SetId>
 
 fn absent_members(store: &Store, ledger: &Ledger<'_>) {
     for number in store.absent() {
-        let error = Error::new(Kind::NotFound, format!("member {number} is absent"))
+        let error = store
+            .absence_as(number, &format!("member {number} is absent"))
             .advice(attach_or_replace(number));
         ledger.absent(number, error);
     }

@@ -38,15 +38,26 @@ pub struct Stale {
     pub superseded_runs: u64,
     /// Snapshots that the other members have.
     pub lacking_snapshots: u64,
+    /// Snapshots that it has and does not list.
+    pub unlisted_snapshots: u64,
 }
 
 impl Stale {
+    /// Whether its listing is behind what it has, as that of an endpoint may be.
+    pub fn lists_too_little(&self) -> bool {
+        self.unlisted_snapshots > 0
+    }
+
     /// For people: `member 3 was away or failed: it lacks 2 snapshots that the others have`.
     pub fn describe(&self, number: usize) -> String {
         let counted = |count: u64, what: &str| match count {
             1 => format!("1 {what}"),
             _ => format!("{count} {what}s"),
         };
+        if self.lists_too_little() {
+            let unlisted = counted(self.unlisted_snapshots, "snapshot");
+            return format!("member {number} does not list {unlisted} that it has");
+        }
         let lacks = counted(self.lacking_snapshots, "snapshot");
         let has = counted(self.superseded_runs, "superseded index run");
         match (self.lacking_snapshots, self.superseded_runs) {
@@ -148,7 +159,8 @@ pub fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Supe
 }
 
 /// The members that were away, as far as it can be seen: they have superseded runs, or lack
-/// snapshots that the others have. A single missing snapshot may have been lost by itself.
+/// snapshots that the others have. A single missing snapshot may have been lost by itself. One that
+/// cannot be listed is none of them: what it lacks is not known.
 ///
 /// # Errors
 /// As [`Store::list`].
@@ -156,15 +168,20 @@ pub fn stale_members(store: &Store, superseded: &[Superseded]) -> Result<BTreeMa
     // A run or snapshot missing on more members than may be away at once points to none of them.
     let may_be_away = usize::from(store.config.parity);
     let mut stale: BTreeMap<usize, Stale> = BTreeMap::new();
-    let present: Vec<usize> = store.present().map(|(number, _)| number).collect();
-    for (id, holders) in store.list(Room::Snapshots)? {
-        let lacking: Vec<_> = present.iter().filter(|number| !holders.contains(number)).collect();
+    let (found, unlisted) = store.list_by_members(Room::Snapshots)?;
+    let present = store.present().map(|(number, _)| number);
+    let listed: Vec<usize> = present.filter(|number| !unlisted.contains(number)).collect();
+    // The last one found of each that lacks some: the listing may be behind.
+    let mut last: BTreeMap<usize, SnapshotId> = BTreeMap::new();
+    for (id, holders) in found {
+        let lacking: Vec<_> = listed.iter().filter(|number| !holders.contains(number)).collect();
         // A void is of the members that there were when a session was ended.
         if lacking.is_empty() || snapshots::is_void(store, SnapshotId(id)) {
             continue;
         }
         for number in lacking.iter().filter(|_| lacking.len() <= may_be_away) {
             stale.entry(**number).or_default().lacking_snapshots += 1;
+            last.insert(**number, SnapshotId(id));
         }
     }
     let runs = superseded.iter().filter(|run| run.holders.len() <= may_be_away);
@@ -172,5 +189,12 @@ pub fn stale_members(store: &Store, superseded: &[Superseded]) -> Result<BTreeMa
         stale.entry(*number).or_default().superseded_runs += 1;
     }
     stale.retain(|_, one| one.superseded_runs > 0 || one.lacking_snapshots > 1);
+    for (number, one) in stale.iter_mut().filter(|(_, one)| one.lacking_snapshots > 1) {
+        let member = store.member_slots[*number].member.as_ref();
+        let name = last.get(number).map(|id| ExtentName::snapshot(*id));
+        if member.zip(name).is_some_and(|(member, name)| member.len(name).is_ok()) {
+            one.unlisted_snapshots = std::mem::take(&mut one.lacking_snapshots);
+        }
+    }
     Ok(stale)
 }

@@ -1,0 +1,276 @@
+//! What an endpoint answered instead of what it was asked for, and what to do about it.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+/// An answer that is an error, as the endpoint said it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Refusal {
+    pub status: u16,
+    /// S3's word, as `NoSuchBucket`; empty where the answer is not S3's.
+    pub code: String,
+    pub message: String,
+    /// The endpoint's name for the request.
+    pub request: String,
+    /// The region that the endpoint says the bucket is in.
+    pub region: String,
+    /// How long the endpoint wants to be left alone.
+    pub retry_after: Duration,
+    /// The host that the endpoint sends the request on to.
+    pub sent_to: String,
+    /// The right that the request needs, in S3's words; empty where it is another one.
+    pub right: &'static str,
+    /// The body is a page for people, as a proxy or a login portal has it.
+    pub is_page: bool,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HTTP {}", self.status)?;
+        for part in [&self.code, &self.message].into_iter().filter(|part| !part.is_empty()) {
+            write!(f, ", {part}")?;
+        }
+        if self.is_page {
+            f.write_str(", a web page")?;
+        }
+        if !self.sent_to.is_empty() {
+            write!(f, ", sent on to {}", self.sent_to)?;
+        }
+        if !self.request.is_empty() {
+            write!(f, " (request {})", self.request)?;
+        }
+        Ok(())
+    }
+}
+
+impl StdError for Refusal {}
+
+impl Refusal {
+    /// Reads the body of an answer, which may be anything.
+    pub fn read(status: u16, request: &str, retry_after: Duration, body: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(body);
+        let [code, message, region] = ["Code", "Message", "Region"].map(|tag| said(&text, tag));
+        let (request, is_page) = (printable(request), is_page(body));
+        Refusal {
+            status,
+            code,
+            message,
+            request,
+            region,
+            retry_after,
+            is_page,
+            ..Refusal::default()
+        }
+    }
+
+    /// Whether the same request may be answered in a moment.
+    pub fn is_transient(&self) -> bool {
+        matches!(self.status, 408 | 409 | 425 | 429 | 500 | 502 | 503 | 504)
+    }
+
+    /// Whether the endpoint does not know a header, as that of a condition.
+    pub fn is_not_implemented(&self) -> bool {
+        self.status == 501 || self.code == "NotImplemented"
+    }
+
+    /// Whether there is no room for more.
+    pub fn is_full(&self) -> bool {
+        self.status == 507 || self.code.contains("QuotaExceeded")
+    }
+
+    /// Whether the endpoint says that it is asked too much.
+    pub fn is_throttle(&self) -> bool {
+        matches!(self.status, 429 | 503)
+    }
+
+    /// What a user can do.
+    pub fn advice(&self, region: &str, place: &Path) -> String {
+        let text = match &*self.code {
+            _ if self.is_full() => {
+                "there is no room left at the endpoint, or for these credentials: make room there, \
+                 or have the quota raised"
+            }
+            "NoSuchBucket" => "create the bucket first, or check its name and --endpoint",
+            "ContainerNotFound" => "create the container first, or check its name and the account",
+            "AuthenticationFailed" | "InvalidAuthenticationInfo" => {
+                "check AZURE_STORAGE_ACCOUNT_KEY, or the other variables, for this account, and \
+                 this host's clock"
+            }
+            "InvalidAccessKeyId"
+            | "XAdminUserNotFound"
+            | "SignatureDoesNotMatch"
+            | "AuthorizationQueryParametersError" => {
+                "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile, for this \
+                 endpoint"
+            }
+            "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => {
+                "the session token has expired: get new credentials"
+            }
+            "RequestTimeTooSkewed" | "RequestExpired" => {
+                "this host's clock differs too much from the endpoint's: correct this host's clock"
+            }
+            "AuthorizationHeaderMalformed"
+            | "PermanentRedirect"
+            | "IllegalLocationConstraint"
+            | "IncorrectEndpoint" => return self.other_region(region),
+            _ if matches!(self.status, 301 | 302 | 303 | 307 | 308) => {
+                return self.other_region(region);
+            }
+            _ if self.is_page => strange(place),
+            _ if matches!(self.status, 401 | 403) => return self.rights(place),
+            _ if self.is_throttle() => {
+                "the endpoint is asked too much, or out of service for a while: run this again \
+                 later; --bandwidth-up and --bandwidth-down ask it for less"
+            }
+            _ if self.code.is_empty() => strange(place),
+            _ => "see what the provider says of this code",
+        };
+        text.to_owned()
+    }
+
+    fn other_region(&self, region: &str) -> String {
+        let name_it = "name it with --region, or its endpoint with --endpoint";
+        if self.region.is_empty() && !self.sent_to.is_empty() {
+            let host = &self.sent_to;
+            return format!(
+                "no request goes to another host than that of the place: if {host} is the endpoint \
+                 of the bucket, which is in another region then, {name_it}; else look for a login \
+                 page or a proxy in between"
+            );
+        }
+        let found = if self.region.is_empty() { "another one" } else { &self.region };
+        format!(
+            "the request was signed for region {region}, and the bucket is in {found}: {name_it}"
+        )
+    }
+
+    /// What who may not do something lacks, in the words of the provider.
+    fn rights(&self, place: &Path) -> String {
+        let needed = match scheme(place) {
+            "gs" => "they need storage.objects.get, create, list and delete on this bucket",
+            "az" => {
+                "they need to read, write, list and delete blobs of this container, as a Storage \
+                 Blob Data Contributor may"
+            }
+            _ => {
+                "the key needs GetObject, PutObject and ListBucket on this prefix, and DeleteObject \
+                 for gc, forget and member remove"
+            }
+        };
+        match self.right {
+            "" => format!("these credentials may not do this: {needed}"),
+            right => format!("these credentials may not do this ({right} was refused): {needed}"),
+        }
+    }
+}
+
+/// What to look at where the answers are none of the protocol.
+pub fn strange(place: &Path) -> &'static str {
+    match scheme(place) {
+        "gs" | "az" => {
+            "this does not answer as the provider does: check the endpoint, and proxies in between"
+        }
+        _ => "this does not answer as S3 does: check --endpoint, and proxies in between",
+    }
+}
+
+/// What a place begins with, up to the protocol of its endpoint.
+fn scheme(place: &Path) -> &str {
+    let text = place.to_str().unwrap_or_default();
+    text.split([':', '+']).next().unwrap_or_default()
+}
+
+/// Whether a body is a page for people.
+fn is_page(body: &[u8]) -> bool {
+    let begins = |tag: &str| {
+        let start = body.trim_ascii_start().get(..tag.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(tag.as_bytes()))
+    };
+    begins("<!doctype html") || begins("<html")
+}
+
+/// The text between the first pair of tags of a name.
+fn said(text: &str, tag: &str) -> String {
+    let inner = text
+        .split_once(&format!("<{tag}>"))
+        .and_then(|(_, rest)| rest.split_once(&format!("</{tag}>")))
+        .map_or("", |(inner, _)| inner);
+    printable(inner)
+}
+
+/// Words of an endpoint, cut to what fits in a message.
+pub fn printable(text: &str) -> String {
+    const MOST_CHARS: usize = 200;
+    text.chars().filter(|c| !c.is_control()).take(MOST_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use pinstripe_base::error::Kind;
+
+    use super::*;
+    use crate::fault::Fault;
+
+    #[test]
+    fn what_an_endpoint_says_is_read_and_bounded() {
+        let body = b"<Error><Code>NoSuchBucket</Code><Message>not \x1b[31mthere</Message></Error>";
+        let refusal = Refusal::read(404, "4442587FB7D0A2F9", Duration::ZERO, body);
+        assert_eq!(refusal.code, "NoSuchBucket");
+        let text = refusal.to_string();
+        assert_eq!(text, "HTTP 404, NoSuchBucket, not [31mthere (request 4442587FB7D0A2F9)");
+        let html = Refusal::read(502, "", Duration::ZERO, b"<html>\xff\xfe<h1>Bad Gateway</h1>");
+        assert_eq!((&*html.code, html.is_transient(), html.is_page), ("", true, true));
+        let long = format!("<Code>{}</Code>", "x".repeat(10_000));
+        assert_eq!(Refusal::read(400, "", Duration::ZERO, long.as_bytes()).code.len(), 200);
+    }
+
+    #[test]
+    fn every_refusal_says_what_to_do() {
+        let place = Path::new("s3+http://h/bucket/p");
+        for (status, code, advice) in [
+            (404, "NoSuchBucket", "create the bucket"),
+            (403, "InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
+            (400, "ExpiredToken", "new credentials"),
+            (403, "RequestTimeTooSkewed", "this host's clock"),
+            (403, "AccessDenied", "GetObject"),
+            (301, "", "--region"),
+            (400, "AuthorizationHeaderMalformed", "eu-west-1"),
+            (200, "", "check --endpoint"),
+            (404, "XAdminUserNotFound", "AWS_ACCESS_KEY_ID"),
+            (403, "QuotaExceeded", "no room left"),
+            (503, "SlowDown", "later"),
+        ] {
+            let region = "eu-west-1".to_owned();
+            let refusal = Refusal { status, code: code.to_owned(), region, ..Refusal::default() };
+            let error =
+                Fault::Refused(Box::new(refusal)).error("read", place, "http://h", "us-east-1");
+            assert!(error.advice_text().unwrap().contains(advice), "{status} {code}");
+            assert!(error.to_string().contains("http://h"), "{error}");
+        }
+        for (place, status, code, advice) in [
+            ("az://account/container/p", 404, "ContainerNotFound", "create the container"),
+            ("az://account/container/p", 403, "AuthenticationFailed", "AZURE_STORAGE_ACCOUNT_KEY"),
+            ("az+http://h/account/container", 403, "AuthorizationFailure", "Contributor"),
+            ("gs://bucket/p", 403, "AccessDenied", "storage.objects.get"),
+            ("gs+http://h/bucket", 200, "", "check the endpoint"),
+        ] {
+            let refusal = Refusal { status, code: code.to_owned(), ..Refusal::default() };
+            let error =
+                Fault::Refused(Box::new(refusal)).error("read", Path::new(place), "http://h", "");
+            assert!(error.advice_text().unwrap().contains(advice), "{place} {code}");
+        }
+        let page = Refusal { status: 403, is_page: true, ..Refusal::default() };
+        assert!(page.advice("us-east-1", place).contains("proxies in between"));
+        let right = Refusal { status: 403, right: "DeleteObject", ..Refusal::default() };
+        assert!(right.advice("us-east-1", place).contains("DeleteObject was refused"));
+        let sent_to = "login.example".to_owned();
+        let on = Refusal { status: 307, sent_to, ..Refusal::default() };
+        assert!(on.advice("us-east-1", place).contains("login.example"));
+        assert_eq!(on.to_string(), "HTTP 307, sent on to login.example");
+        let full = Refusal { status: 507, ..Refusal::default() };
+        let error = Fault::Refused(Box::new(full)).error("write", place, "http://h", "us-east-1");
+        assert_eq!(error.kind(), Kind::NoSpace);
+    }
+}
