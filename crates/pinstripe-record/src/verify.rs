@@ -3,6 +3,7 @@
 
 mod content;
 mod copies;
+mod disputed;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -15,12 +16,12 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use crate::directories::{all_folders, own_manifest};
 use crate::recover::{EVENTS_MAX, RUN_MAX_BYTES};
 use crate::take::{
-    DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, MANIFEST, Manifest,
-    RecordedGap, RecordedPiece, Summed, TakeFile, TakeFolder, TrimmedRun, is_plain_name,
-    open_payload,
+    DiskFolder, JOURNAL, JournalEvent, JournalReader, JournalRecord, Manifest, RecordedGap,
+    RecordedPiece, Summed, TakeFile, TakeFolder, TrimmedRun, is_plain_name, open_payload,
 };
 use content::TestContent;
 use copies::Copies;
+pub(crate) use disputed::disputed;
 
 /// Damage that is named place by place, for each file.
 const NAMED: u64 = 3;
@@ -222,20 +223,6 @@ impl Files<'_> {
         }
     }
 
-    /// Names files of which the manifest of this directory says something else than the journal.
-    fn compare(&mut self, own: &Manifest, number: u32) {
-        for told in own.pieces.iter().filter(|it| it.directory == number && it.frames > 0) {
-            let Some(found) = self.open.get(&told.piece) else { continue };
-            let is_same = (told.stream, &told.file) == (found.stream, &found.name)
-                && (told.start_frame, told.payload_at) == (found.start_frame, found.payload_at);
-            if !is_same {
-                let error = disputed(&found.name, found.start_frame, told.start_frame);
-                let path = self.folder.path().join(MANIFEST);
-                self.copies.note_disputed(found.stream, path, error);
-            }
-        }
-    }
-
     fn begin(
         &mut self,
         manifest: &Manifest,
@@ -335,13 +322,6 @@ impl Files<'_> {
         }
         Ok(())
     }
-}
-
-/// What is said of a file that begins elsewhere by its manifest than by its journal.
-pub(crate) fn disputed(file: &str, by_journal: u64, by_manifest: u64) -> Error {
-    Error::new(Kind::Corrupt, format!("says something else of '{file}' than the journal"))
-        .expected(format!("frame {by_journal} first"), format!("frame {by_manifest}"))
-        .advice("put a copy of take.json back, or correct it: the journal has checksums")
 }
 
 impl OpenFile {

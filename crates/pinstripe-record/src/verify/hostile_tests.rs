@@ -19,7 +19,7 @@ use crate::play::{PlayPlan, PlaySink, play};
 use crate::recorder::tests::plan;
 use crate::recorder::{RunningTake, TakePlan, TakeStatus, record};
 use crate::recover::recover;
-use crate::take::{Journal, PieceBehind, ProgressRun, TakeState};
+use crate::take::{Journal, MANIFEST, PieceBehind, ProgressRun, TakeState};
 
 const FRAMES: u64 = 20_000;
 

@@ -1,0 +1,29 @@
+//! Files of which take.json says something else than the journal, which has checksums.
+
+use pinstripe_base::error::{Error, Kind};
+
+use super::Files;
+use crate::take::{MANIFEST, Manifest};
+
+impl Files<'_> {
+    /// Names files of which the manifest of this directory says something else than the journal.
+    pub(super) fn compare(&mut self, own: &Manifest, number: u32) {
+        for told in own.pieces.iter().filter(|it| it.directory == number && it.frames > 0) {
+            let Some(found) = self.open.get(&told.piece) else { continue };
+            let is_same = (told.stream, &told.file) == (found.stream, &found.name)
+                && (told.start_frame, told.payload_at) == (found.start_frame, found.payload_at);
+            if !is_same {
+                let error = disputed(&found.name, found.start_frame, told.start_frame);
+                let path = self.folder.path().join(MANIFEST);
+                self.copies.note_disputed(found.stream, path, error);
+            }
+        }
+    }
+}
+
+/// What is said of a file that begins elsewhere by its manifest than by its journal.
+pub(crate) fn disputed(file: &str, by_journal: u64, by_manifest: u64) -> Error {
+    Error::new(Kind::Corrupt, format!("says something else of '{file}' than the journal"))
+        .expected(format!("frame {by_journal} first"), format!("frame {by_manifest}"))
+        .advice("put a copy of take.json back, or correct it: the journal has checksums")
+}
