@@ -313,11 +313,8 @@ fn survey(run: &Run, store: &Store, options: &backup::BackupOptions) -> Result<E
     let unchanged = format_count(run.count(Counter::UnchangedFiles));
     let (shown, size) = (counted(files, "file"), format_size(bytes));
     run.screen.say(&format!("a backup would read {shown}, {size}; {unchanged} unchanged"));
-    let plan = PackPlan {
-        written_bytes: bytes,
-        requests_beside: REQUESTS_BESIDE,
-        ..PackPlan::default()
-    };
+    let plan =
+        PackPlan { written_bytes: bytes, requests_beside: REQUESTS_BESIDE, ..PackPlan::default() };
     let cost = run.say_cost(store, &plan)?;
     let facts = Event::default().with("would_read_files", files).with("would_read_bytes", bytes);
     Ok(Ending::done(facts.with_all(cost).with("dry_run", true)))
