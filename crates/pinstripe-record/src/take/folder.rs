@@ -11,7 +11,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
@@ -19,6 +21,10 @@ use rustix::fs::Advice;
 
 use crate::flac::FlacWriter;
 use crate::writes::WritePolicy;
+
+/// How long the lock of a take is waited for, and the time between two tries.
+const LOCK_WITHIN: Duration = Duration::from_millis(500);
+const LOCK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Where the files of a take are.
 pub trait TakeFolder: Send + Sync {
@@ -213,21 +219,29 @@ impl TakeFile {
         links == Some(0)
     }
 
-    /// Takes the lock of a take for as long as the file is open, with others if `is_shared`.
+    /// Takes the lock of a take for as long as the file is open, with others if `is_shared`. One that is
+    /// had for a moment only is waited for: a process that ends has it until its last thread has, and a
+    /// program that it starts has it until that runs.
     ///
     /// # Errors
     /// [`Kind::Busy`] when another process has it.
     pub fn lock(&self, is_shared: bool) -> Result<()> {
         let way = if is_shared { File::try_lock_shared } else { File::try_lock };
-        match self.file.as_ref().map(way) {
-            None | Some(Ok(())) => Ok(()),
-            Some(Err(fs::TryLockError::WouldBlock)) => {
-                let error = Error::new(Kind::Busy, "this take is being recorded, or recovered");
-                let advice = "stop the recording first, or wait until it is recovered";
-                Err(error.at(self.device.place()).advice(advice))
-            }
-            Some(Err(fs::TryLockError::Error(error))) => {
-                Err(Error::io("cannot be locked", self.device.place(), error))
+        let began = clock::monotonic();
+        loop {
+            match self.file.as_ref().map(way) {
+                None | Some(Ok(())) => return Ok(()),
+                Some(Err(fs::TryLockError::WouldBlock)) if clock::since(began) < LOCK_WITHIN => {
+                    clock::sleep(LOCK_AGAIN);
+                }
+                Some(Err(fs::TryLockError::WouldBlock)) => {
+                    let error = Error::new(Kind::Busy, "this take is being recorded, or recovered");
+                    let advice = "stop the recording first, or wait until it is recovered";
+                    return Err(error.at(self.device.place()).advice(advice));
+                }
+                Some(Err(fs::TryLockError::Error(error))) => {
+                    return Err(Error::io("cannot be locked", self.device.place(), error));
+                }
             }
         }
     }
@@ -482,5 +496,28 @@ impl TakeFolder for DiskFolder {
 
     fn refusal(&self) -> Option<String> {
         self.refusal.get().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_had_for_a_moment_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = DiskFolder::create(dir.path(), "t", None).unwrap();
+        let file = folder.create("one").unwrap();
+        file.lock(false).unwrap();
+        let other = folder.open("one", false).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                clock::sleep(LOCK_AGAIN);
+                drop(file);
+            });
+            other.lock(true).unwrap();
+        });
+        let third = folder.open("one", true).unwrap();
+        assert_eq!(third.lock(false).unwrap_err().kind(), Kind::Busy);
     }
 }
