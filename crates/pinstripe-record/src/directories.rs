@@ -264,6 +264,13 @@ fn length(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().fold(0, |sum, it| sum.saturating_add(it.end - it.start))
 }
 
+/// What is said of a file that begins elsewhere by its manifest than by its journal.
+pub(crate) fn disputed(file: &str, by_journal: u64, by_manifest: u64) -> Error {
+    Error::new(Kind::Corrupt, format!("says something else of '{file}' than the journal"))
+        .expected(format!("frame {by_journal} first"), format!("frame {by_manifest}"))
+        .advice("put a copy of take.json back, or correct it: the journal has checksums")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

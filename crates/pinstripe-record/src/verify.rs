@@ -21,7 +21,6 @@ use crate::take::{
 };
 use content::TestContent;
 use copies::Copies;
-pub(crate) use disputed::disputed;
 
 /// Damage that is named place by place, for each file.
 const NAMED: u64 = 3;

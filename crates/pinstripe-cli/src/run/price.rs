@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(cost.once.to_string(), "0.0298");
         let plan = PackPlan { requests_beside: 60, ..PackPlan::default() };
         let cost = of_plan(&prices(), &plan, 3, 4, 16 << 20);
-        assert_eq!(cost.once.to_string(), "0.0003", "a backup of which all is stored costs, too");
+        assert_eq!(cost.once.to_string(), "0.000300", "a backup of which all is stored costs, too");
         let plan = PackPlan { deleted_packs: 10, deleted_bytes: 400 * GB, ..PackPlan::default() };
         let cost = of_plan(&prices(), &plan, 3, 4, 16 << 20);
         assert_eq!((cost.once.to_string(), cost.monthly.to_string()), ("0".into(), "-2.30".into()));

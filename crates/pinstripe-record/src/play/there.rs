@@ -8,12 +8,11 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
 use crate::directories::{
-    DirectoriesThere, frames_of, frames_of_stream, holes_of, likely_number_of, missing_of,
-    own_manifest, tell_holes,
+    DirectoriesThere, disputed, frames_of, frames_of_stream, holes_of, likely_number_of,
+    missing_of, own_manifest, tell_holes,
 };
 use crate::recover::{JournalPiece, read_journal};
 use crate::take::{JOURNAL, MANIFEST, Manifest, RecordedPiece, TakeFile, TakeFolder};
-use crate::verify::disputed;
 
 /// Files of the streams that are played.
 #[derive(Default)]

@@ -1,8 +1,7 @@
 //! Files of which take.json says something else than the journal, which has checksums.
 
-use pinstripe_base::error::{Error, Kind};
-
 use super::Files;
+use crate::directories::disputed;
 use crate::take::{MANIFEST, Manifest};
 
 impl Files<'_> {
@@ -19,11 +18,4 @@ impl Files<'_> {
             }
         }
     }
-}
-
-/// What is said of a file that begins elsewhere by its manifest than by its journal.
-pub(crate) fn disputed(file: &str, by_journal: u64, by_manifest: u64) -> Error {
-    Error::new(Kind::Corrupt, format!("says something else of '{file}' than the journal"))
-        .expected(format!("frame {by_journal} first"), format!("frame {by_manifest}"))
-        .advice("put a copy of take.json back, or correct it: the journal has checksums")
 }

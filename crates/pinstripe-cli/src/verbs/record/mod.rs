@@ -304,13 +304,7 @@ impl RecordArgs {
         let mut line = tell::Line::new(run, is_drawn && self.no_screen);
         let mut watch = |take: &Arc<RunningTake>, status: &TakeStatus| {
             if !std::mem::replace(&mut has_begun, true) {
-                // In each directory: the take goes on when the first one fails.
-                for to in &self.to {
-                    match ControlSocket::start(take, to, &plan.take) {
-                        Ok(started) => control.push(started),
-                        Err(error) => run.monitor.warning(to, error),
-                    }
-                }
+                control = self.controls(run, take, &plan.take);
                 remote = self.remote(run, take);
                 let osc = remote.as_ref().map(|it: &OscRemote| it.address);
                 tell::begin(run, &plan, status, (&why, osc));
@@ -381,6 +375,15 @@ impl RecordArgs {
     /// Bytes of a write at least, where rings have this size.
     fn chunk_of(&self, ring_bytes: u64) -> u64 {
         self.chunk.map_or(CHUNK_BYTES.min(ring_bytes / 2), |it| it.0)
+    }
+
+    /// Listens in each directory of a take: it goes on when the first one fails. It can do without.
+    fn controls(&self, run: &Run, take: &Arc<RunningTake>, name: &str) -> Vec<ControlSocket> {
+        let start = |to: &PathBuf| {
+            let started = ControlSocket::start(take, to, name);
+            started.map_err(|error| run.monitor.warning(to, error)).ok()
+        };
+        self.to.iter().filter_map(start).collect()
     }
 
     /// Listens for OSC, where that was asked for. A take can do without.

@@ -163,11 +163,11 @@ fn the_phase_of_the_take_and_streams_that_are_not_armed_are_seen() {
     status.by_stream[1].is_armed = false;
     (status.armed_streams, status.phase, status.pre_roll_seconds) = (2, TakePhase::Armed, 10.0);
     let lines = drawn(&mut view, &status, 80, 24);
-    assert!(lines[0].starts_with(" ARMED 10 s of pre-roll  gig  0:01:05  2 of 3 streams"));
+    assert!(lines[0].starts_with(" ARMED 10 s of pre-roll  0:01:05  2 of 3 streams"));
     assert!(lines[3].contains("test-2 ████▌  -6▂▄- "), "{}", lines[3]);
     assert!(lines[23].trim_end().ends_with("r: record   q: end"), "{}", lines[23]);
     view.told = Some(("no stream is armed".to_owned(), Instant::now()));
     assert_eq!(drawn(&mut view, &status, 80, 24)[23].trim_end(), "no stream is armed");
     status.phase = TakePhase::Stopping;
-    assert!(drawn(&mut view, &status, 80, 24)[0].starts_with(" STOPPING  gig"));
+    assert!(drawn(&mut view, &status, 80, 24)[0].starts_with(" STOPPING  0:01:05"));
 }
