@@ -144,20 +144,35 @@ impl DirectoriesThere {
         };
         let known = frames.iter().map(|(stream, frames)| (*stream, Some(*frames)));
         let all: Vec<_> = unknown.iter().map(|it| (*it, None)).chain(known).collect();
-        for (stream, frames) in all.iter().take(NAMED) {
+        let told = all.into_iter().map(|(stream, frames)| {
             let what = match frames {
-                Some(frames) => format!("{} frames of it stand", format_count(*frames)),
+                Some(frames) => format!("{} frames of it stand", format_count(frames)),
                 None => "all of it stands".to_owned(),
             };
-            let what = format!("{what} in no directory that is there");
-            let name = manifest.streams.get(*stream as usize).map_or("", |it| it.name.as_str());
-            monitor.loss(name, Error::new(Kind::NotFound, what).advice(&advice));
-        }
-        if all.len() > NAMED {
-            let more = counted((all.len() - NAMED) as u64, "more stream", "more streams");
-            let what = format!("of {more} there is as little in the directories that are there");
-            monitor.loss(&manifest.take, Error::new(Kind::NotFound, what).advice(&advice));
-        }
+            (stream, format!("{what} in no directory that is there"))
+        });
+        let rest =
+            |more: &str| format!("of {more} there is as little in the directories that are there");
+        tell_each(manifest, told, (&rest, &advice), monitor);
+    }
+}
+
+/// Names streams of which something is lost one by one, of many the others together.
+fn tell_each(
+    manifest: &Manifest,
+    mut told: impl ExactSizeIterator<Item = (u32, String)>,
+    (rest, advice): (&dyn Fn(&str) -> String, &str),
+    monitor: &Monitor,
+) {
+    let loss = |name: &str, what: String| {
+        monitor.loss(name, Error::new(Kind::NotFound, what).advice(advice));
+    };
+    for (stream, what) in told.by_ref().take(NAMED) {
+        let name = manifest.streams.get(stream as usize).map_or("", |it| it.name.as_str());
+        loss(name, what);
+    }
+    if told.len() > 0 {
+        loss(&manifest.take, rest(&counted(told.len() as u64, "more stream", "more streams")));
     }
 }
 
@@ -234,16 +249,11 @@ pub fn tell_frames(
     (what, advice): (&str, &str),
     monitor: &Monitor,
 ) {
-    for (stream, frames) in frames.iter().take(NAMED) {
-        let name = manifest.streams.get(*stream as usize).map_or("", |it| it.name.as_str());
-        let what = format!("{} {what}", counted(*frames, "frame", "frames"));
-        monitor.loss(name, Error::new(Kind::NotFound, what).advice(advice));
-    }
-    if frames.len() > NAMED {
-        let more = counted((frames.len() - NAMED) as u64, "more stream", "more streams");
-        let what = format!("the same is so of {more}");
-        monitor.loss(&manifest.take, Error::new(Kind::NotFound, what).advice(advice));
-    }
+    let told = frames.iter().map(|(stream, frames)| {
+        (*stream, format!("{} {what}", counted(*frames, "frame", "frames")))
+    });
+    let rest = |more: &str| format!("the same is so of {more}");
+    tell_each(manifest, told, (&rest, advice), monitor);
 }
 
 /// The same ranges in order, those that touch each other put together.

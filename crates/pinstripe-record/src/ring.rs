@@ -162,7 +162,7 @@ impl Ring {
         (bytes_of_take as i64).saturating_add(self.origin()).max(0) as u64
     }
 
-    /// Says what the time is, for ages of what it holds: whoever looks at it does that.
+    /// Says what the time is, for ages of what it holds: the writer does, and what asks for the lag.
     pub fn note_time(&self, now: Duration) {
         self.arrivals.note(now, || self.made_bytes());
     }

@@ -63,6 +63,10 @@ impl Recorder {
     }
 }
 
+pub fn manifest(stand: &Stand, take: &str) -> Value {
+    serde_json::from_slice(&fs::read(stand.path(take).join("take.json")).unwrap()).unwrap()
+}
+
 #[test]
 fn a_take_is_recorded_measured_and_verified() {
     let stand = Stand::new();
@@ -198,8 +202,7 @@ fn a_running_recorder_answers_and_does_as_it_is_told() {
     let summary = recorder.await_event("summary");
     assert_eq!((&summary["exit_code"], &summary["files"]), (&0.into(), &6.into()));
     recorder.child.wait().unwrap();
-    let manifest: Value =
-        serde_json::from_slice(&fs::read(stand.path("gig/take.json")).unwrap()).unwrap();
+    let manifest = manifest(&stand, "gig");
     assert_eq!(manifest["marks"][0]["text"], "refrain");
     assert_eq!(stand.run("verify gig").code, 0);
     assert_eq!(stand.run("record ctl status gig").code, 11);
@@ -302,8 +305,7 @@ fn a_take_with_pre_roll_is_as_long_as_both_together() {
         (&verified["right_frames"], &verified["wrong_frames"]),
         (&240_000.into(), &0.into())
     );
-    let manifest: Value =
-        serde_json::from_slice(&fs::read(stand.path("t/take.json")).unwrap()).unwrap();
+    let manifest = manifest(&stand, "t");
     assert_eq!(manifest["marks"][0]["frames"], serde_json::json!([24_000, 24_000, 24_000, 24_000]));
     // Other programs find one file of that length, and the place of the order in it.
     match Command::new("soxi").arg("-s").arg(stand.path("t/01-test-1.wav")).output() {

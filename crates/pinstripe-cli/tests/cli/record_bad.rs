@@ -7,15 +7,11 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::record::{FAST, Recorder};
+use crate::record::{FAST, Recorder, manifest};
 use crate::stand::{Stand, noise, skipped};
 
 fn mkfifo(stand: &Stand) {
     assert!(Command::new("mkfifo").arg(stand.path("fifo")).status().unwrap().success());
-}
-
-fn manifest(stand: &Stand, take: &str) -> Value {
-    serde_json::from_slice(&fs::read(stand.path(take).join("take.json")).unwrap()).unwrap()
 }
 
 const OF_FIFO: &str = "pcm:fifo,rate=48000,channels=2,format=s16";

@@ -3,14 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use serde_json::Value;
-
-use crate::record::{FAST, Recorder};
+use crate::record::{FAST, Recorder, manifest};
 use crate::stand::Stand;
-
-fn manifest(stand: &Stand, take: &str) -> Value {
-    serde_json::from_slice(&fs::read(stand.path(take).join("take.json")).unwrap()).unwrap()
-}
 
 fn with_directories() -> Stand {
     let stand = Stand::new();

@@ -154,7 +154,8 @@ impl Writer<'_> {
 
     /// Writes or drops one run of one copy, if there is enough.
     fn turn(&self, copy: &mut StreamCopy) -> Result<Turn> {
-        copy.consumer.ring().note_time(self.shared.now());
+        let now = self.shared.now();
+        copy.consumer.ring().note_time(now);
         // The ring first: a gate is only changed behind all that is in the ring by then.
         let (bytes, all) = match copy.consumer.look() {
             Found::End => return self.pass_end(copy),
@@ -164,7 +165,7 @@ impl Writer<'_> {
         let is_due = all || bytes >= self.shared.settings.chunk_bytes;
         // What waited for a second is written however little it is, whole pages or not: else a source that
         // pauses would leave its last samples here, where no commit makes them durable.
-        let all = all || (!is_due && self.has_waited(copy));
+        let all = all || (!is_due && self.has_waited(copy, now));
         if bytes == 0 || !(is_due || all) {
             return Ok(Turn::Idle);
         }
@@ -183,8 +184,7 @@ impl Writer<'_> {
     }
 
     /// Whether its oldest sample is older than the interval of commits.
-    fn has_waited(&self, copy: &StreamCopy) -> bool {
-        let now = self.shared.now();
+    fn has_waited(&self, copy: &StreamCopy, now: Duration) -> bool {
         let came = copy.consumer.ring().all_before(copy.at, now);
         now.saturating_sub(came) >= self.shared.settings.commit_every.max(AGE_LEAST)
     }

@@ -56,9 +56,7 @@ fn with_chunks(facts: &HeadFacts, payload: u64, chunks: &[u8]) -> Vec<u8> {
     out.extend(chunks);
     // 12 of the head of free, 12 of that of data, 4 of the edit count.
     let padding = PAGE - out.len() - 28;
-    out.extend(b"free");
-    out.extend((padding as u64).to_be_bytes());
-    out.resize(out.len() + padding, 0);
+    chunk(&mut out, b"free", &vec![0; padding]);
     out.extend(b"data");
     out.extend((payload + EDIT_COUNT_BYTES).to_be_bytes());
     out.extend(0_u32.to_be_bytes());

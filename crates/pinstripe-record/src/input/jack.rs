@@ -13,7 +13,7 @@ use pinstripe_base::units::{counted, format_count};
 
 use super::text::pairs;
 use super::{InputFeed, RecordInput};
-use crate::jack::{Capture, Captured, JackClient, JackPort};
+use crate::jack::{CONNECT_WITHIN, Capture, Captured, JackClient, JackPort};
 use crate::limits::{CHANNELS_MAX, NAME_BYTES, STREAMS_MAX};
 use crate::sample::{SampleFormat, StreamShape};
 use crate::start::CommonStart;
@@ -23,8 +23,6 @@ use crate::take::RecordedStream;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The interval at which ports that are not connected are tried.
 const CONNECT_EVERY: Duration = Duration::from_secs(1);
-/// How long ports are waited for that a player is about to have.
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 /// Ports that were asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]

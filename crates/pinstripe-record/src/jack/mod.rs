@@ -32,6 +32,9 @@ pub use playback::{Playback, PlaybackCounts};
 
 /// A server answers in milliseconds, or hangs.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// How long connections are waited for: those of ports that a player is about to have, and those that the
+/// server has agreed to.
+pub const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 /// A client. It is closed when this is dropped.
 pub struct JackClient {

@@ -9,7 +9,7 @@ use pinstripe_base::sync::Stop;
 
 use super::PlayOutcome;
 use crate::input::is_port_match;
-use crate::jack::{JackClient, JackPort, Playback, PlaybackCounts};
+use crate::jack::{CONNECT_WITHIN, JackClient, JackPort, Playback, PlaybackCounts};
 use crate::limits::CHANNELS_MAX;
 use crate::ring::PacedConsumer;
 use crate::sample::{SampleFormat, StreamShape};
@@ -21,8 +21,6 @@ const CLIENT: &str = "pinstripe-play";
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The time between the decision to begin and the first sample, so that every client has heard of it.
 const LEAD: Duration = Duration::from_millis(200);
-/// How long connections are waited for that the server has agreed to.
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// The longest part of a name of a stream in the name of a port.
 const NAME_CHARS: usize = 60;
 

@@ -181,9 +181,11 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
 fn tell_removed(take: &RunningTake, manifest: &Manifest) {
     for lane in take.shared.lanes.iter().filter(|it| !it.has_failed()) {
         let there: BTreeSet<String> = lane.folder.names().into_iter().collect();
-        // A directory that cannot be listed tells nothing.
-        let here =
-            manifest.pieces.iter().filter(|it| it.directory == lane.number && !there.is_empty());
+        if there.is_empty() {
+            // A directory that cannot be listed tells nothing.
+            continue;
+        }
+        let here = manifest.pieces.iter().filter(|it| it.directory == lane.number);
         let removed: Vec<&RecordedPiece> = here.filter(|it| !there.contains(&it.file)).collect();
         let Some(first) = removed.first() else { continue };
         let files = counted(removed.len() as u64, "file", "files");

@@ -1,4 +1,5 @@
-//! When samples came, as those know who look at a ring: its producer does not ask for the time.
+//! When samples came, by the looks of its writer, and of what asks for the lag, at a ring: its producer
+//! does not ask for the time.
 
 use std::sync::Mutex;
 use std::time::Duration;
