@@ -188,6 +188,8 @@ pub struct Monitor {
     expected_bytes: AtomicU64,
     expected_entries: AtomicU64,
     flows: Mutex<Vec<Arc<Flow>>>,
+    /// The first error that says that this process lacks the store's newest keys.
+    outdated: Mutex<Option<Error>>,
     observer: Box<dyn Observer>,
 }
 
@@ -205,6 +207,7 @@ impl Monitor {
             expected_bytes: AtomicU64::new(0),
             expected_entries: AtomicU64::new(0),
             flows: Mutex::default(),
+            outdated: Mutex::default(),
             observer,
         }
     }
@@ -233,8 +236,13 @@ impl Monitor {
         self.report(Severity::Degraded, place.as_ref(), error);
     }
 
-    /// Reports something that could not be saved, restored or verified.
+    /// Reports something that could not be saved, restored or verified. What newer keys would open is no
+    /// loss: the run is outdated.
     pub fn loss(&self, place: impl AsRef<Path>, error: Error) {
+        if error.kind() == Kind::KeysChanged {
+            lock(&self.outdated).get_or_insert(error);
+            return;
+        }
         self.add(Counter::Losses, 1);
         self.report(Severity::Loss, place.as_ref(), error);
     }
@@ -245,6 +253,11 @@ impl Monitor {
         self.add(Counter::Warnings, 1);
         let place = place.as_ref().to_path_buf();
         self.observer.problem(&Problem { severity: Severity::Warning, place, error });
+    }
+
+    /// The error with which a run ends that met what only newer keys open. Taken once.
+    pub fn take_outdated(&self) -> Option<Error> {
+        lock(&self.outdated).take()
     }
 
     fn report(&self, severity: Severity, place: &Path, error: Error) {

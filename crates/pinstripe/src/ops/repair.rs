@@ -11,6 +11,7 @@ mod anew;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use super::carried::Carried;
 use super::copies::Copies;
 use super::member::refuse_disk;
 use super::mender::{Done, Mender};
@@ -78,8 +79,10 @@ pub fn run(store: &mut Store, options: &RepairOptions, monitor: &Monitor) -> Res
     if let Some((number, place)) = &options.replace {
         outcome.replaced_by = Some(assign_replacement(store, *number, place, options.same_disk)?);
     }
-    outcome.strays = strays::set_aside(store, &claim, monitor)?;
+    // First what counts goes to every member: an object on too few members may be one that counts on
+    // the others.
     small_objects(store, monitor, &mut outcome)?;
+    outcome.strays = strays::set_aside(store, &claim, monitor)?;
     store.remove_stale_keys()?;
     let unmended = stripe_sets(store, &claim, options, monitor, &mut outcome)?;
     if store.is_locked() {
@@ -128,7 +131,12 @@ fn assign_replacement(
     if !same_disk {
         refuse_disk(store, place, Some(number))?;
     }
-    store.join(place)
+    let carried = Carried::gather(store)?;
+    let new = store.join(place)?;
+    if let Some(member) = store.member_slots[new].member.as_ref() {
+        carried.put_on(&**member)?;
+    }
+    Ok(new)
 }
 
 /// Copies small objects to members that lack them or have them damaged.

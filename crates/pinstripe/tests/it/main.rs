@@ -5,6 +5,7 @@
 
 mod ahead;
 mod away;
+mod beside;
 mod bulk;
 mod catalog;
 mod census;
@@ -27,6 +28,7 @@ mod member;
 mod members;
 mod model;
 mod resume;
+mod rotation;
 mod scrub;
 mod seal;
 mod seams;
@@ -36,6 +38,7 @@ mod spans;
 mod split;
 mod strangers;
 mod versions;
+mod votes;
 
 mod hostile;
 mod look;

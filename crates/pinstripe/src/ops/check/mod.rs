@@ -89,6 +89,11 @@ const CHECKED: [Glance; 11] = [
 /// Only what keeps the check from running; damage is in the outcome and in the ledger.
 pub fn run(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<CheckOutcome> {
     let mut outcome = examine(store, options, monitor)?;
+    let is_any_wrong = outcome.lost + outcome.lost_chunks + outcome.repairable + outcome.strays > 0;
+    if is_any_wrong || outcome.hurt_snapshots > 0 {
+        // What looks like damage may be what newer keys open.
+        store.refuse_older_keys()?;
+    }
     // Each was named when it fell silent.
     outcome.repairable += store.silent().count() as u64;
     Ok(outcome)
@@ -176,7 +181,7 @@ fn small_objects(
             small_object(store, *name, &mut ahead, stale, monitor, outcome)?;
         }
     }
-    for stray in strays::find(store)? {
+    for stray in strays::find(store, None)? {
         monitor.warning(stray.place(store), stray.error);
         outcome.strays += 1;
     }
@@ -283,12 +288,7 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
                 return wrong("this snapshot has another name");
             }
             if !store.is_locked() {
-                match store.opener().snapshot(bytes) {
-                    Ok(snapshot) => checkpoints::refuse(&snapshot)?,
-                    // The keys were rotated since the store was opened.
-                    Err(error) if error.kind() == Kind::Locked => {}
-                    Err(error) => return Err(error),
-                }
+                checkpoints::refuse(&snapshots::open(store, bytes)?)?;
             }
         }
     }

@@ -220,6 +220,7 @@ impl Collector<'_> {
         }
         settle::spread(store, &survey.observed.roots)?;
         survey.lists.abandoned = settle::abandoned(store)?;
+        survey.lists.abandoned.append(&mut survey.observed.returned);
         let mut outcome = survey.outcome(store);
         // The plan's number was for a dry run; what is really deleted is counted below.
         outcome.deleted_bytes = 0;
@@ -292,6 +293,7 @@ impl Collector<'_> {
     }
 
     fn others_at_work(&self) -> Result<Vec<Session>> {
+        self.store.refuse_older_keys()?;
         sessions::at_work(self.store, Some(self.session.session.id), Quorum::Deletion)
     }
 
@@ -300,6 +302,7 @@ impl Collector<'_> {
     }
 
     fn withdraw(&self) -> Result<()> {
+        self.store.refuse_older_keys()?;
         let cases = deletion::load(self.store, Quorum::Deletion)?;
         let case = cases.0.get(&self.case).cloned().unwrap_or_default();
         deletion::withdraw(self.store, self.case, &case)
@@ -309,7 +312,8 @@ impl Collector<'_> {
     fn after_answers(&self, survey: &Survey<'_>, selection: &PackSelection) -> Result<Lists> {
         self.wait_for_answers()?;
         let own = Some(self.session.session.id);
-        let observed = StoreObservation::read(self.store, own)?;
+        let mut observed = StoreObservation::read(self.store, own)?;
+        observed.leave_out_returned(&survey.index)?;
         let others = observed.cases.lost_to_others(Some(self.case));
         let acks =
             observed.cases.0.get(&self.case).map(|case| case.acks.clone()).unwrap_or_default();

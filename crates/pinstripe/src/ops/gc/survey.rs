@@ -58,15 +58,16 @@ impl<'a> Survey<'a> {
         options: &GcOptions,
         monitor: &'a Monitor,
     ) -> Result<Self> {
-        let observed = StoreObservation::read(store, own)?;
+        let mut observed = StoreObservation::read(store, own)?;
         let others = observed.cases.lost_to_others(None);
+        // After the roots: what a snapshot needs was in the index before it.
+        let index = Index::load(store, monitor)?;
+        observed.leave_out_returned(&index)?;
         let trees = observed.trees()?;
         let optional = OptionalRoots {
             spared: selection.spared(&observed),
             begun: roots::interrupted(store, monitor),
         };
-        // After the roots: what a snapshot needs was in the index before it.
-        let index = Index::load(store, monitor)?;
         let threads = options.limits.workers;
         // While a member is absent, what seems to have no place may be there.
         let takers =

@@ -156,7 +156,7 @@ pub fn run(
         let (store, index) = (plan.store, plan.index);
         let _ended = Ended(&has_ended);
         let (_end, end) = bounded(0);
-        scope.spawn(move || background::watch(store, index, acknowledger, &end));
+        scope.spawn(|| background::watch(store, index, acknowledger, &abort, &{ end }));
         scope.spawn(|| background::merge(index, &has_ended, &abort, monitor));
         let limits = plan.limits;
         let queued = limits.strips_queued(store.config.strip_bytes);
