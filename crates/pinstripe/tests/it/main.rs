@@ -26,6 +26,7 @@ mod made_up;
 mod member;
 mod members;
 mod model;
+mod named;
 mod resume;
 mod scrub;
 mod seal;
