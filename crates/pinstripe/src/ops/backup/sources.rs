@@ -122,6 +122,9 @@ pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
         monitor.loss(path, error.advice("the other paths are backed up"));
     }
     named.extend_from_slice(&there);
+    if !options.paths_are_a_list {
+        report_repeated(&there, monitor);
+    }
     for sources in [&mut named, &mut there] {
         sources.sort_by(|left, right| compare_paths(left, right));
         sources.dedup();
@@ -138,19 +141,37 @@ pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
     Ok(Sources { named, there, directories })
 }
 
+/// Reports paths that were named more than once.
+fn report_repeated(sources: &[Vec<u8>], monitor: &Monitor) {
+    let mut known = HashSet::new();
+    for source in sources {
+        if !known.insert(source) {
+            let shown = shown_from_root(source);
+            monitor.note(&format!("{} is named more than once", shown.display()));
+        }
+    }
+}
+
 /// The source that a path names, and whether it is a directory.
 fn source(path: &Path) -> Result<(Vec<u8>, bool)> {
     let io = |error| Error::io("cannot back this path up", path, error);
     let is_directory = paths::own_metadata(path).map_err(io)?.is_dir();
     let absolute = match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => {
+        (Some(parent), Some(name)) if !ends_in_dot(path) => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             paths::real(parent).map_err(io)?.join(name)
         }
-        // "/", "..", "a/..": no name that could be a symlink.
+        // "/", "..", "a/..", "a/.": no name that could be a symlink.
         _ => paths::real(path).map_err(io)?,
     };
     Ok((below_root(&absolute), is_directory))
+}
+
+/// Whether the last component of a path is a dot behind a slash, which [`Path`] passes over.
+fn ends_in_dot(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    bytes[..end].ends_with(b"/.")
 }
 
 /// The absolute name of a path that is not there, by those directories above it that are.
