@@ -1,9 +1,9 @@
 //! The one ledger: stages count into it and report problems to it; progress bars, JSON and
 //! summaries read it.
 //!
-//! Invariants: counters only grow; a problem that costs data also counts as a loss, a member that
-//! takes no part as degraded, so the summary, standard error and the exit code never disagree.
-//! Nothing here prints.
+//! Invariants: counters only grow, except that what was counted for something that then failed is
+//! taken back; a problem that costs data also counts as a loss, a member that takes no part as
+//! degraded, so the summary, standard error and the exit code never disagree. Nothing here prints.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,14 +60,14 @@ counters! {
     CompressedBytes => "compressed_bytes",
     /// Bytes written to members, with parity, headers and index.
     WrittenBytes => "written_bytes",
-    /// Entries restored.
+    /// Entries restored: made, replaced, or given metadata that they lacked.
     RestoredEntries => "restored_entries",
     /// Entries that could not be restored whole; those of a page of a tree that is lost are counted
     /// without their names.
     LostEntries => "lost_entries",
     /// Content bytes restored.
     RestoredBytes => "restored_bytes",
-    /// Entries that a restore in place found as they should be, or gave their metadata only.
+    /// Entries that a restore in place found as they should be.
     KeptEntries => "kept_entries",
     /// Content bytes that a restore in place found where they belong.
     KeptBytes => "kept_bytes",
@@ -215,6 +215,11 @@ impl Monitor {
     /// Adds `amount` to a counter.
     pub fn add(&self, counter: Counter, amount: u64) {
         self.counters[counter as usize].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Takes back what was counted for something that then failed.
+    pub fn take_back(&self, counter: Counter, amount: u64) {
+        self.counters[counter as usize].fetch_sub(amount, Ordering::Relaxed);
     }
 
     /// Reads a counter.
