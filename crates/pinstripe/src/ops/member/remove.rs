@@ -154,7 +154,7 @@ fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Moni
     };
     let packs: HashSet<SetId> = in_room(Room::Packs).collect();
     if !packs.is_empty() {
-        gc::retire(store, packs, *limits, monitor)?;
+        gc::retire(store, packs, HashSet::new(), *limits, monitor)?;
     }
     if in_room(Room::Index).next().is_some() {
         let index = Index::load(store, monitor)?;
