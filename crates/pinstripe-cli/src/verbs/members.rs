@@ -9,7 +9,7 @@ use pinstripe_base::units::{format_count, format_size};
 use super::init;
 use crate::escape;
 use crate::event::Event;
-use crate::message::facts;
+use crate::message::{counted, facts};
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 
@@ -43,8 +43,13 @@ impl MembersArgs {
             run.screen.event(&event(state, &store.member_slots[state.member]))?;
         }
         let short = store.config.store.short();
-        let described = init::described(&store.config, states.len());
-        run.screen.row(&format!("store {short}: {described}"))?;
+        let members = counted(states.len() as u64, "member");
+        let parity = match store.config.parity {
+            0 => "without parity".to_owned(),
+            parity => format!("with parity {parity}"),
+        };
+        let settings = init::settings(&store.config);
+        run.screen.row(&format!("store {short}: {members} {parity}; {settings}"))?;
         let row = |state| row(state, &store.member_slots[state.member]);
         let rows: Vec<_> = states.iter().map(row).collect();
         for line in table::lines(&HEAD, &rows) {

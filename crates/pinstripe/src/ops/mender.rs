@@ -148,7 +148,12 @@ impl Mender<'_> {
                 Err(error) => {
                     is_all_well = false;
                     if error.kind() == Kind::TooManyLosses && job.onto != Onto::Twin {
-                        salvage(self.reader, job.slot, member, replace)?;
+                        let salvaged = salvage(self.reader, job.slot, member, replace);
+                        // As above.
+                        salvaged.map(drop).or_else(|error| match error.kind() {
+                            Kind::Exists => Ok(()),
+                            _ => Err(error),
+                        })?;
                     }
                     told(job, Done::Failed(error))?;
                 }

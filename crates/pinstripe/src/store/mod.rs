@@ -163,6 +163,12 @@ impl Store {
         self.member_slots.iter().map(|slot| slot.member.clone()).collect()
     }
 
+    /// Whether a member is present and has hardly more room than deleting takes.
+    pub fn is_full(&self, number: usize) -> bool {
+        let member = self.member_slots.get(number).and_then(|slot| slot.member.as_ref());
+        member.is_some_and(|member| member.caps().is_full)
+    }
+
     /// Opens a stripe set for a judgement on its extents, by the trailer that most members have.
     ///
     /// # Errors

@@ -124,10 +124,10 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
     let mut chunks = ChunkReader::new(&packs, &index);
     let (lost, hurt) = lost_chunks(&index, &mut chunks, &bad)?;
     let (known, unknown): (Vec<_>, Vec<_>) = bad.into_iter().partition(|pack| pack.is_known);
-    let lost_chunks = lost.len() as u64;
     let is_known_hurt = hurt.iter().any(|set| unknown.iter().all(|pack| pack.set != *set));
     sets::tell(known, Some(&hurt), monitor, &mut outcome);
     let survey = survey(&snapshots, &mut chunks, &index)?;
+    let lost_chunks = (lost.len() + survey.missing.len()) as u64;
     // Most stores are sound, and their trees need not be read again for names.
     if !(survey.is_whole && survey.missing.is_empty() && lost.is_empty()) {
         let mut trees = Trees::new(chunks, &index, lost, survey);
