@@ -105,6 +105,35 @@ counters! {
     Losses => "losses",
 }
 
+/// The redundancy that is left in a store, counted per pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Redundancy {
+    /// Members that may be lost beside those that are absent or failed now: after the loss of any so
+    /// many, every snapshot can still be read.
+    pub survives: u64,
+    /// The parity of the store: what `survives` is when every member has all of its extents.
+    pub parity: u64,
+    /// Packs that survive the loss of fewer members than `parity`.
+    pub thin_packs: u64,
+}
+
+impl Redundancy {
+    /// For people: `every snapshot survives the loss of any 1 more member`.
+    pub fn describe(&self) -> String {
+        let packs = match self.thin_packs {
+            1 => "1 pack has".to_owned(),
+            count => format!("{count} packs have"),
+        };
+        match self.survives {
+            0 if self.parity == 0 => "the store has no parity: no member may be lost".to_owned(),
+            0 if self.thin_packs == 0 => "no further member may be lost".to_owned(),
+            0 => format!("no further member may be lost: {packs} no parity left"),
+            1 => "every snapshot survives the loss of any 1 more member".to_owned(),
+            count => format!("every snapshot survives the loss of any {count} more members"),
+        }
+    }
+}
+
 /// The severity of a reported problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
@@ -190,6 +219,7 @@ pub struct Monitor {
     flows: Mutex<Vec<Arc<Flow>>>,
     /// The first error that says that this process lacks the store's newest keys.
     outdated: Mutex<Option<Error>>,
+    redundancy: Mutex<Option<Redundancy>>,
     observer: Box<dyn Observer>,
 }
 
@@ -208,6 +238,7 @@ impl Monitor {
             expected_entries: AtomicU64::new(0),
             flows: Mutex::default(),
             outdated: Mutex::default(),
+            redundancy: Mutex::default(),
             observer,
         }
     }
@@ -270,6 +301,16 @@ impl Monitor {
             return;
         }
         self.observer.problem(&Problem { severity, place: place.to_path_buf(), error });
+    }
+
+    /// States the redundancy that the store has at the end of the run.
+    pub fn state_redundancy(&self, redundancy: Redundancy) {
+        *lock(&self.redundancy) = Some(redundancy);
+    }
+
+    /// The redundancy that was stated, if any was.
+    pub fn redundancy(&self) -> Option<Redundancy> {
+        *lock(&self.redundancy)
     }
 
     /// Passes a remark on to the observer.
