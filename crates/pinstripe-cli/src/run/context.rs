@@ -14,7 +14,7 @@ use pinstripe::pipeline::limits::Limits;
 use pinstripe::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
-use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::monitor::{Counter, Monitor, Redundancy};
 use pinstripe_base::sync::lock;
 #[cfg(feature = "s3")]
 use pinstripe_bucket::{Buckets, Requests};
@@ -359,15 +359,23 @@ impl Run {
                 _ => ("member", "members", "took no part"),
             };
             let members = match self.count(Counter::DegradedMembers) {
-                1 => format!("1 {one}, named above, {did}; nothing is lost"),
-                count => format!("{count} {many}, named above, {did}; nothing is lost"),
+                1 => format!("1 {one}, named above, {did}"),
+                count => format!("{count} {many}, named above, {did}"),
             };
-            self.screen
-                .complain(&format!("pinstripe: done, but degraded: {members} (exit code {code})"));
+            let left = match self.monitor.redundancy() {
+                Some(redundancy) => redundancy.describe(),
+                None => "nothing is lost".to_owned(),
+            };
+            self.screen.complain(&format!(
+                "pinstripe: done, but degraded: {members}; {left} (exit code {code})"
+            ));
         }
         let mut summary = Event::new("summary").with("verb", verb);
         for &(counter, name) in Counter::ALL {
             summary = summary.with(name, self.count(counter));
+        }
+        if let Some(Redundancy { survives, thin_packs, .. }) = self.monitor.redundancy() {
+            summary = summary.with("survives", survives).with("thin_packs", thin_packs);
         }
         let summary = self
             .add_requests(summary)

@@ -20,6 +20,7 @@ mod keyring;
 pub mod objects;
 mod open;
 pub mod packs;
+pub mod redundancy;
 mod search;
 pub mod sessions;
 pub mod snapshots;
@@ -47,8 +48,9 @@ use crate::member::{
     ExtentName, Glance, Member, Places, Replace, Room, SealedCache, SharedMember, is_remote,
 };
 use crate::seal::{self, Opener, Sealer, Voucher};
-use crate::stripe::distance;
+use crate::stripe::{SetReader, distance};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
 
 /// One member's slot in the store: taken or absent.
@@ -178,6 +180,21 @@ impl Store {
             slot.member.is_some() || state.is_some_and(|state| state != MemberState::Left)
         };
         self.member_slots.iter().filter(is_one).count()
+    }
+
+    /// Whether a member is present and has hardly more room than deleting takes.
+    pub fn is_full(&self, number: usize) -> bool {
+        let member = self.member_slots.get(number).and_then(|slot| slot.member.as_ref());
+        member.is_some_and(|member| member.caps().is_full)
+    }
+
+    /// Opens a stripe set for a judgement on its extents, by the trailer that most members have.
+    ///
+    /// # Errors
+    /// As [`SetReader::open_agreed`].
+    pub(crate) fn open_to_judge(&self, name: ExtentName, set: SetId) -> Result<SetReader> {
+        let reader = SetReader::open_agreed(&self.members(), name, self.config.store, set)?;
+        Ok(reader.with_everybody_there(self.absent().next().is_none()))
     }
 
     /// A name for something new.

@@ -121,6 +121,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     let (began_seconds, began_nanos) = clock::now();
     let sources = sources(&options, monitor)?;
     refuse_members(store, &sources.named)?;
+    sources.warn_of_excluded(&options.exclude, monitor);
     prepare(store, monitor);
     let exclude = exclude_members(store, options.exclude.clone(), &sources.there, monitor);
     let (cutter, codec) = pipeline::backup::cutting(store)?;
@@ -240,6 +241,7 @@ pub fn survey(
 ) -> Result<()> {
     let sources = sources(options, monitor)?;
     refuse_members(store, &sources.named)?;
+    sources.warn_of_excluded(&options.exclude, monitor);
     let exclude = exclude_members(store, options.exclude.clone(), &sources.there, monitor);
     let index = Index::load(store, monitor)?;
     let earlier = Ancestry::find(store, &options.host, &sources.named, monitor)?;
@@ -269,6 +271,7 @@ fn comparison<'a>(
         is_doubtful,
         sources,
         exclude,
+        report_covered: !options.paths_are_a_list,
         one_file_system: options.one_file_system,
         previous,
         estimate: options.estimate,

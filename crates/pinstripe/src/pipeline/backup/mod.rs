@@ -62,7 +62,7 @@ use crate::pipeline::scratch_pool::ScratchPool;
 use crate::source;
 use crate::store::deletion::acknowledge::Acknowledger;
 use crate::store::index::Index;
-use crate::store::{Store, checkpoints};
+use crate::store::{Store, checkpoints, redundancy};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
@@ -164,7 +164,9 @@ pub fn run(
         let publisher =
             Publisher::new(store, index, &sealer, &claims, &writers, monitor, limits.publish_packs);
         let ingested = ingest(scope, (&reading, &writing), plan, &publisher, describe)?;
-        commit(&publisher, ingested, superseded, describe)
+        let snapshot = commit(&publisher, ingested, superseded, describe)?;
+        redundancy::state(store, index, &writers.failed(), monitor);
+        Ok(snapshot)
     })
 }
 
