@@ -83,7 +83,8 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
     for mark in found.few.into_values().flatten().filter(Mark::counts_on_one) {
         marks.add(mark.snapshot, mark.generation);
     }
-    taken.extend(found.unsound.into_iter().map(|(name, _)| (name, true)));
+    let unsound = found.unsound.into_iter().map(|(name, _)| name);
+    taken.extend(unsound.chain(found.doubtful).map(|name| (name, true)));
     if taken.values().any(|&is_damaged| is_damaged) {
         let there = store.list(Room::Snapshots)?.into_keys().map(SnapshotId);
         let marked = marks.0.keys().copied();

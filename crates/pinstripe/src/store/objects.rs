@@ -55,6 +55,9 @@ pub struct RoomObjects<T> {
     pub unsound: Vec<(ExtentName, Error)>,
     /// Names of which no copy is sound, on too few members for a writer to have gone on, and why.
     pub strays: Vec<(ExtentName, Error)>,
+    /// Those of the strays that as many members have as have votes, but no more than parity replaces: of
+    /// a mirror one member. They may be damaged objects, where that makes a reader more careful.
+    pub doubtful: Vec<ExtentName>,
 }
 
 impl Store {
@@ -256,7 +259,8 @@ impl Store {
         decode: impl Fn([u8; 16], &[u8]) -> Result<T>,
     ) -> Result<RoomObjects<T>> {
         let (sound, few) = (BTreeMap::new(), BTreeMap::new());
-        let mut found = RoomObjects { sound, few, unsound: Vec::new(), strays: Vec::new() };
+        let (unsound, strays, doubtful) = (Vec::new(), Vec::new(), Vec::new());
+        let mut found = RoomObjects { sound, few, unsound, strays, doubtful };
         let needed = match belief {
             Belief::One => 1,
             Belief::Agreed if self.voucher.is_some() => 1,
@@ -281,6 +285,9 @@ impl Store {
                 Copies { worst: Some(error), holders, is_forged, .. }
                     if is_forged || holders < self.votes_on_damage() =>
                 {
+                    if !is_forged && holders >= self.votes() {
+                        found.doubtful.push(name);
+                    }
                     found.strays.push((name, error));
                 }
                 Copies { worst: Some(error), .. } => found.unsound.push((name, error)),

@@ -322,3 +322,23 @@ fn an_empty_step_or_session_on_all_members_ends_no_verb() {
         }
     }
 }
+
+/// Its name tells that it was put, although one member alone has it, and damaged.
+#[test]
+fn a_damaged_mark_of_one_member_of_a_mirror_keeps_its_snapshot() {
+    let mut world = World::new(2, 1);
+    for step in [Step::Backup, Step::Backup, Step::Forget(0)] {
+        world.take(step).unwrap();
+    }
+    let marks = world.there[&0].join("forgotten");
+    let names = || std::fs::read_dir(&marks).unwrap().map(|it| it.unwrap().path());
+    let before: Vec<_> = names().collect();
+    world.take(Step::Away(1)).unwrap();
+    world.take(Step::Undelete(0)).unwrap();
+    let mark = names().find(|path| !before.contains(path)).unwrap();
+    std::fs::write(mark, b"").unwrap();
+    world.take(Step::Return).unwrap();
+    world.assert_said("a damaged mark");
+    world.take(Step::Gc).unwrap();
+    world.assert_said("gc");
+}

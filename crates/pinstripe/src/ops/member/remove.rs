@@ -95,6 +95,10 @@ pub(super) fn plan_for(
         takers.room_bytes.remove(&number);
     }
     let spreads = survey(store)?;
+    // One that fell silent is not surveyed: that it has nothing is not known.
+    if store.silent().any(|silent| silent == number) {
+        return Err(store.absence(number));
+    }
     let Emptied { mut moves, homeless } = plan::empty(&spreads, number, &takers, preferred);
     let (mut twins, mut stuck) = (Vec::new(), Vec::new());
     // A set with more slots than members remain would lack a slot for good, which no repair could
