@@ -82,7 +82,7 @@ fn a_member_that_falls_silent_amid_a_verb_is_one_that_fails() {
             ("repair", "op=list,room=index", 10),
         ],
         &[
-            ("backup src", "op=put,room=sessions", 4),
+            ("backup src", "op=put", 4),
             ("gc", "op=read,room=snapshots", 4),
             ("backup src", "op=list,room=packs", 4),
             ("repair", "op=list,room=snapshots", 10),
