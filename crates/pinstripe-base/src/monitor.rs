@@ -107,6 +107,35 @@ counters! {
     Losses => "losses",
 }
 
+/// The redundancy that is left in a store, counted per pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Redundancy {
+    /// Members that may be lost beside those that are absent or failed now: after the loss of any so
+    /// many, every snapshot can still be read.
+    pub survives: u64,
+    /// The parity of the store: what `survives` is when every member has all of its extents.
+    pub parity: u64,
+    /// Packs that survive the loss of fewer members than `parity`.
+    pub thin_packs: u64,
+}
+
+impl Redundancy {
+    /// For people: `every snapshot survives the loss of any 1 more member`.
+    pub fn describe(&self) -> String {
+        let packs = match self.thin_packs {
+            1 => "1 pack has".to_owned(),
+            count => format!("{count} packs have"),
+        };
+        match self.survives {
+            0 if self.parity == 0 => "the store has no parity: no member may be lost".to_owned(),
+            0 if self.thin_packs == 0 => "no further member may be lost".to_owned(),
+            0 => format!("no further member may be lost: {packs} no parity left"),
+            1 => "every snapshot survives the loss of any 1 more member".to_owned(),
+            count => format!("every snapshot survives the loss of any {count} more members"),
+        }
+    }
+}
+
 /// The severity of a reported problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
@@ -190,6 +219,9 @@ pub struct Monitor {
     expected_bytes: AtomicU64,
     expected_entries: AtomicU64,
     flows: Mutex<Vec<Arc<Flow>>>,
+    /// The first error that says that this process lacks the store's newest keys.
+    outdated: Mutex<Option<Error>>,
+    redundancy: Mutex<Option<Redundancy>>,
     observer: Box<dyn Observer>,
 }
 
@@ -207,6 +239,8 @@ impl Monitor {
             expected_bytes: AtomicU64::new(0),
             expected_entries: AtomicU64::new(0),
             flows: Mutex::default(),
+            outdated: Mutex::default(),
+            redundancy: Mutex::default(),
             observer,
         }
     }
@@ -240,8 +274,13 @@ impl Monitor {
         self.report(Severity::Degraded, place.as_ref(), error);
     }
 
-    /// Reports something that could not be saved, restored or verified.
+    /// Reports something that could not be saved, restored or verified. What newer keys would open is no
+    /// loss: the run is outdated.
     pub fn loss(&self, place: impl AsRef<Path>, error: Error) {
+        if error.kind() == Kind::KeysChanged {
+            lock(&self.outdated).get_or_insert(error);
+            return;
+        }
         self.add(Counter::Losses, 1);
         self.report(Severity::Loss, place.as_ref(), error);
     }
@@ -254,11 +293,26 @@ impl Monitor {
         self.observer.problem(&Problem { severity: Severity::Warning, place, error });
     }
 
+    /// The error with which a run ends that met what only newer keys open. Taken once.
+    pub fn take_outdated(&self) -> Option<Error> {
+        lock(&self.outdated).take()
+    }
+
     fn report(&self, severity: Severity, place: &Path, error: Error) {
         if error.kind() == Kind::Unanswered && severity != Severity::Loss {
             return;
         }
         self.observer.problem(&Problem { severity, place: place.to_path_buf(), error });
+    }
+
+    /// States the redundancy that the store has at the end of the run.
+    pub fn state_redundancy(&self, redundancy: Redundancy) {
+        *lock(&self.redundancy) = Some(redundancy);
+    }
+
+    /// The redundancy that was stated, if any was.
+    pub fn redundancy(&self) -> Option<Redundancy> {
+        *lock(&self.redundancy)
     }
 
     /// Passes a remark on to the observer.

@@ -147,6 +147,11 @@ const GAUGE: Gauge = Gauge {
 };
 
 impl BackupArgs {
+    /// Whether it reads what can be read once: such a run cannot begin anew.
+    pub fn reads_stdin(&self) -> bool {
+        self.stdin.is_some() || !self.files_from.is_empty()
+    }
+
     /// Runs the backup.
     ///
     /// # Errors

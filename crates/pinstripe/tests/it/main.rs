@@ -5,6 +5,7 @@
 
 mod ahead;
 mod away;
+mod beside;
 mod bulk;
 mod catalog;
 mod census;
@@ -30,6 +31,7 @@ mod members;
 mod model;
 mod named;
 mod resume;
+mod rotation;
 mod scrub;
 mod seal;
 mod seams;
@@ -39,6 +41,7 @@ mod spans;
 mod split;
 mod strangers;
 mod versions;
+mod votes;
 
 mod hostile;
 mod look;

@@ -159,7 +159,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     let snapshot = heartbeat::beside(store, &session, || {
         pipeline::backup::run(plan, &mut acknowledger, monitor, &describe)
     })?;
-    end(session, monitor)?;
+    end(store, session, monitor)?;
     Ok(snapshot)
 }
 
@@ -174,8 +174,14 @@ pub(super) fn prepare(store: &Store, monitor: &Monitor) {
 ///
 /// # Errors
 /// Those of [`OpenSession::confirm_commit`].
-pub(super) fn end(session: OpenSession<'_>, monitor: &Monitor) -> Result<()> {
+pub(super) fn end(store: &Store, session: OpenSession<'_>, monitor: &Monitor) -> Result<()> {
     session.confirm_commit()?;
+    // One that fell silent beside the writers, which name those that fail them.
+    if monitor.get(Counter::DegradedMembers) == 0 {
+        for number in store.silent() {
+            monitor.degraded(&store.member_slots[number].place, store.absence(number));
+        }
+    }
     if let Err(error) = session.end() {
         monitor.warning("the session of this backup", error.advice("the next gc removes it"));
     }
