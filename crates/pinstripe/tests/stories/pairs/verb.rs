@@ -141,7 +141,7 @@ fn operations() -> BTreeSet<String> {
         let (file, folder) = (root.join(format!("{module}.rs")), root.join(module));
         let mut files = vec![file];
         if folder.is_dir() {
-            files = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
+            files.extend(std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()));
         }
         let files = files.iter().filter(|file| file.is_file());
         found.extend(files.flat_map(|file| functions(module, &read(file))));
