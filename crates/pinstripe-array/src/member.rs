@@ -106,9 +106,10 @@ impl ArrayMember {
         regions: Vec<Region>,
         checks: Vec<u32>,
     ) -> Self {
-        let (changed, is_urgent, unsure, unread, doubtful) = Default::default();
+        let (changed, recent, is_urgent, unsure, unread, doubtful) = Default::default();
         let sums = SumCache::new(PAGES_KEPT);
-        let tables = Tables { sums, regions, changed, is_urgent, checks, unsure, unread, doubtful };
+        let tables =
+            Tables { sums, regions, changed, recent, is_urgent, checks, unsure, unread, doubtful };
         ArrayMember {
             device,
             array: superblock.array,
@@ -168,7 +169,7 @@ impl ArrayMember {
     }
 
     /// Sets whether regions that change are noted for a member that is away. Regions that changed
-    /// since the tables were last written are noted at once, since that member may miss them, too.
+    /// since the last superblock are noted at once, since that member may miss them, too.
     pub fn note_changes(&self, notes: bool) {
         self.replacement.with(|replacement| {
             replacement.note_changes(notes);
@@ -179,9 +180,15 @@ impl ArrayMember {
             return;
         }
         let mut tables = self.lock();
-        for page in tables.sums.changed_pages() {
+        let recent = std::mem::take(&mut tables.recent);
+        for page in tables.sums.changed_pages().into_iter().chain(recent) {
             tables.note(page);
         }
+    }
+
+    /// A superblock was published that all members have which are present.
+    pub fn published(&self) {
+        self.lock().recent.clear();
     }
 
     /// Whether a region of which any bytes are in a range of data is such.
@@ -224,11 +231,9 @@ impl ArrayMember {
 
     /// Writes data at `offset`.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.replacement.with(|replacement| {
-            match replacement.filled_part(offset, bytes.len()) {
-                0 => Ok(()),
-                part => replacement.write(offset, &bytes[..part]),
-            }
+        self.replacement.with(|replacement| match replacement.filled_part(offset, bytes.len()) {
+            0 => Ok(()),
+            part => replacement.write(offset, &bytes[..part]),
         });
         self.traffic.written(MemberArea::Data, bytes.len());
         let write = || self.device.write_at(self.areas.data_at + offset, bytes);

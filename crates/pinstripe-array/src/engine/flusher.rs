@@ -101,6 +101,9 @@ impl Flusher {
         flushed?;
         if !self.logged.is_covered {
             self.logged.sync_members()?;
+            if self.logged.array.consistency() == Consistency::Log {
+                self.logged.mark_durable()?;
+            }
         }
         match self.logged.array.consistency() {
             Consistency::Log => {}

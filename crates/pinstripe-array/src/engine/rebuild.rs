@@ -202,6 +202,22 @@ impl LongWork {
     }
 }
 
+impl LongWork {
+    /// Ends the fill of a slot, whose member to fill was dropped. Returns its report.
+    pub fn end_fill(&mut self, array: &Array, slot: usize) -> WorkReport {
+        let fill = self.fill.take_if(|fill| fill.slot == slot);
+        self.publish(array);
+        fill.map_or_else(|| WorkReport::new(WorkKind::Replace, Some(slot)), |fill| fill.report)
+    }
+}
+
+impl Array {
+    /// Shows in the status that a spare is about to be filled for a slot.
+    pub(super) fn announce_fill(&self, slot: usize) {
+        self.live.lock().work = Some(self.fill_not_begun(slot));
+    }
+}
+
 impl Fill {
     /// Fills a slice of the member. Returns the rest of the work, if there is more.
     pub fn step(

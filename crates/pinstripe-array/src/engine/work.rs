@@ -10,7 +10,7 @@ use super::rebuild::Fill;
 use super::resync::Resync;
 use super::scrub::Scrub;
 use super::status::{WorkKind, WorkStatus};
-use crate::format::superblock::{Slot, Work};
+use crate::format::superblock::Slot;
 use crate::geometry::RowMap;
 use pinstripe_base::error::Result;
 
@@ -135,9 +135,7 @@ impl LongWork {
     /// As [`Flusher::cancel_work`](super::Flusher::cancel_work).
     pub fn cancel(&mut self, array: &Array) -> Result<Option<WorkReport>> {
         let Some(scrub) = self.scrub.take() else { return Ok(None) };
-        if self.fill.is_none() {
-            array.update_superblocks(|superblock| superblock.work = Work::None)?;
-        }
+        array.update_superblocks(|superblock| superblock.scrub = None)?;
         self.publish(array);
         Ok(Some(scrub.report))
     }

@@ -71,6 +71,15 @@ impl ArrayMember {
         !tables.unsure.is_empty()
     }
 
+    /// Notes for a member that is away all regions in which writes were interrupted: their tables
+    /// may be as they were before these writes.
+    pub fn note_unsure(&self) {
+        let mut tables = self.lock();
+        for page in tables.unsure.clone() {
+            tables.note(page);
+        }
+    }
+
     /// Declares that parity matches the data everywhere.
     pub fn clear_unsure(&self) {
         let mut tables = self.lock();

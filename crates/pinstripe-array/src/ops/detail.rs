@@ -98,6 +98,9 @@ pub struct SlotDetail {
     pub member: Option<String>,
     /// The path of the member.
     pub device: Option<PathBuf>,
+    /// The device that is being filled to replace the member.
+    #[serde(default)]
+    pub replacement: Option<PathBuf>,
     /// Errors since it is served.
     pub errors: ErrorCounts,
 }
@@ -269,7 +272,13 @@ fn of_superblocks(
         let it = found.iter().find(|(_, own)| own.member == member);
         it.map(|(path, _)| path.clone())
     };
-    let slots: Vec<_> = newest.slots.iter().enumerate().map(|it| slot_detail(it, &place)).collect();
+    let mut slots: Vec<_> =
+        newest.slots.iter().enumerate().map(|it| slot_detail(it, &place)).collect();
+    if let Work::Replace { slot, with, .. } = newest.work
+        && let Some(slot) = slots.get_mut(usize::from(slot))
+    {
+        slot.replacement = place(with);
+    }
     let absent: MemberSet = slots
         .iter()
         .filter(|slot| slot.state != SlotStateDetail::InSync)
@@ -322,6 +331,7 @@ fn slot_detail(
         state,
         member: member.map(|it| it.to_string()),
         device: member.and_then(place),
+        replacement: None,
         errors: ErrorCounts::default(),
     }
 }
@@ -343,12 +353,13 @@ pub fn granule_text(granule: Option<u32>) -> String {
 fn work(superblock: &Superblock, shape: &Shape) -> Option<WorkDetail> {
     let of_rows = |rows: u64| rows.saturating_mul(superblock.chunk_bytes.into());
     let (kind, done_bytes) = match superblock.work {
-        Work::None => return None,
+        Work::None => {
+            let scrub = superblock.scrub?;
+            (if scrub.repair { "repair" } else { "check" }, of_rows(scrub.done_rows))
+        }
         Work::Rebuild { done_bytes, .. } | Work::Replace { done_bytes, .. } => {
             ("recover", done_bytes)
         }
-        Work::Scrub { repair: false, done_rows } => ("check", of_rows(done_rows)),
-        Work::Scrub { repair: true, done_rows } => ("repair", of_rows(done_rows)),
         Work::Grow { stretches, .. } => ("reshape", stretches * shape.stretch_bytes()),
     };
     let all_bytes = superblock.data_bytes;
@@ -366,6 +377,7 @@ pub(super) mod testing {
             state: SlotStateDetail::InSync,
             member: Some(format!("{slot:032x}")),
             device: Some(PathBuf::from(format!("/dev/{slot}"))),
+            replacement: None,
             errors: ErrorCounts::default(),
         };
         Detail {
