@@ -100,7 +100,7 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     flusher.logged.array.update_superblocks(|superblock| superblock.is_clean = false)?;
     finish_moving(&mut flusher.logged)?;
     let records = replay(&mut flusher.logged)?;
-    flusher.long.resume(&flusher.logged.array, is_unsure);
+    flusher.long.resume(&flusher.logged.array, is_unsure)?;
     Ok(Assembly { flusher, left_out, absent, was_clean, records })
 }
 

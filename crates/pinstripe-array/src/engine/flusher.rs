@@ -169,6 +169,12 @@ impl Flusher {
         self.long.step(&mut self.logged, most_bytes)
     }
 
+    /// Sets the bytes of a member between two moves of the recorded point of a fill, from which it
+    /// goes on after an interruption.
+    pub fn set_fill_point_bytes(&mut self, bytes: u64) {
+        self.long.between_points = Some(bytes);
+    }
+
     /// Ends a scrub early. Returns its report, if there was one; a fill goes on.
     ///
     /// # Errors

@@ -168,13 +168,15 @@ impl Resync {
         Ok((Step::Done(WorkReport { is_finished: true, ..self.report }), None))
     }
 
-    /// Makes the parity of a row true that is about to be written.
-    pub fn resync_early(&mut self, array: &Array, row: u64) -> Result<()> {
+    /// Makes the parity of a row true that is about to be written. Returns whether that wrote anything:
+    /// it has to be durable before the row is written, or a power cut could leave sectors that readers
+    /// were not shown before.
+    pub fn resync_early(&mut self, array: &Array, row: u64) -> Result<bool> {
         let map = array.shape().map(row);
-        if row >= self.done_rows && array.is_unsure(&map) && self.done_early.insert(row) {
-            array.resync_row(map)?;
+        match row >= self.done_rows && array.is_unsure(&map) && self.done_early.insert(row) {
+            true => array.resync_row(map),
+            false => Ok(false),
         }
-        Ok(())
     }
 }
 

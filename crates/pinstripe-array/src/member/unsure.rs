@@ -80,6 +80,11 @@ impl ArrayMember {
         }
     }
 
+    /// The offset of the first byte of data in an unsure region.
+    pub fn first_unsure(&self) -> Option<u64> {
+        self.lock().unsure.first().map(|page| page * PAGE_BLOCKS * BLOCK_BYTES)
+    }
+
     /// Declares that parity matches the data everywhere.
     pub fn clear_unsure(&self) {
         let mut tables = self.lock();

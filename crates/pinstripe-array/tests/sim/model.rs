@@ -78,11 +78,7 @@ impl Model {
     }
 
     /// The same, but for blocks that are excepted.
-    pub fn made_up_but(
-        &self,
-        found: &[u8],
-        is_excepted: impl Fn(usize) -> bool,
-    ) -> Option<usize> {
+    pub fn made_up_but(&self, found: &[u8], is_excepted: impl Fn(usize) -> bool) -> Option<usize> {
         (0..SPACE).step_by(SECTOR as usize).position(|at| {
             let range = at..at + SECTOR as usize;
             !self.is_version(&found[range.clone()], range) && !is_excepted(at / BLOCK)

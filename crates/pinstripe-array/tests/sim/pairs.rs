@@ -39,7 +39,8 @@ pub static TABLE: Mutex<BTreeMap<(Verb, Verb), Played>> = Mutex::new(BTreeMap::n
 /// Plays a seed's story.
 pub fn play(seed: u64) {
     let (first, second) = pair_of(seed);
-    let mut stage = Stage::new(seed / PAIRS * PAIRS + seed % PAIRS, &format!("{first:?}, {second:?}"));
+    let mut stage =
+        Stage::new(seed / PAIRS * PAIRS + seed % PAIRS, &format!("{first:?}, {second:?}"));
     stage.prelude();
     let is_first = stage.perform(first);
     stage.between();

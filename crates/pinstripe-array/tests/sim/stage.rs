@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pinstripe_array::engine::{
-    AssembleOptions, CreateOptions, Flusher, SlotState, Step, WorkKind, assemble, create,
-    probe,
+    AssembleOptions, CreateOptions, Flusher, SlotState, SlotStatus, Step, WorkKind, assemble,
+    create, probe,
 };
 use pinstripe_array::format::superblock::{Consistency, Slot};
 use pinstripe_array::geometry::{LastSlot, Layout, Level};
@@ -23,6 +23,8 @@ use crate::verbs::Verb;
 const DISK_BYTES: u64 = 3 << 20;
 const BLOCK: usize = 4096;
 const MEMBERS_MAX: usize = 6;
+/// Fills are interrupted behind a recorded point, too.
+const FILL_POINT_BYTES: u64 = 8 << 10;
 /// Slices after which work must have ended.
 const WAIT_MAX: usize = 20_000;
 
@@ -82,8 +84,7 @@ impl Stage {
         let mut dice = Dice::new(seed ^ 0x9a12);
         let (level, layout, members) = SHAPES[dice.below(SHAPES.len() as u64) as usize];
         let chunk_bytes = 4096 << dice.below(4);
-        let policies =
-            [Consistency::Log, Consistency::Log, Consistency::Bitmap, Consistency::None];
+        let policies = [Consistency::Log, Consistency::Log, Consistency::Bitmap, Consistency::None];
         let consistency = policies[dice.below(4) as usize];
         let power = Power::new();
         let disks: Vec<_> = (0..members).map(|n| Disk::new(n, DISK_BYTES, &power)).collect();
@@ -125,8 +126,12 @@ impl Stage {
     }
 
     fn tune(&mut self) {
-        if let (Some(flusher), true) = (&mut self.flusher, self.has_long_writes) {
-            flusher.long_write_bytes = 2 * BLOCK;
+        let has_long_writes = self.has_long_writes;
+        if let Some(flusher) = &mut self.flusher {
+            flusher.set_fill_point_bytes(FILL_POINT_BYTES);
+            if has_long_writes {
+                flusher.long_write_bytes = 2 * BLOCK;
+            }
         }
     }
 
@@ -392,7 +397,10 @@ impl Stage {
             let repair = report.kind == WorkKind::Repair;
             assert!(report.is_finished && report.mismatches.is_empty(), "{report:?}");
             let owed = self.owed.take();
-            assert!(owed.is_none_or(|owed| owed == repair), "another scrub ended than was asked for");
+            assert!(
+                owed.is_none_or(|owed| owed == repair),
+                "another scrub ended than was asked for"
+            );
         }
     }
 
@@ -525,7 +533,8 @@ impl Stage {
                 let Some(disk) = self.failed().first().copied() else { return Ok(false) };
                 if verb == Verb::AddOlder {
                     let used = self.used();
-                    let Some(image) = self.older.get(&disk).filter(|_| !used.contains(&disk)) else {
+                    let Some(image) = self.older.get(&disk).filter(|_| !used.contains(&disk))
+                    else {
                         return Ok(false);
                     };
                     self.disks[disk].restore(image);
@@ -603,6 +612,13 @@ impl Stage {
             // design, and a mirror has what the copies left have of writes that no sync confirmed.
             self.wait()?;
         }
+        let was_spare = match verb {
+            Verb::SwapOlder if self.draws(3) => self.spare_becomes_member()?,
+            _ => None,
+        };
+        if self.power.is_off() {
+            return Ok(false);
+        }
         let (spare, away) = (self.redundancy(), self.away());
         let flusher = self.flusher.take().expect("it is assembled");
         let members: Vec<_> = flusher.array().status().slots;
@@ -618,7 +634,10 @@ impl Stage {
         done?;
         let mut is_swapped = false;
         if verb == Verb::SwapOlder && spare > 0 {
-            let slot = &members[self.dice.below(members.len() as u64) as usize];
+            let any = self.dice.below(members.len() as u64) as usize;
+            let is_it = |slot: &SlotStatus| slot.path.as_deref().map(number_of) == was_spare;
+            let former = members.iter().position(is_it).filter(|_| was_spare.is_some());
+            let slot = &members[former.unwrap_or(any)];
             let disk = slot.path.as_deref().map(number_of);
             let is_whole = slot.state == SlotState::Present;
             if let Some(disk) = disk.filter(|_| is_whole)
@@ -631,6 +650,24 @@ impl Stage {
         }
         self.assemble();
         Ok(is_swapped || verb == Verb::Stop)
+    }
+
+    /// Has a spare, of which there is a copy, become a member. Returns its disk.
+    fn spare_becomes_member(&mut self) -> Result<Option<usize>> {
+        self.wait()?;
+        if self.redundancy() == 0 || self.away() > 0 {
+            return Ok(None);
+        }
+        let device = self.new_disk();
+        let number = number_of(device.place());
+        self.flusher().add_spare(device)?;
+        self.remember();
+        let members = self.flusher().array().geometry().members() as u64;
+        let slot = self.dice.below(members) as usize;
+        self.tell(format!("slot {slot} fails"));
+        self.flusher().fail(slot)?;
+        self.wait()?;
+        Ok(Some(number))
     }
 
     /// The number of further members that the array can do without.
@@ -676,6 +713,13 @@ impl Stage {
 
     /// Goes on until the power goes, or not so long.
     fn power_cut(&mut self) {
+        for _ in 0..self.dice.below(4) {
+            self.work_slice();
+            self.write(80_000);
+        }
+        if self.power.is_off() {
+            return self.cut();
+        }
         let steps = self.dice.below(60);
         self.tell(format!("the power goes after {steps} steps"));
         self.power.set(steps);
@@ -790,4 +834,3 @@ impl Stage {
         self.calls
     }
 }
-
