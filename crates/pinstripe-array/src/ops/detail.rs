@@ -287,6 +287,16 @@ fn of_superblocks(
     let granule = Some(newest.granule).filter(|bytes| *bytes > 0);
     let granule = ("stripe_size".to_owned(), granule_text(granule));
     let spare = |(path, own): &(PathBuf, Superblock)| (own.slot == SPARE).then(|| path.clone());
+    let spares: Vec<PathBuf> = found.iter().filter_map(spare).collect();
+    // A spare takes the first empty slot as soon as the array is served.
+    let is_empty = |slot: &Slot| matches!(slot, Slot::Failed(_) | Slot::Missing);
+    let is_filled_next = !spares.is_empty() && newest.slots.iter().any(is_empty);
+    let pending = is_filled_next.then(|| WorkDetail {
+        kind: "recover".to_owned(),
+        done_bytes: 0,
+        all_bytes: newest.data_bytes,
+        bytes_per_second: 0,
+    });
     Ok(Detail {
         name: entry.name.clone(),
         metadata: "pinstripe".to_owned(),
@@ -303,8 +313,8 @@ fn of_superblocks(
         is_usable: shape.survives(absent),
         served: None,
         slots,
-        spares: found.iter().filter_map(spare).collect(),
-        work: work(newest, &shape),
+        spares,
+        work: work(newest, &shape).or(pending),
         reports: Vec::new(),
         mismatches: 0,
         dirty_bytes: 0,
