@@ -2,9 +2,9 @@
 //! slot.
 
 use std::fs;
-use std::thread;
+use std::process::Stdio;
 
-use super::serving::{Served, good, has, nbd, run, with_pool};
+use super::serving::{Served, good, has, nbd, run};
 use crate::stand::{Stand, noise, skipped};
 
 /// An array that is full of data, and served; work on it is slow.
@@ -97,18 +97,18 @@ fn a_scrub_that_somebody_else_cancels_ends_with_an_error() {
     const TEST: &str = "a_scrub_that_somebody_else_cancels_ends_with_an_error";
     let Some((stand, served)) = slow(TEST, "-l 5 -n 3 a b c", "") else { return };
     for line in ["array scrub pool", "array scrub pool --repair --json"] {
-        let cancelled = thread::scope(|scope| {
-            let waiting = scope.spawn(|| stand.run(line));
-            let begun = (0..1000).any(|_| {
-                let status = good(&stand, "array status pool");
-                status.contains("check =") || status.contains("repair =")
-            });
-            assert!(begun, "the scrub never begins");
-            good(&stand, "array set pool sync_action=idle");
-            waiting.join().unwrap()
+        let mut scrub = stand.command(line);
+        let scrub = scrub.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let begun = (0..1000).any(|_| {
+            let status = good(&stand, "array status pool");
+            status.contains("check =") || status.contains("repair =")
         });
-        assert_eq!(cancelled.code, 1, "{}{}", cancelled.out, cancelled.err);
-        assert!(cancelled.err.contains("was cancelled after"), "{}", cancelled.err);
+        assert!(begun, "the scrub never begins");
+        good(&stand, "array set pool sync_action=idle");
+        let cancelled = scrub.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&cancelled.stderr).into_owned();
+        assert_eq!(cancelled.status.code(), Some(1), "{said}");
+        assert!(said.contains("was cancelled after"), "{said}");
     }
     // Beside a rebuild it is kept, also over a stop.
     good(&stand, "array manage pool --fail b --remove b --add e --size 16M --no-wait");
