@@ -296,6 +296,14 @@ impl Store {
         self.member_slots.iter().map(take).collect()
     }
 
+    /// Members for a stripe set that is written in one go: those that take one and are not full; if
+    /// they are too few, all that take one.
+    pub(crate) fn takers_with_room(&self) -> Vec<SharedMember> {
+        let all: Vec<SharedMember> = self.takers().into_iter().flatten().collect();
+        let fit: Vec<SharedMember> = all.iter().filter(|it| !it.caps().is_full).cloned().collect();
+        if fit.len() > usize::from(self.config.parity) { fit } else { all }
+    }
+
     /// The geometry of a new stripe set: over all members that take one.
     ///
     /// # Errors
