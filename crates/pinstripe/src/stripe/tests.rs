@@ -283,10 +283,17 @@ fn a_slot_that_is_nowhere_has_a_home_only_if_that_can_be_told() {
     let fixture = Fixture::new(3, 1, 30_000);
     fixture.remove(1);
     let mut members = fixture.shared(&[]);
-    members.push(Some(Arc::new(MemoryMember::new("/new"))));
     let open = |members: &[_]| SetReader::open(members, Fixture::name(), STORE, SET).unwrap();
     let set = open(&members);
-    assert_eq!((set.member_of(1), set.free_members()), (Some(1), vec![1, 4]));
+    assert_eq!((set.member_of(1), set.free_members()), (Some(1), vec![1]));
+    // A member that came later never had an extent: which of the two has lost one is open.
+    members.push(Some(Arc::new(MemoryMember::new("/new"))));
+    let set = open(&members);
+    assert_eq!((set.member_of(1), set.free_members()), (None, vec![1, 4]));
+    // A number whose member left for good is nobody's, and one that is absent may have the slot.
+    let left = [members[..4].to_vec(), vec![None]].concat();
+    assert_eq!(open(&left).member_of(1), None);
+    assert_eq!(open(&left).with_everybody_there(true).member_of(1), Some(1));
     members[1] = None;
     let set = open(&members);
     assert_eq!((set.member_of(1), set.free_members()), (None, vec![4]));
