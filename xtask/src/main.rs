@@ -29,6 +29,10 @@ usage:
                                    the stress test with N seeds from S on (default 1000 from 0)
   cargo xtask soak stories [--seeds N] [--from S]
                                    short stories of which each replays exactly (default 1000)
+  cargo xtask soak pairs [--rounds N] [--seconds N] [--from S]
+                                   every verb of a store beside every other one: two processes
+  cargo xtask soak pairs --simulated [--seeds N] [--from S]
+                                   the same from seeds, and three at once; prints the table of pairs
   cargo xtask soak readers         a mount read at random places by several readers, for a minute
   cargo xtask soak split           16 GiB split with parity, and verified without an output
   cargo xtask soak lab             equal devices and slower ones, and what the lab says of them

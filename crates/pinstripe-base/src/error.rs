@@ -52,10 +52,12 @@ pub enum Kind {
     Unanswered,
     /// A member's endpoint lacks what several writers rely on: one winner of a name.
     NoOneWinner,
+    /// The store's keys were rotated since this process opened it.
+    KeysChanged,
 }
 
 /// Every kind with its name.
-const KINDS: [(Kind, &str); 18] = [
+const KINDS: [(Kind, &str); 19] = [
     (Kind::Io, "io"),
     (Kind::NoSpace, "no_space"),
     (Kind::NotFound, "not_found"),
@@ -74,9 +76,15 @@ const KINDS: [(Kind, &str); 18] = [
     (Kind::Interrupted, "interrupted"),
     (Kind::Unanswered, "unanswered"),
     (Kind::NoOneWinner, "no_one_winner"),
+    (Kind::KeysChanged, "keys_changed"),
 ];
 
 impl Kind {
+    /// Whether this says that keys are not at hand, and nothing about the bytes.
+    pub fn is_about_keys(self) -> bool {
+        matches!(self, Kind::Locked | Kind::KeysChanged)
+    }
+
     /// Its name in JSON.
     pub fn name(self) -> &'static str {
         KINDS.iter().find(|(kind, _)| *kind == self).map_or("other", |(_, name)| name)

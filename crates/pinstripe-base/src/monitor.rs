@@ -1,9 +1,9 @@
 //! The one ledger: stages count into it and report problems to it; progress bars, JSON and
 //! summaries read it.
 //!
-//! Invariants: counters only grow; a problem that costs data also counts as a loss, a member that
-//! takes no part as degraded, so the summary, standard error and the exit code never disagree.
-//! Nothing here prints.
+//! Invariants: counters only grow, except that what was counted for something that then failed is
+//! taken back; a problem that costs data also counts as a loss, a member that takes no part as
+//! degraded, so the summary, standard error and the exit code never disagree. Nothing here prints.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +42,8 @@ counters! {
     ChangedBytes => "changed_bytes",
     /// Bytes in unchanged files.
     UnchangedBytes => "unchanged_bytes",
+    /// Bytes in new, changed and unchanged files that are other names of files counted before.
+    LinkedBytes => "linked_bytes",
     /// Entries of a snapshot that have an access control list.
     AclEntries => "acl_entries",
     /// Entries of a snapshot that have a label of SELinux.
@@ -60,14 +62,14 @@ counters! {
     CompressedBytes => "compressed_bytes",
     /// Bytes written to members, with parity, headers and index.
     WrittenBytes => "written_bytes",
-    /// Entries restored.
+    /// Entries restored: made, replaced, or given metadata that they lacked.
     RestoredEntries => "restored_entries",
     /// Entries that could not be restored whole; those of a page of a tree that is lost are counted
     /// without their names.
     LostEntries => "lost_entries",
     /// Content bytes restored.
     RestoredBytes => "restored_bytes",
-    /// Entries that a restore in place found as they should be, or gave their metadata only.
+    /// Entries that a restore in place found as they should be.
     KeptEntries => "kept_entries",
     /// Content bytes that a restore in place found where they belong.
     KeptBytes => "kept_bytes",
@@ -103,6 +105,35 @@ counters! {
     DegradedMembers => "degraded_members",
     /// Things that could not be saved, restored or verified: exit code 3.
     Losses => "losses",
+}
+
+/// The redundancy that is left in a store, counted per pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Redundancy {
+    /// Members that may be lost beside those that are absent or failed now: after the loss of any so
+    /// many, every snapshot can still be read.
+    pub survives: u64,
+    /// The parity of the store: what `survives` is when every member has all of its extents.
+    pub parity: u64,
+    /// Packs that survive the loss of fewer members than `parity`.
+    pub thin_packs: u64,
+}
+
+impl Redundancy {
+    /// For people: `every snapshot survives the loss of any 1 more member`.
+    pub fn describe(&self) -> String {
+        let packs = match self.thin_packs {
+            1 => "1 pack has".to_owned(),
+            count => format!("{count} packs have"),
+        };
+        match self.survives {
+            0 if self.parity == 0 => "the store has no parity: no member may be lost".to_owned(),
+            0 if self.thin_packs == 0 => "no further member may be lost".to_owned(),
+            0 => format!("no further member may be lost: {packs} no parity left"),
+            1 => "every snapshot survives the loss of any 1 more member".to_owned(),
+            count => format!("every snapshot survives the loss of any {count} more members"),
+        }
+    }
 }
 
 /// The severity of a reported problem.
@@ -188,6 +219,9 @@ pub struct Monitor {
     expected_bytes: AtomicU64,
     expected_entries: AtomicU64,
     flows: Mutex<Vec<Arc<Flow>>>,
+    /// The first error that says that this process lacks the store's newest keys.
+    outdated: Mutex<Option<Error>>,
+    redundancy: Mutex<Option<Redundancy>>,
     observer: Box<dyn Observer>,
 }
 
@@ -205,6 +239,8 @@ impl Monitor {
             expected_bytes: AtomicU64::new(0),
             expected_entries: AtomicU64::new(0),
             flows: Mutex::default(),
+            outdated: Mutex::default(),
+            redundancy: Mutex::default(),
             observer,
         }
     }
@@ -212,6 +248,11 @@ impl Monitor {
     /// Adds `amount` to a counter.
     pub fn add(&self, counter: Counter, amount: u64) {
         self.counters[counter as usize].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Takes back what was counted for something that then failed.
+    pub fn take_back(&self, counter: Counter, amount: u64) {
+        self.counters[counter as usize].fetch_sub(amount, Ordering::Relaxed);
     }
 
     /// Reads a counter.
@@ -233,8 +274,13 @@ impl Monitor {
         self.report(Severity::Degraded, place.as_ref(), error);
     }
 
-    /// Reports something that could not be saved, restored or verified.
+    /// Reports something that could not be saved, restored or verified. What newer keys would open is no
+    /// loss: the run is outdated.
     pub fn loss(&self, place: impl AsRef<Path>, error: Error) {
+        if error.kind() == Kind::KeysChanged {
+            lock(&self.outdated).get_or_insert(error);
+            return;
+        }
         self.add(Counter::Losses, 1);
         self.report(Severity::Loss, place.as_ref(), error);
     }
@@ -247,11 +293,26 @@ impl Monitor {
         self.observer.problem(&Problem { severity: Severity::Warning, place, error });
     }
 
+    /// The error with which a run ends that met what only newer keys open. Taken once.
+    pub fn take_outdated(&self) -> Option<Error> {
+        lock(&self.outdated).take()
+    }
+
     fn report(&self, severity: Severity, place: &Path, error: Error) {
         if error.kind() == Kind::Unanswered && severity != Severity::Loss {
             return;
         }
         self.observer.problem(&Problem { severity, place: place.to_path_buf(), error });
+    }
+
+    /// States the redundancy that the store has at the end of the run.
+    pub fn state_redundancy(&self, redundancy: Redundancy) {
+        *lock(&self.redundancy) = Some(redundancy);
+    }
+
+    /// The redundancy that was stated, if any was.
+    pub fn redundancy(&self) -> Option<Redundancy> {
+        *lock(&self.redundancy)
     }
 
     /// Passes a remark on to the observer.

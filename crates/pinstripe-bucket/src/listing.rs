@@ -22,7 +22,7 @@ use crate::session::{ATTEMPT, Session};
 /// Keys in a page of a listing.
 pub const PAGE: usize = 1000;
 /// More keys than any room has: an endpoint that lists without end is given up there.
-pub const LIST_MAX: usize = 1 << 26;
+pub const LIST_MAX: usize = 8 << 20;
 /// How often a listing that broke off in its middle is begun.
 const LIST_STARTS: usize = 6;
 /// A room whose first page ends before this byte of the ids has more than three pages. Those of a

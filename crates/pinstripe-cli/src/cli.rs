@@ -61,11 +61,51 @@ pub fn command_of(verb: &str) -> Option<Command> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn the_table_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_of_a_store_is_in_the_table_of_what_may_run_beside_what() {
+        const OPEN_NO_STORE: [&str; 18] = [
+            "init",
+            "overlay",
+            "hint",
+            "analyze",
+            "probe",
+            "config",
+            "split",
+            "join",
+            "verify",
+            "inspect",
+            "array",
+            "record",
+            "recover",
+            "play",
+            "fakevmcore",
+            "lab",
+            "completions",
+            "man",
+        ];
+        let command = Cli::command();
+        let verbs = command.get_subcommands().flat_map(|verb| {
+            let name = verb.get_name().to_owned();
+            match name.as_str() {
+                "key" | "member" => {
+                    verb.get_subcommands().map(|it| format!("{name} {}", it.get_name())).collect()
+                }
+                _ => vec![name],
+            }
+        });
+        let verbs: BTreeSet<String> =
+            verbs.filter(|name| !OPEN_NO_STORE.contains(&name.as_str())).collect();
+        let table = pinstripe::ops::beside::VERBS.iter().map(|(verb, _)| (*verb).to_owned());
+        assert_eq!(verbs, table.collect::<BTreeSet<_>>());
     }
 
     /// One of a verb's own with the id of a global one would be read as that, and panic.

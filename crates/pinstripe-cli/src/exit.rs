@@ -76,7 +76,7 @@ pub fn of_error(kind: Kind) -> u8 {
         Kind::TooManyLosses => TOO_MANY_LOSSES,
         Kind::Locked => LOCKED,
         Kind::WrongKey => WRONG_KEY,
-        Kind::Busy => BUSY,
+        Kind::Busy | Kind::KeysChanged => BUSY,
         Kind::NotEncrypted => NOT_ENCRYPTED,
         Kind::NoOneWinner => NO_ONE_WINNER,
         Kind::Interrupted => INTERRUPTED,

@@ -5,6 +5,7 @@
 //! opens paths that cannot leave a directory; [`descriptors`] shares out the open files that the
 //! system allows; [`disk`] names the disk that a path is on, [`mounts`] the mount; [`paths`] says what
 //! is at a path.
+//! [`remove`] removes a directory with everything in it, but no mount.
 //! [`process`] runs other programs, [`library`] loads C libraries that may be missing.
 //!
 //! Never here: the meaning of the bytes.
@@ -22,3 +23,4 @@ pub mod library;
 pub mod mounts;
 pub mod paths;
 pub mod process;
+pub mod remove;

@@ -1,12 +1,17 @@
-//! The kernel's table of mounts, `/proc/self/mountinfo` (proc(5)).
+//! Mounts: the kernel's table of them, `/proc/self/mountinfo` (proc(5)), and which one an open file
+//! was reached through.
 
 #![allow(clippy::disallowed_methods, reason = "reads the kernel's table of mounts")]
 
 use std::borrow::Borrow;
 use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +98,72 @@ pub fn numbers(device: u64) -> String {
     format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
 }
 
+/// The mount through which something was reached, and the device of its file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MountIdentity {
+    /// The number of the mount. `None` where neither statx (since Linux 5.8) nor `/proc` gives it.
+    id: Option<u64>,
+    device: u64,
+    is_directory: bool,
+}
+
+impl MountIdentity {
+    /// The mount of an open file.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn of_open(file: BorrowedFd<'_>) -> Result<Self, Errno> {
+        let id = by_statx(file, b"", AtFlags::EMPTY_PATH).or_else(|| by_fdinfo(file));
+        let stat = rustix::fs::fstat(file)?;
+        Ok(Self::new(id, &stat))
+    }
+
+    /// The mount of what has this name in a directory: another one than the directory's, if
+    /// something is mounted there. A symlink is not followed.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn of_name(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Self, Errno> {
+        let Some(id) = by_statx(directory, name, AtFlags::empty()) else {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+            return Self::of_open(file.as_fd());
+        };
+        let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(Self::new(Some(id), &stat))
+    }
+
+    fn new(id: Option<u64>, stat: &rustix::fs::Stat) -> Self {
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        MountIdentity { id, device: stat.st_dev, is_directory }
+    }
+
+    /// Whether both are on one mount. Directories on different devices never are: a subvolume of
+    /// btrfs has a device of its own. Some file systems give files other devices than directories.
+    pub fn is_same(self, other: MountIdentity) -> bool {
+        let is_one_mount = match (self.id, other.id) {
+            (Some(one), Some(other)) => one == other,
+            _ => true,
+        };
+        let are_directories = self.is_directory && other.is_directory;
+        is_one_mount && (!are_directories || self.device == other.device)
+    }
+}
+
+fn by_statx(at: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Option<u64> {
+    let flags = flags | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let statx = rustix::fs::statx(at, name, flags, StatxFlags::MNT_ID).ok()?;
+    let is_given = StatxFlags::from_bits_retain(statx.stx_mask).contains(StatxFlags::MNT_ID);
+    is_given.then_some(statx.stx_mnt_id)
+}
+
+/// The kernel gives the mount of each open file there since Linux 3.15.
+fn by_fdinfo(file: BorrowedFd<'_>) -> Option<u64> {
+    let table = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    let id = table.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    id.trim().parse().ok()
+}
+
 /// A path of this table, or of `/proc/swaps`: blanks, tabs, line ends and backslashes stand there as
 /// three octal digits.
 pub(crate) fn unescaped(text: &str) -> PathBuf {
@@ -145,6 +216,20 @@ mod tests {
         assert_eq!(at("/etc"), Some("/".into()));
         assert_eq!(at("/a b/c"), Some("/a b".into()));
         assert_eq!(holding(parse(TABLE), Path::new("/etc"), rustix::fs::makedev(9, 1)), None);
+    }
+
+    #[test]
+    fn a_directory_is_on_the_mount_of_what_is_in_it() {
+        let root = fs::File::open("/").unwrap();
+        let here = MountIdentity::of_open(root.as_fd()).unwrap();
+        assert!(here.is_same(here));
+        assert_eq!(by_fdinfo(root.as_fd()), by_statx(root.as_fd(), b"", AtFlags::EMPTY_PATH));
+        let proc = MountIdentity::of_name(root.as_fd(), b"proc").unwrap();
+        assert!(!here.is_same(proc), "proc is mounted");
+        let unknown = |it: MountIdentity| MountIdentity { id: None, ..it };
+        assert!(!unknown(here).is_same(unknown(proc)), "the device tells as well");
+        let file = MountIdentity { is_directory: false, ..unknown(proc) };
+        assert!(unknown(here).is_same(file), "a file may have a device of its own");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! places by several readers. Without any word, all of these. `cargo xtask soak
 //! hostile [--seeds N] [--from S]`: members that lie, and every verb beside them. `cargo xtask soak
 //! stories [--seeds N] [--from S]`: short stories that follow from their seeds in all, in release.
+//! `cargo xtask soak pairs`: every verb beside every other one, with the real command or simulated.
 //! `cargo xtask soak record [--seeds N] [--from S]`: takes that are killed, whose power is cut, and
 //! that others wrote; 60 seeds.
 //! `cargo xtask soak buckets [--seconds N]`: hosts that are killed, gc beside them, one bucket; an hour.
@@ -19,6 +20,7 @@
 
 mod executions;
 mod lab;
+mod pairs;
 mod program;
 mod quick;
 mod readers;
@@ -38,13 +40,15 @@ const RECORD_SEEDS: u64 = 60;
 pub fn run(args: &[String]) -> Result<bool> {
     match args {
         [] => {
-            let of_store = seeds(args)? & stories::run(args)? & hostile(args)?;
+            let pairs = pairs::run(&["--simulated".to_owned()])? & pairs::run(args)?;
+            let of_store = seeds(args)? & stories::run(args)? & hostile(args)? & pairs;
             Ok(of_store & record(args)? & readers::run()? & split::run()? & lab::run()?)
         }
         [word, args @ ..] if word == "record" => record(args),
         [word] if word == "readers" => readers::run(),
         [word, args @ ..] if word == "hostile" => hostile(args),
         [word, args @ ..] if word == "stories" => stories::run(args),
+        [word, args @ ..] if word == "pairs" => pairs::run(args),
         [word] if word == "split" => split::run(),
         [word] if word == "lab" => lab::run(),
         [word] if word == "whole" => whole(),

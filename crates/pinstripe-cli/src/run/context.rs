@@ -14,7 +14,7 @@ use pinstripe::pipeline::limits::Limits;
 use pinstripe::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
-use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_base::monitor::{Counter, Monitor, Redundancy};
 use pinstripe_base::sync::lock;
 #[cfg(feature = "s3")]
 use pinstripe_bucket::{Buckets, Requests};
@@ -266,6 +266,35 @@ impl Run {
         signals::end_what_hangs(progress, move |text| screen.complain(text));
     }
 
+    /// Does `work` again without the members that have fallen silent, as often as it ends because one
+    /// did. To be used by verbs that can begin anew; the store is opened anew each time.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn without_silent(&self, work: impl Fn() -> Result<Ending>) -> Result<Ending> {
+        loop {
+            let before = self.patience().silent_places();
+            let done = work();
+            let is_news = self.patience().silent_places() > before;
+            match done {
+                Err(error) if error.kind() == Kind::Unanswered && is_news => {
+                    if signals::is_caught() {
+                        return Err(error);
+                    }
+                    self.monitor.note("beginning again without the member that does not answer");
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Reports absent members of a verb that writes: it ends with exit code 4.
+    pub fn degraded_by_absent(&self, store: &Store) {
+        for number in store.absent() {
+            self.monitor.degraded(&store.member_slots[number].place, store.absence(number));
+        }
+    }
+
     /// Warns of absent members, for verbs of the library that do not.
     pub fn warn_of_absent(&self, store: &Store) {
         for number in store.absent() {
@@ -299,6 +328,10 @@ impl Run {
         if let Some(failure) = self.screen.failure() {
             return self.without_output(&failure);
         }
+        let ended = match self.monitor.take_outdated() {
+            Some(outdated) => ended.and(Err(outdated)),
+            None => ended,
+        };
         let (code, facts) = match ended {
             Ok(ending) => (exit::of_ledger(&self.monitor, ending.code), ending.facts),
             Err(error) => {
@@ -326,15 +359,23 @@ impl Run {
                 _ => ("member", "members", "took no part"),
             };
             let members = match self.count(Counter::DegradedMembers) {
-                1 => format!("1 {one}, named above, {did}; nothing is lost"),
-                count => format!("{count} {many}, named above, {did}; nothing is lost"),
+                1 => format!("1 {one}, named above, {did}"),
+                count => format!("{count} {many}, named above, {did}"),
             };
-            self.screen
-                .complain(&format!("pinstripe: done, but degraded: {members} (exit code {code})"));
+            let left = match self.monitor.redundancy() {
+                Some(redundancy) => redundancy.describe(),
+                None => "nothing is lost".to_owned(),
+            };
+            self.screen.complain(&format!(
+                "pinstripe: done, but degraded: {members}; {left} (exit code {code})"
+            ));
         }
         let mut summary = Event::new("summary").with("verb", verb);
         for &(counter, name) in Counter::ALL {
             summary = summary.with(name, self.count(counter));
+        }
+        if let Some(Redundancy { survives, thin_packs, .. }) = self.monitor.redundancy() {
+            summary = summary.with("survives", survives).with("thin_packs", thin_packs);
         }
         let summary = self
             .add_requests(summary)

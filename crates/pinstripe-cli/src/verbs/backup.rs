@@ -66,7 +66,8 @@ Examples:
 pub struct BackupArgs {
     /// Files and directories to back up
     ///
-    /// A missing path is reported as a loss (exit code 3), and the others are backed up.
+    /// A missing path is reported as a loss (exit code 3), and the others are backed up. A PATH below
+    /// another one is backed up wherever that one would leave it out.
     #[arg(required_unless_present_any = ["files_from", "named", "stdin"], value_name = "PATH",
           value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
@@ -116,6 +117,8 @@ pub struct BackupArgs {
     exclude_caches: bool,
 
     /// Do not enter other file systems that are mounted below a PATH
+    ///
+    /// A mount point that is a PATH itself is backed up: 'backup -x / /home'.
     #[arg(long, short = 'x')]
     one_file_system: bool,
 
@@ -144,6 +147,11 @@ const GAUGE: Gauge = Gauge {
 };
 
 impl BackupArgs {
+    /// Whether it reads what can be read once: such a run cannot begin anew.
+    pub fn reads_stdin(&self) -> bool {
+        self.stdin.is_some() || !self.files_from.is_empty()
+    }
+
     /// Runs the backup.
     ///
     /// # Errors

@@ -65,11 +65,14 @@ impl ForgetArgs {
     /// Those of [`forget::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
-        run.warn_of_absent(&store);
+        if self.dry_run {
+            run.warn_of_absent(&store);
+        }
         rollback::warn(run, &store)?;
         if let Some(id) = self.damaged(run, &store)? {
             if !self.dry_run {
                 forget::forget_damaged(&store, id)?;
+                run.degraded_by_absent(&store);
                 rollback::look_again(run, &store);
             }
             run.screen.say(&format!("forgot snapshot {}, which cannot be read", id.short()));
@@ -91,6 +94,7 @@ impl ForgetArgs {
             ForgetOptions { choice, dry_run: self.dry_run, allow_empty: self.allow_empty };
         let verdicts = forget::run(&store, &options, &run.monitor)?;
         if !self.dry_run {
+            run.degraded_by_absent(&store);
             rollback::look_again(run, &store);
         }
         show(run, &verdicts)?;

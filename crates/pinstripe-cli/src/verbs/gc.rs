@@ -82,7 +82,9 @@ impl GcArgs {
     /// Those of [`gc::run`] and [`gc::fence`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
-        run.warn_of_absent(&store);
+        if self.dry_run {
+            run.warn_of_absent(&store);
+        }
         rollback::warn(run, &store)?;
         if let Some(name) = &self.fence {
             let session = gc::fence(&store, name)?;
@@ -104,6 +106,9 @@ impl GcArgs {
         // Also of a gc that waited in vain: the next one goes on from what it saw.
         liveness::keep(run, &store, &options.detector);
         let outcome = ended?;
+        if !self.dry_run {
+            run.degraded_by_absent(&store);
+        }
         say(run, self.dry_run, &outcome);
         run.say_hidden();
         // What was done is counted as requests; what would be done is estimated.

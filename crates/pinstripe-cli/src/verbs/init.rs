@@ -194,13 +194,18 @@ pub fn described(config: &StoreConfig, members: usize) -> String {
         (members, 0) => format!("{members} members without parity"),
         (members, parity) => format!("{members} members, any {parity} of them may be lost"),
     };
+    format!("{members}; {}", settings(config))
+}
+
+/// How content is cut, compressed and encrypted, in a few words.
+pub fn settings(config: &StoreConfig) -> String {
     let strip = format_size(config.strip_bytes.into());
     let encryption = match config.encryption {
         Encryption::None => "not encrypted".to_owned(),
         cipher => cipher.to_string(),
     };
     let StoreConfig { chunking, codec, .. } = config;
-    format!("{members}; strips of {strip}, chunks of {chunking}, {codec}, {encryption}")
+    format!("strips of {strip}, chunks of {chunking}, {codec}, {encryption}")
 }
 
 /// A store over so many members as the summary event has it.

@@ -21,6 +21,8 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
+use super::repair;
+
 /// Add, remove, replace and merge members of the store, or rebalance them
 ///
 /// The store stays usable meanwhile: backup, restore and check may run. An interrupted command
@@ -191,10 +193,9 @@ pub(super) fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -
             time::span(run.elapsed())
         ));
     }
-    if replaced.lost_extents == 0 {
-        let (new, place) = (replaced.replaced_by, escape::path(place));
-        run.screen.say(&format!("member {number} is replaced by member {new}, at {place}"));
-    }
+    let (new, place) = (replaced.replaced_by, escape::path(place));
+    run.screen.say(&format!("member {number} is replaced by member {new}, at {place}"));
+    repair::say_given_up(run, replaced.given_up_chunks);
     Ok(Ending::done(Event::default().with("member", number).with_fields(&replaced)))
 }
 

@@ -9,7 +9,7 @@ use pinstripe_base::units::{format_count, format_size};
 use super::init;
 use crate::escape;
 use crate::event::Event;
-use crate::message::facts;
+use crate::message::{counted, facts};
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 
@@ -36,18 +36,30 @@ impl MembersArgs {
     /// # Errors
     /// Those of [`members::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let store = run.open_locked()?;
+        let store = run.open_keyless()?;
         let states = members::run(&store)?;
+        let left = members::redundancy(&store, &run.monitor)?;
         for state in &states {
             run.screen.event(&event(state, &store.member_slots[state.member]))?;
         }
         let short = store.config.store.short();
-        run.screen
-            .row(&format!("store {short}: {}", init::described(&store.config, states.len())))?;
+        let members = counted(states.len() as u64, "member");
+        let parity = match store.config.parity {
+            0 => "without parity".to_owned(),
+            parity => format!("with parity {parity}"),
+        };
+        let settings = init::settings(&store.config);
+        run.screen.row(&format!("store {short}: {members} {parity}; {settings}"))?;
         let row = |state| row(state, &store.member_slots[state.member]);
         let rows: Vec<_> = states.iter().map(row).collect();
         for line in table::lines(&HEAD, &rows) {
             run.screen.row(&line)?;
+        }
+        if store.config.parity > 0 {
+            run.screen.row(&match left {
+                Some(left) => left.describe(),
+                None => "how many members may be lost is only known with the key".to_owned(),
+            })?;
         }
         let absent = states.iter().filter(|state| !state.present).count();
         Ok(Ending::done(init::facts(&store.config, states.len()).with("absent", absent)))
@@ -66,7 +78,12 @@ fn row(state: &MemberStatus, slot: &MemberSlot) -> Vec<String> {
     }
     vec![
         state.member.to_string(),
-        if state.leaving { "leaving" } else { "present" }.to_owned(),
+        match (state.leaving, state.full) {
+            (true, _) => "leaving",
+            (false, true) => "full",
+            (false, false) => "present",
+        }
+        .to_owned(),
         format_count(state.packs),
         format_size(state.stored_bytes),
         state.free_bytes.map_or_else(unknown, format_size),
@@ -86,6 +103,7 @@ fn event(state: &MemberStatus, slot: &MemberSlot) -> Event {
         .with_path("place", &state.place)
         .with("present", state.present)
         .with("leaving", state.leaving)
+        .with("full", state.full)
         .with_some("absence", state.absence.as_deref())
         .with("packs", state.packs)
         .with("stored_bytes", state.stored_bytes)

@@ -93,6 +93,18 @@ impl RepairArgs {
     }
 }
 
+/// States what to do about chunks that were given up.
+pub(super) fn say_given_up(run: &Run, chunks: u64) {
+    if chunks > 0 {
+        run.screen.say(&format!(
+            "gave up {} that nothing can bring back; all other content has its parity again. Back up \
+             now: what the sources still have is stored again, and the snapshots named above are whole \
+             then",
+            counted(chunks, "chunk")
+        ));
+    }
+}
+
 fn say(run: &Run, outcome: &repair::RepairOutcome) {
     let say = |line: String| run.screen.say(&line);
     say(format!(
@@ -109,7 +121,7 @@ fn say(run: &Run, outcome: &repair::RepairOutcome) {
         (outcome.rebuilt_runs, "rebuilt", "index run", ""),
         (outcome.relaid_packs, "rewrote", "pack", " that parity could not repair"),
         (doubled, "doubled", "page", " of snapshots' trees"),
-        (outcome.lost_extents, "gave up", "extent", " that cannot be rebuilt"),
+        (outcome.lost_extents, "found", "extent", " that cannot be rebuilt whole"),
         (outcome.homeless_extents, "left out", "extent", " for which there are too few members"),
     ];
     for (count, act, name, how) in ended.iter().filter(|(count, ..)| *count > 0) {
@@ -118,4 +130,5 @@ fn say(run: &Run, outcome: &repair::RepairOutcome) {
     if ended.iter().all(|(count, ..)| *count == 0) {
         say("there was nothing to repair".to_owned());
     }
+    say_given_up(run, outcome.given_up_chunks);
 }

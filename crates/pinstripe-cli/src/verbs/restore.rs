@@ -73,10 +73,11 @@ pub struct RestoreArgs {
 
     /// Remove what the snapshot does not have, in directories that it has completely
     ///
-    /// Refused if more entries would be removed than the snapshot has there, or if the backup had
-    /// losses: then only with --yes. Members of stores and mounted file systems are always kept.
-    /// What the backup left out by its patterns is not in the snapshot, and is removed: check with
-    /// --dry-run.
+    /// A directory where the snapshot has something else is removed with everything in it. Refused
+    /// if more entries would be removed than the snapshot has there, or if the backup had losses:
+    /// then only with --yes. Members of stores and everything that is mounted below PATH are always
+    /// kept. What the backup left out by its patterns is not in the snapshot, and is removed: check
+    /// with --dry-run.
     #[arg(long, requires = "in_place")]
     delete: bool,
 

@@ -28,7 +28,6 @@ impl UndeleteArgs {
     /// Those of [`forget::undelete`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
-        run.warn_of_absent(&store);
         let mut back = 0;
         for name in &self.snapshots {
             let snapshot = forget::undelete(&store, name, &run.monitor)?;
@@ -36,6 +35,8 @@ impl UndeleteArgs {
             run.screen.event(&snapshots::event(&snapshot))?;
             run.screen.say(&format!("snapshot {} is back", snapshot.id.short()));
         }
+        // A member that was away has not heard of it: the others decide, and 'repair' tells it.
+        run.degraded_by_absent(&store);
         Ok(Ending::done(crate::event::Event::default().with("snapshots", back)))
     }
 }

@@ -37,6 +37,7 @@ mod mount_readers;
 mod mount_trouble;
 mod older;
 mod overlay;
+mod pairs_soak;
 mod places;
 mod pools;
 mod record;

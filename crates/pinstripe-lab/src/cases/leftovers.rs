@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::mounts::{self, MountInfo};
+use pinstripe_io::remove::remove_tree;
 
 /// The prefix of the names of our directories. They end with the name of the machine, since several may
 /// share a file system, and the number of the process there.
@@ -78,7 +79,7 @@ pub fn remove_leftover(dir: &Path) -> Result<()> {
         let error = Error::new(Kind::Busy, "something is mounted in it").at(dir);
         return Err(error.advice("unmount it first: see 'findmnt'"));
     }
-    fs::remove_dir_all(dir).map_err(failed)
+    remove_tree(dir).map_err(failed)
 }
 
 /// Whether a mount is at or below a directory.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::remove::remove_tree;
 
 use super::shared::{self, Folder};
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
@@ -168,7 +169,7 @@ impl Plan for OpMix {
 
     fn ready(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
         let base = self.base(self.ways[variant.0].1);
-        match std::fs::remove_dir_all(&base) {
+        match remove_tree(&base) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(Error::io("cannot remove", &base, error))
             }

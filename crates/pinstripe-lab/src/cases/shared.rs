@@ -9,6 +9,7 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::Policy;
+use pinstripe_io::remove::remove_tree;
 
 use super::{CaseOption, Setting, ValueForm, Values, leftovers};
 use crate::histogram::Histogram;
@@ -332,7 +333,7 @@ impl Folder {
     /// # Errors
     /// As the system says.
     pub fn remove(&self) -> Result<()> {
-        fs::remove_dir_all(&self.0).map_err(|error| Error::io("cannot remove", &self.0, error))
+        remove_tree(&self.0).map_err(|error| Error::io("cannot remove", &self.0, error))
     }
 }
 

@@ -20,6 +20,7 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{SnapshotId, random};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
+use pinstripe_io::remove::remove_tree;
 
 pub use workload::{NODES, ROWS, RowStream, STREAMS, Workload};
 
@@ -43,7 +44,7 @@ pub struct WriteCost {
 /// # Errors
 /// As the system says.
 pub fn new_store(at: &Path) -> Result<Store> {
-    match fs::remove_dir_all(at) {
+    match remove_tree(at) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(Error::io("cannot remove", at, error));
         }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use pinstripe_base::error::{Error, Result};
+use pinstripe_io::remove::remove_tree;
 
 use super::loadfile::{FileAction, KINDS, LoadOperation};
 use super::{Content, at_once};
@@ -134,7 +135,7 @@ impl<'a> Client<'a> {
             }
             FileAction::Rename(from, to) => fs::rename(at(from), at(to))?,
             FileAction::Unlink(path) => fs::remove_file(at(path))?,
-            FileAction::Deltree(path) => match fs::remove_dir_all(at(path)) {
+            FileAction::Deltree(path) => match remove_tree(&at(path)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
             },

@@ -17,6 +17,7 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
+use pinstripe_io::remove::remove_tree;
 use rustix::fs::Advice;
 
 use crate::flac::FlacWriter;
@@ -311,7 +312,7 @@ impl Drop for MadeDirectory {
     fn drop(&mut self) {
         if !self.has_begun.load(Ordering::Acquire) {
             // It is the user's affair where that is not possible.
-            let _ = fs::remove_dir_all(&self.path);
+            let _ = remove_tree(&self.path);
         }
     }
 }
@@ -481,8 +482,7 @@ impl TakeFolder for DiskFolder {
     }
 
     fn discard(&self) -> Result<()> {
-        fs::remove_dir_all(&self.path)
-            .map_err(|error| Error::io("cannot remove", &self.path, error))
+        remove_tree(&self.path).map_err(|error| Error::io("cannot remove", &self.path, error))
     }
 
     fn free_bytes(&self) -> Option<u64> {

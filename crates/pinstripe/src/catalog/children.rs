@@ -9,6 +9,7 @@ use super::intake::{Facts, kind_and_mode};
 use super::search::Series;
 use super::{Catalog, join};
 use crate::format::meta::{FileKind, Time};
+use crate::format::tree::is_at_or_below;
 use pinstripe_base::error::Result;
 
 /// One version of a path, as its row tells.
@@ -146,7 +147,8 @@ fn read(row: &Row<'_>, series: usize) -> rusqlite::Result<VersionRow> {
 /// The names in a directory that lead to a source and were not backed up themselves.
 fn above_sources<'s>(series: &'s [Series], directory: &[u8]) -> impl Iterator<Item = &'s [u8]> {
     let begin = join(directory, b"");
-    let sources = series.iter().flat_map(|it| &it.sources);
+    let is_within = |it: &Series| it.sources.iter().any(|top| is_at_or_below(directory, top));
+    let sources = series.iter().filter(move |it| !is_within(it)).flat_map(|it| &it.sources);
     sources.filter_map(move |source| {
         let below = source.strip_prefix(&begin[..])?;
         below.iter().position(|&byte| byte == b'/').map(|end| &below[..end])

@@ -25,6 +25,7 @@ mod watched;
 pub mod conformance;
 
 pub use directory::DirectoryMember;
+pub(crate) use directory::RESERVE;
 pub use memory::MemoryMember;
 pub use places::{NewMember, Places, RemoteMembers, is_remote};
 pub(crate) use places::{of_bytes, real};

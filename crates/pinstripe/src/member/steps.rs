@@ -44,4 +44,9 @@ pub trait Steps: Send + Sync {
     /// for [`DiskStep::SyncFile`] and [`DiskStep::SyncDirectory`] alone: a test that keeps its own books
     /// of what is durable need not wait for the disk.
     fn take(&self, step: &DiskStep<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
+
+    /// The bytes that a member's file system has left, where that is to be less than it says.
+    fn free_bytes(&self, _member: &Path) -> Option<u64> {
+        None
+    }
 }

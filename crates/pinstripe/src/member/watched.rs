@@ -111,6 +111,12 @@ impl Patience {
         lock(&self.0.silent).contains(place)
     }
 
+    /// The number of places that do not answer now.
+    #[must_use]
+    pub fn silent_places(&self) -> usize {
+        lock(&self.0.silent).len()
+    }
+
     /// Reports that a place did not answer, once.
     fn give_up(&self, place: &Path, error: Error) {
         let mut silent = lock(&self.0.silent);

@@ -199,7 +199,7 @@ fn take_in(
     for id in new {
         match snapshots::read(store, id) {
             Ok(snapshot) => snapshots.push(snapshot),
-            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
+            Err(error) if error.kind() == Kind::Unsupported || error.kind().is_about_keys() => {
                 return Err(error);
             }
             Err(error) => left_out(store, id, error, monitor)?,

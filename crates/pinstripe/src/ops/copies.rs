@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use super::check::judge;
 use crate::format::envelope;
+use crate::format::forgotten::Mark;
 use crate::format::label::{Encryption, Format};
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::store::{Store, read_small};
@@ -27,7 +28,8 @@ impl<'a> Copies<'a> {
     /// Reads all copies of an object that is the same on every member: anything but a label.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] when a newer version wrote one: it is not damaged.
+    /// [`Kind::Unsupported`] when a newer version wrote one, [`Kind::KeysChanged`] when a process with
+    /// newer keys did: it is not damaged.
     pub fn read(store: &'a Store, name: ExtentName) -> Result<Self> {
         Self::read_with(store, name, &mut ReadAhead::default())
     }
@@ -48,15 +50,20 @@ impl<'a> Copies<'a> {
                     let says = envelope::without_voucher(&bytes);
                     said.entry(says).or_default().push((number, member, bytes));
                 }
-                Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+                Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::KeysChanged) => {
+                    return Err(error);
+                }
                 // Named when it fell silent; what it has is not known.
                 Err(error) if error.kind() == Kind::Unanswered => {}
                 Err(error) => unsound.push((number, member, error)),
             }
         }
-        let votes = if is_proof(store, name) { 1 } else { store.votes() };
         let best = said.iter().max_by_key(|(_, holders)| holders.len());
-        let good = best.filter(|(_, holders)| holders.len() >= votes);
+        let votes = |says: &[u8]| match is_proof(store, name) || keeps(name, says) {
+            true => 1,
+            false => store.votes(),
+        };
+        let good = best.filter(|(says, holders)| holders.len() >= votes(says));
         let (says, good) = match good {
             Some((says, holders)) => (Some(says.clone()), Some(holders[0].2.clone())),
             None => (None, None),
@@ -125,6 +132,12 @@ impl ReadAhead {
 
 /// A member's number, the member, and the bytes that it has.
 type Copy<'a> = (usize, &'a SharedMember, Vec<u8>);
+
+/// Whether this is a mark that says that a snapshot is kept: it is carried to every member from any.
+fn keeps(name: ExtentName, says: &[u8]) -> bool {
+    matches!(name, ExtentName::In(Room::Forgotten, _))
+        && Mark::decode(says).is_ok_and(|mark| mark.counts_on_one())
+}
 
 /// Whether a copy that was judged sound proves by itself that it belongs there.
 fn is_proof(store: &Store, name: ExtentName) -> bool {

@@ -92,10 +92,8 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
         }
     };
     if !options.dry_run {
-        let marks = forgotten::load(store, Quorum::Backup)?;
-        for verdict in verdicts.iter().filter(|verdict| !verdict.stays()) {
-            mark(store, &marks, verdict.snapshot.id, true)?;
-        }
+        let gone = verdicts.iter().filter(|verdict| !verdict.stays());
+        mark_all(store, gone.map(|verdict| verdict.snapshot.id))?;
     }
     Ok(verdicts)
 }
@@ -147,8 +145,24 @@ pub fn forget_damaged(store: &Store, id: SnapshotId) -> Result<()> {
         return Err(Error::new(Kind::NotFound, format!("no snapshot '{id}'"))
             .advice("list them with: pinstripe snapshots"));
     }
+    mark_all(store, std::iter::once(id))
+}
+
+/// Marks snapshots as forgotten.
+fn mark_all(store: &Store, ids: impl Iterator<Item = SnapshotId>) -> Result<()> {
+    store.confirm_keys()?;
     let marks = forgotten::load(store, Quorum::Backup)?;
-    mark(store, &marks, id, true)
+    for id in ids {
+        mark(store, &marks, id, true)?;
+    }
+    confirm_members(store)
+}
+
+/// Makes sure that the members that took a mark are still those of the store: a mark counts by the
+/// votes of the table that others know.
+fn confirm_members(store: &Store) -> Result<()> {
+    store.confirm_takers()?;
+    store.confirm_table()
 }
 
 /// Puts marks until one says what is wanted. A generation may be taken by another process that
@@ -201,14 +215,18 @@ pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot
             Err(error) if error.kind() == Kind::Exists => {
                 next.generation = next.generation.saturating_add(2);
             }
-            put => return put.map(|()| snapshot),
+            put => {
+                put?;
+                confirm_members(store)?;
+                return Ok(snapshot);
+            }
         }
     }
 }
 
 fn refuse_reaped(store: &Store, id: SnapshotId) -> Result<()> {
     let cases = deletion::load(store, Quorum::Backup)?;
-    if !decide::is_too_late(id, cases.reaping_by_any(), cases.tombstones()) {
+    if !decide::is_too_late(id, cases.reaping_by_any(), cases.tombstones_by_any()) {
         return Ok(());
     }
     Err(gone(id))

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use crate::format::label::MemberState as State;
 use crate::member::Room;
-use crate::store::Store;
+use crate::store::index::Index;
+use crate::store::{Store, redundancy};
 use pinstripe_base::error::Result;
+use pinstripe_base::monitor::{Monitor, Redundancy};
 
 /// One member of the store.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -21,12 +23,28 @@ pub struct MemberStatus {
     pub absence: Option<String>,
     /// Whether it is being emptied: it gets nothing new.
     pub leaving: bool,
+    /// Whether it has no room for another pack.
+    pub full: bool,
     /// Extents of packs.
     pub packs: u64,
     /// Bytes in all rooms.
     pub stored_bytes: u64,
     /// Bytes still free on its file system, where that is known.
     pub free_bytes: Option<u64>,
+}
+
+/// The redundancy that is left; `None` without the keys, by which the index is read.
+///
+/// # Errors
+/// Those of the members.
+pub fn redundancy(store: &Store, monitor: &Monitor) -> Result<Option<Redundancy>> {
+    if store.is_locked() {
+        return Ok(None);
+    }
+    let index = Index::load(store, monitor)?;
+    let counted = redundancy::redundancy(store, &index, &[])?;
+    monitor.state_redundancy(counted);
+    Ok(Some(counted))
 }
 
 /// The state of every member.
@@ -43,6 +61,7 @@ pub fn run(store: &Store) -> Result<Vec<MemberStatus>> {
             present: slot.member.is_some(),
             absence: slot.absence.as_ref().map(ToString::to_string),
             leaving: store.state(number).is_some_and(|state| state != State::Active),
+            full: false,
             packs: 0,
             stored_bytes: 0,
             free_bytes: None,
@@ -61,7 +80,8 @@ pub fn run(store: &Store) -> Result<Vec<MemberStatus>> {
                     state.packs = extents.len() as u64;
                 }
             }
-            state.free_bytes = member.caps().free_bytes;
+            let caps = member.caps();
+            (state.free_bytes, state.full) = (caps.free_bytes, caps.is_full);
         }
         states.push(state);
     }

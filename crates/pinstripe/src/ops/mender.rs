@@ -140,8 +140,21 @@ impl Mender<'_> {
                 Ok(()) => told(job, Done::Written)?,
                 // Another process wrote something there since this one looked.
                 Err(error) if error.kind() == Kind::Exists => {}
+                // A full member counts as none: the slot may be laid elsewhere, or the pack anew.
+                Err(error) if error.kind() == Kind::NoSpace => {
+                    is_all_well = false;
+                    told(job, Done::Homeless)?;
+                }
                 Err(error) => {
                     is_all_well = false;
+                    if error.kind() == Kind::TooManyLosses && job.onto != Onto::Twin {
+                        let salvaged = salvage(self.reader, job.slot, member, replace);
+                        // As above.
+                        salvaged.map(drop).or_else(|error| match error.kind() {
+                            Kind::Exists => Ok(()),
+                            _ => Err(error),
+                        })?;
+                    }
                     told(job, Done::Failed(error))?;
                 }
             }
@@ -164,6 +177,27 @@ pub(super) fn lay(
     let mut writer = to.create(reader.name(), replace)?;
     reader.rebuild_extent(slot, &mut *writer)?;
     writer.seal()
+}
+
+/// Writes what is left of a slot's extent of which strips are beyond repair, durably: every other row
+/// has its parity then. Says how many rows are beyond repair; nothing is written where all are, or
+/// where an extent that is there would be replaced by less than it may still give.
+///
+/// # Errors
+/// Those of the member.
+pub(super) fn salvage(
+    reader: &SetReader,
+    slot: usize,
+    to: &SharedMember,
+    replace: Replace,
+) -> Result<u64> {
+    let mut writer = to.create(reader.name(), replace)?;
+    let salvaged = reader.salvage_extent(slot, &mut *writer)?;
+    let is_worth_it = salvaged.sound_rows + salvaged.copied_rows > 0;
+    if is_worth_it && (replace == Replace::Never || salvaged.lost_rows == 0) {
+        writer.seal()?;
+    }
+    Ok(salvaged.copied_rows + salvaged.lost_rows)
 }
 
 /// A slot that no present member has: `first` if it is one.

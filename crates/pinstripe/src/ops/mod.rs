@@ -5,6 +5,8 @@
 
 pub mod analyze;
 pub mod backup;
+pub mod beside;
+mod carried;
 pub mod cat;
 pub mod catalog;
 pub mod check;

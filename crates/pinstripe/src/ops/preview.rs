@@ -1,14 +1,17 @@
 //! `restore --dry-run`: lists what a restore would create, change and remove. Writes nothing.
 
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-use super::restore::{RestoreOptions, Selection};
+use super::restore::{Delete, RestoreOptions, Selection, refuse_beyond_reason, refuse_losses};
 use super::select::{Selected, select};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::snapshot::Snapshot;
-use crate::pipeline::restore::{self, ChosenReader, FirstNames, RestorePlan, Reuse};
-use crate::sink::{Removal, RemovedCount, TreeSink};
+use crate::pipeline::restore::{
+    self, ChosenReader, FoundDirectory, LinkedFiles, Pass, RestorePlan, Reuse,
+};
+use crate::sink::{RemovedCount, TreeSink};
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::PackReader;
@@ -52,7 +55,8 @@ pub struct Preview {
     pub remove: ActTally,
 }
 
-/// Looks, and shows every entry that would not stay as it is.
+/// Looks, and shows every entry that would not stay as it is. What would be refused is refused
+/// here, and what would be lost is a loss in the ledger.
 ///
 /// # Errors
 /// Those with which the restore itself would not begin; those of `show`.
@@ -69,33 +73,70 @@ pub fn run(
     let selection =
         Selection { packs: &packs, index: &index, snapshot: &snapshot, below: &below, options };
     selection.require()?;
+    if options.delete == Some(Delete::WithinReason) {
+        refuse_losses(&snapshot)?;
+    }
     let mut preview = Preview::default();
     let Some(sink) = TreeSink::look(options.to, options.rules_to_look())? else {
-        let mut tree = selection.entries()?;
-        while let Some(entry) = next(&mut tree, monitor) {
-            let bytes = size_of(&entry);
-            add(&mut preview.make, bytes);
-            let place = options.to.join(shown(&entry.path));
-            show(Act::Make, place, bytes)?;
-        }
+        make_all(&selection, monitor, &mut preview, show)?;
         return Ok((snapshot, preview));
     };
-    let plan = selection.plan(&sink, store.keys()?, b"", monitor);
+    let sink = sink.with_named(selection.named());
+    selection.check_above(&sink)?;
+    let mut plan = selection.plan(&sink, store.keys()?, b"", monitor);
+    if options.reuse.is_some() {
+        plan.linked = LinkedFiles::look(&plan, &mut selection.entries()?);
+    }
     look(&plan, &mut selection.entries()?, &mut preview, show)?;
     if options.delete.is_some() {
-        let mut shown = Ok(());
-        let mut tell = |path: &[u8], removed: RemovedCount| {
-            add(&mut preview.remove, removed.bytes);
-            preview.remove.entries += removed.entries.saturating_sub(1);
-            if shown.is_ok() {
-                shown = show(Act::Remove, plan.place(path), removed.bytes);
-            }
-        };
-        let mut tree = selection.entries()?;
-        restore::extras(&plan, &mut tree, &snapshot.sources, Removal::Counted, &mut tell);
-        shown?;
+        let removed = remove(&plan, &selection, &mut preview, show)?;
+        if options.delete == Some(Delete::WithinReason) {
+            refuse_beyond_reason(&selection, removed)?;
+        }
     }
     Ok((snapshot, preview))
+}
+
+/// A target that is not there: everything would be made.
+fn make_all(
+    selection: &Selection<'_>,
+    monitor: &Monitor,
+    preview: &mut Preview,
+    show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
+) -> Result<()> {
+    let mut tree = selection.entries()?;
+    let mut linked = HashSet::new();
+    while let Some(entry) = next(&mut tree, monitor) {
+        let path = restore::target_path(selection.strip(), &entry);
+        if path.is_empty() {
+            continue; // The target itself.
+        }
+        let is_first = !entry.is_hard_linked() || linked.insert((entry.device, entry.inode));
+        let bytes = if is_first { data_of(&entry) } else { 0 };
+        add(&mut preview.make, bytes);
+        show(Act::Make, selection.options.to.join(shown(path)), bytes)?;
+    }
+    Ok(())
+}
+
+/// Counts and shows what would be removed.
+fn remove(
+    plan: &RestorePlan<'_>,
+    selection: &Selection<'_>,
+    preview: &mut Preview,
+    show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
+) -> Result<RemovedCount> {
+    let mut shown = Ok(());
+    let mut tell = |path: &[u8], removed: RemovedCount| {
+        preview.remove.entries += removed.entries;
+        preview.remove.bytes += removed.bytes;
+        if shown.is_ok() {
+            shown = show(Act::Remove, plan.place(path), removed.bytes);
+        }
+    };
+    let (mut tree, sources) = (selection.entries()?, &selection.snapshot.sources);
+    let removed = restore::extras(plan, &mut tree, sources, Pass::Preview, &mut tell);
+    shown.map(|()| removed)
 }
 
 /// Determines the action for every entry of the snapshot.
@@ -105,13 +146,17 @@ fn look(
     preview: &mut Preview,
     show: &mut dyn FnMut(Act, PathBuf, u64) -> Result<()>,
 ) -> Result<()> {
-    let mut first_names = FirstNames::new();
+    let mut firsts = HashMap::new();
     while let Some(entry) = next(reader, plan.monitor) {
         let path = plan.target_path(&entry).to_vec();
-        if entry.meta.kind == FileKind::Directory && plan.below(&entry.path).is_empty() {
-            continue; // The target itself.
-        }
-        let (act, bytes) = judge(plan, reader, &entry, &path, &mut first_names);
+        let (act, bytes) = match judge(plan, reader, &entry, &path, &mut firsts) {
+            Ok(Some(judged)) => judged,
+            Ok(None) => continue,
+            Err(error) => {
+                plan.lose(&path, error);
+                continue;
+            }
+        };
         match act {
             Act::Make => add(&mut preview.make, bytes),
             Act::Keep => add(&mut preview.keep, size_of(&entry)),
@@ -136,6 +181,11 @@ fn size_of(entry: &Entry) -> u64 {
     if entry.meta.kind == FileKind::File { entry.size } else { 0 }
 }
 
+/// The bytes to write for all of a file: those that are not in holes.
+fn data_of(entry: &Entry) -> u64 {
+    entry.data_extents().iter().map(|range| range.end - range.start).sum()
+}
+
 fn next(tree: &mut ChosenReader<'_>, monitor: &Monitor) -> Option<Entry> {
     loop {
         match tree.next_entry() {
@@ -148,43 +198,91 @@ fn next(tree: &mut ChosenReader<'_>, monitor: &Monitor) -> Option<Entry> {
     }
 }
 
-/// The action for an entry, and the bytes of its content to write.
+/// The name to which later names of a file would be linked.
+struct FirstName {
+    path: Vec<u8>,
+    /// It would be a file of its own: what is there now has other names, or other content.
+    is_new: bool,
+}
+
+type FirstNames = HashMap<(u64, u64), FirstName>;
+
+/// The action for an entry, and the bytes of its content to write. `None` for the target itself, if
+/// it stays as it is.
+///
+/// # Errors
+/// Why the entry would be lost.
 fn judge(
     plan: &RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,
     entry: &Entry,
     path: &[u8],
-    first_names: &mut FirstNames,
-) -> (Act, u64) {
-    let is_there = plan.sink.has(path);
-    let or_make = |act| if is_there { act } else { Act::Make };
+    firsts: &mut FirstNames,
+) -> Result<Option<(Act, u64)>> {
+    if entry.meta.kind == FileKind::Directory {
+        return Ok(directory(plan, entry, path).map(|act| (act, 0)));
+    }
+    let otherwise = if plan.sink.has(path) { Act::Change } else { Act::Make };
+    if plan.sink.is_directory(path) {
+        plan.sink.check_clear(path)?;
+    }
+    let key = (entry.device, entry.inode);
+    if let Some(first) = firsts.get(&key).filter(|_| entry.is_hard_linked()) {
+        let stays = plan.reuse.is_some() && !first.is_new;
+        let is_linked = stays && plan.sink.are_linked(&first.path, path);
+        return Ok(Some((if is_linked { Act::Keep } else { otherwise }, 0)));
+    }
+    let (act, bytes, is_new) = match entry.meta.kind {
+        FileKind::File => file(plan, tree, entry, path, otherwise),
+        _ => {
+            let is_as_wanted =
+                plan.reuse.is_some() && plan.sink.is_as_wanted(path, &entry.target, &entry.meta);
+            (if is_as_wanted { Act::Keep } else { otherwise }, 0, !is_as_wanted)
+        }
+    };
     if entry.is_hard_linked() {
-        let first = first_names.entry((entry.device, entry.inode)).or_insert_with(|| path.to_vec());
-        if first != path {
-            let is_linked = plan.sink.are_linked(first, path);
-            return (if is_linked { Act::Keep } else { or_make(Act::Change) }, 0);
-        }
+        firsts.insert(key, FirstName { path: path.to_vec(), is_new });
     }
-    match entry.meta.kind {
-        FileKind::File => {
-            let Some(existing) = plan.sink.existing(path) else {
-                return (or_make(Act::Change), entry.size);
-            };
-            let is_taken =
-                plan.reuse == Some(Reuse::ByTime) && existing.looks_like(entry.size, &entry.meta);
-            let bytes = match (plan.reuse, tree.content(&entry.content)) {
-                _ if is_taken => 0,
-                (Some(_), Ok(rows)) => restore::differing_bytes(plan, &existing, entry, &rows),
-                _ => entry.size,
-            };
-            let is_same = bytes == 0
-                && existing.size_bytes() == entry.size
-                && existing.has_metadata(&entry.meta);
-            (if is_same { Act::Keep } else { Act::Change }, bytes)
-        }
-        // Its time moves with every change in it: no change of its own.
-        FileKind::Directory if plan.sink.is_directory(path) => (Act::Keep, 0),
-        _ if plan.sink.is_as_wanted(path, &entry.target, &entry.meta) => (Act::Keep, 0),
-        _ => (or_make(Act::Change), 0),
+    Ok(Some((act, bytes)))
+}
+
+fn directory(plan: &RestorePlan<'_>, entry: &Entry, path: &[u8]) -> Option<Act> {
+    if path.is_empty() && !plan.sink.may_hold_anything() {
+        return None;
     }
+    match plan.find_directory(entry)? {
+        FoundDirectory::Missing if plan.sink.has(path) => Some(Act::Change),
+        FoundDirectory::Missing => Some(Act::Make),
+        FoundDirectory::Different => Some(Act::Change),
+        // The target itself is no entry of it.
+        FoundDirectory::Same => (!path.is_empty()).then_some(Act::Keep),
+    }
+}
+
+/// The action for a file under its first name, the bytes to write, and whether a new file is made.
+fn file(
+    plan: &RestorePlan<'_>,
+    tree: &mut ChosenReader<'_>,
+    entry: &Entry,
+    path: &[u8],
+    otherwise: Act,
+) -> (Act, u64, bool) {
+    let Some(reuse) = plan.reuse else { return (otherwise, data_of(entry), true) };
+    let Some(existing) = plan.sink.existing(path) else { return (otherwise, data_of(entry), true) };
+    let is_taken = reuse == Reuse::ByTime
+        && existing.looks_like(entry.size, &entry.meta)
+        && plan.linked.may_trust(entry);
+    let bytes = match tree.content(&entry.content) {
+        _ if is_taken => 0,
+        Ok(rows) => restore::differing_bytes(plan, &existing, entry, &rows),
+        Err(_) => data_of(entry),
+    };
+    let has_content = is_taken
+        || (bytes == 0
+            && existing.size_bytes() == entry.size
+            && existing.is_zero_outside(&entry.data_extents()));
+    let has_metadata = existing.has_metadata(&entry.meta);
+    let key = entry.is_hard_linked().then_some((entry.device, entry.inode));
+    let is_new = !has_content || (!has_metadata && !plan.linked.has_all_names(key, &existing));
+    (if has_content && has_metadata { Act::Keep } else { Act::Change }, bytes, is_new)
 }

@@ -3,14 +3,15 @@
 //! Every strip is read and judged; an extent with damage is rebuilt whole beside the old one and
 //! takes its place only when it is durable. Snapshot objects, keys and labels are copied from a
 //! member that has them sound. An index run that cannot be read is made anew from the packs. The
-//! label of a rebuilt member comes last: before that, the directory is no member. A pack that
-//! parity cannot repair is laid anew if nothing of it is lost.
+//! label of a rebuilt member comes last: before that, the directory is no member. Of a pack that
+//! parity cannot repair, what can be read is laid anew, and the rest is given up ([`anew`]).
 
-mod anew;
+pub(super) mod anew;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use super::carried::Carried;
 use super::copies::Copies;
 use super::member::refuse_disk;
 use super::mender::{Done, Mender};
@@ -54,8 +55,11 @@ pub struct RepairOutcome {
     pub relaid_packs: u64,
     /// Index runs made anew.
     pub rebuilt_runs: u64,
-    /// Extents that nothing can bring back.
+    /// Extents with rows that nothing can bring back.
     pub lost_extents: u64,
+    /// Chunks that nothing can bring back, and that the store no longer counts as stored: a backup
+    /// stores them again if its sources still have them.
+    pub given_up_chunks: u64,
     /// Extents for which there is no member: all that are there have another one of the set.
     pub homeless_extents: u64,
     /// The number of the member that took the place of the one to be replaced.
@@ -78,8 +82,10 @@ pub fn run(store: &mut Store, options: &RepairOptions, monitor: &Monitor) -> Res
     if let Some((number, place)) = &options.replace {
         outcome.replaced_by = Some(assign_replacement(store, *number, place, options.same_disk)?);
     }
-    outcome.strays = strays::set_aside(store, &claim, monitor)?;
+    // First what counts goes to every member: an object on too few members may be one that counts on
+    // the others.
     small_objects(store, monitor, &mut outcome)?;
+    outcome.strays = strays::set_aside(store, &claim, monitor)?;
     store.remove_stale_keys()?;
     let unmended = stripe_sets(store, &claim, options, monitor, &mut outcome)?;
     if store.is_locked() {
@@ -87,8 +93,7 @@ pub fn run(store: &mut Store, options: &RepairOptions, monitor: &Monitor) -> Res
     } else {
         index_runs(store, monitor, &mut outcome)?;
     }
-    anew::settle(store, unmended, options, monitor, &mut outcome)?;
-    match options.replace.as_ref().filter(|_| outcome.lost_extents == 0) {
+    match options.replace.as_ref() {
         // The others learn of the new member and of the old one's end by the same table: at no
         // step does the store count both as missing.
         Some((number, _)) => store.retire(&claim, *number)?,
@@ -96,6 +101,10 @@ pub fn run(store: &mut Store, options: &RepairOptions, monitor: &Monitor) -> Res
         None if store.lacks_macs() => {}
         None => outcome.repaired_objects += store.write_labels_with(&claim)?,
     }
+    let settled = anew::settle(store, unmended, options.limits, monitor)?;
+    outcome.relaid_packs += settled.relaid_packs;
+    outcome.lost_extents += settled.lost_extents;
+    outcome.given_up_chunks += settled.given_up_chunks;
     Ok(outcome)
 }
 
@@ -128,7 +137,12 @@ fn assign_replacement(
     if !same_disk {
         refuse_disk(store, place, Some(number))?;
     }
-    store.join(place)
+    let carried = Carried::gather(store)?;
+    let new = store.join(place)?;
+    if let Some(member) = store.member_slots[new].member.as_ref() {
+        carried.put_on(&**member)?;
+    }
+    Ok(new)
 }
 
 /// Copies small objects to members that lack them or have them damaged.
@@ -211,12 +225,12 @@ fn stripe_sets(
 }
 
 /// A pack with extents that parity cannot bring back.
-struct Unmended {
-    set: SetId,
+pub(super) struct Unmended {
+    pub(super) set: SetId,
     /// Whether a run names it: otherwise it may be a leftover of an interrupted backup.
-    is_known: bool,
+    pub(super) is_known: bool,
     /// The damaged parts with their places and the reasons.
-    damage: Vec<(PathBuf, Error)>,
+    pub(super) damage: Vec<(PathBuf, Error)>,
 }
 
 /// The outcome for the damaged extents of one set.
@@ -243,17 +257,16 @@ fn repair_set(
         _ => done.lost.push((place, error)),
     };
     let ExtentName::In(_, set) = name else { return Ok(done) };
-    let reader =
-        match SetReader::open_agreed(&store.members(), name, store.config.store, SetId(set)) {
-            Ok(reader) => reader,
-            // Not damaged, and nothing to be written over.
-            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
-            Err(_) if deletion::is_going(store, name)? => return Ok(done),
-            Err(error) => {
-                lost(&mut done, name.path().into(), error);
-                return Ok(done);
-            }
-        };
+    let reader = match store.open_to_judge(name, SetId(set)) {
+        Ok(reader) => reader,
+        // Not damaged, and nothing to be written over.
+        Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+        Err(_) if deletion::is_going(store, name)? => return Ok(done),
+        Err(error) => {
+            lost(&mut done, name.path().into(), error);
+            return Ok(done);
+        }
+    };
     let (repaired, is_all) = write_missing(store, claim, &reader, replaced, monitor)?;
     done.repaired = repaired;
     if is_all {
@@ -262,7 +275,7 @@ fn repair_set(
     // Opened again, to see the extents that were written.
     let reader = match repaired {
         0 => reader,
-        _ => SetReader::open_agreed(&store.members(), name, store.config.store, SetId(set))?,
+        _ => store.open_to_judge(name, SetId(set))?,
     };
     let verification = reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
     if !verification.damage.is_empty() && deletion::is_going(store, name)? {

@@ -8,16 +8,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::select::{Selected, first_entry, select};
 use crate::format::keys::Keys;
 use crate::format::snapshot::Snapshot;
+use crate::format::tree::is_at_or_below;
 use crate::pipeline::limits::Limits;
-use crate::pipeline::restore::{self, ChosenReader, Owners, PathFilter, RestorePlan, Reuse};
-use crate::sink::{Removal, Rules, TreeSink};
+use crate::pipeline::restore::{
+    self, ChosenReader, LinkedFiles, Owners, Pass, PathFilter, RestorePlan, Reuse,
+};
+use crate::sink::{RemovedCount, Rules, TreeSink};
 use crate::source;
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::monitor::Monitor;
+use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::beneath::shown;
 
 /// Options of a restore.
 #[derive(Clone)]
@@ -90,7 +94,7 @@ impl<'a> RestoreOptions<'a> {
 
     /// The rules for a target that is only looked at.
     pub(super) fn rules_to_look(&self) -> Rules {
-        Rules { remove_full: false, durable: false, ..self.rules() }
+        Rules { durable: false, ..self.rules() }
     }
 }
 
@@ -140,6 +144,44 @@ impl<'a> Selection<'a> {
         Ok(())
     }
 
+    /// What is removed from the paths of entries.
+    pub fn strip(&self) -> &'a [u8] {
+        if self.options.full_paths { b"" } else { self.below }
+    }
+
+    /// The paths in the target that correspond to what was named: to the sources of the snapshot,
+    /// and to the path that is restored.
+    pub fn named(&self) -> Vec<Vec<u8>> {
+        let strip = self.strip();
+        let sources = self.snapshot.sources.iter().map(|it| it.strip_prefix(b"/").unwrap_or(it));
+        let below = sources.filter(|source| is_at_or_below(source, self.below));
+        let mut named: Vec<Vec<u8>> =
+            below.chain([self.below]).map(|path| restore::below(strip, path).to_vec()).collect();
+        named.sort();
+        named.dedup();
+        named
+    }
+
+    /// Refuses a target that has something else where the snapshot has a directory above what was
+    /// backed up, such as a symlink to another disk: it would be replaced by that directory, and
+    /// what is behind it would be out of reach.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`], naming the first.
+    pub fn check_above(&self, sink: &TreeSink) -> Result<()> {
+        let is_above = |named: &Vec<u8>, at: usize| sink.is_in_the_way(&named[..at]);
+        for named in self.named() {
+            let mut ends = named.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+            if let Some((at, _)) = ends.find(|(at, _)| is_above(&named, *at)) {
+                let what = "is no directory here, but was one above what was backed up";
+                return Err(Error::new(Kind::Refused, what)
+                    .at(self.options.to.join(shown(&named[..at])))
+                    .advice("name what is to be restored as SNAPSHOT:PATH, and --to a directory"));
+            }
+        }
+        Ok(())
+    }
+
     /// The plan of a restore, also for verbs that only look.
     pub fn plan<'p>(
         &'p self,
@@ -148,20 +190,22 @@ impl<'a> Selection<'a> {
         mark: &'p [u8],
         monitor: &'p Monitor,
     ) -> RestorePlan<'p> {
-        let RestoreOptions { to, full_paths, reuse, limits, .. } = *self.options;
+        let RestoreOptions { to, reuse, limits, .. } = *self.options;
         RestorePlan {
             packs: self.packs,
             index: self.index,
             keys,
             sink,
             to,
-            strip: if full_paths { b"" } else { self.below },
+            strip: self.strip(),
             reuse,
             limits,
             monitor,
             mark,
             owner_not_restored: AtomicU64::new(0),
             lost: Mutex::default(),
+            blocked: Mutex::default(),
+            linked: LinkedFiles::default(),
             making: Mutex::default(),
         }
     }
@@ -186,18 +230,27 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
     let selection =
         Selection { packs: &packs, index: &index, snapshot: &snapshot, below: &below, options };
     selection.require()?;
+    if options.delete == Some(Delete::WithinReason) {
+        refuse_losses(&snapshot)?;
+    }
     if below.is_empty() && options.filter.include.is_none() {
         monitor.set_total(snapshot.content_bytes(), snapshot.root.entries);
     }
-    let sink = TreeSink::create(options.to, options.rules())?;
+    let sink = TreeSink::create(options.to, options.rules())?.with_named(selection.named());
+    selection.check_above(&sink)?;
     let mark = mark_of(&snapshot, &below);
-    let plan = selection.plan(&sink, store.keys()?, &mark, monitor);
+    let mut plan = selection.plan(&sink, store.keys()?, &mark, monitor);
+    if options.delete == Some(Delete::WithinReason) {
+        let (mut tree, sources) = (selection.entries()?, &snapshot.sources);
+        let removed = restore::extras(&plan, &mut tree, sources, Pass::Count, &mut |_, _| ());
+        refuse_beyond_reason(&selection, removed)?;
+    }
     sink.begin(&mark)?;
     if options.full_paths {
         make_way(&sink, &below)?;
     }
-    if options.delete == Some(Delete::WithinReason) {
-        refuse_beyond_reason(&plan, &selection)?;
+    if options.reuse.is_some() {
+        plan.linked = LinkedFiles::look(&plan, &mut selection.entries()?);
     }
     write_tree(&plan, &selection)?;
     Ok(snapshot)
@@ -206,12 +259,16 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
 /// The passes that write: files, what is in the way, everything else, and a last one that reads.
 fn write_tree(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Result<()> {
     let Selection { snapshot, options, .. } = *selection;
-    let mut first_names = plan.files(&mut selection.entries()?)?;
+    let mut first = plan.files(&mut selection.entries()?)?;
+    while plan.files_under_other_names(&mut selection.entries()?, &mut first)? {}
     if options.delete.is_some() {
         let mut entries = selection.entries()?;
-        restore::extras(plan, &mut entries, &snapshot.sources, Removal::Done, &mut |_, _| ());
+        restore::extras(plan, &mut entries, &snapshot.sources, Pass::Remove, &mut |_, _| ());
     }
-    restore::finish_tree(plan, &mut selection.entries()?, &mut first_names)?;
+    restore::finish_tree(plan, &mut selection.entries()?, &mut first)?;
+    let RemovedCount { entries, bytes } = plan.sink.cleared();
+    plan.monitor.add(Counter::RemovedEntries, entries);
+    plan.monitor.add(Counter::RemovedBytes, bytes);
     plan.sink.end(plan.mark);
     let not_given = plan.owner_not_restored.load(Ordering::Relaxed);
     if not_given > 0 {
@@ -249,20 +306,24 @@ fn make_way(sink: &TreeSink, below: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Looks before anything is removed: a wrong target has little in common with the snapshot.
-fn refuse_beyond_reason(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Result<()> {
-    let Selection { snapshot, below, .. } = *selection;
-    let override_it = "check with --dry-run; if that is intended, add --yes";
+/// What to do about a refused removal.
+const OVERRIDE_IT: &str = "check with --dry-run; if that is intended, add --yes";
+
+/// Refuses to remove what a snapshot with losses lacks.
+pub(super) fn refuse_losses(snapshot: &Snapshot) -> Result<()> {
     let lost = snapshot.count("losses").unwrap_or(0);
     if lost > 0 {
         let lost = pinstripe_base::units::counted(lost, "entry", "entries");
         let what =
             format!("{lost} could not be backed up: --delete would remove what the snapshot lacks");
-        return Err(Error::new(Kind::Refused, what).advice(override_it));
+        return Err(Error::new(Kind::Refused, what).advice(OVERRIDE_IT));
     }
-    let mut tree = selection.entries()?;
-    let removed =
-        restore::extras(plan, &mut tree, &snapshot.sources, Removal::Counted, &mut |_, _| ());
+    Ok(())
+}
+
+/// Refuses to remove more than there is: a wrong target has little in common with the snapshot.
+pub(super) fn refuse_beyond_reason(selection: &Selection<'_>, removed: RemovedCount) -> Result<()> {
+    let Selection { snapshot, below, .. } = *selection;
     let mut entries = 0;
     if below.is_empty() {
         entries = snapshot.root.entries;
@@ -275,9 +336,9 @@ fn refuse_beyond_reason(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Re
     if removed.entries > entries {
         let what = "more entries would be removed than the snapshot has there";
         return Err(Error::new(Kind::Refused, what)
-            .at(plan.to)
+            .at(selection.options.to)
             .expected(format!("at most {entries}"), removed.entries)
-            .advice(override_it));
+            .advice(OVERRIDE_IT));
     }
     Ok(())
 }

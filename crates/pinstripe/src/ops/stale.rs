@@ -23,7 +23,10 @@ const BEHIND: &str = "its listings are behind, or leave something out: check aga
 pub(super) fn tell(store: &Store, stale: &BTreeMap<usize, Stale>, advice: &str, monitor: &Monitor) {
     for (number, one) in stale {
         let advice = if one.lists_too_little() { BEHIND } else { advice };
-        let error = Error::new(Kind::Changed, one.describe(*number)).advice(advice);
-        monitor.warning(&store.member_slots[*number].place, error);
+        let what = one.describe(*number, store.is_full(*number));
+        monitor.warning(
+            &store.member_slots[*number].place,
+            Error::new(Kind::Changed, what).advice(advice),
+        );
     }
 }

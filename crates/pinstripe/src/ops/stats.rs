@@ -17,7 +17,7 @@ use crate::pipeline::survey::{StoredFile, Survey, survey_stored};
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::TreeReader;
-use crate::store::{Store, snapshots};
+use crate::store::{Store, redundancy, snapshots};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 
@@ -131,6 +131,9 @@ pub fn run(store: &Store, options: &StatsOptions<'_>, monitor: &Monitor) -> Resu
         known = vec![snapshots::find(&known, name)?.clone()];
     }
     let index = Index::load(store, monitor)?;
+    if let Ok(counted) = redundancy::redundancy(store, &index, &[]) {
+        monitor.state_redundancy(counted);
+    }
     let packs = PackReader::new(store, monitor);
     let limits = options.limits;
     let origin = Origin { packs: &packs, index: &index, keys: store.keys()?, limits };

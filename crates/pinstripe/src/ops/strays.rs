@@ -15,13 +15,15 @@ use std::path::PathBuf;
 use super::check::judge;
 use super::copies::{AHEAD_OBJECTS, Copies, ReadAhead};
 use crate::format::envelope;
+use crate::format::forgotten::Mark;
+use crate::format::gc::DeletionStep;
 use crate::format::label::Encryption;
 use crate::format::scrub::ScrubState;
-use crate::member::{ExtentName, Room};
+use crate::member::{ExtentName, Room, SharedMember};
 use crate::store::objects::Quorum;
-use crate::store::{Claim, Store, read_small, sessions, snapshots};
+use crate::store::{Claim, Store, deletion, read_small, sessions, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::SnapshotId;
+use pinstripe_base::id::{SessionId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
 
 /// The rooms of small objects.
@@ -45,6 +47,8 @@ pub(super) struct Stray {
     pub error: Error,
     /// It could be an object of this store that too few members have.
     is_sound: bool,
+    /// It may be what a writer at work has put, or what an absent member has too.
+    needs_quiet: bool,
     /// It is whole, and was not made with the keys of this store.
     is_forged: bool,
 }
@@ -56,11 +60,12 @@ impl Stray {
     }
 }
 
-/// All strays on the members that are there. What a writer at work may be putting is none.
+/// All strays on the members that are there. What a writer at work may be putting is none; the session
+/// `own` is that of this process.
 ///
 /// # Errors
-/// As [`sessions::at_work`].
-pub(super) fn find(store: &Store) -> Result<Vec<Stray>> {
+/// As [`Store::objects`].
+pub(super) fn find(store: &Store, own: Option<SessionId>) -> Result<Vec<Stray>> {
     let mut strays = Vec::new();
     for room in ROOMS {
         let holders: Vec<_> = holders(store, room).into_iter().collect();
@@ -75,10 +80,12 @@ pub(super) fn find(store: &Store) -> Result<Vec<Stray>> {
             }
         }
     }
-    if strays.iter().any(|stray| stray.is_sound)
-        && !sessions::at_work(store, None, Quorum::Backup)?.is_empty()
-    {
-        strays.retain(|stray| !stray.is_sound);
+    let is_quiet = || -> Result<bool> {
+        let is_all_there = store.absent().next().is_none();
+        Ok(is_all_there && sessions::readable_at_work(store, own, Quorum::Backup)?.is_empty())
+    };
+    if strays.iter().any(|stray| stray.needs_quiet) && !is_quiet()? {
+        strays.retain(|stray| !stray.needs_quiet);
     }
     Ok(strays)
 }
@@ -90,14 +97,21 @@ fn among(
     holders: &[usize],
     ahead: &mut ReadAhead,
 ) -> Result<Vec<Stray>> {
-    // On so many members it counts, or is damaged, unless it was made without the keys.
-    let has_votes = holders.len() >= store.votes();
     let found = holders.iter().filter_map(|member| stray(store, *member, name, ahead));
     let mut found: Vec<_> = found.collect();
-    if has_votes {
-        found.retain(|stray| stray.is_forged);
-        let is_wanted = !found.is_empty() && Copies::read(store, name)?.good.is_some();
-        found.retain(|_| !is_wanted);
+    let (votes, votes_on_damage) = (store.votes(), store.votes_on_damage());
+    // What no member can read says nothing to anybody, and its writer cannot go on from there.
+    let is_spent = matches!(name, ExtentName::In(Room::Gc | Room::Sessions, _));
+    for one in found.iter_mut().filter(|one| !one.is_sound && !one.is_forged) {
+        one.needs_quiet = holders.len() >= votes_on_damage;
+    }
+    found.retain(|one| match (one.is_sound, one.needs_quiet) {
+        (true, _) => holders.len() < votes,
+        (false, is_on_many) => !is_on_many || is_spent,
+    });
+    let counts = holders.len() >= votes && !found.is_empty();
+    if counts && Copies::read(store, name)?.good.is_some() {
+        found.clear();
     }
     Ok(found)
 }
@@ -120,7 +134,7 @@ fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) 
     let is_whole = bytes.as_ref().is_ok_and(|bytes| envelope::open_any(bytes).is_ok());
     let stray = |error: Error, is_sound: bool| {
         let is_forged = store.has_macs() && is_whole && error.kind() == Kind::Corrupt && !is_sound;
-        Some(Stray { member, name, error, is_sound, is_forged })
+        Some(Stray { member, name, error, is_sound, needs_quiet: is_sound, is_forged })
     };
     // A scrub without the key records what it verified, without a MAC; no decision depends on it.
     let is_note = |bytes: &[u8]| {
@@ -130,16 +144,34 @@ fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) 
     if bytes.as_ref().is_ok_and(|bytes| is_note(bytes)) {
         return None;
     }
+    let is_kept = bytes.as_ref().is_ok_and(|bytes| counts_on_one(store, name, bytes));
     match bytes.and_then(|bytes| judge(store, member, name, &bytes)) {
-        Ok(()) if !needs_votes(store, room) => None,
+        Ok(()) if is_kept || !needs_votes(store, room) => None,
         Ok(()) => stray(
             Error::new(Kind::Corrupt, "too few members have this object, so it is ignored")
                 .expected(format!("{} members or more", store.votes()), "fewer"),
             true,
         ),
-        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Locked) => None,
+        Err(error) if error.kind() == Kind::NotFound || error.kind().is_about_keys() => None,
         Err(_) if room == Room::Snapshots && snapshots::is_void(store, SnapshotId(id)) => None,
         Err(error) => stray(error, false),
+    }
+}
+
+/// Whether a sound object counts on whatever member it is: a mark that keeps a snapshot, and a
+/// tombstone, as long as it hides what a member brought back.
+fn counts_on_one(store: &Store, name: ExtentName, bytes: &[u8]) -> bool {
+    let ExtentName::In(room, id) = name else { return false };
+    match room {
+        Room::Forgotten => Mark::decode(bytes).is_ok_and(|mark| mark.counts_on_one()),
+        Room::Gc => deletion::read(store, id, bytes).is_ok_and(|object| match object.step {
+            DeletionStep::Tombstone(lists) => lists.snapshots.iter().any(|(snapshot, _)| {
+                let is_there = |member: &SharedMember| member.len(ExtentName::snapshot(*snapshot));
+                store.present().any(|(_, member)| is_there(member).is_ok())
+            }),
+            _ => false,
+        }),
+        _ => false,
     }
 }
 
@@ -159,7 +191,7 @@ fn needs_votes(store: &Store, room: Room) -> bool {
 /// # Errors
 /// As [`find`]; those of [`Claim::confirm`]. What cannot be set aside is named all the same.
 pub(super) fn set_aside(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<u64> {
-    let strays = find(store)?;
+    let strays = find(store, Some(claim.session()))?;
     let may_be_moved = !store.is_locked();
     let mut moved = 0;
     for stray in strays {

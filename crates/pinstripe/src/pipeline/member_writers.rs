@@ -3,20 +3,27 @@
 //!
 //! Invariants: commands for one member are carried out in the order given, but for seals, of which
 //! a far member carries out several at once: whatever is no extent waits for them; a member that fails is
-//! left out from then on: open sets stay without it, later ones are laid over the rest; the run
-//! goes on as long as no more have failed or are absent than parity replaces; a full member counts
-//! as failed, and one that is full already takes nothing from the start; a failed fsync is never
+//! left out from then on: later sets are laid over the rest; the run continues as long as no more
+//! members have failed, are absent or were cut short than parity replaces; a failed fsync is never
 //! retried: the member is given up.
+//!
+//! A set is begun only on members with room for its extent ([`room`]): a pack is shorter where room
+//! is short, and a member without room takes no set, but still takes small objects. A set that lost
+//! an extent while it was open is listed as *short* ([`MemberWriters::is_short`]), so that it can be
+//! laid again before anything refers to it.
 
 mod lanes;
+mod room;
 mod writer;
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Scope;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use self::lanes::Lanes;
+use self::room::Room;
 use self::writer::Writer;
 use super::abort::Abort;
 use super::limits::{EXTENT_ROOM_BYTES, FAR_STRIPS_QUEUED, LANE_SHARE, PACK_BYTES};
@@ -30,9 +37,13 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 
 /// The advice for a full member.
-const FULL: &str = "free space on it with 'pinstripe forget' and 'pinstripe gc', which also work \
-     on a full disk, or replace it with a larger disk: pinstripe member replace N --to DIR; \
-     earlier snapshots are unaffected";
+fn free_space(number: usize) -> String {
+    format!(
+        "free space on it with 'pinstripe forget' and 'pinstripe gc', which also work on a full disk, \
+         or replace it with a larger disk: pinstripe member replace {number} --to DIR; earlier \
+         snapshots are unaffected"
+    )
+}
 
 /// The members that hold a stripe set, by slot, and how it is cut.
 #[derive(Clone)]
@@ -45,7 +56,8 @@ pub struct SetMembers {
 }
 
 enum Command {
-    Begin(ExtentName),
+    /// With the bytes that are set aside for the extent.
+    Begin(ExtentName, u64),
     Append(ExtentName, Vec<u8>),
     Seal(ExtentName),
     Put(ExtentName, Arc<Vec<u8>>),
@@ -69,15 +81,29 @@ pub struct MemberWriters<'a> {
     queues: Vec<Option<Sender<Command>>>,
     /// By member number: whether it takes stripe sets.
     takes: Vec<bool>,
-    /// By member number: the length of its extents, if it is far away.
-    extent_bytes: Vec<Option<u64>>,
+    /// By member number.
+    rooms: Vec<Option<Room>>,
     config: &'a StoreConfig,
     shared: Shared<'a>,
 }
 
+/// The ability of a member to take part in this run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Fit,
+    /// It has no room for another extent; small objects are written to it.
+    Full,
+    /// It ran out of room while sets were open: their extents on it are gone. As full otherwise.
+    CutShort,
+    /// It is absent, or failed: nothing more is written to it.
+    Failed,
+}
+
 #[derive(Clone)]
 struct Shared<'a> {
-    failures: Arc<Mutex<Vec<Option<Error>>>>,
+    standings: Arc<Mutex<Vec<Standing>>>,
+    /// Sets that were to be sealed on a member and were not.
+    short: Arc<Mutex<HashSet<ExtentName>>>,
     parity: usize,
     abort: &'a Abort,
     monitor: &'a Monitor,
@@ -104,26 +130,21 @@ impl<'a> MemberWriters<'a> {
         let queue =
             |far: &Option<Far>| far.map_or(strips_queued, |_| strips_queued.min(FAR_STRIPS_QUEUED));
         let queued: Vec<_> = far.iter().map(queue).collect();
-        let mut failures: Vec<_> = members.iter().map(|_| None).collect();
-        for absent in store.absent() {
-            failures[absent] = Some(Error::new(Kind::NotFound, "the member is absent"));
-        }
-        for (number, member) in full_members(store) {
-            let error = full(&member);
-            failures[number] = Some(error.duplicate());
-            monitor.degraded(member.place(), error);
-        }
+        let mut standings = vec![Standing::Fit; members.len()];
+        store.absent().for_each(|absent| standings[absent] = Standing::Failed);
         let shared = Shared {
-            failures: Arc::new(Mutex::new(failures)),
+            standings: Arc::new(Mutex::new(standings)),
+            short: Arc::default(),
             parity: usize::from(store.config.parity),
             abort,
             monitor,
             strips: Arc::new(ScratchPool::new(queued.iter().sum())),
         };
+        let rooms: Vec<_> = members.iter().map(|it| Some(Room::of(it.clone()?))).collect();
         let start = |(number, member): (usize, &Option<SharedMember>)| {
             let member = member.clone()?;
             let (sender, receiver) = bounded(queued[number]);
-            let writer = Writer::new(number, member, shared.clone());
+            let writer = Writer::new(number, member, rooms[number].clone()?, shared.clone());
             let lanes = far[number].map(|far| {
                 let queue_bytes = strips_queued as u64 * u64::from(store.config.strip_bytes);
                 let share = LANE_SHARE.min(members.len() as u64);
@@ -135,9 +156,11 @@ impl<'a> MemberWriters<'a> {
             Some(sender)
         };
         let queues = members.iter().enumerate().map(start).collect();
-        let extent_bytes = far.iter().map(|far| far.map(|far| far.extent_bytes)).collect();
         let takes = store.takers().iter().map(Option::is_some).collect();
-        MemberWriters { queues, takes, extent_bytes, config: &store.config, shared }
+        let writers = MemberWriters { queues, takes, rooms, config: &store.config, shared };
+        // Reports members that are full already, also where nothing is written.
+        writers.fit_members();
+        writers
     }
 
     fn send(&self, member: usize, command: Command) {
@@ -169,25 +192,79 @@ impl<'a> MemberWriters<'a> {
 
     /// The members for a new stripe set, and how it is cut over all of them.
     fn fit(&self) -> Result<(Geometry, Vec<usize>)> {
-        let fit = |member: &usize| self.takes[*member] && !self.shared.has_failed(*member);
-        let mut members: Vec<_> = (0..self.queues.len()).filter(fit).collect();
+        let mut members = self.fit_members();
         // Report the member failures themselves, not an error caused by them.
         self.shared.abort.check()?;
-        let geometry = geometry_over(self.config, members.len())?;
+        let geometry = geometry_over(self.config, members.len()).map_err(|error| {
+            match self.shared.first_full() {
+                Some(number) => self.full(number),
+                None => error,
+            }
+        })?;
         members.truncate(geometry.members());
         Ok((geometry, members))
     }
 
-    fn set_members(&self, name: ExtentName, geometry: Geometry, members: Vec<usize>) -> SetMembers {
-        for &member in &members {
-            self.send(member, Command::Begin(name));
+    /// Members that take sets and have room for one. A member that has none any more is reported.
+    fn fit_members(&self) -> Vec<usize> {
+        let mut fit = Vec::new();
+        for number in 0..self.queues.len() {
+            let Some(room) = self.rooms[number].as_ref().filter(|_| self.takes[number]) else {
+                continue;
+            };
+            if !self.shared.is(number, Standing::Fit) {
+                continue;
+            }
+            if room.has_some() {
+                fit.push(number);
+            } else if self.shared.becomes_full(number) {
+                self.shared.monitor.degraded(room.member.place(), self.full(number));
+            }
         }
-        // Short extents, where all are to be held until they are sealed.
-        let longest = members.iter().map(|member| self.extent_bytes[*member]).min().flatten();
-        let room = |bytes: u64| bytes.saturating_sub(EXTENT_ROOM_BYTES).max(bytes / 2);
-        let far = longest.map_or(PACK_BYTES, |bytes| room(bytes) * geometry.data() as u64);
-        let pack_bytes = far.min(PACK_BYTES);
+        fit
+    }
+
+    fn full(&self, number: usize) -> Error {
+        let what = "no space is left on this member: no new packs are written there";
+        let error = Error::new(Kind::NoSpace, what).advice(free_space(number));
+        match &self.rooms[number] {
+            Some(room) => error.at(room.member.place()),
+            None => error,
+        }
+    }
+
+    fn set_members(&self, name: ExtentName, geometry: Geometry, members: Vec<usize>) -> SetMembers {
+        let rooms = || members.iter().filter_map(|number| self.rooms[*number].as_ref());
+        // Short extents, where all are to be held until they are sealed, or where room is short.
+        let longest = rooms().filter_map(Room::extent_bytes).min();
+        let content = |bytes: u64| bytes.saturating_sub(EXTENT_ROOM_BYTES).max(bytes / 2);
+        let most = longest.map_or(PACK_BYTES, |bytes| content(bytes) * geometry.data() as u64);
+        let pack_bytes = most.min(PACK_BYTES);
+        let extent_bytes = pack_bytes.div_ceil(geometry.data() as u64) + EXTENT_ROOM_BYTES;
+        let extent_bytes = longest.map_or(extent_bytes, |longest| longest.min(extent_bytes));
+        for &member in &members {
+            if let Some(room) = &self.rooms[member] {
+                room.set_aside(extent_bytes);
+            }
+            self.send(member, Command::Begin(name, extent_bytes));
+        }
         SetMembers { geometry, pack_bytes, members: Arc::new(members) }
+    }
+
+    /// Whether a set lacks an extent on a member that was to have one: that member failed or ran
+    /// out of room before it was sealed. To be called behind a barrier.
+    pub(crate) fn is_short(&self, name: ExtentName) -> bool {
+        lock(&self.shared.short).contains(&name)
+    }
+
+    /// Whether another set can be begun.
+    pub(crate) fn can_begin(&self) -> bool {
+        self.fit().is_ok()
+    }
+
+    /// Members that are absent or failed. One that is merely full keeps what it has.
+    pub(crate) fn failed(&self) -> Vec<usize> {
+        (0..self.queues.len()).filter(|number| self.shared.is(*number, Standing::Failed)).collect()
     }
 
     /// Seals a stripe set on all members that hold it.
@@ -210,7 +287,8 @@ impl<'a> MemberWriters<'a> {
     /// [`Kind::Busy`] when another object has the name: this run was ended from outside. The run's
     /// fatal error.
     pub fn commit(&self, store: &Store, name: ExtentName, bytes: &[u8]) -> Result<()> {
-        let takers = || store.present().filter(|(number, _)| !self.shared.has_failed(*number));
+        let has_failed = |number: usize| self.shared.is(number, Standing::Failed);
+        let takers = || store.present().filter(|(number, _)| !has_failed(*number));
         for (at, (number, member)) in takers().enumerate() {
             let put = member.put(name, bytes);
             if at == 0 && put.is_ok() {
@@ -230,7 +308,7 @@ impl<'a> MemberWriters<'a> {
                     .at(member.place().join(name.path()))
                     .advice("it made no snapshot; run it again"));
                 }
-                Err(error) => self.shared.fail(number, member, error),
+                Err(error) => self.shared.fail(number, member, error, Standing::Failed),
             }
             self.shared.abort.check()?;
         }
@@ -267,21 +345,6 @@ impl<'a> MemberWriters<'a> {
     }
 }
 
-/// Members with no room for more than deleting takes, if the others suffice without them.
-fn full_members(store: &Store) -> Vec<(usize, SharedMember)> {
-    let is_full = |(_, member): &(usize, &SharedMember)| member.caps().is_full;
-    let full = store.present().filter(is_full).map(|(number, member)| (number, member.clone()));
-    let full: Vec<_> = full.collect();
-    let without = store.absent().count() + full.len();
-    if without > usize::from(store.config.parity) { Vec::new() } else { full }
-}
-
-fn full(member: &SharedMember) -> Error {
-    Error::new(Kind::NoSpace, "no space is left on this member: nothing is written there")
-        .at(member.place())
-        .advice(FULL)
-}
-
 /// Lays the strips of one stripe set over the members.
 pub struct MemberSink<'f, 'a> {
     writers: &'f MemberWriters<'a>,
@@ -304,38 +367,68 @@ impl StripSink for MemberSink<'_, '_> {
 }
 
 impl Shared<'_> {
-    fn failures(&self) -> MutexGuard<'_, Vec<Option<Error>>> {
-        lock(&self.failures)
+    fn standings(&self) -> MutexGuard<'_, Vec<Standing>> {
+        lock(&self.standings)
     }
 
-    fn has_failed(&self, member: usize) -> bool {
-        self.failures()[member].is_some()
+    fn is(&self, member: usize, standing: Standing) -> bool {
+        self.standings()[member] == standing
     }
 
-    /// Gives a member up; raises the fatal error when the run cannot go on without it.
-    fn fail(&self, number: usize, member: &SharedMember, error: Error) {
-        let mut failures = self.failures();
-        failures[number] = Some(error.duplicate());
-        let failed = failures.iter().flatten().count();
+    /// Whether extents on a member are given up.
+    fn has_lost_extents(&self, member: usize) -> bool {
+        matches!(self.standings()[member], Standing::CutShort | Standing::Failed)
+    }
+
+    fn first_full(&self) -> Option<usize> {
+        let is_full = |it: &Standing| matches!(it, Standing::Full | Standing::CutShort);
+        self.standings().iter().position(is_full)
+    }
+
+    /// States that a fit member is full; `false` where it is not fit any more.
+    fn becomes_full(&self, member: usize) -> bool {
+        let standing = &mut self.standings()[member];
+        let was_fit = *standing == Standing::Fit;
+        if was_fit {
+            *standing = Standing::Full;
+        }
+        was_fit
+    }
+
+    fn note_short(&self, name: ExtentName) {
+        lock(&self.short).insert(name);
+    }
+
+    /// Gives a member up, or only the sets that are open on it if it ran out of room; raises the
+    /// fatal error when the run cannot continue without it.
+    fn fail(&self, number: usize, member: &SharedMember, error: Error, to: Standing) {
+        let mut standings = self.standings();
+        let was_told = standings[number] == Standing::Full;
+        standings[number] = to;
+        let is_lost = |it: &&Standing| matches!(it, Standing::CutShort | Standing::Failed);
+        let lost = standings.iter().filter(is_lost).count();
+        let is_full = error.kind() == Kind::NoSpace;
         // Raised under the lock, before any other thread can see the failure and fail because of
         // it.
-        if failed > self.parity {
-            let advice = if error.kind() == Kind::NoSpace {
-                FULL
+        if lost > self.parity {
+            let advice = if is_full {
+                free_space(number)
             } else if self.parity == 0 {
                 "this store has no parity; create a store with --parity 1 to survive the loss of a \
                     member"
+                    .to_owned()
             } else {
                 "more members failed than parity can replace; earlier snapshots are unaffected"
+                    .to_owned()
             };
             self.abort.raise(error.at(member.place()).advice(advice));
-        } else {
-            drop(failures);
-            let advice = match error.kind() {
-                Kind::NoSpace => FULL.to_owned(),
-                _ => attach_or_replace(number),
-            };
-            self.monitor.degraded(member.place(), error.advice(advice));
+            return;
         }
+        drop(standings);
+        if is_full && was_told {
+            return;
+        }
+        let advice = if is_full { free_space(number) } else { attach_or_replace(number) };
+        self.monitor.degraded(member.place(), error.advice(advice));
     }
 }

@@ -1,6 +1,8 @@
 //! Publishing: an index run makes sealed packs known to all other users of the store.
 //!
-//! Invariants: a run is written after all packs in it are durable; a claim ends only when the index
+//! Invariants: a run is written after all packs in it are durable; a pack that lost an extent while it
+//! was open is laid again over the members that are left before a run lists it ([`relay`]), so that
+//! nothing refers to a pack with less parity than it was to have; a claim ends only when the index
 //! has the run. So a chunk is at every moment claimed or known, and memory is bounded for a backup
 //! of any length. A run of an interrupted backup is harmless: its packs are whole, and their chunks
 //! are known.
@@ -19,6 +21,7 @@ use pinstripe_base::sync::lock;
 
 use super::limits::PUBLISH_CHUNKS;
 use super::member_writers::MemberWriters;
+use super::relay::relay;
 
 /// Takes sealed packs and writes index runs.
 pub struct Publisher<'a> {
@@ -71,7 +74,8 @@ impl<'a> Publisher<'a> {
             }
             std::mem::take(&mut *sealed)
         };
-        if let Some(set) = self.write(&due)? {
+        let (set, due) = self.write(due)?;
+        if let Some(set) = set {
             self.index.refresh()?;
             if self.index.has_run(set) {
                 let records = due.iter().flat_map(|pack| &pack.index.records);
@@ -92,7 +96,7 @@ impl<'a> Publisher<'a> {
         let due = std::mem::take(&mut *sealed);
         drop(sealed);
         let mut loose = self.index.plan_loose();
-        self.write(&due)?;
+        self.write(due)?;
         // Everything that this run may have relied on is in a run then, as well protected as its
         // own. If another writer was first, what it left is merged in the next round.
         for _ in 0..LOOSE_TRIES {
@@ -106,22 +110,42 @@ impl<'a> Publisher<'a> {
             .advice("earlier snapshots are unaffected; run it again"))
     }
 
-    fn write(&self, packs: &[SealedPack]) -> Result<Option<SetId>> {
+    /// Writes a run for these packs; returns its name, and the packs as the run lists them.
+    fn write(&self, packs: Vec<SealedPack>) -> Result<(Option<SetId>, Vec<SealedPack>)> {
         self.writers.barrier()?;
+        let packs = self.lay_short_again(packs)?;
         if packs.iter().all(|pack| pack.index.records.is_empty()) {
-            return Ok(None);
+            return Ok((None, packs));
         }
         // Packs that a run names may be relied on, so all of their extents have to be there.
         self.store.confirm_takers()?;
-        self.count_races(packs)?;
+        self.count_races(&packs)?;
         let set = SetId(self.store.new_name()?);
         let name = ExtentName::index(set);
         let set_members = self.writers.begin(name)?;
         let mut sink = self.writers.sink(name, &set_members);
-        lay_run(self.store, set, set_members.geometry, packs, self.sealer, &mut sink)?;
+        lay_run(self.store, set, set_members.geometry, &packs, self.sealer, &mut sink)?;
         self.writers.seal(name, &set_members);
         self.writers.barrier()?;
-        Ok(Some(set))
+        Ok((Some(set), packs))
+    }
+
+    /// Lays packs again that lost an extent while they were open, until all have theirs. They stay as
+    /// they are where too few members are left for another set. All is durable on return.
+    fn lay_short_again(&self, mut packs: Vec<SealedPack>) -> Result<Vec<SealedPack>> {
+        let is_short = |pack: &SealedPack| self.writers.is_short(ExtentName::pack(pack.index.set));
+        // Each further round takes another member that failed meanwhile.
+        while packs.iter().any(is_short) && self.writers.can_begin() {
+            let mut replaced = Vec::new();
+            for pack in packs.iter_mut().filter(|pack| is_short(pack)) {
+                replaced.push(pack.index.set);
+                *pack = relay(self, pack)?;
+            }
+            self.writers.barrier()?;
+            // Nothing refers to them, and what they held is durable elsewhere.
+            replaced.into_iter().for_each(|set| self.writers.delete(ExtentName::pack(set)));
+        }
+        Ok(packs)
     }
 
     /// Counts chunks that others have stored meanwhile.

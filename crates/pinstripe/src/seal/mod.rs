@@ -42,6 +42,15 @@ pub(crate) const BLOB_HEAD_BYTES: usize = 28;
 /// Bytes of a blob behind the ciphertext.
 pub(crate) const TAG_BYTES: usize = 16;
 
+/// The error for a process that lacks the newest keys, because they were rotated since it opened
+/// the store.
+pub fn keys_changed() -> Error {
+    Error::new(Kind::KeysChanged, "the keys of this store were changed while this ran").advice(
+        "run it again, with the new password or key file if that was changed too; what was \
+         stored is kept",
+    )
+}
+
 /// The error for what needs the store's keys when they were not given.
 pub fn locked() -> Error {
     Error::new(

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use super::cipher::{Cipher, SALT_BYTES};
-use super::{BLOB_HEAD_BYTES, TAG_BYTES, locked};
+use super::{BLOB_HEAD_BYTES, TAG_BYTES, keys_changed, locked};
 use crate::format::envelope::{Object, is_of};
 use crate::format::keys::Keys;
 use crate::format::label::Encryption;
@@ -176,9 +176,7 @@ impl Opener {
             return Ok(Arc::clone(cipher));
         }
         let master = masters.get(generation as usize).ok_or_else(|| {
-            Error::new(Kind::Locked, "sealed under a key that the key ring does not have")
-                .expected(format!("generation 0 to {}", masters.len() - 1), generation)
-                .advice("open the store again: its keys may have been rotated meanwhile")
+            keys_changed().expected(format!("generation 0 to {}", masters.len() - 1), generation)
         })?;
         let cipher = Arc::new(Cipher::of_run(seal, master, &salt)?);
         let mut subkeys = lock(&self.subkeys);

@@ -105,7 +105,7 @@ fn a_changed_record_under_right_checksums_is_refused() {
         assert!(record::parse_clear(&forged).is_ok(), "byte {at}");
         // A generation that the ring does not have may have come with a rotation.
         let generation = record::RECORD_HEAD_BYTES..record::RECORD_HEAD_BYTES + 4;
-        let wanted = if generation.contains(&at) { Kind::Locked } else { Kind::Corrupt };
+        let wanted = if generation.contains(&at) { Kind::KeysChanged } else { Kind::Corrupt };
         assert_eq!(opener.record(&mut forged).unwrap_err().kind(), wanted, "byte {at}");
     }
     let error = opener.record(&mut sealed(&Sealer::none())).unwrap_err();

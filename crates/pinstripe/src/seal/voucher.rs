@@ -46,8 +46,8 @@ impl Voucher {
     /// Makes sure that a holder of the keys put this object under this name.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when it carries no MAC or one that does not hold, [`Kind::Locked`] when
-    /// the MAC is of a generation that these keys do not have.
+    /// [`Kind::Corrupt`] when it carries no MAC or one that does not hold, [`Kind::KeysChanged`] when
+    /// the MAC is of a generation that these keys do not have: newer, or made up.
     pub fn verify(&self, name: ExtentName, framed: &[u8]) -> Result<()> {
         let Some(vouched) = envelope::vouched(framed) else {
             return Err(Error::new(
@@ -56,11 +56,8 @@ impl Voucher {
             ));
         };
         let Some(key) = self.keys.get(vouched.generation as usize) else {
-            return Err(Error::new(
-                Kind::Corrupt,
-                "the MAC of this object is of a generation of keys that the store does not have",
-            )
-            .expected(format!("generation 0 to {}", self.keys.len() - 1), vouched.generation));
+            return Err(super::keys_changed()
+                .expected(format!("generation 0 to {}", self.keys.len() - 1), vouched.generation));
         };
         if mac(key, name, vouched.said) != blake3::Hash::from_bytes(vouched.mac) {
             return Err(Error::new(
@@ -152,6 +149,7 @@ mod tests {
         after.verify(here, &old).unwrap();
         let new = after.vouch(here, &old);
         assert_eq!(envelope::vouched(&new).unwrap().generation, 1);
-        assert!(before.verify(here, &new).is_err(), "the old keys do not know the new generation");
+        let newer = before.verify(here, &new).unwrap_err();
+        assert_eq!(newer.kind(), Kind::KeysChanged, "a newer object is not a damaged one");
     }
 }

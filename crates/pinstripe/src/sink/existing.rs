@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::apply_metadata::{Handle, Unset};
@@ -40,6 +40,47 @@ impl TreeSink {
 }
 
 impl Existing {
+    /// Device and inode.
+    pub fn identity(&self) -> (u64, u64) {
+        (self.stat.st_dev, self.stat.st_ino)
+    }
+
+    /// The number of its names when it was opened.
+    pub fn names(&self) -> u64 {
+        #[allow(clippy::useless_conversion, reason = "narrower on some architectures")]
+        u64::from(self.stat.st_nlink)
+    }
+
+    /// Whether it reads as zeros everywhere outside of `data`, ascending ranges.
+    pub fn is_zero_outside(&self, data: &[Range<u64>]) -> bool {
+        let ends = data.iter().map(|range| range.end);
+        let starts = data.iter().map(|range| range.start).chain([self.size_bytes()]);
+        let mut holes = std::iter::once(0).chain(ends).zip(starts);
+        holes.all(|(start, end)| self.is_zero(start..end).unwrap_or(false))
+    }
+
+    /// Whether a range reads as zeros; holes are passed over unread.
+    fn is_zero(&self, range: Range<u64>) -> Result<bool> {
+        let mut buffer = vec![0; BLOCK_BYTES as usize];
+        let mut at = range.start;
+        while at < range.end {
+            at = match rustix::fs::seek(&self.fd, SeekFrom::Data(at)) {
+                Ok(data) => data,
+                Err(Errno::NXIO) => return Ok(true),
+                Err(_) => at,
+            };
+            let length = range.end.saturating_sub(at).min(BLOCK_BYTES) as usize;
+            if !self.read_at(at, &mut buffer[..length])? {
+                return Ok(false);
+            }
+            if buffer[..length].iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            at += length.max(1) as u64;
+        }
+        Ok(true)
+    }
+
     /// Its length when it was opened.
     pub fn size_bytes(&self) -> u64 {
         self.stat.st_size as u64
@@ -103,10 +144,12 @@ impl Existing {
         }
         let now =
             rustix::fs::fstat(&self.fd).map_err(|errno| self.failure("cannot stat", errno))?;
-        let facts = |stat: &rustix::fs::Stat| {
-            (stat.st_size, stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec)
-        };
-        if facts(&now) != facts(&self.stat) {
+        let facts = |stat: &rustix::fs::Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
+        let changed = |stat: &rustix::fs::Stat| (stat.st_ctime, stat.st_ctime_nsec);
+        // Another name of it may have been replaced by this restore, which moves ctime too.
+        let has_fewer_names = now.st_nlink < self.stat.st_nlink;
+        let is_changed = changed(&now) != changed(&self.stat) && !has_fewer_names;
+        if facts(&now) != facts(&self.stat) || is_changed {
             let what = "another program changed the file while it was being restored; it is left \
                 as it is";
             return Err(Error::new(Kind::Changed, what)

@@ -36,14 +36,14 @@ use std::sync::{Arc, Mutex};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::format::meta::{FileKind, Metadata};
+use crate::format::meta::{FileKind, Metadata, Time};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Resolver, check_relative, failure, shown};
 
 pub use apply_metadata::{MetadataPart, Unset};
 pub use existing::Existing;
 pub use file::FileSink;
-pub use remove::{Removal, RemovedCount};
+pub use remove::{Removal, RemovedCount, Strangers, WantedNames};
 
 use apply_metadata::Handle;
 use root::{Root, hands_down_acl, is_empty};
@@ -87,12 +87,13 @@ impl TreeSink {
     }
 
     fn create_by(way: Resolver, to: &Path, rules: Rules) -> Result<Self> {
+        let is_new = rustix::fs::stat(to).is_err_and(|errno| errno == Errno::NOENT);
         std::fs::create_dir_all(to)
             .map_err(|error| Error::io("cannot create the target directory", to, error))?;
-        Self::open_by(way, to, rules)
+        Self::open_by(way, to, rules, is_new)
     }
 
-    fn open_by(way: Resolver, to: &Path, rules: Rules) -> Result<Self> {
+    fn open_by(way: Resolver, to: &Path, rules: Rules, is_new: bool) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let io = |errno| Error::io("cannot open the target directory", to, errno);
         let directory = rustix::fs::open(to, flags, Mode::empty()).map_err(io)?;
@@ -104,9 +105,36 @@ impl TreeSink {
         let run = u64::from_le_bytes(pinstripe_base::id::random()?);
         let unfinished = format!(".pinstripe-{run:016x}");
         let next = AtomicU64::new(0);
-        let mark = Mutex::default();
-        let root = Root { directory, way, rules, unfinished, next, inherits, owner, mark };
+        let root = Root {
+            directory,
+            way,
+            rules,
+            unfinished,
+            next,
+            inherits,
+            named: vec![Vec::new()],
+            cleared: Mutex::default(),
+            is_new,
+            owner,
+            mark: Mutex::default(),
+        };
         Ok(TreeSink { root: Arc::new(root) })
+    }
+
+    /// The same target. Directories that are removed in it stay on the mounts of these paths,
+    /// which were named; without, on the mount of the target.
+    #[must_use]
+    pub fn with_named(mut self, named: Vec<Vec<u8>>) -> Self {
+        if let Some(root) = Arc::get_mut(&mut self.root) {
+            root.named = named;
+        }
+        self
+    }
+
+    /// Whether the target directory was made for this restore.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.root.is_new
     }
 
     /// Opens the target directory to look at it; `None` when it is not there.
@@ -116,7 +144,7 @@ impl TreeSink {
     pub fn look(to: &Path, rules: Rules) -> Result<Option<Self>> {
         match rustix::fs::stat(to) {
             Err(Errno::NOENT) => Ok(None),
-            _ => Self::open_by(Resolver::of_this_kernel(), to, rules).map(Some),
+            _ => Self::open_by(Resolver::of_this_kernel(), to, rules, false).map(Some),
         }
     }
 
@@ -257,14 +285,15 @@ impl TreeSink {
         self.root.move_over(&to, &name, new)
     }
 
+    /// Device and inode of what has this name; `None` if nothing has.
+    pub(crate) fn identity(&self, path: &[u8]) -> Option<(u64, u64)> {
+        let stat = self.root.parent(path).ok()?.stat().ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    }
+
     /// Whether both paths are names of one and the same thing that is there.
     pub(crate) fn are_linked(&self, one: &[u8], other: &[u8]) -> bool {
-        let identity = |path: &[u8]| {
-            let parent = self.root.parent(path).ok()?;
-            let stat = parent.stat().ok()?;
-            Some((stat.st_dev, stat.st_ino))
-        };
-        identity(one).is_some_and(|it| identity(other) == Some(it))
+        self.identity(one).is_some_and(|it| self.identity(other) == Some(it))
     }
 
     /// Whether something is there under this name.
@@ -272,10 +301,31 @@ impl TreeSink {
         self.root.parent(path).is_ok_and(|parent| parent.stat().is_ok())
     }
 
+    /// Whether something else than a directory has this name.
+    pub(crate) fn is_in_the_way(&self, path: &[u8]) -> bool {
+        self.has(path) && !self.is_directory(path)
+    }
+
     /// Whether a directory is there under this name.
     pub fn is_directory(&self, path: &[u8]) -> bool {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         check_relative(path).is_ok() && self.root.open(path, flags, Mode::empty()).is_ok()
+    }
+
+    /// Whether the directory at `path` has mode, owner and attributes as `metadata` says. Its time
+    /// is not compared.
+    pub(crate) fn has_mode_and_owner(&self, path: &[u8], metadata: &Metadata) -> bool {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let Ok(entry) = self.root.open(path, flags, Mode::empty()) else { return false };
+        let Ok(stat) = rustix::fs::fstat(&entry) else { return false };
+        let mtime = Time { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 };
+        let metadata = Metadata { mtime, ..metadata.clone() };
+        self.root.metadata_writer(path, &metadata, true).is_applied(Handle::Named(entry.as_fd()))
+    }
+
+    /// Whether the target may hold something that was there before.
+    pub(crate) fn may_hold_anything(&self) -> bool {
+        self.root.rules.overwrite
     }
 
     /// Whether the symlink, special file or directory at `path` is already what `metadata` and,

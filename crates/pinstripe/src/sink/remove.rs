@@ -1,18 +1,25 @@
 //! Removing entries that a snapshot does not have, when that was asked for.
 //!
-//! Invariants: never removes anything outside the target or through a symlink; never crosses into
-//! another file system; never touches a member of a store, whichever store it is of, nor a
+//! Removing begins in a directory, its *base*, and stays on the mount that the base was reached
+//! through. Invariants: never removes anything outside the target or through a symlink; never
+//! removes what is mounted somewhere, nor anything on another mount than the base, whether another
+//! file system or another directory of the same one is mounted there; a mount that appears
+//! meanwhile is kept as well; never touches a member of a store, whichever store it is of, nor a
 //! directory that holds one.
 
-use std::collections::HashSet;
-use std::os::fd::AsFd;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::root::Parent;
 use super::{Root, TreeSink};
+use crate::format::tree::is_at_or_below;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_io::beneath::{failure, shown};
+use pinstripe_base::sync::lock;
+use pinstripe_io::beneath::{Passage, failure, shown};
+use pinstripe_io::mounts::MountIdentity;
 
 /// By this file a directory is known as a member.
 const MEMBER_LABEL: &[u8] = b"pinstripe.member";
@@ -35,124 +42,310 @@ pub struct RemovedCount {
     pub bytes: u64,
 }
 
+impl RemovedCount {
+    /// Adds another count to this one.
+    pub fn add(&mut self, other: RemovedCount) {
+        self.entries += other.entries;
+        self.bytes += other.bytes;
+    }
+}
+
+/// The names that a snapshot has in a directory, each with whether it is a directory.
+pub type WantedNames = HashMap<Vec<u8>, bool>;
+
+/// What a directory of the target has and its snapshot has not.
+#[derive(Debug, Default)]
+pub struct Strangers {
+    /// The names that the snapshot lacks.
+    pub extra: Vec<Vec<u8>>,
+    /// The names of directories where the snapshot has something else.
+    pub in_the_way: Vec<Vec<u8>>,
+    /// The directory is on another mount than the directories that were named: all of it stays.
+    pub is_elsewhere: bool,
+}
+
 impl TreeSink {
-    /// The names in the directory at `path` that are not among `wanted`. None when the directory is
-    /// not there; none when it is empty of wanted names and another file system is mounted on it,
-    /// since a backup may have left that out.
+    /// The strangers in the directory at `path`; none when it is not there, or is a member.
     ///
     /// # Errors
     /// As the system says.
-    pub fn extra(&self, path: &[u8], wanted: &HashSet<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+    pub fn strangers(&self, path: &[u8], wanted: &WantedNames) -> Result<Strangers> {
         let root = &self.root;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let directory = match root.open(path, flags, Mode::empty()) {
             Ok(directory) => directory,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Vec::new()),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Strangers::default()),
             Err(errno) => return Err(failure("cannot open the directory", path, errno)),
         };
         let io = |errno| failure("cannot list the directory", path, errno);
-        if wanted.is_empty() && !path.is_empty() {
-            let above = root.parent(path)?;
-            let device = rustix::fs::fstat(above.as_fd()).map_err(io)?.st_dev;
-            if rustix::fs::fstat(&directory).map_err(io)?.st_dev != device {
-                return Ok(Vec::new());
+        let is_elsewhere = !root.is_on_mount_of_base(directory.as_fd(), path).map_err(io)?;
+        let mut found = Strangers { is_elsewhere, ..Strangers::default() };
+        for (name, kind) in list(directory.as_fd()).map_err(io)? {
+            if name == MEMBER_LABEL {
+                return Ok(Strangers::default());
+            }
+            match wanted.get(&name) {
+                None => found.extra.push(name),
+                Some(false) if is_directory(directory.as_fd(), &name, kind) => {
+                    found.in_the_way.push(name);
+                }
+                Some(_) => {}
             }
         }
-        let names = list(directory.as_fd()).map_err(io)?;
-        if names.iter().any(|name| name == MEMBER_LABEL) {
-            return Ok(Vec::new());
-        }
-        let is_extra = |name: &Vec<u8>| !wanted.contains(name);
-        Ok(names.into_iter().filter(is_extra).collect())
+        Ok(found)
     }
 
-    /// Removes the entry at `path` with all that is in it, or counts it.
+    /// The outermost directory above `path`, or `path` itself, that is on another mount than what
+    /// was named.
+    #[must_use]
+    pub fn mount_point_above(&self, path: &[u8]) -> Vec<u8> {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        let is_elsewhere = |path: &&[u8]| {
+            let opened = self.root.open(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
+            opened.is_ok_and(|it| self.root.is_on_mount_of_base(it.as_fd(), path) == Ok(false))
+        };
+        ends.map(|end| &path[..end]).find(is_elsewhere).unwrap_or(path).to_vec()
+    }
+
+    /// Removes the entry at `path` with all that is in it, or counts it. `show` gets each entry
+    /// with its bytes, the content of a directory before the directory.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when it holds a member of a store or another file system, which stay;
-    /// otherwise as the system says.
-    pub fn remove(&self, path: &[u8], removal: Removal, removed: &mut RemovedCount) -> Result<()> {
-        match removal {
-            Removal::Done => remove(&self.root, path, removed),
-            Removal::Counted => walk(&self.root, path, removed, &mut |_, _| Ok(())),
+    /// [`Kind::Refused`] when it is a mount or a member of a store, or holds one; these stay.
+    /// Otherwise as the system says.
+    pub fn remove(
+        &self,
+        path: &[u8],
+        removal: Removal,
+        removed: &mut RemovedCount,
+        show: &mut dyn FnMut(&[u8], u64),
+    ) -> Result<()> {
+        self.root.remove(path, removal, removed, show)
+    }
+
+    /// The directories that were emptied and removed so far because something else takes their
+    /// place, with all that was in them.
+    #[must_use]
+    pub fn cleared(&self) -> RemovedCount {
+        *lock(&self.root.cleared)
+    }
+
+    /// Fails if the directory at `path` would not be removed to make room for something else.
+    /// Changes nothing.
+    ///
+    /// # Errors
+    /// Those with which it would be refused.
+    pub fn check_clear(&self, path: &[u8]) -> Result<()> {
+        if self.root.rules.remove_full {
+            self.root.check_base(path)?;
+            let removed = &mut RemovedCount::default();
+            return self.root.remove(path, Removal::Counted, removed, &mut |_, _| ());
+        }
+        let directory = Base::of(&self.root, path)?.open(path)?;
+        let io = |errno| failure("cannot list the directory", path, errno);
+        if super::root::is_empty(&directory).map_err(io)? {
+            return Ok(());
+        }
+        Err(super::root::full_directory(path))
+    }
+}
+
+impl Root {
+    /// See [`TreeSink::remove`].
+    fn remove(
+        &self,
+        path: &[u8],
+        removal: Removal,
+        removed: &mut RemovedCount,
+        show: &mut dyn FnMut(&[u8], u64),
+    ) -> Result<()> {
+        let base = Base::of(self, path)?;
+        // All of it is examined first: an entry that must stay is found before anything is removed.
+        let mut seen = RemovedCount::default();
+        base.walk(path, &mut |path, bytes, _| {
+            seen.add(RemovedCount { entries: 1, bytes });
+            if removal == Removal::Counted {
+                show(path, bytes);
+            }
+            Ok(())
+        })?;
+        if removal == Removal::Counted {
+            removed.add(seen);
+            return Ok(());
+        }
+        base.walk(path, &mut |path, bytes, is_directory| {
+            if base.unlink(path, is_directory)? {
+                removed.add(RemovedCount { entries: 1, bytes });
+                show(path, bytes);
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes the directory in the way at `path` with all that is in it.
+    pub(super) fn empty_directory(&self, path: &[u8]) -> Result<()> {
+        self.check_base(path)?;
+        let mut removed = RemovedCount::default();
+        let done = self.remove(path, Removal::Done, &mut removed, &mut |_, _| ());
+        lock(&self.cleared).add(removed);
+        done
+    }
+
+    /// The innermost of the directories that were named, at or above the directory `path`.
+    fn base_of(&self, path: &[u8]) -> Option<&[u8]> {
+        let above = self.named.iter().filter(|named| is_at_or_below(path, named));
+        above.max_by_key(|named| named.len()).map(|named| &named[..])
+    }
+
+    /// Whether an open directory, found at `path`, is on the mount of what was named above it.
+    fn is_on_mount_of_base(&self, directory: BorrowedFd<'_>, path: &[u8]) -> Result<bool, Errno> {
+        match self.base_of(path) {
+            Some(base) if base != path => {
+                let base = self.open(base, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+                Ok(MountIdentity::of_open(base.as_fd())?
+                    .is_same(MountIdentity::of_open(directory)?))
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Refuses to remove what is at `path` if its directory is on another mount than what was named.
+    fn check_base(&self, path: &[u8]) -> Result<()> {
+        let parent = self.parent(path)?;
+        let above = path[..path.len() - parent.name.len()].strip_suffix(b"/").unwrap_or_default();
+        match self.is_on_mount_of_base(parent.as_fd(), above) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(stays(path, "something is mounted on a directory above it")),
+            Err(errno) => Err(failure("cannot open its directory", path, errno)),
         }
     }
 }
 
-pub(super) fn remove(root: &Root, path: &[u8], removed: &mut RemovedCount) -> Result<()> {
-    // All of it is examined first: an entry that must stay is found before anything is removed.
-    walk(root, path, &mut RemovedCount::default(), &mut |_, _| Ok(()))?;
-    walk(root, path, removed, &mut |path, is_directory| {
-        let parent = root.parent(path)?;
+/// The directory in which something is removed.
+struct Base<'r> {
+    root: &'r Root,
+    directory: Passage<'r>,
+    /// The length of its path with the slash behind it.
+    prefix: usize,
+    mount: MountIdentity,
+}
+
+impl<'r> Base<'r> {
+    /// The directory that holds `path`.
+    fn of(root: &'r Root, path: &[u8]) -> Result<Self> {
+        let Parent { directory, name } = root.parent(path)?;
+        let prefix = path.len() - name.len();
+        let mount = MountIdentity::of_open(directory.as_fd())
+            .map_err(|errno| failure("cannot stat its directory", path, errno))?;
+        Ok(Base { root, directory, prefix, mount })
+    }
+
+    /// Opens the directory at `path` to list it.
+    fn open(&self, path: &[u8]) -> Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let io = |errno| failure("cannot list the directory", path, errno);
+        let below = &path[self.prefix..];
+        let at = self.directory.as_fd();
+        let directory = self.root.way.open(at, below, flags, Mode::empty()).map_err(io)?;
+        // Of the open directory: a mount may have appeared since its name was looked at.
+        match self.mount.is_same(MountIdentity::of_open(directory.as_fd()).map_err(io)?) {
+            true => Ok(directory),
+            false => Err(stays(path, "something is mounted there")),
+        }
+    }
+
+    /// The directory of `path`, and its last component.
+    fn parent<'p>(&self, path: &'p [u8]) -> Result<(Passage<'_>, &'p [u8])> {
+        let parent = self.root.way.parent(self.directory.as_fd(), &path[self.prefix..]);
+        parent.map_err(|errno| failure("cannot open its directory", path, errno))
+    }
+
+    /// Removes one name; returns whether it was there.
+    fn unlink(&self, path: &[u8], is_directory: bool) -> Result<bool> {
+        let io = |errno| failure("cannot remove it", path, errno);
+        let (parent, name) = self.parent(path)?;
+        if !self.mount.is_same(MountIdentity::of_open(parent.as_fd()).map_err(io)?) {
+            return Err(stays(path, "something is mounted on a directory above it"));
+        }
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        match rustix::fs::unlinkat(parent.as_fd(), parent.name, flags) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(failure("cannot remove it", path, errno)),
-        }
-    })
-}
-
-/// Shows everything at and below `path`, the content of a directory before the directory.
-fn walk(
-    root: &Root,
-    path: &[u8],
-    seen: &mut RemovedCount,
-    show: &mut dyn FnMut(&[u8], bool) -> Result<()>,
-) -> Result<()> {
-    let stat_of = |path: &[u8]| {
-        let parent = root.parent(path)?;
-        parent.stat().map_err(|errno| failure("cannot stat", path, errno))
-    };
-    let device = stat_of(path)?.st_dev;
-    // Each directory on the way down with its names not yet visited; no descriptor stays open.
-    let mut open: Vec<(Vec<u8>, Vec<Vec<u8>>)> = vec![(Vec::new(), vec![path.to_vec()])];
-    while let Some((directory, names)) = open.last_mut() {
-        let Some(name) = names.pop() else {
-            let directory = std::mem::take(directory);
-            open.pop();
-            if !open.is_empty() {
-                seen.entries += 1;
-                show(&directory, true)?;
-            }
-            continue;
-        };
-        let path = if directory.is_empty() { name } else { [directory, &b"/"[..], &name].concat() };
-        let stat = stat_of(&path)?;
-        if stat.st_dev != device {
-            return Err(stays(&path, "another file system is mounted there"));
-        }
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            let names = root
-                .open(&path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
-                .and_then(|directory| list(directory.as_fd()))
-                .map_err(|errno| failure("cannot list the directory", &path, errno))?;
-            if names.iter().any(|name| name == MEMBER_LABEL) {
-                return Err(stays(&path, "it is a member of a store"));
-            }
-            open.push((path, names));
-        } else {
-            seen.entries += 1;
-            if stat.st_nlink == 1 {
-                seen.bytes += stat.st_size as u64;
-            }
-            show(&path, false)?;
+        match rustix::fs::unlinkat(parent.as_fd(), name, flags) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(Errno::BUSY) => Err(stays(path, "something is mounted there")),
+            Err(errno) => Err(io(errno)),
         }
     }
-    Ok(())
+
+    /// Looks at what is at `path`; fails if something is mounted there.
+    fn look(&self, path: &[u8]) -> Result<rustix::fs::Stat> {
+        let io = |errno| failure("cannot stat", path, errno);
+        let (parent, name) = self.parent(path)?;
+        let stat = rustix::fs::statat(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW);
+        let stat = stat.map_err(io)?;
+        match self.mount.is_same(MountIdentity::of_name(parent.as_fd(), name).map_err(io)?) {
+            true => Ok(stat),
+            false => Err(stays(path, "something is mounted there")),
+        }
+    }
+
+    /// Shows everything at and below `path`, the content of a directory before the directory.
+    fn walk(&self, path: &[u8], show: &mut Show<'_>) -> Result<()> {
+        // Each directory on the way down with its names not yet visited; none stays open.
+        let mut open: Vec<(Vec<u8>, Vec<Vec<u8>>)> = vec![(Vec::new(), vec![path.to_vec()])];
+        while let Some((directory, names)) = open.last_mut() {
+            let Some(name) = names.pop() else {
+                let directory = std::mem::take(directory);
+                open.pop();
+                if !open.is_empty() {
+                    show(&directory, 0, true)?;
+                }
+                continue;
+            };
+            let path =
+                if directory.is_empty() { name } else { [directory, &b"/"[..], &name].concat() };
+            let stat = self.look(&path)?;
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                let names = list(self.open(&path)?.as_fd())
+                    .map_err(|errno| failure("cannot list the directory", &path, errno))?;
+                let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
+                if names.iter().any(|name| name == MEMBER_LABEL) {
+                    return Err(stays(&path, "it is a member of a store"));
+                }
+                open.push((path, names));
+            } else {
+                let bytes = if stat.st_nlink == 1 { stat.st_size as u64 } else { 0 };
+                show(&path, bytes, false)?;
+            }
+        }
+        Ok(())
+    }
 }
+
+/// Gets a path, the bytes that go with its last name, and whether it is a directory.
+type Show<'s> = dyn FnMut(&[u8], u64, bool) -> Result<()> + 's;
 
 fn stays(path: &[u8], why: &str) -> Error {
     Error::new(Kind::Refused, format!("is not removed: {why}")).at(shown(path))
 }
 
-fn list(directory: std::os::fd::BorrowedFd<'_>) -> Result<Vec<Vec<u8>>, Errno> {
+fn list(directory: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, FileType)>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if !matches!(name, b"." | b"..") {
-            names.push(name.to_vec());
+            names.push((name.to_vec(), entry.file_type()));
         }
     }
     Ok(names)
+}
+
+fn is_directory(directory: BorrowedFd<'_>, name: &[u8], listed: FileType) -> bool {
+    match listed {
+        FileType::Unknown => {
+            let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+            stat.is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Directory)
+        }
+        listed => listed == FileType::Directory,
+    }
 }

@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
+use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::Rules;
 use super::apply_metadata::{ACL_DEFAULT, Handle, MetadataWriter};
-use super::remove::{self, RemovedCount};
+use super::remove::RemovedCount;
 use crate::format::meta::Metadata;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Passage, Resolver, check_relative, failure, magic_path, shown};
@@ -31,6 +31,12 @@ pub(super) struct Root {
     pub(super) inherits: AtomicBool,
     /// The name of the file that says that a restore is under way here.
     pub(super) mark: Mutex<Option<Vec<u8>>>,
+    /// The directories that were named, or the target itself: removing stays on their mounts.
+    pub(super) named: Vec<Vec<u8>>,
+    /// Directories that were emptied and removed because something else takes their place.
+    pub(super) cleared: Mutex<RemovedCount>,
+    /// The target was not there before.
+    pub(super) is_new: bool,
     /// The owner and group of files made by this process, in the common case.
     pub(super) owner: (u32, u32),
 }
@@ -145,7 +151,7 @@ impl Root {
     /// Removes the directory in the way: an empty one, or any where the rules say so.
     pub(super) fn clear_directory(&self, parent: &Parent<'_, '_>, path: &[u8]) -> Result<()> {
         if self.rules.remove_full {
-            return remove::remove(self, path, &mut RemovedCount::default());
+            return self.empty_directory(path);
         }
         parent.clear_directory(path)
     }
@@ -155,7 +161,11 @@ impl Root {
     pub(super) fn enter(&self, directory: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
         let io = |errno| failure("cannot use the existing directory", path, errno);
         let stat = rustix::fs::fstat(directory).map_err(io)?;
-        if stat.st_mode & 0o700 != 0o700 && stat.st_uid == self.owner.0 {
+        let is_closed = || {
+            let access = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
+            rustix::fs::accessat(directory, ".", access, AtFlags::EACCESS).is_err()
+        };
+        if stat.st_mode & 0o700 != 0o700 && stat.st_uid == self.owner.0 && is_closed() {
             let mode = Mode::from_raw_mode(stat.st_mode & 0o7777) | Mode::RWXU;
             rustix::fs::chmod(magic_path(directory), mode).map_err(io)?;
         }
@@ -194,15 +204,17 @@ impl Parent<'_, '_> {
     pub(super) fn clear_directory(&self, path: &[u8]) -> Result<()> {
         match rustix::fs::unlinkat(self.as_fd(), self.name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
-            Err(Errno::NOTEMPTY | Errno::EXIST) => Err(Error::new(
-                Kind::Refused,
-                "a directory that is not empty is in the way, and is not removed",
-            )
-            .at(shown(path))
-            .advice("move it away, or restore into another directory")),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Err(full_directory(path)),
             Err(errno) => Err(failure("cannot remove the directory in the way", path, errno)),
         }
     }
+}
+
+/// The refusal to remove a directory that holds something.
+pub(super) fn full_directory(path: &[u8]) -> Error {
+    let what = "a directory that is not empty is in the way, and is not removed";
+    let error = Error::new(Kind::Refused, what).at(shown(path));
+    error.advice("move it away, or restore into another directory")
 }
 
 pub(super) fn is_empty(directory: &OwnedFd) -> Result<bool, Errno> {

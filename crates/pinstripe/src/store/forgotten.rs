@@ -63,40 +63,12 @@ impl Marks {
 }
 
 /// Reads all marks, each from whichever member has it sound. One whose every copy is damaged says
-/// that the snapshot is wanted, whatever it said: a snapshot too many is no loss.
+/// that the snapshot is wanted, whatever it said: a snapshot too many is no loss. For the same reason
+/// a mark that says *kept* counts on one member, and one that says *forgotten* by votes.
 ///
 /// # Errors
 /// As [`Store::objects`].
 pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
-    load_marks(store, quorum).map(|(marks, _)| marks)
-}
-
-/// The same for a collector, which is more careful: a mark that says kept and that only some
-/// members have counts for it.
-///
-/// # Errors
-/// As [`Store::objects`].
-pub(crate) fn load_careful(store: &Store, quorum: Quorum) -> Result<Marks> {
-    let (mut marks, few) = load_marks(store, quorum)?;
-    for mark in few.into_iter().filter(|mark| !mark.is_forgotten()) {
-        marks.add(mark.snapshot, mark.generation);
-    }
-    Ok(marks)
-}
-
-/// The names of marks and voids that count, and of those of which every copy is damaged.
-///
-/// # Errors
-/// As [`Store::objects`].
-pub fn names(store: &Store) -> Result<Vec<ExtentName>> {
-    let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
-    let found = store.objects(Room::Forgotten, Quorum::Backup, Belief::Agreed, read)?;
-    let sound = found.sound.into_keys().map(|id| ExtentName::In(Room::Forgotten, id));
-    Ok(sound.chain(found.unsound.into_iter().map(|(name, _)| name)).collect())
-}
-
-/// The marks that count, and those that too few members have.
-fn load_marks(store: &Store, quorum: Quorum) -> Result<(Marks, Vec<Mark>)> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
     let found = store.objects(Room::Forgotten, quorum, Belief::Agreed, read)?;
     let mut marks = Marks::default();
@@ -108,6 +80,9 @@ fn load_marks(store: &Store, quorum: Quorum) -> Result<(Marks, Vec<Mark>)> {
             None => drop(taken.insert(ExtentName::In(Room::Forgotten, name), false)),
         }
     }
+    for mark in found.few.into_values().flatten().filter(Mark::counts_on_one) {
+        marks.add(mark.snapshot, mark.generation);
+    }
     taken.extend(found.unsound.into_iter().map(|(name, _)| (name, true)));
     if taken.values().any(|&is_damaged| is_damaged) {
         let there = store.list(Room::Snapshots)?.into_keys().map(SnapshotId);
@@ -116,7 +91,21 @@ fn load_marks(store: &Store, quorum: Quorum) -> Result<(Marks, Vec<Mark>)> {
             marks.pass_over(store, snapshot, &taken);
         }
     }
-    Ok((marks, found.few.into_values().flatten().collect()))
+    Ok(marks)
+}
+
+/// The names of marks and voids that count, of marks that say *kept* on whatever members, and of those
+/// of which every copy is damaged.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub fn names(store: &Store) -> Result<Vec<ExtentName>> {
+    let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
+    let found = store.objects(Room::Forgotten, Quorum::Backup, Belief::Agreed, read)?;
+    let is_kept = |mark: &Option<Mark>| mark.as_ref().is_some_and(Mark::counts_on_one);
+    let few = found.few.into_iter().filter(|(_, mark)| is_kept(mark)).map(|(id, _)| id);
+    let sound = found.sound.into_keys().chain(few).map(|id| ExtentName::In(Room::Forgotten, id));
+    Ok(sound.chain(found.unsound.into_iter().map(|(name, _)| name)).collect())
 }
 
 /// Reads one mark, or the void in its place.
@@ -141,7 +130,7 @@ pub(crate) fn read_mark(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<O
 
 /// The mark that says the contrary of the one that holds.
 pub(crate) fn next_mark(store: &Store, marks: &Marks, snapshot: SnapshotId) -> Mark {
-    let generation = marks.generation(snapshot) + 1;
+    let generation = marks.generation(snapshot).saturating_add(1);
     Mark { store: store.config.store, snapshot, generation }
 }
 

@@ -7,6 +7,7 @@
 //! member. Only a process that has opened a ring deletes earlier rings, or any slot: a newer ring
 //! that one member claims deletes nothing.
 
+mod newest;
 mod room;
 mod unlock;
 
@@ -19,7 +20,7 @@ use crate::format::keys::{GENERATIONS_MAX, Keys};
 use crate::format::label::{Encryption, Format};
 use crate::format::removed_slot::RemovedSlot;
 use crate::member::{ExtentName, Member, Room};
-use crate::seal::{NewSlot, Opener, RootKey, Voucher, locked};
+use crate::seal::{NewSlot, Opener, RootKey, Voucher, keys_changed, locked};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// A key ring of format version 2, as it is put on the members.
@@ -119,6 +120,8 @@ impl Store {
         let slot = new.wrap(&unlocked.root, ring)?;
         let name = ExtentName::In(Room::Keys, slot.id);
         self.put_everywhere(name, &self.vouch(name, slot.encode()))?;
+        // A rotation that was first has made the slot one that opens nothing.
+        self.confirm_keys()?;
         self.remove_stale_keys()?;
         Ok(slot)
     }
@@ -165,6 +168,7 @@ impl Store {
                 put => put?,
             }
         }
+        self.confirm_keys()?;
         // Only now: a copy of the slot that turns up later meets the removal on every member.
         self.delete_all(ExtentName::In(Room::Keys, id))?;
         self.remove_stale_keys()
@@ -178,6 +182,8 @@ impl Store {
     /// those of the members.
     pub fn rotate_keys(&mut self, new: &NewSlot) -> Result<KeySlot> {
         self.refuse_absent("its old keys would not be replaced")?;
+        // Held to the end: nothing moves, mends or changes the members beside a rotation.
+        let _claim = self.claim()?;
         let (unlocked, _) = self.current_ring()?;
         let mut keys = unlocked.keys.clone();
         if keys.seals.len() >= GENERATIONS_MAX {
@@ -261,8 +267,7 @@ impl Store {
         let room = self.key_room()?;
         let generation = room.current().map(|(ring, _)| ring.generation);
         if generation != Some(unlocked.generation) {
-            return Err(Error::new(Kind::Busy, "the keys were rotated meanwhile")
-                .advice("run it again with the new password or key file"));
+            return Err(keys_changed());
         }
         Ok((unlocked, room))
     }
@@ -278,9 +283,16 @@ impl Store {
         }
     }
 
-    /// Puts a key object on every present member.
+    /// Puts a key object on every present member. One that another process has copied there already is
+    /// as good.
     fn put_everywhere(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
-        self.present().try_for_each(|(_, member)| member.put(name, bytes))
+        self.present().try_for_each(|(_, member)| match member.put(name, bytes) {
+            Err(error) if error.kind() == Kind::Exists => {
+                let is_same = read_small(&**member, name).is_ok_and(|there| there == bytes);
+                if is_same { Ok(()) } else { Err(error) }
+            }
+            put => put,
+        })
     }
 
     /// Removes slots and rings that count no more, when what counts stands everywhere. Without the
@@ -297,6 +309,9 @@ impl Store {
         // between could delete a key that was not spread.
         let room = self.key_room()?;
         self.spread(&room, true)?;
+        if room.has_earlier_rings() && !self.end_earlier_sessions()? {
+            return Ok(());
+        }
         for name in room.stale() {
             for (_, member) in self.present() {
                 member.delete(name)?;

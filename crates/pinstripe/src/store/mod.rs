@@ -20,6 +20,7 @@ mod keyring;
 pub mod objects;
 mod open;
 pub mod packs;
+pub mod redundancy;
 mod search;
 pub mod sessions;
 pub mod snapshots;
@@ -47,8 +48,9 @@ use crate::member::{
     ExtentName, Glance, Member, Places, Replace, Room, SealedCache, SharedMember, is_remote,
 };
 use crate::seal::{self, Opener, Sealer, Voucher};
-use crate::stripe::distance;
+use crate::stripe::{SetReader, distance};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
 
 /// One member's slot in the store: taken or absent.
@@ -158,7 +160,41 @@ impl Store {
 
     /// The members by number, `None` where absent.
     pub fn members(&self) -> Vec<Option<SharedMember>> {
-        self.member_slots.iter().map(|slot| slot.member.clone()).collect()
+        self.member_slots.iter().map(|slot| self.answering(slot).cloned()).collect()
+    }
+
+    /// The member of a slot, unless it is absent or has fallen silent.
+    fn answering<'a>(&self, slot: &'a MemberSlot) -> Option<&'a SharedMember> {
+        slot.member.as_ref().filter(|member| !self.is_silent(member))
+    }
+
+    fn is_silent(&self, member: &SharedMember) -> bool {
+        let patience = self.options.patience.as_ref();
+        patience.is_some_and(|it| it.is_silent(member.place()))
+    }
+
+    /// The number of members that may have something of the store, absent ones too.
+    pub(crate) fn all_members(&self) -> usize {
+        let is_one = |slot: &&MemberSlot| {
+            let state = slot.row.as_ref().map(|row| row.state);
+            slot.member.is_some() || state.is_some_and(|state| state != MemberState::Left)
+        };
+        self.member_slots.iter().filter(is_one).count()
+    }
+
+    /// Whether a member is present and has hardly more room than deleting takes.
+    pub fn is_full(&self, number: usize) -> bool {
+        let member = self.member_slots.get(number).and_then(|slot| slot.member.as_ref());
+        member.is_some_and(|member| member.caps().is_full)
+    }
+
+    /// Opens a stripe set for a judgement on its extents, by the trailer that most members have.
+    ///
+    /// # Errors
+    /// As [`SetReader::open_agreed`].
+    pub(crate) fn open_to_judge(&self, name: ExtentName, set: SetId) -> Result<SetReader> {
+        let reader = SetReader::open_agreed(&self.members(), name, self.config.store, set)?;
+        Ok(reader.with_everybody_there(self.absent().next().is_none()))
     }
 
     /// A name for something new.
@@ -200,9 +236,14 @@ impl Store {
 
     /// Why a member is absent, and what to do about it.
     pub fn absence(&self, number: usize) -> Error {
-        let why = self.member_slots.get(number).and_then(|slot| slot.absence.as_ref());
+        let slot = self.member_slots.get(number);
+        let why = slot.and_then(|slot| slot.absence.as_ref());
+        let is_silent = slot.and_then(|slot| slot.member.as_ref()).is_some();
         let error = why.map_or_else(
-            || Error::new(Kind::NotFound, format!("member {number} is absent")),
+            || match is_silent {
+                true => Error::new(Kind::Unanswered, "the member does not answer"),
+                false => Error::new(Kind::NotFound, format!("member {number} is absent")),
+            },
             Error::duplicate,
         );
         error.advice(attach_or_replace(number))
@@ -228,25 +269,21 @@ impl Store {
 
     /// Members that were there when the store was opened and have not answered since.
     pub fn silent(&self) -> impl Iterator<Item = usize> + '_ {
-        let patience = self.options.patience.as_ref();
         let is_silent =
-            move |place: &std::path::Path| patience.is_some_and(|it| it.is_silent(place));
-        self.present()
-            .filter(move |(_, member)| is_silent(member.place()))
-            .map(|(number, _)| number)
+            |slot: &MemberSlot| slot.member.as_ref().is_some_and(|it| self.is_silent(it));
+        let slots = self.member_slots.iter().enumerate();
+        slots.filter(move |(_, slot)| is_silent(slot)).map(|(number, _)| number)
     }
 
-    /// Numbers of the absent members that may have something of the store.
+    /// Numbers of the absent members that may have something of the store. One that falls silent is
+    /// absent from then on.
     pub fn absent(&self) -> impl Iterator<Item = usize> + '_ {
-        let is_absent = |slot: &MemberSlot| {
+        let is_absent = move |slot: &MemberSlot| {
             let state = slot.row.as_ref().map(|row| row.state);
-            slot.member.is_none() && state.is_some_and(|state| state != MemberState::Left)
+            self.answering(slot).is_none() && state.is_some_and(|it| it != MemberState::Left)
         };
-        self.member_slots
-            .iter()
-            .enumerate()
-            .filter(move |(_, slot)| is_absent(slot))
-            .map(|(n, _)| n)
+        let slots = self.member_slots.iter().enumerate();
+        slots.filter(move |(_, slot)| is_absent(slot)).map(|(number, _)| number)
     }
 
     /// The members that take new extents, by number: present, and not on their way out. `None`
@@ -254,9 +291,17 @@ impl Store {
     pub fn takers(&self) -> Vec<Option<SharedMember>> {
         let take = |slot: &MemberSlot| {
             let is_active = slot.row.as_ref()?.state == MemberState::Active;
-            slot.member.clone().filter(|_| is_active)
+            self.answering(slot).cloned().filter(|_| is_active)
         };
         self.member_slots.iter().map(take).collect()
+    }
+
+    /// Members for a stripe set that is written in one go: those that take one and are not full; if
+    /// they are too few, all that take one.
+    pub(crate) fn takers_with_room(&self) -> Vec<SharedMember> {
+        let all: Vec<SharedMember> = self.takers().into_iter().flatten().collect();
+        let fit: Vec<SharedMember> = all.iter().filter(|it| !it.caps().is_full).cloned().collect();
+        if fit.len() > usize::from(self.config.parity) { fit } else { all }
     }
 
     /// The geometry of a new stripe set: over all members that take one.
@@ -267,12 +312,12 @@ impl Store {
         geometry_over(&self.config, self.takers().iter().flatten().count())
     }
 
-    /// The members that are there, with their numbers.
+    /// The members that are there, with their numbers. One that falls silent is there no more.
     pub fn present(&self) -> impl Iterator<Item = (usize, &SharedMember)> + '_ {
         self.member_slots
             .iter()
             .enumerate()
-            .filter_map(|(n, slot)| Some((n, slot.member.as_ref()?)))
+            .filter_map(|(n, slot)| Some((n, self.answering(slot)?)))
     }
 
     /// The members that are there, those on this machine first: for reads that any of them can
@@ -325,8 +370,7 @@ impl Store {
             }
         }
         if matches!(room, Room::Packs | Room::Snapshots) && !extents.is_empty() {
-            let dead = deletion::dead(self, room)?;
-            extents.retain(|id, _| !dead.contains(id));
+            deletion::leave_out_dead(self, room, &mut extents)?;
         }
         Ok((extents, unlisted))
     }
@@ -356,6 +400,7 @@ impl Store {
                 decode(&bytes).map_err(|error| error.at(member.place().join(name.path())))
             }) {
                 Ok(value) => return Ok(value),
+                Err(error) if error.kind() == Kind::KeysChanged => return Err(error),
                 Err(error) => last = error,
             }
         }

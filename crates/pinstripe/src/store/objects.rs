@@ -60,7 +60,7 @@ pub struct RoomObjects<T> {
 impl Store {
     /// Least members that must take part.
     pub(crate) fn least_members(&self, quorum: Quorum) -> usize {
-        let all = self.present().count() + self.absent().count();
+        let all = self.all_members();
         let parity = usize::from(self.config.parity);
         match quorum {
             Quorum::Deletion if all <= 2 * parity => all,
@@ -71,7 +71,14 @@ impl Store {
     /// The number of members that have to say the same where no MAC can be verified.
     pub fn votes(&self) -> usize {
         let absent = self.absent().count();
-        votes_needed(self.present().count() + absent, self.config.parity.into(), absent)
+        votes_needed(self.all_members(), self.config.parity.into(), absent)
+    }
+
+    /// The number of members that have to hold an object of which no copy is sound before it counts as
+    /// a damaged one: more than parity replaces, so that members that may be lost report no loss.
+    pub(crate) fn votes_on_damage(&self) -> usize {
+        let more_than_may_be_lost = usize::from(self.config.parity) + 1;
+        self.votes().max(more_than_may_be_lost).min(self.all_members())
     }
 
     /// Whether small objects carry MACs that this process can verify.
@@ -91,9 +98,11 @@ impl Store {
     /// store that seals, of format version 2 and opened with its keys.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when none did.
+    /// [`Kind::Corrupt`] when none did; [`Kind::KeysChanged`] when it was made with keys that came
+    /// with a rotation since this process opened the store.
     pub fn verify(&self, name: ExtentName, framed: &[u8]) -> Result<()> {
-        self.voucher.as_ref().map_or(Ok(()), |voucher| voucher.verify(name, framed))
+        let Some(voucher) = &self.voucher else { return Ok(()) };
+        voucher.verify(name, framed).map_err(|error| self.newer_or_forged(error))
     }
 
     /// Puts an object on every present member, with a MAC where the store has them. One that is
@@ -102,8 +111,13 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::Exists`] when another object has the name, and then on no member if it has it on the
-    /// first; a member's own error when too few took it.
+    /// first; [`Kind::KeysChanged`] when a process with newer keys put it; a member's own error when
+    /// too few took it.
     pub fn put_all(&self, name: ExtentName, framed: &[u8], quorum: Quorum) -> Result<()> {
+        // Steps of deletion decide: none is put with keys that are not the newest.
+        if matches!(name, ExtentName::In(Room::Gc, _)) {
+            self.confirm_keys()?;
+        }
         let bytes = self.vouch(name, framed.to_vec());
         let (mut took, mut failed) = (0, None);
         for (at, (_, member)) in self.present().enumerate() {
@@ -120,6 +134,7 @@ impl Store {
                         // Another process won the name here: stop before this object reaches
                         // further members beside that one.
                         Ok(_) => return Err(error),
+                        Err(newer) if newer.kind() == Kind::KeysChanged => return Err(newer),
                         // Gone again, damaged, or a stray.
                         Err(other) => failed = Some(failed.unwrap_or(other)),
                     }
@@ -161,7 +176,7 @@ impl Store {
     /// # Errors
     /// As [`delete_all`](Self::delete_all).
     pub(crate) fn drop_all(&self, name: ExtentName) -> Result<()> {
-        let deleted = self.present().map(|(_, member)| member.delete(name));
+        let deleted = self.present().map(|(_, member)| absent_if_silent(member.delete(name)));
         deleted.fold(Ok(()), Result::and)
     }
 
@@ -170,7 +185,7 @@ impl Store {
     /// # Errors
     /// The first member's that could not; the others were tried all the same.
     pub fn sync_all(&self) -> Result<()> {
-        let synced = self.present().map(|(_, member)| member.sync());
+        let synced = self.present().map(|(_, member)| absent_if_silent(member.sync()));
         synced.fold(Ok(()), Result::and)
     }
 
@@ -181,16 +196,19 @@ impl Store {
     /// As [`Store::list`].
     pub(crate) fn lasting_objects(&self) -> Result<BTreeSet<ExtentName>> {
         let mut names: BTreeSet<_> = self.key_names()?.into_iter().collect();
-        let votes = self.votes();
+        let (votes, votes_on_damage) = (self.votes(), self.votes_on_damage());
         for (id, holders) in self.list(Room::Snapshots)? {
             let id = SnapshotId(id);
             // Without the keys a forged sealed object looks like a sound one.
             let is_sound = match self.is_locked() {
                 true => holders.len() >= votes,
-                false => snapshots::read(self, id).is_ok(),
+                false => match snapshots::read(self, id) {
+                    Err(error) if error.kind() == Kind::KeysChanged => return Err(error),
+                    read => read.is_ok(),
+                },
             };
             // What is damaged on so many that it was a snapshot is to be told.
-            if is_sound || holders.len() >= votes && !snapshots::is_void(self, id) {
+            if is_sound || holders.len() >= votes_on_damage && !snapshots::is_void(self, id) {
                 names.insert(ExtentName::snapshot(id));
             }
         }
@@ -261,7 +279,7 @@ impl Store {
                     found.few.insert(id, object);
                 }
                 Copies { worst: Some(error), holders, is_forged, .. }
-                    if is_forged || holders < self.votes() =>
+                    if is_forged || holders < self.votes_on_damage() =>
                 {
                     found.strays.push((name, error));
                 }
@@ -357,6 +375,8 @@ impl Store {
                     }
                 }
                 Err(error) if error.kind() == Kind::NotFound => copies.holders -= 1,
+                // No defect of this object: this process is behind.
+                Err(error) if error.kind() == Kind::KeysChanged => return Err(error),
                 Err(error) => {
                     copies.is_forged &= is_whole && error.kind() == Kind::Corrupt;
                     copies.worst = Some(error);
@@ -374,6 +394,12 @@ impl Store {
         }
         Ok(copies)
     }
+}
+
+/// A member that falls silent is absent from then on: what it was asked for last is asked of the
+/// others alone.
+fn absent_if_silent(done: Result<()>) -> Result<()> {
+    done.or_else(|error| if error.kind() == Kind::Unanswered { Ok(()) } else { Err(error) })
 }
 
 /// The copies that the members have under one name.

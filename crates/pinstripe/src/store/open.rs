@@ -219,6 +219,10 @@ impl Store {
     pub(super) fn settle_members(&mut self) -> Result<Vec<Error>> {
         let Some(voucher) = &self.voucher else { return Ok(Vec::new()) };
         let search = Search::run(&self.named, Some(voucher), &self.options)?;
+        let is_newer = |error: &Error| error.kind() == Kind::KeysChanged;
+        if search.looked.iter().any(|(_, found)| found.as_ref().is_err_and(is_newer)) {
+            self.refuse_older_keys()?;
+        }
         let is_same = search.table == self.table && search.config == self.config;
         let forged = search.looked.iter().filter_map(|(_, found)| forgery(found));
         let forged: Vec<Error> = forged.map(Error::duplicate).collect();

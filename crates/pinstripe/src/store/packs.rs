@@ -170,7 +170,7 @@ impl<'a> PackReader<'a> {
         let opener = self.store.opener();
         let opened = match opener.record(&mut buffer) {
             Ok(opened) => opened,
-            Err(error) if error.kind() == Kind::Locked => return Err(error),
+            Err(error) if error.kind().is_about_keys() => return Err(error),
             Err(_) => {
                 buffer.clear();
                 let report = reader.read_verified(range, &mut buffer)?;

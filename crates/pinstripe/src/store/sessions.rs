@@ -53,6 +53,11 @@ pub fn begin<'a>(
     // Built before the error is returned, so that dropping it removes the copies that were put.
     let open = OpenSession { store, session, is_open: true };
     put?;
+    // A rotation puts its ring before it looks for sessions: of the two at least one sees the other. A
+    // backup looks before it removes or seals anything, with what else it lists then.
+    if work != Work::Backup {
+        store.confirm_keys()?;
+    }
     store.refuse_upgrade()?;
     if store.has_one_writer() {
         refuse_others(store, &open.session)?;
@@ -171,14 +176,30 @@ pub(crate) fn at_work(
     Ok(load(store, quorum)?.into_iter().filter(runs).collect())
 }
 
-/// Names of sessions of which no copy can be read and whose writers cannot have gone on.
+/// The same without what no member can read. For those that remove such sessions.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub(crate) fn readable_at_work(
+    store: &Store,
+    own: Option<SessionId>,
+    quorum: Quorum,
+) -> Result<Vec<Session>> {
+    let process = store.process();
+    let runs = |it: &Session| Some(it.id) != own && !is_dead(it, &process);
+    Ok(found(store, quorum)?.sound.into_values().filter(runs).collect())
+}
+
+/// Names of sessions of which no copy can be read and from which nobody can go on: all members are
+/// there, so none has a sound copy. Then more copies are damaged than parity replaces.
 ///
 /// # Errors
 /// As [`Store::objects`].
 pub fn cut_off(store: &Store, quorum: Quorum) -> Result<Vec<ExtentName>> {
     let found = found(store, quorum)?;
+    let is_all_there = store.absent().next().is_none();
     let names = found.unsound.into_iter().map(|(name, _)| name);
-    let cut_off = names.filter(|name| is_cut_off(store, *name));
+    let cut_off = names.filter(|_| is_all_there);
     Ok(cut_off.chain(found.strays.into_iter().map(|(name, _)| name)).collect())
 }
 

@@ -51,10 +51,11 @@ pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
             Err(error) if error.kind() == Kind::NotFound => {}
             Err(_) if is_void(store, id) => {}
             // On too few members to be a snapshot that any backup finished: a stray.
-            Err(error) if holders.len() < store.votes() => {
+            Err(error) if error.kind() == Kind::KeysChanged => return Err(error),
+            Err(error) if holders.len() < store.votes_on_damage() => {
                 monitor.warning(ExtentName::snapshot(id).path(), error);
             }
-            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
+            Err(error) if error.kind() == Kind::Unsupported || error.kind().is_about_keys() => {
                 return Err(error);
             }
             Err(error) => lost.push((id, error)),
@@ -102,7 +103,9 @@ pub fn is_void(store: &Store, id: SnapshotId) -> bool {
 /// damage or made up, and keeps no backup from ending.
 pub(crate) fn is_void_on(store: &Store, member: &SharedMember, name: ExtentName) -> bool {
     let ExtentName::In(Room::Snapshots, id) = name else { return false };
-    read_small(&**member, name).and_then(|bytes| read_void(store, id, &bytes)).is_ok()
+    let void = read_small(&**member, name).and_then(|bytes| read_void(store, id, &bytes));
+    // With newer keys only a rotation puts something there, to end this session.
+    void.map_or_else(|error| error.kind() == Kind::KeysChanged, |()| true)
 }
 
 /// Reads the void that takes a name.
@@ -140,7 +143,7 @@ fn needed(store: &Store) -> usize {
 }
 
 fn decode(store: &Store, id: SnapshotId, bytes: &[u8]) -> Result<Snapshot> {
-    let snapshot = store.opener().snapshot(bytes)?;
+    let snapshot = open(store, bytes)?;
     if snapshot.id != id || snapshot.store != store.config.store {
         return Err(
             Error::new(Kind::Corrupt, "this snapshot has another name").expected(id, snapshot.id)
@@ -148,6 +151,15 @@ fn decode(store: &Store, id: SnapshotId, bytes: &[u8]) -> Result<Snapshot> {
     }
     checkpoints::refuse(&snapshot)?;
     Ok(snapshot)
+}
+
+/// Opens a snapshot object, which may have been sealed with newer keys.
+///
+/// # Errors
+/// [`Kind::KeysChanged`] when the keys were rotated since this process opened the store; those of
+/// the opener.
+pub(crate) fn open(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
+    store.opener().snapshot(bytes).map_err(|error| store.newer_or_forged(error))
 }
 
 /// Picks the snapshot that `name` means: `latest`, or the beginning of an id.

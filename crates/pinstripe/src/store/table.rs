@@ -194,6 +194,9 @@ impl Store {
     /// # Errors
     /// [`Kind::Busy`] when one has left.
     pub fn confirm_takers(&self) -> Result<()> {
+        // A label that was written with newer keys could not be verified.
+        self.refuse_older_keys()?;
+        self.confirm_labels()?;
         let later = self.present().filter_map(|(_, member)| {
             let label = self.label_there(member).ok()?;
             let is_ours = label.config.store == self.config.store;
@@ -216,6 +219,21 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Makes sure that some member still carries a label: one that was struck out has none.
+    fn confirm_labels(&self) -> Result<()> {
+        let is_struck_out = |(number, member): (usize, &SharedMember)| {
+            let is_gone = |error: Error| error.kind() == Kind::NotFound;
+            self.member_slots[number].bad_label.is_none()
+                && self.label_there(member).err().is_some_and(is_gone)
+        };
+        if !self.present().all(is_struck_out) {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Busy, "all members left the store while this ran")
+            .at(&self.named)
+            .advice("name a member that is in the store now with --store, and run it again"))
     }
 
     /// The number of members that have to say that one has left before a writer believes it: more

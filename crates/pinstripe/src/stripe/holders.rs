@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::reader::SetReader;
-use super::report::ErasureReason;
+use super::report::{ErasureReason, is_lost_mark};
 use crate::format::stripe_set::{HEADER_BYTES, Header, checksum};
 use pinstripe_base::error::{Error, Kind};
 
@@ -125,24 +125,32 @@ impl SetReader {
         found
     }
 
-    /// Of slots that are nowhere, which present member should have them.
+    /// Of slots that are nowhere, which present member has lost them. A member is named only when
+    /// that follows: no member is absent, which might have the slot, and there are as many members
+    /// without an extent as there are slots without a holder, so that each has lost one. Otherwise
+    /// extents that were moved, or members that came later, make a sound member look like one that
+    /// lacks something.
     fn find_homes(&self, found: &mut [Standing]) {
         let mut free = self.free_members();
-        let everybody_is_there = (0..self.places()).all(|member| self.member(member).is_some());
-        for (slot, standing) in found.iter_mut().enumerate() {
-            if standing.members().next().is_some() {
-                continue;
-            }
-            let home = match free.iter().position(|member| *member == slot) {
-                Some(natural) => Some(natural),
-                // Its own member may be one that is absent.
-                None if !everybody_is_there || slot >= self.places() => None,
-                None => (!free.is_empty()).then_some(0),
-            };
-            if let Some(home) = home {
-                standing.home = Some(free.remove(home));
-                standing.reason = ErasureReason::ExtentMissing;
-            }
+        let everybody_is_there = self.is_everybody_there
+            || (0..self.places()).all(|member| self.member(member).is_some());
+        let is_open = |standing: &Standing| standing.members().next().is_none();
+        let open: Vec<usize> = (0..found.len()).filter(|slot| is_open(&found[*slot])).collect();
+        if everybody_is_there {
+            open.iter().for_each(|slot| found[*slot].reason = ErasureReason::ExtentMissing);
+        }
+        if !everybody_is_there || open.len() != free.len() {
+            return;
+        }
+        // Most likely each has lost the slot of its own number.
+        let (natural, others): (Vec<_>, Vec<_>) =
+            open.into_iter().partition(|slot| free.contains(slot));
+        free.retain(|member| !natural.contains(member));
+        for slot in natural {
+            found[slot].home = Some(slot);
+        }
+        for (slot, member) in others.into_iter().zip(free) {
+            found[slot].home = Some(member);
         }
     }
 
@@ -175,6 +183,8 @@ impl SetReader {
         self.read_from(member, layout.strip_offset(row), strip)?;
         if checksum(strip) == *self.trailer().checksum(row, slot) {
             Ok(())
+        } else if is_lost_mark(strip) {
+            Err(ErasureReason::GivenUp)
         } else {
             Err(ErasureReason::Checksum)
         }

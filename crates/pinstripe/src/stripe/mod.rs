@@ -32,7 +32,9 @@ mod writer;
 pub use geometry::{Geometry, SetLayout, StripPiece};
 pub(crate) use nearness::distance;
 pub use reader::SetReader;
-pub use report::{ErasureReason, ExtentDamage, ExtentPart, ReadReport, Rebuilt, Verification};
+pub use report::{
+    ErasureReason, ExtentDamage, ExtentPart, ReadReport, Rebuilt, Salvaged, Verification,
+};
 pub use trailer::sound_end;
 pub(crate) use windows::WINDOW_BYTES;
 pub use writer::{SetWriter, StripSink, Summary};

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use super::geometry::{Geometry, SetLayout, StripPiece};
 use super::holders::Standing;
 use super::nearness::turns;
-use super::report::{ErasureReason, ExtentPart, ReadReport};
+use super::report::{ErasureReason, ExtentPart, ReadReport, is_lost_mark};
 use super::row::{Row, Trust};
 use super::trailer::{gravity, read_trailer};
 use super::windows::Windows;
@@ -42,6 +42,8 @@ pub struct SetReader {
     pub(super) far_slots: OnceLock<Vec<bool>>,
     /// The member whose trailer it was opened by, if it was by that of one.
     pub(super) opened_by: Option<usize>,
+    /// No member of the store is absent: a number without a member is that of one that left for good.
+    pub(super) is_everybody_there: bool,
 }
 
 impl SetReader {
@@ -164,7 +166,14 @@ impl SetReader {
             standings: OnceLock::new(),
             far_slots: OnceLock::new(),
             opened_by: None,
+            is_everybody_there: false,
         })
+    }
+
+    /// States that no member of the store is absent, so that what no member has is lost.
+    #[must_use]
+    pub fn with_everybody_there(self, is_everybody_there: bool) -> Self {
+        SetReader { is_everybody_there, ..self }
     }
 
     /// The kind of the set's content.
@@ -369,6 +378,7 @@ impl SetReader {
                 Ok(()) if recorded.is_none_or(|recorded| checksum(buf) == *recorded) => {
                     return Ok(());
                 }
+                Ok(()) if is_lost_mark(buf) => failed = ErasureReason::GivenUp,
                 Ok(()) => failed = ErasureReason::Checksum,
                 Err(reason) => failed = reason,
             }

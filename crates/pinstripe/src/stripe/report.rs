@@ -19,6 +19,8 @@ pub enum ErasureReason {
     Unreadable(Arc<Error>),
     /// The bytes are not those that were written.
     Checksum,
+    /// The strip could not be rebuilt when its extent was written anew, and is marked as lost.
+    GivenUp,
     /// It is far away and was not asked: no damage.
     Spared,
 }
@@ -46,9 +48,41 @@ impl fmt::Display for ErasureReason {
             ErasureReason::Header(error) => write!(f, "not the expected extent: {error}"),
             ErasureReason::Unreadable(error) => write!(f, "cannot be read: {error}"),
             ErasureReason::Checksum => f.write_str("the checksum does not match"),
+            ErasureReason::GivenUp => {
+                f.write_str("it was lost before this extent was written anew")
+            }
             ErasureReason::Spared => f.write_str("it is far away and was not asked"),
         }
     }
+}
+
+/// The content of a strip that was lost when its extent was written anew, over and over: its
+/// checksum never matches, so that every reader takes it for an erasure.
+const LOST_MARK: &[u8; 16] = b"pinstripe: lost\n";
+
+/// Fills a strip with the mark of lost ones.
+pub(super) fn mark_lost(strip: &mut [u8]) {
+    for part in strip.chunks_mut(LOST_MARK.len()) {
+        part.copy_from_slice(&LOST_MARK[..part.len()]);
+    }
+}
+
+/// Whether a strip has the mark of lost ones. A strip shorter than the mark never does.
+pub(super) fn is_lost_mark(strip: &[u8]) -> bool {
+    strip.len() >= LOST_MARK.len()
+        && strip.chunks(LOST_MARK.len()).all(|part| *part == LOST_MARK[..part.len()])
+}
+
+/// What was written of an extent of which some strips are beyond repair.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Salvaged {
+    /// Rows whose strip is sound.
+    pub sound_rows: u64,
+    /// Rows whose strip was copied from a member although it does not match its checksum: records
+    /// in it may be sound.
+    pub copied_rows: u64,
+    /// Rows whose strip no member gives; it is marked as lost.
+    pub lost_rows: u64,
 }
 
 /// A strip that was rebuilt from the others of its row.

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use super::reader::SetReader;
-use super::report::{ErasureReason, ExtentDamage, ExtentPart, ReadReport, Verification};
+use super::report::{
+    ErasureReason, ExtentDamage, ExtentPart, ReadReport, Salvaged, Verification, mark_lost,
+};
 use super::row::{Buffers, Row, push_range};
 use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
 use crate::member::ExtentWriter;
-use pinstripe_base::error::{Error, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 
 impl SetReader {
     /// Holds every strip of every slot against its checksum, every header and trailer against
@@ -85,6 +87,68 @@ impl SetReader {
         }
         writer.append(&self.trailer().encode())?;
         Ok(report)
+    }
+
+    /// As [`rebuild_extent`](Self::rebuild_extent), with the strips that are beyond repair as a member
+    /// gives them, or else marked as lost. The caller decides by what is left whether to seal.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn salvage_extent(&self, slot: usize, writer: &mut dyn ExtentWriter) -> Result<Salvaged> {
+        let mut salvaged = Salvaged::default();
+        let mut buffers = Buffers::of_all_rows();
+        writer.append(&self.expected_header(slot).encode())?;
+        for row in 0..self.layout().rows() {
+            let mut strips = Row::whole(self, row).with(buffers);
+            let position = strips.position(slot);
+            if strips.heal(&[position], &mut ReadReport::default()).is_ok() {
+                salvaged.sound_rows += 1;
+                writer.append(strips.bytes(position))?;
+            } else {
+                let mut strip = Vec::new();
+                if self.read_unsound(slot, row, &mut strip) {
+                    salvaged.copied_rows += 1;
+                } else {
+                    salvaged.lost_rows += 1;
+                    mark_lost(&mut strip);
+                }
+                writer.append(&strip)?;
+            }
+            buffers = strips.into_buffers();
+        }
+        writer.append(&self.trailer().encode())?;
+        Ok(salvaged)
+    }
+
+    /// Reads a strip as a member has it; says whether one gave it. It has its length either way.
+    fn read_unsound(&self, slot: usize, row: u64, strip: &mut Vec<u8>) -> bool {
+        let is_there = |reason: Option<ErasureReason>| match reason {
+            None | Some(ErasureReason::Checksum) => true,
+            Some(_) => false,
+        };
+        let mut members = self.standings()[slot].members();
+        let found = members.any(|it| is_there(self.verify_strip(it, slot, row, strip).err()));
+        let position = self.layout().permutation(row).position(slot);
+        strip.resize(self.layout().row_shape(row).strip_len(position) as usize, 0);
+        found
+    }
+
+    /// Whether damage is certain to be there at the next look as well: the bytes were read and are
+    /// not what they should be, or the extent is on no member. An error of a disk counts only while
+    /// the same extent can be read elsewhere, so that a disk that fails as a whole decides nothing.
+    pub fn is_certain(&self, damage: &ExtentDamage) -> bool {
+        match &damage.reason {
+            ErasureReason::Checksum
+            | ErasureReason::GivenUp
+            | ErasureReason::Header(_)
+            | ErasureReason::ExtentMissing => true,
+            ErasureReason::MemberMissing => self.is_everybody_there,
+            ErasureReason::Unreadable(error) => {
+                error.kind() != Kind::Unanswered
+                    && damage.member.is_some_and(|it| self.read_header(it).is_ok())
+            }
+            ErasureReason::Spared => false,
+        }
     }
 
     /// Whether every strip of the last row matches its checksum, but for those of `missing` slots.

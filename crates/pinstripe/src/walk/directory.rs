@@ -8,6 +8,7 @@
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,6 +38,12 @@ pub(super) struct Directory {
     identity: (u64, u64),
     /// Open for the children, where the budget allowed it. The root always is.
     kept: Option<Kept>,
+    /// The numbers of the named paths below it.
+    pub named: Range<usize>,
+    /// It was named itself, as the root was.
+    pub was_named: bool,
+    /// Only what leads to a named path is looked at in it.
+    pub is_passage: bool,
 }
 
 /// A descriptor that counts against the budget until it is dropped.
@@ -89,26 +96,30 @@ impl From<Errno> for Refusal {
 
 impl Directory {
     /// The root of a walk, already open.
-    pub fn root(fd: OwnedFd, identity: (u64, u64)) -> Self {
+    pub fn root(fd: OwnedFd, identity: (u64, u64), named: Range<usize>) -> Self {
         let kept = Some(Kept { fd, _permit: None });
-        Directory { parent: None, name: CString::default(), identity, kept }
+        let name = CString::default();
+        Directory { parent: None, name, identity, kept, named, was_named: true, is_passage: false }
     }
 
     /// A directory listed in `parent`, not open yet.
     pub fn below(parent: Arc<Directory>, name: CString, identity: (u64, u64)) -> Self {
-        Directory { parent: Some(parent), name, identity, kept: None }
+        let (named, was_named, is_passage) = (0..0, false, false);
+        Directory { parent: Some(parent), name, identity, kept: None, named, was_named, is_passage }
     }
 
-    /// Opens this directory for reading, from the nearest ancestor that is open.
+    /// Opens this directory from the nearest ancestor that is open: for reading, or only for
+    /// opening what is in it if it is a passage.
     ///
     /// # Errors
     /// [`Refusal::Replaced`] when another inode has taken its name since it was listed.
     pub fn open(&self) -> Result<OwnedFd, Refusal> {
+        let open = if self.is_passage { open_passage } else { open_directory };
         let fd = match &self.parent {
-            None => open_directory(self.kept().expect(ROOT_IS_OPEN), c".")?,
+            None => open(self.kept().expect(ROOT_IS_OPEN), c".")?,
             Some(parent) => match parent.kept() {
-                Some(at) => open_directory(at, &self.name)?,
-                None => open_directory(parent.reach()?.as_fd(), &self.name)?,
+                Some(at) => open(at, &self.name)?,
+                None => open(parent.reach()?.as_fd(), &self.name)?,
             },
         };
         // fstat, for it needs no path walk and every directory pays for this.
@@ -129,9 +140,9 @@ impl Directory {
         None
     }
 
-    /// Whether this is where the walk began.
-    pub fn is_root(&self) -> bool {
-        self.parent.is_none()
+    /// The device of the file system that it lies on.
+    pub fn device(&self) -> u64 {
+        self.identity.0
     }
 
     /// The descriptor that was kept, if any.
@@ -195,6 +206,12 @@ pub(super) fn open_directory(at: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd,
         Err(Errno::PERM) => open(flags),
         answer => answer,
     }
+}
+
+/// Opens a directory only to open what is in it: needs no right to list it.
+fn open_passage(at: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    patiently(|| rustix::fs::openat(at, name, flags, Mode::empty()))
 }
 
 /// Goes down several names at once, in hops that the kernel's limit on paths allows.
@@ -305,6 +322,23 @@ impl Names {
         spans.sort_unstable_by(|&a, &b| bytes[text(a)].cmp(&bytes[text(b)]));
         // A directory that changes while it is listed may yield a name twice.
         spans.dedup_by(|a, b| bytes[text(*a)] == bytes[text(*b)]);
+    }
+
+    /// Replaces the names by these.
+    pub fn set(&mut self, names: &[CString]) {
+        self.bytes.clear();
+        self.spans.clear();
+        names.iter().for_each(|name| self.push(name));
+        self.sort();
+    }
+
+    /// Adds names that the listing lacks.
+    pub fn add_missing(&mut self, names: &[CString]) {
+        let missing: Vec<_> = names.iter().filter(|name| self.find(name).is_none()).collect();
+        if !missing.is_empty() {
+            missing.into_iter().for_each(|name| self.push(name));
+            self.sort();
+        }
     }
 
     pub fn len(&self) -> usize {

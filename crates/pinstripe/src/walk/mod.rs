@@ -9,6 +9,11 @@
 //! is not there yet; alone it does the whole walk. The heart is one list in path order
 //! (`frontier`) of finished runs and tasks; `scan` does tasks; `directory` opens and lists.
 //!
+//! The root is not the only directory that the user named: below it there may be others
+//! ([`WalkOptions::named`]). Where the walk would stop above one of them, it passes through the
+//! directories on the way and looks at nothing else in them. The entry of a directory that was not
+//! entered, or only passed through, has 0 as its number of links.
+//!
 //! Invariants: symlinks are never followed, the root included; every name is looked up below a
 //! directory descriptor; an entry that cannot be read becomes [`Trouble`] in its place of the
 //! stream and the walk goes on. Bounded: finished entries that wait for the consumer, open
@@ -23,6 +28,7 @@ mod directory;
 mod exclude;
 mod frontier;
 mod glob;
+mod named;
 mod scan;
 mod stat;
 #[cfg(test)]
@@ -44,6 +50,7 @@ use directory::{Directory, FdBudget, look, open_directory};
 pub use exclude::Exclude;
 use frontier::{Frontier, Head, Key};
 pub use glob::Glob;
+use named::Named;
 use pinstripe_base::error::{self, Error, Result};
 use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::descriptors;
@@ -59,6 +66,9 @@ pub struct WalkOptions {
     pub one_file_system: bool,
     /// Paths to leave out. Never applies to the root itself, which was named.
     pub exclude: Exclude,
+    /// Absolute paths below the root that were named as well, in path order, none twice. The walk
+    /// takes each of them as it takes the root, whatever would have kept it from getting there.
+    pub named: Vec<Vec<u8>>,
     /// Bytes of finished entries that may wait for the consumer. Threads stop looking ahead
     /// there, each by at most one slice of a directory too late.
     pub look_ahead_bytes: usize,
@@ -71,6 +81,7 @@ impl Default for WalkOptions {
         WalkOptions {
             one_file_system: false,
             exclude: Exclude::default(),
+            named: Vec::new(),
             look_ahead_bytes: 16 << 20,
             kept_directories: descriptors::share(256, 4),
         }
@@ -129,6 +140,7 @@ impl Walker {
         let stat = seen
             .stat
             .ok_or_else(|| Error::new(error::Kind::Unsupported, "unknown type of file").at(root))?;
+        let named = Named::new(options.named);
         let mut frontier = Frontier::new();
         let mut entries = Entries::default();
         entries.push(b"", Ok(stat));
@@ -142,13 +154,17 @@ impl Walker {
             if opened.map(|stat| stat.identity()) != Some(stat.identity()) {
                 return Err(Error::new(error::Kind::Changed, "replaced just now").at(root));
             }
-            frontier.push_back(Step::Work(Task::Enter(Directory::root(fd, stat.identity()))));
+            frontier.push_back(Step::Work(Task::Enter(Directory::root(
+                fd,
+                stat.identity(),
+                named.all(),
+            ))));
         }
         let plan = Arc::new(Plan {
             one_file_system: options.one_file_system,
             exclude: options.exclude,
             prefix,
-            root_device: stat.device,
+            named,
             budget: FdBudget::new(options.kept_directories),
             stopped: AtomicBool::new(false),
         });
@@ -236,6 +252,12 @@ impl Walker {
     /// for a consumer that has failed.
     pub fn batches(&self) -> Batches<'_> {
         Batches(self)
+    }
+
+    /// The [named](WalkOptions::named) paths that the walk would have taken all the same. Complete
+    /// when the walk is over.
+    pub fn covered(&self) -> impl Iterator<Item = &[u8]> {
+        self.plan.named.covered()
     }
 
     /// Ends the walk: workers return after their present task, and the stream ends.

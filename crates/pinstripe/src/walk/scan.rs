@@ -4,10 +4,9 @@
 //! queues. A name is looked up only when its slice's turn comes, so a directory of a million names
 //! costs its names and not a million stats.
 
-use std::ffi::CString;
-use std::ffi::OsStr;
+use std::ffi::{CStr, CString, OsStr};
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use super::cache;
 use super::directory::{Directory, FdBudget, Names, Refusal, look};
 use super::exclude::{Exclude, Verdict};
 use super::frontier;
+use super::named::{Lead, Named};
 use crate::format::meta::{FileKind, Stat};
 use pinstripe_base::error::{self, Error};
 
@@ -64,7 +64,7 @@ pub(super) struct Plan {
     pub exclude: Exclude,
     /// The root's absolute path without a trailing slash: for patterns and messages only.
     pub prefix: Vec<u8>,
-    pub root_device: u64,
+    pub named: Named,
     pub budget: FdBudget,
     pub stopped: AtomicBool,
 }
@@ -117,24 +117,16 @@ impl Scanner {
 
     fn enter(&mut self, mut directory: Directory) {
         self.set_path(&directory);
-        let fd = match directory.open() {
+        let fd = match self.open(&mut directory) {
             Ok(fd) => fd,
             Err(refusal) => return self.refused(refusal),
         };
-        let go_on = || !self.plan.stopped.load(Ordering::Relaxed);
         let mut names = std::mem::take(&mut self.names);
-        if let Err(errno) = names.list(fd.as_fd(), go_on) {
-            self.denied("cannot list the directory to its end", errno);
-        }
+        self.list(&mut directory, fd.as_fd(), &mut names);
         let fd = directory.keep(fd, &self.plan.budget);
         let directory = Arc::new(directory);
         let at = directory.kept().or(fd.as_ref().map(AsFd::as_fd));
         let at = at.expect("a descriptor that was not kept was handed back");
-        if let Some(tag) = self.cache_tag(&directory, at, &names) {
-            self.look_at(&directory, at, &names, tag..tag + 1);
-            self.names = names;
-            return;
-        }
         let slice_names = slice_names(self.path.len());
         let slice = names.len().min(slice_names);
         self.look_at(&directory, at, &names, 0..slice);
@@ -147,12 +139,41 @@ impl Scanner {
         }
     }
 
-    /// The tag of a cache that is to be left out but for it; never of the root, which was named.
-    fn cache_tag(&self, directory: &Directory, at: BorrowedFd<'_>, names: &Names) -> Option<usize> {
-        if !self.plan.exclude.leaves_out_caches() || directory.is_root() {
-            return None;
+    /// Opens a directory. One that may not be listed becomes a passage to what is named below it.
+    fn open(&mut self, directory: &mut Directory) -> Result<OwnedFd, Refusal> {
+        match directory.open() {
+            Err(Refusal::System(errno)) if !directory.named.is_empty() && !directory.is_passage => {
+                self.refused(Refusal::System(errno));
+                directory.is_passage = true;
+                directory.open()
+            }
+            answer => answer,
         }
-        names.find(cache::TAG).filter(|_| cache::is_tagged(at))
+    }
+
+    /// Lists the names to look at in a directory: all, or those that lead to named paths.
+    fn list(&mut self, directory: &mut Directory, fd: BorrowedFd<'_>, names: &mut Names) {
+        let mut leading = self.plan.named.children(&directory.named, &self.path);
+        if directory.is_passage {
+            return names.set(&leading);
+        }
+        let go_on = || !self.plan.stopped.load(Ordering::Relaxed);
+        if let Err(errno) = names.list(fd, go_on) {
+            self.denied("cannot list the directory to its end", errno);
+        }
+        if self.is_cache(directory, fd, names) {
+            directory.is_passage = true;
+            leading.push(cache::TAG.to_owned());
+            names.set(&leading);
+        } else {
+            names.add_missing(&leading);
+        }
+    }
+
+    /// Whether only the tag of a directory is taken; never of one that was named.
+    fn is_cache(&self, directory: &Directory, at: BorrowedFd<'_>, names: &Names) -> bool {
+        let may_be = self.plan.exclude.leaves_out_caches() && !directory.was_named;
+        may_be && names.find(cache::TAG).is_some() && cache::is_tagged(at)
     }
 
     fn look_again(&mut self, listing: &Listing, range: Range<usize>) {
@@ -180,8 +201,9 @@ impl Scanner {
             self.path.truncate(dir_len);
             self.path.push(b'/');
             self.path.extend_from_slice(name.to_bytes());
+            let lead = self.plan.named.lead(&directory.named, &self.path);
             let verdict = self.plan.exclude.judge(&self.path);
-            if verdict == Verdict::Exclude {
+            if verdict == Verdict::Exclude && lead.is_none() {
                 continue;
             }
             let seen = match look(at, name) {
@@ -195,29 +217,76 @@ impl Scanner {
                 self.trouble(Error::new(error::Kind::Unsupported, "unknown type of file"));
                 continue;
             };
-            let is_directory = stat.kind == FileKind::Directory;
-            if is_directory && verdict == Verdict::ExcludeDirectory {
-                continue;
-            }
-            self.found(stat);
-            if is_directory && !self.stops_at(&stat, seen.is_mount_point) {
-                self.descend(directory, name.to_owned(), &stat);
+            let is_excluded = match verdict {
+                Verdict::Include => false,
+                Verdict::ExcludeDirectory => stat.kind == FileKind::Directory,
+                Verdict::Exclude => true,
+            };
+            if !is_excluded || !lead.is_none() {
+                let is_mount_point = seen.is_mount_point;
+                self.take(directory, name, stat, &lead, is_excluded, is_mount_point);
             }
         }
         self.path.truncate(dir_len);
     }
 
-    fn stops_at(&self, stat: &Stat, is_mount_point: bool) -> bool {
-        self.plan.one_file_system && (is_mount_point || stat.device != self.plan.root_device)
+    /// Takes an entry, and enters it if it is a directory to be entered.
+    fn take(
+        &mut self,
+        parent: &Arc<Directory>,
+        name: &CStr,
+        mut stat: Stat,
+        lead: &Lead,
+        is_excluded: bool,
+        is_mount_point: bool,
+    ) {
+        let is_directory = stat.kind == FileKind::Directory;
+        let stops = is_directory && self.stops_at(parent, &stat, is_mount_point);
+        let is_left_out = parent.is_passage || is_excluded || stops;
+        if let Some(number) = lead.named
+            && !is_left_out
+        {
+            self.plan.named.set_covered(number);
+        }
+        let is_entered = is_directory && (lead.named.is_some() || !is_left_out);
+        if is_directory {
+            // Some file systems report 0 for every directory.
+            stat.links = if is_entered { stat.links.max(1) } else { 0 };
+        }
+        self.found(stat);
+        if is_entered || (is_directory && !lead.below.is_empty()) {
+            self.descend(parent, name.to_owned(), &stat, lead, !is_entered);
+        } else if !lead.below.is_empty() {
+            let what = "no longer a directory: the paths named below it are not there";
+            self.trouble(Error::new(error::Kind::Changed, what));
+        }
     }
 
-    fn descend(&mut self, parent: &Arc<Directory>, name: CString, stat: &Stat) {
-        if parent.is_within(stat.identity()) {
-            let error =
-                Error::new(error::Kind::Refused, "contains itself through a mount; not entered");
-            return self.trouble(error.advice("exclude it, or stay on one file system"));
+    fn stops_at(&self, parent: &Directory, stat: &Stat, is_mount_point: bool) -> bool {
+        self.plan.one_file_system && (is_mount_point || stat.device != parent.device())
+    }
+
+    fn descend(
+        &mut self,
+        parent: &Arc<Directory>,
+        name: CString,
+        stat: &Stat,
+        lead: &Lead,
+        is_passage: bool,
+    ) {
+        let contains_itself = parent.is_within(stat.identity());
+        if contains_itself && lead.named.is_none() {
+            let what = "contains itself through a mount; not entered";
+            let error = Error::new(error::Kind::Refused, what);
+            self.trouble(error.advice("exclude it, or stay on one file system"));
+            if lead.below.is_empty() {
+                return;
+            }
         }
-        let child = Directory::below(parent.clone(), name, stat.identity());
+        let mut child = Directory::below(parent.clone(), name, stat.identity());
+        child.named = lead.below.clone();
+        child.was_named = lead.named.is_some();
+        child.is_passage = is_passage || (contains_itself && lead.named.is_none());
         self.push_task(Task::Enter(child));
     }
 

@@ -320,7 +320,7 @@ fn a_deep_tree_has_no_longest_path_and_needs_few_descriptors() {
 #[test]
 fn a_long_chain_of_directories_is_freed_without_recursion() {
     let fd: OwnedFd = File::open("/").unwrap().into();
-    let mut directory = Arc::new(Directory::root(fd, (0, 0)));
+    let mut directory = Arc::new(Directory::root(fd, (0, 0), 0..0));
     for level in 1..1_000_000 {
         directory = Arc::new(Directory::below(directory, CString::new("x").unwrap(), (0, level)));
     }

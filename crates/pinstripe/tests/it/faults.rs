@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::member::{DirectoryMember, ExtentName, Member, Room};
+use pinstripe::store::index::Index;
+use pinstripe::store::redundancy::redundancy;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_testing::{in_own_mounts, mount, skipped, unmount};
@@ -152,11 +154,45 @@ fn a_full_member_is_passed_over_where_parity_allows_and_else_ends_the_backup() {
             assert_eq!(degraded[0].kind, Kind::NoSpace);
             let mut store = site.store();
             site.assert_restores(&store, &second, &bench.second_tree);
+            assert_survives_each_loss(site, &second, &bench.second_tree);
             repair(&mut store, &Ledger::new());
             assert_whole(&site.store());
             site.assert_restores(&site.store(), &second, &bench.second_tree);
             bench.assert_first_is_whole();
         }
+    }
+}
+
+/// Whether a snapshot can be read without any one of the members but the one that ran full: a pack
+/// that was open on that one had no parity left.
+fn assert_survives_each_loss(site: &Site, snapshot: &Snapshot, tree: &Tree) {
+    let aside = site.path("aside");
+    for (number, member) in site.members.iter().enumerate() {
+        fs::rename(member, &aside).unwrap();
+        let store = site.store_through((number + 1) % site.members.len());
+        site.assert_restores(&store, snapshot, tree);
+        fs::rename(&aside, member).unwrap();
+    }
+}
+
+/// A member that fails amid a backup took the parity from all packs that were open then.
+#[test]
+fn what_was_open_on_a_member_that_fails_is_laid_again_with_its_parity() {
+    for fault in ["op=append,room=packs,member=1,after=1,error=EIO", "op=seal,member=1,error=EIO"] {
+        let bench = Bench::new(4, 1);
+        let site = &bench.site;
+        let ledger = Ledger::new();
+        let store = site.store_with_faults(fault);
+        let second = backup(&store, &site.source(), &ledger).unwrap();
+        assert_eq!(ledger.degraded().len(), 1, "{fault}: {:#?}", ledger.seen());
+        // Of earlier packs the failed member has a part, which counts as lost.
+        assert_eq!(ledger.monitor.redundancy().map(|it| it.survives), Some(0), "{fault}");
+        drop(store);
+        let store = site.store();
+        let index = Index::load(&store, &ledger.monitor).unwrap();
+        let counted = redundancy(&store, &index, &[]).unwrap();
+        assert_eq!((counted.survives, counted.thin_packs), (1, 0), "{fault}");
+        assert_survives_each_loss(site, &second, &bench.second_tree);
     }
 }
 
@@ -287,7 +323,9 @@ fn fill_a_real_file_system(site: &Site) {
 
     // To the last byte: forgetting and deleting work all the same.
     fs::remove_file(site.source().join("huge")).unwrap();
-    let (third, tree) = (site.save(), look(&site.source()));
+    // What was laid on the small member has taken its room: it is passed over by now.
+    let third = backup(&site.store(), &site.source(), &Ledger::new()).unwrap();
+    let tree = look(&site.source());
     fill(&site.members[1].join("filler"));
     let full = DirectoryMember::open(&site.members[1]).unwrap();
     let name = ExtentName::In(Room::Checkpoints, [7; 16]);

@@ -38,24 +38,33 @@ thread_local! {
 
 /// Plays `story` on a thread of its own, with all that it starts scheduled by `seed`.
 pub fn scheduled<T: Send>(seed: u64, story: impl FnOnce() -> T + Send) -> (T, Counts) {
+    scheduled_from(0, seed, story)
+}
+
+/// The same at a time that is so many seconds later.
+pub fn scheduled_from<T: Send>(
+    seconds: u64,
+    seed: u64,
+    story: impl FnOnce() -> T + Send,
+) -> (T, Counts) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = lock(&ONE_AT_A_TIME);
     std::thread::scope(|scope| {
         let play = scope.spawn(|| {
             stay_on_one_processor();
-            let mut schedule = Schedule::new(seed);
-            let (number, turn) = schedule.begin();
+            let mut schedule = Schedule::new(seed, seconds);
+            let (number, turn) = schedule.begin(None);
             *lock(&SCHEDULE) = Some(schedule);
             OWN.set(Some(Own { number, turn }));
             let done = story();
             // Threads that no thread of the story joins come to their ends.
             while !with(|it| it.is_alone(number)) {
-                go_on(with(|it| it.give_way(number)));
+                go_on(with(|it| it.linger(number)));
             }
             OWN.set(None);
             lock(&HANDLES).clear();
-            let mut schedule = lock(&SCHEDULE).take().expect("it was put there");
-            schedule.end(number);
+            // Threads that wait for ever, as those of a mount, stay behind.
+            let schedule = lock(&SCHEDULE).take().expect("it was put there");
             (done, schedule.counts)
         });
         play.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -67,6 +76,35 @@ pub fn seam() {
     if let Some(own) = OWN.get() {
         go_on(with(|it| it.call(own.number)));
     }
+}
+
+/// This thread, and those that it starts from now on, belong to a process of this number.
+pub fn take_part(process: usize) {
+    if let Some(own) = OWN.get() {
+        with(|it| it.take_part(own.number, Some(process)));
+    }
+}
+
+/// This thread's process has opened its store.
+pub fn has_opened(process: usize) {
+    with(|it| it.has_opened(process));
+}
+
+/// A process has ended; returns the calls that it made since it opened its store.
+pub fn leave(process: usize) -> u64 {
+    with(|it| it.leave(process))
+}
+
+/// Waits until a process has opened its store and made so many calls, or has ended.
+pub fn await_calls(process: usize, calls: u64) {
+    if let Some(own) = OWN.get() {
+        go_on(with(|it| it.await_calls(own.number, process, calls)));
+    }
+}
+
+/// No process is known from now on.
+pub fn forget_processes() {
+    with(Schedule::forget_processes);
 }
 
 /// Does what is no part of the story: no thread of the story goes meanwhile.
@@ -246,7 +284,8 @@ unsafe extern "C" fn pthread_create(
         // SAFETY: as the caller's.
         return unsafe { create(handle, attributes, begin, argument) };
     }
-    let (number, turn) = with(Schedule::begin);
+    let starter = OWN.get().map(|own| own.number);
+    let (number, turn) = with(|it| it.begin(starter));
     let started = Box::new(Started { own: Own { number, turn }, begin, argument });
     let started = Box::into_raw(started).cast::<c_void>();
     // SAFETY: as the caller's; `begun` takes what is given away here.

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Instant;
 
 use pinstripe::format::meta::{self, Stat, Time};
@@ -43,7 +43,7 @@ fn place(seed: u64) -> PathBuf {
 /// What the file system says of an entry, as far as it follows from the story: times of
 /// modification tell inodes and their versions apart, for each is another one. What has none of
 /// the story is a directory above its own.
-fn told(stat: Stat) -> Stat {
+pub fn told(stat: Stat) -> Stat {
     if stat.mtime.seconds != STAMP_SECONDS {
         let mtime = Time { seconds: STAMP_SECONDS, nanos: 0 };
         return told(Stat { mtime, links: 2, size_bytes: 0, device: 0, ..stat });
@@ -76,11 +76,15 @@ fn is_same(one: &File, other: &File) -> bool {
     of(one) == of(other)
 }
 
+/// Trace and schedule are the process's: tests that run side by side play one after the other.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static PLAYING: Mutex<()> = Mutex::new(());
+    PLAYING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Plays a story; `keeps` a trace, and the directory when it fails.
 pub fn play(story: &Story, keeps: bool) -> Played {
-    // Trace and schedule are the process's: tests that run side by side play one after the other.
-    static PLAYING: Mutex<()> = Mutex::new(());
-    let _alone = PLAYING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
         clock::be_told_by(calls::now);

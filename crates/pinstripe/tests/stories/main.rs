@@ -13,6 +13,7 @@ mod calls;
 mod draw;
 mod driver;
 mod found;
+mod pairs;
 mod process;
 mod schedule;
 mod shrink;

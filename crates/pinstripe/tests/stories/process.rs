@@ -47,14 +47,14 @@ pub fn site(story: &Story) -> Site {
 }
 
 /// A process that lives until this is dropped.
-struct Life {
+pub struct Life {
     process: Process,
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Life {
-    fn begin() -> Self {
+    pub fn begin() -> Self {
         aside(|| {
             let (tell, told) = channel();
             let (end, ended) = channel::<()>();
@@ -113,6 +113,16 @@ impl Who {
     /// A process of another host.
     pub fn elsewhere(steps: Arc<dyn Steps>, process: Process) -> Self {
         Who { steps, process: Some(process), name: "elsewhere" }
+    }
+
+    /// A process that is seen to live as long as `life`.
+    pub fn living(name: &'static str, steps: Arc<dyn Steps>, life: &Life) -> Self {
+        Who { steps, process: Some(life.process), name }
+    }
+
+    /// The same process with other steps.
+    pub fn with_steps(&self, steps: Arc<dyn Steps>) -> Self {
+        Who { steps, ..self.clone() }
     }
 
     /// Its name in the trace.

@@ -58,6 +58,11 @@ pub enum Wait {
     },
     Moment(u64),
     EndOf(usize),
+    /// So many calls of a process after it opened its store, or its end.
+    Calls {
+        process: usize,
+        calls: u64,
+    },
 }
 
 impl Wait {
@@ -65,7 +70,7 @@ impl Wait {
         match self {
             Wait::Word { until, .. } => until,
             Wait::Moment(until) => Some(until),
-            Wait::Nothing | Wait::EndOf(_) => None,
+            Wait::Nothing | Wait::EndOf(_) | Wait::Calls { .. } => None,
         }
     }
 }
@@ -75,6 +80,17 @@ struct Thread {
     wait: Wait,
     /// Whether its last wait ended because the moment had come.
     is_late: bool,
+    /// The process that it belongs to, if the story counts the calls of that.
+    process: Option<usize>,
+}
+
+/// A process of the story, as far as others wait for it.
+#[derive(Default)]
+struct Progress {
+    has_opened: bool,
+    is_over: bool,
+    /// Calls of the member seam since it opened its store.
+    calls: u64,
 }
 
 /// The schedule so far.
@@ -93,6 +109,7 @@ pub struct Schedule {
     random: Dice,
     /// Threads that have not ended, by their number.
     threads: BTreeMap<usize, Thread>,
+    processes: BTreeMap<usize, Progress>,
     next_number: usize,
     nanos: u64,
     /// At one of so many calls the turn may go to another.
@@ -101,7 +118,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    pub fn new(seed: u64) -> Self {
+    /// The schedule of a seed, whose clock begins so many seconds after that of every story.
+    pub fn new(seed: u64, seconds: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x005e_ed0f_5c4e_d01e);
         let changes_one_of = *dice.pick(&[1, 3, 10, 50]);
         let random = Dice::new(dice.next());
@@ -109,20 +127,70 @@ impl Schedule {
             dice,
             random,
             threads: BTreeMap::new(),
+            processes: BTreeMap::new(),
             next_number: 0,
-            nanos: 1_000_000_000,
+            nanos: (1 + seconds) * 1_000_000_000,
             changes_one_of,
             counts: Counts::default(),
         }
     }
 
-    /// A thread more, which could go.
-    pub fn begin(&mut self) -> (usize, &'static Turn) {
+    /// A thread more, which could go. It belongs to the process of the thread that starts it.
+    pub fn begin(&mut self, starter: Option<usize>) -> (usize, &'static Turn) {
+        let process = starter.and_then(|starter| self.threads[&starter].process);
         let turn = spare().pop().unwrap_or_else(|| Box::leak(Box::default()));
         let number = self.next_number;
         self.next_number += 1;
-        self.threads.insert(number, Thread { turn, wait: Wait::Nothing, is_late: false });
+        self.threads.insert(number, Thread { turn, wait: Wait::Nothing, is_late: false, process });
         (number, turn)
+    }
+
+    /// A thread, and those that it starts from now on, belong to this process.
+    pub fn take_part(&mut self, own: usize, process: Option<usize>) {
+        self.threads.get_mut(&own).expect("it has not ended").process = process;
+    }
+
+    /// The process has opened its store: its calls count from now on.
+    pub fn has_opened(&mut self, process: usize) {
+        self.processes.entry(process).or_default().has_opened = true;
+        self.wake_for(process);
+    }
+
+    /// The process has ended; returns its calls since it opened its store.
+    pub fn leave(&mut self, process: usize) -> u64 {
+        self.processes.entry(process).or_default().is_over = true;
+        self.wake_for(process);
+        self.processes[&process].calls
+    }
+
+    /// No process is known from now on: their numbers are given anew.
+    pub fn forget_processes(&mut self) {
+        self.processes.clear();
+    }
+
+    fn has_come(&self, process: usize, calls: u64) -> bool {
+        let has_come = |it: &Progress| it.is_over || (it.has_opened && it.calls >= calls);
+        self.processes.get(&process).is_some_and(has_come)
+    }
+
+    fn wake_for(&mut self, of: usize) {
+        let progress = &self.processes[&of];
+        for thread in self.threads.values_mut() {
+            if let Wait::Calls { process, calls } = thread.wait
+                && process == of
+                && (progress.is_over || (progress.has_opened && progress.calls >= calls))
+            {
+                thread.wait = Wait::Nothing;
+            }
+        }
+    }
+
+    /// A thread waits until a process has made so many calls; says which thread goes on.
+    pub fn await_calls(&mut self, own: usize, process: usize, calls: u64) -> Option<&'static Turn> {
+        if self.has_come(process, calls) {
+            return None;
+        }
+        self.wait(own, Wait::Calls { process, calls })
     }
 
     /// A thread ends; says which one goes on.
@@ -146,10 +214,26 @@ impl Schedule {
         self.threads.iter().all(is_stuck)
     }
 
+    /// A thread that has nothing left to do lets the others come to their ends; says which one goes.
+    pub fn linger(&mut self, own: usize) -> Option<&'static Turn> {
+        let others = || self.threads.iter().filter(|(number, _)| **number != own);
+        let could_go = others().any(|(_, thread)| thread.wait == Wait::Nothing);
+        match others().filter_map(|(_, thread)| thread.wait.until()).min() {
+            Some(until) if !could_go => self.wait(own, Wait::Moment(until)),
+            _ => self.give_way(own),
+        }
+    }
+
     /// A call of the member seam; says which thread goes on, if it is another one.
     pub fn call(&mut self, own: usize) -> Option<&'static Turn> {
         self.counts.calls += 1;
         assert!(self.counts.calls < CALLS_MOST, "the story does not end");
+        if let Some(process) = self.threads[&own].process
+            && let Some(progress) = self.processes.get_mut(&process).filter(|it| it.has_opened)
+        {
+            progress.calls += 1;
+            self.wake_for(process);
+        }
         self.pass(CALL_NANOS);
         if self.dice.below(LONG_ONE_OF) == 0 {
             let nanos = self.dice.below(LONG_MOST_NANOS) as u64;

@@ -1,7 +1,6 @@
 //! The same streams by the engine of `pinstripe record`: its rings, its writer, its commits, its
 //! journal. What is measured here is what a take of these settings would say of itself.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,6 +9,7 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::{Stop, into_inner, lock};
+use pinstripe_io::remove::remove_tree;
 use pinstripe_record::engine::EngineSettings;
 use pinstripe_record::header::{FileKind, LocalTime};
 use pinstripe_record::input::TestInput;
@@ -133,8 +133,7 @@ impl EngineTake {
     /// # Errors
     /// As the system says.
     pub fn remove(self) -> Result<()> {
-        fs::remove_dir_all(&self.path)
-            .map_err(|error| Error::io("cannot remove", &self.path, error))
+        remove_tree(&self.path).map_err(|error| Error::io("cannot remove", &self.path, error))
     }
 }
 

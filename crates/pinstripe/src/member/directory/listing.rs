@@ -1,15 +1,15 @@
 //! Listing the rooms of a directory member, with lengths or without.
 //!
 //! Invariants: names are sorted; a name that is no extent's, and a thing that is no regular file, is
-//! passed over; an extent that is deleted meanwhile may be listed or not.
+//! passed over; a listing that has no end fails; an extent that is deleted meanwhile may be listed or not.
 
 use std::io;
 
 use rustix::fs::FileType;
 
 use super::DirectoryMember;
-use super::open_shelf::{OpenShelf, is_regular};
-use super::shelf::{Shelf, parse_first_byte, parse_leaf};
+use super::open_shelf::{NAMES_MAX, OpenShelf, is_regular};
+use super::shelf::{Shelf, parse_first_byte};
 use crate::member::Room;
 use crate::member::watched::goes_on;
 use pinstripe_base::error::{Error, Result};
@@ -56,6 +56,9 @@ impl DirectoryMember {
                 Err(error) => return Err(error),
             };
             found.extend(list(&mut shelf)?.into_iter().filter(|one| id(one)[0] == first));
+            if found.len() > NAMES_MAX {
+                return Err(io::Error::other("the room lists more extents than a member can have"));
+            }
         }
         Ok(found)
     }
@@ -85,11 +88,9 @@ fn each_extent<T>(
     found: impl Fn(&OpenShelf, [u8; 16], FileType) -> io::Result<Option<T>>,
 ) -> io::Result<Vec<T>> {
     let mut all = Vec::new();
-    for (name, kind) in shelf.entries()? {
+    for (id, kind) in shelf.extents(NAMES_MAX)? {
         goes_on();
-        if let Some(id) = parse_leaf(&name) {
-            all.extend(found(shelf, id, kind)?);
-        }
+        all.extend(found(shelf, id, kind)?);
     }
     Ok(all)
 }

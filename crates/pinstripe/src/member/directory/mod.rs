@@ -12,6 +12,7 @@ mod handles;
 mod listing;
 mod open_shelf;
 mod reserve;
+pub(crate) use reserve::NAME as RESERVE;
 mod shelf;
 mod tree;
 mod writer;
@@ -369,6 +370,7 @@ impl Member for DirectoryMember {
         let root = self.tree.root();
         let space = rustix::fs::fstatvfs(root).ok();
         let free_bytes = space.as_ref().map(|it| it.f_bavail.saturating_mul(it.f_frsize));
+        let free_bytes = self.tree.free_bytes().or(free_bytes);
         Caps {
             device: rustix::fs::fstat(root).ok().map(|stat| stat.st_dev),
             free_bytes,

@@ -10,11 +10,16 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::shelf::Shelf;
+use super::shelf::{Shelf, parse_leaf};
 use pinstripe_io::descriptors::patiently;
 
 /// Bytes of names asked for at a time: on the stack.
 const LISTING_BYTES: usize = 8 * 1024;
+
+/// Most extents that a member may list in one room: 16 bytes of memory each.
+pub(super) const NAMES_MAX: usize = 8 << 20;
+/// Most names of other things in one directory.
+const STRANGERS_MAX: usize = 1 << 20;
 
 /// A directory below the root, opened.
 pub(super) struct OpenShelf {
@@ -24,26 +29,55 @@ pub(super) struct OpenShelf {
 
 impl OpenShelf {
     /// The names in it, sorted, in bytes.
+    ///
+    /// # Errors
+    /// When there are more than [`STRANGERS_MAX`].
     pub fn names(&mut self) -> io::Result<Vec<Vec<u8>>> {
-        Ok(self.entries()?.into_iter().map(|(name, _)| name).collect())
+        let mut found = Vec::new();
+        self.each_entry(STRANGERS_MAX, |name, _| found.push(name.to_vec()))?;
+        found.sort_unstable();
+        Ok(found)
     }
 
-    /// The names in it, sorted, in bytes, each with its type as far as the directory knows it.
-    /// Moves the one place at which this directory is read.
-    pub fn entries(&mut self) -> io::Result<Vec<(Vec<u8>, FileType)>> {
+    /// The names in it that an extent may have, sorted, each with its type as far as the directory
+    /// knows it.
+    ///
+    /// # Errors
+    /// When there are more than `most`, or more than [`STRANGERS_MAX`] others.
+    pub fn extents(&mut self, most: usize) -> io::Result<Vec<([u8; 16], FileType)>> {
         let mut found = Vec::new();
+        self.each_entry(most.saturating_add(STRANGERS_MAX), |name, kind| {
+            if let Some(id) = parse_leaf(name).filter(|_| found.len() <= most) {
+                found.push((id, kind));
+            }
+        })?;
+        if found.len() > most {
+            return Err(too_many());
+        }
+        found.sort_unstable_by_key(|(id, _)| *id);
+        Ok(found)
+    }
+
+    /// Shows the names in it, in no order. Moves the one place at which this directory is read.
+    fn each_entry(&mut self, most: usize, mut show: impl FnMut(&[u8], FileType)) -> io::Result<()> {
+        let mut count = 0;
         fs::seek(&self.fd, fs::SeekFrom::Start(0))?;
         let mut space = [MaybeUninit::uninit(); LISTING_BYTES];
         let mut entries = RawDir::new(&self.fd, &mut space);
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                found.push((name.to_vec(), entry.file_type()));
+            if name == b"." || name == b".." {
+                continue;
             }
+            count += 1;
+            // A directory that lists names without end would take all memory.
+            if count > most {
+                return Err(too_many());
+            }
+            show(name, entry.file_type());
         }
-        found.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        Ok(found)
+        Ok(())
     }
 
     /// Facts about a name, itself if it is a symlink; `None` when there is none.
@@ -72,6 +106,10 @@ impl OpenShelf {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+fn too_many() -> io::Error {
+    io::Error::other("the directory lists more names than a member can have")
 }
 
 /// Whether it is a regular file.

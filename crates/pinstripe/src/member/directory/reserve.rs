@@ -28,7 +28,7 @@ pub(super) fn bytes(space: &StatVfs) -> u64 {
 }
 
 /// The file's name in the member's own directory.
-pub(super) const NAME: &str = "pinstripe.reserve";
+pub(crate) const NAME: &str = "pinstripe.reserve";
 
 /// Whether an object may be put into the reserve: those without which nothing is ever deleted.
 pub(super) fn is_for(name: ExtentName) -> bool {

@@ -482,3 +482,17 @@ fn what_was_read_before_is_at_hand_until_it_is_deleted() {
     member.read_at(pack(2), 0, &mut buf).unwrap();
     assert_eq!(accessed(), before);
 }
+
+/// A disk, or a server behind a mount, may list names without end.
+#[test]
+fn a_listing_of_more_names_than_a_member_can_have_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let member = DirectoryMember::create_in(dir.path()).unwrap();
+    for id in 0..5 {
+        member.put(ExtentName::In(Room::Index, [id; 16]), b"x").unwrap();
+    }
+    let mut shelf = member.tree.shelf(super::shelf::Shelf::Room(Room::Index)).unwrap();
+    assert_eq!(shelf.extents(5).unwrap().len(), 5);
+    assert!(shelf.extents(4).is_err());
+    assert_eq!(member.names(Room::Index).unwrap().len(), 5);
+}

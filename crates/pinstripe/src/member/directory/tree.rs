@@ -97,6 +97,11 @@ impl Tree {
         }
     }
 
+    /// The bytes left, where a test limits them.
+    pub fn free_bytes(&self) -> Option<u64> {
+        self.steps.as_ref().and_then(|steps| steps.free_bytes(&self.core.path))
+    }
+
     fn change(
         &self,
         step: DiskStep<'_>,

@@ -2,6 +2,7 @@
 //! of backups that were interrupted since.
 
 use super::LOSSES_MARK;
+use super::sources::topmost;
 use crate::format::meta::Time;
 use crate::format::snapshot::Snapshot;
 use crate::member::ExtentName;
@@ -37,9 +38,12 @@ impl Ancestry {
         sources: &[Vec<u8>],
         monitor: &Monitor,
     ) -> Result<Self> {
-        let is_ours = |it: &Snapshot| it.host == host && it.sources == sources;
+        let is_of = |it: &Snapshot, sources: &[Vec<u8>]| it.host == host && it.sources == sources;
+        let is_ours = |it: &Snapshot| is_of(it, sources);
         let known = snapshots::load(store, monitor)?;
-        let parent = known.iter().rev().find(|it| is_ours(it)).cloned();
+        let latest = |sources: &[Vec<u8>]| known.iter().rev().find(|it| is_of(it, sources));
+        // Before sources below others were recorded, such a backup had only the topmost ones.
+        let parent = latest(sources).or_else(|| latest(&topmost(sources))).cloned();
         let created = |it: &Snapshot| (it.created_seconds, it.created_nanos);
         let is_newer =
             |it: &Snapshot| parent.as_ref().is_none_or(|parent| created(parent) < created(it));

@@ -100,6 +100,7 @@ const KEPT: &[Counter] = &[
     Counter::NewBytes,
     Counter::ChangedBytes,
     Counter::UnchangedBytes,
+    Counter::LinkedBytes,
     Counter::AclEntries,
     Counter::LabelEntries,
     Counter::DedupedBytes,
@@ -121,6 +122,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     let (began_seconds, began_nanos) = clock::now();
     let sources = sources(&options, monitor)?;
     refuse_members(store, &sources.named)?;
+    sources.warn_of_excluded(&options.exclude, monitor);
     prepare(store, monitor);
     let exclude = exclude_members(store, options.exclude.clone(), &sources.there, monitor);
     let (cutter, codec) = pipeline::backup::cutting(store)?;
@@ -157,7 +159,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
     let snapshot = heartbeat::beside(store, &session, || {
         pipeline::backup::run(plan, &mut acknowledger, monitor, &describe)
     })?;
-    end(session, monitor)?;
+    end(store, session, monitor)?;
     Ok(snapshot)
 }
 
@@ -172,8 +174,14 @@ pub(super) fn prepare(store: &Store, monitor: &Monitor) {
 ///
 /// # Errors
 /// Those of [`OpenSession::confirm_commit`].
-pub(super) fn end(session: OpenSession<'_>, monitor: &Monitor) -> Result<()> {
+pub(super) fn end(store: &Store, session: OpenSession<'_>, monitor: &Monitor) -> Result<()> {
     session.confirm_commit()?;
+    // One that fell silent beside the writers, which name those that fail them.
+    if monitor.get(Counter::DegradedMembers) == 0 {
+        for number in store.silent() {
+            monitor.degraded(&store.member_slots[number].place, store.absence(number));
+        }
+    }
     if let Err(error) = session.end() {
         monitor.warning("the session of this backup", error.advice("the next gc removes it"));
     }
@@ -234,6 +242,7 @@ pub fn survey(
 ) -> Result<()> {
     let sources = sources(options, monitor)?;
     refuse_members(store, &sources.named)?;
+    sources.warn_of_excluded(&options.exclude, monitor);
     let exclude = exclude_members(store, options.exclude.clone(), &sources.there, monitor);
     let index = Index::load(store, monitor)?;
     let earlier = Ancestry::find(store, &options.host, &sources.named, monitor)?;
@@ -263,6 +272,7 @@ fn comparison<'a>(
         is_doubtful,
         sources,
         exclude,
+        report_covered: !options.paths_are_a_list,
         one_file_system: options.one_file_system,
         previous,
         estimate: options.estimate,

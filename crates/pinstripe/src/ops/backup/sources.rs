@@ -1,5 +1,7 @@
-//! The paths that a backup walks: absolute, in order, none within another, no member of the store.
+//! The paths that a backup walks: absolute, in path order, none twice, no member of the store. One
+//! may be below another: the walk of the other one does not reach everything.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -11,6 +13,7 @@ use crate::store::{MemberSlot, Store};
 use crate::walk::Exclude;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_io::beneath::shown_from_root;
 use pinstripe_io::paths;
 
 /// The space of sources in a snapshot object, which stands whole on every member.
@@ -36,12 +39,47 @@ pub fn exclude_members(
     exclude
 }
 
-/// The sources: from the file system's root, in path order, none within another.
+/// The sources: from the file system's root, in path order, none twice.
 pub struct Sources {
     /// The sources that name the series of snapshots, including paths that are not there this time.
+    /// Of a list, only those that are not below another one: it may name every file of a tree.
     pub named: Vec<Vec<u8>>,
     /// The sources to walk.
     pub there: Vec<Vec<u8>>,
+    /// Of those to walk, which are directories.
+    directories: HashSet<Vec<u8>>,
+}
+
+impl Sources {
+    /// Warns of sources that match an exclude pattern themselves: they are backed up, since they
+    /// were named.
+    pub fn warn_of_excluded(&self, exclude: &Exclude, monitor: &Monitor) {
+        let is_excluded = |source: &&Vec<u8>| {
+            !source.is_empty()
+                && exclude
+                    .leaves_out(&[b"/", &source[..]].concat(), self.directories.contains(*source))
+        };
+        let mut excluded = self.there.iter().filter(is_excluded);
+        let Some(first) = excluded.next() else { return };
+        let more = match excluded.count() {
+            0 => String::new(),
+            others => format!("; so do {others} other named paths"),
+        };
+        let what =
+            format!("matches an exclude pattern, and is backed up because it was named{more}");
+        let error = Error::new(Kind::Usage, what);
+        monitor.warning(
+            shown_from_root(first),
+            error.advice("name its parent directory instead to leave it out"),
+        );
+    }
+}
+
+/// The sources that are not below another one.
+pub fn topmost(sources: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut topmost = sources.to_vec();
+    topmost.dedup_by(|later, earlier| is_at_or_below(later, earlier));
+    topmost
 }
 
 /// The paths to walk. The last component of a path is never followed, so a symlink is backed up
@@ -55,9 +93,15 @@ pub struct Sources {
 /// [`Kind::NotFound`] when none is there.
 pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
     let (mut named, mut there, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    let mut directories = HashSet::new();
     for path in &options.paths {
         match source(path) {
-            Ok(source) => there.push(source),
+            Ok((source, is_directory)) => {
+                if is_directory {
+                    directories.insert(source.clone());
+                }
+                there.push(source);
+            }
             Err(error) => missing.push((path, error)),
         }
     }
@@ -78,9 +122,15 @@ pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
         monitor.loss(path, error.advice("the other paths are backed up"));
     }
     named.extend_from_slice(&there);
+    if !options.paths_are_a_list {
+        report_repeated(&there, monitor);
+    }
     for sources in [&mut named, &mut there] {
         sources.sort_by(|left, right| compare_paths(left, right));
-        sources.dedup_by(|later, earlier| is_at_or_below(later, earlier));
+        sources.dedup();
+    }
+    if options.paths_are_a_list {
+        named = topmost(&named);
     }
     let bytes: usize = named.iter().map(Vec::len).sum();
     if bytes > SOURCES_MAX_BYTES {
@@ -88,21 +138,40 @@ pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
             .expected(format!("at most {SOURCES_MAX_BYTES} bytes of paths"), bytes)
             .advice("name directories that hold them, or make several backups"));
     }
-    Ok(Sources { named, there })
+    Ok(Sources { named, there, directories })
 }
 
-fn source(path: &Path) -> Result<Vec<u8>> {
+/// Reports paths that were named more than once.
+fn report_repeated(sources: &[Vec<u8>], monitor: &Monitor) {
+    let mut known = HashSet::new();
+    for source in sources {
+        if !known.insert(source) {
+            let shown = shown_from_root(source);
+            monitor.note(&format!("{} is named more than once", shown.display()));
+        }
+    }
+}
+
+/// The source that a path names, and whether it is a directory.
+fn source(path: &Path) -> Result<(Vec<u8>, bool)> {
     let io = |error| Error::io("cannot back this path up", path, error);
-    paths::own_metadata(path).map_err(io)?;
+    let is_directory = paths::own_metadata(path).map_err(io)?.is_dir();
     let absolute = match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => {
+        (Some(parent), Some(name)) if !ends_in_dot(path) => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             paths::real(parent).map_err(io)?.join(name)
         }
-        // "/", "..", "a/..": no name that could be a symlink.
+        // "/", "..", "a/..", "a/.": no name that could be a symlink.
         _ => paths::real(path).map_err(io)?,
     };
-    Ok(below_root(&absolute))
+    Ok((below_root(&absolute), is_directory))
+}
+
+/// Whether the last component of a path is a dot behind a slash, which [`Path`] passes over.
+fn ends_in_dot(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    bytes[..end].ends_with(b"/.")
 }
 
 /// The absolute name of a path that is not there, by those directories above it that are.

@@ -81,7 +81,7 @@ pub fn run_stream(
     let snapshot = heartbeat::beside(store, &session, || {
         pipeline::backup::run(plan, &mut acknowledger, monitor, &describe)
     })?;
-    end(session, monitor)?;
+    end(store, session, monitor)?;
     Ok(snapshot)
 }
 

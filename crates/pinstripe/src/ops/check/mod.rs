@@ -12,7 +12,7 @@ mod survey;
 mod tests;
 mod trees;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::copies::{AHEAD_OBJECTS, Copies, ReadAhead};
 use super::strays;
@@ -29,9 +29,10 @@ use crate::store::index::{self, Index, Stale};
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::{
     Store, attach_or_replace, checkpoints, deletion, forgotten, judge_key_object, read_small,
-    sessions, snapshots,
+    redundancy, sessions, snapshots,
 };
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
 
 /// Options of a check.
@@ -89,6 +90,11 @@ const CHECKED: [Glance; 11] = [
 /// Only what keeps the check from running; damage is in the outcome and in the ledger.
 pub fn run(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<CheckOutcome> {
     let mut outcome = examine(store, options, monitor)?;
+    let is_any_wrong = outcome.lost + outcome.lost_chunks + outcome.repairable + outcome.strays > 0;
+    if is_any_wrong || outcome.hurt_snapshots > 0 {
+        // What looks like damage may be what newer keys open.
+        store.refuse_older_keys()?;
+    }
     // Each was named when it fell silent.
     outcome.repairable += store.silent().count() as u64;
     Ok(outcome)
@@ -115,15 +121,18 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
     let snapshots = snapshots::load(store, monitor)?;
     outcome.snapshots = snapshots.len() as u64;
     let index = Index::load(store, monitor)?;
+    if let Ok(counted) = redundancy::redundancy(store, &index, &[]) {
+        monitor.state_redundancy(counted);
+    }
     let bad = stripe_sets(store, &superseded, options, monitor, &mut outcome)?;
     let packs = PackReader::new(store, monitor);
     let mut chunks = ChunkReader::new(&packs, &index);
     let (lost, hurt) = lost_chunks(&index, &mut chunks, &bad)?;
     let (known, unknown): (Vec<_>, Vec<_>) = bad.into_iter().partition(|pack| pack.is_known);
-    let lost_chunks = lost.len() as u64;
     let is_known_hurt = hurt.iter().any(|set| unknown.iter().all(|pack| pack.set != *set));
     sets::tell(known, Some(&hurt), monitor, &mut outcome);
     let survey = survey(&snapshots, &mut chunks, &index)?;
+    let lost_chunks = (lost.len() + survey.missing.len()) as u64;
     // Most stores are sound, and their trees need not be read again for names.
     if !(survey.is_whole && survey.missing.is_empty() && lost.is_empty()) {
         let mut trees = Trees::new(chunks, &index, lost, survey);
@@ -136,6 +145,27 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
         outcome.lost_chunks = lost_chunks;
     }
     sets::tell_unknown(unknown, monitor, &mut outcome);
+    Ok(outcome)
+}
+
+/// Names the paths of all snapshots that lack something of what is lost, as [`run`] does; says how
+/// many snapshots and paths are hurt.
+///
+/// # Errors
+/// Those of reading the index and the snapshots.
+pub(super) fn name_hurt(
+    store: &Store,
+    lost: HashSet<ChunkId>,
+    monitor: &Monitor,
+) -> Result<CheckOutcome> {
+    let mut outcome = CheckOutcome::default();
+    let snapshots = snapshots::load(store, monitor)?;
+    let index = Index::load(store, monitor)?;
+    let packs = PackReader::new(store, monitor);
+    let mut chunks = ChunkReader::new(&packs, &index);
+    let survey = survey(&snapshots, &mut chunks, &index)?;
+    let mut trees = Trees::new(chunks, &index, lost, survey);
+    snapshots.iter().for_each(|snapshot| trees.check(snapshot, monitor, &mut outcome));
     Ok(outcome)
 }
 
@@ -176,7 +206,7 @@ fn small_objects(
             small_object(store, *name, &mut ahead, stale, monitor, outcome)?;
         }
     }
-    for stray in strays::find(store)? {
+    for stray in strays::find(store, None)? {
         monitor.warning(stray.place(store), stray.error);
         outcome.strays += 1;
     }
@@ -283,12 +313,7 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
                 return wrong("this snapshot has another name");
             }
             if !store.is_locked() {
-                match store.opener().snapshot(bytes) {
-                    Ok(snapshot) => checkpoints::refuse(&snapshot)?,
-                    // The keys were rotated since the store was opened.
-                    Err(error) if error.kind() == Kind::Locked => {}
-                    Err(error) => return Err(error),
-                }
+                checkpoints::refuse(&snapshots::open(store, bytes)?)?;
             }
         }
     }

@@ -135,7 +135,7 @@ fn examine(
     monitor: &Monitor,
 ) -> Result<Examined> {
     let name = ExtentName::In(room, set.0);
-    let reader = SetReader::open_agreed(&store.members(), name, store.config.store, set)?;
+    let reader = store.open_to_judge(name, set)?;
     let (verification, records) = match room {
         _ if !options.read_data => (reader.verify_ends_only(), Vec::new()),
         Room::Packs => verify_pack(store, &reader, set, monitor),

@@ -9,7 +9,8 @@
 //! roots that may fail are marked after all that may not, or a subtree that was entered and given
 //! up would count as marked.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::format::record::ChunkRow;
 use crate::format::snapshot::TreeRoot;
@@ -31,6 +32,9 @@ pub(super) struct OptionalRoots {
     pub spared: Vec<Root>,
     /// Roots of interrupted backups, which lack something by nature.
     pub begun: Vec<Root>,
+    /// Chunks that are known to be lost: nothing needs them any more, and pages among them are not
+    /// entered.
+    pub given_up: HashSet<ChunkId>,
 }
 
 /// A tree, with its owner for messages.
@@ -72,15 +76,22 @@ pub(super) struct Marked {
     /// The number of content chunks, and of trees that cannot be followed, that spared optional lack
     /// besides.
     pub lacking: u64,
+    /// Chunks that nothing needs although snapshots refer to them.
+    pub given_up: HashSet<ChunkId>,
+    /// A page was given up, so that what is needed below it is unknown: every chunk is.
+    pub needs_all: bool,
 }
 
 impl Marked {
-    /// In how many packs the chunk of a row is to stand, as far as the row says.
-    pub fn copies_of(&self, row: u64) -> usize {
+    /// In how many packs a chunk is to stand, as far as one row of it says.
+    pub fn copies_of(&self, id: &ChunkId, row: u64) -> usize {
+        if self.given_up.contains(id) {
+            return 0;
+        }
         match (self.needed.has(row), self.pages.has(row)) {
             (_, true) => self.page_copies,
             (true, false) => 1,
-            (false, false) => 0,
+            (false, false) => usize::from(self.needs_all),
         }
     }
 }
@@ -103,6 +114,8 @@ pub(super) fn mark(
         needed: Bits::new(rows.count()),
         entered: Bits::new(rows.count()),
         missing: AtomicU64::new(0),
+        given_up: &optional.given_up,
+        needs_all: AtomicBool::new(false),
     };
     let packs = PackReader::new(store, monitor);
     let walk = |root: &Root| {
@@ -120,8 +133,15 @@ pub(super) fn mark(
         // Nothing needs it; the next backup may go on with it.
         let _ = walk(begun);
     }
-    let page_copies = page_copies(store.config.parity);
-    Ok(Marked { needed: shared.needed, pages: shared.entered, page_copies, missing, lacking })
+    Ok(Marked {
+        needed: shared.needed,
+        pages: shared.entered,
+        page_copies: page_copies(store.config.parity),
+        missing,
+        lacking,
+        given_up: optional.given_up.clone(),
+        needs_all: shared.needs_all.into_inner(),
+    })
 }
 
 struct Shared<'r> {
@@ -129,6 +149,8 @@ struct Shared<'r> {
     needed: Bits,
     entered: Bits,
     missing: AtomicU64,
+    given_up: &'r HashSet<ChunkId>,
+    needs_all: AtomicBool,
 }
 
 struct Walk<'r> {
@@ -139,6 +161,10 @@ struct Walk<'r> {
 
 impl Follow for Walk<'_> {
     fn page(&mut self, id: &ChunkId, _: &[u8]) -> Result<Option<Vec<u8>>> {
+        if self.shared.given_up.contains(id) {
+            self.shared.needs_all.store(true, Ordering::Relaxed);
+            return Ok(None);
+        }
         match self.enter(id)? {
             true => self.chunks.read(id).map(Some),
             false => Ok(None),

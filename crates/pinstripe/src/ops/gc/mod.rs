@@ -36,7 +36,7 @@ use crate::pipeline::limits::Limits;
 use crate::store::deletion::decide;
 use crate::store::failure_detector::FailureDetector;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::{CondemnationId, SetId};
+use pinstripe_base::id::{ChunkId, CondemnationId, SetId};
 use pinstripe_base::monitor::Monitor;
 
 use crate::store::objects::Quorum;
@@ -106,19 +106,21 @@ pub fn run(store: &Store, options: &GcOptions, monitor: &Monitor) -> Result<GcOu
 }
 
 /// Moves the needed part of some packs into new ones, over the members that take new packs now, and
-/// deletes them. Forgotten snapshots and other waste stay as they are.
+/// deletes them. Forgotten snapshots and other waste stay as they are. Chunks in `given_up` do not
+/// count as needed: the caller has found that no pack has them in a state that can be read.
 ///
 /// # Errors
 /// As [`run`].
 pub(super) fn retire(
     store: &Store,
     sets: HashSet<SetId>,
+    given_up: HashSet<ChunkId>,
     limits: Limits,
     monitor: &Monitor,
 ) -> Result<GcOutcome> {
     let detector = Arc::default();
     let options = GcOptions { max_waste: 1.0, dry_run: false, wait: WAIT, limits, detector };
-    collect(store, &options, &PackSelection::These(sets), monitor)
+    collect(store, &options, &PackSelection::These { sets, given_up }, monitor)
 }
 
 /// The number of tree pages that stand in fewer packs than they should.
@@ -128,8 +130,8 @@ pub(super) fn retire(
 pub(super) fn thin_pages(store: &Store, limits: Limits, monitor: &Monitor) -> Result<u64> {
     let detector = Arc::default();
     let options = GcOptions { max_waste: 1.0, dry_run: true, wait: WAIT, limits, detector };
-    let survey =
-        Survey::take(store, None, &PackSelection::These(HashSet::new()), &options, monitor)?;
+    let none = PackSelection::These { sets: HashSet::new(), given_up: HashSet::new() };
+    let survey = Survey::take(store, None, &none, &options, monitor)?;
     Ok(survey.thin.len() as u64)
 }
 
@@ -220,6 +222,7 @@ impl Collector<'_> {
         }
         settle::spread(store, &survey.observed.roots)?;
         survey.lists.abandoned = settle::abandoned(store)?;
+        survey.lists.abandoned.append(&mut survey.observed.returned);
         let mut outcome = survey.outcome(store);
         // The plan's number was for a dry run; what is really deleted is counted below.
         outcome.deleted_bytes = 0;
@@ -292,6 +295,7 @@ impl Collector<'_> {
     }
 
     fn others_at_work(&self) -> Result<Vec<Session>> {
+        self.store.refuse_older_keys()?;
         sessions::at_work(self.store, Some(self.session.session.id), Quorum::Deletion)
     }
 
@@ -300,6 +304,7 @@ impl Collector<'_> {
     }
 
     fn withdraw(&self) -> Result<()> {
+        self.store.refuse_older_keys()?;
         let cases = deletion::load(self.store, Quorum::Deletion)?;
         let case = cases.0.get(&self.case).cloned().unwrap_or_default();
         deletion::withdraw(self.store, self.case, &case)
@@ -309,7 +314,8 @@ impl Collector<'_> {
     fn after_answers(&self, survey: &Survey<'_>, selection: &PackSelection) -> Result<Lists> {
         self.wait_for_answers()?;
         let own = Some(self.session.session.id);
-        let observed = StoreObservation::read(self.store, own)?;
+        let mut observed = StoreObservation::read(self.store, own)?;
+        observed.leave_out_returned(&survey.index)?;
         let others = observed.cases.lost_to_others(Some(self.case));
         let acks =
             observed.cases.0.get(&self.case).map(|case| case.acks.clone()).unwrap_or_default();
@@ -319,8 +325,11 @@ impl Collector<'_> {
         let is_same =
             observed.roots.is_subset(&survey.observed.roots) && others.is_subset(&survey.others);
         if !is_same {
-            let optional =
-                mark::OptionalRoots { spared: selection.spared(&observed), begun: Vec::new() };
+            let optional = mark::OptionalRoots {
+                spared: selection.spared(&observed),
+                begun: Vec::new(),
+                given_up: selection.given_up(),
+            };
             rescued.extend(self.needed_now(survey, &observed, &optional, &others)?);
         }
         Ok(decide::remaining(&survey.lists, &rescued, &observed.roots))

@@ -7,6 +7,7 @@ use crate::format::snapshot::TreeRoot;
 use crate::member::Room;
 use crate::store::deletion::{Cases, decide};
 use crate::store::forgotten::{self, Marks};
+use crate::store::index::Index;
 use crate::store::objects::{Belief, Quorum};
 use crate::store::{Store, checkpoints, deletion, sessions, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -34,6 +35,8 @@ pub(super) struct StoreObservation {
     pub roots: BTreeSet<SnapshotId>,
     /// All condemnations.
     pub cases: Cases,
+    /// Snapshots that a member brought back after they were deleted.
+    pub returned: Vec<SnapshotId>,
 }
 
 impl StoreObservation {
@@ -44,7 +47,7 @@ impl StoreObservation {
     /// As [`Store::objects`] and [`deletion::load`]; [`Kind::Locked`] without the key.
     pub fn read(store: &Store, own: Option<SessionId>) -> Result<Self> {
         let mut sessions = sessions::at_work(store, own, Quorum::Deletion)?;
-        let marks = forgotten::load_careful(store, Quorum::Deletion)?;
+        let marks = forgotten::load(store, Quorum::Deletion)?;
         sessions.extend(sessions::at_work(store, own, Quorum::Deletion)?);
         let mut snapshots = snapshots(store)?;
         let cases = deletion::load(store, Quorum::Deletion)?;
@@ -52,7 +55,24 @@ impl StoreObservation {
         snapshots.retain(|id, _| !dead.contains(id));
         let ids = snapshots.keys().copied().collect();
         let roots = decide::roots(&marks, &sessions, &ids);
-        Ok(StoreObservation { marks, snapshots, roots, cases })
+        Ok(StoreObservation { marks, snapshots, roots, cases, returned: Vec::new() })
+    }
+
+    /// Takes out the snapshots that some members say are deleted, too few to be believed, and of which
+    /// the tree is gone indeed. One whose tree is there stays: those members may lie.
+    ///
+    /// # Errors
+    /// Those of the index.
+    pub fn leave_out_returned(&mut self, index: &Index<'_>) -> Result<()> {
+        for id in self.cases.snapshots_dead_by_few() {
+            let Some(Some(tree)) = self.snapshots.get(&id) else { continue };
+            if index.find(&tree.id)?.is_none() {
+                self.snapshots.remove(&id);
+                self.roots.remove(&id);
+                self.returned.push(id);
+            }
+        }
+        Ok(())
     }
 
     /// The trees of the roots.
@@ -95,7 +115,7 @@ impl StoreObservation {
 /// All snapshots, those too that are deleted and turned up again.
 fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
     let found = store.objects(Room::Snapshots, Quorum::Deletion, Belief::One, |name, bytes| {
-        let snapshot = store.opener().snapshot(bytes)?;
+        let snapshot = snapshots::open(store, bytes)?;
         if snapshot.id.0 != name || snapshot.store != store.config.store {
             return Err(Error::new(Kind::Corrupt, "this snapshot has another name"));
         }
@@ -106,7 +126,7 @@ fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
         found.sound.into_iter().map(|(id, tree)| (SnapshotId(id), Some(tree))).collect();
     for (name, error) in found.unsound {
         let crate::member::ExtentName::In(_, id) = name else { continue };
-        if error.kind() == Kind::Locked {
+        if error.kind().is_about_keys() {
             return Err(error);
         }
         if !snapshots::is_void(store, SnapshotId(id)) {

@@ -14,7 +14,7 @@ use crate::pipeline::each::each;
 use crate::process;
 use crate::store::deletion::decide::{self, CaseAction, Go};
 use crate::store::objects::Quorum;
-use crate::store::{Store, checkpoints, deletion, forgotten, heartbeats, sessions};
+use crate::store::{Store, checkpoints, deletion, forgotten, heartbeats, sessions, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
 
@@ -24,10 +24,17 @@ use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
 /// [`Kind::Busy`] when another process is about to bring back what one of them was deleting; those
 /// of the members.
 pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
+    for name in sessions::cut_off(gc.store, Quorum::Deletion)? {
+        gc.store.delete_all(name)?;
+    }
     end_those_of_earlier_boots(gc.store)?;
     gc.end_silent()?;
     let own = gc.session.session.id;
     let cases = deletion::load(gc.store, Quorum::Deletion)?;
+    // No other gc is at work, or loading would have said so.
+    for name in deletion::unreadable(gc.store)? {
+        gc.store.delete_all(name)?;
+    }
     let working: BTreeSet<SessionId> =
         gc.others_at_work()?.into_iter().map(|session| session.id).collect();
     let mut done = BTreeSet::new();
@@ -67,9 +74,10 @@ pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
 pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) -> Result<bool> {
     let mut go = Go::Wait;
     gc.wait(|| {
+        gc.store.refuse_older_keys()?;
         // In this order: sessions, marks, the condemnation.
         let sessions = gc.others_at_work()?;
-        let marks = forgotten::load_careful(gc.store, Quorum::Deletion)?;
+        let marks = forgotten::load(gc.store, Quorum::Deletion)?;
         let stands = deletion::stands(gc.store, id)?;
         go = decide::last_look(lists, &sessions, &marks, stands);
         let wants = |it: &Session| lists.snapshots.iter().any(|(id, _)| it.parents.contains(id));
@@ -136,7 +144,7 @@ pub(super) fn spread(store: &Store, roots: &BTreeSet<SnapshotId>) -> Result<()> 
             continue;
         }
         let sound = |bytes: &[u8]| {
-            checkpoints::refuse(&store.opener().snapshot(bytes)?).map(|()| bytes.to_vec())
+            checkpoints::refuse(&snapshots::open(store, bytes)?).map(|()| bytes.to_vec())
         };
         let bytes = store.read_object(name, sound)?;
         for member in lacking {
@@ -208,6 +216,7 @@ fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
 /// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several begin so; those of
 /// [`sessions::fence`].
 pub fn fence(store: &Store, name: &str) -> Result<Session> {
+    store.refuse_older_keys()?;
     let list = sessions::load(store, Quorum::Deletion)?;
     let found = find_by_name(&list, |session| session.id, name, "session");
     let session = found.map_err(|error| match error.kind() {

@@ -19,8 +19,8 @@ use pinstripe_base::monitor::Monitor;
 pub(super) enum PackSelection {
     /// Those that nothing needs, and the worst until no more than this share is waste.
     Waste(f64),
-    /// Exactly these.
-    These(HashSet<SetId>),
+    /// Exactly these; of the chunks in them, those that are given up are needed by nothing.
+    These { sets: HashSet<SetId>, given_up: HashSet<ChunkId> },
 }
 
 impl PackSelection {
@@ -29,7 +29,15 @@ impl PackSelection {
     pub fn spared(&self, observed: &StoreObservation) -> Vec<mark::Root> {
         match self {
             PackSelection::Waste(_) => Vec::new(),
-            PackSelection::These(_) => observed.forgotten_trees(),
+            PackSelection::These { .. } => observed.forgotten_trees(),
+        }
+    }
+
+    /// Chunks that count as needed by nothing.
+    pub fn given_up(&self) -> HashSet<ChunkId> {
+        match self {
+            PackSelection::Waste(_) => HashSet::new(),
+            PackSelection::These { given_up, .. } => given_up.clone(),
         }
     }
 }
@@ -58,15 +66,17 @@ impl<'a> Survey<'a> {
         options: &GcOptions,
         monitor: &'a Monitor,
     ) -> Result<Self> {
-        let observed = StoreObservation::read(store, own)?;
+        let mut observed = StoreObservation::read(store, own)?;
         let others = observed.cases.lost_to_others(None);
+        // After the roots: what a snapshot needs was in the index before it.
+        let index = Index::load(store, monitor)?;
+        observed.leave_out_returned(&index)?;
         let trees = observed.trees()?;
         let optional = OptionalRoots {
             spared: selection.spared(&observed),
             begun: roots::interrupted(store, monitor),
+            given_up: selection.given_up(),
         };
-        // After the roots: what a snapshot needs was in the index before it.
-        let index = Index::load(store, monitor)?;
         let threads = options.limits.workers;
         // While a member is absent, what seems to have no place may be there.
         let takers =
@@ -81,7 +91,7 @@ impl<'a> Survey<'a> {
                 let usages = usage::count(rows, &marked, &others, &is_short)?;
                 let mut plan = match selection {
                     PackSelection::Waste(share) => usages.plan(*share),
-                    PackSelection::These(sets) => usages.plan_of(sets),
+                    PackSelection::These { sets, .. } => usages.plan_of(sets),
                 };
                 plan.repack.truncate(PACKS_MAX / 2);
                 let evacuating = usage::evacuating(rows, &marked, &plan.repack, &others)?;
@@ -93,13 +103,13 @@ impl<'a> Survey<'a> {
         if missing == 0 && lacking == 0 && store.absent().next().is_none() {
             let is_picked = |set: &SetId| match selection {
                 PackSelection::Waste(_) => true,
-                PackSelection::These(sets) => sets.contains(set),
+                PackSelection::These { sets, .. } => sets.contains(set),
             };
             packs.extend(leftovers(store, &index)?.into_iter().filter(is_picked));
         }
         let mut snapshots = match selection {
             PackSelection::Waste(_) => observed.doomed(),
-            PackSelection::These(_) => Vec::new(),
+            PackSelection::These { .. } => Vec::new(),
         };
         snapshots.truncate(SNAPSHOTS_MAX);
         packs.truncate(PACKS_MAX);

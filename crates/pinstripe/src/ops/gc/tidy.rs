@@ -15,7 +15,7 @@ use crate::store::deletion;
 use crate::store::index::{Index, drop_superseded, sets_spoken_of};
 use crate::store::objects::Quorum;
 use pinstripe_base::error::{Kind, Result};
-use pinstripe_base::id::{CondemnationId, SetId};
+use pinstripe_base::id::{CondemnationId, SetId, SnapshotId};
 
 /// Times that merging is tried while other writers are first.
 const MERGE_TRIES: usize = 4;
@@ -44,7 +44,9 @@ fn remove_stale(gc: &Collector<'_>) -> Result<u64> {
     for (room, dead) in [(Room::Packs, packs), (Room::Snapshots, snapshots)] {
         for (_, member) in gc.store.present().filter(|_| !dead.is_empty()) {
             let before = removed;
-            for (id, _) in member.list(room)?.into_iter().filter(|(id, _)| dead.contains(id)) {
+            // What a member has that cannot be listed goes with a later gc: the tombstone stays.
+            let listed = member.list(room).unwrap_or_default();
+            for (id, _) in listed.into_iter().filter(|(id, _)| dead.contains(id)) {
                 member.delete(ExtentName::In(room, id))?;
                 removed += 1;
             }
@@ -94,12 +96,19 @@ fn remove_tombstones(gc: &Collector<'_>, earlier: &BTreeSet<CondemnationId>) -> 
             Err(_) => return Ok(()),
         }
     }
+    let mut snapshots: BTreeSet<SnapshotId> = BTreeSet::new();
     for (_, member) in store.present() {
-        named.extend(member.list(Room::Packs)?.into_iter().map(|(id, _)| SetId(id)));
+        // A member that cannot be listed may have anything.
+        let Ok(packs) = member.names(Room::Packs) else { return Ok(()) };
+        let Ok(listed) = member.names(Room::Snapshots) else { return Ok(()) };
+        named.extend(packs.into_iter().map(SetId));
+        snapshots.extend(listed.into_iter().map(SnapshotId));
     }
     for (id, case) in deletion::load(store, Quorum::Deletion)?.0 {
         let Some(lists) = case.tombstone.filter(|_| earlier.contains(&id)) else { continue };
-        if lists.packs.iter().any(|set| named.contains(set)) {
+        let is_there = |(id, _): &(SnapshotId, u32)| snapshots.contains(id);
+        if lists.packs.iter().any(|set| named.contains(set)) || lists.snapshots.iter().any(is_there)
+        {
             continue;
         }
         remove_marks(gc, &lists)?;

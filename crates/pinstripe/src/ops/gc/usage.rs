@@ -54,7 +54,7 @@ fn for_each_chunk(
             flush(last, &mut places, copies, show)?;
             (last, copies) = (Some(*id), 0);
         }
-        copies = copies.max(marked.copies_of(row));
+        copies = copies.max(marked.copies_of(id, row));
         if rows.pack(place.record.pack).is_some() {
             places.push(place);
         }

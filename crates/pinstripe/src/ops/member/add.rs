@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::super::carried::Carried;
 use super::super::{init, repair};
 use super::set_state;
 use crate::format::label::{MEMBERS_MAX, MemberState};
@@ -57,8 +58,12 @@ pub(super) fn assign_slot(
     }
     // An impossible geometry is refused before anything is written.
     geometry_over(&store.config, members + 1)?;
+    let carried = Carried::gather(store)?;
     let number = store.join(place)?;
     let mut outcome = repair::RepairOutcome::default();
+    if let Some(member) = store.member_slots[number].member.as_ref() {
+        outcome.repaired_objects += carried.put_on(&**member)?;
+    }
     repair::small_objects(store, monitor, &mut outcome)?;
     store.write_labels_with(claim)?;
     // A process that opened the store before did not know the new member: marks that it removed

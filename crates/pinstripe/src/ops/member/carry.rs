@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::mender::lay;
+use super::super::mender::{lay, salvage};
 use super::Moved;
 use super::plan::Move;
 use crate::member::{ExtentName, Replace, SharedMember};
@@ -97,7 +97,7 @@ fn carry(store: &Store, claim: &Claim, one: &Move, monitor: &Monitor) -> Result<
 /// Opens a set; `None` when no trailer of it is sound, or no member has it any more.
 pub(super) fn open(store: &Store, name: ExtentName) -> Result<Option<SetReader>> {
     let ExtentName::In(_, id) = name else { return Ok(None) };
-    match SetReader::open_agreed(&store.members(), name, store.config.store, SetId(id)) {
+    match store.open_to_judge(name, SetId(id)) {
         Ok(reader) => Ok(Some(reader)),
         Err(error) if error.kind() == Kind::Unsupported => Err(error),
         Err(_) => Ok(None),
@@ -163,8 +163,17 @@ fn bring(
         Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
             let place = from.place().join(one.name.path());
             monitor.warning(place, error.advice("it was moved as it is"));
-            copy_raw(from, to, one.name)?;
-            None
+            match slot {
+                Some((reader, slot)) => {
+                    salvage(reader, slot, to, Replace::Never)?;
+                    // Where nothing of it can be read, nothing was written.
+                    (to.len(one.name).is_ok()).then_some(slot)
+                }
+                None => {
+                    copy_raw(from, to, one.name)?;
+                    None
+                }
+            }
         }
         other => other?,
     };

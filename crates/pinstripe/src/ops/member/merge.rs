@@ -67,7 +67,7 @@ pub fn merge(
             Writer::begin(store, snapshot.id, monitor)?;
         let plan = Bringing { from: (other, &there), to: (store, &index), limits: *limits };
         heartbeat::beside(store, &session, || bring(&plan, snapshot, &mut acknowledger, monitor))?;
-        end(session, monitor)?;
+        end(store, session, monitor)?;
     }
     Ok(merged)
 }

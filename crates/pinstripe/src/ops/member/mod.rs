@@ -31,7 +31,7 @@ use crate::member::{ExtentName, Room};
 use crate::store::index::geometry_of;
 use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
-use plan::SetPlacement;
+use plan::{SetPlacement, Takers};
 
 /// The counts of a move.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -75,10 +75,24 @@ fn width_of(store: &Store, spread: &SetPlacement) -> Option<usize> {
 }
 
 /// Numbers of the members that take new extents.
-fn takers(store: &Store) -> Vec<usize> {
-    let takers = store.takers();
-    (0..takers.len()).filter(|number| takers[*number].is_some()).collect()
+fn takers(store: &Store) -> Takers {
+    let mut takers = Takers::default();
+    for (number, member) in store.takers().iter().enumerate() {
+        let Some(member) = member else { continue };
+        takers.members.push(number);
+        let caps = member.caps();
+        if let Some(free) = caps.free_bytes {
+            let spared = (free / SPARED_PARTS).min(SPARED_MOST_BYTES);
+            let room = if caps.is_full { 0 } else { free - spared };
+            takers.room_bytes.insert(number, room);
+        }
+    }
+    takers
 }
+
+/// Kept free on a member that extents are moved to: one in so many bytes of its free space, at most.
+const SPARED_PARTS: u64 = 16;
+const SPARED_MOST_BYTES: u64 = 16 << 20;
 
 /// Handles a number that is no member's. If it was one whose removal was interrupted before all
 /// labels said so, the labels are brought up to date.

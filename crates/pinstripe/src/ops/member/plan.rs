@@ -1,7 +1,7 @@
 //! The plan of moves, decided from lists of extents alone.
 //!
-//! Invariants: nothing moves to a member that has an extent of the same set; the same lists give
-//! the same plan. Members are known by their numbers; bytes decide, not counts, because sets
+//! Invariants: nothing moves to a member that has an extent of the same set, or that has no room for
+//! it; the same lists give the same plan. Members are known by their numbers; bytes decide, not counts, because sets
 //! differ in length.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,20 +50,46 @@ pub fn loads(spreads: &[SetPlacement], members: &[usize]) -> BTreeMap<usize, u64
     loads
 }
 
+/// Members that may get extents, and the room on each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Takers {
+    /// Their numbers.
+    pub members: Vec<usize>,
+    /// Bytes that a member has room for; no entry where that is not known.
+    pub room_bytes: BTreeMap<usize, u64>,
+}
+
+impl Takers {
+    /// Bytes of extents that a member can hold in all, given what it holds now.
+    fn most_bytes(&self, loads: &BTreeMap<usize, u64>) -> BTreeMap<usize, u64> {
+        let most = |(member, room): (&usize, &u64)| Some((*member, loads.get(member)? + room));
+        self.room_bytes.iter().filter_map(most).collect()
+    }
+}
+
+/// Whether an extent fits on a member with this load.
+fn fits(most: &BTreeMap<usize, u64>, member: usize, load: u64, bytes: u64) -> bool {
+    most.get(&member).is_none_or(|most| load + bytes <= *most)
+}
+
 /// Takes everything off a member: each extent to `preferred` where that has none of the set, else
 /// to the taker with the fewest bytes that has none.
 pub fn empty(
     spreads: &[SetPlacement],
     from: usize,
-    takers: &[usize],
+    takers: &Takers,
     preferred: Option<usize>,
 ) -> Emptied {
-    let mut loads = loads(spreads, takers);
+    let mut loads = loads(spreads, &takers.members);
+    let most = takers.most_bytes(&loads);
     let mut plan = Emptied::default();
     for spread in spreads {
         let Some(&bytes) = spread.holders.get(&from) else { continue };
-        let free = |member: &usize| *member != from && !spread.holders.contains_key(member);
-        let first = preferred.filter(|member| loads.contains_key(member) && free(member));
+        let fits = |member: &usize| fits(&most, *member, loads[member], bytes);
+        let free = |member: &usize| {
+            *member != from && !spread.holders.contains_key(member) && fits(member)
+        };
+        let first = preferred.filter(|member| loads.contains_key(member)).filter(free);
         let least = || loads.keys().copied().filter(free).min_by_key(|member| loads[member]);
         let Some(to) = first.or_else(least) else {
             plan.homeless.push(spread.name);
@@ -80,10 +106,11 @@ pub fn empty(
 /// differ by no more than one then. The sets in `stay` are not moved.
 pub(crate) fn even_out(
     spreads: &[SetPlacement],
-    takers: &[usize],
+    takers: &Takers,
     stay: &BTreeSet<ExtentName>,
 ) -> Vec<Move> {
-    let mut loads = loads(spreads, takers);
+    let mut loads = loads(spreads, &takers.members);
+    let limits = takers.most_bytes(&loads);
     let mut spreads = spreads.to_vec();
     spreads.retain(|spread| !stay.contains(&spread.name));
     let mean = loads.values().sum::<u64>() / loads.len().max(1) as u64;
@@ -99,7 +126,9 @@ pub(crate) fn even_out(
                 let (most, least) = (loads[&from], loads[&to]);
                 let is_worth_it = bytes > 0 && most > least + bytes + bytes / 2;
                 let towards_mean = most >= mean + bytes / 2 && least + bytes / 2 <= mean;
-                let stays = spread.holders.contains_key(&to) || (is_first && !towards_mean);
+                let stays = spread.holders.contains_key(&to)
+                    || (is_first && !towards_mean)
+                    || !fits(&limits, to, least, bytes);
                 if !is_worth_it || stays {
                     continue;
                 }

@@ -50,7 +50,7 @@ pub fn rebalance(
     let widths = widths(store, &spreads);
     let twins = twins(store, &spreads, &widths)?;
     let takers = takers(store);
-    let before = plan::loads(&spreads, &takers);
+    let before = plan::loads(&spreads, &takers.members);
     for (name, number) in &twins {
         let spread = spreads.iter_mut().filter(|spread| spread.name == *name);
         for spread in spread {
@@ -59,7 +59,7 @@ pub fn rebalance(
     }
     let stay = lacking(&spreads, &widths);
     let moves = plan::even_out(&spreads, &takers, &stay);
-    let mut after = plan::loads(&spreads, &takers);
+    let mut after = plan::loads(&spreads, &takers.members);
     for one in &moves {
         after.entry(one.from).and_modify(|bytes| *bytes -= one.bytes);
         after.entry(one.to).and_modify(|bytes| *bytes += one.bytes);

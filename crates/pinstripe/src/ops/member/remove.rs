@@ -47,7 +47,10 @@ pub fn remove(
         store.member_slots.get(number).filter(|member_slot| member_slot.row.is_some())
     else {
         finish_retiring(store, &claim, number)?;
-        return Ok(RemoveOutcome { members: takers(store).len(), ..RemoveOutcome::default() });
+        return Ok(RemoveOutcome {
+            members: takers(store).members.len(),
+            ..RemoveOutcome::default()
+        });
     };
     if member_slot.member.is_none() {
         return Err(Error::new(Kind::Refused, format!("member {number} is absent"))
@@ -56,7 +59,7 @@ pub fn remove(
                 "attach it, or replace it: pinstripe member replace {number} --to DIR"
             )));
     }
-    let members = takers(store).into_iter().filter(|taker| *taker != number).count();
+    let members = takers(store).members.into_iter().filter(|taker| *taker != number).count();
     geometry_over(&store.config, members)?;
     let DrainingMember { moves, stuck, .. } = plan_for(store, number, None)?;
     refuse_stuck(store, &stuck)?;
@@ -86,7 +89,11 @@ pub(super) fn plan_for(
     preferred: Option<usize>,
 ) -> Result<DrainingMember> {
     let mut takers = takers(store);
-    takers.retain(|taker| *taker != number);
+    takers.members.retain(|taker| *taker != number);
+    // What was chosen to take everything either has room for it, or is full with an error.
+    if let Some(number) = preferred {
+        takers.room_bytes.remove(&number);
+    }
     let spreads = survey(store)?;
     let Emptied { mut moves, homeless } = plan::empty(&spreads, number, &takers, preferred);
     let (mut twins, mut stuck) = (Vec::new(), Vec::new());
@@ -94,7 +101,7 @@ pub(super) fn plan_for(
     // write. A set that lacks an extent already, on a member that is absent, could lose a second
     // one with that member if this extent went there.
     let absent = store.absent().count();
-    let places = takers.len() + absent;
+    let places = takers.members.len() + absent;
     let spreads: BTreeMap<_, _> = spreads.iter().map(|it| (it.name, it)).collect();
     moves.retain(|one| {
         // A new member takes this one's slot: the set lacks as much as before.
@@ -154,7 +161,7 @@ fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Moni
     };
     let packs: HashSet<SetId> = in_room(Room::Packs).collect();
     if !packs.is_empty() {
-        gc::retire(store, packs, *limits, monitor)?;
+        gc::retire(store, packs, HashSet::new(), *limits, monitor)?;
     }
     if in_room(Room::Index).next().is_some() {
         let index = Index::load(store, monitor)?;

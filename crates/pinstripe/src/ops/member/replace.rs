@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::super::mender::{lay, open_slot};
+use super::super::mender::{lay, open_slot, salvage};
+use super::super::repair::{Unmended, anew};
 use super::add::{assign_slot, refuse_disk};
 use super::{Moved, carry, finish_retiring, remove, survey};
 use crate::member::{ExtentName, Replace, Room, real};
@@ -26,13 +27,18 @@ pub struct Replaced {
     pub rebuilt_extents: u64,
     /// Small objects copied.
     pub copied_objects: u64,
-    /// Extents that nothing can bring back; the old member stays in the table then.
+    /// Extents of which nothing can bring back some rows; all else of them was rebuilt.
     pub lost_extents: u64,
+    /// Chunks that nothing can bring back, and that the store no longer counts as stored: a backup
+    /// stores them again if its sources still have them.
+    pub given_up_chunks: u64,
 }
 
 /// Puts a new member, in a directory missing or empty, in the place of another: extents that are
-/// there are moved, the others are rebuilt, also where the old member is there and lacks them. After an interruption, running it again with the same
-/// directory resumes.
+/// there are moved, the others are rebuilt, also where the old member is there and lacks them. Rows that
+/// nothing can bring back do not keep it from being replaced: all others get their parity again, the old
+/// member leaves, and the paths that are hurt are named ([`anew`]). After an interruption, running it
+/// again with the same directory resumes.
 ///
 /// # Errors
 /// [`Kind::Usage`] when there is no such member, [`Kind::Refused`] when the directory is not empty,
@@ -68,17 +74,13 @@ pub fn replace(
         let remove::DrainingMember { moves, .. } = remove::plan_for(store, number, Some(new))?;
         monitor.set_total(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
         replaced.moved = remove::empty(store, &claim, number, Some(new), limits, monitor)?;
-        // What the old member should have had and lacked. What of that nothing can bring back was lost
-        // before: 'check' tells of it.
-        let losses = BTreeSet::new();
-        rebuild(store, &claim, (number, new), (&losses, limits), monitor, &mut replaced)?;
-    } else {
-        let losses = indexed_sets(store)?.into_iter().collect();
-        rebuild(store, &claim, (number, new), (&losses, limits), monitor, &mut replaced)?;
     }
-    if replaced.lost_extents == 0 {
-        store.retire(&claim, number)?;
-    }
+    // Also what the old member should have had and lacked.
+    let lost = rebuild(store, &claim, (number, new), limits, monitor, &mut replaced)?;
+    store.retire(&claim, number)?;
+    let settled = anew::settle(store, lost, *limits, monitor)?;
+    replaced.lost_extents = settled.lost_extents;
+    replaced.given_up_chunks = settled.given_up_chunks;
     Ok(replaced)
 }
 
@@ -86,20 +88,21 @@ pub fn replace(
 #[derive(Default)]
 struct Rebuilt {
     extents: u64,
-    lost: u64,
+    /// What nothing can bring back.
+    lost: Option<Error>,
 }
 
 /// Makes the old member's slots that no member holds anew on the new one, several sets at a time. Every
-/// strip is read once and held against its checksum. Of the sets in `losses` it counts what cannot be
-/// made.
+/// strip is read once and held against its checksum. Returns the packs of which rows are lost.
 fn rebuild(
     store: &Store,
     claim: &Claim,
     (old, new): (usize, usize),
-    (losses, limits): (&BTreeSet<SetId>, &Limits),
+    limits: &Limits,
     monitor: &Monitor,
     replaced: &mut Replaced,
-) -> Result<()> {
+) -> Result<Vec<Unmended>> {
+    let indexed: BTreeSet<SetId> = indexed_sets(store)?.into_iter().collect();
     let spreads = survey(store)?;
     let short: Vec<_> = spreads
         .iter()
@@ -110,15 +113,22 @@ fn rebuild(
     monitor.set_total(monitor.get(Counter::MovedBytes) + bytes, short.len() as u64);
     let rebuilt =
         carry::each_until_error(carry::threads(store, limits), &short, |(name, bytes)| {
-            let done = rebuild_set(store, claim, *name, (old, new), losses, monitor)?;
+            let done = rebuild_set(store, claim, *name, (old, new), monitor)?;
             monitor.add(Counter::MovedBytes, *bytes);
             Ok(done)
         })?;
-    for one in rebuilt {
-        replaced.rebuilt_extents += one.extents;
-        replaced.lost_extents += one.lost;
+    let mut unmended = Vec::new();
+    for ((name, _), Rebuilt { extents, lost }) in short.iter().zip(rebuilt) {
+        replaced.rebuilt_extents += extents;
+        // An index run is derived; a pack that no run names is left from an interrupted backup.
+        if let (Some(error), ExtentName::In(Room::Packs, id)) = (lost, *name)
+            && indexed.contains(&SetId(id))
+        {
+            let damage = vec![(name.path().into(), error)];
+            unmended.push(Unmended { set: SetId(id), is_known: true, damage });
+        }
     }
-    Ok(())
+    Ok(unmended)
 }
 
 fn rebuild_set(
@@ -126,33 +136,25 @@ fn rebuild_set(
     claim: &Claim,
     name: ExtentName,
     (old, new): (usize, usize),
-    losses: &BTreeSet<SetId>,
     monitor: &Monitor,
 ) -> Result<Rebuilt> {
-    let mut done = Rebuilt { extents: 0, lost: 0 };
-    let is_pack_of_snapshots =
-        matches!(name, ExtentName::In(Room::Packs, id) if losses.contains(&SetId(id)));
-    let lost = |error: Error| {
-        // A leftover of an interrupted backup, or an index run, which is derived, is no loss.
-        if is_pack_of_snapshots {
-            monitor.loss(name.path(), error);
-        }
-        Ok(Rebuilt { extents: 0, lost: is_pack_of_snapshots.into() })
-    };
+    let lost = |extents, error| Ok(Rebuilt { extents, lost: Some(error) });
     let Some(reader) = carry::open(store, name)? else {
-        return lost(Error::corrupt("no trailer of this stripe set is intact", name.path()));
+        return lost(0, Error::corrupt("no trailer of this stripe set is intact", name.path()));
     };
     // Most likely the slot of its number was the old member's.
-    let Some(slot) = open_slot(&reader, old) else { return Ok(done) };
-    let Some(to) = store.member_slots[new].member.as_ref() else { return Ok(done) };
+    let Some(slot) = open_slot(&reader, old) else { return Ok(Rebuilt::default()) };
+    let Some(to) = store.member_slots[new].member.as_ref() else { return Ok(Rebuilt::default()) };
     claim.confirm()?;
     match lay(&reader, slot, to, Replace::Never) {
         Ok(()) => {
             monitor.add(Counter::RepairedExtents, 1);
-            done.extents = 1;
-            Ok(done)
+            Ok(Rebuilt { extents: 1, lost: None })
         }
-        Err(error) if error.kind() == Kind::TooManyLosses => lost(error),
+        Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
+            salvage(&reader, slot, to, Replace::Never)?;
+            lost(u64::from(to.len(name).is_ok()), error)
+        }
         Err(error) => Err(error),
     }
 }

@@ -1,52 +1,139 @@
-//! Laying anew packs that parity cannot repair, and pages that lack their second copy, as gc does
-//! it.
+//! Packs that parity cannot repair, and pages that lack their second copy: laid anew, as gc does it.
+//!
+//! What can be read of such a pack is written into new packs. A chunk that nothing can bring back is
+//! *given up*: the pack goes without it, so that the store no longer counts it as stored, and a backup
+//! whose source still has it stores it again. Paths that are hurt are named first.
 //!
 //! Invariants: a pack goes only when everything needed of it was read and found sound, in it or
-//! elsewhere, and stands in new packs; if anything prevents that, nothing is lost, and the damage
-//! is reported as it is.
+//! elsewhere, and stands in new packs, or is given up; a chunk is given up only with the key, while
+//! every member is present and answers, and when the damage is certain ([`SetReader::is_certain`]);
+//! if anything prevents that, nothing is removed, and the damage is reported as it is.
+//!
+//! [`SetReader::is_certain`]: crate::stripe::SetReader::is_certain
 
 use std::collections::{HashMap, HashSet};
 
-use super::{RepairOptions, RepairOutcome, Unmended};
-use crate::member::Room;
-use crate::ops::check::sets::{BadPack, lost_chunks};
+use super::Unmended;
+use crate::member::{ExtentName, Room};
+use crate::ops::check::{
+    self,
+    sets::{BadPack, lost_chunks},
+};
 use crate::ops::gc;
+use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index};
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::{Store, page_copies};
-use pinstripe_base::error::{Error, Result};
-use pinstripe_base::id::SetId;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::Monitor;
 
-/// Lays anew what can be; of the rest, names the losses.
-pub(super) fn settle(
+/// The outcome for packs that parity cannot repair.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::ops) struct Settled {
+    /// Packs that were laid anew.
+    pub relaid_packs: u64,
+    /// Damaged extents of packs that stay, or of which something was given up.
+    pub lost_extents: u64,
+    /// Chunks that were given up.
+    pub given_up_chunks: u64,
+}
+
+/// Lays anew what can be; names what is lost, and gives it up.
+pub(in crate::ops) fn settle(
     store: &Store,
     unmended: Vec<Unmended>,
-    options: &RepairOptions,
+    limits: Limits,
     monitor: &Monitor,
-    outcome: &mut RepairOutcome,
-) -> Result<()> {
-    // It takes the key and all members.
-    let may = !store.is_locked() && store.absent().next().is_none() && options.replace.is_none();
-    let mut relaid = HashSet::new();
-    if may {
-        match lay_anew(store, &unmended, options, monitor) {
+) -> Result<Settled> {
+    let mut settled = Settled::default();
+    let (mut relaid, mut given_up) = (HashSet::new(), GivenUp::default());
+    if !store.is_locked() && store.absent().next().is_none() {
+        let all: HashSet<SetId> = unmended.iter().map(|pack| pack.set).collect();
+        match lay_anew(store, &unmended, limits, monitor) {
             Ok(sets) => relaid = sets,
-            Err(error) => {
-                let advice = "run it again, or see what is lost with: pinstripe check --read-data";
-                monitor.warning("packs", cannot(&error).advice(advice));
-            }
+            Err(error) => warn(monitor, &error),
+        }
+        let left: HashSet<SetId> = all.difference(&relaid).copied().collect();
+        match give_up(store, &left, limits, monitor) {
+            Ok(found) => given_up = found,
+            Err(error) => warn(monitor, &error),
         }
     }
-    outcome.relaid_packs += relaid.len() as u64;
+    settled.relaid_packs = (relaid.len() + given_up.packs.len()) as u64;
+    settled.given_up_chunks = given_up.chunks;
     for Unmended { set, damage, .. } in unmended {
         if relaid.contains(&set) {
             continue;
         }
-        outcome.lost_extents += damage.len() as u64;
-        damage.into_iter().for_each(|(place, error)| monitor.loss(place, error));
+        settled.lost_extents += damage.len() as u64;
+        for (place, error) in damage {
+            match given_up.packs.contains(&set) {
+                // What it costs was named, path by path.
+                true => monitor.warning(place, error.advice_instead(GIVEN_UP)),
+                false => monitor.loss(place, error),
+            }
+        }
     }
-    Ok(())
+    Ok(settled)
+}
+
+const GIVEN_UP: &str = "all else of the pack was laid anew; back up again: what the sources still have \
+                        is stored again, and snapshots that lack it are whole then";
+
+fn warn(monitor: &Monitor, error: &Error) {
+    let advice = "run it again, or see what is lost with: pinstripe check --read-data";
+    monitor.warning("packs", cannot(error).advice(advice));
+}
+
+/// Packs of which something was given up, and how many chunks.
+#[derive(Default)]
+struct GivenUp {
+    packs: HashSet<SetId>,
+    chunks: u64,
+}
+
+/// Lays what can be read of these packs anew and gives the rest up, after naming the paths that it
+/// hurts. Packs whose damage is not certain stay as they are.
+fn give_up(
+    store: &Store,
+    sets: &HashSet<SetId>,
+    limits: Limits,
+    monitor: &Monitor,
+) -> Result<GivenUp> {
+    let sets: HashSet<SetId> = sets.iter().copied().filter(|set| is_certain(store, *set)).collect();
+    if sets.is_empty() || store.silent().next().is_some() {
+        return Ok(GivenUp::default());
+    }
+    let lost = lost_of(store, &sets, monitor)?;
+    check::name_hurt(store, lost.clone(), monitor)?;
+    let chunks = lost.len() as u64;
+    gc::retire(store, sets.clone(), lost, limits, monitor)?;
+    let standing = index::standing_sets(store, Room::Packs)?;
+    let packs: HashSet<SetId> =
+        sets.into_iter().filter(|set| !standing.contains_key(set)).collect();
+    Ok(if packs.is_empty() { GivenUp::default() } else { GivenUp { packs, chunks } })
+}
+
+/// Whether everything that is wrong with a pack would be found again.
+fn is_certain(store: &Store, set: SetId) -> bool {
+    match store.open_to_judge(ExtentName::pack(set), set) {
+        Ok(reader) => {
+            let damage = reader.verify(&mut |_| {}).damage;
+            damage.iter().filter(|one| !one.repairable).all(|one| reader.is_certain(one))
+        }
+        // No trailer is sound: each member was asked for one.
+        Err(error) => error.kind() == Kind::Corrupt,
+    }
+}
+
+/// Chunks in these packs that can be read from no place.
+fn lost_of(store: &Store, sets: &HashSet<SetId>, monitor: &Monitor) -> Result<HashSet<ChunkId>> {
+    let index = Index::load(store, monitor)?;
+    let packs = PackReader::new(store, monitor);
+    let mut chunks = ChunkReader::new(&packs, &index);
+    let bad: Vec<BadPack> = sets.iter().copied().map(BadPack::doubtful).collect();
+    Ok(lost_chunks(&index, &mut chunks, &bad)?.0)
 }
 
 fn cannot(error: &Error) -> Error {
@@ -59,7 +146,7 @@ fn cannot(error: &Error) -> Error {
 fn lay_anew(
     store: &Store,
     unmended: &[Unmended],
-    options: &RepairOptions,
+    limits: Limits,
     monitor: &Monitor,
 ) -> Result<HashSet<SetId>> {
     let is_known: HashMap<SetId, bool> =
@@ -76,10 +163,10 @@ fn lay_anew(
         whole.retain(|set| !hurt.contains(set) || !is_known[set]);
     }
     if !whole.is_empty() {
-        gc::retire(store, whole.clone(), options.limits, monitor)?;
+        gc::retire(store, whole.clone(), HashSet::new(), limits, monitor)?;
     }
-    if page_copies(store.config.parity) > 1 && gc::thin_pages(store, options.limits, monitor)? > 0 {
-        gc::retire(store, HashSet::new(), options.limits, monitor)?;
+    if page_copies(store.config.parity) > 1 && gc::thin_pages(store, limits, monitor)? > 0 {
+        gc::retire(store, HashSet::new(), HashSet::new(), limits, monitor)?;
     }
     let left = index::standing_sets(store, Room::Packs)?;
     whole.retain(|set| !left.contains_key(set));

@@ -173,7 +173,7 @@ fn drop_superseded(store: &Store, ledger: &Ledger<'_>) -> Result<(HashSet<SetId>
     let stale = index::stale_members(store, &superseded)?;
     stale::tell(store, &stale, stale::UPDATED, ledger.monitor);
     for (number, one) in &stale {
-        ledger.stale(*number, one.describe(*number));
+        ledger.stale(*number, one.describe(*number, store.is_full(*number)));
     }
     let removed = index::drop_superseded(store, None)?.len() as u64;
     Ok((superseded.into_iter().map(|run| run.set).collect(), removed))

@@ -31,7 +31,9 @@ fn copies(store: &Store, name: ExtentName, ledger: &Ledger<'_>) -> Result<()> {
         match sound(store, number, member, name) {
             Ok(_) => {}
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unanswered) => {}
-            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::KeysChanged) => {
+                return Err(error);
+            }
             Err(error) => ledger.object(number, name, &error, Fate::Repairable),
         }
     }
@@ -49,7 +51,9 @@ fn labels(store: &Store, ledger: &Ledger<'_>) -> Result<()> {
     for (number, member) in store.present() {
         match sound(store, number, member, ExtentName::Label) {
             Ok(_) => {}
-            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+            Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::KeysChanged) => {
+                return Err(error);
+            }
             Err(error) if error.kind() == Kind::Unanswered => {}
             Err(error) => unsound.push((number, error)),
         }

@@ -95,8 +95,7 @@ pub(super) fn verify(
     // Too few parts to read it, and no run names it: a leftover of an interrupted backup.
     let is_leftover =
         |needed: usize| !derived && item.extents < needed && !survey.indexed.contains(&item.set);
-    let reader = match SetReader::open_agreed(&store.members(), name, store.config.store, item.set)
-    {
+    let reader = match store.open_to_judge(name, item.set) {
         Ok(reader) => reader,
         Err(error) if error.kind() == Kind::Unsupported => return Err(error),
         // Removed since it was listed.

@@ -15,19 +15,24 @@ use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Monitor;
 
 /// What one look lists: the steps of deletion, and what refreshing the index takes.
-const LOOK: [Glance; 3] =
-    [Glance::of(Room::Gc, 3), Glance::of(Room::Index, 1), Glance::maybe(Room::Packs, 1)];
+const LOOK: [Glance; 4] = [
+    Glance::of(Room::Keys, 1),
+    Glance::of(Room::Gc, 3),
+    Glance::of(Room::Index, 1),
+    Glance::maybe(Room::Packs, 1),
+];
 
 /// Checks every second, or less often where members are far away, which packs other writers have
-/// finished and which are to be deleted, until `end` closes.
+/// finished, which are to be deleted, and whether the keys were changed, until `end` closes.
 pub fn watch(
     store: &Store,
     index: &Index<'_>,
     acknowledger: &mut Acknowledger,
+    abort: &Abort,
     end: &Receiver<()>,
 ) {
     let goes_on = |interval| end.recv_timeout(interval) == Err(RecvTimeoutError::Timeout);
-    watch_while(store, index, acknowledger, goes_on);
+    watch_while(store, index, acknowledger, abort, goes_on);
 }
 
 /// The interval between looks: a listing costs money where members are far away, and a large store
@@ -45,13 +50,18 @@ fn watch_while(
     store: &Store,
     index: &Index<'_>,
     acknowledger: &mut Acknowledger,
+    abort: &Abort,
     mut goes_on: impl FnMut(Duration) -> bool,
 ) {
     while goes_on(interval(store, index)) {
         store.foresee(&LOOK);
-        // A member that cannot be listed is reported by the stage that needs it; meanwhile a gc
-        // waits for an answer.
-        let _ = acknowledger.look(store, index);
+        match acknowledger.look(store, index) {
+            // Nothing that this run commits could rest on what it can verify.
+            Err(error) if error.kind() == Kind::KeysChanged => return abort.raise(error),
+            // A member that cannot be listed is reported by the stage that needs it; meanwhile a gc
+            // waits for an answer.
+            _ => {}
+        }
         let _ = index.refresh();
     }
 }

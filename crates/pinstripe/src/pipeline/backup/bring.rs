@@ -12,6 +12,7 @@
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use super::super::abort::Abort;
 use super::record::RecordBuilder;
 use super::shared::Writing;
 use super::write_session::write_session;
@@ -55,9 +56,11 @@ pub fn bring(
     monitor: &Monitor,
 ) -> Result<()> {
     let (store, index) = plan.to;
+    // The commit looks for newer keys itself.
+    let unheeded = Abort::default();
     std::thread::scope(|scope| {
         let (_end, end) = bounded(0);
-        scope.spawn(move || background::watch(store, index, acknowledger, &end));
+        scope.spawn(|| background::watch(store, index, acknowledger, &unheeded, &{ end }));
         write_session(store, index, plan.limits, monitor, |shared, publisher| {
             std::thread::scope(|stages| {
                 let queued = plan.limits.records_queued;

@@ -16,7 +16,7 @@ use crate::dedup::Claims;
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::{FileKind, Stat};
 use crate::format::record::ChunkRow;
-use crate::format::tree::compare_paths;
+use crate::format::tree::{compare_paths, is_at_or_below};
 use crate::pipeline::abort::Abort;
 use crate::source;
 use crate::store::index::Index;
@@ -24,7 +24,7 @@ use crate::walk::{self, Exclude, Walker};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_io::beneath::shown_from_root;
+use pinstripe_io::beneath::{shown, shown_from_root};
 
 /// The trees to walk, and the earlier trees to compare them with.
 pub struct Comparison<'a> {
@@ -33,8 +33,11 @@ pub struct Comparison<'a> {
     /// The store may have lost something since the previous snapshot: unchanged files are taken
     /// over only if every chunk of theirs is found in the index, not by its filters alone.
     pub is_doubtful: bool,
-    /// Absolute paths without the leading slash, sorted in path order, none below another.
+    /// Absolute paths without the leading slash, in path order, none twice. One may be below
+    /// another: it is taken even where the walk of the other one would not reach it.
     pub sources: &'a [Vec<u8>],
+    /// Report each source that another one holds anyway.
+    pub report_covered: bool,
     /// Paths to leave out.
     pub exclude: &'a Exclude,
     /// Do not enter other file systems.
@@ -100,7 +103,12 @@ pub struct Join<'a, T> {
     refused: usize,
     /// Inodes with several names of which one was handed out.
     linked: HashSet<(u64, u64)>,
+    /// The last source that was walked, or the last directory above one that was taken.
+    last: Option<&'a [u8]>,
 }
+
+/// The walk of a source, or why it cannot be read.
+type Opened = Result<Arc<Walker>>;
 
 impl<'env, T: DecisionSink> Join<'env, T> {
     /// A join that has done nothing yet. `root` is the directory that all paths are relative to.
@@ -114,8 +122,20 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         stop: &'env AtomicBool,
     ) -> Self {
         let linked = HashSet::new();
-        let (stopped, refused) = (false, 0);
-        Join { root, monitor, abort, comparison, sink, claims, stop, stopped, refused, linked }
+        let (stopped, refused, last) = (false, 0, None);
+        Join {
+            root,
+            monitor,
+            abort,
+            comparison,
+            sink,
+            claims,
+            stop,
+            stopped,
+            refused,
+            linked,
+            last,
+        }
     }
 
     /// Walks all sources and hands everything on, unless it is stopped; says whether all was
@@ -129,16 +149,30 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             let (monitor, abort) = (self.monitor, self.abort);
             scope.spawn(move || estimate(sources, exclude, one_file_system, monitor, abort));
         }
-        let mut last: Option<&Vec<u8>> = None;
-        for source in self.comparison.sources {
-            self.source(scope, source, last)?;
-            last = Some(source);
+        for group in groups(self.comparison.sources) {
+            self.group(scope, group)?;
             if self.stopped {
                 break;
             }
         }
         self.sink.finish()?;
         Ok(!self.stopped)
+    }
+
+    /// Takes a source with those below it. If it cannot be read, each of those is tried.
+    fn group<'scope>(
+        &mut self,
+        scope: &'scope Scope<'scope, 'env>,
+        group: &'env [Vec<u8>],
+    ) -> Result<()> {
+        let Some((source, below)) = group.split_first() else { return Ok(()) };
+        match self.source(source, below)? {
+            Ok(walker) => self.walk(scope, source, &walker),
+            Err(error) => {
+                self.refused(source, error)?;
+                groups(below).try_for_each(|group| self.group(scope, group))
+            }
+        }
     }
 
     /// Handles a source that cannot be read: a loss, and the end of the run if that is true of all.
@@ -151,38 +185,36 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         Ok(())
     }
 
-    /// Takes one source, and the directories above it that no earlier source had.
-    fn source<'scope>(
-        &mut self,
-        scope: &'scope Scope<'scope, 'env>,
-        source: &[u8],
-        last: Option<&Vec<u8>>,
-    ) -> Result<()> {
+    /// Takes the directories above a source that no earlier source had; returns its walk.
+    fn source(&mut self, source: &'env [u8], below: &[Vec<u8>]) -> Result<Opened> {
         for ancestor in ancestors(source) {
-            if last.is_none_or(|last| compare_paths(last, ancestor).is_lt()) {
+            if self.last.is_none_or(|last| compare_paths(last, ancestor).is_lt()) {
                 match source::stat_at(self.root, ancestor) {
-                    Ok(stat) => self.entry(ancestor.to_vec(), stat)?,
-                    Err(error) => return self.refused(source, error),
+                    // As the walk does for a directory that it only passes through.
+                    Ok(stat) => self.entry(ancestor.to_vec(), Stat { links: 0, ..stat })?,
+                    Err(error) => return Ok(Err(error)),
                 }
+                self.last = Some(ancestor);
             }
         }
         let Comparison { exclude, one_file_system, .. } = self.comparison;
-        match walker(source, exclude, one_file_system) {
-            Ok(walker) => self.walk(scope, source, Arc::new(walker)),
-            Err(error) => self.refused(source, error),
+        let walker = walker(source, below, exclude, one_file_system);
+        if walker.is_ok() {
+            self.last = Some(source);
         }
+        Ok(walker.map(Arc::new))
     }
 
     fn walk<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, 'env>,
         source: &[u8],
-        walker: Arc<Walker>,
+        walker: &Arc<Walker>,
     ) -> Result<()> {
         let walkers = self.comparison.walkers;
         let threads = if walker.has_work() { walkers } else { 0 };
         for _ in 0..threads {
-            let walker = Arc::clone(&walker);
+            let walker = Arc::clone(walker);
             scope.spawn(move || walker.work());
         }
         for batch in walker.batches() {
@@ -203,6 +235,13 @@ impl<'env, T: DecisionSink> Join<'env, T> {
                 }
             }
         }
+        if self.comparison.report_covered {
+            let (within, name) = (shown_from_root(source), |path| shown(path).display());
+            for path in walker.covered() {
+                let (path, within) = (name(path), within.display());
+                self.monitor.note(&format!("{path} adds nothing: {within}, also named, holds it"));
+            }
+        }
         Ok(())
     }
 
@@ -221,11 +260,9 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             if is_file {
                 self.monitor.add(Counter::UnchangedFiles, 1);
                 self.monitor.add(Counter::UnchangedBytes, stat.size_bytes);
-                if stat.links > 1 {
-                    // A later name of this inode needs no content of its own, though this one was
-                    // not read.
-                    self.linked.insert(stat.identity());
-                }
+                // A later name of this inode needs no content of its own, though this one was not
+                // read.
+                self.is_later_name(&stat);
             }
             let entry = Entry { device: stat.device, links: stat.links, ..entry };
             return self.sink.take(EntryPlan::Unchanged(entry));
@@ -237,11 +274,20 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             };
             self.monitor.add(files, 1);
             self.monitor.add(bytes, stat.size_bytes);
-            if stat.links > 1 && !self.linked.insert(stat.identity()) {
+            if self.is_later_name(&stat) {
                 return self.sink.take(EntryPlan::SameInode { path, stat });
             }
         }
         self.sink.take(EntryPlan::Read { path, stat, was_there })
+    }
+
+    /// Whether another name of this file came before.
+    fn is_later_name(&mut self, stat: &Stat) -> bool {
+        let is_later = stat.links > 1 && !self.linked.insert(stat.identity());
+        if is_later {
+            self.monitor.add(Counter::LinkedBytes, stat.size_bytes);
+        }
+        is_later
     }
 
     /// Whether content and metadata can be taken over unread. ctime moves with every change of
@@ -283,12 +329,21 @@ impl<'env, T: DecisionSink> Join<'env, T> {
     }
 }
 
-/// A walk of one source; its places are absolute paths.
-fn walker(source: &[u8], exclude: &Exclude, one_file_system: bool) -> Result<Walker> {
+/// A walk of one source and of those below it; its places are absolute paths.
+fn walker(
+    source: &[u8],
+    below: &[Vec<u8>],
+    exclude: &Exclude,
+    one_file_system: bool,
+) -> Result<Walker> {
     let absolute = [b"/", source].concat();
     let prefix = if source.is_empty() { Vec::new() } else { absolute.clone() };
-    let exclude = exclude.clone();
-    let options = walk::WalkOptions { one_file_system, exclude, ..walk::WalkOptions::default() };
+    let options = walk::WalkOptions {
+        one_file_system,
+        exclude: exclude.clone(),
+        named: below.iter().map(|path| [b"/", &path[..]].concat()).collect(),
+        ..walk::WalkOptions::default()
+    };
     Walker::new(path(&absolute), prefix, options)
 }
 
@@ -301,9 +356,9 @@ fn estimate(
     abort: &Abort,
 ) {
     let (mut bytes, mut entries) = (0, 0);
-    for source in sources {
+    for group in groups(sources) {
         // Errors are reported by the backup's own walk.
-        let Ok(walker) = walker(source, exclude, one_file_system) else { continue };
+        let Ok(walker) = walker(&group[0], &group[1..], exclude, one_file_system) else { continue };
         for batch in walker.batches() {
             if abort.is_raised() {
                 return;
@@ -334,6 +389,17 @@ fn join(source: &[u8], below: &[u8]) -> Vec<u8> {
     }
 }
 
+/// Each source that is below no other, with those below it.
+fn groups(sources: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
+    let mut rest = sources;
+    std::iter::from_fn(move || {
+        let top = rest.first()?;
+        let (group, others) = rest.split_at(rest.partition_point(|it| is_at_or_below(it, top)));
+        rest = others;
+        Some(group)
+    })
+}
+
 /// The directories above a source, topmost first.
 fn ancestors(source: &[u8]) -> impl Iterator<Item = &[u8]> {
     source.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| &source[..at])
@@ -342,6 +408,15 @@ fn ancestors(source: &[u8]) -> impl Iterator<Item = &[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sources_below_another_one_are_walked_with_it() {
+        let sources = ["a", "a/b", "a/b/c", "a.b", "d"].map(|path| path.as_bytes().to_vec());
+        let groups: Vec<_> = groups(&sources).collect();
+        assert_eq!(groups, [&sources[..3], &sources[3..4], &sources[4..]]);
+        let everything = [b"".to_vec(), b"a".to_vec(), b"b".to_vec()];
+        assert_eq!(super::groups(&everything).count(), 1);
+    }
 
     #[test]
     fn sources_and_what_is_above_them() {

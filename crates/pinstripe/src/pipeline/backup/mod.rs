@@ -62,7 +62,7 @@ use crate::pipeline::scratch_pool::ScratchPool;
 use crate::source;
 use crate::store::deletion::acknowledge::Acknowledger;
 use crate::store::index::Index;
-use crate::store::{Store, checkpoints};
+use crate::store::{Store, checkpoints, redundancy};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 
@@ -156,7 +156,7 @@ pub fn run(
         let (store, index) = (plan.store, plan.index);
         let _ended = Ended(&has_ended);
         let (_end, end) = bounded(0);
-        scope.spawn(move || background::watch(store, index, acknowledger, &end));
+        scope.spawn(|| background::watch(store, index, acknowledger, &abort, &{ end }));
         scope.spawn(|| background::merge(index, &has_ended, &abort, monitor));
         let limits = plan.limits;
         let queued = limits.strips_queued(store.config.strip_bytes);
@@ -164,7 +164,9 @@ pub fn run(
         let publisher =
             Publisher::new(store, index, &sealer, &claims, &writers, monitor, limits.publish_packs);
         let ingested = ingest(scope, (&reading, &writing), plan, &publisher, describe)?;
-        commit(&publisher, ingested, superseded, describe)
+        let snapshot = commit(&publisher, ingested, superseded, describe)?;
+        redundancy::state(store, index, &writers.failed(), monitor);
+        Ok(snapshot)
     })
 }
 
@@ -179,7 +181,10 @@ fn commit(
     let Ingested { root, completeness, checkpoint } = ingested;
     let Publisher { store, writers, sealer, .. } = *publisher;
     // What is still to be sealed drops it again.
-    store.foresee(&[Glance { label: true, ..Glance::of(Room::Index, 1) }]);
+    store.foresee(&[
+        Glance { label: true, ..Glance::of(Room::Index, 1) },
+        Glance::of(Room::Keys, 2),
+    ]);
     publisher.publish()?;
     store.confirm_takers()?;
     let snapshot = describe(root, completeness);

@@ -6,6 +6,7 @@
 
 use crossbeam_channel::bounded;
 
+use super::super::abort::Abort;
 use super::background;
 use super::record::RecordBuilder;
 use super::shared::Writing;
@@ -40,9 +41,11 @@ pub fn write_tree(
     fill: &mut dyn FnMut(&mut Entry) -> bool,
     commit: impl FnOnce(TreeRoot) -> Snapshot,
 ) -> Result<Snapshot> {
+    // The commit looks for newer keys itself.
+    let unheeded = Abort::default();
     std::thread::scope(|scope| {
         let (_end, end) = bounded(0);
-        scope.spawn(move || background::watch(store, index, acknowledger, &end));
+        scope.spawn(|| background::watch(store, index, acknowledger, &unheeded, &{ end }));
         write_session(store, index, limits, monitor, |shared, publisher| {
             let tree = pages(shared, limits, publisher, fill)?;
             publisher.publish()?;

@@ -8,19 +8,20 @@ use std::thread::Scope;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::{Command, Shared};
-use crate::member::{ExtentWriter, SharedMember};
+use super::{Command, Shared, Standing};
+use crate::member::{ExtentName, ExtentWriter, SharedMember};
+use pinstripe_base::error::Kind;
 
 impl Command {
     /// Whether it is about an extent that is not sealed yet, and so about nothing else.
     pub(super) fn is_of_extent(&self) -> bool {
-        matches!(self, Command::Begin(_) | Command::Append(..) | Command::Seal(_))
+        matches!(self, Command::Begin(..) | Command::Append(..) | Command::Seal(_))
     }
 }
 
 /// The threads that seal extents of one member.
 pub(super) struct Lanes {
-    extents: Sender<Box<dyn ExtentWriter>>,
+    extents: Sender<(ExtentName, Box<dyn ExtentWriter>)>,
     sealed: Receiver<()>,
     lanes: usize,
     on_the_way: usize,
@@ -35,18 +36,22 @@ impl Lanes {
         member: &SharedMember,
         shared: &Shared<'a>,
     ) -> Self {
-        let (extents, taken) = bounded::<Box<dyn ExtentWriter>>(lanes);
+        let (extents, taken) = bounded::<(ExtentName, Box<dyn ExtentWriter>)>(lanes);
         let (done, sealed) = bounded(lanes);
         for _ in 0..lanes {
             let (taken, done) = (taken.clone(), done.clone());
             let (member, shared) = (member.clone(), shared.clone());
             scope.spawn(move || {
-                for extent in taken {
-                    if !shared.abort.is_raised()
-                        && !shared.has_failed(number)
-                        && let Err(error) = extent.seal()
-                    {
-                        shared.fail(number, &member, error);
+                for (name, extent) in taken {
+                    if shared.abort.is_raised() || shared.has_lost_extents(number) {
+                        shared.note_short(name);
+                    } else if let Err(error) = extent.seal() {
+                        shared.note_short(name);
+                        let to = match error.kind() {
+                            Kind::NoSpace => Standing::CutShort,
+                            _ => Standing::Failed,
+                        };
+                        shared.fail(number, &member, error, to);
                     }
                     // The writer has ended when the run is over.
                     let _ = done.send(());
@@ -57,11 +62,11 @@ impl Lanes {
     }
 
     /// Has an extent sealed, once a lane is free.
-    pub(super) fn seal(&mut self, extent: Box<dyn ExtentWriter>) {
+    pub(super) fn seal(&mut self, name: ExtentName, extent: Box<dyn ExtentWriter>) {
         if self.on_the_way == self.lanes {
             self.wait_for_one();
         }
-        self.on_the_way += usize::from(self.extents.send(extent).is_ok());
+        self.on_the_way += usize::from(self.extents.send((name, extent)).is_ok());
     }
 
     /// Waits until every extent is sealed, or its member failed.

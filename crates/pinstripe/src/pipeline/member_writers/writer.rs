@@ -5,22 +5,31 @@ use std::collections::HashMap;
 use crossbeam_channel::Receiver;
 
 use super::lanes::Lanes;
-use super::{Command, Shared};
+use super::room::Room;
+use super::{Command, Shared, Standing};
 use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
+
+/// An extent that is open on this member.
+struct OpenExtent {
+    writer: Box<dyn ExtentWriter>,
+    /// What is still set aside for it.
+    set_aside_bytes: u64,
+}
 
 /// The thread of one member.
 pub(super) struct Writer<'a> {
     number: usize,
     pub(super) member: SharedMember,
+    room: Room,
     shared: Shared<'a>,
-    open: HashMap<ExtentName, Box<dyn ExtentWriter>>,
+    open: HashMap<ExtentName, OpenExtent>,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(number: usize, member: SharedMember, shared: Shared<'a>) -> Self {
-        Writer { number, member, shared, open: HashMap::new() }
+    pub(super) fn new(number: usize, member: SharedMember, room: Room, shared: Shared<'a>) -> Self {
+        Writer { number, member, room, shared, open: HashMap::new() }
     }
 
     /// Carries commands out until no more can come.
@@ -33,41 +42,75 @@ impl<'a> Writer<'a> {
                 drop(done);
                 continue;
             }
-            if self.shared.abort.is_raised() || self.shared.has_failed(self.number) {
-                self.open.clear();
+            if self.shared.abort.is_raised() || self.is_given_up(&command) {
+                self.pass_over(command);
                 continue;
             }
-            let done = match (command, &mut lanes) {
-                (Command::Seal(name), Some(lanes)) => {
-                    if let Some(writer) = self.open.remove(&name) {
-                        lanes.seal(writer);
-                    }
-                    Ok(())
-                }
-                (command, _) => self.carry_out(command),
+            let sealed = match &command {
+                Command::Seal(name) => Some(*name),
+                _ => None,
             };
-            if let Err(error) = done {
-                self.open.clear();
-                self.shared.fail(self.number, &self.member, error);
+            let is_of_extent = command.is_of_extent();
+            if let Err(error) = self.carry_out(command, lanes.as_mut()) {
+                sealed.into_iter().for_each(|name| self.shared.note_short(name));
+                self.give_up_extents();
+                let to = match error.kind() {
+                    Kind::NoSpace if is_of_extent => Standing::CutShort,
+                    _ => Standing::Failed,
+                };
+                self.shared.fail(self.number, &self.member, error, to);
             }
         }
     }
 
-    fn carry_out(&mut self, command: Command) -> Result<()> {
+    /// A member that ran out of room still takes small objects.
+    fn is_given_up(&self, command: &Command) -> bool {
+        match command.is_of_extent() {
+            true => self.shared.has_lost_extents(self.number),
+            false => self.shared.is(self.number, Standing::Failed),
+        }
+    }
+
+    fn pass_over(&mut self, command: Command) {
+        self.give_up_extents();
         match command {
-            Command::Begin(name) => {
-                self.open.insert(name, self.member.create(name, Replace::Never)?);
+            Command::Begin(_, bytes) => self.room.release(bytes),
+            Command::Seal(name) => self.shared.note_short(name),
+            _ => {}
+        }
+    }
+
+    /// Drops what is open. Each such set becomes short when it is to be sealed.
+    fn give_up_extents(&mut self) {
+        for (_, extent) in self.open.drain() {
+            self.room.release(extent.set_aside_bytes);
+        }
+    }
+
+    fn carry_out(&mut self, command: Command, lanes: Option<&mut Lanes>) -> Result<()> {
+        match command {
+            Command::Begin(name, bytes) => {
+                let created = self.member.create(name, Replace::Never);
+                let writer = created.inspect_err(|_| self.room.release(bytes))?;
+                self.open.insert(name, OpenExtent { writer, set_aside_bytes: bytes });
             }
             Command::Append(name, bytes) => {
-                if let Some(writer) = self.open.get_mut(&name) {
-                    writer.append(&bytes)?;
+                if let Some(extent) = self.open.get_mut(&name) {
+                    extent.writer.append(&bytes)?;
+                    let written = extent.set_aside_bytes.min(bytes.len() as u64);
+                    extent.set_aside_bytes -= written;
+                    self.room.release(written);
                     self.shared.monitor.add(Counter::WrittenBytes, bytes.len() as u64);
                 }
                 self.shared.strips.give(bytes);
             }
             Command::Seal(name) => {
-                if let Some(writer) = self.open.remove(&name) {
-                    writer.seal()?;
+                if let Some(OpenExtent { writer, set_aside_bytes }) = self.open.remove(&name) {
+                    self.room.release(set_aside_bytes);
+                    match lanes {
+                        Some(lanes) => lanes.seal(name, writer),
+                        None => writer.seal()?,
+                    }
                 }
             }
             Command::Put(name, bytes) => {

@@ -1,4 +1,9 @@
-//! Entries of the target that the snapshot lacks: counted or, when that was asked for, removed.
+//! Entries of the target that the snapshot lacks, and directories where it has something else:
+//! counted or, when that was asked for, removed.
+//!
+//! Removing never leaves the mounts of the directories that were named: what is mounted in the
+//! target stays, with all that is in it. A directory that the backup did not enter, or only passed
+//! through, is not taken for what the snapshot says of it: nothing is removed in it.
 
 use std::collections::HashSet;
 
@@ -6,43 +11,55 @@ use super::{ChosenReader, RestorePlan};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::tree::is_at_or_below;
-use crate::sink::{Removal, RemovedCount};
-use pinstripe_base::error::Kind;
+use crate::sink::{Removal, RemovedCount, WantedNames};
+use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::monitor::Counter;
+
+/// The purpose of a pass over the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Count, and leave reports to the pass that removes.
+    Count,
+    /// Count, and report what would not be removed.
+    Preview,
+    /// Remove. Directories in the way are left to what takes their place.
+    Remove,
+}
 
 /// A directory of the snapshot whose names are being gathered.
 struct Open {
     entry: Entry,
-    names: HashSet<Vec<u8>>,
+    names: WantedNames,
     /// Whether all names below it could be read: where one is missing, nothing is removed.
     is_complete: bool,
 }
 
+/// The state of a pass.
+struct Extras<'p, 'a> {
+    plan: &'p RestorePlan<'a>,
+    sources: Vec<&'p [u8]>,
+    pass: Pass,
+    removed: RemovedCount,
+    show: &'p mut dyn FnMut(&[u8], RemovedCount),
+    /// Mount points that were reported.
+    reported: HashSet<Vec<u8>>,
+}
+
 /// Goes through every directory of the snapshot at and below `sources`, where what was backed up is
 /// all that there was, and removes or counts what else the target has there. `show` is given each
-/// name with all that was at and below it.
-pub fn extras(
-    plan: &RestorePlan<'_>,
+/// name with all that was at and below it; of a directory in the way, each entry.
+pub fn extras<'p>(
+    plan: &'p RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,
-    sources: &[Vec<u8>],
-    removal: Removal,
-    show: &mut dyn FnMut(&[u8], RemovedCount),
+    sources: &'p [Vec<u8>],
+    pass: Pass,
+    show: &'p mut dyn FnMut(&[u8], RemovedCount),
 ) -> RemovedCount {
-    let mut removed = RemovedCount::default();
+    let trimmed = |source: &'p Vec<u8>| source.strip_prefix(b"/").unwrap_or(source);
+    let sources = sources.iter().map(trimmed).collect();
+    let (removed, reported) = (RemovedCount::default(), HashSet::new());
+    let mut extras = Extras { plan, sources, pass, removed, show, reported };
     let mut open: Vec<Open> = Vec::new();
-    let is_whole = |entry: &Entry| {
-        let trimmed = |source: &Vec<u8>| source.strip_prefix(b"/").unwrap_or(source).to_vec();
-        sources.iter().any(|source| is_at_or_below(&entry.path, &trimmed(source)))
-    };
-    let mut close = |open: &mut Vec<Open>, until: Option<&Entry>| {
-        let is_done =
-            |last: &Open| until.is_none_or(|entry| !is_at_or_below(&entry.path, &last.entry.path));
-        while let Some(last) = open.pop_if(|last| is_done(last)) {
-            if last.is_complete && is_whole(&last.entry) {
-                in_directory(plan, &last, removal, &mut removed, show);
-            }
-        }
-    };
     loop {
         let entry = match tree.next_entry() {
             Ok(Some(entry)) => entry,
@@ -53,56 +70,113 @@ pub fn extras(
                 continue;
             }
         };
-        close(&mut open, Some(&entry));
+        extras.close(&mut open, Some(&entry));
+        let is_directory = entry.meta.kind == FileKind::Directory;
         if let Some(directory) = open.last_mut() {
             let name = entry.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&entry.path);
-            directory.names.insert(name.to_vec());
+            directory.names.insert(name.to_vec(), is_directory);
         }
-        if entry.meta.kind == FileKind::Directory {
-            open.push(Open { entry, names: HashSet::new(), is_complete: true });
+        if is_directory {
+            open.push(Open { entry, names: WantedNames::new(), is_complete: true });
         }
     }
-    close(&mut open, None);
-    removed
+    extras.close(&mut open, None);
+    extras.removed
 }
 
-fn in_directory(
-    plan: &RestorePlan<'_>,
-    directory: &Open,
-    removal: Removal,
-    all: &mut RemovedCount,
-    show: &mut dyn FnMut(&[u8], RemovedCount),
-) {
-    let path = plan.below(&directory.entry.path);
-    let names = match plan.sink.extra(path, &directory.names) {
-        Ok(names) => names,
-        Err(error) => {
-            plan.tell(path, error);
+impl Extras<'_, '_> {
+    /// Handles the directories that the next entry is not below.
+    fn close(&mut self, open: &mut Vec<Open>, until: Option<&Entry>) {
+        let is_done =
+            |last: &Open| until.is_none_or(|entry| !is_at_or_below(&entry.path, &last.entry.path));
+        while let Some(last) = open.pop_if(|last| is_done(last)) {
+            self.directory(&last);
+        }
+    }
+
+    /// Whether the snapshot has all that the directory had.
+    fn is_whole(&self, directory: &Open) -> bool {
+        let entry = &directory.entry;
+        let is_entered = entry.links > 0;
+        let is_below = |source: &&[u8]| is_at_or_below(&entry.path, source);
+        directory.is_complete && is_entered && self.sources.iter().any(is_below)
+    }
+
+    fn directory(&mut self, directory: &Open) {
+        let path = self.plan.below(&directory.entry.path);
+        let found = match self.plan.sink.strangers(path, &directory.names) {
+            Ok(found) => found,
+            Err(error) => {
+                self.plan.tell(path, error);
+                return;
+            }
+        };
+        let join = |name: &[u8]| match path {
+            [] => name.to_vec(),
+            _ => [path, b"/", name].concat(),
+        };
+        if self.pass != Pass::Remove {
+            found.in_the_way.iter().for_each(|name| self.in_the_way(&join(name)));
+        }
+        if !self.is_whole(directory) {
             return;
         }
-    };
-    for name in names {
-        let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
-        let extra = [path, slash, &name].concat();
+        if found.is_elsewhere {
+            return self.stays(path, found.extra.len());
+        }
+        found.extra.iter().for_each(|name| self.extra(&join(name)));
+    }
+
+    /// Counts a directory where something else belongs. One that stays is a loss, which is reported
+    /// with what cannot take its place.
+    fn in_the_way(&mut self, path: &[u8]) {
+        let mut each = Vec::new();
         let mut removed = RemovedCount::default();
-        let done = plan.sink.remove(&extra, removal, &mut removed);
-        all.entries += removed.entries;
-        all.bytes += removed.bytes;
-        if removal == Removal::Done {
+        let show = &mut |path: &[u8], bytes| each.push((path.to_vec(), bytes));
+        if self.plan.sink.check_clear(path).is_err()
+            || self.plan.sink.remove(path, Removal::Counted, &mut removed, show).is_err()
+        {
+            return;
+        }
+        self.removed.add(removed);
+        for (path, bytes) in each {
+            (self.show)(&path, RemovedCount { entries: 1, bytes });
+        }
+    }
+
+    /// Reports, once for each mount, that entries which the snapshot lacks stay in a directory on
+    /// another mount than what was named.
+    fn stays(&mut self, path: &[u8], names: usize) {
+        if names == 0 || self.pass == Pass::Count {
+            return;
+        }
+        let mount_point = self.plan.sink.mount_point_above(path);
+        if self.reported.insert(mount_point.clone()) {
+            let what = "something is mounted here: what the snapshot lacks in it is not removed";
+            let error = Error::new(Kind::Refused, what);
+            let advice = "name this directory as SNAPSHOT:PATH to remove it there";
+            self.plan.monitor.warning(self.plan.place(&mount_point), error.advice(advice));
+        }
+    }
+
+    fn extra(&mut self, path: &[u8]) {
+        let (plan, pass) = (self.plan, self.pass);
+        let removal = if pass == Pass::Remove { Removal::Done } else { Removal::Counted };
+        let mut removed = RemovedCount::default();
+        let done = plan.sink.remove(path, removal, &mut removed, &mut |_, _| ());
+        self.removed.add(removed);
+        if pass == Pass::Remove {
             plan.monitor.add(Counter::RemovedEntries, removed.entries);
             plan.monitor.add(Counter::RemovedBytes, removed.bytes);
         }
         match done {
-            Ok(()) => show(&extra, removed),
-            Err(error) if removal == Removal::Counted && error.kind() != Kind::Refused => {
-                plan.tell(&extra, error);
-            }
+            Ok(()) => (self.show)(path, removed),
             Err(error) if error.kind() == Kind::Refused => {
-                if removal == Removal::Done {
-                    plan.monitor.warning(plan.place(&extra), error);
+                if pass != Pass::Count {
+                    plan.monitor.warning(plan.place(path), error);
                 }
             }
-            Err(error) => drop(plan.tell(&extra, error)),
+            Err(error) => drop(plan.tell(path, error)),
         }
     }
 }

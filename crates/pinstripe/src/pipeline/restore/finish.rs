@@ -1,6 +1,6 @@
 //! The second pass of a restore: the steps that must wait until all files are written.
 
-use super::{ChosenReader, FirstNames, RestorePlan};
+use super::{ChosenReader, FirstNames, FirstPass, FoundDirectory, RestorePlan};
 use crate::format::entry::Entry;
 use crate::format::meta::FileKind;
 use crate::format::tree::is_at_or_below;
@@ -17,9 +17,11 @@ use pinstripe_io::beneath::shown;
 pub fn finish_tree(
     plan: &RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,
-    first_names: &mut FirstNames,
+    first: &mut FirstPass,
 ) -> Result<()> {
-    let mut open: Vec<Entry> = Vec::new();
+    let FirstPass { first_names, directories } = first;
+    let mut found = directories.iter().copied();
+    let mut open: Vec<(Entry, FoundDirectory)> = Vec::new();
     loop {
         let entry = match tree.next_entry() {
             Ok(Some(entry)) => entry,
@@ -27,11 +29,13 @@ pub fn finish_tree(
             // Reported by the first pass.
             Err(_) => continue,
         };
-        while open.last().is_some_and(|directory| !is_at_or_below(&entry.path, &directory.path)) {
-            close(plan, open.pop().as_ref());
+        while let Some((directory, found)) =
+            open.pop_if(|(directory, _)| !is_at_or_below(&entry.path, &directory.path))
+        {
+            close(plan, &directory, found);
         }
         if entry.meta.kind == FileKind::Directory {
-            open.push(entry);
+            open.push((entry, found.next().unwrap_or(FoundDirectory::Missing)));
             continue;
         }
         let path = plan.target_path(&entry);
@@ -44,8 +48,8 @@ pub fn finish_tree(
             Err(error) => plan.lose(path, error),
         }
     }
-    while let Some(directory) = open.pop() {
-        close(plan, Some(&directory));
+    while let Some((directory, found)) = open.pop() {
+        close(plan, &directory, found);
     }
     Ok(())
 }
@@ -87,8 +91,7 @@ fn later_entry(
     }
 }
 
-fn close(plan: &RestorePlan<'_>, directory: Option<&Entry>) {
-    let Some(directory) = directory else { return };
+fn close(plan: &RestorePlan<'_>, directory: &Entry, found: FoundDirectory) {
     let path = plan.below(&directory.path);
     if path.is_empty() {
         // The target itself comes last, and its time with it.
@@ -96,7 +99,12 @@ fn close(plan: &RestorePlan<'_>, directory: Option<&Entry>) {
     }
     match plan.sink.finish_directory(path, &directory.meta) {
         Ok(unset) => {
-            plan.monitor.add(Counter::RestoredEntries, 1);
+            match found {
+                // The target itself is no entry of it.
+                FoundDirectory::Same if path.is_empty() => {}
+                FoundDirectory::Same => plan.monitor.add(Counter::KeptEntries, 1),
+                _ => plan.monitor.add(Counter::RestoredEntries, 1),
+            }
             plan.note_unset(path, unset);
         }
         Err(error) => plan.lose(path, error),

@@ -14,13 +14,14 @@ mod chosen;
 mod compare;
 mod extras;
 mod finish;
+mod linked;
 mod planner;
+mod settle;
 mod spans;
 mod target;
 mod verify;
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,8 +31,9 @@ use pinstripe_prefetch::runner::{FetchSource, Pinned, Runner};
 
 pub use chosen::{ChosenReader, Owners, PathFilter};
 pub use compare::differing_bytes;
-pub use extras::extras;
+pub use extras::{Pass, extras};
 pub use finish::finish_tree;
+pub use linked::LinkedFiles;
 pub use verify::verify;
 
 pub(crate) use planner::Offsets;
@@ -42,11 +44,11 @@ use target::Target;
 use crate::codec::Decoder;
 use crate::format::entry::Entry;
 use crate::format::keys::Keys;
-use crate::format::meta::Metadata;
+use crate::format::meta::FileKind;
 use crate::format::record::ChunkRow;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::Limits;
-use crate::sink::{Existing, MetadataPart, TreeSink, Unset};
+use crate::sink::{MetadataPart, TreeSink, Unset};
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, FetchedSpan, PackReader, RecordPlace, wrong_place};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -81,6 +83,10 @@ pub struct RestorePlan<'a> {
     pub owner_not_restored: AtomicU64,
     /// Paths that could not be restored.
     pub lost: Mutex<HashSet<Vec<u8>>>,
+    /// Of those, files that the target has no place for: another name of them may have one.
+    pub blocked: Mutex<HashSet<Vec<u8>>>,
+    /// Files with several names, as the target has them; looked up for a restore in place.
+    pub linked: LinkedFiles,
     /// Held while directories are made for which the snapshot has no entry.
     pub making: Mutex<()>,
 }
@@ -96,6 +102,26 @@ pub enum Reuse {
 
 /// First name of each inode that has several.
 pub type FirstNames = HashMap<(u64, u64), Vec<u8>>;
+
+/// What the first pass leaves to the others.
+#[derive(Default)]
+pub struct FirstPass {
+    /// Names to link to.
+    pub first_names: FirstNames,
+    /// How each directory was found, in the order of the snapshot.
+    directories: Vec<FoundDirectory>,
+}
+
+/// How a directory was found before it was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FoundDirectory {
+    /// It was not there.
+    Missing,
+    /// Mode, owner or attributes differ. The time moves with every change in it.
+    Different,
+    /// It is as it should be, but perhaps for the time.
+    Same,
+}
 
 /// One chunk on its way into one file.
 struct Piece {
@@ -135,28 +161,38 @@ impl FetchSource for StoredRecords<'_> {
 impl RestorePlan<'_> {
     /// The path below the target that an entry is restored to.
     pub fn below<'e>(&self, path: &'e [u8]) -> &'e [u8] {
-        if self.strip.is_empty() {
-            return path; // A leading slash leads out of the target: the sink refuses it.
-        }
-        let rest = &path[self.strip.len().min(path.len())..];
-        rest.strip_prefix(b"/").unwrap_or(rest)
+        below(self.strip, path)
     }
 
     /// The same for all but directories: a single file becomes an entry of the target.
     pub(crate) fn target_path<'e>(&self, entry: &'e Entry) -> &'e [u8] {
-        match self.below(&entry.path) {
-            [] => entry.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&entry.path),
-            path => path,
+        target_path(self.strip, entry)
+    }
+
+    /// How the target has the directory of an entry; `None` for the target itself if this restore
+    /// made it.
+    pub(crate) fn find_directory(&self, entry: &Entry) -> Option<FoundDirectory> {
+        let path = self.below(&entry.path);
+        if path.is_empty() && self.sink.is_new() {
+            return None;
         }
+        if !path.is_empty() && !self.sink.is_directory(path) {
+            return Some(FoundDirectory::Missing);
+        }
+        Some(match self.sink.has_mode_and_owner(path, &entry.meta) {
+            true => FoundDirectory::Same,
+            false => FoundDirectory::Different,
+        })
     }
 
     /// Its full path, for messages.
     pub fn place(&self, path: &[u8]) -> PathBuf {
-        self.to.join(shown(path))
+        // No slash behind the target itself.
+        if path.is_empty() { self.to.to_path_buf() } else { self.to.join(shown(path)) }
     }
 
     /// Reports a path that could not be restored, only once.
-    fn lose(&self, path: &[u8], error: Error) {
+    pub(crate) fn lose(&self, path: &[u8], error: Error) {
         if self.tell(path, error) {
             self.monitor.add(Counter::LostEntries, 1);
         }
@@ -224,13 +260,43 @@ impl RestorePlan<'_> {
     ///
     /// # Errors
     /// The reason to end the run: a full target. Errors of single entries are in the ledger.
-    pub fn files(&self, tree: &mut ChosenReader<'_>) -> Result<FirstNames> {
+    pub fn files(&self, tree: &mut ChosenReader<'_>) -> Result<FirstPass> {
+        self.first_pass(tree, FirstPass::default(), None)
+    }
+
+    /// Restores again those files with several names whose first name was blocked, under the next
+    /// one. Returns whether there were any.
+    ///
+    /// # Errors
+    /// As [`files`](Self::files).
+    pub fn files_under_other_names(
+        &self,
+        tree: &mut ChosenReader<'_>,
+        first: &mut FirstPass,
+    ) -> Result<bool> {
+        let blocked = std::mem::take(&mut *lock(&self.blocked));
+        let is_blocked = |_: &(u64, u64), path: &mut Vec<u8>| blocked.contains(path);
+        let again: HashSet<_> =
+            first.first_names.extract_if(is_blocked).map(|(key, _)| key).collect();
+        if again.is_empty() {
+            return Ok(false);
+        }
+        *first = self.first_pass(tree, std::mem::take(first), Some(again))?;
+        Ok(true)
+    }
+
+    fn first_pass(
+        &self,
+        tree: &mut ChosenReader<'_>,
+        first: FirstPass,
+        only: Option<HashSet<(u64, u64)>>,
+    ) -> Result<FirstPass> {
         let abort = Abort::default();
         let (room, reach) = (self.limits.ahead_bytes(), self.packs.reach());
         let spans = SpanTerms::new(reach, room);
         let records = StoredRecords { packs: self.packs, index: self.index, spans };
         let fetchers = self.limits.fetchers.max(reach.map_or(0, |reach| reach.reads));
-        let first_names = Runner::scoped(records, room, fetchers, |runner| {
+        let first = Runner::scoped(records, room, fetchers, |runner| {
             std::thread::scope(|scope| {
                 let (tasks, queue) = bounded::<Task<'_, '_>>(spans.tasks_queued(fetchers));
                 for _ in 0..self.limits.workers {
@@ -243,10 +309,10 @@ impl RestorePlan<'_> {
                     });
                 }
                 drop(queue);
-                Planner::new(self, &abort, runner, tasks).run(tree)
+                Planner::new(self, &abort, runner, tasks, first, only).run(tree)
             })
         });
-        abort.check().map(|()| first_names)
+        abort.check().map(|()| first)
     }
 
     fn decode(&self, queue: &Receiver<Task<'_, '_>>, abort: &Abort) {
@@ -254,7 +320,10 @@ impl RestorePlan<'_> {
         let mut raw = Vec::new();
         for Task { record, span, pieces } in queue {
             if abort.is_raised() {
-                pieces.iter().for_each(|piece| piece.target.fail());
+                let give_up = |piece: &Piece| {
+                    self.monitor.take_back(Counter::RestoredBytes, piece.target.fail());
+                };
+                pieces.iter().for_each(give_up);
                 continue;
             }
             let decoded = span.get().and_then(|span| {
@@ -289,9 +358,7 @@ impl RestorePlan<'_> {
         let mut reader = ChunkReader::new(self.packs, self.index);
         match reader.read_elsewhere(&piece.row.id, piece.record) {
             Some(chunk) if chunk.len() == piece.row.raw_bytes as usize => {
-                piece.target.file(self)?.write_at(piece.file_offset, &chunk)?;
-                self.monitor.add(Counter::RestoredBytes, chunk.len() as u64);
-                Ok(())
+                self.write_chunk(piece, &chunk)
             }
             _ => Err(error),
         }
@@ -310,78 +377,34 @@ impl RestorePlan<'_> {
             }
             *verified = Some(piece.row.id);
         }
+        self.write_chunk(piece, chunk)
+    }
+
+    fn write_chunk(&self, piece: &Piece, chunk: &[u8]) -> Result<()> {
+        let bytes = chunk.len() as u64;
         piece.target.file(self)?.write_at(piece.file_offset, chunk)?;
-        self.monitor.add(Counter::RestoredBytes, chunk.len() as u64);
+        if piece.target.count_written(bytes) {
+            self.monitor.add(Counter::RestoredBytes, bytes);
+        }
         Ok(())
     }
+}
 
-    /// Settles one piece, and finishes the file with the last one.
-    fn settle_piece(&self, target: &Target, result: Result<()>, abort: &Abort) {
-        let complete = result.map(|()| target.settle_piece());
-        self.finish_if_complete(target, complete, abort);
+/// The path below the target, given what is removed from each path.
+pub fn below<'e>(strip: &[u8], path: &'e [u8]) -> &'e [u8] {
+    if strip.is_empty() {
+        return path; // A leading slash leads out of the target: the sink refuses it.
     }
+    let rest = &path[strip.len().min(path.len())..];
+    rest.strip_prefix(b"/").unwrap_or(rest)
+}
 
-    /// Ends the planning of a file, and finishes it if every piece is settled already.
-    fn end_planning(&self, target: &Target, planned: Result<()>, abort: &Abort) {
-        let complete = planned.map(|()| target.end_planning());
-        self.finish_if_complete(target, complete, abort);
-    }
-
-    fn finish_if_complete(
-        &self,
-        target: &Target,
-        complete: Result<Option<Vec<Range<u64>>>>,
-        abort: &Abort,
-    ) {
-        match complete {
-            Ok(None) => {}
-            Ok(Some(kept)) => self.finish(target, &kept, abort),
-            Err(error) => {
-                target.fail();
-                self.report(target, error, abort);
-            }
+/// The path below the target of anything but a directory: a single file becomes an entry of it.
+pub fn target_path<'e>(strip: &[u8], entry: &'e Entry) -> &'e [u8] {
+    match below(strip, &entry.path) {
+        [] if entry.meta.kind != FileKind::Directory => {
+            entry.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&entry.path)
         }
-    }
-
-    /// Finishes a file all of whose pieces are written or among the `kept` ranges of the existing
-    /// one.
-    fn finish(&self, target: &Target, kept: &[Range<u64>], abort: &Abort) {
-        // Before the file, which would be created for one that needs none.
-        if let Some(existing) = target.is_there(kept) {
-            return self.keep(&target.path, existing, &target.meta);
-        }
-        let finished = target.file(self).and_then(|file| {
-            if let Some(existing) = &target.existing {
-                file.take_over(existing, kept)?;
-            }
-            file.finish()
-        });
-        match finished {
-            Ok(unset) => {
-                self.monitor.add(Counter::RestoredEntries, 1);
-                self.note_unset(&target.path, unset);
-            }
-            Err(error) => self.report(target, error, abort),
-        }
-    }
-
-    /// Leaves a file as it is except for its metadata.
-    fn keep(&self, path: &[u8], existing: &Existing, meta: &Metadata) {
-        match existing.apply_metadata(meta) {
-            Ok(unset) => {
-                self.monitor.add(Counter::KeptEntries, 1);
-                self.note_unset(path, unset);
-            }
-            Err(error) => self.lose(path, error),
-        }
-    }
-
-    fn report(&self, target: &Target, error: Error, abort: &Abort) {
-        if error.kind() == Kind::NoSpace {
-            abort
-                .raise(error.advice("free space at the target and restore again with --overwrite"));
-        } else {
-            self.lose(&target.path, error);
-        }
+        path => path,
     }
 }

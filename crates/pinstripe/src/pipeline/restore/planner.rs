@@ -1,5 +1,6 @@
 //! Turns a snapshot's entries into tasks: which record, and which of its chunks go where.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,9 +9,10 @@ use pinstripe_prefetch::runner::Runner;
 
 use super::ChosenReader;
 use super::compare::{Doubtful, are_there};
+use super::linked;
 use super::spans::Span;
 use super::target::{OpenFiles, Target};
-use super::{FirstNames, Piece, RestorePlan, Reuse, StoredRecords, Task};
+use super::{FirstPass, FoundDirectory, Piece, RestorePlan, Reuse, StoredRecords, Task};
 use crate::format::entry::{Content, Entry};
 use crate::format::meta::FileKind;
 use crate::format::record::ChunkRow;
@@ -42,7 +44,9 @@ pub(super) struct Planner<'p, 'a> {
     open_files: usize,
     open_files_most: usize,
     all_open: Arc<OpenFiles>,
-    first_names: FirstNames,
+    first: FirstPass,
+    /// The files to restore, by the inodes that they had; all without.
+    only: Option<HashSet<(u64, u64)>>,
 }
 
 impl<'p, 'a> Planner<'p, 'a> {
@@ -51,8 +55,9 @@ impl<'p, 'a> Planner<'p, 'a> {
         abort: &'p Abort,
         runner: &'p Runner<StoredRecords<'a>>,
         tasks: Sender<Task<'p, 'a>>,
+        first: FirstPass,
+        only: Option<HashSet<(u64, u64)>>,
     ) -> Self {
-        let first_names = FirstNames::new();
         let (pieces, doubtful) = (Vec::new(), Vec::new());
         // Files of the plan before may still be open.
         let open_files_most = descriptors::share(PLAN_OPEN_FILES, 4);
@@ -66,16 +71,18 @@ impl<'p, 'a> Planner<'p, 'a> {
             open_files: 0,
             open_files_most,
             all_open: Arc::default(),
-            first_names,
+            first,
+            only,
         }
     }
 
-    /// Plans everything; returns the first names of inodes that have several.
-    pub(super) fn run(mut self, tree: &mut ChosenReader<'_>) -> FirstNames {
+    /// Plans everything; returns what later passes need to know.
+    pub(super) fn run(mut self, tree: &mut ChosenReader<'_>) -> FirstPass {
         loop {
             let entry = match tree.next_entry() {
                 Ok(Some(entry)) => entry,
                 Ok(None) => break,
+                Err(_) if self.only.is_some() => continue,
                 Err(error) => {
                     self.plan.monitor.add(Counter::LostEntries, tree.lost_entries());
                     self.plan.monitor.loss("snapshot", error.advice(SEE_WHAT_IS_LOST));
@@ -91,13 +98,18 @@ impl<'p, 'a> Planner<'p, 'a> {
             }
         }
         self.hand_out();
-        self.first_names
+        self.first
     }
 
     fn entry(&mut self, tree: &mut ChosenReader<'_>, entry: &Entry) {
         match entry.meta.kind {
-            FileKind::Directory => {
+            FileKind::Directory if self.only.is_none() => {
                 let path = self.plan.below(&entry.path);
+                let found = match self.plan.sink.may_hold_anything() {
+                    true => self.plan.find_directory(entry),
+                    false => Some(FoundDirectory::Missing).filter(|_| !path.is_empty()),
+                };
+                self.first.directories.push(found.unwrap_or(FoundDirectory::Same));
                 if !path.is_empty()
                     && let Err(error) =
                         self.plan.with_parents(path, || self.plan.sink.make_directory(path))
@@ -107,15 +119,24 @@ impl<'p, 'a> Planner<'p, 'a> {
             }
             FileKind::File => {
                 let path = self.plan.target_path(entry).to_vec();
-                let key = (entry.device, entry.inode);
-                let is_later_name = entry.is_hard_linked()
-                    && *self.first_names.entry(key).or_insert_with(|| path.clone()) != path;
-                if !is_later_name {
+                if self.is_wanted(entry, &path) {
                     self.file(tree, entry, path);
                 }
             }
             _ => {}
         }
+    }
+
+    /// Whether a file is to be restored under this name, and not linked to another one.
+    fn is_wanted(&mut self, entry: &Entry, path: &[u8]) -> bool {
+        let key = linked::key(entry);
+        if let Some(only) = &self.only
+            && (!key.is_some_and(|key| only.contains(&key)) || self.plan.is_lost(path))
+        {
+            return false;
+        }
+        let first_names = &mut self.first.first_names;
+        key.is_none_or(|key| first_names.entry(key).or_insert_with(|| path.to_vec()) == path)
     }
 
     fn is_full(&self) -> bool {
@@ -128,9 +149,11 @@ impl<'p, 'a> Planner<'p, 'a> {
         if let Some(existing) = &existing
             && reuse == Some(Reuse::ByTime)
             && existing.looks_like(entry.size, &entry.meta)
+            && self.plan.linked.may_trust(entry)
         {
             self.plan.monitor.add(Counter::KeptBytes, entry.size);
-            return self.plan.keep(&path, existing, &entry.meta);
+            let target = Target::new(entry, path, None, None);
+            return self.plan.keep(&target, existing, &entry.data_extents(), self.abort);
         }
         let is_long = match &entry.content {
             Content::Chunks(rows) => rows.len() > 1,

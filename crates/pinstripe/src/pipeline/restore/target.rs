@@ -5,9 +5,10 @@
 //! taken under it.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
-use super::RestorePlan;
+use super::{RestorePlan, linked};
 use crate::format::entry::Entry;
 use crate::format::meta::Metadata;
 use crate::sink::{Existing, FileSink};
@@ -19,13 +20,17 @@ pub(super) struct Target {
     pub path: Vec<u8>,
     size: u64,
     pub meta: Metadata,
-    /// Whether all of it is data: in a hole, an existing file could hold anything.
-    is_dense: bool,
+    /// The ranges of its data; the rest are holes.
+    data: Vec<Range<u64>>,
+    /// The inode that it had, if it had several names.
+    pub key: Option<(u64, u64)>,
     /// The existing file that it replaces.
     pub existing: Option<Arc<Existing>>,
     /// Made by the first thread that writes to it; others that have a piece of it wait for that.
     file: OnceLock<Result<FileSink>>,
     state: Mutex<FileState>,
+    /// Bytes that were counted as written; changed under the lock of the state.
+    written: AtomicU64,
     /// For a file that may stay open over several records.
     _open: Option<OpenFile>,
 }
@@ -94,10 +99,12 @@ impl Target {
             path,
             size: entry.size,
             meta: entry.meta.clone(),
-            is_dense: entry.size == 0 || entry.data_extents().first() == Some(&(0..entry.size)),
+            data: entry.data_extents(),
+            key: linked::key(entry),
             existing,
             file: OnceLock::new(),
             state: Mutex::new(FileState::Planning(Pieces::default())),
+            written: AtomicU64::new(0),
             _open: open,
         }
     }
@@ -152,9 +159,22 @@ impl Target {
         state.take_complete()
     }
 
-    /// Gives the file up.
-    pub fn fail(&self) {
-        *self.state() = FileState::Failed;
+    /// Counts bytes that were written; false if the file was given up meanwhile.
+    #[must_use]
+    pub fn count_written(&self, bytes: u64) -> bool {
+        let state = self.state();
+        let counts = !matches!(*state, FileState::Failed);
+        if counts {
+            self.written.fetch_add(bytes, Ordering::Relaxed);
+        }
+        counts
+    }
+
+    /// Gives the file up. Returns the bytes that were counted as written.
+    pub fn fail(&self) -> u64 {
+        let mut state = self.state();
+        *state = FileState::Failed;
+        self.written.swap(0, Ordering::Relaxed)
     }
 
     /// Whether it was given up.
@@ -165,10 +185,12 @@ impl Target {
     /// The existing file, if nothing was written and all of it is right.
     pub fn is_there(&self, kept: &[Range<u64>]) -> Option<&Existing> {
         let existing = self.existing.as_deref()?;
-        let kept: u64 = kept.iter().map(|range| range.end - range.start).sum();
+        let bytes = |ranges: &[Range<u64>]| ranges.iter().map(|it| it.end - it.start).sum::<u64>();
         let is_touched = self.file.get().is_some();
-        let is_same =
-            !is_touched && self.is_dense && existing.size_bytes() == self.size && kept == self.size;
+        let is_same = !is_touched
+            && existing.size_bytes() == self.size
+            && bytes(kept) == bytes(&self.data)
+            && existing.is_zero_outside(&self.data);
         is_same.then_some(existing)
     }
 }

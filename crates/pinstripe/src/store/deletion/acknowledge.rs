@@ -33,6 +33,8 @@ impl Acknowledger {
     /// # Errors
     /// Those of [`super::load`]; those of the members, when too few took an answer.
     pub fn look(&mut self, store: &Store, index: &Index<'_>) -> Result<()> {
+        // A condemnation of a gc with newer keys could not be read.
+        store.refuse_older_keys()?;
         for (id, case) in super::load(store, Quorum::Backup)?.said_by_any() {
             let lists = case.condemned.iter().chain(&case.reaping);
             for lists in lists.filter(|_| !self.given.contains_key(&id)) {

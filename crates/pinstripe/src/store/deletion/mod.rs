@@ -28,12 +28,13 @@ mod model;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::format::gc::{DeletionStep, GcObject, Lists, reaping_name};
+use crate::format::session::Work;
 use crate::member::{ExtentName, Room};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
 
 use super::objects::{Belief, Quorum, RoomObjects};
-use super::{Store, read_small};
+use super::{Store, read_small, sessions};
 
 /// The objects of one condemnation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -129,6 +130,27 @@ impl Cases {
         self.tombstones().flat_map(|lists| lists.packs.iter().copied()).collect()
     }
 
+    /// What tombstones list that too few members have to be believed: packs and snapshots.
+    fn dead_by_few(&self, room: Room) -> HashSet<[u8; 16]> {
+        let lists = self.1.values().filter_map(|case| case.tombstone.as_ref());
+        let ids = lists.flat_map(|lists| match room {
+            Room::Packs => lists.packs.iter().map(|id| id.0).collect(),
+            Room::Snapshots => lists.snapshots.iter().map(|(id, _)| id.0).collect(),
+            _ => Vec::new(),
+        });
+        ids.collect()
+    }
+
+    /// Snapshots on tombstones that too few members have to be believed.
+    pub(crate) fn snapshots_dead_by_few(&self) -> BTreeSet<SnapshotId> {
+        self.dead_by_few(Room::Snapshots).into_iter().map(SnapshotId).collect()
+    }
+
+    /// The lists of tombstones on any member: too late to bring anything of it back.
+    pub(crate) fn tombstones_by_any(&self) -> impl Iterator<Item = &Lists> {
+        self.0.values().chain(self.1.values()).filter_map(|case| case.tombstone.as_ref())
+    }
+
     /// Packs that are deleted or about to be: repair brings none of them back.
     pub(crate) fn going_packs(&self) -> HashSet<SetId> {
         let lists = self.tombstones().chain(self.reaping());
@@ -146,18 +168,49 @@ impl Cases {
 }
 
 /// Reads all condemnations. A damaged acknowledgement counts as missing: the collector waits for
-/// it. A list of which no member has a sound copy is an error.
+/// it. A list of which no member has a sound copy says nothing, unless a gc is at work.
+///
+/// # Errors
+/// As [`Store::objects`]; [`Kind::Busy`] when another process collects and a step of deletion cannot
+/// be read.
+pub fn load(store: &Store, quorum: Quorum) -> Result<Cases> {
+    let found = found(store, quorum)?;
+    if let Some((name, error)) = found.unsound.into_iter().next()
+        && is_another_gc_at_work(store, quorum)?
+    {
+        return Err(Error::new(Kind::Busy, format!("a gc is at work: {}", error.what()))
+            .at(name.path())
+            .advice(
+                "no member has an intact copy of this step; run this again when that gc ended",
+            ));
+    }
+    Ok(cases(found.sound, found.few))
+}
+
+/// Whether another process collects. A step that no member can read is nobody's then: its gc, which
+/// cannot read it either, has put its session before it.
+fn is_another_gc_at_work(store: &Store, quorum: Quorum) -> Result<bool> {
+    let own = store.process();
+    let at_work = sessions::readable_at_work(store, None, quorum)?;
+    Ok(at_work.iter().any(|it| it.work == Work::Collect && it.process != own))
+}
+
+/// The names of steps that no member can read.
 ///
 /// # Errors
 /// As [`Store::objects`].
-pub fn load(store: &Store, quorum: Quorum) -> Result<Cases> {
-    let found = found(store, quorum)?;
-    if let Some((name, error)) = found.unsound.into_iter().next() {
-        return Err(error.at(name.path()).advice(
-            "no member has an intact copy; if no gc is running, remove this file from all members",
-        ));
-    }
-    Ok(cases(found.sound, found.few))
+pub(crate) fn unreadable(store: &Store) -> Result<Vec<ExtentName>> {
+    let found = found(store, Quorum::Deletion)?;
+    Ok(found.unsound.into_iter().map(|(name, _)| name).collect())
+}
+
+/// The names of all steps that count.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub(crate) fn names(store: &Store) -> Result<Vec<ExtentName>> {
+    let sound = found(store, Quorum::Backup)?.sound.into_keys();
+    Ok(sound.map(|id| ExtentName::In(Room::Gc, id)).collect())
 }
 
 fn readable(store: &Store) -> Result<Cases> {
@@ -188,6 +241,22 @@ pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
     })
 }
 
+/// Takes out what is deleted of the extents of a room with their holders. A tombstone that too few
+/// members have counts against what no more members have: a member brought that back.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub(super) fn leave_out_dead(
+    store: &Store,
+    room: Room,
+    extents: &mut BTreeMap<[u8; 16], Vec<usize>>,
+) -> Result<()> {
+    let (dead, few) = (dead(store, room)?, readable(store)?.dead_by_few(room));
+    let votes = store.votes();
+    extents.retain(|id, holders| !(dead.contains(id) || few.contains(id) && holders.len() < votes));
+    Ok(())
+}
+
 /// Packs that are deleted or being deleted, as far as can be read: that they are gone is no loss.
 ///
 /// # Errors
@@ -195,7 +264,20 @@ pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
 pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
     // What was foreseen may be older than what the caller has just missed.
     store.foresee(&[]);
-    Ok(readable(store)?.going_packs())
+    let cases = readable(store)?;
+    let mut going = cases.going_packs();
+    let few = cases.dead_by_few(Room::Packs);
+    if !few.is_empty() {
+        let mut holders: BTreeMap<[u8; 16], usize> = BTreeMap::new();
+        for (_, member) in store.present() {
+            let listed = member.names(Room::Packs).unwrap_or_default();
+            listed.into_iter().for_each(|id| *holders.entry(id).or_default() += 1);
+        }
+        let votes = store.votes();
+        let is_left = |id: &[u8; 16]| holders.get(id).copied().unwrap_or(0) < votes;
+        going.extend(few.into_iter().filter(is_left).map(SetId));
+    }
+    Ok(going)
 }
 
 /// Whether this pack is being deleted, perhaps only since the caller began to read it: then a

@@ -61,7 +61,7 @@ fn own_index(reader: &SetReader, set: SetId, opener: &Opener) -> Result<SealedPa
 pub(super) fn ask_pack(store: &Store, set: SetId) -> Result<SealedPack> {
     let reader = open_set(store, ExtentName::pack(set), set)?;
     own_index(&reader, set, store.opener()).or_else(|error| match error.kind() {
-        Kind::Unsupported | Kind::Locked => Err(error),
+        Kind::Unsupported | Kind::Locked | Kind::KeysChanged => Err(error),
         _ => pack_from_records(store, set).map(|(pack, _)| pack).map_err(|_| error),
     })
 }

@@ -10,7 +10,7 @@ use crate::format::index_run::Row;
 use crate::member::{ExtentName, Room};
 use crate::seal::Opener;
 use crate::store::packs::RecordPlace;
-use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 
 use super::cut::has_enough;
@@ -99,7 +99,7 @@ impl Index<'_> {
     /// Refreshes without a run that could not be read. The run is damaged if enough members still
     /// have it; otherwise another writer merged it away, which is no damage.
     pub(super) fn leave_out(&self, run: SetId, error: Error) -> Result<()> {
-        if error.kind() == Kind::Locked {
+        if error.kind().is_about_keys() {
             return Err(error);
         }
         let name = ExtentName::index(run);

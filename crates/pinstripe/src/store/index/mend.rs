@@ -46,7 +46,7 @@ impl Index<'_> {
         let mut bad = Vec::new();
         for (run, packs) in sets_spoken_of(self.store)? {
             match packs {
-                Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::Locked) => {
+                Err(error) if error.kind() == Kind::Unsupported || error.kind().is_about_keys() => {
                     return Err(error);
                 }
                 Ok(_) if !self.marks(|marks| marks.bad.contains(&run)) => {}

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::format::index_run::{Row, RunPack};
+use crate::format::stripe_set::Geometry;
 use crate::member::{ExtentName, Room};
 use crate::stripe::StripSink;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -132,8 +133,9 @@ impl Index<'_> {
         let written = if packs.1.is_empty() {
             Ok(None) // Nothing is left to be said.
         } else {
-            let lay =
-                |set, sink: &mut dyn StripSink| self.lay_merged(&packs, &merge, set, sink, is_over);
+            let lay = |set, geometry, sink: &mut dyn StripSink| {
+                self.lay_merged(&packs, &merge, (set, geometry), sink, is_over)
+            };
             write_run(self.store, lay).map(|(set, ())| Some(set))
         };
         let set = match written {
@@ -157,14 +159,14 @@ impl Index<'_> {
         &self,
         (numbers, packs): &(Vec<u32>, Vec<RunPack>),
         merge: &Merge,
-        set: SetId,
+        (set, geometry): (SetId, Geometry),
         sink: &mut dyn StripSink,
         is_over: &dyn Fn() -> bool,
     ) -> Result<()> {
         let loose: Vec<&Loose> = merge.loose.iter().map(|loose| &**loose).collect();
         let runs: Vec<&Run> = merge.runs.iter().map(|run| &**run).collect();
         let mut merged = Merged::new(&loose, &runs, self.store.opener())?;
-        let (geometry, sealer) = (self.store.geometry()?, self.store.sealer()?);
+        let sealer = self.store.sealer()?;
         let mut writer = RunWriter::new(self.store, set, geometry, &sealer, sink);
         // Rows of one chunk; a pack in two parts has each of its rows twice.
         let mut same: Vec<Row> = Vec::new();

@@ -72,7 +72,7 @@ pub(super) fn read<T>(
     let mut bytes = Vec::new();
     reader.read(range.clone(), &mut bytes)?;
     judge(&mut bytes).or_else(|error| {
-        if error.kind() == Kind::Locked {
+        if error.kind().is_about_keys() {
             return Err(error);
         }
         bytes.clear();

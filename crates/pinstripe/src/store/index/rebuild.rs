@@ -41,7 +41,7 @@ pub fn pack_from_records(store: &Store, set: SetId) -> Result<(SealedPack, u64)>
                 at += u64::from(record.bytes);
                 index.records.push(record);
             }
-            Err(error) if error.kind() == Kind::Locked => return Err(error),
+            Err(error) if error.kind().is_about_keys() => return Err(error),
             Err(_) => {
                 let next = next_record(&reader, at + 1, end);
                 passed_over += next - at;

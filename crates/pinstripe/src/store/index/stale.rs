@@ -49,7 +49,9 @@ impl Stale {
     }
 
     /// For people: `member 3 was away or failed: it lacks 2 snapshots that the others have`.
-    pub fn describe(&self, number: usize) -> String {
+    /// Of a full one: `member 3 is full: it lacks 2 snapshots that the others have`.
+    pub fn describe(&self, number: usize, is_full: bool) -> String {
+        let why = if is_full { "is full" } else { "was away or failed" };
         let counted = |count: u64, what: &str| match count {
             1 => format!("1 {what}"),
             _ => format!("{count} {what}s"),
@@ -63,10 +65,10 @@ impl Stale {
         match (self.lacking_snapshots, self.superseded_runs) {
             (0, _) => format!("member {number} has {has}: the other members have newer ones"),
             (_, 0) => {
-                format!("member {number} was away or failed: it lacks {lacks} that the others have")
+                format!("member {number} {why}: it lacks {lacks} that the others have")
             }
             _ => format!(
-                "member {number} was away or failed: it lacks {lacks} that the others have, and \
+                "member {number} {why}: it lacks {lacks} that the others have, and \
                  has {has}"
             ),
         }

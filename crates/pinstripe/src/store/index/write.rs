@@ -16,7 +16,7 @@ use crate::format::record::RecordKind;
 use crate::format::stripe_set::{Geometry, SetKind};
 use crate::member::{ExtentName, ExtentWriter, Replace, SealedCache};
 use crate::seal::Sealer;
-use crate::store::Store;
+use crate::store::{Store, geometry_over};
 use crate::stripe::{SetWriter, StripSink};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
@@ -283,7 +283,7 @@ impl Extents {
     fn settle<T>(spare: &mut usize, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(error) if *spare == 0 || error.kind() == Kind::NoSpace => Err(error),
+            Err(error) if *spare == 0 => Err(error),
             Err(_) => {
                 *spare -= 1;
                 Ok(None)
@@ -304,23 +304,26 @@ impl StripSink for Extents {
     }
 }
 
-/// Writes a new run on all members that are present, durably; `lay` lays its parts.
+/// Writes a new run on the members that take one and are not full, durably; `lay` lays its parts over as
+/// many.
 ///
 /// # Errors
 /// Those of `lay`; those of members, when more fail or are absent than parity replaces.
 pub fn write_run<T>(
     store: &Store,
-    lay: impl FnOnce(SetId, &mut dyn StripSink) -> Result<T>,
+    lay: impl FnOnce(SetId, Geometry, &mut dyn StripSink) -> Result<T>,
 ) -> Result<(SetId, T)> {
     let set = SetId(store.new_name()?);
     let name = ExtentName::index(set);
     let mut spare = usize::from(store.config.parity).saturating_sub(store.absent().count());
+    let members = store.takers_with_room();
+    let geometry = geometry_over(&store.config, members.len())?;
     let mut writers = Vec::new();
-    for member in store.takers().into_iter().flatten().take(store.geometry()?.members()) {
+    for member in members.into_iter().take(geometry.members()) {
         writers.push(Extents::settle(&mut spare, member.create(name, Replace::Never))?);
     }
     let mut extents = Extents { writers, spare };
-    let laid = lay(set, &mut extents)?;
+    let laid = lay(set, geometry, &mut extents)?;
     let Extents { writers, mut spare } = extents;
     for writer in writers.into_iter().flatten() {
         Extents::settle(&mut spare, writer.seal())?;

@@ -15,6 +15,7 @@ use crate::format::keys::{GENERATIONS_MAX, Keys};
 use crate::format::label::Encryption;
 use crate::format::removed_slot::RemovedSlot;
 use crate::member::{ExtentName, Room};
+use crate::seal::keys_changed;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 
@@ -61,11 +62,13 @@ impl Store {
     /// Reads the key rooms of an encrypted store: every copy, since members may differ.
     ///
     /// # Errors
-    /// When no member can be listed; [`Kind::Unsupported`] when a newer version wrote something
+    /// [`Kind::KeysChanged`] when the keys were rotated since this process opened the store; a
+    /// member's own when none can be listed; [`Kind::Unsupported`] when a newer version wrote something
     /// there that counts.
     pub fn key_room(&self) -> Result<KeyRoom> {
         let opened = self.unlocked.as_ref().map(|unlocked| unlocked.root.commitment());
         let is_verified = self.voucher.is_some();
+        let votes_on_damage = self.votes_on_damage();
         let mut room = KeyRoom { votes: self.votes(), opened, is_verified, ..KeyRoom::default() };
         for (id, holders) in self.key_holders()? {
             let name = ExtentName::In(Room::Keys, id);
@@ -81,6 +84,10 @@ impl Store {
                     }
                 };
                 match judge_key_object(self, id, &bytes) {
+                    Ok(()) if KeyRing::decode(&bytes).is_ok_and(|ring| self.is_newer(&ring)) => {
+                        return Err(keys_changed());
+                    }
+                    Err(error) if error.kind() == Kind::KeysChanged => return Err(error),
                     Ok(()) => {
                         is_sound = true;
                         room.keep(bytes);
@@ -93,7 +100,7 @@ impl Store {
             }
             match worst {
                 // Whole, and not made with the keys: no damage, on however many members it is.
-                Some(error) if !is_sound && (is_forged || holders.len() < room.votes) => {
+                Some(error) if !is_sound && (is_forged || holders.len() < votes_on_damage) => {
                     room.strays.push((name, error));
                 }
                 Some(error) if !is_sound && error.kind() == Kind::Unsupported => return Err(error),
@@ -279,6 +286,14 @@ impl KeyRoom {
         names.extend(rings.map(|ring| KeyRing::name(ring.store, ring.generation)));
         names.dedup();
         names.into_iter().map(|id| ExtentName::In(Room::Keys, id)).collect()
+    }
+
+    /// Whether a ring stands on a member that a rotation has replaced.
+    pub(super) fn has_earlier_rings(&self) -> bool {
+        let Some(ring) = self.current_ring().filter(|_| self.opened.is_some()) else {
+            return false;
+        };
+        self.rings.iter().any(|other| other.object.generation < ring.object.generation)
     }
 
     /// Slots of which no member has a sound copy, by their names.

@@ -7,7 +7,7 @@
 use super::{FetchedRecord, PackReader, RecordPlace, unknown_pack};
 use crate::member::is_remote;
 use crate::store::index::Index;
-use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::error::Result;
 
 /// A part of a pack of pages, read as one, at most.
 const WINDOW_MAX_BYTES: u64 = 4 << 20;
@@ -55,7 +55,7 @@ impl FetchedSpan {
         }
         match self.sealed(place).map(|sealed| packs.verified(sealed.to_vec())) {
             Some(Ok(record)) => take(&record),
-            Some(Err(error)) if error.kind() == Kind::Locked => Err(error),
+            Some(Err(error)) if error.kind().is_about_keys() => Err(error),
             _ => take(&packs.fetch_place(index, place)?),
         }
     }

@@ -8,6 +8,10 @@ fn spread(set: u8, holders: &[(usize, u64)]) -> SetPlacement {
     SetPlacement { name, holders: holders.iter().copied().collect() }
 }
 
+fn unlimited(members: &[usize]) -> Takers {
+    Takers { members: members.to_vec(), room_bytes: BTreeMap::new() }
+}
+
 fn told(moves: &[Move]) -> Vec<(u8, usize, usize)> {
     let set = |name| match name {
         ExtentName::In(_, id) => id[0],
@@ -24,7 +28,7 @@ fn emptying_goes_to_the_member_with_the_fewest_bytes_that_has_none() {
         spread(3, &[(1, 10), (3, 10)]),
         spread(4, &[(0, 10), (3, 10)]),
     ];
-    let plan = empty(&spreads, 0, &[1, 2, 3], None);
+    let plan = empty(&spreads, 0, &unlimited(&[1, 2, 3]), None);
     // Set 1 to 2 (10 bytes there), set 2 to 1 or 3 (20 both): the lower number. Set 4 to 2.
     assert_eq!(told(&plan.moves), [(1, 0, 2), (2, 0, 1), (4, 0, 2)]);
     assert!(plan.homeless.is_empty());
@@ -33,24 +37,24 @@ fn emptying_goes_to_the_member_with_the_fewest_bytes_that_has_none() {
 #[test]
 fn a_preferred_member_gets_all_that_it_has_none_of() {
     let spreads = [spread(1, &[(0, 9), (1, 9)]), spread(2, &[(0, 9), (3, 9)])];
-    let plan = empty(&spreads, 0, &[1, 2, 3], Some(3));
+    let plan = empty(&spreads, 0, &unlimited(&[1, 2, 3]), Some(3));
     assert_eq!(told(&plan.moves), [(1, 0, 3), (2, 0, 2)]);
 }
 
 #[test]
 fn what_every_taker_has_is_homeless() {
     let spreads = [spread(1, &[(0, 9), (1, 9), (2, 9)]), spread(2, &[(0, 9), (1, 9)])];
-    let plan = empty(&spreads, 0, &[1, 2], None);
+    let plan = empty(&spreads, 0, &unlimited(&[1, 2]), None);
     assert_eq!((told(&plan.moves), plan.homeless), (vec![(2, 0, 2)], vec![spreads[0].name]));
-    assert_eq!(empty(&spreads, 7, &[1, 2], None), Emptied::default());
+    assert_eq!(empty(&spreads, 7, &unlimited(&[1, 2]), None), Emptied::default());
     // The member itself is no place to go, even if it is named.
-    assert_eq!(empty(&spreads[1..], 0, &[0, 1], None).homeless.len(), 1);
+    assert_eq!(empty(&spreads[1..], 0, &unlimited(&[0, 1]), None).homeless.len(), 1);
 }
 
 #[test]
 fn a_new_member_gets_its_share() {
     let wide: Vec<_> = (0..40).map(|set| spread(set, &[(0, 8), (1, 8), (2, 8)])).collect();
-    let moves = even_out(&wide, &[0, 1, 2, 3], &BTreeSet::new());
+    let moves = even_out(&wide, &unlimited(&[0, 1, 2, 3]), &BTreeSet::new());
     assert_eq!(moves.len(), 30, "120 extents over 4");
     assert!(moves.iter().all(|it| it.to == 3));
     for from in 0..3 {
@@ -61,18 +65,18 @@ fn a_new_member_gets_its_share() {
 #[test]
 fn what_is_even_stays() {
     let even = [spread(1, &[(0, 8), (1, 8)]), spread(2, &[(2, 8), (0, 8)])];
-    assert_eq!(even_out(&even, &[0, 1, 2], &BTreeSet::new()), []);
-    assert_eq!(even_out(&[], &[0, 1], &BTreeSet::new()), []);
-    assert_eq!(even_out(&even, &[], &BTreeSet::new()), []);
+    assert_eq!(even_out(&even, &unlimited(&[0, 1, 2]), &BTreeSet::new()), []);
+    assert_eq!(even_out(&[], &unlimited(&[0, 1]), &BTreeSet::new()), []);
+    assert_eq!(even_out(&even, &unlimited(&[]), &BTreeSet::new()), []);
     // Those on their way out count as nothing.
-    assert_eq!(even_out(&even, &[1, 2], &BTreeSet::new()), []);
+    assert_eq!(even_out(&even, &unlimited(&[1, 2]), &BTreeSet::new()), []);
 }
 
 #[test]
 fn an_extent_that_would_only_change_sides_stays() {
-    assert_eq!(even_out(&[spread(1, &[(0, 100)])], &[0, 1], &BTreeSet::new()), []);
+    assert_eq!(even_out(&[spread(1, &[(0, 100)])], &unlimited(&[0, 1]), &BTreeSet::new()), []);
     let two = [spread(1, &[(0, 100)]), spread(2, &[(0, 100)])];
-    assert_eq!(told(&even_out(&two, &[0, 1], &BTreeSet::new())), [(1, 0, 1)]);
+    assert_eq!(told(&even_out(&two, &unlimited(&[0, 1]), &BTreeSet::new())), [(1, 0, 1)]);
 }
 
 proptest! {
@@ -85,13 +89,13 @@ proptest! {
             .map(|(set, holders)| SetPlacement { name: spread(set, &[]).name, holders: holders.clone() })
             .collect();
         let takers: Vec<_> = (0..takers).collect();
-        for it in even_out(&spreads, &takers, &BTreeSet::new()) {
+        for it in even_out(&spreads, &unlimited(&takers), &BTreeSet::new()) {
             let spread = spreads.iter_mut().find(|spread| spread.name == it.name).unwrap();
             prop_assert_eq!(spread.holders.remove(&it.from), Some(it.bytes));
             prop_assert!(takers.contains(&it.to));
             prop_assert_eq!(spread.holders.insert(it.to, it.bytes), None);
         }
-        prop_assert_eq!(even_out(&spreads, &takers, &BTreeSet::new()), vec![]);
+        prop_assert_eq!(even_out(&spreads, &unlimited(&takers), &BTreeSet::new()), vec![]);
         // Between members that differ by more than an extent nothing is left that could move.
         let loads = loads(&spreads, &takers);
         for (from, to) in pairs(&loads) {
@@ -100,4 +104,21 @@ proptest! {
             prop_assert!(!can_move || loads[&from] <= loads[&to] + 16);
         }
     }
+}
+
+#[test]
+fn a_member_gets_no_more_than_it_has_room_for() {
+    let spreads = [
+        spread(1, &[(0, 10), (1, 10)]),
+        spread(2, &[(0, 10), (1, 10)]),
+        spread(3, &[(0, 10), (1, 10)]),
+    ];
+    let room_bytes = [(2, 10), (3, 0)].into();
+    let takers = Takers { members: vec![0, 1, 2, 3], room_bytes };
+    let moved = even_out(&spreads, &takers, &BTreeSet::new());
+    assert_eq!(moved.iter().map(|it| it.to).collect::<Vec<_>>(), [2]);
+    let plan = empty(&spreads, 0, &takers, None);
+    assert_eq!((told(&plan.moves), plan.homeless.len()), (vec![(1, 0, 2)], 2));
+    // A member that is full can still be emptied.
+    assert_eq!(empty(&[spread(4, &[(3, 9)])], 3, &takers, None).moves.len(), 1);
 }

@@ -138,7 +138,7 @@ fn a_backup_that_waits_lists_at_most_150_times_an_hour() {
     let mut acknowledger = Acknowledger::new(SessionId([1; 16]));
     let before = member.lists.load(Ordering::Relaxed);
     let (mut passed, mut looks) = (Duration::ZERO, 0);
-    watch_while(&store, &index, &mut acknowledger, |pause| {
+    watch_while(&store, &index, &mut acknowledger, &Abort::default(), |pause| {
         passed += pause;
         looks += 1;
         passed < Duration::from_secs(3600)

@@ -8,7 +8,7 @@ use super::*;
 use crate::format::index_run::{PAGE_ROWS, Row, RunPack, SEGMENT_PAGES};
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::{ChunkRow, RecordKind};
-use crate::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
+use crate::format::stripe_set::{HEADER_BYTES, SetKind};
 use crate::member::{ExtentName, ExtentWriter, Replace, Room};
 use crate::ops::init;
 use crate::seal::Sealer;
@@ -106,8 +106,7 @@ impl Site {
 
     fn run(&self, packs: &[SealedPack]) -> SetId {
         let sealer = Sealer::none();
-        write_run(&self.store, |set, sink| {
-            let geometry = self.store.geometry().unwrap();
+        write_run(&self.store, |set, geometry, sink| {
             lay_run(&self.store, set, geometry, packs, &sealer, sink)
         })
         .unwrap()
@@ -334,9 +333,8 @@ fn a_run_takes_less_than_one_and_a_third_bytes_of_memory_per_chunk() {
         RunPack { set: SetId(name), data: 3, parity: 1, is_lost: false, bytes: 64 << 20 }
     };
     let packs: Vec<_> = (0..chunks.div_ceil(per_pack)).map(pack).collect();
-    let geometry = Geometry::new(3, 1, 65536).unwrap();
     let sealer = Sealer::none();
-    write_run(&site.store, |set, sink| {
+    write_run(&site.store, |set, geometry, sink| {
         let mut writer = RunWriter::new(&site.store, set, geometry, &sealer, sink);
         rows.iter().try_for_each(|row| writer.push(*row))?;
         writer.finish(&packs)

@@ -1,0 +1,189 @@
+//! What may run beside what: for every verb of a store, what it meets of others at work.
+//!
+//! A verb has one *role*, by what it puts on the members while it works: nothing, a session, a claim,
+//! or a new ring of keys. What two verbs do beside each other follows from their roles. The table of
+//! doc/semantics.md is made from this one, tests compare it with the verbs of the command and with
+//! what the roles do.
+//!
+//! Never here: the mechanisms themselves (`store/sessions`, `store/claim`, `store/keyring/newest`).
+
+/// What a verb puts on the members while it works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VerbRole {
+    /// Nothing: it reads.
+    Reader,
+    /// A session, and a snapshot at its end.
+    Writer,
+    /// A mark that a snapshot is no longer wanted; no session.
+    Marker,
+    /// A session, and a mark that a snapshot is kept.
+    Undeleter,
+    /// A session, and the steps of deletion.
+    Collector,
+    /// No session: it rewrites what is damaged, each in its own place.
+    Scrubber,
+    /// A claim: it moves extents, repairs, or changes the members. One at a time.
+    Mover,
+    /// A claim, and no writer may be at work: it rewrites every small object.
+    Upgrader,
+    /// A key slot, or what removes one.
+    KeyEditor,
+    /// A claim, and a ring of a new generation: all that have older keys end.
+    Rotator,
+}
+
+/// What happens when a verb begins beside another one that is at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meeting {
+    /// Both do their work.
+    Both,
+    /// Both do their work, unless the verb at work takes away what the other one builds on, or the
+    /// other way round: that one then ends with exit code 18 and has changed nothing.
+    OneMayEnd,
+    /// The one that begins waits for an answer of the other one, and ends with 18 without it.
+    Waits,
+    /// The one that begins ends with 18, or waits with `--wait` where it has that.
+    Refused,
+    /// The one at work ends with 18: its keys are not the newest any more.
+    EndsOther,
+}
+
+use Meeting::{Both, EndsOther, OneMayEnd, Refused, Waits};
+use VerbRole::{
+    Collector, KeyEditor, Marker, Mover, Reader, Rotator, Scrubber, Undeleter, Upgrader, Writer,
+};
+
+/// All roles, in the order of the table.
+pub const ROLES: [VerbRole; 10] =
+    [Reader, Writer, Marker, Undeleter, Collector, Scrubber, Mover, Upgrader, KeyEditor, Rotator];
+
+/// Every verb that opens a store, with its role.
+pub const VERBS: [(&str, VerbRole); 29] = [
+    ("snapshots", Reader),
+    ("ls", Reader),
+    ("cat", Reader),
+    ("dump", Reader),
+    ("find", Reader),
+    ("history", Reader),
+    ("diff", Reader),
+    ("catalog", Reader),
+    ("restore", Reader),
+    ("mount", Reader),
+    ("stats", Reader),
+    ("check", Reader),
+    ("members", Reader),
+    ("key list", Reader),
+    ("backup", Writer),
+    ("member merge", Writer),
+    ("forget", Marker),
+    ("undelete", Undeleter),
+    ("gc", Collector),
+    ("scrub", Scrubber),
+    ("repair", Mover),
+    ("member add", Mover),
+    ("member remove", Mover),
+    ("member replace", Mover),
+    ("member rebalance", Mover),
+    ("upgrade", Upgrader),
+    ("key add", KeyEditor),
+    ("key remove", KeyEditor),
+    ("key rotate", Rotator),
+];
+
+/// What happens when a verb of the role `begins` starts beside one of the role `at_work`.
+pub fn beside(at_work: VerbRole, begins: VerbRole) -> Meeting {
+    match (at_work, begins) {
+        // A rotation ends everything that has older keys, and movers have the claim.
+        (Mover | Upgrader | Rotator, Mover | Upgrader | Rotator) => Refused,
+        (Writer | Undeleter | Collector, Upgrader) => Refused,
+        (_, Rotator) => EndsOther,
+        (Rotator, _) => OneMayEnd,
+        // An upgrade admits no session; of marks and slots it may miss one.
+        (Upgrader, Writer | Undeleter | Collector) => Refused,
+        (Upgrader, Marker | KeyEditor | Scrubber) | (Marker | KeyEditor | Scrubber, Upgrader) => {
+            OneMayEnd
+        }
+        (Writer, Collector) => Waits,
+        (Collector, Undeleter)
+        | (Undeleter, Collector)
+        | (Undeleter, Marker)
+        | (Marker, Undeleter) => OneMayEnd,
+        // Whoever finds that the members changed under it ends.
+        (Mover, Writer | Marker | Undeleter | Collector) => OneMayEnd,
+        (Writer | Marker | Undeleter | Collector, Mover) => OneMayEnd,
+        (KeyEditor, KeyEditor) => OneMayEnd,
+        (Collector, Reader) | (Reader, Collector) => OneMayEnd,
+        _ => Both,
+    }
+}
+
+impl VerbRole {
+    /// Its name in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reader => "reads",
+            Writer => "writes",
+            Marker => "marks",
+            Undeleter => "undelete",
+            Collector => "gc",
+            Scrubber => "scrub",
+            Mover => "moves",
+            Upgrader => "upgrade",
+            KeyEditor => "slots",
+            Rotator => "rotate",
+        }
+    }
+}
+
+impl Meeting {
+    /// Its word in the table.
+    pub fn word(self) -> &'static str {
+        match self {
+            Both => "yes",
+            OneMayEnd => "one ends",
+            Waits => "waits",
+            Refused => "18",
+            EndsOther => "ends it",
+        }
+    }
+}
+
+/// The two tables of doc/semantics.md: the verbs of each role, and the meetings of roles.
+pub fn tables() -> String {
+    let mut out = String::from("| role | verbs |\n|---|---|\n");
+    for role in ROLES {
+        let verbs = VERBS.iter().filter(|(_, of)| *of == role);
+        let verbs: Vec<_> = verbs.map(|(verb, _)| format!("`{verb}`")).collect();
+        out += &format!("| {} | {} |\n", role.name(), verbs.join(", "));
+    }
+    out += "\n| at work, below: begins |";
+    ROLES.iter().for_each(|role| out += &format!(" {} |", role.name()));
+    out += "\n|---|";
+    out += &"---|".repeat(ROLES.len());
+    for at_work in ROLES {
+        out += &format!("\n| {} |", at_work.name());
+        ROLES.iter().for_each(|begins| out += &format!(" {} |", beside(at_work, *begins).word()));
+    }
+    out + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_has_this_table() {
+        let page = include_str!("../../../../doc/semantics.md");
+        assert!(page.contains(&tables()), "doc/semantics.md lacks:\n{}", tables());
+    }
+
+    #[test]
+    fn of_two_verbs_that_exclude_each_other_either_order_does() {
+        for one in ROLES {
+            for other in ROLES {
+                let (begins, at_work) = (beside(one, other), beside(other, one));
+                assert_eq!(begins == Refused, at_work == Refused, "{one:?} {other:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The room on a member for the extents of a run.
+//!
+//! Invariants: what open extents may still grow to is set aside and counts as taken; what is
+//! written of them counts in the free space of the file system, and is set aside no longer. Other
+//! programs may take room at any time, so a write can run out of space all the same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::member::SharedMember;
+
+/// An extent that cannot grow to this length is not begun.
+const LEAST_BYTES: u64 = 64 << 10;
+/// Sets that may be open at once, so that the first one does not take the room of all.
+const OPEN_SETS: u64 = 4;
+/// Kept free for what a file system itself needs: one in so many bytes of its free space.
+const SPARED_PARTS: u64 = 16;
+/// The most that is kept free so.
+const SPARED_MOST_BYTES: u64 = 1 << 20;
+
+/// The room on one member.
+#[derive(Clone)]
+pub(super) struct Room {
+    pub(super) member: SharedMember,
+    set_aside_bytes: Arc<AtomicU64>,
+}
+
+impl Room {
+    pub(super) fn of(member: SharedMember) -> Self {
+        Room { member, set_aside_bytes: Arc::default() }
+    }
+
+    /// Bytes that are free and not set aside; `None` where that is not known.
+    fn free_bytes(&self) -> Option<u64> {
+        let free = self.member.caps().free_bytes?;
+        let spared = (free / SPARED_PARTS).min(SPARED_MOST_BYTES);
+        Some(free.saturating_sub(spared + self.set_aside_bytes.load(Ordering::Relaxed)))
+    }
+
+    /// Whether another extent can be begun.
+    pub(super) fn has_some(&self) -> bool {
+        !self.member.caps().is_full && self.free_bytes().is_none_or(|free| free >= LEAST_BYTES)
+    }
+
+    /// The length that the next extent may have; `None` where nothing limits it.
+    pub(super) fn extent_bytes(&self) -> Option<u64> {
+        let far = self.member.caps().far.map(|far| far.extent_bytes);
+        far.into_iter().chain(self.free_bytes().map(|free| free / OPEN_SETS)).min()
+    }
+
+    /// Sets room aside for an extent.
+    pub(super) fn set_aside(&self, bytes: u64) {
+        self.set_aside_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Releases room that was set aside: it was written to, or will not be.
+    pub(super) fn release(&self, bytes: u64) {
+        let before = self.set_aside_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "no more is released than was set aside");
+    }
+}

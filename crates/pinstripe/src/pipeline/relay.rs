@@ -1,0 +1,49 @@
+//! Laying a pack again over the members that are left.
+//!
+//! Invariants: the new pack has the same records at the same offsets; every byte was held against
+//! the checksums of the old pack's strips. The old pack is not touched.
+
+use super::publish::Publisher;
+use crate::format::stripe_set::SetKind;
+use crate::member::ExtentName;
+use crate::store::index::{SealedPack, index_record};
+use crate::stripe::{SetReader, SetWriter};
+use pinstripe_base::error::Result;
+use pinstripe_base::id::SetId;
+
+/// Bytes of a pack that are copied at a time.
+const COPY_BYTES: u64 = 4 << 20;
+
+/// Copies the records of a sealed pack into a new one, over the members that take a set now, and
+/// returns it. Durable behind the next barrier.
+///
+/// # Errors
+/// When the old pack cannot be read from the members that hold it; when too few members are left;
+/// when the system has no randomness to name the pack.
+pub(super) fn relay(publisher: &Publisher<'_>, pack: &SealedPack) -> Result<SealedPack> {
+    let (writers, store) = (publisher.writers, publisher.store);
+    let old = pack.index.set;
+    let reader = SetReader::open(&store.members(), ExtentName::pack(old), store.config.store, old)?;
+    let mut index = pack.index.clone();
+    index.set = SetId(store.new_name()?);
+    publisher.index.expect_own(index.set);
+    let name = ExtentName::pack(index.set);
+    let set_members = writers.begin(name)?;
+    let mut sink = writers.sink(name, &set_members);
+    let mut writer =
+        SetWriter::new(store.config.store, index.set, SetKind::Pack, set_members.geometry);
+    // Its own index lies behind the records, and names the old pack.
+    let end = reader.index().start;
+    let mut bytes = Vec::new();
+    while writer.position() < end {
+        let start = writer.position();
+        bytes.clear();
+        reader.read_verified(start..end.min(start + COPY_BYTES), &mut bytes)?;
+        writer.append(&bytes, &mut sink)?;
+    }
+    writer.append(&index_record(&index, publisher.sealer)?, &mut sink)?;
+    let all = writer.position();
+    writer.finish(end..all, &mut sink)?;
+    writers.seal(name, &set_members);
+    Ok(SealedPack { index, geometry: set_members.geometry })
+}

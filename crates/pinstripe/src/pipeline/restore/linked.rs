@@ -1,0 +1,70 @@
+//! Files with several names, as the target has them before a restore in place changes it.
+//!
+//! A file of the target may be changed in place only if each of its names is a name of that one
+//! file in the snapshot, among those that are restored: any other name would change with it. And
+//! its content is believed by size and time only if all names are one file already: where names
+//! are to be joined, a good copy must not give way to a bad one.
+
+use std::collections::HashMap;
+
+use super::{ChosenReader, RestorePlan};
+use crate::format::entry::Entry;
+use crate::format::meta::FileKind;
+use crate::sink::Existing;
+
+/// What the target has under the names of one file of the snapshot.
+#[derive(Debug, Clone, Copy)]
+struct Linked {
+    /// Device and inode of what has the first name.
+    first: Option<(u64, u64)>,
+    /// The names that lead to it.
+    names: u64,
+    /// No name leads elsewhere or nowhere.
+    is_one: bool,
+}
+
+/// The files of the snapshot that have several names, by their device and inode there.
+#[derive(Debug, Default)]
+pub struct LinkedFiles(HashMap<(u64, u64), Linked>);
+
+impl LinkedFiles {
+    /// Looks all names up in the target.
+    pub fn look(plan: &RestorePlan<'_>, tree: &mut ChosenReader<'_>) -> Self {
+        let mut files = HashMap::<_, Linked>::new();
+        loop {
+            let entry = match tree.next_entry() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => return LinkedFiles(files),
+                // Reported by the first pass.
+                Err(_) => continue,
+            };
+            let Some(key) = key(&entry) else { continue };
+            let found = plan.sink.identity(plan.target_path(&entry));
+            let linked = Linked { first: found, names: 0, is_one: true };
+            let linked = files.entry(key).or_insert(linked);
+            let is_same = found.is_some() && found == linked.first;
+            linked.names += u64::from(is_same);
+            linked.is_one &= is_same;
+        }
+    }
+
+    /// Whether a file may be taken for what it should be by its size and time alone.
+    pub fn may_trust(&self, entry: &Entry) -> bool {
+        key(entry).is_none_or(|key| self.0.get(&key).is_some_and(|it| it.is_one))
+    }
+
+    /// Whether every name of the existing file is one of this entry's file.
+    pub fn has_all_names(&self, entry: Option<(u64, u64)>, existing: &Existing) -> bool {
+        let linked = entry.and_then(|key| self.0.get(&key));
+        existing.names() < 2
+            || linked.is_some_and(|it| {
+                it.first == Some(existing.identity()) && it.names == existing.names()
+            })
+    }
+}
+
+/// The device and inode by which a file's names are joined; `None` if it has but one.
+pub fn key(entry: &Entry) -> Option<(u64, u64)> {
+    let is_linked = entry.meta.kind == FileKind::File && entry.is_hard_linked();
+    is_linked.then_some((entry.device, entry.inode))
+}

@@ -1,0 +1,105 @@
+//! The end of each file: what happens when all of its pieces are written or kept, or when one
+//! cannot be had. Runs on the threads of a restore. Invariant: a file of the target is changed in
+//! place only if no other entry, restored or not, has a name of it (`linked.rs`).
+
+use std::ops::Range;
+
+use super::RestorePlan;
+use super::target::Target;
+use crate::pipeline::abort::Abort;
+use crate::sink::{Existing, Unset};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::monitor::Counter;
+use pinstripe_base::sync::lock;
+
+impl RestorePlan<'_> {
+    /// Settles one piece, and finishes the file with the last one.
+    pub(super) fn settle_piece(&self, target: &Target, result: Result<()>, abort: &Abort) {
+        let complete = result.map(|()| target.settle_piece());
+        self.finish_if_complete(target, complete, abort);
+    }
+
+    /// Ends the planning of a file, and finishes it if every piece is settled already.
+    pub(super) fn end_planning(&self, target: &Target, planned: Result<()>, abort: &Abort) {
+        let complete = planned.map(|()| target.end_planning());
+        self.finish_if_complete(target, complete, abort);
+    }
+
+    fn finish_if_complete(
+        &self,
+        target: &Target,
+        complete: Result<Option<Vec<Range<u64>>>>,
+        abort: &Abort,
+    ) {
+        match complete {
+            Ok(None) => {}
+            Ok(Some(kept)) => self.finish(target, &kept, abort),
+            Err(error) => self.report(target, error, abort),
+        }
+    }
+
+    /// Finishes a file all of whose pieces are written or among the `kept` ranges of the existing
+    /// one.
+    fn finish(&self, target: &Target, kept: &[Range<u64>], abort: &Abort) {
+        // Before the file, which would be created for one that needs none.
+        if let Some(existing) = target.is_there(kept) {
+            return self.keep(target, existing, kept, abort);
+        }
+        let finished = target.file(self).and_then(|file| {
+            if let Some(existing) = &target.existing {
+                file.take_over(existing, kept)?;
+            }
+            file.finish()
+        });
+        self.restored(target, finished, abort);
+    }
+
+    /// Leaves the content of a file as it is, in the ranges of `data`, and gives it the metadata
+    /// that it lacks. If the file has names that are not this entry's, they would get that as well:
+    /// then the entry gets a file of its own.
+    pub(super) fn keep(
+        &self,
+        target: &Target,
+        existing: &Existing,
+        data: &[Range<u64>],
+        abort: &Abort,
+    ) {
+        if existing.has_metadata(&target.meta) {
+            return self.monitor.add(Counter::KeptEntries, 1);
+        }
+        let changed = match self.linked.has_all_names(target.key, existing) {
+            true => existing.apply_metadata(&target.meta),
+            false => target.file(self).and_then(|file| {
+                file.take_over(existing, data)?;
+                file.finish()
+            }),
+        };
+        self.restored(target, changed, abort);
+    }
+
+    fn restored(&self, target: &Target, done: Result<Vec<Unset>>, abort: &Abort) {
+        match done {
+            Ok(unset) => {
+                self.monitor.add(Counter::RestoredEntries, 1);
+                self.note_unset(&target.path, unset);
+            }
+            Err(error) => self.report(target, error, abort),
+        }
+    }
+
+    /// Gives a file up, and reports why.
+    fn report(&self, target: &Target, error: Error, abort: &Abort) {
+        self.monitor.take_back(Counter::RestoredBytes, target.fail());
+        if error.kind() == Kind::NoSpace {
+            abort
+                .raise(error.advice("free space at the target and restore again with --overwrite"));
+        } else {
+            let is_source =
+                matches!(error.kind(), Kind::Corrupt | Kind::TooManyLosses | Kind::NotFound);
+            if target.key.is_some() && !is_source {
+                lock(&self.blocked).insert(target.path.clone());
+            }
+            self.lose(&target.path, error);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Whether the keys that this process has are the store's newest.
+//!
+//! A rotation puts a ring of the next generation. A process that opened the store before cannot open
+//! that ring, but the chain in it proves that a holder of the process's own keys made it. From then
+//! on such a process changes nothing: it ends with [`Kind::KeysChanged`].
+//!
+//! Invariants: an object of a later generation counts as newer only where a ring of a later
+//! generation is proven, so a member that lies stops no process; the ring is on the members before
+//! any object that was made with it; an old ring goes only when every session that was begun with
+//! older keys has ended or was ended.
+//!
+//! Never here: opening rings (`unlock`), making them (`keyring`).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::super::objects::{Belief, Quorum};
+use super::super::{Store, read_small, sessions};
+use crate::format::envelope;
+use crate::format::key_ring::KeyRing;
+use crate::format::keys::GENERATIONS_MAX;
+use crate::format::label::Format;
+use crate::format::session::{Session, Work};
+use crate::member::{ExtentName, Room};
+use crate::seal::{keys_changed, succeeds};
+use pinstripe_base::clock;
+use pinstripe_base::error::{Error, Kind, Result};
+
+/// Time that a rotation gives writers to see the new ring, before it ends their sessions: several of
+/// the looks that a writer takes beside its work, which are rarer where members are far.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+const ANSWER_WAIT_FAR: Duration = Duration::from_secs(150);
+/// The wait between two looks of a rotation: the file systems of members wake no waiter.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
+impl Store {
+    /// Makes sure that no ring of a later generation is on the members, and puts the ring of this
+    /// process on members that lack it: what is put next can be verified as long as it can be read.
+    /// Nothing to do in a store that is not sealed, and without the keys.
+    ///
+    /// # Errors
+    /// [`Kind::KeysChanged`] when the keys were rotated since this process opened the store; a
+    /// member's own when none can be listed.
+    pub fn confirm_keys(&self) -> Result<()> {
+        if self.refuse_older_keys()? { Ok(()) } else { self.spread_missing_keys() }
+    }
+
+    /// The same without writing anything. Returns whether every member that can be listed has the ring
+    /// of this process.
+    ///
+    /// # Errors
+    /// As [`confirm_keys`](Self::confirm_keys).
+    pub(crate) fn refuse_older_keys(&self) -> Result<bool> {
+        let Some(unlocked) = &self.unlocked else { return Ok(true) };
+        let own = KeyRing::name(self.config.store, unlocked.generation);
+        let later: BTreeSet<[u8; 16]> = (unlocked.generation + 1..GENERATIONS_MAX as u32)
+            .map(|generation| KeyRing::name(self.config.store, generation))
+            .collect();
+        let (mut found, mut is_everywhere, mut last) = (BTreeSet::new(), true, None);
+        let mut is_listed = false;
+        for (_, member) in self.present() {
+            match member.names(Room::Keys) {
+                Ok(names) => {
+                    is_listed = true;
+                    is_everywhere &= names.contains(&own);
+                    found.extend(names.into_iter().filter(|name| later.contains(name)));
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        if let Some(error) = last.filter(|_| !is_listed) {
+            return Err(error);
+        }
+        if self.is_any_proven(&found) { Err(keys_changed()) } else { Ok(is_everywhere) }
+    }
+
+    /// Whether one of these rings was made by a holder of the keys of this process.
+    fn is_any_proven(&self, names: &BTreeSet<[u8; 16]>) -> bool {
+        let Some(unlocked) = &self.unlocked else { return false };
+        names.iter().any(|id| {
+            let name = ExtentName::In(Room::Keys, *id);
+            let mut rings: Vec<(KeyRing, usize)> = Vec::new();
+            for (_, member) in self.present() {
+                let read = read_small(&**member, name).and_then(|bytes| KeyRing::decode(&bytes));
+                let Ok(ring) = read else { continue };
+                if ring.store != self.config.store
+                    || KeyRing::name(ring.store, ring.generation) != *id
+                {
+                    continue;
+                }
+                match rings.iter_mut().find(|(known, _)| *known == ring) {
+                    Some((_, holders)) => *holders += 1,
+                    None => rings.push((ring, 1)),
+                }
+            }
+            // Rings of format version 1 have no chain: there the members vote.
+            rings.iter().any(|(ring, holders)| match (self.format, ring.format()) {
+                (Format::V1, Format::V1) => *holders >= self.votes(),
+                _ => succeeds(ring, &unlocked.keys),
+            })
+        })
+    }
+
+    /// Whether a ring was made by a holder of the keys of this process, after its own.
+    pub(super) fn is_newer(&self, ring: &KeyRing) -> bool {
+        self.unlocked.as_ref().is_some_and(|unlocked| {
+            ring.generation > unlocked.generation && succeeds(ring, &unlocked.keys)
+        })
+    }
+
+    /// What an object is that was made with keys of a generation that this process does not have:
+    /// newer where a later ring is proven, else made up. Other errors are returned as they are.
+    pub(crate) fn newer_or_forged(&self, error: Error) -> Error {
+        if error.kind() != Kind::KeysChanged {
+            return error;
+        }
+        match self.refuse_older_keys() {
+            Err(newer) if newer.kind() == Kind::KeysChanged => newer,
+            _ => Error::new(
+                Kind::Corrupt,
+                "this object claims a generation of keys that the store does not have",
+            ),
+        }
+    }
+
+    /// Waits until the sessions that were begun with earlier keys have ended: their writers see the
+    /// new ring and end. Those that have not ended in time are ended from outside. Returns whether
+    /// none is left; while a member is absent, a session cannot be ended from outside.
+    ///
+    /// # Errors
+    /// Those of the members.
+    pub(super) fn end_earlier_sessions(&self) -> Result<bool> {
+        let patience = if self.is_far() { ANSWER_WAIT_FAR } else { ANSWER_WAIT };
+        let began = clock::monotonic();
+        loop {
+            let left = self.earlier_sessions()?;
+            if left.is_empty() {
+                return Ok(true);
+            }
+            if clock::since(began) < patience {
+                clock::sleep(BETWEEN_LOOKS);
+                continue;
+            }
+            for session in &left {
+                match sessions::fence(self, session) {
+                    // It ended first.
+                    Err(error) if error.kind() == Kind::Busy => {}
+                    Err(error) if error.kind() == Kind::Refused => return Ok(false),
+                    fenced => fenced?,
+                }
+            }
+            return Ok(true);
+        }
+    }
+
+    /// Sessions of writers that may run and that have earlier keys than this process. A claim is
+    /// none: of claims there is one at a time.
+    fn earlier_sessions(&self) -> Result<Vec<Session>> {
+        let Some(unlocked) = self.unlocked.as_ref().filter(|_| self.has_macs()) else {
+            return Ok(Vec::new());
+        };
+        let read = |id, bytes: &[u8]| {
+            let generation = envelope::vouched(bytes).map(|vouched| vouched.generation);
+            Ok((sessions::read(self, id, bytes)?, generation))
+        };
+        let found = self.objects(Room::Sessions, Quorum::Backup, Belief::One, read)?;
+        let process = self.process();
+        let is_earlier = |(session, generation): &(Session, Option<u32>)| {
+            generation.is_some_and(|generation| generation < unlocked.generation)
+                && session.work != Work::Rebalance
+                && !sessions::is_dead(session, &process)
+        };
+        let earlier = found.sound.into_values().filter(is_earlier);
+        Ok(earlier.map(|(session, _)| session).collect())
+    }
+}

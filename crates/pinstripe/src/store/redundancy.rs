@@ -1,0 +1,81 @@
+//! The redundancy that a store has left: how many more members may be lost.
+//!
+//! Counted per pack, by the extents that members list, and per snapshot object, by its copies. Packs
+//! that deletion has condemned do not count, nor do leftovers of interrupted backups.
+//!
+//! Never here: a look at content. What a damaged extent costs is found by `check --read-data`.
+
+use std::collections::BTreeMap;
+
+use super::Store;
+use super::index::{Index, sets_in};
+use crate::member::Room;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SetId;
+use pinstripe_base::monitor::{Counter, Monitor, Redundancy};
+
+/// The members with an extent of each pack, or a copy of each snapshot.
+type Holders<T> = BTreeMap<T, Vec<usize>>;
+
+/// Counts the redundancy on the members that are present and not in `failed`. Lists packs and
+/// snapshots on each of them.
+///
+/// # Errors
+/// As [`Store::list`].
+pub fn redundancy(store: &Store, index: &Index<'_>, failed: &[usize]) -> Result<Redundancy> {
+    let packs = sets_in(store, Room::Packs)?;
+    let snapshots = store.list(Room::Snapshots)?;
+    let mut counted = of_packs(store, index, |set, _| count(&packs, set, failed));
+    // In a store without MACs copies vote; more than one is kept wherever a writer reaches more.
+    let copies = snapshots.keys().map(|id| count(&snapshots, id, failed)).min();
+    if let Some(copies) = copies {
+        counted.survives = counted.survives.min(copies.saturating_sub(1) as u64);
+    }
+    Ok(counted)
+}
+
+fn count<T: Ord>(holders: &Holders<T>, of: &T, failed: &[usize]) -> usize {
+    holders.get(of).map_or(0, |held| held.iter().filter(|it| !failed.contains(it)).count())
+}
+
+/// `extents_of` says how many extents of a pack there are, given what the index knew when it was
+/// loaded.
+fn of_packs(
+    store: &Store,
+    index: &Index<'_>,
+    extents_of: impl Fn(&SetId, usize) -> usize,
+) -> Redundancy {
+    let parity = u64::from(store.config.parity);
+    let mut counted = Redundancy { survives: parity, parity, thin_packs: 0 };
+    for (_, pack) in index.packs().iter() {
+        if pack.is_condemned() || !pack.is_reliable() {
+            continue;
+        }
+        let (data, parity) = (usize::from(pack.data), usize::from(pack.parity));
+        let extents = extents_of(&pack.set, pack.extents()).min(data + parity);
+        let survives = extents.saturating_sub(data) as u64;
+        counted.survives = counted.survives.min(survives);
+        counted.thin_packs += u64::from(survives < counted.parity);
+    }
+    counted
+}
+
+/// States the redundancy at the end of a run that wrote packs, and warns where there is less than the
+/// store's parity although no member failed. `failed` are members that failed in this run.
+///
+/// A store in buckets is not listed for it while all members take part: what was listed when the index
+/// was loaded and what this run wrote say the same.
+pub fn state(store: &Store, index: &Index<'_>, failed: &[usize], monitor: &Monitor) {
+    let is_degraded = monitor.get(Counter::DegradedMembers) > 0;
+    let counted = match store.is_far() && !is_degraded {
+        true => Ok(of_packs(store, index, |_, known| known)),
+        false => index.refresh().and_then(|()| redundancy(store, index, failed)),
+    };
+    // A member that cannot be listed was reported by those who needed it.
+    let Ok(counted) = counted else { return };
+    monitor.state_redundancy(counted);
+    if counted.survives < counted.parity && !is_degraded {
+        let error = Error::new(Kind::Changed, counted.describe());
+        monitor.warning("packs", error.advice("run 'pinstripe repair' to restore the parity"));
+    }
+}

@@ -1,0 +1,145 @@
+//! What the table of meetings (`ops::beside`) says, verb by verb: what is held by another process, and
+//! how each verb ends that begins then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinstripe::format::session::Work;
+use pinstripe::ops::beside::{Meeting, VERBS, VerbRole, beside};
+use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
+use pinstripe::ops::{self, gc, scrub};
+use pinstripe::store::failure_detector::FailureDetector;
+use pinstripe::store::sessions::{self, OpenSession};
+use pinstripe::store::{Claim, Store};
+use pinstripe_base::error::{Kind, Result};
+
+use crate::support::{Ledger, NoWait, Site, backup, check, limits, new_slot, small_tree};
+
+/// What another process has put on the members.
+struct Held<'a> {
+    session: Option<OpenSession<'a>>,
+    _claim: Option<Claim>,
+}
+
+fn hold(store: &Store, role: VerbRole) -> Held<'_> {
+    let work = match role {
+        VerbRole::Writer => Work::Backup,
+        VerbRole::Undeleter => Work::Undelete,
+        VerbRole::Collector => Work::Collect,
+        _ => return Held { session: None, _claim: Some(store.claim().unwrap()) },
+    };
+    let session = sessions::begin(store, work, [5; 16], Vec::new()).unwrap();
+    Held { session: Some(session), _claim: None }
+}
+
+/// Runs a verb of the table.
+fn run(site: &Site, verb: &str, store: &mut Store, forgotten: &str) -> Result<()> {
+    let ledger = Ledger::new();
+    let (monitor, limits) = (&ledger.monitor, limits());
+    match verb {
+        "backup" => backup(store, &site.source(), &ledger).map(drop),
+        "forget" => {
+            let names = ["latest".to_owned()];
+            let choice = ForgetChoice::Named(&names);
+            let options = ForgetOptions { choice, dry_run: false, allow_empty: true };
+            forget::run(store, &options, monitor).map(drop)
+        }
+        "undelete" => forget::undelete(store, forgotten, monitor).map(drop),
+        "gc" => {
+            let options = gc::GcOptions {
+                max_waste: 0.0,
+                dry_run: false,
+                wait: Duration::ZERO,
+                limits,
+                detector: Arc::new(FailureDetector::default()),
+            };
+            gc::run(store, &options, monitor).map(drop)
+        }
+        "scrub" => {
+            let budget = scrub::Budget::default();
+            let options = scrub::ScrubOptions { budget, rate: None, save_bytes: 1 << 30, limits };
+            scrub::run(store, &options, monitor, &|_| {}).map(drop)
+        }
+        "repair" => {
+            let options = ops::repair::RepairOptions { replace: None, same_disk: true, limits };
+            ops::repair::run(store, &options, monitor).map(drop)
+        }
+        "member add" => ops::member::add(store, &site.path("new"), true, monitor).map(drop),
+        "member remove" => ops::member::remove(store, 3, &limits, monitor).map(drop),
+        "member replace" => {
+            ops::member::replace(store, 3, &site.path("new"), true, &limits, monitor).map(drop)
+        }
+        "member rebalance" => ops::member::rebalance(store, false, &limits, monitor).map(drop),
+        "upgrade" => ops::upgrade::run(store, ops::upgrade::Direction::Forward).map(drop),
+        "key add" => ops::key::add(store, &new_slot()).map(drop),
+        "key remove" => {
+            ops::key::add(store, &pinstripe::seal::NewSlot { label: "gone".into(), ..new_slot() })?;
+            ops::key::remove(store, "gone").map(drop)
+        }
+        "key rotate" => ops::key::rotate(store, &new_slot()).map(drop),
+        "check" => {
+            check(store, true, &ledger);
+            Ok(())
+        }
+        "snapshots" => ops::snapshots::run(store, monitor).map(drop),
+        // Of the readers two are enough; a merge takes another half.
+        _ => Ok(()),
+    }
+}
+
+fn meets(at_work: VerbRole) {
+    let site = Site::new(4, 1);
+    small_tree(&site.source(), 1);
+    let first = site.save().id.to_string();
+    small_tree(&site.source(), 2);
+    site.save();
+    run(&site, "forget", &mut site.store(), "").unwrap();
+    let forgotten = ops::snapshots::run(&site.store(), &Ledger::new().monitor).unwrap();
+    assert_eq!(forgotten.len(), 1, "{first} is kept");
+    let image = site.image();
+    for (verb, role) in VERBS {
+        // A store of the newest format has nothing to upgrade.
+        if role == VerbRole::Upgrader && at_work != VerbRole::Mover {
+            continue;
+        }
+        site.put_image(&image);
+        let other = site.open_elsewhere(0, Arc::new(NoWait)).unwrap();
+        let held = hold(&other, at_work);
+        let ended = run(&site, verb, &mut site.store(), "latest").map_err(|error| error.kind());
+        match beside(at_work, role) {
+            // It lays packs anew as a gc does, and this writer answers nothing.
+            Meeting::OneMayEnd if (at_work, verb) == (VerbRole::Writer, "member remove") => {
+                assert_eq!(ended, Err(Kind::Busy), "{verb}");
+            }
+            Meeting::Both | Meeting::OneMayEnd => assert_eq!(ended, Ok(()), "{verb}"),
+            Meeting::Refused | Meeting::Waits => assert_eq!(ended, Err(Kind::Busy), "{verb}"),
+            Meeting::EndsOther => {
+                assert_eq!(ended, Ok(()), "{verb}");
+                if let Some(session) = &held.session {
+                    assert!(!session.stands(), "{verb} left the session");
+                }
+                assert_eq!(other.confirm_keys().unwrap_err().kind(), Kind::KeysChanged);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_verb_beside_a_backup_ends_as_the_table_says() {
+    meets(VerbRole::Writer);
+}
+
+#[test]
+fn every_verb_beside_an_undelete_ends_as_the_table_says() {
+    meets(VerbRole::Undeleter);
+}
+
+#[test]
+fn every_verb_beside_a_gc_ends_as_the_table_says() {
+    meets(VerbRole::Collector);
+}
+
+#[test]
+fn every_verb_beside_a_mover_ends_as_the_table_says() {
+    meets(VerbRole::Mover);
+}

@@ -1,0 +1,358 @@
+//! One verb in one process: it opens the store, does its work as the command line would, and says
+//! what came of it.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pinstripe::catalog::Query;
+use pinstripe::format::snapshot::Snapshot;
+use pinstripe::member::Patience;
+use pinstripe::ops::backup::{self, Stream};
+use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
+use pinstripe::ops::gc::{self, GcOptions};
+use pinstripe::ops::member::{self, Brought};
+use pinstripe::ops::upgrade::{self, Direction};
+use pinstripe::ops::{self, check, repair, restore, scrub};
+use pinstripe::retention::Policy;
+use pinstripe::store::{OpenOptions, Store};
+use pinstripe::walk::Glob;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::SnapshotId;
+
+use super::keys::Key;
+use super::mount;
+use super::story::Act;
+use super::template::options_of;
+use super::verb::Verb;
+use super::world::{Where, World, limits};
+use crate::calls;
+use crate::look::{Tree, look};
+use crate::operation::Dice;
+use crate::process::Who;
+use crate::support::{Ledger, remove_tree};
+
+/// Longer than any writer of these stores takes to answer.
+const WAIT: Duration = Duration::from_secs(120);
+/// The time that members are waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The content of streams.
+const STREAM: &[u8] = b"a stream like many others, of a few bytes";
+
+/// What a verb is about, chosen before anything of its scene happens.
+#[derive(Clone)]
+pub struct Target {
+    pub snapshot: SnapshotId,
+    pub source: usize,
+    /// A key that is there, to be removed, and one that is not, to be added.
+    pub old_key: Key,
+    pub new_key: Key,
+    /// A member, and the directory of a new one.
+    pub seat: usize,
+    pub new_place: PathBuf,
+}
+
+impl Target {
+    pub fn choose(world: &mut World, act: Act) -> Target {
+        let mut dice = Dice::new(act.pick);
+        let forgotten = world.kept.iter().filter(|kept| !kept.must_stay()).map(|kept| kept.id());
+        let forgotten: Vec<SnapshotId> = forgotten.collect();
+        let wanted = world.kept.iter().filter(|kept| kept.must_stay()).map(|kept| kept.id());
+        let wanted: Vec<SnapshotId> = wanted.collect();
+        let [first, second] = match act.verb {
+            Verb::Undelete => [forgotten, wanted],
+            _ => [wanted, forgotten],
+        };
+        let from = if first.is_empty() { &second } else { &first };
+        let snapshot = from.get(dice.below(from.len().max(1))).copied();
+        let is_dead = |verb| matches!(verb, Verb::ReplaceDead | Verb::RepairReplace);
+        let mut seat = dice.below(world.seats.len());
+        for wanted in [Where::Away, Where::Dead] {
+            let at = world.seats.iter().position(|seat| seat.is == wanted);
+            seat = at.filter(|_| is_dead(act.verb)).unwrap_or(seat);
+        }
+        let number = world.new_number();
+        let keys = world.keys.lock().unwrap();
+        let old_key = dice.pick(&keys).clone();
+        drop(keys);
+        Target {
+            snapshot: snapshot.unwrap_or(SnapshotId([0; 16])),
+            source: if act.verb == Verb::Resume { 2 } else { dice.below(2) },
+            old_key,
+            new_key: Key::new(number),
+            seat,
+            new_place: world.site.path(&format!("new-{number}")),
+        }
+    }
+}
+
+/// What a verb reported.
+pub enum Done {
+    /// Nothing that a judge could hold it to.
+    Read,
+    Saved(Snapshot),
+    Streamed(Snapshot),
+    Restored(SnapshotId, Tree),
+    Checked(check::CheckOutcome),
+    Forgot(Vec<SnapshotId>),
+    Undeleted(Snapshot),
+    Collected,
+    Scrubbed(scrub::ScrubOutcome),
+    Repaired(repair::RepairOutcome),
+    Replaced(u64),
+    Key,
+    Member,
+    Merged(Brought),
+}
+
+/// A process.
+pub struct Actor<'a> {
+    pub world: &'a World,
+    pub number: usize,
+    pub act: Act,
+    pub target: Target,
+    pub who: Who,
+    pub faults: String,
+    /// Whether members have a deadline.
+    pub has_patience: bool,
+    pub ledger: Ledger,
+    /// Members that did not answer.
+    pub silent: Arc<Mutex<BTreeSet<PathBuf>>>,
+}
+
+impl Actor<'_> {
+    fn options(&self) -> OpenOptions {
+        let faults = [self.faults.as_str(), crate::process::FAULTS].join(";");
+        let patience = self.has_patience.then(|| {
+            let silent = Arc::clone(&self.silent);
+            let tell = move |place: &Path, _| {
+                silent.lock().unwrap().insert(place.into());
+            };
+            Patience::new(PATIENCE, Arc::<AtomicBool>::default(), tell)
+        });
+        let faults = faults.trim_matches(';').parse().unwrap();
+        OpenOptions { faults, patience, ..OpenOptions::default() }
+    }
+
+    /// Does the work of its verb.
+    pub fn run(&self) -> Result<Done> {
+        let mut store = self.world.open_as(&self.who, self.options())?;
+        calls::has_opened(self.number);
+        match self.act.verb {
+            Verb::Backup | Verb::Resume | Verb::Stream => self.save(&store),
+            Verb::Forget | Verb::ForgetByRule | Verb::Undelete => self.forget(&store),
+            Verb::Gc => self.collect(&store),
+            Verb::Scrub => self.scrub(&store),
+            Verb::Repair | Verb::RepairReplace => self.repair(&mut store),
+            Verb::Upgrade => upgrade::run(&mut store, Direction::Forward).map(|_| Done::Member),
+            Verb::KeyAdd | Verb::KeyRemove | Verb::KeyRotate => self.change_keys(&mut store),
+            Verb::MemberAdd
+            | Verb::MemberRemove
+            | Verb::ReplaceLiving
+            | Verb::ReplaceDead
+            | Verb::Rebalance => self.change_members(&mut store),
+            Verb::Merge => self.merge(&store),
+            Verb::Mount => mount::read(store).map(|()| Done::Read),
+            _ => self.read(&store),
+        }
+    }
+
+    fn save(&self, store: &Store) -> Result<Done> {
+        crate::await_tick();
+        let options = options_of(&self.world.sources.path(self.target.source));
+        if self.act.verb == Verb::Stream {
+            let content = Box::new(STREAM);
+            let stream = Stream { name: b"stream".to_vec(), content, owner: (0, 0) };
+            let saved = backup::run_stream(store, stream, &options, &self.ledger.monitor);
+            return saved.map(Done::Streamed);
+        }
+        backup::run(store, options, &self.ledger.monitor).map(Done::Saved)
+    }
+
+    fn name(&self) -> String {
+        self.target.snapshot.to_string()
+    }
+
+    fn forget(&self, store: &Store) -> Result<Done> {
+        let monitor = &self.ledger.monitor;
+        let names = [self.name()];
+        let policy = Policy { last: Some(1), ..Policy::default() };
+        let choice = match self.act.verb {
+            Verb::Undelete => {
+                return forget::undelete(store, &names[0], monitor).map(Done::Undeleted);
+            }
+            Verb::Forget => ForgetChoice::Named(&names),
+            _ => {
+                let now = (i64::MAX, 0);
+                ForgetChoice::Policy { policy: &policy, host: None, offset_seconds: 0, now }
+            }
+        };
+        let options = ForgetOptions { choice, dry_run: false, allow_empty: true };
+        let verdicts = forget::run(store, &options, monitor)?;
+        let gone = verdicts.iter().filter(|it| !it.stays()).map(|it| it.snapshot.id);
+        Ok(Done::Forgot(gone.collect()))
+    }
+
+    fn collect(&self, store: &Store) -> Result<Done> {
+        let max_waste = if self.act.pick.is_multiple_of(4) { 0.5 } else { 0.0 };
+        let detector = Arc::default();
+        let options =
+            GcOptions { max_waste, dry_run: false, wait: WAIT, limits: limits(), detector };
+        gc::run(store, &options, &self.ledger.monitor).map(|_| Done::Collected)
+    }
+
+    fn scrub(&self, store: &Store) -> Result<Done> {
+        let budget = "100%".parse()?;
+        let options =
+            scrub::ScrubOptions { budget, rate: None, save_bytes: 20_000, limits: limits() };
+        scrub::run(store, &options, &self.ledger.monitor, &|_| {}).map(Done::Scrubbed)
+    }
+
+    fn repair(&self, store: &mut Store) -> Result<Done> {
+        let number = self.world.seats[self.target.seat].number;
+        let replace =
+            (self.act.verb == Verb::RepairReplace).then(|| (number, self.target.new_place.clone()));
+        let options = repair::RepairOptions { replace, same_disk: true, limits: limits() };
+        repair::run(store, &options, &self.ledger.monitor).map(Done::Repaired)
+    }
+
+    fn change_keys(&self, store: &mut Store) -> Result<Done> {
+        match self.act.verb {
+            Verb::KeyAdd => ops::key::add(store, &self.target.new_key.slot()).map(drop)?,
+            Verb::KeyRemove => ops::key::remove(store, &self.target.old_key.label).map(drop)?,
+            _ => ops::key::rotate(store, &self.target.new_key.slot()).map(drop)?,
+        }
+        Ok(Done::Key)
+    }
+
+    fn change_members(&self, store: &mut Store) -> Result<Done> {
+        let (monitor, limits) = (&self.ledger.monitor, limits());
+        let number = self.world.seats[self.target.seat].number;
+        let place = &self.target.new_place;
+        match self.act.verb {
+            Verb::MemberAdd => member::add(store, place, true, monitor).map(|_| Done::Member),
+            Verb::MemberRemove => {
+                member::remove(store, number, &limits, monitor).map(|_| Done::Member)
+            }
+            Verb::Rebalance => {
+                member::rebalance(store, false, &limits, monitor).map(|_| Done::Member)
+            }
+            _ => {
+                let replaced = member::replace(store, number, place, true, &limits, monitor)?;
+                Ok(Done::Replaced(replaced.lost_extents))
+            }
+        }
+    }
+
+    fn merge(&self, store: &Store) -> Result<Done> {
+        let (place, _) = self
+            .world
+            .other_half
+            .as_ref()
+            .ok_or_else(|| Error::new(Kind::Usage, "the story's store is not divided"))?;
+        let mut other = Store::open_with(place, OpenOptions { half: true, ..self.options() })?;
+        if self.world.shape.is_sealed {
+            other.unlock(&Key::first().credential())?;
+        }
+        member::merge(store, &other, false, &limits(), &self.ledger.monitor).map(Done::Merged)
+    }
+
+    fn read(&self, store: &Store) -> Result<Done> {
+        let (monitor, name) = (&self.ledger.monitor, self.name());
+        let path = self.world.kept(self.target.snapshot).map(|kept| kept.path.clone());
+        let path = path.unwrap_or_else(|| self.world.sources.path(0));
+        let bytes = path.as_os_str().as_encoded_bytes();
+        match self.act.verb {
+            Verb::Restore => return self.restore(store, &name, bytes),
+            Verb::Check => {
+                let read_data = !self.act.pick.is_multiple_of(3);
+                let options = check::CheckOptions { read_data, limits: limits() };
+                return check::run(store, &options, monitor).map(Done::Checked);
+            }
+            Verb::Preview => {
+                let to = self.world.site.target();
+                let options = restore::RestoreOptions::new(&name, bytes, &to, limits());
+                ops::preview::run(store, &options, monitor, &mut |_, _, _| Ok(())).map(drop)?;
+            }
+            Verb::Survey => {
+                let options = options_of(&self.world.sources.path(self.target.source));
+                backup::survey(store, &options, monitor, &mut |_| Ok(()))?;
+            }
+            Verb::Ls => ops::ls::run(store, &name, bytes, monitor, &mut |_| Ok(()))?,
+            Verb::Cat => self.cat(store, name)?,
+            Verb::Dump => {
+                let options = ops::dump::DumpOptions {
+                    snapshot: &name,
+                    path: bytes,
+                    fill_holes: true,
+                    limits: limits(),
+                };
+                ops::dump::run(store, &options, monitor, &mut |_| Ok(())).map(drop)?;
+            }
+            Verb::Diff => {
+                let mut wanted = self.world.kept.iter().filter(|kept| kept.must_stay());
+                let other = wanted.next_back().map_or(name.clone(), |kept| kept.id().to_string());
+                ops::diff::run(store, &name, &other, monitor, &mut |_, _, _| Ok(())).map(drop)?;
+            }
+            Verb::Find => {
+                let query = Query::new(Glob::new(b"a")?);
+                ops::find::run(store, &self.catalog(), &query, monitor, &mut |_| Ok(()))?;
+            }
+            Verb::History => {
+                ops::history::run(store, &self.catalog(), bytes, monitor).map(drop)?;
+            }
+            Verb::Catalog => ops::catalog::rebuild(store, &self.catalog(), monitor).map(drop)?,
+            Verb::Snapshots => ops::snapshots::run(store, monitor).map(drop)?,
+            Verb::Seen => {
+                let seen =
+                    self.world.kept.last().map(|it| ops::seen::SeenSnapshot::of(&it.snapshot));
+                ops::seen::compare(store, seen.as_ref()).map(drop)?;
+            }
+            Verb::Stats => {
+                let read_data = self.act.pick.is_multiple_of(2);
+                let options =
+                    ops::stats::StatsOptions { snapshot: None, read_data, limits: limits() };
+                ops::stats::run(store, &options, monitor).map(drop)?;
+            }
+            Verb::Members => ops::members::run(store).map(drop)?,
+            Verb::ScrubStatus => scrub::status(store, 0, monitor).map(drop)?,
+            Verb::KeyList => ops::key::list(store, monitor).map(drop)?,
+            other => unreachable!("{other:?} does not only read"),
+        }
+        Ok(Done::Read)
+    }
+
+    /// A file of this process.
+    fn catalog(&self) -> PathBuf {
+        self.world.site.path(&format!("catalog-{}-{}", self.number, self.act.pick))
+    }
+
+    fn restore(&self, store: &Store, name: &str, path: &[u8]) -> Result<Done> {
+        let to = self.world.site.target();
+        let options = restore::RestoreOptions {
+            verify: true,
+            ..restore::RestoreOptions::new(name, path, &to, limits())
+        };
+        let restored = restore::run(store, &options, &self.ledger.monitor)?;
+        let tree = look(&to);
+        remove_tree(&to);
+        Ok(Done::Restored(restored.id, tree))
+    }
+
+    /// Every file of a snapshot.
+    fn cat(&self, store: &Store, name: String) -> Result<()> {
+        let Some(kept) = self.world.kept(self.target.snapshot) else { return Ok(()) };
+        let path = kept.path.as_os_str().as_encoded_bytes();
+        let mut inodes = HashSet::new();
+        let is_file = |look: &crate::look::Look| look.mode & libc::S_IFMT == libc::S_IFREG;
+        let files = kept.tree.iter().filter(|(_, look)| is_file(look));
+        let files = files.filter(|(_, look)| inodes.insert(look.first_name.clone()));
+        let files = files.map(|(below, _)| (name.clone(), [path, b"/", below].concat()));
+        let files: Vec<_> = files.take(5).collect();
+        let options =
+            ops::cat::CatOptions { files: &files, offset: 0, length: None, limits: limits() };
+        ops::cat::run(store, &options, &self.ledger.monitor, &mut |_| Ok(()))
+    }
+}

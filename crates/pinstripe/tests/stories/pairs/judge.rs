@@ -1,0 +1,288 @@
+//! What must hold when a story is over.
+
+use std::collections::BTreeSet;
+
+use pinstripe::format::snapshot::Snapshot;
+use pinstripe::ops::backup;
+use pinstripe::ops::gc::{self, GcOptions};
+use pinstripe::ops::{self, member, repair};
+use pinstripe::store::{Store, snapshots};
+use pinstripe_base::error::Kind;
+use pinstripe_base::id::SnapshotId;
+
+use super::keys::Opens;
+use super::stage::Outcome;
+use super::template::options_of;
+use super::verb::Verb;
+use super::world::{Kept, Wanted, Where, World, limits};
+use crate::health::is_named;
+use crate::look::{assert_same, look};
+use crate::support::{Ledger, Seen, check, remove_tree, restore};
+
+impl World {
+    fn opened(&self, when: &str) -> Store {
+        self.open().unwrap_or_else(|error| {
+            panic!("the store does not open {when}: {error} {:?}", error.advice_text())
+        })
+    }
+
+    /// Takes note of snapshots that are gone, and of those of backups that were cut off.
+    pub fn meet_snapshots(&mut self, outcomes: &[Outcome]) {
+        let store = self.opened("after a scene");
+        let ledger = Ledger::new();
+        let known = snapshots::load_all(&store, &ledger.monitor).unwrap();
+        self.assert_no_firm_loss(&ledger, "listing snapshots");
+        let ids: BTreeSet<SnapshotId> = known.iter().map(|known| known.snapshot.id).collect();
+        for known in known {
+            let snapshot = known.snapshot;
+            assert!(!self.gone.contains(&snapshot.id), "deleted, and there again: {}", snapshot.id);
+            if self.kept(snapshot.id).is_none() {
+                self.adopt(snapshot, outcomes);
+            }
+        }
+        for at in (0..self.kept.len()).rev() {
+            let kept = &self.kept[at];
+            if ids.contains(&kept.id()) {
+                continue;
+            }
+            assert!(!kept.must_stay() || self.may_lose, "snapshot {} is gone", kept.id());
+            if kept.is_exposed || !kept.is_firm {
+                let is_firm = kept.is_firm;
+                let id = self.kept.remove(at).id();
+                self.gone.extend(is_firm.then_some(id));
+            }
+        }
+    }
+
+    /// Takes in the snapshot of a backup that was cut off after it had committed.
+    fn adopt(&mut self, snapshot: Snapshot, outcomes: &[Outcome]) {
+        if snapshot.sources == [b"stream".to_vec()] {
+            let kept = Kept::new(snapshot, &self.sources.path(0), Default::default());
+            return self.kept.push(Kept { is_firm: false, ..kept });
+        }
+        let half = self.other_half.as_ref().map(|(_, kept)| kept.clone());
+        if let Some(half) = half.filter(|half| half.id() == snapshot.id) {
+            return self.kept.push(Kept { is_firm: false, ..half });
+        }
+        let is_of = |outcome: &&Outcome| {
+            let path = self.sources.path(outcome.target.source);
+            let saves = matches!(outcome.act.verb, Verb::Backup | Verb::Resume);
+            saves && snapshot.sources == [path.as_os_str().as_encoded_bytes()[1..].to_vec()]
+        };
+        let made = outcomes.iter().find(is_of);
+        let source = made.unwrap_or_else(|| panic!("nobody made {snapshot:?}")).target.source;
+        let kept = Kept::new(snapshot, &self.sources.path(source), self.sources.tree(source));
+        self.kept.push(Kept { is_firm: false, ..kept });
+    }
+
+    fn assert_no_firm_loss(&self, ledger: &Ledger, when: &str) {
+        if self.may_lose {
+            return;
+        }
+        let names = |seen: &Seen| {
+            let place = seen.place.to_string_lossy();
+            let of = |kept: &&Kept| is_named(kept.id(), &place);
+            self.kept.iter().find(of).is_none_or(Kept::must_stay)
+        };
+        let losses = ledger.losses();
+        let losses: Vec<_> = losses.iter().filter(|seen| names(seen)).collect();
+        assert!(losses.is_empty(), "{when} reports a loss: {losses:#?}");
+    }
+
+    /// Everything that must hold, with all members that are there and without any that parity
+    /// replaces.
+    pub fn judge(&mut self) {
+        let store = self.opened("at the end");
+        self.assert_listed(&store, "at the end");
+        if !self.may_lose {
+            self.assert_restores(&store);
+            self.assert_checks(&store, "check");
+        }
+        drop(store);
+        self.assert_keys();
+        for away in self.sets_that_may_be_lost() {
+            let was_here: Vec<usize> =
+                away.iter().copied().filter(|at| self.seats[*at].is_here()).collect();
+            was_here.iter().for_each(|at| self.take_away(*at));
+            let when = format!("without member {away:?}");
+            let store = self.opened(&when);
+            self.assert_listed(&store, &when);
+            if !self.may_lose {
+                self.assert_checks(&store, &when);
+            }
+            was_here.iter().for_each(|at| self.bring_back(*at));
+        }
+    }
+
+    /// Sets of as many members as parity replaces, with all of those that are hurt or away.
+    fn sets_that_may_be_lost(&self) -> Vec<Vec<usize>> {
+        let all = 0..self.seats.len();
+        let is_wrong = |at: &usize| self.seats[*at].is_hurt || !self.seats[*at].is_here();
+        let wrong: Vec<usize> = all.clone().filter(is_wrong).collect();
+        let wrong = if self.may_lose {
+            wrong.into_iter().filter(|at| !self.seats[*at].is_here()).collect()
+        } else {
+            wrong
+        };
+        let mut sets = vec![wrong];
+        while sets.first().is_some_and(|set| set.len() + self.lacking < self.parity()) {
+            let longer = sets.iter().flat_map(|set| {
+                let next = if sets[0].is_empty() { set.last().map_or(0, |it| it + 1) } else { 0 };
+                let left = (next..self.seats.len()).filter(|at| !set.contains(at));
+                left.map(|at| [&set[..], &[at]].concat()).collect::<Vec<_>>()
+            });
+            sets = longer.collect();
+        }
+        let sets: BTreeSet<Vec<usize>> = sets
+            .into_iter()
+            .map(|mut set| {
+                set.sort_unstable();
+                set
+            })
+            .collect();
+        sets.into_iter().filter(|set| !set.is_empty() && set.len() < self.seats.len()).collect()
+    }
+
+    fn assert_listed(&self, store: &Store, when: &str) {
+        let ledger = Ledger::new();
+        let listed = ops::snapshots::run(store, &ledger.monitor).unwrap();
+        self.assert_no_firm_loss(&ledger, &format!("snapshots {when}"));
+        for snapshot in &listed {
+            assert!(
+                !self.gone.contains(&snapshot.id),
+                "deleted, and there again {when}: {}",
+                snapshot.id
+            );
+        }
+        for kept in &self.kept {
+            let (id, is_listed) = (kept.id(), listed.contains(&kept.snapshot));
+            assert!(
+                is_listed || !kept.must_stay() || self.may_lose,
+                "snapshot {id} is gone {when}"
+            );
+            assert!(
+                !is_listed || kept.wanted != Wanted::No,
+                "snapshot {id} was forgotten, and is listed {when}"
+            );
+        }
+    }
+
+    fn assert_restores(&self, store: &Store) {
+        for kept in self.kept.iter().filter(|kept| kept.must_stay() && !kept.tree.is_empty()) {
+            let (ledger, to) = (Ledger::new(), self.site.target());
+            let name = kept.id().to_string();
+            restore(store, &name, &kept.path, &to, &ledger).unwrap();
+            ledger.assert_no_losses();
+            assert_same(&kept.tree, &look(&to));
+            remove_tree(&to);
+        }
+    }
+
+    fn assert_checks(&self, store: &Store, when: &str) {
+        let ledger = Ledger::new();
+        let outcome = check(store, true, &ledger);
+        self.assert_no_firm_loss(&ledger, when);
+        assert_eq!(outcome.hurt_paths, 0, "{when}: {outcome:?} {:#?}", ledger.seen());
+        assert!(outcome.lost == 0 || self.is_untidy, "{when}: {outcome:?} {:#?}", ledger.seen());
+    }
+
+    fn assert_keys(&self) {
+        let keys = self.keys.lock().unwrap().clone();
+        for key in keys.iter().filter(|_| self.shape.is_sealed) {
+            let mut store = self.opened("for its keys");
+            let opens = match store.unlock(&key.credential()) {
+                Ok(_) => true,
+                Err(error) if error.kind() == Kind::WrongKey => false,
+                Err(error) => panic!("{error}"),
+            };
+            assert!(opens || key.opens != Opens::Yes, "'{}' opens no more", key.label);
+            assert!(!opens || key.opens != Opens::No, "'{}' still opens", key.label);
+        }
+    }
+
+    /// Every trouble ends, and the store becomes as good as new.
+    pub fn heal(&mut self) {
+        for at in 0..self.seats.len() {
+            self.bring_back(at);
+            self.quota.lift(&self.seats[at].place);
+        }
+        self.replace_dead();
+        let ledger = Ledger::new();
+        let options = repair::RepairOptions { replace: None, same_disk: true, limits: limits() };
+        let repaired = repair::run(&mut self.opened("for repair"), &options, &ledger.monitor);
+        let repaired = repaired.unwrap_or_else(|error| panic!("repair at the end: {error}"));
+        let may_lose = self.is_untidy || self.may_lose;
+        assert!(repaired.lost_extents == 0 || may_lose, "{repaired:?} {:#?}", ledger.seen());
+        self.assert_no_firm_loss(&ledger, "repair at the end");
+        self.assert_later_verbs();
+    }
+
+    fn replace_dead(&mut self) {
+        while let Some(at) = self.seats.iter().position(|seat| seat.is == Where::Dead) {
+            let number = self.new_number();
+            let place = self.site.path(&format!("new-{number}"));
+            let dead = self.seats[at].clone();
+            let (ledger, mut store) = (Ledger::new(), self.opened("to replace a dead member"));
+            let monitor = &ledger.monitor;
+            let done = member::replace(&mut store, dead.number, &place, true, &limits(), monitor);
+            let replaced = done.unwrap_or_else(|error| {
+                panic!("a dead member stays: {error} {:?}", error.advice_text())
+            });
+            let may_lose = self.is_untidy || self.may_lose;
+            assert!(replaced.lost_extents == 0 || may_lose, "{replaced:?} {:#?}", ledger.seen());
+            let store = self.opened("when a dead member was replaced");
+            let is_there =
+                store.table.rows.iter().any(|row| usize::from(row.number) == dead.number);
+            assert!(!is_there, "the dead member {} stays in the table", dead.number);
+            self.seats[at] = super::world::Seat::sound(replaced.replaced_by, place);
+        }
+    }
+
+    /// A backup, two gcs and a check end well.
+    fn assert_later_verbs(&mut self) {
+        crate::await_tick();
+        let ledger = Ledger::new();
+        let (path, tree) = (self.sources.path(0), self.sources.tree(0));
+        let saved = backup::run(&self.opened("for a backup"), options_of(&path), &ledger.monitor);
+        let saved = saved.unwrap_or_else(|error| {
+            panic!("a backup at the end: {error} {:?}", error.advice_text())
+        });
+        self.assert_no_firm_loss(&ledger, "a backup at the end");
+        self.kept.push(Kept::new(saved, &path, tree));
+        for _ in 0..2 {
+            let (max_waste, wait, detector) = (0.0, std::time::Duration::ZERO, Default::default());
+            let options = GcOptions { max_waste, dry_run: false, wait, limits: limits(), detector };
+            let ledger = Ledger::new();
+            let done = gc::run(&self.opened("for gc"), &options, &ledger.monitor);
+            let is_allowed = |kind: Kind| kind == Kind::Refused && self.may_lose;
+            if let Err(error) = done.map(drop) {
+                assert!(
+                    is_allowed(error.kind()),
+                    "gc at the end: {error} {:?}",
+                    error.advice_text()
+                );
+            }
+            self.assert_no_firm_loss(&ledger, "gc at the end");
+        }
+        let store = self.opened("after gc");
+        if self.may_lose {
+            self.kept.drain(..self.kept.len() - 1);
+            return self.assert_restores(&store);
+        }
+        self.assert_restores(&store);
+        self.assert_listed(&store, "after gc");
+        let (ledger, outcome) = {
+            let ledger = Ledger::new();
+            let outcome = check(&store, true, &ledger);
+            (ledger, outcome)
+        };
+        self.assert_no_firm_loss(&ledger, "check after gc");
+        let found = (outcome.repairable, outcome.lost, outcome.hurt_paths);
+        let is_whole = found == (0, 0, 0);
+        assert!(
+            is_whole || self.is_untidy,
+            "after repair and gc: {outcome:?} {:#?}",
+            ledger.seen()
+        );
+    }
+}

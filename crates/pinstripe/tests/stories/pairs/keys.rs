@@ -1,0 +1,61 @@
+//! The ways to open the store of a story, and which of them must open it.
+
+use pinstripe::format::key_ring::KdfCosts;
+use pinstripe::seal::{Credential, NewSlot};
+use pinstripe::store::Store;
+use pinstripe_base::error::{Error, Kind, Result};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opens {
+    Yes,
+    No,
+    /// What concerns it was cut off, or two verbs beside each other decided.
+    Unsure,
+}
+
+/// A key file.
+#[derive(Clone)]
+pub struct Key {
+    pub label: String,
+    secret: Vec<u8>,
+    pub opens: Opens,
+}
+
+impl Key {
+    /// The key that every store is made with.
+    pub fn first() -> Self {
+        Key { label: "test".to_owned(), secret: vec![b'7'; 64], opens: Opens::Yes }
+    }
+
+    pub fn of_file(secret: &[u8]) -> Self {
+        // The label that the frozen stores give it is not known.
+        Key { label: "key file".to_owned(), secret: secret.to_vec(), opens: Opens::Yes }
+    }
+
+    pub fn new(number: u64) -> Self {
+        let secret = format!("{:064x}", number + 1).into_bytes();
+        Key { label: format!("key {number}"), secret, opens: Opens::Yes }
+    }
+
+    pub fn credential(&self) -> Credential {
+        Credential::of_key_file(&self.secret).unwrap()
+    }
+
+    pub fn slot(&self) -> NewSlot {
+        let (credential, label) = (self.credential(), self.label.clone());
+        NewSlot { credential, costs: KdfCosts::DEFAULT, label, now_seconds: 0 }
+    }
+}
+
+/// Unlocks with the first key that opens.
+pub fn unlock(store: &mut Store, keys: &[Key]) -> Result<()> {
+    let mut wrong = None;
+    for key in keys.iter().filter(|key| key.opens != Opens::No) {
+        match store.unlock(&key.credential()) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == Kind::WrongKey => wrong = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(wrong.unwrap_or_else(|| Error::new(Kind::WrongKey, "the story knows no key")))
+}

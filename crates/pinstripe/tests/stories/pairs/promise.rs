@@ -1,0 +1,409 @@
+//! What the outcome of a verb promises, and with which errors a verb may end.
+//!
+//! Invariant: each error that is allowed is one that doc/semantics.md or doc/exit-codes.md names for
+//! what was the case; whatever else ends a verb is a fault.
+
+use std::collections::BTreeMap;
+
+use pinstripe_base::error::{Error, Kind};
+use pinstripe_base::id::SnapshotId;
+
+use super::actor::Done;
+use super::keys::Opens;
+use super::stage::Outcome;
+use super::story::{Scene, Trouble};
+use super::verb::{Class, Verb};
+use super::world::{Kept, Wanted, Where, World};
+use crate::look::assert_same;
+use crate::support::Seen;
+
+/// What was the case when a verb ended.
+pub struct Facts<'a> {
+    scene: &'a Scene,
+    at: usize,
+    verb: Verb,
+    /// Members that were away, dead or hurt before the scene.
+    absent: usize,
+    hurt: usize,
+    members: usize,
+    parity: usize,
+    is_sealed: bool,
+    is_untidy: bool,
+    may_lose: bool,
+    /// Whether a snapshot's wantedness is not certain, or one was cut off.
+    is_infirm: bool,
+    /// Whether a member has limited room.
+    is_full: bool,
+}
+
+impl Facts<'_> {
+    fn beside(&self, classes: &[Class]) -> bool {
+        self.scene.has_beside(self.at, classes)
+    }
+
+    fn beside_verb(&self, verbs: &[Verb]) -> bool {
+        let acts = self.scene.acts.iter().enumerate().filter(|(at, _)| *at != self.at);
+        acts.into_iter().any(|(_, act)| verbs.contains(&act.verb))
+    }
+
+    fn fails(&self) -> bool {
+        matches!(self.scene.trouble, Trouble::Fails { .. } | Trouble::Hangs { .. })
+    }
+
+    fn moves_away(&self) -> bool {
+        use Trouble::{Away, Leaves, Returns, Stale};
+        let trouble = self.scene.trouble;
+        matches!(trouble, Away { .. } | Leaves { .. } | Returns { .. } | Stale { .. })
+    }
+
+    /// Members that cannot be written to, at most.
+    fn unfit(&self) -> usize {
+        let troubled = self.fails() || self.moves_away() || self.is_full;
+        self.absent + usize::from(troubled)
+    }
+
+    /// Whether new packs have the parity that was asked for.
+    fn can_write(&self) -> bool {
+        self.members - self.unfit().min(self.members) > self.parity
+    }
+
+    /// Whether it needs every member, or some in particular.
+    fn needs_members(&self) -> bool {
+        matches!(self.verb.class(), Class::Mover | Class::Key) && self.verb != Verb::Repair
+    }
+
+    fn allows(&self, kind: Kind) -> bool {
+        use Class::{Key, Mover, Writer};
+        let all = &[Writer, Mover, Key][..];
+        let is_key = self.verb.class() == Key || self.verb == Verb::KeyList;
+        match kind {
+            Kind::Busy => self.verb.writes() && self.beside(all),
+            Kind::Refused => self.may_refuse(),
+            Kind::NotFound => self.may_miss(),
+            Kind::Usage => {
+                let is_of_members = matches!(self.verb.class(), Mover);
+                (is_key && !self.is_sealed)
+                    || (is_of_members && (self.beside(&[Mover]) || !self.is_dead_there()))
+                    || self.verb == Verb::Merge
+            }
+            Kind::TooManyLosses => {
+                self.unfit() > self.parity || !self.can_write() || self.verb == Verb::MemberRemove
+            }
+            Kind::NoSpace => {
+                self.is_full
+                    && (self.needs_members() || !self.can_write() || self.verb == Verb::Repair)
+            }
+            Kind::Io | Kind::Unanswered => {
+                self.fails()
+                    && (self.needs_members() || !self.can_write() || self.verb == Verb::Repair)
+            }
+            Kind::WrongKey => {
+                self.scene.acts.iter().filter(|it| it.verb == Verb::KeyRotate).count() > 1
+            }
+            _ => false,
+        }
+    }
+
+    fn is_dead_there(&self) -> bool {
+        self.absent > 0 || !matches!(self.verb, Verb::ReplaceDead | Verb::RepairReplace)
+    }
+
+    fn may_refuse(&self) -> bool {
+        let unfit = self.unfit() > 0;
+        match self.verb {
+            Verb::KeyRemove | Verb::KeyRotate | Verb::Upgrade => {
+                unfit || self.verb == Verb::KeyRemove
+            }
+            Verb::Gc => {
+                let are_too_few = unfit && self.members <= 2 * self.parity;
+                are_too_few || !self.can_write() || self.may_lose || self.is_infirm
+            }
+            Verb::MemberRemove | Verb::ReplaceLiving | Verb::ReplaceDead | Verb::RepairReplace => {
+                unfit
+                    || self.hurt > 0
+                    || self.is_untidy
+                    || !self.can_write()
+                    || self.is_dead_there()
+            }
+            Verb::Backup | Verb::Resume | Verb::Stream | Verb::Merge | Verb::MemberAdd => {
+                !self.can_write()
+            }
+            _ => false,
+        }
+    }
+
+    /// What it is about may have gone.
+    fn may_miss(&self) -> bool {
+        let takers = [Verb::Gc, Verb::Forget, Verb::ForgetByRule, Verb::Undelete];
+        let is_taken = self.beside_verb(&takers) || self.is_infirm;
+        match self.verb {
+            Verb::Undelete => true,
+            Verb::KeyRemove => self.beside(&[Class::Key]) || !self.is_sealed || self.is_untidy,
+            Verb::Forget => is_taken,
+            _ => is_taken && !self.verb.writes(),
+        }
+    }
+}
+
+impl World {
+    /// Holds the verbs of a scene to what they reported, and takes note of it.
+    pub fn settle(&mut self, scene: &Scene, absent: usize, outcomes: Vec<Outcome>) {
+        let facts = |at: usize, verb: Verb| Facts {
+            scene,
+            at,
+            verb,
+            absent,
+            hurt: self.hurt(),
+            members: self.seats.len(),
+            parity: self.parity(),
+            is_sealed: self.shape.is_sealed,
+            is_untidy: self.is_untidy,
+            may_lose: self.may_lose,
+            is_full: self.is_limited(),
+            is_infirm: self.kept.iter().any(|kept| !kept.is_firm || kept.wanted != Wanted::Yes),
+        };
+        for (at, outcome) in outcomes.iter().enumerate() {
+            if let Err(error) = &outcome.done
+                && !outcome.is_cut
+            {
+                let facts = facts(at, outcome.act.verb);
+                assert!(facts.allows(error.kind()), "{}", told(outcome, error));
+            }
+            if !outcome.is_cut {
+                self.assert_no_loss(scene, outcome);
+            }
+        }
+        self.settle_keys(&outcomes);
+        self.settle_snapshots(scene, &outcomes);
+        self.settle_members(&outcomes);
+        self.meet_members();
+        self.meet_snapshots(&outcomes);
+    }
+
+    /// No verb reports the loss of what must be there, whatever is at work beside it.
+    fn assert_no_loss(&self, scene: &Scene, outcome: &Outcome) {
+        if self.may_lose {
+            return;
+        }
+        let is_firm = self.kept(outcome.target.snapshot).is_some_and(Kept::must_stay);
+        let is_taken = scene.has(|verb| matches!(verb, Verb::Forget | Verb::ForgetByRule));
+        let names = |seen: &Seen| {
+            let place = seen.place.to_string_lossy();
+            let of = |kept: &&Kept| crate::health::is_named(kept.id(), &place);
+            self.kept.iter().find(of).is_none_or(Kept::must_stay)
+        };
+        let losses = outcome.ledger.losses();
+        let losses: Vec<_> = losses.iter().filter(|seen| names(seen)).collect();
+        let name = outcome.act.verb.name();
+        let is_excused = outcome.act.verb.class() == Class::Reader && (!is_firm || is_taken);
+        assert!(losses.is_empty() || is_excused, "'{name}' reports a loss: {losses:#?}");
+        match &outcome.done {
+            Ok(Done::Checked(checked)) if !is_taken => {
+                assert_eq!(checked.hurt_paths, 0, "{checked:?} {:#?}", outcome.ledger.seen());
+                assert!(
+                    checked.lost == 0 || self.is_untidy,
+                    "{checked:?} {:#?}",
+                    outcome.ledger.seen()
+                );
+            }
+            Ok(Done::Scrubbed(scrubbed)) => {
+                assert!(scrubbed.lost == 0 || self.is_untidy, "{scrubbed:?}");
+            }
+            Ok(Done::Repaired(repaired)) => {
+                assert!(repaired.lost_extents == 0 || self.is_untidy, "{repaired:?}");
+            }
+            Ok(Done::Restored(id, tree)) => {
+                let kept = self.kept(*id).expect("a snapshot that is known");
+                assert_same(&kept.tree, tree);
+            }
+            _ => {}
+        }
+    }
+
+    fn settle_snapshots(&mut self, scene: &Scene, outcomes: &[Outcome]) {
+        let takes = |verb: Verb| verb == Verb::Gc || verb.class() == Class::Mover;
+        let mut marks: BTreeMap<SnapshotId, Vec<(bool, bool)>> = BTreeMap::new();
+        for outcome in outcomes {
+            let is_firm = !outcome.is_cut;
+            match &outcome.done {
+                Ok(Done::Saved(snapshot)) => {
+                    let source = outcome.target.source;
+                    let (path, tree) = (self.sources.path(source), self.sources.tree(source));
+                    let kept = Kept::new(snapshot.clone(), &path, tree);
+                    self.kept.push(Kept { is_firm, ..kept });
+                }
+                Ok(Done::Streamed(snapshot)) => {
+                    let kept =
+                        Kept::new(snapshot.clone(), &self.sources.path(0), Default::default());
+                    self.kept.push(Kept { is_firm, ..kept });
+                }
+                Ok(Done::Merged(merged)) if !merged.brought.is_empty() => {
+                    let (_, kept) = self.other_half.clone().expect("it was merged from there");
+                    self.kept.push(Kept { is_firm, ..kept });
+                }
+                Ok(Done::Forgot(ids)) => {
+                    ids.iter().for_each(|id| marks.entry(*id).or_default().push((false, is_firm)));
+                }
+                Ok(Done::Undeleted(snapshot)) => {
+                    marks.entry(snapshot.id).or_default().push((true, is_firm));
+                }
+                Err(_) if matches!(outcome.act.verb, Verb::Forget | Verb::Undelete) => {
+                    let wants = outcome.act.verb == Verb::Undelete;
+                    let id = outcome.target.snapshot;
+                    let is_ended =
+                        outcome.done.as_ref().is_err_and(|it| it.kind() == Kind::NotFound);
+                    if outcome.is_cut || !is_ended {
+                        marks.entry(id).or_default().push((wants, false));
+                    }
+                }
+                Err(_) if outcome.act.verb == Verb::ForgetByRule => {
+                    for kept in &self.kept {
+                        marks.entry(kept.id()).or_default().push((false, false));
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (id, marks) in marks {
+            let Some(kept) = self.kept_mut(id) else { continue };
+            let wants = marks[0].0;
+            let is_one = marks.iter().all(|(other, _)| *other == wants);
+            let is_sure = marks.iter().any(|(_, is_sure)| *is_sure);
+            let is_so = kept.wanted == if wants { Wanted::Yes } else { Wanted::No };
+            kept.wanted = match (is_one && (is_sure || is_so), wants) {
+                (true, true) => Wanted::Yes,
+                (true, false) => Wanted::No,
+                (false, _) => Wanted::Unsure,
+            };
+        }
+        let is_exposed = scene.has(takes);
+        for kept in &mut self.kept {
+            kept.is_exposed = kept.wanted != Wanted::Yes && (kept.is_exposed || is_exposed);
+        }
+    }
+
+    fn settle_keys(&mut self, outcomes: &[Outcome]) {
+        if !self.shape.is_sealed {
+            return;
+        }
+        let of = |verb: Verb| outcomes.iter().filter(move |it| it.act.verb == verb);
+        let is_done = |it: &Outcome| it.done.is_ok() && !it.is_cut;
+        let rotations = of(Verb::KeyRotate).count();
+        let mut keys = self.keys.lock().unwrap();
+        for rotation in of(Verb::KeyRotate) {
+            // One that ended before it began changed nothing.
+            let is_nothing = rotation.calls == 0 && !rotation.is_cut && rotation.done.is_err();
+            let label = &rotation.target.new_key.label;
+            for key in keys.iter_mut().filter(|_| !is_nothing) {
+                key.opens = match (key.label == *label, is_done(rotation)) {
+                    (true, true) if rotations == 1 => Opens::Yes,
+                    (false, true)
+                        if rotations == 1 && is_older(key.opens, outcomes, &key.label) =>
+                    {
+                        Opens::No
+                    }
+                    _ if key.opens == Opens::No => Opens::No,
+                    _ => Opens::Unsure,
+                };
+            }
+        }
+        for added in of(Verb::KeyAdd).filter(|_| rotations == 0) {
+            let label = &added.target.new_key.label;
+            if let Some(key) = keys.iter_mut().find(|key| key.label == *label) {
+                key.opens = if is_done(added) { Opens::Yes } else { Opens::Unsure };
+            }
+        }
+        for removed in of(Verb::KeyRemove) {
+            let label = &removed.target.old_key.label;
+            let is_refused = |error: &Error| {
+                let is_unknown = error.what().starts_with("no key slot");
+                is_unknown || matches!(error.kind(), Kind::Refused | Kind::Usage)
+            };
+            let is_nothing = !removed.is_cut && removed.done.as_ref().is_err_and(is_refused);
+            if let Some(key) =
+                keys.iter_mut().find(|key| key.label == *label).filter(|_| !is_nothing)
+            {
+                key.opens = if is_done(removed) { Opens::No } else { Opens::Unsure };
+            }
+        }
+    }
+
+    fn settle_members(&mut self, outcomes: &[Outcome]) {
+        let store = self.open().unwrap_or_else(|error| {
+            panic!("the store does not open: {error} {:?}", error.advice_text())
+        });
+        let has = |place: &std::path::Path| {
+            store.member_slots.iter().any(|slot| slot.row.is_some() && slot.place == place)
+        };
+        for outcome in outcomes.iter().filter(|it| !it.is_cut) {
+            let (target, verb) = (&outcome.target, outcome.act.verb);
+            let old = &self.seats[target.seat].place;
+            let name = verb.name();
+            match &outcome.done {
+                Ok(Done::Member) if verb == Verb::MemberAdd => {
+                    assert!(
+                        has(&target.new_place),
+                        "'{name}' ended, and the store lacks the member"
+                    );
+                }
+                Ok(Done::Member) if verb == Verb::MemberRemove => {
+                    assert!(!has(old), "'{name}' ended, and the store has the member");
+                }
+                Ok(Done::Replaced(lost)) => {
+                    assert!(
+                        has(&target.new_place),
+                        "'{name}' ended, and the store lacks the member"
+                    );
+                    assert!(
+                        *lost == 0 || self.may_lose || self.is_untidy,
+                        "'{name}' lost {lost} extents"
+                    );
+                    assert!(*lost > 0 || !has(old), "'{name}' ended, and the store has the member");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The members are those of the store's table from now on.
+    fn meet_members(&mut self) {
+        let store = self.open().unwrap_or_else(|error| panic!("the store does not open: {error}"));
+        let rows = store.member_slots.iter().enumerate().filter(|(_, slot)| slot.row.is_some());
+        let rows: Vec<_> = rows.map(|(number, slot)| (number, slot.place.clone())).collect();
+        for at in (0..self.seats.len()).rev() {
+            let seat = &self.seats[at];
+            if rows.iter().all(|(_, place)| *place != seat.place) {
+                let _ = std::fs::remove_dir_all(&seat.place);
+                let _ = std::fs::remove_dir_all(seat.aside());
+                let left = self.seats.remove(at);
+                self.lacking += usize::from(left.is_hurt);
+            }
+        }
+        for (number, place) in rows {
+            match self.seats.iter_mut().find(|seat| seat.place == place) {
+                Some(seat) => seat.number = number,
+                None => self.seats.push(super::world::Seat::sound(number, place)),
+            }
+        }
+        for seat in self.seats.iter_mut().filter(|seat| seat.is == Where::Here) {
+            if !seat.place.exists() {
+                seat.is = Where::Dead;
+            }
+        }
+    }
+}
+
+/// Whether a key was there before the scene began.
+fn is_older(opens: Opens, outcomes: &[Outcome], label: &str) -> bool {
+    opens != Opens::Unsure && outcomes.iter().all(|it| it.target.new_key.label != label)
+}
+
+fn told(outcome: &Outcome, error: &Error) -> String {
+    let name = outcome.act.verb.name();
+    let advice = error.advice_text().unwrap_or_default();
+    format!(
+        "'{name}' ends with {:?}: {error} ({advice}) {:#?}",
+        error.kind(),
+        outcome.ledger.seen()
+    )
+}
