@@ -172,6 +172,8 @@ mod tests {
         }
         let text = table(&pairs);
         assert!(text.contains("| 1 a | 1 | 2 | 2 |\n| 2 b | 3 | 0 | 0 |\n"), "{text}");
-        assert!(text.ends_with("4 ordered pairs, 6 times, 3000 calls; each pair at least 0 times.\n"));
+        assert!(
+            text.ends_with("4 ordered pairs, 6 times, 3000 calls; each pair at least 0 times.\n")
+        );
     }
 }
