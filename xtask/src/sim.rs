@@ -1,5 +1,6 @@
-//! `cargo xtask sim [--seeds N] [--from S]`: the simulator of arrays with many seeds, and with the
-//! power going at each step of one story of each level; power cuts while an array grows, with as
+//! `cargo xtask sim [--seeds N] [--from S]`: the simulator of arrays with many seeds, every ordered
+//! pair of array verbs, whose table it prints for `doc/measured.md`, and the power going at each step
+//! of one story of each level; power cuts while an array grows, with as
 //! many seeds; the planner of read-ahead on 10,000 generated patterns; and stories of hosts that
 //! write to buckets, which `cargo xtask sim buckets` plays alone.
 

@@ -106,9 +106,10 @@ impl ArrayMember {
         regions: Vec<Region>,
         checks: Vec<u32>,
     ) -> Self {
-        let (changed, is_urgent, unsure, unread, doubtful) = Default::default();
+        let (changed, recent, is_urgent, unsure, unread, doubtful) = Default::default();
         let sums = SumCache::new(PAGES_KEPT);
-        let tables = Tables { sums, regions, changed, is_urgent, checks, unsure, unread, doubtful };
+        let tables =
+            Tables { sums, regions, changed, recent, is_urgent, checks, unsure, unread, doubtful };
         ArrayMember {
             device,
             array: superblock.array,
@@ -149,6 +150,14 @@ impl ArrayMember {
         end <= self.filled_bytes.load(Ordering::Acquire)
     }
 
+    /// The number of `bytes` from `offset` on that lie below the point up to which its data is
+    /// right. A write to the member that it replaces may begin below that point and end above it:
+    /// filling never returns to the part below.
+    fn filled_part(&self, offset: u64, bytes: usize) -> usize {
+        let filled = self.filled_bytes.load(Ordering::Acquire).saturating_sub(offset);
+        usize::try_from(filled).map_or(bytes, |filled| filled.min(bytes))
+    }
+
     /// Sets the point up to which its data is right; `None` is all of it.
     pub fn set_filled(&self, bytes: Option<u64>) {
         self.filled_bytes.store(bytes.unwrap_or(u64::MAX), Ordering::Release);
@@ -160,7 +169,7 @@ impl ArrayMember {
     }
 
     /// Sets whether regions that change are noted for a member that is away. Regions that changed
-    /// since the tables were last written are noted at once, since that member may miss them, too.
+    /// since the last superblock are noted at once, since that member may miss them, too.
     pub fn note_changes(&self, notes: bool) {
         self.replacement.with(|replacement| {
             replacement.note_changes(notes);
@@ -171,9 +180,15 @@ impl ArrayMember {
             return;
         }
         let mut tables = self.lock();
-        for page in tables.sums.changed_pages() {
+        let recent = std::mem::take(&mut tables.recent);
+        for page in tables.sums.changed_pages().into_iter().chain(recent) {
             tables.note(page);
         }
+    }
+
+    /// A superblock was published that all members have which are present.
+    pub fn published(&self) {
+        self.lock().recent.clear();
     }
 
     /// Whether a region of which any bytes are in a range of data is such.
@@ -216,9 +231,9 @@ impl ArrayMember {
 
     /// Writes data at `offset`.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let end = offset + bytes.len() as u64;
-        self.replacement.with(|replacement| {
-            if replacement.is_filled(end) { replacement.write(offset, bytes) } else { Ok(()) }
+        self.replacement.with(|replacement| match replacement.filled_part(offset, bytes.len()) {
+            0 => Ok(()),
+            part => replacement.write(offset, &bytes[..part]),
         });
         self.traffic.written(MemberArea::Data, bytes.len());
         let write = || self.device.write_at(self.areas.data_at + offset, bytes);
@@ -229,9 +244,9 @@ impl ArrayMember {
     /// that. No other write to this member goes on meanwhile.
     pub fn write_long(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        let end = offset + bytes as u64;
-        self.replacement.with(|replacement| {
-            if replacement.is_filled(end) { replacement.write_long(offset, parts) } else { Ok(()) }
+        self.replacement.with(|replacement| match replacement.filled_part(offset, bytes) {
+            0 => Ok(()),
+            part => replacement.write_long(offset, &first_bytes(parts, part)),
         });
         self.traffic.written(MemberArea::Data, bytes);
         let write = || self.device.write_long_at(self.areas.data_at + offset, parts);
@@ -326,9 +341,12 @@ impl ArrayMember {
     /// As [`sums`](Self::sums).
     pub fn set_sums(&self, first: u64, sums: &[Sum]) -> Result<()> {
         let blocks = first..first + sums.len() as u64;
-        let end = blocks.end * BLOCK_BYTES;
+        let bytes = sums.len() * BLOCK_BYTES as usize;
         self.replacement.with(|replacement| {
-            if replacement.is_filled(end) { replacement.set_sums(first, sums) } else { Ok(()) }
+            match replacement.filled_part(first * BLOCK_BYTES, bytes) / BLOCK_BYTES as usize {
+                0 => Ok(()),
+                part => replacement.set_sums(first, &sums[..part]),
+            }
         });
         let notes = self.notes_changes.load(Ordering::Acquire);
         let mut tables = self.bring(&blocks)?;
@@ -346,4 +364,18 @@ impl ArrayMember {
     fn lock(&self) -> MutexGuard<'_, Tables> {
         lock(&self.tables)
     }
+}
+
+/// The first `bytes` of parts that lie one behind the other.
+fn first_bytes<'a>(parts: &[&'a [u8]], bytes: usize) -> Vec<&'a [u8]> {
+    let mut left = bytes;
+    let mut first = Vec::with_capacity(parts.len());
+    for part in parts {
+        let part = &part[..part.len().min(left)];
+        left -= part.len();
+        if !part.is_empty() {
+            first.push(part);
+        }
+    }
+    first
 }

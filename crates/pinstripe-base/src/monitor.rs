@@ -42,6 +42,8 @@ counters! {
     ChangedBytes => "changed_bytes",
     /// Bytes in unchanged files.
     UnchangedBytes => "unchanged_bytes",
+    /// Bytes in new, changed and unchanged files that are other names of files counted before.
+    LinkedBytes => "linked_bytes",
     /// Entries of a snapshot that have an access control list.
     AclEntries => "acl_entries",
     /// Entries of a snapshot that have a label of SELinux.

@@ -100,14 +100,14 @@ pub fn numbers(device: u64) -> String {
 
 /// The mount through which something was reached, and the device of its file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mounted {
+pub struct MountIdentity {
     /// The number of the mount. `None` where neither statx (since Linux 5.8) nor `/proc` gives it.
     id: Option<u64>,
     device: u64,
     is_directory: bool,
 }
 
-impl Mounted {
+impl MountIdentity {
     /// The mount of an open file.
     ///
     /// # Errors
@@ -135,12 +135,12 @@ impl Mounted {
 
     fn new(id: Option<u64>, stat: &rustix::fs::Stat) -> Self {
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        Mounted { id, device: stat.st_dev, is_directory }
+        MountIdentity { id, device: stat.st_dev, is_directory }
     }
 
     /// Whether both are on one mount. Directories on different devices never are: a subvolume of
     /// btrfs has a device of its own. Some file systems give files other devices than directories.
-    pub fn is_same(self, other: Mounted) -> bool {
+    pub fn is_same(self, other: MountIdentity) -> bool {
         let is_one_mount = match (self.id, other.id) {
             (Some(one), Some(other)) => one == other,
             _ => true,
@@ -221,14 +221,14 @@ mod tests {
     #[test]
     fn a_directory_is_on_the_mount_of_what_is_in_it() {
         let root = fs::File::open("/").unwrap();
-        let here = Mounted::of_open(root.as_fd()).unwrap();
+        let here = MountIdentity::of_open(root.as_fd()).unwrap();
         assert!(here.is_same(here));
         assert_eq!(by_fdinfo(root.as_fd()), by_statx(root.as_fd(), b"", AtFlags::EMPTY_PATH));
-        let proc = Mounted::of_name(root.as_fd(), b"proc").unwrap();
+        let proc = MountIdentity::of_name(root.as_fd(), b"proc").unwrap();
         assert!(!here.is_same(proc), "proc is mounted");
-        let unknown = |it: Mounted| Mounted { id: None, ..it };
+        let unknown = |it: MountIdentity| MountIdentity { id: None, ..it };
         assert!(!unknown(here).is_same(unknown(proc)), "the device tells as well");
-        let file = Mounted { is_directory: false, ..unknown(proc) };
+        let file = MountIdentity { is_directory: false, ..unknown(proc) };
         assert!(unknown(here).is_same(file), "a file may have a device of its own");
     }
 

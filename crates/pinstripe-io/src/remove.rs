@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::mounts::Mounted;
+use crate::mounts::MountIdentity;
 
 /// Removes what is at `path`, with everything in it if it is a directory.
 ///
@@ -25,11 +25,11 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let parent = rustix::fs::openat(CWD, parent, flags, Mode::empty())?;
-    let mount = Mounted::of_open(parent.as_fd())?;
+    let mount = MountIdentity::of_open(parent.as_fd())?;
     Ok(remove(parent.as_fd(), name.as_encoded_bytes(), mount)?)
 }
 
-fn remove(directory: BorrowedFd<'_>, name: &[u8], mount: Mounted) -> Result<(), Errno> {
+fn remove(directory: BorrowedFd<'_>, name: &[u8], mount: MountIdentity) -> Result<(), Errno> {
     let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
         return rustix::fs::unlinkat(directory, name, AtFlags::empty());
@@ -37,7 +37,7 @@ fn remove(directory: BorrowedFd<'_>, name: &[u8], mount: Mounted) -> Result<(), 
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(directory, name, flags, Mode::empty())?;
     // Of the open directory: nothing that is mounted from now on comes between it and its names.
-    if !mount.is_same(Mounted::of_open(opened.as_fd())?) {
+    if !mount.is_same(MountIdentity::of_open(opened.as_fd())?) {
         return Err(Errno::BUSY);
     }
     for entry in Dir::read_from(&opened)?.collect::<Result<Vec<_>, _>>()? {

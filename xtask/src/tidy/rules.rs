@@ -128,7 +128,16 @@ pub const ROOMS: &[Rooms] = &[
         folder: "crates/pinstripe-io/src",
         floors: &[
             &["beneath", "fault", "lane"],
-            &["descriptors", "device", "disk", "file_tree", "library", "paths", "process"],
+            &[
+                "descriptors",
+                "device",
+                "disk",
+                "file_tree",
+                "library",
+                "paths",
+                "process",
+                "remove",
+            ],
             &["mounts"],
         ],
         neighbours: &[],

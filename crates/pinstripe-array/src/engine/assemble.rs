@@ -100,7 +100,7 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     flusher.logged.array.update_superblocks(|superblock| superblock.is_clean = false)?;
     finish_moving(&mut flusher.logged)?;
     let records = replay(&mut flusher.logged)?;
-    flusher.long.resume(&flusher.logged.array, is_unsure);
+    flusher.long.resume(&flusher.logged.array, is_unsure)?;
     Ok(Assembly { flusher, left_out, absent, was_clean, records })
 }
 
@@ -202,7 +202,7 @@ fn assign_slots(
             Slot::Present(id) | Slot::Rebuilding(id) => *id == own.member,
             Slot::Missing | Slot::Failed(_) => false,
         };
-        let is_new = own.generation + 1 >= newest.generation || own.slot == SPARE;
+        let is_new = own.generation.saturating_add(1) >= newest.generation;
         if let Work::Replace { slot, with, done_bytes } = newest.work
             && with == own.member
             && is_new
@@ -214,7 +214,6 @@ fn assign_slots(
             continue;
         }
         match newest.slots.iter().position(is_it) {
-            // A spare that took a slot may have stopped before it got the superblock that says so.
             Some(slot) if is_new => {
                 let own = Superblock { slot: slot as u16, ..own };
                 members[slot] = open(device, own, options, left_out);
@@ -222,7 +221,9 @@ fn assign_slots(
                     member.set_filled(Some(filled(newest, slot)));
                 }
             }
-            None if own.slot == SPARE => spares.push(Arc::new(ArrayMember::fresh(device, &own))),
+            // It takes no superblocks while it moves into a slot, and nothing else tells it from an old
+            // copy of a spare that has long been a member: it is filled from the beginning.
+            _ if own.slot == SPARE => spares.push(Arc::new(ArrayMember::fresh(device, &own))),
             _ => {
                 let is_replaced = is_replaced(&own, newest);
                 let why = match is_replaced {

@@ -85,6 +85,8 @@ pub fn create_with(
         areas,
         log: (0, 1),
         work: Work::None,
+        scrub: None,
+        noted_since: 0,
         granule: 0,
         is_clean: false,
         regions_check: 0,

@@ -101,6 +101,9 @@ impl Flusher {
         flushed?;
         if !self.logged.is_covered {
             self.logged.sync_members()?;
+            if self.logged.array.consistency() == Consistency::Log {
+                self.logged.mark_durable()?;
+            }
         }
         match self.logged.array.consistency() {
             Consistency::Log => {}
@@ -164,6 +167,12 @@ impl Flusher {
     /// `Kind::TooManyLosses` when too many members failed.
     pub fn step(&mut self, most_bytes: u64) -> Result<Step> {
         self.long.step(&mut self.logged, most_bytes)
+    }
+
+    /// Sets the bytes of a member between two moves of the recorded point of a fill, from which it
+    /// goes on after an interruption.
+    pub fn set_fill_point_bytes(&mut self, bytes: u64) {
+        self.long.between_points = Some(bytes);
     }
 
     /// Ends a scrub early. Returns its report, if there was one; a fill goes on.

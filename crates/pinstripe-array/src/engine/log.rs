@@ -23,6 +23,8 @@ pub(super) struct Log {
     pub area_bytes: u64,
     /// Bytes since the last checkpoint.
     pub used_bytes: u64,
+    /// The last record says that all before it is durable.
+    pub is_marked: bool,
 }
 
 impl Log {
@@ -34,6 +36,7 @@ impl Log {
             sequence: superblock.log.1,
             area_bytes: superblock.areas.log_bytes,
             used_bytes: 0,
+            is_marked: false,
         }
     }
 
@@ -82,6 +85,13 @@ impl Log {
                 *failed = failed.with(slot);
             }
         });
+        self.passed(head);
+        let failed = *lock(&failed);
+        Ok(failed)
+    }
+
+    /// Moves on behind a record that was written.
+    pub fn passed(&mut self, head: &RecordHeader) {
         let skipped = if head.position == 0 && self.position > 0 {
             self.area_bytes - self.position
         } else {
@@ -90,8 +100,7 @@ impl Log {
         self.position = head.position + head.span();
         self.used_bytes += skipped + head.span();
         self.sequence += 1;
-        let failed = *lock(&failed);
-        Ok(failed)
+        self.is_marked = false;
     }
 
     /// Reads the next record, if there is one, from any member that has it.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::Array;
 use super::log::Log;
 use crate::executor::{Executor, SerialExecutor, TaskKind};
+use crate::format::log::PayloadCheck;
 use crate::format::superblock::Superblock;
 use crate::member::ArrayMember;
 use crate::set::MemberSet;
@@ -45,6 +46,25 @@ impl LoggedArray {
     pub fn sync_members(&mut self) -> Result<()> {
         self.each_member(TaskKind::Tables, &|_, member| member.sync())?;
         self.is_covered = true;
+        self.array.drop_failed_replacement()
+    }
+
+    /// Writes a record without pieces, which says that all before it is durable. It is not flushed
+    /// itself: without it, replay takes damage of the last blocks for writes that were torn.
+    pub fn mark_durable(&mut self) -> Result<()> {
+        if self.log.used_bytes == 0 || self.log.is_marked {
+            return Ok(());
+        }
+        let members = self.array.members().len();
+        let (head, is_full) = self.log.next(vec![PayloadCheck::of(&[]); members], Vec::new());
+        if is_full {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        head.encode(&mut bytes);
+        self.each_member(TaskKind::Log, &|_, member| member.write_log(head.position, &bytes))?;
+        self.log.passed(&head);
+        self.log.is_marked = true;
         self.array.drop_failed_replacement()
     }
 
@@ -92,6 +112,7 @@ impl LoggedArray {
             change(superblock);
         })?;
         self.log.used_bytes = 0;
+        self.log.is_marked = false;
         Ok(())
     }
 }

@@ -1,13 +1,13 @@
 //! Adding, failing, removing and replacing members.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use super::assemble::{examine, went_its_own_way};
 use super::create::{check_room, for_slot, fresh};
+use super::devices::IsDevice;
 use super::flusher::Flusher;
 use super::logged::LoggedArray;
-use super::work::LongWork;
+use super::work::{LongWork, WorkReport};
 use crate::format::superblock::{Consistency, SPARE, Slot, Superblock};
 use crate::member::ArrayMember;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -53,16 +53,30 @@ impl Flusher {
     /// Marks a member failed.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the array cannot do without it; [`Kind::Usage`] when there is no such
-    /// slot.
+    /// Those of [`Array::check_failing`](super::Array::check_failing); [`Kind::Usage`] when there is
+    /// no such slot.
     pub fn fail(&mut self, slot: usize) -> Result<()> {
         self.check_slot(slot)?;
-        let absent = self.logged.array.absent();
-        if !absent.has(slot) && !self.logged.array.shape().survives(absent.with(slot)) {
-            let what = format!("the array cannot do without the member of slot {slot}");
-            return Err(Error::new(Kind::Refused, what).advice("add another member first"));
-        }
-        self.logged.array.fail(slot)
+        let array = &self.logged.array;
+        array.check_failing(slot, array.absent())?;
+        array.fail(slot)
+    }
+
+    /// Ends a replace: the member stays in its slot, and the device that was being filled is not
+    /// used any more. Returns the report.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when the member of this slot is not being replaced;
+    /// [`Kind::TooManyLosses`] as for all that writes.
+    pub fn end_replace(&mut self, slot: usize) -> Result<WorkReport> {
+        self.check_slot(slot)?;
+        let array = &self.logged.array;
+        let member = array.member(slot).filter(|member| member.replacement().member().is_some());
+        let member = member.ok_or_else(|| {
+            Error::new(Kind::Refused, format!("the member of slot {slot} is not being replaced"))
+        })?;
+        array.drop_replacement(&member)?;
+        Ok(self.long.end_fill(&self.logged.array, slot))
     }
 
     /// Forgets the path of a failed member. The device can be added again, and is brought up to
@@ -83,15 +97,16 @@ impl Flusher {
     /// Removes a spare.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is none at this place; those of the device.
-    pub fn remove_spare(&mut self, path: &Path) -> Result<()> {
-        let spare = self.logged.array.members.take_spare_at(path);
-        let spare = spare.ok_or_else(|| Error::new(Kind::NotFound, "no spare").at(path))?;
+    /// [`Kind::NotFound`] when there is no such one; those of the device.
+    pub fn remove_spare(&mut self, is_it: IsDevice<'_>) -> Result<()> {
+        let spare = self.logged.array.members.take_spare(|spare| is_it(spare.path()));
+        let spare = spare.ok_or_else(|| Error::new(Kind::NotFound, "no spare"))?;
         super::create::erase(spare.device())
     }
 
-    /// Adds a device. One that was a member and left gets what it misses, if that is known; any
-    /// other one is filled, or waits as a spare. Its former content is lost then.
+    /// Adds a device. One that was a member and left gets what it misses, if the notes of the others
+    /// name all of that; any other one, an older copy of a member included, is filled, or waits as a
+    /// spare. Its former content is lost then.
     ///
     /// # Errors
     /// [`Kind::Usage`] when it is too small; [`Kind::Exists`] when it is a member already;
@@ -102,18 +117,17 @@ impl Flusher {
         check_room(&device, &superblock)?;
         if let Some(own) = own_of(&device, &superblock) {
             self.check_stranger(&device, &own, &superblock)?;
-            let is_it = |slot: &Slot| *slot == Slot::Failed(own.member);
-            let slot = superblock.slots.iter().position(is_it);
-            let is_behind_only =
-                || own.data_bytes == superblock.data_bytes && !went_its_own_way(&own, &superblock);
-            if let Some(slot) = slot.filter(|_| is_behind_only()) {
+            let is_behind_only = own.data_bytes == superblock.data_bytes
+                && own.lacks_only_noted(&superblock)
+                && !went_its_own_way(&own, &superblock);
+            if is_behind_only {
                 if self.long.is_filling() {
                     return Err(busy(&device));
                 }
                 // With a log, regions are written only together with superblocks, so the map is as
                 // good as they are. A member whose map cannot be trusted is filled like a new one.
                 let is_clean = own.is_clean || superblock.consistency == Consistency::Log;
-                let own = Superblock { slot: slot as u16, is_clean, ..own };
+                let (slot, own) = (usize::from(own.slot), Superblock { is_clean, ..own });
                 if let Ok(member) = ArrayMember::open(Arc::clone(&device), &own, false) {
                     self.long.begin_fill(&mut self.logged, slot, Arc::new(member), true)?;
                     return Ok(AddedAs::Recovering { slot });
@@ -218,9 +232,12 @@ impl LongWork {
         let superblock = logged.array.superblock();
         let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
         let Some(slot) = superblock.slots.iter().position(is_empty) else { return Ok(None) };
-        if self.is_filling() {
+        if self.is_filling() || !logged.array.members.has_spare() {
             return Ok(None);
         }
+        // Before the spare leaves the list: until it is in the slot, the status shows either the
+        // spare or this work.
+        logged.array.announce_fill(slot);
         while let Some(spare) = logged.array.members.take_spare(|_| true) {
             // A spare that does not take its tables is dropped; there may be others.
             if let Ok(member) = for_slot(&spare, &superblock, slot as u16) {

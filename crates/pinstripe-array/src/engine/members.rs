@@ -13,7 +13,7 @@
 //! - the superblock that [`superblock`](Members::superblock) returns is durable on all members that
 //!   are present, unless the array has lost too many and nothing can be durable any more.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::executor::{Executor, SerialExecutor, TaskKind, each_of};
@@ -143,11 +143,6 @@ impl Members {
     pub fn take_last_spare(&self) -> Option<Arc<ArrayMember>> {
         self.state.write().spares.pop()
     }
-
-    /// Removes the one at a path.
-    pub fn take_spare_at(&self, path: &Path) -> Option<Arc<ArrayMember>> {
-        self.take_spare(|spare| spare.path() == path)
-    }
 }
 
 /// The superblock.
@@ -174,8 +169,14 @@ impl Members {
         survives: impl Fn() -> bool,
     ) -> Result<()> {
         let mut newest = self.newest.lock();
+        // All members that are present have this generation: notes that begin now name all that was
+        // written since.
+        let before = newest.generation;
         change(&mut newest);
-        let published = self.write_until_taken(&mut newest, survives);
+        let published = self.write_until_taken(&mut newest, before, survives);
+        if published.is_ok() {
+            self.slots().iter().flatten().for_each(|member| member.published());
+        }
         // Also where that failed: the status then names the members that failed last.
         self.state.write().superblock = newest.clone();
         published
@@ -184,9 +185,15 @@ impl Members {
     fn write_until_taken(
         &self,
         newest: &mut Superblock,
+        before: u64,
         survives: impl Fn() -> bool,
     ) -> Result<()> {
         loop {
+            newest.noted_since = match newest.is_any_away() {
+                true if newest.noted_since == 0 => before,
+                true => newest.noted_since,
+                false => 0,
+            };
             // An array that cannot go on writes nothing more, so that it can be assembled as it
             // was.
             if !survives() {

@@ -34,6 +34,7 @@ mod batch;
 mod chunk;
 mod content;
 mod create;
+mod devices;
 mod fetch;
 mod flusher;
 mod grow;
@@ -70,6 +71,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe, shape_of};
 pub use create::{CreateOptions, check_create, check_room, create, create_with, erase};
+pub use devices::{DeviceRole, FailedAs, IsDevice, not_used};
 pub use flusher::{BATCH_ROWS, Flusher};
 pub use manage::AddedAs;
 pub use status::{ArrayStatus, Errors, SlotState, SlotStatus, WorkKind, WorkStatus};

@@ -25,7 +25,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::MemberId;
 
 /// Bytes of a member between two moves of the recorded point, unless batches write there.
-const DURABLE_BYTES: u64 = 64 << 20;
+pub(super) const DURABLE_BYTES: u64 = 64 << 20;
 /// Slices for which the point moves with each, after a batch wrote beyond it.
 const BUSY_SLICES: u32 = 16;
 /// The chunks that are filled side by side, at most, and their bytes.
@@ -86,6 +86,25 @@ impl Fill {
                 self.stale_from = Some(self.stale_from.map_or(start, |first| first.min(start)));
             }
         }
+    }
+
+    /// Goes back to the first region in which a write was interrupted without a log. The resync makes
+    /// the member and parity match there; the replacement may have the other version of a block.
+    pub fn copy_unsure_again(&mut self, array: &Array) -> Result<()> {
+        let member = array.member(self.slot).filter(|_| self.kind == WorkKind::Replace);
+        let Some(replacement) = member.as_ref().and_then(|it| it.replacement().member()) else {
+            return Ok(());
+        };
+        let chunk_bytes = u64::from(array.geometry().chunk_bytes());
+        let first = member.and_then(|member| member.first_unsure()).unwrap_or(u64::MAX);
+        if first >= self.done_bytes {
+            return Ok(());
+        }
+        self.done_bytes = first / chunk_bytes * chunk_bytes;
+        self.durable_bytes = self.done_bytes;
+        replacement.set_filled(Some(self.done_bytes));
+        let work = self.work();
+        array.update_superblocks(|superblock| superblock.work = work)
     }
 
     fn work(&self) -> Work {
@@ -202,12 +221,30 @@ impl LongWork {
     }
 }
 
+impl LongWork {
+    /// Ends the fill of a slot, whose member to fill was dropped. Returns its report.
+    pub fn end_fill(&mut self, array: &Array, slot: usize) -> WorkReport {
+        let fill = self.fill.take_if(|fill| fill.slot == slot);
+        self.publish(array);
+        fill.map_or_else(|| WorkReport::new(WorkKind::Replace, Some(slot)), |fill| fill.report)
+    }
+}
+
+impl Array {
+    /// Shows in the status that a spare is about to be filled for a slot.
+    pub(super) fn announce_fill(&self, slot: usize) {
+        self.live.lock().work = Some(self.fill_not_begun(slot));
+    }
+}
+
 impl Fill {
-    /// Fills a slice of the member. Returns the rest of the work, if there is more.
+    /// Fills a slice of the member. Returns the rest of the work, if there is more. The recorded
+    /// point moves at least each `between_points` bytes.
     pub fn step(
         mut self,
         logged: &mut LoggedArray,
         most_bytes: u64,
+        between_points: u64,
     ) -> Result<(Step, Option<Self>)> {
         let array = Arc::clone(&logged.array);
         let end = array.geometry().member_bytes();
@@ -239,7 +276,7 @@ impl Fill {
         self.report.bytes += bytes;
         let is_busy = self.busy_slices > 0;
         self.busy_slices = self.busy_slices.saturating_sub(1);
-        let is_due = is_busy || self.done_bytes - self.durable_bytes >= DURABLE_BYTES;
+        let is_due = is_busy || self.done_bytes - self.durable_bytes >= between_points;
         if is_due || self.done_bytes >= end {
             return self.settle(logged, bytes);
         }

@@ -12,7 +12,13 @@
 //! it stands. Where an unchanged data shard is absent, the logged part of parity stands in for it:
 //! that of the newest record that was begun. A shard that was being written and is absent now is
 //! worth what parity gives, if parity and the other shards are all of one state; if not, it is lost
-//! rather than made up. So is a block that matches no checksum it ever had.
+//! rather than made up.
+//!
+//! A block that matches no checksum it ever had is torn or damaged. Where a record wrote it that no
+//! sync and no later batch shows to be durable, it counts as it stands: some sectors are old, some
+//! new, as a disk leaves them, and sectors that the write did not change are as they were. Any other
+//! one was durable, so it is damaged, and is lost. A record without pieces shows that all before it
+//! is durable ([`LoggedArray::mark_durable`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,10 +112,17 @@ type Writes = BTreeMap<(u64, u64), Write>;
 pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
     let LoggedArray { array, log, .. } = &mut *logged;
     let members = array.members();
-    let replay = Replay { array };
+    let mut replay = Replay { array, is_newest_begun: false };
     let mut last: [Option<RecordHeader>; 2] = [None, None];
     let mut records = 0;
     while let Some(head) = log.read_next(&members) {
+        if head.pieces.is_empty() {
+            // All before it is in place.
+            let pieces = last.iter().flatten().flat_map(|done| &done.pieces);
+            pieces.into_iter().try_for_each(|piece| array.install_checksums(piece))?;
+            last = [None, None];
+            continue;
+        }
         records += 1;
         // The last two records wait for `finish`: only of older ones is it certain that they
         // are in place, so that their checksums can be installed without looking.
@@ -125,6 +138,7 @@ pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
     // or one member's part of it is damaged, and the data stand in the others' parts.
     let newest = newest.filter(|writes| is_whole || replay.are_redoable(writes));
     let (before, newest) = (before.unwrap_or_default(), newest.unwrap_or_default());
+    replay.is_newest_begun = replay.is_any_begun(&before, &newest);
     let all: std::collections::BTreeSet<_> = before.keys().chain(newest.keys()).collect();
     for key in all {
         replay.finish(*key, before.get(key), newest.get(key))?;
@@ -137,6 +151,8 @@ pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
 /// The columns of an array after its last two records.
 struct Replay<'a> {
     array: &'a Array,
+    /// Something of the newest record is in place, so all before it was durable.
+    is_newest_begun: bool,
 }
 
 impl Replay<'_> {
@@ -218,6 +234,7 @@ impl Replay<'_> {
         // No state explains the column. First, since it may turn torn blocks into zeros, and all
         // below is computed from `on_disk`.
         let strangers = self.strangers(&map, column, [before, newest], &on_disk);
+        let torn = self.torn(strangers, [before, newest]);
         self.clear_torn(&map, column, before, newest, &mut on_disk)?;
         let Some(write) = newest.filter(|it| is_begun(it, before, &on_disk)).or(before).or(newest)
         else {
@@ -230,7 +247,8 @@ impl Replay<'_> {
             .collect();
         // No parity to compute: whichever state the first copy is in, the others follow it.
         if map.mirrors() {
-            return self.same_copies(&map, column, written, strangers, &on_disk);
+            let first = [written.minus(strangers), written.and(torn)];
+            return self.same_copies(&map, column, written, first, &on_disk);
         }
         // With a changed shard gone since, its new content is unknown, and so is the parity over
         // it.
@@ -238,7 +256,7 @@ impl Replay<'_> {
         if write.changed(&map).iter().any(|shard| is_away(shard) && write.sum(shard).is_some()) {
             return self.leave(&map, column, &[newest, before], written, &on_disk);
         }
-        self.follow(&map, column, write, written, strangers, &on_disk)
+        self.follow(&map, column, write, written, strangers.minus(torn), &on_disk)
     }
 
     /// Parity of a column: over all data if it is present and sound, else from what was logged.
@@ -325,17 +343,18 @@ impl Replay<'_> {
         }
     }
 
-    /// Makes all copies equal to the first one. If all are strangers, the block is lost.
+    /// Makes all copies equal to the first one that may be taken, of the first of these sets that has
+    /// one. If there is none, the block is lost.
     fn same_copies(
         &self,
         map: &RowMap,
         column: u64,
         written: ShardSet,
-        strangers: ShardSet,
+        may_be_taken: [ShardSet; 2],
         on_disk: &[Option<Vec<u8>>],
     ) -> Result<()> {
-        let known = written.minus(strangers);
-        let Some(first) = known.iter().find_map(|shard| on_disk[shard].as_ref()) else {
+        let mut copies = may_be_taken.iter().flat_map(|set| set.iter());
+        let Some(first) = copies.find_map(|shard| on_disk[shard].as_ref()) else {
             return written.iter().try_for_each(|shard| self.set(map, shard, column, Sum::LOST));
         };
         for shard in written.iter() {

@@ -20,7 +20,7 @@ use super::status::WorkKind;
 use super::work::{PASSED_MAX, Step, WorkReport};
 use crate::format::BLOCK_BYTES;
 use crate::format::log::LogPiece;
-use crate::format::superblock::Consistency;
+use crate::format::superblock::{Consistency, Superblock};
 use crate::geometry::RowMap;
 use crate::set::ShardSet;
 use pinstripe_base::error::Result;
@@ -50,7 +50,15 @@ impl Array {
         let unsure =
             self.members().iter().flatten().filter(|member| member.mark_unsure(all)).count();
         self.has_unsure.store(unsure > 0, Ordering::Release);
+        if self.members.with_superblock(Superblock::is_any_away) {
+            self.members().iter().flatten().for_each(|member| member.note_unsure());
+        }
         unsure > 0
+    }
+
+    /// Whether a resync is pending: some rows may have parity, or copies, that do not match.
+    pub(super) fn has_unsure(&self) -> bool {
+        self.has_unsure.load(Ordering::Acquire)
     }
 
     /// The means that keeps parity true across a power cut.
@@ -60,8 +68,7 @@ impl Array {
 
     /// Whether the parity of a row may not match its data.
     pub(super) fn is_unsure(&self, map: &RowMap) -> bool {
-        self.has_unsure.load(Ordering::Acquire)
-            && self.any_holder(map, |member, range| member.is_unsure(range))
+        self.has_unsure() && self.any_holder(map, |member, range| member.is_unsure(range))
     }
 
     /// Makes the parity of a row match its data. The row is occupied or under way: no reader or
@@ -94,14 +101,13 @@ impl Array {
 
     /// Whether a block within a range of a shard may not be what its checksum says, which is not settled yet.
     pub(super) fn is_doubtful(&self, map: &RowMap, shard: usize, range: &Range<u64>) -> bool {
-        self.has_unsure.load(Ordering::Acquire)
-            && self.holder(map, shard).is_some_and(|member| member.is_doubtful(range))
+        self.has_unsure() && self.holder(map, shard).is_some_and(|member| member.is_doubtful(range))
     }
 
     /// A bad or doubtful block of a column, and what its checksum says that it should hold, where the others
     /// give that back.
     pub(super) fn by_checksum(&self, row: &RowImage, block: usize) -> Option<(usize, Vec<u8>)> {
-        if !self.has_unsure.load(Ordering::Acquire) {
+        if !self.has_unsure() {
             return None;
         }
         let at = |shard: usize| row.map.place(shard).start + (block * BLOCK) as u64;
@@ -162,13 +168,15 @@ impl Resync {
         Ok((Step::Done(WorkReport { is_finished: true, ..self.report }), None))
     }
 
-    /// Makes the parity of a row true that is about to be written.
-    pub fn resync_early(&mut self, array: &Array, row: u64) -> Result<()> {
+    /// Makes the parity of a row true that is about to be written. Returns whether that wrote anything:
+    /// it has to be durable before the row is written, or a power cut could leave sectors that readers
+    /// were not shown before.
+    pub fn resync_early(&mut self, array: &Array, row: u64) -> Result<bool> {
         let map = array.shape().map(row);
-        if row >= self.done_rows && array.is_unsure(&map) && self.done_early.insert(row) {
-            array.resync_row(map)?;
+        match row >= self.done_rows && array.is_unsure(&map) && self.done_early.insert(row) {
+            true => array.resync_row(map),
+            false => Ok(false),
         }
-        Ok(())
     }
 }
 

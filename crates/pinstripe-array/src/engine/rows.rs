@@ -53,7 +53,9 @@ impl RowWriter {
         for (row, dirty) in begun {
             // Before planning: parity that may be stale must not be the base of a
             // read-modify-write.
-            long.resync_first(&logged.array, *row)?;
+            if long.resync_first(&logged.array, *row)? {
+                logged.sync_members()?;
+            }
             let len = logged.array.shape().map(*row).len();
             for start in (0..len).step_by(window as usize) {
                 let window = start..len.min(start + window);

@@ -15,7 +15,7 @@ use super::status::WorkKind;
 use super::work::{LongWork, Mismatch, PASSED_MAX, Step, WorkReport};
 use crate::executor::{TaskKind, each_of};
 use crate::format::BLOCK_BYTES;
-use crate::format::superblock::{Superblock, Work};
+use crate::format::superblock::{ScrubProgress, Superblock};
 use crate::geometry::RowMap;
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -43,14 +43,11 @@ impl Scrub {
 
     /// The scrub that the superblock says was going on.
     pub fn resumed(superblock: &Superblock) -> Option<Self> {
-        match superblock.work {
-            Work::Scrub { repair, done_rows } => Some(Scrub::new(repair, done_rows)),
-            _ => None,
-        }
+        superblock.scrub.map(|it| Scrub::new(it.repair, it.done_rows))
     }
 
-    fn work(&self) -> Work {
-        Work::Scrub { repair: self.repair, done_rows: self.done_rows }
+    fn progress(&self) -> Option<ScrubProgress> {
+        Some(ScrubProgress { repair: self.repair, done_rows: self.done_rows })
     }
 }
 
@@ -71,10 +68,8 @@ impl LongWork {
             );
         }
         let scrub = Scrub::new(repair, 0);
-        if self.fill.is_none() {
-            let work = scrub.work();
-            array.update_superblocks(|superblock| superblock.work = work)?;
-        }
+        let progress = scrub.progress();
+        array.update_superblocks(|superblock| superblock.scrub = progress)?;
         array.live.lock().mismatches = 0;
         self.scrub = Some(scrub);
         self.publish(array);
@@ -114,14 +109,14 @@ impl Scrub {
         }
         self.report.bytes += bytes;
         if self.done_rows == array.geometry().rows() {
-            array.update_superblocks(|superblock| superblock.work = Work::None)?;
+            array.update_superblocks(|superblock| superblock.scrub = None)?;
             let done = WorkReport { is_finished: true, ..self.report };
             return Ok((Step::Done(done), None));
         }
         if (self.done_rows - self.recorded_rows) * chunk_bytes >= RECORD_BYTES {
             self.recorded_rows = self.done_rows;
-            let work = self.work();
-            array.update_superblocks(|superblock| superblock.work = work)?;
+            let progress = self.progress();
+            array.update_superblocks(|superblock| superblock.scrub = progress)?;
         }
         Ok((Step::Moved { bytes }, Some(self)))
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::Array;
+use super::devices::is_empty;
 use crate::format::superblock::{Consistency, Slot, Superblock};
 use crate::geometry::{Layout, Level};
 use pinstripe_base::id::{ArrayId, MemberId};
@@ -53,6 +54,8 @@ pub struct SlotStatus {
     pub member: Option<MemberId>,
     /// The path of that member.
     pub path: Option<PathBuf>,
+    /// The path of the device that is being filled to replace the member.
+    pub replacement: Option<PathBuf>,
     /// Errors since the array was assembled.
     pub errors: Errors,
 }
@@ -129,14 +132,21 @@ impl Array {
     /// The status now.
     pub fn status(&self) -> ArrayStatus {
         let superblock = self.superblock();
-        let spares = self.members.spares().iter().map(|spare| spare.path().to_owned()).collect();
-        let paths = self.members.paths();
+        let spares: Vec<PathBuf> =
+            self.members.spares().iter().map(|spare| spare.path().to_owned()).collect();
+        let (members, paths) = (self.members(), self.members.paths());
+        // After the spares: one that has left their list by now is announced as work.
         let live = self.live.lock();
+        let replacement = |slot: usize| members.get(slot)?.as_ref()?.replacement().member();
         let slot = |slot: usize| SlotStatus {
             errors: live.errors[slot],
             path: paths[slot].clone(),
+            replacement: replacement(slot).map(|it| it.path().to_owned()),
             ..slot_status(&superblock, slot)
         };
+        let slots: Vec<_> = (0..superblock.slots.len()).map(slot).collect();
+        let empty = slots.iter().position(|slot| is_empty(slot.state));
+        let pending = empty.filter(|_| !spares.is_empty()).map(|slot| self.fill_not_begun(slot));
         ArrayStatus {
             name: superblock.name.clone(),
             array: superblock.array,
@@ -149,12 +159,20 @@ impl Array {
             generation: superblock.generation,
             consistency: superblock.consistency,
             granule: Some(superblock.granule).filter(|bytes| *bytes > 0),
-            slots: (0..superblock.slots.len()).map(slot).collect(),
+            slots,
             spares,
-            work: live.work,
+            work: live.work.or(pending),
             mismatches: live.mismatches,
             dirty_bytes: self.dirty_bytes(),
         }
+    }
+}
+
+impl Array {
+    /// The work of a spare that has not begun to be filled for a slot.
+    pub(super) fn fill_not_begun(&self, slot: usize) -> WorkStatus {
+        let of_bytes = self.geometry().member_bytes();
+        WorkStatus { kind: WorkKind::Rebuild, slot: Some(slot), done_bytes: 0, of_bytes }
     }
 }
 
@@ -165,5 +183,5 @@ fn slot_status(superblock: &Superblock, slot: usize) -> SlotStatus {
         Slot::Failed(member) => (SlotState::Failed, Some(member)),
         Slot::Rebuilding(member) => (SlotState::Rebuilding, Some(member)),
     };
-    SlotStatus { state, member, path: None, errors: Errors::default() }
+    SlotStatus { state, member, path: None, replacement: None, errors: Errors::default() }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Array;
-use crate::format::superblock::{Slot, Superblock, Work};
+use crate::format::superblock::{Superblock, Work};
 use crate::member::ArrayMember;
 use pinstripe_base::error::Result;
 
@@ -57,10 +57,8 @@ impl Array {
     /// Has members note which regions change while a member is away that may come back, and drop
     /// those notes when none is.
     pub(super) fn note_changes(&self, superblock: &Superblock) {
-        let is_away = |slot: &Slot| matches!(slot, Slot::Failed(_) | Slot::Rebuilding(_));
-        let is_any_away = superblock.slots.iter().any(is_away);
         for member in self.members().iter().flatten() {
-            match is_any_away {
+            match superblock.is_any_away() {
                 true => member.note_changes(true),
                 false => member.forget_changes(),
             }

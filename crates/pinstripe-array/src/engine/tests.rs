@@ -7,6 +7,7 @@ mod growing;
 mod healing;
 mod long_writes;
 mod losing;
+mod older_copies;
 mod policies;
 mod replacing;
 mod replaying;

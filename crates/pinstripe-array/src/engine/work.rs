@@ -6,11 +6,11 @@ use super::Array;
 use super::grow::Grow;
 use super::heal::heal;
 use super::logged::LoggedArray;
-use super::rebuild::Fill;
+use super::rebuild::{DURABLE_BYTES, Fill};
 use super::resync::Resync;
 use super::scrub::Scrub;
 use super::status::{WorkKind, WorkStatus};
-use crate::format::superblock::{Slot, Work};
+use crate::format::superblock::Slot;
 use crate::geometry::RowMap;
 use pinstripe_base::error::Result;
 
@@ -75,6 +75,8 @@ pub(super) struct LongWork {
     pub scrub: Option<Scrub>,
     pub resync: Option<Resync>,
     pub grow: Option<Grow>,
+    /// Bytes between two moves of the recorded point of a fill; `None` is the usual number.
+    pub between_points: Option<u64>,
 }
 
 impl LongWork {
@@ -92,10 +94,11 @@ impl LongWork {
     }
 
     /// Makes the parity of a row true that is about to be written, if a resync has not come to it.
-    pub fn resync_first(&mut self, array: &Array, row: u64) -> Result<()> {
+    /// Returns whether that wrote anything.
+    pub fn resync_first(&mut self, array: &Array, row: u64) -> Result<bool> {
         match &mut self.resync {
             Some(resync) => resync.resync_early(array, row),
-            None => Ok(()),
+            None => Ok(false),
         }
     }
 
@@ -123,7 +126,8 @@ impl LongWork {
             self.take_spare(logged)?;
         }
         if let Some(fill) = self.fill.take() {
-            (step, self.fill) = fill.step(logged, most_bytes)?;
+            (step, self.fill) =
+                fill.step(logged, most_bytes, self.between_points.unwrap_or(DURABLE_BYTES))?;
         } else if let Some(scrub) = self.scrub.take() {
             (step, self.scrub) = scrub.step(logged, most_bytes)?;
         } else {
@@ -135,21 +139,26 @@ impl LongWork {
     /// As [`Flusher::cancel_work`](super::Flusher::cancel_work).
     pub fn cancel(&mut self, array: &Array) -> Result<Option<WorkReport>> {
         let Some(scrub) = self.scrub.take() else { return Ok(None) };
-        if self.fill.is_none() {
-            array.update_superblocks(|superblock| superblock.work = Work::None)?;
-        }
+        array.update_superblocks(|superblock| superblock.scrub = None)?;
         self.publish(array);
         Ok(Some(scrub.report))
     }
 
     /// Resumes the work that the superblock records, after a resync if there has to be one.
-    pub fn resume(&mut self, array: &Array, is_unsure: bool) {
+    ///
+    /// # Errors
+    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) as for all that writes.
+    pub fn resume(&mut self, array: &Array, is_unsure: bool) -> Result<()> {
         let superblock = array.superblock();
         self.fill = Fill::resumed(&superblock);
+        if let Some(fill) = self.fill.as_mut().filter(|_| is_unsure) {
+            fill.copy_unsure_again(array)?;
+        }
         self.scrub = Scrub::resumed(&superblock);
         self.grow = Grow::resumed(&superblock);
         self.resync = is_unsure.then(Resync::new);
         self.publish(array);
+        Ok(())
     }
 
     /// Publishes the progress to the array's status.

@@ -9,8 +9,11 @@
 //! | work 1, slot 2, flags 1, columns 4, done (bytes, rows or stretches) 8, member 16 or journal 4, zero 12
 //! | granule 4 | clean 1, zero 3
 //! | per slot: state 1, member 16
-//! | zeros | checksum of the map of regions 4 | CRC-32C 4, of all else, in the last bytes of 4 KiB
+//! | zeros | noted since 8 | scrub 1, zero 7, rows 8
+//! | checksum of the map of regions 4 | CRC-32C 4, of all else, in the last bytes of 4 KiB
 //! ```
+//! Older versions left zeros where "noted since" and the scrub stand, and recorded a scrub as work 3.
+//!
 //! The generation counts the states that members must agree on: a member without the newest one was
 //! away, and its data may be old. md calls this number events.
 //!
@@ -40,6 +43,8 @@ pub const SLOTS_MAX: usize = 64;
 pub const NAME_BYTES_MAX: usize = 63;
 /// The slot of a member that waits to replace another one.
 pub const SPARE: u16 = u16::MAX;
+/// The generation since which changes are noted, and the scrub in progress.
+const TAIL: Range<usize> = SUPERBLOCK_BYTES - 32..SUPERBLOCK_BYTES - 8;
 const REGIONS_CHECK: Range<usize> = SUPERBLOCK_BYTES - 8..SUPERBLOCK_BYTES - 4;
 const CHECK: Range<usize> = SUPERBLOCK_BYTES - 4..SUPERBLOCK_BYTES;
 
@@ -109,13 +114,6 @@ pub enum Work {
         /// Bytes of its data that are done.
         done_bytes: u64,
     },
-    /// Everything is read and compared.
-    Scrub {
-        /// Mismatches are mended.
-        repair: bool,
-        /// Rows that are done.
-        done_rows: u64,
-    },
     /// All is moved to where it lies with one member more: that of the last slot.
     Grow {
         /// Stretches that are done (see `array::geometry::Shape`).
@@ -125,6 +123,15 @@ pub enum Work {
         /// So many bytes of each chunk behind them stand in the journal, which counts.
         journal: u32,
     },
+}
+
+/// A scrub in progress. Other work may be in progress at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScrubProgress {
+    /// Mismatches are repaired.
+    pub repair: bool,
+    /// Rows that are done.
+    pub done_rows: u64,
 }
 
 /// A superblock.
@@ -158,6 +165,12 @@ pub struct Superblock {
     pub log: (u64, u64),
     /// The work in progress.
     pub work: Work,
+    /// The scrub in progress.
+    pub scrub: Option<ScrubProgress>,
+    /// While a slot has no complete member: a generation since which every region that changed is
+    /// noted. A member that returns with an older generation lacks more than the notes name. 0 where
+    /// nothing is noted, or a version of pinstripe without this field wrote the superblock.
+    pub noted_since: u64,
     /// Bytes of the granule; 0 where it follows the requests.
     pub granule: u32,
     /// Whether it was stopped in order: nothing was under way.
@@ -193,7 +206,6 @@ impl Superblock {
                 (1, slot, only_behind, 0, done_bytes, no_member)
             }
             Work::Replace { slot, with, done_bytes } => (2, slot, false, 0, done_bytes, with),
-            Work::Scrub { repair, done_rows } => (3, 0, repair, 0, done_rows, no_member),
             Work::Grow { stretches, columns, journal } => {
                 let mut bytes = [0; 16];
                 bytes[..4].copy_from_slice(&journal.to_le_bytes());
@@ -213,6 +225,10 @@ impl Superblock {
         }
         let mut block = [0; SUPERBLOCK_BYTES];
         block[..out.len()].copy_from_slice(&out);
+        let mut tail = Vec::with_capacity(TAIL.len());
+        let scrub = self.scrub.map_or((0, 0), |it| (1 + u8::from(it.repair), it.done_rows));
+        Writer::new(&mut tail).u64(self.noted_since).u8(scrub.0).zeros(7).u64(scrub.1);
+        block[TAIL].copy_from_slice(&tail);
         block[REGIONS_CHECK].copy_from_slice(&self.regions_check.to_le_bytes());
         let check = crc32c(&block[..CHECK.start]);
         block[CHECK].copy_from_slice(&check.to_le_bytes());
@@ -261,13 +277,14 @@ impl Superblock {
         let (chunk_bytes, data_bytes) = (r.u32()?, r.u64()?);
         let areas = Areas::decode(&mut r)?;
         let log = (r.u64()?, r.u64()?);
-        let work = work(&mut r, count)?;
+        let (work, old_scrub) = work(&mut r, count)?;
         let (granule, clean) = (r.u32()?, r.u8()?);
         r.take(3)?;
         if clean > 1 || (granule != 0 && !granule.is_power_of_two()) {
             return Err(r.corrupt("unknown flags"));
         }
         let slots = (0..count).map(|_| slot_of(&mut r)).collect::<Result<Vec<_>>>()?;
+        let (noted_since, scrub) = tail(bytes)?;
         let regions_check = bytes[REGIONS_CHECK].try_into().expect("four bytes");
         Ok(Superblock {
             array,
@@ -284,11 +301,30 @@ impl Superblock {
             areas,
             log,
             work,
+            scrub: scrub.or(old_scrub),
+            noted_since,
             granule,
             is_clean: clean == 1,
             regions_check: u32::from_le_bytes(regions_check),
             slots,
         })
+    }
+
+    /// Whether a member is away, or being filled, that lacks regions which the others note.
+    pub fn is_any_away(&self) -> bool {
+        self.slots.iter().any(|slot| matches!(slot, Slot::Failed(_) | Slot::Rebuilding(_)))
+    }
+
+    /// Whether the notes of the others name all regions that a member with this superblock lacks.
+    /// `newest` is the superblock of the array, where the member's slot has failed. A copy of the
+    /// member from before the notes began lacks more, and so does one that was never complete in
+    /// this slot.
+    pub fn lacks_only_noted(&self, newest: &Superblock) -> bool {
+        let own = self.slots.get(usize::from(self.slot));
+        newest.noted_since > 0
+            && self.generation >= newest.noted_since
+            && own == Some(&Slot::Present(self.member))
+            && newest.slots.get(usize::from(self.slot)) == Some(&Slot::Failed(self.member))
     }
 
     /// The place that this one is to be written to.
@@ -340,24 +376,40 @@ fn name(r: &mut Reader<'_>) -> Result<String> {
     name.map(str::to_owned).ok_or_else(|| r.corrupt("its name is not UTF-8"))
 }
 
-fn work(r: &mut Reader<'_>, slots: usize) -> Result<Work> {
+/// The generation since which changes are noted, and the scrub in progress.
+fn tail(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<(u64, Option<ScrubProgress>)> {
+    let mut r = Reader::new(&bytes[TAIL], "superblock");
+    let (noted_since, kind) = (r.u64()?, r.u8()?);
+    r.take(7)?;
+    let done_rows = r.u64()?;
+    match kind {
+        0 => Ok((noted_since, None)),
+        1 | 2 => Ok((noted_since, Some(ScrubProgress { repair: kind == 2, done_rows }))),
+        _ => Err(r.corrupt("unknown work")),
+    }
+}
+
+/// The work in progress. Older versions recorded a scrub there.
+fn work(r: &mut Reader<'_>, slots: usize) -> Result<(Work, Option<ScrubProgress>)> {
     let (work, slot, flags) = (r.u8()?, r.u16()?, r.u8()?);
     let columns = r.u32()?;
     let (done, with) = (r.u64()?, MemberId(r.array()?));
     let is_slot = usize::from(slot) < slots;
-    match (work, flags) {
-        (0, 0) => Ok(Work::None),
-        (1, 0 | 1) if is_slot => {
-            Ok(Work::Rebuild { slot, done_bytes: done, only_behind: flags == 1 })
+    let work = match (work, flags) {
+        (0, 0) => Work::None,
+        (1, 0 | 1) if is_slot => Work::Rebuild { slot, done_bytes: done, only_behind: flags == 1 },
+        (2, 0) if is_slot => Work::Replace { slot, with, done_bytes: done },
+        (3, 0 | 1) => {
+            let scrub = ScrubProgress { repair: flags == 1, done_rows: done };
+            return Ok((Work::None, Some(scrub)));
         }
-        (2, 0) if is_slot => Ok(Work::Replace { slot, with, done_bytes: done }),
-        (3, 0 | 1) => Ok(Work::Scrub { repair: flags == 1, done_rows: done }),
         (4, 0) if slots > 1 => {
             let journal = u32::from_le_bytes(*with.0.first_chunk().expect("16 bytes"));
-            Ok(Work::Grow { stretches: done, columns, journal })
+            Work::Grow { stretches: done, columns, journal }
         }
-        _ => Err(r.corrupt("unknown work")),
-    }
+        _ => return Err(r.corrupt("unknown work")),
+    };
+    Ok((work, None))
 }
 
 fn slot_of(r: &mut Reader<'_>) -> Result<Slot> {
@@ -399,6 +451,8 @@ mod tests {
             },
             log: (8192, 700),
             work: Work::Rebuild { slot: 2, done_bytes: 1 << 30, only_behind: true },
+            scrub: None,
+            noted_since: 40,
             granule: 16 << 10,
             is_clean: false,
             regions_check: 0x1234_5678,
@@ -416,7 +470,7 @@ mod tests {
         let full = Superblock {
             name: "n".repeat(NAME_BYTES_MAX),
             slots: vec![Slot::Present(MemberId([5; 16])); SLOTS_MAX],
-            work: Work::Scrub { repair: true, done_rows: 9 },
+            scrub: Some(ScrubProgress { repair: true, done_rows: 9 }),
             is_clean: true,
             slot: SPARE,
             ..superblock()
@@ -425,14 +479,44 @@ mod tests {
             Work::None,
             Work::Rebuild { slot: 3, done_bytes: 1, only_behind: false },
             Work::Replace { slot: 1, with: MemberId([9; 16]), done_bytes: 2 },
-            Work::Scrub { repair: false, done_rows: 3 },
-            Work::Scrub { repair: true, done_rows: 4 },
             Work::Grow { stretches: 7, columns: 8192, journal: 4096 },
         ];
         let working = works.map(|work| Superblock { work, ..superblock() });
         for superblock in [superblock(), full].into_iter().chain(working) {
             assert_eq!(Superblock::decode(&superblock.encode()).unwrap(), superblock);
         }
+    }
+
+    /// What versions wrote that knew neither field.
+    #[test]
+    fn a_superblock_of_an_older_version_is_read() {
+        let new = Superblock { work: Work::None, noted_since: 0, ..superblock() };
+        assert_eq!(new.encode()[TAIL], [0; TAIL.end - TAIL.start]);
+        let mut bytes = new.encode();
+        // Kind 3, a repair, 4 rows of it done.
+        (bytes[216], bytes[219], bytes[224]) = (3, 1, 4);
+        let check = crc32c(&bytes[..CHECK.start]);
+        bytes[CHECK].copy_from_slice(&check.to_le_bytes());
+        let scrub = Some(ScrubProgress { repair: true, done_rows: 4 });
+        assert_eq!(Superblock::decode(&bytes).unwrap(), Superblock { scrub, ..new });
+    }
+
+    #[test]
+    fn only_a_member_that_saw_the_notes_begin_lacks_no_more_than_they_name() {
+        let member = MemberId([3; 16]);
+        let newest = Superblock { noted_since: 30, ..superblock() };
+        let slots = vec![Slot::Failed(member), Slot::Present(member)];
+        let own = Superblock { slot: 1, member, generation: 30, slots, ..superblock() };
+        assert!(own.lacks_only_noted(&newest));
+        let others = [
+            Superblock { generation: 29, ..own.clone() },
+            Superblock { slot: 0, ..own.clone() },
+            Superblock { slot: SPARE, ..own.clone() },
+            Superblock { slots: vec![Slot::Missing, Slot::Rebuilding(member)], ..own.clone() },
+            Superblock { slots: Vec::new(), ..own.clone() },
+        ];
+        others.iter().for_each(|own| assert!(!own.lacks_only_noted(&newest), "{own:?}"));
+        assert!(!own.lacks_only_noted(&Superblock { noted_since: 0, ..newest }));
     }
 
     #[test]

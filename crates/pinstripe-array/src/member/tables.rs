@@ -26,6 +26,8 @@ pub(super) struct Tables {
     pub(super) regions: Vec<Region>,
     /// Sectors of the map of regions that differ on the member.
     pub(super) changed: BTreeSet<u64>,
+    /// Pages that were written since the last superblock.
+    pub(super) recent: BTreeSet<u64>,
     /// They differ in more than versions, which may be behind.
     pub(super) is_urgent: bool,
     /// By sector of the map, the checksum that it was written with last.
@@ -204,6 +206,7 @@ impl Tables {
             let ahead = it.version.since(region.version()).min(Version::AHEAD_MAX - 3);
             let version = region.version().plus(ahead + 1);
             self.set(it.page, region.at(version));
+            self.recent.insert(it.page);
             pages.push((it, version));
         }
         let sector = |number: &u64| (*number, self.region_sector(*number));

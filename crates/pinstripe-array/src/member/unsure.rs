@@ -71,6 +71,20 @@ impl ArrayMember {
         !tables.unsure.is_empty()
     }
 
+    /// Notes for a member that is away all regions in which writes were interrupted: their tables
+    /// may be as they were before these writes.
+    pub fn note_unsure(&self) {
+        let mut tables = self.lock();
+        for page in tables.unsure.clone() {
+            tables.note(page);
+        }
+    }
+
+    /// The offset of the first byte of data in an unsure region.
+    pub fn first_unsure(&self) -> Option<u64> {
+        self.lock().unsure.first().map(|page| page * PAGE_BLOCKS * BLOCK_BYTES)
+    }
+
     /// Declares that parity matches the data everywhere.
     pub fn clear_unsure(&self) {
         let mut tables = self.lock();

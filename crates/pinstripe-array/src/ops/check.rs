@@ -5,10 +5,9 @@
 use std::path::Path;
 
 use super::controller::ArrayController;
-use super::manage::DeviceRole;
 use super::register;
 use super::request::ManageAction;
-use crate::engine::{SlotState, check_room};
+use crate::engine::{Array, DeviceRole, check_room};
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -51,30 +50,27 @@ impl ArrayController {
 
     /// `absent` are the members that are gone by then.
     fn check_failing(&self, device: &Path, absent: &mut MemberSet) -> Result<()> {
-        if self.part(device)? == DeviceRole::LeftOut {
-            return Ok(());
-        }
-        let slot = self.slot(device)?;
-        let without = absent.with(slot);
-        if absent.has(slot) || self.volume.array().survives(without) {
-            *absent = without;
-            return Ok(());
-        }
-        let what = format!("the array cannot do without the member of slot {slot}");
-        let error = Error::new(Kind::Refused, what).at(device);
-        Err(error.advice("nothing was changed; add another member first"))
+        let slot = match self.part(device)? {
+            None | Some(DeviceRole::Failed(_) | DeviceRole::Replacement(_)) => return Ok(()),
+            Some(role) => role.slot_in_use().map_err(|error| error.at(device))?,
+        };
+        let checked = self.volume.array().check_failing(slot, *absent);
+        checked.map_err(|error| match error.advice_text() {
+            Some(advice) => {
+                let advice = format!("nothing was changed; {advice}");
+                error.at(device).advice(advice)
+            }
+            None => error.at(device),
+        })?;
+        *absent = absent.with(slot);
+        Ok(())
     }
 
     fn check_removal(&self, device: &Path, ahead: &Ahead<'_>) -> Result<()> {
-        let DeviceRole::Slot(slot) = self.part(device)? else { return Ok(()) };
-        let state = self.volume.array().status().slots[slot].state;
-        let is_used = matches!(state, SlotState::Present | SlotState::Rebuilding);
-        match is_used && !ahead.failed.iter().any(|it| register::is_same(it, device)) {
-            false => Ok(()),
-            true => {
-                let what = format!("the member of slot {slot} is in use");
-                Err(Error::new(Kind::Refused, what).at(device).advice("fail it first"))
-            }
+        let Some(role) = self.part(device)? else { return Ok(()) };
+        match ahead.failed.iter().any(|it| register::is_same(it, device)) {
+            true => Ok(()),
+            false => Array::check_removal(role).map_err(|error| error.at(device)),
         }
     }
 

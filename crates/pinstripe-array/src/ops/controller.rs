@@ -187,7 +187,12 @@ impl ArrayController {
             }),
             Knob::Deadline(deadline) => volume.set(|it| it.deadline = deadline),
             Knob::Scrub(repair) => volume.with(|it| it.scrub(repair)),
-            Knob::Idle => volume.with(|it| it.cancel_work()).map(drop),
+            Knob::Idle => {
+                if let Some(cancelled) = volume.with(|it| it.cancel_work())? {
+                    volume.keep_report(cancelled);
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -332,6 +337,7 @@ fn slot_detail((number, slot): (usize, &SlotStatus)) -> SlotDetail {
         state,
         member: slot.member.map(|it| it.to_string()),
         device: slot.path.clone(),
+        replacement: slot.replacement.clone(),
         errors: ErrorCounts { reads, checksums, healed, bad_blocks },
     }
 }

@@ -98,6 +98,9 @@ pub struct SlotDetail {
     pub member: Option<String>,
     /// The path of the member.
     pub device: Option<PathBuf>,
+    /// The device that is being filled to replace the member.
+    #[serde(default)]
+    pub replacement: Option<PathBuf>,
     /// Errors since it is served.
     pub errors: ErrorCounts,
 }
@@ -269,7 +272,13 @@ fn of_superblocks(
         let it = found.iter().find(|(_, own)| own.member == member);
         it.map(|(path, _)| path.clone())
     };
-    let slots: Vec<_> = newest.slots.iter().enumerate().map(|it| slot_detail(it, &place)).collect();
+    let mut slots: Vec<_> =
+        newest.slots.iter().enumerate().map(|it| slot_detail(it, &place)).collect();
+    if let Work::Replace { slot, with, .. } = newest.work
+        && let Some(slot) = slots.get_mut(usize::from(slot))
+    {
+        slot.replacement = place(with);
+    }
     let absent: MemberSet = slots
         .iter()
         .filter(|slot| slot.state != SlotStateDetail::InSync)
@@ -278,6 +287,16 @@ fn of_superblocks(
     let granule = Some(newest.granule).filter(|bytes| *bytes > 0);
     let granule = ("stripe_size".to_owned(), granule_text(granule));
     let spare = |(path, own): &(PathBuf, Superblock)| (own.slot == SPARE).then(|| path.clone());
+    let spares: Vec<PathBuf> = found.iter().filter_map(spare).collect();
+    // A spare takes the first empty slot as soon as the array is served.
+    let is_empty = |slot: &Slot| matches!(slot, Slot::Failed(_) | Slot::Missing);
+    let is_filled_next = !spares.is_empty() && newest.slots.iter().any(is_empty);
+    let pending = is_filled_next.then(|| WorkDetail {
+        kind: "recover".to_owned(),
+        done_bytes: 0,
+        all_bytes: newest.data_bytes,
+        bytes_per_second: 0,
+    });
     Ok(Detail {
         name: entry.name.clone(),
         metadata: "pinstripe".to_owned(),
@@ -294,8 +313,8 @@ fn of_superblocks(
         is_usable: shape.survives(absent),
         served: None,
         slots,
-        spares: found.iter().filter_map(spare).collect(),
-        work: work(newest, &shape),
+        spares,
+        work: work(newest, &shape).or(pending),
         reports: Vec::new(),
         mismatches: 0,
         dirty_bytes: 0,
@@ -322,6 +341,7 @@ fn slot_detail(
         state,
         member: member.map(|it| it.to_string()),
         device: member.and_then(place),
+        replacement: None,
         errors: ErrorCounts::default(),
     }
 }
@@ -343,12 +363,13 @@ pub fn granule_text(granule: Option<u32>) -> String {
 fn work(superblock: &Superblock, shape: &Shape) -> Option<WorkDetail> {
     let of_rows = |rows: u64| rows.saturating_mul(superblock.chunk_bytes.into());
     let (kind, done_bytes) = match superblock.work {
-        Work::None => return None,
+        Work::None => {
+            let scrub = superblock.scrub?;
+            (if scrub.repair { "repair" } else { "check" }, of_rows(scrub.done_rows))
+        }
         Work::Rebuild { done_bytes, .. } | Work::Replace { done_bytes, .. } => {
             ("recover", done_bytes)
         }
-        Work::Scrub { repair: false, done_rows } => ("check", of_rows(done_rows)),
-        Work::Scrub { repair: true, done_rows } => ("repair", of_rows(done_rows)),
         Work::Grow { stretches, .. } => ("reshape", stretches * shape.stretch_bytes()),
     };
     let all_bytes = superblock.data_bytes;
@@ -366,6 +387,7 @@ pub(super) mod testing {
             state: SlotStateDetail::InSync,
             member: Some(format!("{slot:032x}")),
             device: Some(PathBuf::from(format!("/dev/{slot}"))),
+            replacement: None,
             errors: ErrorCounts::default(),
         };
         Detail {

@@ -1,25 +1,16 @@
 //! Adding, removing and replacing members by the paths of their devices.
 
 use std::cmp::Ordering;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::controller::ArrayController;
 use super::request::ManageAction;
 use super::{devices, register};
-use crate::engine::{self, AddedAs, SlotState, SlotStatus};
+use crate::engine::{self, AddedAs, DeviceRole, FailedAs, SlotState, not_used};
 use crate::geometry::Level;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::SharedDevice;
-
-/// Which part of an array a device is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DeviceRole {
-    Slot(usize),
-    Spare,
-    /// Known to the register, and not used: its data is old.
-    LeftOut,
-}
 
 impl ArrayController {
     /// Does it, and registers the devices. Returns a text about it for people.
@@ -28,21 +19,11 @@ impl ArrayController {
     /// [`Kind::NotFound`] for a device that is none of the array's; as the engine says.
     pub(super) fn manage(&self, act: &ManageAction) -> Result<String> {
         match act {
-            ManageAction::Fail { device } => {
-                let place = device.display();
-                if self.part(device)? == DeviceRole::LeftOut {
-                    return Ok(format!("{place} has failed already"));
-                }
-                let slot = self.slot(device)?;
-                self.volume.with(|it| it.fail(slot))?;
-                Ok(format!("{place} is marked as failed"))
-            }
+            ManageAction::Fail { device } => self.fail(device),
             ManageAction::Remove { device } => {
-                match self.part(device)? {
-                    DeviceRole::Slot(slot) => self.volume.with(|it| it.remove(slot))?,
-                    DeviceRole::Spare => self.volume.with(|it| it.remove_spare(device))?,
-                    DeviceRole::LeftOut => {}
-                }
+                let is_it = |known: &Path| register::is_same(known, device);
+                let removed = self.volume.with(|it| it.remove_device(&is_it));
+                self.or_left_out(device, removed)?;
                 self.note(Some(device), None)?;
                 Ok(format!("{} is removed", device.display()))
             }
@@ -50,12 +31,42 @@ impl ArrayController {
                 self.add(device, *force, *only_again)
             }
             ManageAction::Replace { device, with, force } => {
-                let slot = self.slot(device)?;
                 let opened = self.open(with, *force)?;
-                self.volume.with(|it| it.replace(slot, opened))?;
+                let is_it = |known: &Path| register::is_same(known, device);
+                let begun = self.volume.with(|it| it.replace_device(&is_it, opened));
+                if self.or_left_out(device, begun)?.is_none() {
+                    return Err(not_used().at(device));
+                }
                 self.note(None, Some(with))?;
                 Ok(format!("{} is being copied to {}", device.display(), with.display()))
             }
+        }
+    }
+
+    fn fail(&self, device: &Path) -> Result<String> {
+        let place = device.display();
+        let is_it = |known: &Path| register::is_same(known, device);
+        let failed = self.volume.with(|it| it.fail_device(&is_it));
+        Ok(match self.or_left_out(device, failed)? {
+            Some(FailedAs::Member) => format!("{place} is marked as failed"),
+            Some(FailedAs::Replacement(report)) => {
+                let slot = report.slot.unwrap_or_default();
+                self.volume.keep_report(report);
+                format!("{place} is marked as failed: the member of slot {slot} is not replaced")
+            }
+            Some(FailedAs::Already) => format!("{place} has failed already"),
+            None => format!("{place} is not in use: it has failed or was replaced already"),
+        })
+    }
+
+    /// The outcome of an act; `None` for a device that only the register knows.
+    fn or_left_out<T>(&self, device: &Path, done: Result<T>) -> Result<Option<T>> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if error.kind() == Kind::NotFound && self.knows(device)? => Ok(None),
+            Err(error) if error.kind() == Kind::NotFound => Err(stranger(device)),
+            Err(error) if error.place().is_none() => Err(error.at(device)),
+            Err(error) => Err(error),
         }
     }
 
@@ -159,17 +170,11 @@ impl ArrayController {
 
     /// Refuses a device that this array uses. It would be found locked, by this process itself.
     fn refuse_own(&self, device: &Path) -> Result<()> {
-        let status = self.volume.array().status();
-        let is_it = |known: &PathBuf| register::is_same(known, device);
-        let is_used = |slot: &SlotStatus| {
-            matches!(slot.state, SlotState::Present | SlotState::Rebuilding)
-                && slot.path.as_ref().is_some_and(is_it)
-        };
-        let is_spare = status.spares.iter().any(is_it);
-        let role = match status.slots.iter().any(is_used) {
-            true => "member",
-            false if is_spare => "spare",
-            false => return Ok(()),
+        let role = match self.role(device) {
+            Some(
+                role @ (DeviceRole::Member(_) | DeviceRole::Replacement(_) | DeviceRole::Spare),
+            ) => role.word(),
+            Some(DeviceRole::Failed(_)) | None => return Ok(()),
         };
         Err(Error::new(Kind::Exists, format!("is a {role} of this array already"))
             .at(device)
@@ -204,43 +209,37 @@ impl ArrayController {
                 .any(|slot| slot.state == SlotState::Failed && slot.member == Some(own.member)))
     }
 
-    /// The slot of a member's device.
+    /// The slot of a member's device, now: it may be in another one by the next slice of work.
     ///
     /// # Errors
-    /// As [`part`](Self::part); [`Kind::Usage`] for a device in no slot.
+    /// As [`part`](Self::part); [`Kind::Usage`] for a device that is no member.
     pub(super) fn slot(&self, device: &Path) -> Result<usize> {
-        match self.part(device)? {
-            DeviceRole::Slot(slot) => Ok(slot),
-            DeviceRole::Spare => {
-                Err(Error::new(Kind::Usage, "is a spare, and in no slot").at(device))
-            }
-            DeviceRole::LeftOut => {
-                Err(Error::new(Kind::Usage, "has failed, and is not used any more")
-                    .at(device)
-                    .advice("nothing can be copied from it: add the new device with --add"))
-            }
-        }
+        let slot = self.part(device)?.map_or_else(|| Err(not_used()), DeviceRole::slot_in_use);
+        slot.map_err(|error| error.at(device))
     }
 
-    /// The part of the array behind a path. A device that is gone is found by its former path.
+    /// The part of the array that is a device, now. A device that is gone is found by its former
+    /// path; `None` for one that only the register knows.
     ///
     /// # Errors
     /// [`Kind::NotFound`] for a device that is none of the array's.
-    pub(super) fn part(&self, device: &Path) -> Result<DeviceRole> {
-        let status = self.volume.array().status();
-        let is_it = |known: &PathBuf| register::is_same(known, device);
-        let slot = status.slots.iter().position(|slot| slot.path.as_ref().is_some_and(is_it));
-        if let Some(slot) = slot {
-            return Ok(DeviceRole::Slot(slot));
+    pub(super) fn part(&self, device: &Path) -> Result<Option<DeviceRole>> {
+        match self.role(device) {
+            Some(role) => Ok(Some(role)),
+            None if self.knows(device)? => Ok(None),
+            None => Err(stranger(device)),
         }
-        if status.spares.iter().any(is_it) {
-            return Ok(DeviceRole::Spare);
-        }
-        if self.knows(device)? {
-            return Ok(DeviceRole::LeftOut);
-        }
-        Err(Error::new(Kind::NotFound, "is not a device of this array")
-            .at(device)
-            .advice("see 'pinstripe array detail' for its devices"))
     }
+
+    /// Asked between two slices of work, so that no device is on its way from one part to another.
+    fn role(&self, device: &Path) -> Option<DeviceRole> {
+        let is_it = |known: &Path| register::is_same(known, device);
+        self.volume.with(|it| it.array().role_of(&is_it))
+    }
+}
+
+fn stranger(device: &Path) -> Error {
+    Error::new(Kind::NotFound, "is not a device of this array")
+        .at(device)
+        .advice("see 'pinstripe array detail' for its devices")
 }

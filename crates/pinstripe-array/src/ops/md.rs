@@ -99,6 +99,7 @@ fn detail(name: &str, array: &MdArray, served: Option<Served>) -> Detail {
         state: if absent.has(slot) { SlotStateDetail::Missing } else { SlotStateDetail::InSync },
         member: None,
         device: array.member_place(slot).map(PathBuf::from),
+        replacement: None,
         errors: ErrorCounts::default(),
     };
     // Seconds are the low 40 bits.

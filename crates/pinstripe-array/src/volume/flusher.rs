@@ -164,7 +164,7 @@ impl Shared {
         (bytes as f64 / (now - *first).max(RATE_TIME_MIN).as_secs_f64()) as u64
     }
 
-    fn keep(&self, report: WorkReport) {
+    pub fn keep(&self, report: WorkReport) {
         let mut reports = lock(&self.reports);
         let number = reports.back().map_or(0, |(number, _)| number + 1);
         if reports.len() == REPORTS {

@@ -107,6 +107,38 @@ impl Disk {
         self.state().mood = Mood::default();
     }
 
+    /// The process that used it was killed: what it wrote becomes durable in time.
+    pub fn settle(&self) {
+        let mut state = self.state();
+        let state = &mut *state;
+        for (at, bytes) in state.pending.drain(..) {
+            let range = at..at + bytes.len();
+            state.durable[range.clone()].copy_from_slice(&state.newest[range]);
+        }
+    }
+
+    /// Its content, to be put in its place again later.
+    pub fn image(&self) -> Vec<u8> {
+        self.state().newest.clone()
+    }
+
+    /// Has an earlier content again, as a clone that is put in its place.
+    pub fn restore(&self, image: &[u8]) {
+        let mut state = self.state();
+        state.pending.clear();
+        state.newest[..image.len()].copy_from_slice(image);
+        let State { newest, durable, .. } = &mut *state;
+        durable.clone_from(newest);
+    }
+
+    /// Gets longer, as a volume that is extended.
+    pub fn lengthen(&self, bytes: usize) {
+        let mut state = self.state();
+        let len = state.newest.len() + bytes;
+        state.newest.resize(len, 0xa5);
+        state.durable.resize(len, 0xa5);
+    }
+
     /// Has what a power cut could leave.
     pub fn cut(&self, seed: u64) {
         let mut dice = Dice::new(seed);

@@ -58,16 +58,30 @@ impl Model {
     /// Whether something of a block, or of what may be written with it, was written since the last
     /// sync.
     pub fn is_in_flux(&self, block: usize) -> bool {
-        let start = block * BLOCK / self.unit * self.unit;
-        let end = start + self.unit;
+        self.is_any_written(block, self.unit)
+    }
+
+    /// Whether something of the row of a block was written since the last sync.
+    pub fn is_row_in_flux(&self, block: usize, row_bytes: u64) -> bool {
+        self.is_any_written(block, row_bytes as usize)
+    }
+
+    fn is_any_written(&self, block: usize, unit: usize) -> bool {
+        let start = block * BLOCK / unit * unit;
+        let end = start + unit;
         self.since.iter().any(|(at, bytes)| *at < end && at + bytes.len() > start)
     }
 
     /// A sector that is neither what was synced nor any of what it became since.
     pub fn made_up(&self, found: &[u8]) -> Option<usize> {
+        self.made_up_but(found, |_| false)
+    }
+
+    /// The same, but for blocks that are excepted.
+    pub fn made_up_but(&self, found: &[u8], is_excepted: impl Fn(usize) -> bool) -> Option<usize> {
         (0..SPACE).step_by(SECTOR as usize).position(|at| {
             let range = at..at + SECTOR as usize;
-            !self.is_version(&found[range.clone()], range)
+            !self.is_version(&found[range.clone()], range) && !is_excepted(at / BLOCK)
         })
     }
 

@@ -5,13 +5,13 @@
 //!   elsewhere, tear them, flip bits, grow sectors that cannot be read, refuse writes. Every read is right, and
 //!   none fails.
 //! - **a power cut**: any step may be the last one; what was synced is there, every sector of the rest is old or
-//!   new, and nothing is made up. A block that was being written may be lost; that is said.
+//!   new, and nothing is made up. Where all members are there and undamaged, no block is lost.
 //!
 //! Meanwhile members fail, come back, are replaced, and the array grows by one. In some worlds the level changes,
 //! too, new disks are longer, and the array comes to use that.
 //!
 //! Where the array can do without a member and all are there, bytes of one are damaged as the power goes: a
-//! block of a row that was being written may be lost then, and is never wrong. Disks do not tell other lies and
+//! block of a row that was being written may be lost or show the damage then, and no other one is. Disks do not tell other lies and
 //! lose power at once: two faults of that kind are more than an array promises to bear.
 
 use std::collections::BTreeSet;
@@ -678,6 +678,7 @@ impl World {
         }
         self.tell(format!("the power is back, without {lost:?}"));
         let is_whole = !away && lost.is_none();
+        let mut is_damaged = false;
         if is_whole && self.redundancy > 0 && self.has_log && self.dice.below(3) == 0 {
             let (disk, seed) = (self.dice.below(self.members as u64) as usize, self.seed());
             if let Some(disk) = self.at_hand.iter().nth(disk).copied() {
@@ -686,11 +687,11 @@ impl World {
                 let data = data_at..data_at + SPACE as u64;
                 let runs = self.disks[disk].damage(data, 12, seed);
                 self.tell(format!("damaged disk{disk}: {runs:?}"));
-                self.model.widens(row_bytes, true);
+                is_damaged = true;
             }
         }
         let mut flusher = self.assemble(lost);
-        let found = self.judge(&flusher);
+        let found = self.judge(&flusher, is_whole && !is_damaged, is_damaged);
         self.model.adopt(&found);
         // What is lost is lost until it is written again.
         flusher.array().write(0, &found, self.now).unwrap();
@@ -735,16 +736,25 @@ impl World {
         }
     }
 
-    /// The content of the array after a power cut; nothing of it is made up.
-    fn judge(&self, flusher: &Flusher) -> Vec<u8> {
+    /// The content of the array after a power cut, sector by sector. Where all members are there
+    /// and undamaged, nothing is lost. Nothing is made up, but for damage in blocks that were being
+    /// written: it cannot be told from a tear.
+    fn judge(&self, flusher: &Flusher, is_sound: bool, is_damaged: bool) -> Vec<u8> {
         let mut found = vec![0; SPACE];
         for (number, block) in found.chunks_mut(BLOCK).enumerate() {
             if let Err(error) = flusher.array().read((number * BLOCK) as u64, block) {
-                assert!(self.model.is_in_flux(number), "block {number} is lost: {error}");
+                let row_bytes = flusher.array().geometry().row_bytes();
+                let may_be_lost = match is_damaged {
+                    true => self.model.is_row_in_flux(number, row_bytes),
+                    false => !is_sound && self.model.is_in_flux(number),
+                };
+                assert!(may_be_lost, "block {number} is lost: {error}");
                 block.copy_from_slice(self.model.synced_block(number));
             }
         }
-        assert_eq!(self.model.made_up(&found), None, "a sector that is neither old nor new");
+        let is_excepted = |block: usize| is_damaged && self.model.is_in_flux(block);
+        let made_up = self.model.made_up_but(&found, is_excepted);
+        assert_eq!(made_up, None, "a sector that is neither old nor new");
         found
     }
 }

@@ -87,7 +87,7 @@ fn row(Known { snapshot, is_forgotten }: &Known) -> Vec<String> {
         time::date(snapshot.created_seconds),
         escape::name(&snapshot.host),
         format_count(snapshot.root.entries),
-        format_size(restored_bytes(snapshot)),
+        format_size(snapshot.content_bytes()),
         stored.map_or_else(|| "-".to_owned(), format_size),
         paths,
     ]
@@ -97,12 +97,6 @@ fn row(Known { snapshot, is_forgotten }: &Known) -> Vec<String> {
 pub fn paths(snapshot: &Snapshot) -> String {
     let paths = snapshot.sources.iter().map(|it| escape::name(&absolute(it)));
     paths.collect::<Vec<_>>().join(" ")
-}
-
-/// The bytes that a snapshot holds.
-pub fn restored_bytes(snapshot: &Snapshot) -> u64 {
-    let parts = ["new_bytes", "changed_bytes", "unchanged_bytes"];
-    parts.iter().filter_map(|name| snapshot.count(name)).sum()
 }
 
 /// A snapshot as an event.

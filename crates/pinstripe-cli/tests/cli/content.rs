@@ -83,8 +83,10 @@ fn a_tree_is_mended_in_place() {
         (0..9).for_each(|n| fs::write(stand.path("other").join(n.to_string()), "x").unwrap());
     });
     stand.tell("restore latest:{}/src --to other --in-place --delete --store m0");
-    let seen = stand
-        .run("restore latest:{}/src --to other --in-place --delete --dry-run --json --store m0");
+    let dry = "restore latest:{}/src --to other --in-place --delete --dry-run --json --store m0";
+    let refused = stand.run(dry);
+    assert_eq!((refused.code, refused.events_of("preview").len()), (14, 15), "{}", refused.err);
+    let seen = stand.run(&format!("{dry} --yes"));
     assert_eq!(
         (&seen.summary()["remove_entries"], &seen.summary()["make_entries"]),
         (&9.into(), &6.into())

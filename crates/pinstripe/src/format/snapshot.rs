@@ -249,10 +249,11 @@ impl Snapshot {
         self.counts.iter().find(|(known, _)| known == name).map(|(_, count)| *count)
     }
 
-    /// Bytes of all its files, as far as the run counted them.
-    pub(crate) fn content_bytes(&self) -> u64 {
+    /// Bytes of all its files, each once however many names it has, as far as the run counted them.
+    pub fn content_bytes(&self) -> u64 {
         let counted = ["new_bytes", "changed_bytes", "unchanged_bytes"];
-        counted.iter().filter_map(|name| self.count(name)).sum()
+        let bytes: u64 = counted.iter().filter_map(|name| self.count(name)).sum();
+        bytes.saturating_sub(self.count("linked_bytes").unwrap_or(0))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::format::tree::is_at_or_below;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_io::beneath::{Passage, failure, shown};
-use pinstripe_io::mounts::Mounted;
+use pinstripe_io::mounts::MountIdentity;
 
 /// By this file a directory is known as a member.
 const MEMBER_LABEL: &[u8] = b"pinstripe.member";
@@ -202,7 +202,8 @@ impl Root {
         match self.base_of(path) {
             Some(base) if base != path => {
                 let base = self.open(base, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
-                Ok(Mounted::of_open(base.as_fd())?.is_same(Mounted::of_open(directory)?))
+                Ok(MountIdentity::of_open(base.as_fd())?
+                    .is_same(MountIdentity::of_open(directory)?))
             }
             _ => Ok(true),
         }
@@ -226,7 +227,7 @@ struct Base<'r> {
     directory: Passage<'r>,
     /// The length of its path with the slash behind it.
     prefix: usize,
-    mount: Mounted,
+    mount: MountIdentity,
 }
 
 impl<'r> Base<'r> {
@@ -234,7 +235,7 @@ impl<'r> Base<'r> {
     fn of(root: &'r Root, path: &[u8]) -> Result<Self> {
         let Parent { directory, name } = root.parent(path)?;
         let prefix = path.len() - name.len();
-        let mount = Mounted::of_open(directory.as_fd())
+        let mount = MountIdentity::of_open(directory.as_fd())
             .map_err(|errno| failure("cannot stat its directory", path, errno))?;
         Ok(Base { root, directory, prefix, mount })
     }
@@ -247,7 +248,7 @@ impl<'r> Base<'r> {
         let at = self.directory.as_fd();
         let directory = self.root.way.open(at, below, flags, Mode::empty()).map_err(io)?;
         // Of the open directory: a mount may have appeared since its name was looked at.
-        match self.mount.is_same(Mounted::of_open(directory.as_fd()).map_err(io)?) {
+        match self.mount.is_same(MountIdentity::of_open(directory.as_fd()).map_err(io)?) {
             true => Ok(directory),
             false => Err(stays(path, "something is mounted there")),
         }
@@ -263,7 +264,7 @@ impl<'r> Base<'r> {
     fn unlink(&self, path: &[u8], is_directory: bool) -> Result<bool> {
         let io = |errno| failure("cannot remove it", path, errno);
         let (parent, name) = self.parent(path)?;
-        if !self.mount.is_same(Mounted::of_open(parent.as_fd()).map_err(io)?) {
+        if !self.mount.is_same(MountIdentity::of_open(parent.as_fd()).map_err(io)?) {
             return Err(stays(path, "something is mounted on a directory above it"));
         }
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
@@ -281,7 +282,7 @@ impl<'r> Base<'r> {
         let (parent, name) = self.parent(path)?;
         let stat = rustix::fs::statat(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW);
         let stat = stat.map_err(io)?;
-        match self.mount.is_same(Mounted::of_name(parent.as_fd(), name).map_err(io)?) {
+        match self.mount.is_same(MountIdentity::of_name(parent.as_fd(), name).map_err(io)?) {
             true => Ok(stat),
             false => Err(stays(path, "something is mounted there")),
         }

@@ -53,8 +53,11 @@ pub fn begin<'a>(
     // Built before the error is returned, so that dropping it removes the copies that were put.
     let open = OpenSession { store, session, is_open: true };
     put?;
-    // A rotation puts its ring before it looks for sessions: of the two at least one sees the other.
-    store.confirm_keys()?;
+    // A rotation puts its ring before it looks for sessions: of the two at least one sees the other. A
+    // backup looks before it removes or seals anything, with what else it lists then.
+    if work != Work::Backup {
+        store.confirm_keys()?;
+    }
     store.refuse_upgrade()?;
     if store.has_one_writer() {
         refuse_others(store, &open.session)?;

@@ -217,3 +217,16 @@ fn a_sparse_file_is_compared_with_its_holes() {
         assert_same(&look(&site.source()), &look(&to));
     }
 }
+
+#[test]
+fn the_size_of_a_snapshot_counts_each_file_once() {
+    let site = Site::new(3, 1);
+    let names = ["a", "b", "c"].map(|name| site.source().join(name));
+    fs::write(&names[0], noise(1, 100_000)).unwrap();
+    names[1..].iter().for_each(|name| fs::hard_link(&names[0], name).unwrap());
+    assert_eq!(site.save().content_bytes(), 100_000);
+    pinstripe_testing::await_tick();
+    assert_eq!(site.save().content_bytes(), 100_000, "unchanged");
+    fs::set_permissions(&names[0], fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(site.save().content_bytes(), 100_000, "changed");
+}

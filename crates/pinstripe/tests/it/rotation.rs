@@ -257,3 +257,34 @@ fn nothing_is_put_under_a_ring_that_one_member_alone_has() {
     let known = snapshots::load(&store, &Ledger::new().monitor).unwrap();
     assert!(known.iter().any(|snapshot| snapshot.id == first.id));
 }
+
+/// A member with the old ring, the old label and old objects.
+#[test]
+fn a_member_that_returns_from_before_a_rotation_revives_nothing() {
+    let site = Site::new(3, 1);
+    small_tree(&site.source(), 1);
+    let first = site.save();
+    let before = site.image();
+    ops::key::rotate(&mut site.store(), &later_slot()).unwrap();
+    small_tree(&site.source(), 2);
+    let saved = backup(&open(&site, &later()), &site.source(), &Ledger::new()).unwrap();
+    forget_named(&open(&site, &later()), &first.id.to_string()).unwrap();
+    std::fs::remove_dir_all(&site.members[2]).unwrap();
+    for (path, bytes) in before.0.iter().filter(|(path, _)| path.starts_with(&site.members[2])) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+    for through in [0, 2] {
+        let mut store = site.locked_store_through(through);
+        assert_eq!(store.unlock(&credential()).unwrap_err().kind(), Kind::WrongKey);
+        store.unlock(&later()).unwrap();
+        let known = snapshots::load(&store, &Ledger::new().monitor).unwrap();
+        assert_eq!(known.iter().map(|it| it.id).collect::<Vec<_>>(), [saved.id]);
+    }
+    repair(&mut open(&site, &later()), &Ledger::new());
+    let mut store = site.locked_store_through(2);
+    assert_eq!(store.unlock(&credential()).unwrap_err().kind(), Kind::WrongKey);
+    let store = open(&site, &later());
+    assert_whole(&store);
+    site.assert_restores(&store, &saved, &look(&site.source()));
+}

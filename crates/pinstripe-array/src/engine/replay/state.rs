@@ -5,7 +5,7 @@
 //! that a power cut left half written and bytes that a disk damaged look alike, and are rebuilt
 //! alike.
 
-use super::{BLOCK, Replay, Write};
+use super::{BLOCK, Replay, Write, Writes};
 use crate::compute::rebuilt;
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
@@ -248,13 +248,13 @@ impl Replay<'_> {
         column: u64,
         write: &Write,
         written: ShardSet,
-        strangers: ShardSet,
+        damaged: ShardSet,
         on_disk: &[Option<Vec<u8>>],
     ) -> Result<()> {
-        // Where a shard is absent, a mix of old and new sectors is kept: its parity is needed for
-        // that shard, and no sync has confirmed the mixed write. Else the block is lost.
+        // Where a shard is absent, its parity is needed, so it is computed from the blocks as they
+        // stand. Else a damaged block is lost.
         let is_degraded = on_disk.iter().any(Option::is_none);
-        let lost = if is_degraded { ShardSet::EMPTY } else { strangers };
+        let lost = if is_degraded { ShardSet::EMPTY } else { damaged };
         // The checksum follows the bytes. Data come before parity, because `parity` trusts a shard
         // that this record did not change only if it matches the table, and the record before may
         // have changed it.
@@ -309,6 +309,34 @@ impl Replay<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether anything of the newest record is in place that was not before.
+    pub(super) fn is_any_begun(&self, before: &Writes, newest: &Writes) -> bool {
+        newest.iter().any(|(key, write)| {
+            let ((row, column), map) = (*key, self.array.shape().map(key.0));
+            let earlier = before.get(&(row, column));
+            write.written.iter().any(|(shard, sum)| {
+                earlier.and_then(|it| it.sum(*shard)) != Some(*sum)
+                    && self.sum(&map, *shard, column) != Some(*sum)
+                    && self.on_disk(&map, *shard, column).is_some_and(|it| sum.suits(&it))
+            })
+        })
+    }
+
+    /// Those of the blocks that match no checksum whose last write no sync and no later batch shows
+    /// to be durable.
+    pub(super) fn torn(
+        &self,
+        strangers: ShardSet,
+        [before, newest]: [Option<&Write>; 2],
+    ) -> ShardSet {
+        let wrote = |write: Option<&Write>, shard: usize| {
+            write.is_some_and(|write| write.sum(shard).is_some())
+        };
+        let may_be_torn =
+            |shard: &usize| wrote(newest, *shard) || !self.is_newest_begun && wrote(before, *shard);
+        strangers.iter().filter(may_be_torn).collect()
     }
 
     /// Data shards whose blocks match no checksum that they ever had.

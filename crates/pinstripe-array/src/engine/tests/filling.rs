@@ -50,7 +50,7 @@ pub(super) fn check_without_each(disks: &[Arc<MemoryDevice>], model: &[u8], what
     }
 }
 
-fn copy(disk: &Arc<MemoryDevice>) -> Arc<MemoryDevice> {
+pub(super) fn copy(disk: &Arc<MemoryDevice>) -> Arc<MemoryDevice> {
     use pinstripe_io::device::Device;
     let mut bytes = vec![0; disk.len().unwrap() as usize];
     disk.read_at(0, &mut bytes).unwrap();

@@ -1,6 +1,6 @@
 //! Members that are copied to others, which take their places.
 
-use super::filling::{check_without_each, disk, used, work};
+use super::filling::{BYTES, check_without_each, disk, used, work};
 use super::*;
 
 fn replaced(disks: &[Arc<MemoryDevice>], slot: usize) -> Vec<Arc<MemoryDevice>> {
@@ -137,6 +137,39 @@ fn replacing_goes_on_after_a_power_cut() {
                 assert_eq!(there.len(), count);
                 check_without_each(&there, &found, &cut.what);
             }
+        }
+    }
+}
+
+/// A long write begins below the point up to which the replacement is filled, and ends above it.
+#[test]
+fn a_replacement_receives_the_part_of_a_write_below_its_fill_point() {
+    for (level, count) in LEVELS {
+        let mut dice = Dice(83 + count as u64);
+        let (mut flusher, disks, mut model) = used(level, count, &mut dice);
+        flusher.long_write_bytes = 2 * CHUNK as usize;
+        let others = replaced(&disks, 1);
+        flusher.replace(1, others[1].clone()).unwrap();
+        for byte in 1..=20 {
+            // One chunk further, then all rows that are used, as one write to each member.
+            if let Step::Done(report) = flusher.step(CHUNK).unwrap() {
+                assert!(report.is_finished, "{level}: {report:?}");
+                break;
+            }
+            model.fill(byte);
+            flusher.array().write(0, &model, Duration::ZERO).unwrap();
+            flusher.flush(Duration::MAX, 1000).unwrap();
+        }
+        while flusher.step(1 << 20).unwrap() != Step::Idle {}
+        let member = flusher.array().member(1).unwrap();
+        assert_eq!(member.path().to_str(), Some("other"), "{level}");
+        let mut bytes = vec![0; BYTES];
+        let bad = member.read_checked(0, &mut bytes).unwrap();
+        assert!(bad.is_empty(), "{level}: stale blocks {bad:?}");
+        check(flusher.array(), &model, &format!("{level}, replaced"));
+        flusher.stop().unwrap();
+        if level != Level::Raid0 {
+            check_without_each(&others, &model, &format!("{level}, replaced"));
         }
     }
 }

@@ -88,7 +88,9 @@ fn lines(array: &Detail) -> Vec<String> {
     let is_faulty = |it: &&SlotDetail| it.state == SlotStateDetail::Failed && it.device.is_some();
     let (active, failed) =
         (count(SlotStateDetail::InSync), array.slots.iter().filter(is_faulty).count());
-    let working = active + count(SlotStateDetail::Rebuilding) + array.spares.len();
+    let replacements = array.slots.iter().filter(|slot| slot.replacement.is_some()).count();
+    let filling = count(SlotStateDetail::Rebuilding) + replacements;
+    let working = active + filling + array.spares.len();
     let mut fields = vec![
         ("Version", array.metadata.clone()),
         ("Creation Time", time::date(array.made_seconds)),
@@ -162,7 +164,13 @@ fn slots(array: &Detail) -> Vec<String> {
         let errors = slot.errors.reads + slot.errors.checksums;
         vec![slot.slot.to_string(), state.to_owned(), errors.to_string(), device]
     };
-    let mut rows: Vec<_> = array.slots.iter().map(row).collect();
+    let replacement = |slot: &SlotDetail| {
+        let device = escape::path(slot.replacement.as_ref()?);
+        let state = "spare rebuilding".to_owned();
+        Some(vec![slot.slot.to_string(), state, "0".to_owned(), device])
+    };
+    let both = |slot: &SlotDetail| [Some(row(slot)), replacement(slot)];
+    let mut rows: Vec<_> = array.slots.iter().flat_map(both).flatten().collect();
     let spare = |path: &std::path::PathBuf| {
         vec!["-".to_owned(), "spare".to_owned(), "0".to_owned(), escape::path(path)]
     };

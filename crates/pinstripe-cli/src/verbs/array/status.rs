@@ -15,7 +15,8 @@ use crate::run::{Ending, Run};
 /// Show the registered arrays, in the form of /proc/mdstat
 ///
 /// After the name: whether a process serves the array, its level, and its devices with their slots;
-/// (F) marks a failed device, (S) a spare, (R) one that is being rebuilt. [4/3] is the number of
+/// (F) marks a failed device, (S) a spare, (R) one that is being rebuilt or
+/// that is to replace the member of its slot. [4/3] is the number of
 /// members and of working members, which [UUU_] shows by slot.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -77,7 +78,7 @@ pub fn ending(run: &Run, array: &Detail) -> Ending {
 /// The lines of `/proc/mdstat` about one array.
 pub fn lines(array: &Detail) -> Vec<String> {
     let served = if array.served.is_some() { "active" } else { "inactive" };
-    let members = array.slots.iter().filter_map(member);
+    let members = array.slots.iter().flat_map(|slot| [member(slot), replacement(slot)]).flatten();
     let spares = array.spares.iter().map(|path| format!("{}(S)", escape::path(path)));
     let devices = members.chain(spares).collect::<Vec<_>>().join(" ");
     let mut lines = vec![format!("{} : {served} {} {devices}", array.name, array.level)];
@@ -139,6 +140,11 @@ fn member(slot: &SlotDetail) -> Option<String> {
         SlotStateDetail::Missing => return None,
     };
     Some(format!("{device}[{}]{mark}", slot.slot))
+}
+
+fn replacement(slot: &SlotDetail) -> Option<String> {
+    let device = slot.replacement.as_ref()?;
+    Some(format!("{}[{}](R)", escape::path(device), slot.slot))
 }
 
 /// `[==>.....]  recovery = 12.6% (370/2929) finish=1.5min speed=33440K/sec`

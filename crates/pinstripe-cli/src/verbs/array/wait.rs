@@ -27,8 +27,8 @@ impl ArrayWaitArgs {
     /// Waits.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`] by a signal; [`Kind::Busy`] for work that nothing carries on; those of the
-    /// array.
+    /// [`Kind::Interrupted`] by a signal; [`Kind::Busy`] for work that nothing carries on; those of
+    /// [`work::check_finished`] and of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(client) = server(&self.name, &register)? else {
@@ -43,7 +43,10 @@ impl ArrayWaitArgs {
             return Ok(Ending::done(Event::default()));
         };
         let stop = signals::catch()?;
-        let detail = work::follow(run, &mut Reached::There(client), stop.as_flag())?;
+        let mut reached = Reached::There(client);
+        let before = work::ended(&mut reached)?;
+        let detail = work::follow(run, &mut reached, stop.as_flag())?;
+        work::check_finished(&detail, before)?;
         Ok(status::ending(run, &detail))
     }
 }

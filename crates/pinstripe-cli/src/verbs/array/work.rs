@@ -60,11 +60,19 @@ pub fn do_all(
     requests: impl IntoIterator<Item = Request>,
 ) -> Result<Ending> {
     let mut reached = reach(name, &register()?, &run.common.device_faults()?, &run.monitor)?;
-    let before = ended(&mut reached)?;
+    let mut before = ended(&mut reached)?;
     let checked = reached.ask(&Request::Check { acts }).map(drop);
     let asked = checked.and_then(|()| {
         newcomers.keep();
-        ask_all(run, &mut reached, requests)
+        requests.into_iter().try_for_each(|request| {
+            let is_failing = matches!(request, Request::Manage { act: ManageAction::Fail { .. } });
+            ask_all(run, &mut reached, [request])?;
+            if is_failing {
+                // A fill that this ended is no failure of this verb.
+                before = ended(&mut reached)?;
+            }
+            Ok(())
+        })
     });
     if let Err(error) = asked {
         // What was done before stays; the array is closed in order all the same.
@@ -94,7 +102,8 @@ pub fn ask_all(
 /// Follows what was begun to its end unless that is not wanted, closes what was opened, and shows the array.
 ///
 /// # Errors
-/// [`Kind::Interrupted`] by a signal: what is done stays done; those of the array.
+/// [`Kind::Interrupted`] by a signal: what is done stays done; [`Kind::Changed`] for a scrub that
+/// another process cancelled; those of [`check_finished`] and of the array.
 pub fn conclude(
     run: &Run,
     mut reached: Reached,
@@ -119,8 +128,54 @@ pub fn conclude(
     if detail.work.is_some() && !is_served {
         run.screen.say("unfinished work continues when the array is opened again");
     }
+    check_finished(&detail, before)?;
+    let cancelled = detail.reports.iter().filter(|report| report.number >= before);
+    if let Some(report) = cancelled.rev().find(|it| is_scrub(it) && !it.is_finished) {
+        return Err(was_cancelled(report, &detail));
+    }
     let code = if is_wrong { exit::REPAIRABLE } else { exit::DONE };
     Ok(Ending { code, ..ending })
+}
+
+/// Checks that each member that was to be filled is filled, by these works or later ones.
+///
+/// # Errors
+/// [`Kind::Io`] for a device that failed, or that somebody failed, before it was filled.
+pub fn check_finished(detail: &Detail, before: u64) -> Result<()> {
+    let reports = || detail.reports.iter().filter(|report| report.number >= before);
+    let fills = || reports().filter(|report| report.kind == "recover");
+    let was_filled = |slot: Option<usize>, number: u64| {
+        fills().any(|it| it.slot == slot && it.number > number && it.is_finished)
+    };
+    let failed = fills().find(|it| !it.is_finished && !was_filled(it.slot, it.number));
+    match failed {
+        None => Ok(()),
+        Some(report) => {
+            let slot = report.slot.map(|slot| format!(" for slot {slot}")).unwrap_or_default();
+            let what = format!("the device that was being filled{slot} failed, and is not used");
+            Err(Error::new(Kind::Io, what).advice(format!(
+                "see 'pinstripe array detail {}', and add or replace with another device",
+                detail.name
+            )))
+        }
+    }
+}
+
+fn is_scrub(report: &ReportDetail) -> bool {
+    matches!(&*report.kind, "check" | "repair")
+}
+
+/// The error for a scrub that another process ended.
+fn was_cancelled(report: &ReportDetail, detail: &Detail) -> Error {
+    let what = format!(
+        "the {} was cancelled after {} of {} of each member",
+        report.kind,
+        format_size(report.bytes),
+        format_size(detail.member_bytes)
+    );
+    let again = if report.kind == "repair" { " --repair" } else { "" };
+    Error::new(Kind::Changed, what)
+        .advice(format!("to compare everything: pinstripe array scrub {}{again}", detail.name))
 }
 
 /// Tells what work found. Blocks that nothing gave back are losses.
@@ -136,7 +191,7 @@ fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
         run.screen
             .row(&format!("mismatch: {whose} at byte {} of its data{fate}", it.member_offset))?;
     }
-    if matches!(&*report.kind, "check" | "repair") && report.is_finished {
+    if is_scrub(report) && report.is_finished {
         let found = match report.mismatches.len() {
             0 => "nothing is wrong",
             _ => "what is wrong is listed above",

@@ -5,6 +5,7 @@ mod making;
 mod managing;
 mod md;
 mod monitoring;
+mod naming;
 mod parting;
 mod printed;
 mod scanning;

@@ -128,7 +128,10 @@ impl Lane {
         let mut given = lock(&answer.given);
         loop {
             match given.take() {
-                Some(Ok(done)) => return done,
+                Some(Ok(done)) => {
+                    self.judge(&done);
+                    return done;
+                }
                 Some(Err(panic)) => resume_unwind(panic),
                 None => {}
             }
@@ -168,6 +171,15 @@ impl Lane {
     fn give_up(&self) {
         if !self.silent.swap(true, Ordering::AcqRel) {
             self.patience.give_up(&self.place, self.silence());
+        }
+    }
+
+    /// An endpoint that has deadlines of its own says itself that it was not answered. Where only reads
+    /// are asked for it is asked again: no call is left behind that could bring it back.
+    fn judge<T>(&self, done: &Result<T>) {
+        let is_unanswered = done.as_ref().is_err_and(|it| it.kind() == Kind::Unanswered);
+        if is_unanswered && !self.patience.allows_return() {
+            self.give_up();
         }
     }
 

@@ -100,6 +100,7 @@ const KEPT: &[Counter] = &[
     Counter::NewBytes,
     Counter::ChangedBytes,
     Counter::UnchangedBytes,
+    Counter::LinkedBytes,
     Counter::AclEntries,
     Counter::LabelEntries,
     Counter::DedupedBytes,

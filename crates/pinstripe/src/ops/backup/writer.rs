@@ -18,7 +18,7 @@ const PARENTS_TRIED: usize = 16;
 /// What is read once the session stands: the order of it does not matter, since all of it is read
 /// after that.
 const BEGINNING: [Glance; 6] = [
-    Glance::of(Room::Keys, 1),
+    Glance::of(Room::Keys, 3),
     Glance::maybe(Room::Snapshots, 0),
     Glance::of(Room::Forgotten, 1),
     Glance::of(Room::Gc, 4),
@@ -85,6 +85,7 @@ impl<'a> Writer<'a> {
         ahead: Option<Index<'a>>,
         monitor: &'a Monitor,
     ) -> Result<Self> {
+        store.refuse_older_keys()?;
         let is_doubtful = drop_superseded(store, &session, monitor);
         let index = match ahead {
             Some(index) => {

@@ -216,6 +216,7 @@ fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
 /// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several begin so; those of
 /// [`sessions::fence`].
 pub fn fence(store: &Store, name: &str) -> Result<Session> {
+    store.refuse_older_keys()?;
     let list = sessions::load(store, Quorum::Deletion)?;
     let found = find_by_name(&list, |session| session.id, name, "session");
     let session = found.map_err(|error| match error.kind() {

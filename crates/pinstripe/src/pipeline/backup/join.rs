@@ -260,11 +260,9 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             if is_file {
                 self.monitor.add(Counter::UnchangedFiles, 1);
                 self.monitor.add(Counter::UnchangedBytes, stat.size_bytes);
-                if stat.links > 1 {
-                    // A later name of this inode needs no content of its own, though this one was
-                    // not read.
-                    self.linked.insert(stat.identity());
-                }
+                // A later name of this inode needs no content of its own, though this one was not
+                // read.
+                self.is_later_name(&stat);
             }
             let entry = Entry { device: stat.device, links: stat.links, ..entry };
             return self.sink.take(EntryPlan::Unchanged(entry));
@@ -276,11 +274,20 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             };
             self.monitor.add(files, 1);
             self.monitor.add(bytes, stat.size_bytes);
-            if stat.links > 1 && !self.linked.insert(stat.identity()) {
+            if self.is_later_name(&stat) {
                 return self.sink.take(EntryPlan::SameInode { path, stat });
             }
         }
         self.sink.take(EntryPlan::Read { path, stat, was_there })
+    }
+
+    /// Whether another name of this file came before.
+    fn is_later_name(&mut self, stat: &Stat) -> bool {
+        let is_later = stat.links > 1 && !self.linked.insert(stat.identity());
+        if is_later {
+            self.monitor.add(Counter::LinkedBytes, stat.size_bytes);
+        }
+        is_later
     }
 
     /// Whether content and metadata can be taken over unread. ctime moves with every change of

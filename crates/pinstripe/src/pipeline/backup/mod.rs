@@ -181,7 +181,10 @@ fn commit(
     let Ingested { root, completeness, checkpoint } = ingested;
     let Publisher { store, writers, sealer, .. } = *publisher;
     // What is still to be sealed drops it again.
-    store.foresee(&[Glance { label: true, ..Glance::of(Room::Index, 1) }]);
+    store.foresee(&[
+        Glance { label: true, ..Glance::of(Room::Index, 1) },
+        Glance::of(Room::Keys, 2),
+    ]);
     publisher.publish()?;
     store.confirm_takers()?;
     let snapshot = describe(root, completeness);

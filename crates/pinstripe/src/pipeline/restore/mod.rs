@@ -187,7 +187,8 @@ impl RestorePlan<'_> {
 
     /// Its full path, for messages.
     pub fn place(&self, path: &[u8]) -> PathBuf {
-        self.to.join(shown(path))
+        // No slash behind the target itself.
+        if path.is_empty() { self.to.to_path_buf() } else { self.to.join(shown(path)) }
     }
 
     /// Reports a path that could not be restored, only once.

@@ -8,7 +8,7 @@ use super::*;
 use crate::format::index_run::{PAGE_ROWS, Row, RunPack, SEGMENT_PAGES};
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::{ChunkRow, RecordKind};
-use crate::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
+use crate::format::stripe_set::{HEADER_BYTES, SetKind};
 use crate::member::{ExtentName, ExtentWriter, Replace, Room};
 use crate::ops::init;
 use crate::seal::Sealer;
