@@ -1,1 +1,103 @@
 //! Stories of pairs that failed once, as they were shortened: each must hold from now on.
+
+use pinstripe::member::Room;
+
+use super::play;
+use super::story::{Act, Junk, Origin, Scene, Shape, Story, Trouble};
+use super::verb::Verb;
+use crate::operation::End;
+
+fn shape(members: usize, parity: u8, is_sealed: bool) -> Shape {
+    Shape { origin: Origin::New, members, parity, is_sealed }
+}
+
+fn act(verb: Verb, pick: u64, begins: u64) -> Act {
+    Act { verb, pick, begins }
+}
+
+fn scene(trouble: Trouble, acts: &[Act]) -> Scene {
+    Scene { trouble, acts: acts.to_vec(), end: End::Whole, killed: 0 }
+}
+
+fn holds(seed: u64, shape: Shape, scenes: Vec<Scene>) {
+    assert_eq!(play(&Story { seed, shape, scenes }, false).wrong, None);
+}
+
+/// A repair that opened the store before a rotation set the new key ring aside.
+#[test]
+fn a_repair_beside_a_rotation_leaves_the_new_keys() {
+    let acts = [
+        act(Verb::KeyRotate, 10766151227669777120, 0),
+        act(Verb::Backup, 14578373988637423624, 31),
+        act(Verb::Repair, 15194071809138760195, 0),
+    ];
+    holds(1766, shape(1, 0, true), vec![scene(Trouble::Nothing, &acts)]);
+}
+
+/// One of three members had no room for the run of the index, and the backup ended with 1.
+#[test]
+fn a_backup_ends_well_when_one_member_is_full() {
+    let full = Trouble::Full { member: 7, bytes: 3939 };
+    let backup = act(Verb::Backup, 14136853975186025839, 0);
+    holds(4, shape(3, 1, false), vec![scene(full, &[backup])]);
+}
+
+/// A member was dead and a strip of another one damaged: no verb retired the dead one.
+#[test]
+fn a_dead_member_is_retired_although_a_strip_is_lost() {
+    let dies = Trouble::DiesBesideRot { member: 4, rotten: 5, seed: 957446088831203199 };
+    let scrub = act(Verb::Scrub, 958013038630885518, 0);
+    holds(2538, shape(3, 1, true), vec![scene(dies, &[scrub])]);
+}
+
+/// In a plain store an undelete was taken back when two members were away that had its mark.
+#[test]
+fn an_undelete_with_a_member_away_stays_when_others_are_away_later() {
+    let returns = Trouble::Returns { member: 5, at: 4 };
+    let undelete = act(Verb::Undelete, 2430912476676578133, 0);
+    holds(46, shape(4, 2, false), vec![scene(returns, &[undelete])]);
+}
+
+/// In a plain store of one member the mark did not count when another one took its place.
+#[test]
+fn a_forgotten_snapshot_stays_so_when_the_only_member_is_replaced() {
+    let replace = act(Verb::ReplaceDead, 13280386559877847780, 0);
+    holds(30, shape(1, 0, false), vec![scene(Trouble::Nothing, &[replace])]);
+}
+
+/// The member was silent when the backup looked for sessions.
+#[test]
+fn a_backup_ends_well_when_a_member_hangs() {
+    let hangs = Trouble::Hangs { member: 1, after: 15 };
+    let shape = Shape { origin: Origin::Old, ..shape(3, 1, false) };
+    holds(65, shape, vec![scene(hangs, &[act(Verb::Resume, 12743937557608647637, 0)])]);
+}
+
+/// The tombstone of a snapshot did not count in a larger table.
+#[test]
+fn a_deleted_snapshot_stays_so_when_a_member_joins() {
+    let away = Trouble::Away { member: 2 };
+    let scenes = vec![
+        scene(away, &[act(Verb::Gc, 13200022921844848818, 0)]),
+        scene(Trouble::Nothing, &[act(Verb::MemberAdd, 11617436953540816928, 0)]),
+    ];
+    holds(285, shape(3, 1, false), scenes);
+}
+
+/// Short junk in the room of one of two members was a loss for every verb.
+#[test]
+fn junk_on_one_member_of_a_mirror_is_no_loss() {
+    for (seed, junk) in [(0, Junk::Empty), (2, Junk::Short), (4, Junk::Noise)] {
+        let (room, at) = (Room::Snapshots, 0);
+        let junk = Trouble::Junk { member: 1, is_on_all: false, room, junk, at };
+        holds(seed, shape(2, 1, true), vec![scene(junk, &[act(Verb::Check, 1, 0)])]);
+    }
+}
+
+/// An object that nobody wrote, in the room of deletion of all members, ended each backup.
+#[test]
+fn junk_among_the_steps_of_deletion_ends_no_backup() {
+    let (room, junk) = (Room::Gc, Junk::Short);
+    let junk = Trouble::Junk { member: 5, is_on_all: true, room, junk, at: 0 };
+    holds(292, shape(1, 0, false), vec![scene(junk, &[act(Verb::Repair, 720428837220810845, 0)])]);
+}

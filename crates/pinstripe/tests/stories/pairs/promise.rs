@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use pinstripe::ops::beside::{Meeting, beside};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
 
@@ -73,11 +74,12 @@ impl Facts<'_> {
     }
 
     fn allows(&self, kind: Kind) -> bool {
-        use Class::{Key, Mover, Writer};
-        let all = &[Writer, Mover, Key][..];
+        use Class::{Key, Mover};
         let is_key = self.verb.class() == Key || self.verb == Verb::KeyList;
         match kind {
-            Kind::Busy => self.verb.writes() && self.beside(all),
+            Kind::Busy => self.may_end(),
+            // A rotation ends all that have older keys.
+            Kind::KeysChanged => self.beside_verb(&[Verb::KeyRotate]),
             Kind::Refused => self.may_refuse(),
             Kind::NotFound => self.may_miss(),
             Kind::Usage => {
@@ -87,7 +89,11 @@ impl Facts<'_> {
                     || self.verb == Verb::Merge
             }
             Kind::TooManyLosses => {
-                self.unfit() > self.parity || !self.can_write() || self.verb == Verb::MemberRemove
+                let collects = self.verb == Verb::Gc && self.members <= 2 * self.parity;
+                (collects && self.unfit() > 0)
+                    || self.unfit() > self.parity
+                    || !self.can_write()
+                    || self.verb == Verb::MemberRemove
             }
             Kind::NoSpace => {
                 self.is_full
@@ -102,6 +108,15 @@ impl Facts<'_> {
             }
             _ => false,
         }
+    }
+
+    /// Whether the documented table lets one of the verbs beside it end this one.
+    fn may_end(&self) -> bool {
+        let others = self.scene.acts.iter().enumerate().filter(|(at, _)| *at != self.at);
+        let own = self.verb.role();
+        others
+            .map(|(_, act)| act.verb.role())
+            .any(|other| beside(other, own) != Meeting::Both || beside(own, other) != Meeting::Both)
     }
 
     fn is_dead_there(&self) -> bool {
@@ -190,7 +205,7 @@ impl World {
         let names = |seen: &Seen| {
             let place = seen.place.to_string_lossy();
             let of = |kept: &&Kept| crate::health::is_named(kept.id(), &place);
-            self.kept.iter().find(of).is_none_or(Kept::must_stay)
+            self.kept.iter().find(of).map_or(!self.has_stale, Kept::must_stay)
         };
         let losses = outcome.ledger.losses();
         let losses: Vec<_> = losses.iter().filter(|seen| names(seen)).collect();

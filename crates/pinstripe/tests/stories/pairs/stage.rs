@@ -346,6 +346,7 @@ impl World {
             return None;
         }
         self.seats[at].is_hurt = true;
+        self.has_stale = true;
         Some(Deed::Replace(place, old))
     }
 
@@ -354,7 +355,6 @@ impl World {
         if self.parity() == 0 && at.is_some() {
             return None;
         }
-        self.has_junk = true;
         let mut dice = Dice::new(seed ^ 0x6a75_6e6b);
         let id: Vec<u8> = (0..16).map(|_| dice.below(256) as u8).collect();
         let name = ExtentName::In(room, id.try_into().unwrap());

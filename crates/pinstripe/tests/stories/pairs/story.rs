@@ -178,7 +178,9 @@ fn any(dice: &mut Dice) -> Verb {
 }
 
 fn shape(dice: &mut Dice, acts: &[Verb]) -> Shape {
-    let is_sealed = dice.below(2) == 0;
+    // Verbs of keys are refused at once in a store that is not sealed.
+    let of_keys = acts.iter().any(|verb| verb.class() == Class::Key);
+    let is_sealed = dice.below(if of_keys { 8 } else { 2 }) != 1;
     if acts.contains(&Verb::Merge) && dice.below(4) > 0 {
         return Shape { origin: Origin::Divided, members: 2, parity: 1, is_sealed };
     }

@@ -121,7 +121,8 @@ pub struct Template {
     files: Image,
     /// The files of the members when they had one snapshot.
     pub old: Image,
-    seats: Vec<PathBuf>,
+    /// The members by their numbers.
+    seats: Vec<(usize, PathBuf)>,
     kept: Vec<Kept>,
     keys: Vec<Key>,
     /// The directory of a member of another half, and what it has and this one lacks.
@@ -173,8 +174,8 @@ impl Templates {
     pub fn world(&self, shape: Shape, template: &Arc<Template>) -> World {
         let site = self.site(shape);
         site.put_image(&template.files);
-        let seats = template.seats.iter().enumerate();
-        let seats = seats.map(|(number, place)| Seat::sound(number, place.clone())).collect();
+        let seats = template.seats.iter();
+        let seats = seats.map(|(number, place)| Seat::sound(*number, place.clone())).collect();
         let kept = template.kept.clone();
         let keys = template.keys.clone();
         let half = template.other_half.clone();
@@ -218,7 +219,7 @@ impl Templates {
             keys.push(Key::new(0));
             pinstripe::ops::key::add(&site.store(), &keys[1].slot()).unwrap();
         }
-        let seats = site.members.clone();
+        let seats = site.members.iter().cloned().enumerate().collect();
         Template { files: site.image(), old, seats, kept, keys, other_half: None }
     }
 
@@ -242,7 +243,7 @@ impl Templates {
     }
 
     /// Both halves of a mirror went on without the other, each with a new member.
-    fn make_divided(&self, mut site: Site, shape: Shape) -> Template {
+    fn make_divided(&self, site: Site, shape: Shape) -> Template {
         site.init(shape.parity, "4K", Arc::new(NoWait)).unwrap();
         let mut kept = vec![self.save(&site, 0, 0, 0)];
         let old = site.image();
@@ -268,8 +269,8 @@ impl Templates {
         for directory in [&m0, &m1, &n0, &n1] {
             read_files(directory, &mut files);
         }
-        site.members = vec![m0, n1];
-        let (seats, keys) = (site.members.clone(), vec![Key::first()]);
+        // The new member of this half has the number after those of both halves' members.
+        let (seats, keys) = (vec![(0, m0), (2, n1)], vec![Key::first()]);
         Template { files: Image(files), old, seats, kept, keys, other_half: Some((m1, other)) }
     }
 }
@@ -322,7 +323,7 @@ fn make_old(site: &Site, shape: Shape) -> Template {
     };
     let kept = known.into_iter().map(keep).collect();
     let files = site.image();
-    let (old, seats) = (files.clone(), site.members.clone());
+    let (old, seats) = (files.clone(), site.members.iter().cloned().enumerate().collect());
     Template { files, old, seats, kept, keys: vec![key], other_half: None }
 }
 

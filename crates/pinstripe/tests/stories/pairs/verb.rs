@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+use pinstripe::ops::beside::{self, VerbRole};
+
 /// What a verb does to the store, as far as that decides what may happen beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
@@ -86,7 +88,7 @@ verbs! {
 }
 
 /// Operations that no story plays, and why.
-const NOT_PLAYED: [(&str, &str); 14] = [
+const NOT_PLAYED: [(&str, &str); 15] = [
     ("analyze", "it opens no store"),
     ("init", "there is no store yet"),
     ("join", "it reads the outputs of a split"),
@@ -95,6 +97,7 @@ const NOT_PLAYED: [(&str, &str); 14] = [
     ("backup::exclude_members", "a part of backup"),
     ("backup::refuse_members", "a part of backup"),
     ("check::judge", "a part of check"),
+    ("members::redundancy", "a part of members, stats and check"),
     ("snapshots::all", "a part of undelete and of `snapshots --all`"),
     ("forget::forget_damaged", "only for a snapshot that no member has whole"),
     ("gc::fence", "only for a session of another host: the stress test plays it"),
@@ -103,7 +106,29 @@ const NOT_PLAYED: [(&str, &str); 14] = [
     ("catalog::status", "it reads a file of this host and lists one room"),
 ];
 
+/// Readers that the library's table of what may run beside what does not list by themselves.
+const LISTED_AS_READERS: [Verb; 3] = [Verb::Survey, Verb::Seen, Verb::ScrubStatus];
+
 impl Verb {
+    /// Its name in the library's table of what may run beside what.
+    fn name_beside(self) -> &'static str {
+        match self {
+            Verb::Resume | Verb::Stream => "backup",
+            Verb::Preview => "restore",
+            Verb::ForgetByRule => "forget",
+            Verb::RepairReplace => "repair",
+            Verb::ReplaceLiving | Verb::ReplaceDead => "member replace",
+            Verb::Rebalance => "member rebalance",
+            _ => self.name(),
+        }
+    }
+
+    /// What it puts on the members while it works.
+    pub fn role(self) -> VerbRole {
+        let found = beside::VERBS.iter().find(|(name, _)| *name == self.name_beside());
+        found.map_or(VerbRole::Reader, |(_, role)| *role)
+    }
+
     /// All ordered pairs, by number.
     pub const PAIRS: u64 = (Self::ALL.len() * Self::ALL.len()) as u64;
 
@@ -167,6 +192,18 @@ fn the_stories_play_every_operation_of_the_library() {
     let made_up: Vec<_> =
         played.iter().filter(|it| !found.contains(**it) && **it != "mount::new").collect();
     assert!(made_up.is_empty(), "the library does not have {made_up:?}");
+}
+
+/// The table of what may run beside what lists no verb that is not played, and the other way round.
+#[test]
+fn the_stories_play_every_verb_of_the_documented_table() {
+    let played: BTreeSet<&str> = Verb::ALL
+        .iter()
+        .filter(|verb| !LISTED_AS_READERS.contains(verb))
+        .map(|verb| verb.name_beside())
+        .collect();
+    let documented: BTreeSet<&str> = beside::VERBS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(played, documented);
 }
 
 #[test]

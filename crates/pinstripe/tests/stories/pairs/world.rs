@@ -112,8 +112,9 @@ pub struct World {
     pub is_untidy: bool,
     /// Whether more was lost than parity replaces.
     pub may_lose: bool,
-    /// Whether an object that nobody wrote was put into a room.
-    pub has_junk: bool,
+    /// Whether an older copy of a member came back: what was deleted in between, and is forgotten by
+    /// all members since, may be there again.
+    pub has_stale: bool,
     /// Directories and keys made so far.
     pub made: u64,
     /// Directories that verbs were told to make members of.
@@ -157,7 +158,7 @@ impl World {
             lacking: 0,
             is_untidy: false,
             may_lose: false,
-            has_junk: false,
+            has_stale: false,
             made: 1,
             new_places: Vec::new(),
             trace: Arc::default(),
