@@ -323,6 +323,13 @@ impl Run {
         self.monitor.get(counter)
     }
 
+    /// Prints how many more members may be lost, where parity is to replace them and it is known.
+    pub fn say_redundancy(&self) {
+        if let Some(redundancy) = self.monitor.redundancy().filter(|it| it.parity > 0) {
+            self.screen.say(&redundancy.describe());
+        }
+    }
+
     /// Tells how the run ended, and finds its exit code.
     pub fn conclude(&self, verb: &str, ended: Result<Ending>) -> ExitCode {
         if let Some(failure) = self.screen.failure() {

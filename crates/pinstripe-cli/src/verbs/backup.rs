@@ -358,4 +358,8 @@ fn say(run: &Run, store: &Store, snapshot: &Snapshot) {
         size(Counter::CompressedBytes),
         size(Counter::WrittenBytes),
     ));
+    // The last line of a degraded run has it.
+    if run.count(Counter::DegradedMembers) == 0 {
+        run.say_redundancy();
+    }
 }

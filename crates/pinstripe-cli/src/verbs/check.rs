@@ -129,4 +129,5 @@ fn say(run: &Run, store: &Store, outcome: &check::CheckOutcome) {
     } else if outcome.repairable + outcome.strays == 0 && run.count(Counter::Losses) == 0 {
         say("everything is there".to_owned());
     }
+    run.say_redundancy();
 }

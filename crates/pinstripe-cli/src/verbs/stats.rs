@@ -96,6 +96,7 @@ impl StatsArgs {
             format_size(stored.record_bytes),
             format_size(stored.member_bytes),
         ))?;
+        run.say_redundancy();
         let facts = facts(&found.all)
             .with("snapshots", found.snapshots.len())
             .with("packs", stored.packs)
