@@ -71,7 +71,7 @@ const VERBS: &[Verb] = &[
     verb("member rebalance", &[], |_, _| "member rebalance".to_owned()),
     verb("repair", &[], |_, _| "repair".to_owned()),
     verb("upgrade", &[], |_, _| "upgrade".to_owned()),
-    verb("scrub", &[], |_, _| "scrub --limit 100%".to_owned()),
+    verb("scrub", &[], |_, _| "scrub".to_owned()),
     verb("key list", &[], |_, _| "key list".to_owned()),
     verb("key add", &[], |_, pick| {
         format!("key add --new-password-file pw --kdf-memory 64K --label k{pick}")

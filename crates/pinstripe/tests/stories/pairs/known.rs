@@ -16,16 +16,29 @@ pub fn defect(story: &Story, wrong: &str) -> Option<&'static str> {
         matches!(it, Leaves { .. } | Returns { .. } | Stale { .. })
     });
     let has_junk = troubled(|it| matches!(it, Trouble::Junk { is_on_all: true, .. }));
+    let is_plain = !story.shape.is_sealed;
+    let is_junk = troubled(|it| matches!(it, Trouble::Junk { .. }));
+    let is_full = troubled(|it| matches!(it, Trouble::Full { .. }));
     let is_alone = story.shape.members == 1;
     let replaces = acts().any(|act| {
         matches!(act.verb, Verb::ReplaceLiving | Verb::ReplaceDead | Verb::RepairReplace)
     });
+    let merges = acts().any(|act| act.verb == Verb::Merge);
     Some(match () {
         () if is_alone && replaces => "the only member is replaced beside others",
+        () if replaces && has("' reports a loss") && !is_junk => {
+            "a reader from before a member was replaced"
+        }
+        () if merges && replaces => "member merge beside a member that is replaced",
         () if fails && has("ends with Io") => "a member that fails ends a verb with 1",
         () if hangs && has("ends with Unanswered") => "a member that hangs ends a verb with 1",
         () if leaves && has("ends with NotFound") => "a member's directory goes away: 11",
         () if has_junk && has("session object") => "junk in sessions/ of all members",
+        () if is_plain && has("was forgotten, and is listed without") => {
+            "a forget with a member away, when others are away later"
+        }
+        () if is_junk && has("reports a loss") => "junk that appears while the catalog is made",
+        () if is_full && has("'backup") && has("ends with NoSpace") => "a full member, later",
         () => return None,
     })
 }

@@ -57,6 +57,8 @@ pub struct Played {
     pub order: u64,
     /// Calls of each verb of the scene with most verbs.
     pub calls: Vec<(verb::Verb, u64)>,
+    /// What every process did to its members, if it was asked for.
+    pub trace: String,
 }
 
 /// The place of this process, and what it keeps there between stories.
@@ -102,7 +104,8 @@ pub fn play(story: &Story, keeps: bool) -> Played {
         text.unwrap_or_else(|| "a panic without words".to_owned())
     });
     drop(world);
-    Played { wrong, order: counts.order, calls }
+    let trace = if keeps { Trace.text() } else { String::new() };
+    Played { wrong, order: counts.order, calls, trace }
 }
 
 fn carry_out(world: &mut World, story: &Story, calls: &mut Vec<(verb::Verb, u64)>) {
@@ -136,7 +139,7 @@ fn a_pair_goes_the_same_way_each_time() {
         let story = story::story(seed * 211);
         let [once, again] = [(); 2].map(|()| {
             let played = play(&story, true);
-            (played.order, played.calls, Trace.text())
+            (played.order, played.calls, played.trace)
         });
         let both = once.2.lines().zip(again.2.lines()).enumerate();
         for (number, (one, other)) in both {
@@ -219,7 +222,7 @@ fn report(story: &Story, wrong: &str) {
     }
     let played = play(&short, true);
     let trace = std::env::temp_dir().join(format!("pinstripe-pair-{}", story.seed));
-    fs::write(&trace, Trace.text()).unwrap();
+    fs::write(&trace, played.trace).unwrap();
     eprintln!("pairs: seed {}, shortened: {short:?}", story.seed);
     eprintln!("pairs: what is wrong then: {}", played.wrong.unwrap_or_default());
     eprintln!("pairs: its trace: {}", trace.display());

@@ -194,9 +194,11 @@ impl World {
         let here = |is_hurt| {
             self.seats.iter().filter(move |seat| seat.is_here() && seat.is_hurt == is_hurt)
         };
-        let seats = here(false).chain(here(true)).map(|seat| seat.place.as_path());
+        let places = |is_hurt| here(is_hurt).map(|seat| seat.place.as_path());
         let new = self.new_places.iter().rev().map(PathBuf::as_path);
-        let places: Vec<&Path> = seats.chain(new).filter(is_member).collect();
+        // One that was away while others were replaced knows an older store.
+        let places: Vec<&Path> =
+            places(false).chain(new).chain(places(true)).filter(is_member).collect();
         if places.is_empty() { vec![&self.seats[0].place] } else { places }
     }
 
