@@ -69,7 +69,7 @@ fn build(dir: &Path, chunks: u64) -> Result<()> {
         now_seconds: 0,
     })?;
     let store = Store::open(&dir.join("m0"), &Plan::default())?;
-    let (sealer, geometry) = (store.sealer()?, store.geometry()?);
+    let sealer = store.sealer()?;
     let packs: Vec<RunPack> = (0..chunks.div_ceil(CHUNKS_PER_PACK))
         .map(|number| {
             let mut set = [0; 16];
@@ -78,7 +78,7 @@ fn build(dir: &Path, chunks: u64) -> Result<()> {
         })
         .collect();
     let began = Instant::now();
-    write_run(&store, |set, sink| {
+    write_run(&store, |set, geometry, sink| {
         let mut writer = RunWriter::new(&store, set, geometry, &sealer, sink);
         for number in 0..chunks {
             let pack = (mix64(number ^ 77) % packs.len() as u64) as u32;

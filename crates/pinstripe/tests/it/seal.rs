@@ -513,7 +513,7 @@ fn a_record_that_is_not_sealed_is_not_believed_in_an_encrypted_store() {
     let geometry = store.geometry().unwrap();
     for sealer in [store.sealer().unwrap(), Sealer::none()] {
         let packs = [SealedPack { index: claimed.clone(), geometry }];
-        let lay = |set, sink: &mut dyn StripSink| {
+        let lay = |set, _, sink: &mut dyn StripSink| {
             index::lay_run(&store, set, geometry, &packs, &sealer, sink)
         };
         let (run, _) = index::write_run(&store, lay).unwrap();
