@@ -151,7 +151,7 @@ fn quiet_prints_what_was_asked_for_and_nothing_else() {
     silent("restore latest --to out --store m0 --quiet");
     silent("repair --store m0 --quiet");
     assert_eq!(stand.run("snapshots --store m0 --quiet").out.lines().count(), 2);
-    assert_eq!(stand.run("members --store m0 --quiet").out.lines().count(), 6);
+    assert_eq!(stand.run("members --store m0 --quiet").out.lines().count(), 7);
 }
 
 #[test]

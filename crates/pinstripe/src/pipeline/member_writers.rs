@@ -312,6 +312,21 @@ impl<'a> MemberWriters<'a> {
             }
             self.shared.abort.check()?;
         }
+        self.report_left(store)
+    }
+
+    /// Reports a member that left while the commit object was put: its successor may lack it. A store of
+    /// several far members is not asked, since the objects on the others are enough.
+    fn report_left(&self, store: &Store) -> Result<()> {
+        if store.is_far() && store.present().count() > 1 {
+            return Ok(());
+        }
+        if let Some(number) = store.left_meanwhile()? {
+            let what = "this member left the store while the snapshot was put on it";
+            let advice = "run 'pinstripe repair': the member in its place may lack the snapshot";
+            let place = &store.member_slots[number].place;
+            self.shared.monitor.degraded(place, Error::new(Kind::Changed, what).advice(advice));
+        }
         Ok(())
     }
 

@@ -79,6 +79,8 @@ impl Store {
         }
         // Another claimant may have taken this process for dead while it waited.
         claim.confirm()?;
+        // Of a store of one member that was replaced, only the old directory may be known here.
+        self.confirm_labels()?;
         // No rotation begins beside a claim; one that came before may have changed the keys.
         self.refuse_older_keys()?;
         // The holder before this one may have changed the table since the store was opened; a

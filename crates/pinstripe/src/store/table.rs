@@ -221,8 +221,37 @@ impl Store {
         Ok(())
     }
 
+    /// Whether a member to which this process has just put its commit object has been replaced or removed
+    /// meanwhile. The process that does so takes such objects over after the table says that the
+    /// member has left, so one of the two sees the other.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when all of them have: what was put may be nowhere in the store.
+    pub(crate) fn left_meanwhile(&self) -> Result<Option<usize>> {
+        self.confirm_labels()?;
+        let tables = self.present().filter_map(|(_, member)| self.label_there(member).ok());
+        let newest = tables
+            .filter(|label| label.config.store == self.config.store)
+            .map(|label| label.table)
+            .reduce(|one, other| if other.replaces(&one) { other } else { one });
+        let Some(newest) = newest.filter(|table| table.replaces(&self.table)) else {
+            return Ok(None);
+        };
+        let has_left = |number: usize| {
+            let (own, now) = (self.table.row(number), newest.row(number));
+            !own.zip(now)
+                .is_some_and(|(own, now)| own.id == now.id && now.state != MemberState::Left)
+        };
+        let left: Vec<usize> =
+            self.present().map(|(number, _)| number).filter(|number| has_left(*number)).collect();
+        if left.len() == self.present().count() {
+            return Err(all_left(&self.named));
+        }
+        Ok(left.first().copied())
+    }
+
     /// Makes sure that some member still carries a label: one that was struck out has none.
-    fn confirm_labels(&self) -> Result<()> {
+    pub(super) fn confirm_labels(&self) -> Result<()> {
         let is_struck_out = |(number, member): (usize, &SharedMember)| {
             let is_gone = |error: Error| error.kind() == Kind::NotFound;
             self.member_slots[number].bad_label.is_none()
@@ -231,9 +260,7 @@ impl Store {
         if !self.present().all(is_struck_out) {
             return Ok(());
         }
-        Err(Error::new(Kind::Busy, "all members left the store while this ran")
-            .at(&self.named)
-            .advice("name a member that is in the store now with --store, and run it again"))
+        Err(all_left(&self.named))
     }
 
     /// The number of members that have to say that one has left before a writer believes it: more
@@ -410,4 +437,10 @@ impl Store {
 
 fn absolute(place: &Path) -> Result<std::path::PathBuf> {
     real(place).map_err(|error| Error::io("cannot make this path absolute", place, error))
+}
+
+fn all_left(named: &Path) -> Error {
+    Error::new(Kind::Busy, "all members left the store while this ran")
+        .at(named)
+        .advice("name a member that is in the store now with --store, and run it again")
 }

@@ -114,7 +114,7 @@ fn late_verbs(site: &Site, forgotten: &str, kept: &str) -> Vec<(&'static str, Ki
         ended.push((name, error.kind()));
         assert!(site.image() == image, "{name} changed something");
     }
-    ended.push(("repair", repaired(&mut repairing).err().expect("repair must end").kind()));
+    ended.push(("repair", repaired(&mut repairing).map(drop).expect_err("repair must end").kind()));
     assert!(site.image() == image, "repair changed something");
     ledger.assert_no_losses();
     ended

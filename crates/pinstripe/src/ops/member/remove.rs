@@ -7,6 +7,7 @@ use super::{Moved, carry, finish_retiring, set_state, survey, takers, width_of};
 use crate::format::label::MemberState;
 use crate::member::{ExtentName, Room};
 use crate::ops::gc;
+use crate::ops::repair::{self, RepairOutcome};
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::{Claim, Store, geometry_over};
@@ -65,6 +66,7 @@ pub fn remove(
     refuse_stuck(store, &stuck)?;
     monitor.set_total(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
     let moved = empty(store, &claim, number, None, limits, monitor)?;
+    take_over_objects(store, monitor)?;
     store.retire(&claim, number)?;
     Ok(RemoveOutcome { moved, members })
 }
@@ -175,6 +177,15 @@ fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Moni
         index.remove_redundant()?;
     }
     Ok(())
+}
+
+/// Copies small objects that were put on a member after it was asked for them and before the table said
+/// that it has left. A writer looks at the table once more after it put its own, so one of the
+/// two sees the other.
+pub(super) fn take_over_objects(store: &Store, monitor: &Monitor) -> Result<u64> {
+    let mut outcome = RepairOutcome::default();
+    repair::small_objects(store, monitor, &mut outcome)?;
+    Ok(outcome.repaired_objects)
 }
 
 /// Empties a member that gets nothing new any more, until nothing is left and no backup may rely on

@@ -74,6 +74,7 @@ pub fn replace(
         let remove::DrainingMember { moves, .. } = remove::plan_for(store, number, Some(new))?;
         monitor.set_total(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
         replaced.moved = remove::empty(store, &claim, number, Some(new), limits, monitor)?;
+        replaced.copied_objects += remove::take_over_objects(store, monitor)?;
     }
     // Also what the old member should have had and lacked.
     let lost = rebuild(store, &claim, (number, new), limits, monitor, &mut replaced)?;

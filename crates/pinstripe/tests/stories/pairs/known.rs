@@ -19,17 +19,13 @@ pub fn defect(story: &Story, wrong: &str) -> Option<&'static str> {
     let is_plain = !story.shape.is_sealed;
     let is_junk = troubled(|it| matches!(it, Trouble::Junk { .. }));
     let is_full = troubled(|it| matches!(it, Trouble::Full { .. }));
-    let is_alone = story.shape.members == 1;
     let replaces = acts().any(|act| {
         matches!(act.verb, Verb::ReplaceLiving | Verb::ReplaceDead | Verb::RepairReplace)
     });
-    let merges = acts().any(|act| act.verb == Verb::Merge);
     Some(match () {
-        () if is_alone && replaces => "the only member is replaced beside others",
         () if replaces && has("' reports a loss") && !is_junk => {
             "a reader from before a member was replaced"
         }
-        () if merges && replaces => "member merge beside a member that is replaced",
         () if fails && has("ends with Io") => "a member that fails ends a verb with 1",
         () if hangs && has("ends with Unanswered") => "a member that hangs ends a verb with 1",
         () if leaves && has("ends with NotFound") => "a member's directory goes away: 11",

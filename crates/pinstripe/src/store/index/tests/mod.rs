@@ -8,7 +8,7 @@ use super::*;
 use crate::format::index_run::{PAGE_ROWS, Row, RunPack, SEGMENT_PAGES};
 use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::format::record::{ChunkRow, RecordKind};
-use crate::format::stripe_set::{HEADER_BYTES, SetKind};
+use crate::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
 use crate::member::{ExtentName, ExtentWriter, Replace, Room};
 use crate::ops::init;
 use crate::seal::Sealer;
@@ -334,8 +334,9 @@ fn a_run_takes_less_than_one_and_a_third_bytes_of_memory_per_chunk() {
     };
     let packs: Vec<_> = (0..chunks.div_ceil(per_pack)).map(pack).collect();
     let sealer = Sealer::none();
-    write_run(&site.store, |set, geometry, sink| {
-        let mut writer = RunWriter::new(&site.store, set, geometry, &sealer, sink);
+    let long_strips = Geometry::new(3, 1, 65536).unwrap();
+    write_run(&site.store, |set, _, sink| {
+        let mut writer = RunWriter::new(&site.store, set, long_strips, &sealer, sink);
         rows.iter().try_for_each(|row| writer.push(*row))?;
         writer.finish(&packs)
     })
