@@ -302,7 +302,8 @@ fn requests_are_counted_and_few() {
         asked_of(&store, "backup src");
         asked_of(&store, "backup src")
     });
-    within("an unchanged backup", &unchanged, 12);
+    // The label once more after the snapshot (`left_meanwhile`).
+    within("an unchanged backup", &unchanged, 13);
     budget("snapshots", 6);
     budget("ls latest", 6);
     budget("restore latest --to out", 10);

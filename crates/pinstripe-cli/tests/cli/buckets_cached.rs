@@ -76,13 +76,15 @@ fn a_warm_listing_takes_few_requests() {
         let asks_packs = |log: &[String]| log.iter().any(|line| line.contains("/packs/"));
         assert!(asks_packs(&cold) && !asks_packs(&warm), "{}", warm.join("\n"));
         // Label, prefix, keys and runs; session, prefix; label and runs; snapshot, end of the session.
+        // The steps of deletion twice, since a plain store tells by them what a member brought back; and
+        // the label once more after the snapshot, since the only member may have been replaced.
         let unchanged = counted.cloud.stand.steady(|number| {
             let store = counted.make_store(init, &format!("unchanged{number}"));
             let backup = || counted.ask_of(&store, &format!("backup src{key}")).1;
             backup();
             backup()
         });
-        assert!(unchanged.len() <= 10 + spare, "{}", unchanged.join("\n"));
+        assert!(unchanged.len() <= 13 + spare, "{}", unchanged.join("\n"));
         assert!(!asks_packs(&unchanged), "{}", unchanged.join("\n"));
         // A new snapshot is found: what there is says the bucket.
         fs::write(counted.cloud.stand.path("src/new file"), "new").unwrap();

@@ -33,7 +33,10 @@ impl Remote {
         let mut heard = BTreeMap::new();
         let mut packet = [0; 8192];
         while !heard.contains_key(last) {
-            let (length, _) = self.socket.recv_from(&mut packet).expect("an answer");
+            let (length, _) = match self.socket.recv_from(&mut packet) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                received => received.expect("an answer"),
+            };
             for message in read_osc(&packet[..length]).expect("a sound message") {
                 let value = match message.values.last().unwrap() {
                     OscValue::Text(text) => text.to_string(),

@@ -18,11 +18,15 @@ use pinstripe_base::monitor::{Counter, Monitor, Redundancy};
 type Holders<T> = BTreeMap<T, Vec<usize>>;
 
 /// Counts the redundancy on the members that are present and not in `failed`. Lists packs and
-/// snapshots on each of them.
+/// snapshots on each of them; not so on far members of which none failed: the index has just listed
+/// their packs.
 ///
 /// # Errors
 /// As [`Store::list`].
 pub fn redundancy(store: &Store, index: &Index<'_>, failed: &[usize]) -> Result<Redundancy> {
+    if store.is_far() && failed.is_empty() {
+        return Ok(of_packs(store, index, |_, known| known));
+    }
     let packs = sets_in(store, Room::Packs)?;
     let snapshots = store.list(Room::Snapshots)?;
     let mut counted = of_packs(store, index, |set, _| count(&packs, set, failed));

@@ -196,13 +196,9 @@ impl Store {
     pub fn confirm_takers(&self) -> Result<()> {
         // A label that was written with newer keys could not be verified.
         self.refuse_older_keys()?;
-        self.confirm_labels()?;
-        let later = self.present().filter_map(|(_, member)| {
-            let label = self.label_there(member).ok()?;
-            let is_ours = label.config.store == self.config.store;
-            (is_ours && label.table.replaces(&self.table)).then_some(label.table)
-        });
-        let later: Vec<MemberTable> = later.collect();
+        let labels = self.labels_there()?.into_iter();
+        let later: Vec<MemberTable> =
+            labels.map(|label| label.table).filter(|table| table.replaces(&self.table)).collect();
         let own = self.table.rows.iter().filter(|row| row.state == MemberState::Active);
         for row in own.filter(|row| self.member_slots[usize::from(row.number)].member.is_some()) {
             let has_left = |table: &&MemberTable| {
@@ -228,12 +224,8 @@ impl Store {
     /// # Errors
     /// [`Kind::Busy`] when all of them have: what was put may be nowhere in the store.
     pub(crate) fn left_meanwhile(&self) -> Result<Option<usize>> {
-        self.confirm_labels()?;
-        let tables = self.present().filter_map(|(_, member)| self.label_there(member).ok());
-        let newest = tables
-            .filter(|label| label.config.store == self.config.store)
-            .map(|label| label.table)
-            .reduce(|one, other| if other.replaces(&one) { other } else { one });
+        let tables = self.labels_there()?.into_iter().map(|label| label.table);
+        let newest = tables.reduce(|one, other| if other.replaces(&one) { other } else { one });
         let Some(newest) = newest.filter(|table| table.replaces(&self.table)) else {
             return Ok(None);
         };
@@ -251,16 +243,23 @@ impl Store {
     }
 
     /// Makes sure that some member still carries a label: one that was struck out has none.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when none does.
     pub(super) fn confirm_labels(&self) -> Result<()> {
-        let is_struck_out = |(number, member): (usize, &SharedMember)| {
-            let is_gone = |error: Error| error.kind() == Kind::NotFound;
-            self.member_slots[number].bad_label.is_none()
-                && self.label_there(member).err().is_some_and(is_gone)
-        };
-        if !self.present().all(is_struck_out) {
-            return Ok(());
+        self.labels_there().map(drop)
+    }
+
+    /// The labels of this store that present members carry now, each read once.
+    fn labels_there(&self) -> Result<Vec<Label>> {
+        let (mut labels, mut is_any_left) = (Vec::new(), false);
+        for (number, member) in self.present() {
+            let label = self.label_there(member);
+            let is_gone = label.as_ref().err().is_some_and(|it| it.kind() == Kind::NotFound);
+            is_any_left |= !is_gone || self.member_slots[number].bad_label.is_some();
+            labels.extend(label.ok().filter(|label| label.config.store == self.config.store));
         }
-        Err(all_left(&self.named))
+        if is_any_left { Ok(labels) } else { Err(all_left(&self.named)) }
     }
 
     /// The number of members that have to say that one has left before a writer believes it: more
