@@ -43,7 +43,7 @@ pub enum FailedAs {
 pub type IsDevice<'a> = &'a (dyn Fn(&Path) -> bool + Sync);
 
 impl Array {
-    /// The part of the array that a device is; `None` if it is none.
+    /// Returns the part of the array that a device has, or `None` if it has no part.
     pub fn role_of(&self, is_it: IsDevice<'_>) -> Option<DeviceRole> {
         let members = self.members();
         for (slot, member) in members.iter().enumerate() {

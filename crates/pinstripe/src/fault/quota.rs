@@ -25,7 +25,7 @@ const RESERVE_BYTES: u64 = 32 << 10;
 pub struct Quota(Mutex<BTreeMap<PathBuf, u64>>);
 
 impl Quota {
-    /// Leaves a member room for so many bytes more, beside its reserve.
+    /// Limits what a member may still take to a number of bytes, beside its reserve.
     pub fn limit(&self, member: &Path, bytes: u64) {
         let reserve = fs::OpenOptions::new().create(true).append(true).open(member.join(RESERVE));
         drop(reserve);

@@ -108,7 +108,7 @@ pub fn beside(at_work: VerbRole, begins: VerbRole) -> Meeting {
         | (Undeleter, Collector)
         | (Undeleter, Marker)
         | (Marker, Undeleter) => OneMayEnd,
-        // Whoever finds that the members changed under it ends.
+        // A verb that finds the members changed ends.
         (Mover, Writer | Marker | Undeleter | Collector) => OneMayEnd,
         (Writer | Marker | Undeleter | Collector, Mover) => OneMayEnd,
         (KeyEditor, KeyEditor) => OneMayEnd,

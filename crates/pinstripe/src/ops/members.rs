@@ -42,9 +42,7 @@ pub fn redundancy(store: &Store, monitor: &Monitor) -> Result<Option<Redundancy>
         return Ok(None);
     }
     let index = Index::load(store, monitor)?;
-    let counted = redundancy::redundancy(store, &index, &[])?;
-    monitor.state_redundancy(counted);
-    Ok(Some(counted))
+    redundancy::count(store, &index, monitor).map(Some)
 }
 
 /// The state of every member.

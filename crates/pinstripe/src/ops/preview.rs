@@ -254,7 +254,7 @@ fn directory(plan: &RestorePlan<'_>, entry: &Entry, path: &[u8]) -> Option<Act> 
         FoundDirectory::Missing if plan.sink.has(path) => Some(Act::Change),
         FoundDirectory::Missing => Some(Act::Make),
         FoundDirectory::Different => Some(Act::Change),
-        // The target itself is no entry of it.
+        // The target directory is not an entry of the snapshot.
         FoundDirectory::Same => (!path.is_empty()).then_some(Act::Keep),
     }
 }

@@ -131,9 +131,8 @@ pub fn run(store: &Store, options: &StatsOptions<'_>, monitor: &Monitor) -> Resu
         known = vec![snapshots::find(&known, name)?.clone()];
     }
     let index = Index::load(store, monitor)?;
-    if let Ok(counted) = redundancy::redundancy(store, &index, &[]) {
-        monitor.state_redundancy(counted);
-    }
+    // A member that cannot be listed is reported by what needs it.
+    let _ = redundancy::count(store, &index, monitor);
     let packs = PackReader::new(store, monitor);
     let limits = options.limits;
     let origin = Origin { packs: &packs, index: &index, keys: store.keys()?, limits };

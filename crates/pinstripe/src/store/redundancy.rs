@@ -29,16 +29,26 @@ pub fn redundancy(store: &Store, index: &Index<'_>, failed: &[usize]) -> Result<
     }
     let packs = sets_in(store, Room::Packs)?;
     let snapshots = store.list(Room::Snapshots)?;
-    let mut counted = of_packs(store, index, |set, _| count(&packs, set, failed));
+    let mut counted = of_packs(store, index, |set, _| held(&packs, set, failed));
     // In a store without MACs copies vote; more than one is kept wherever a writer reaches more.
-    let copies = snapshots.keys().map(|id| count(&snapshots, id, failed)).min();
+    let copies = snapshots.keys().map(|id| held(&snapshots, id, failed)).min();
     if let Some(copies) = copies {
         counted.survives = counted.survives.min(copies.saturating_sub(1) as u64);
     }
     Ok(counted)
 }
 
-fn count<T: Ord>(holders: &Holders<T>, of: &T, failed: &[usize]) -> usize {
+/// Counts the redundancy on all members that are present, and states it.
+///
+/// # Errors
+/// As [`redundancy`].
+pub fn count(store: &Store, index: &Index<'_>, monitor: &Monitor) -> Result<Redundancy> {
+    let counted = redundancy(store, index, &[])?;
+    monitor.state_redundancy(counted);
+    Ok(counted)
+}
+
+fn held<T: Ord>(holders: &Holders<T>, of: &T, failed: &[usize]) -> usize {
     holders.get(of).map_or(0, |held| held.iter().filter(|it| !failed.contains(it)).count())
 }
 

@@ -68,7 +68,7 @@ pub fn do_all(
             let is_failing = matches!(request, Request::Manage { act: ManageAction::Fail { .. } });
             ask_all(run, &mut reached, [request])?;
             if is_failing {
-                // A fill that this ended is no failure of this verb.
+                // A fill that this act ended does not fail this verb.
                 before = ended(&mut reached)?;
             }
             Ok(())
@@ -140,7 +140,7 @@ pub fn conclude(
 /// Checks that each member that was to be filled is filled, by these works or later ones.
 ///
 /// # Errors
-/// [`Kind::Io`] for a device that failed, or that somebody failed, before it was filled.
+/// [`Kind::Io`] for a device that failed, or was marked as failed, before it was filled.
 pub fn check_finished(detail: &Detail, before: u64) -> Result<()> {
     let reports = || detail.reports.iter().filter(|report| report.number >= before);
     let fills = || reports().filter(|report| report.kind == "recover");

@@ -87,7 +87,7 @@ fn a_spare_that_has_not_begun_is_waited_for() {
     good(&stand, "array detail --test pool");
     good(&stand, "array stop pool");
     assert_eq!(served.ended(), 0);
-    // Nobody serves it: the spare is filled before the verb ends.
+    // The array is not served: the verb fills the spare before it ends.
     good(&stand, "array manage pool --fail c --fault op=sync,delay=20ms");
     good(&stand, "array detail --test pool");
 }

@@ -90,7 +90,8 @@ fn takers(store: &Store) -> Takers {
     takers
 }
 
-/// Kept free on a member that extents are moved to: one in so many bytes of its free space, at most.
+/// A move leaves this part of the free space of its target unused: one byte in this many, and no more
+/// than the maximum.
 const SPARED_PARTS: u64 = 16;
 const SPARED_MOST_BYTES: u64 = 16 << 20;
 

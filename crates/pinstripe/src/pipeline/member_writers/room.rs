@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::member::SharedMember;
+use crate::member::{Caps, SharedMember};
 
 /// An extent that cannot grow to this length is not begun.
 const LEAST_BYTES: u64 = 64 << 10;
 /// Sets that may be open at once, so that the first one does not take the room of all.
 const OPEN_SETS: u64 = 4;
-/// Kept free for what a file system itself needs: one in so many bytes of its free space.
+/// The part of the free space that is left to the file system: one byte in this many.
 const SPARED_PARTS: u64 = 16;
 /// The most that is kept free so.
 const SPARED_MOST_BYTES: u64 = 1 << 20;
@@ -31,21 +31,23 @@ impl Room {
     }
 
     /// Bytes that are free and not set aside; `None` where that is not known.
-    fn free_bytes(&self) -> Option<u64> {
-        let free = self.member.caps().free_bytes?;
+    fn free_bytes(&self, caps: &Caps) -> Option<u64> {
+        let free = caps.free_bytes?;
         let spared = (free / SPARED_PARTS).min(SPARED_MOST_BYTES);
         Some(free.saturating_sub(spared + self.set_aside_bytes.load(Ordering::Relaxed)))
     }
 
     /// Whether another extent can be begun.
     pub(super) fn has_some(&self) -> bool {
-        !self.member.caps().is_full && self.free_bytes().is_none_or(|free| free >= LEAST_BYTES)
+        let caps = self.member.caps();
+        !caps.is_full && self.free_bytes(&caps).is_none_or(|free| free >= LEAST_BYTES)
     }
 
     /// The length that the next extent may have; `None` where nothing limits it.
     pub(super) fn extent_bytes(&self) -> Option<u64> {
-        let far = self.member.caps().far.map(|far| far.extent_bytes);
-        far.into_iter().chain(self.free_bytes().map(|free| free / OPEN_SETS)).min()
+        let caps = self.member.caps();
+        let near = self.free_bytes(&caps).map(|free| free / OPEN_SETS);
+        caps.far.map(|far| far.extent_bytes).into_iter().chain(near).min()
     }
 
     /// Sets room aside for an extent.

@@ -100,7 +100,7 @@ fn close(plan: &RestorePlan<'_>, directory: &Entry, found: FoundDirectory) {
     match plan.sink.finish_directory(path, &directory.meta) {
         Ok(unset) => {
             match found {
-                // The target itself is no entry of it.
+                // The target directory is not an entry of the snapshot.
                 FoundDirectory::Same if path.is_empty() => {}
                 FoundDirectory::Same => plan.monitor.add(Counter::KeptEntries, 1),
                 _ => plan.monitor.add(Counter::RestoredEntries, 1),
