@@ -30,6 +30,12 @@ impl<M: Member> FaultMember<M> {
         &self.inner
     }
 
+    fn ends_early(&self, name: ExtentName, wanted: usize, kept: usize) -> Error {
+        let place = self.place().join(name.path());
+        Error::corrupt("a planned fault: the extent ends early", place)
+            .expected(format!("{wanted} bytes"), kept)
+    }
+
     /// The calls so far, including those of writers.
     pub fn statistics(&self) -> Statistics {
         self.faults.statistics()
@@ -87,9 +93,7 @@ impl<M: Member> Member for FaultMember<M> {
         let verdict = on_extent(&self.faults, Operation::Read, name, buf.len())?;
         if let Some(kept) = verdict.kept(buf.len()) {
             self.inner.read_at(name, offset, &mut buf[..kept])?;
-            let place = self.place().join(name.path());
-            return Err(Error::corrupt("a planned fault: the extent ends early", place)
-                .expected(format!("{} bytes", buf.len()), kept));
+            return Err(self.ends_early(name, buf.len(), kept));
         }
         self.inner.read_at(name, offset, buf)?;
         verdict.flip(buf);
@@ -106,6 +110,22 @@ impl<M: Member> Member for FaultMember<M> {
     fn len(&self, name: ExtentName) -> Result<u64> {
         on_extent(&self.faults, Operation::Len, name, 0)?;
         self.inner.len(name)
+    }
+
+    /// Each extent is a call of [`len`](Self::len) and one of [`read_at`](Self::read_at) to the plan.
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        let read = |name: &ExtentName| {
+            on_extent(&self.faults, Operation::Len, *name, 0)?;
+            let mut whole =
+                self.inner.read_whole(&[*name], most_bytes).pop().expect("one was asked for")?;
+            let verdict = on_extent(&self.faults, Operation::Read, *name, whole.len())?;
+            if let Some(kept) = verdict.kept(whole.len()) {
+                return Err(self.ends_early(*name, whole.len(), kept));
+            }
+            verdict.flip(&mut whole);
+            Ok(whole)
+        };
+        names.iter().map(read).collect()
     }
 
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {

@@ -9,13 +9,17 @@
 
 use std::collections::BTreeSet;
 
-use super::copies::Copies;
-use crate::member::{ExtentName, Member};
+use super::copies::{Copies, ReadAhead};
+use crate::member::{ExtentName, Member, Room};
 use crate::store::{Store, deletion, forgotten, read_small, replace_small};
 use pinstripe_base::error::Result;
 
 /// Objects that count under the present table.
-pub(super) struct Carried(Vec<(ExtentName, Vec<u8>)>);
+pub(super) struct Carried {
+    objects: Vec<(ExtentName, Vec<u8>)>,
+    /// How many members had to agree under that table.
+    votes: usize,
+}
 
 impl Carried {
     /// Reads marks and steps of deletion, and writes marks and tombstones on every present member that
@@ -27,7 +31,7 @@ impl Carried {
         let marks: BTreeSet<_> = forgotten::names(store)?.into_iter().collect();
         let tombstones: BTreeSet<_> = deletion::tombstone_names(store)?.into_iter().collect();
         let names = marks.iter().copied().chain(deletion::names(store)?);
-        let mut carried = Vec::new();
+        let mut objects = Vec::new();
         for name in names {
             let copies = Copies::read(store, name)?;
             let Some(good) = copies.good else { continue };
@@ -36,9 +40,9 @@ impl Carried {
                     replace_small(&**member, name, &good)?;
                 }
             }
-            carried.push((name, good));
+            objects.push((name, good));
         }
-        Ok(Carried(carried))
+        Ok(Carried { objects, votes: store.votes() })
     }
 
     /// Writes all of it on a member that lacks it; returns how many.
@@ -47,10 +51,36 @@ impl Carried {
     /// Those of the member.
     pub fn put_on(&self, member: &dyn Member) -> Result<u64> {
         let mut written = 0;
-        for (name, bytes) in &self.0 {
+        for (name, bytes) in &self.objects {
             if !read_small(member, *name).is_ok_and(|there| there == *bytes) {
                 replace_small(member, *name, bytes)?;
                 written += 1;
+            }
+        }
+        Ok(written)
+    }
+
+    /// Writes on the new member what others put after [`gather`](Self::gather) and before the table named
+    /// it; returns how many. To be called once all labels name it: a process that puts a mark looks at
+    /// the table afterwards, so one of the two sees the other.
+    ///
+    /// # Errors
+    /// As [`Store::list`]; those of the member.
+    pub fn put_later_on(&self, store: &Store, new: usize) -> Result<u64> {
+        let Some(member) = store.member_slots[new].member.as_ref() else { return Ok(0) };
+        let known: BTreeSet<_> = self.objects.iter().map(|(name, _)| *name).collect();
+        let mut written = 0;
+        for room in [Room::Forgotten, Room::Gc] {
+            for (id, holders) in store.list(room)? {
+                let name = ExtentName::In(room, id);
+                if known.contains(&name) || holders.contains(&new) {
+                    continue;
+                }
+                let copies = Copies::read_by(store, name, self.votes, &mut ReadAhead::default())?;
+                if let Some(good) = copies.good {
+                    replace_small(&**member, name, &good)?;
+                    written += 1;
+                }
             }
         }
         Ok(written)

@@ -39,6 +39,19 @@ impl<'a> Copies<'a> {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_with(store: &'a Store, name: ExtentName, ahead: &mut ReadAhead) -> Result<Self> {
+        Self::read_by(store, name, store.votes(), ahead)
+    }
+
+    /// The same where `votes` members have to agree.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_by(
+        store: &'a Store,
+        name: ExtentName,
+        votes: usize,
+        ahead: &mut ReadAhead,
+    ) -> Result<Self> {
         let mut unsound = Vec::new();
         let mut said: BTreeMap<Vec<u8>, Vec<Copy<'_>>> = BTreeMap::new();
         for (number, member) in store.present() {
@@ -61,7 +74,7 @@ impl<'a> Copies<'a> {
         let best = said.iter().max_by_key(|(_, holders)| holders.len());
         let votes = |says: &[u8]| match is_proof(store, name) || keeps(name, says) {
             true => 1,
-            false => store.votes(),
+            false => votes,
         };
         let good = best.filter(|(says, holders)| holders.len() >= votes(says));
         let (says, good) = match good {

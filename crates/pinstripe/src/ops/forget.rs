@@ -158,10 +158,12 @@ fn mark_all(store: &Store, ids: impl Iterator<Item = SnapshotId>) -> Result<()> 
     confirm_members(store)
 }
 
-/// Makes sure that the members that took a mark are still those of the store: a mark counts by the
-/// votes of the table that others know.
+/// Makes sure that the members that took a mark are still those of the store, and that its format is
+/// still that of the mark: a mark counts by the votes of the table that others know, and after an
+/// upgrade by its MAC.
 fn confirm_members(store: &Store) -> Result<()> {
     store.confirm_takers()?;
+    store.refuse_upgrade()?;
     store.confirm_table()
 }
 

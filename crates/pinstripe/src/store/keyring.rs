@@ -120,8 +120,10 @@ impl Store {
         let slot = new.wrap(&unlocked.root, ring)?;
         let name = ExtentName::In(Room::Keys, slot.id);
         self.put_everywhere(name, &self.vouch(name, slot.encode()))?;
-        // A rotation that was first has made the slot one that opens nothing.
+        // A rotation that was first has made the slot one that opens nothing, an upgrade one that
+        // does not count.
         self.confirm_keys()?;
+        self.refuse_upgrade()?;
         self.remove_stale_keys()?;
         Ok(slot)
     }
@@ -169,6 +171,7 @@ impl Store {
             }
         }
         self.confirm_keys()?;
+        self.refuse_upgrade()?;
         // Only now: a copy of the slot that turns up later meets the removal on every member.
         self.delete_all(ExtentName::In(Room::Keys, id))?;
         self.remove_stale_keys()
@@ -221,7 +224,8 @@ impl Store {
         self.voucher = voucher;
         self.keys = Some(keys.clone());
         self.unlocked = Some(Unlocked { keys, root, generation: ring.generation });
-        self.remove_stale_keys().map_err(|error| {
+        let spread = self.put_everywhere(name, &bytes);
+        spread.and_then(|()| self.remove_stale_keys()).map_err(|error| {
             error.advice(
                 "the new password or key file is in effect; 'pinstripe repair' completes \
                 the rotation",

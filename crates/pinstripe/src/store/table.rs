@@ -80,12 +80,13 @@ impl Store {
         Ok(written)
     }
 
-    /// Refuses to begin writing while an upgrade goes on: the session of this process, which
-    /// stands by now, will not be one of the new format.
+    /// Makes sure that no upgrade goes on, or has since this process opened the store: to be called after
+    /// an object of the old format was put, and before that is reported. An upgrade writes the labels
+    /// first and reads what counts then, so one of the two sees the other.
     ///
     /// # Errors
     /// [`Kind::Busy`].
-    pub(super) fn refuse_upgrade(&self) -> Result<()> {
+    pub(crate) fn refuse_upgrade(&self) -> Result<()> {
         if self.format != Format::V1 {
             return Ok(());
         }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pinstripe::format::label::Label;
 use pinstripe::member::{ExtentName, Room};
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
 use pinstripe::ops::{gc, member, repair};
@@ -81,9 +82,15 @@ impl World {
         World { site, parity, there, away, made: members, said }
     }
 
+    /// Opens the store by a member that knows the newest table: one that was away may name only members
+    /// that have left since.
     fn store(&self) -> Store {
         let options = OpenOptions { steps: Some(Arc::new(NoWait)), ..OpenOptions::default() };
-        let place = self.there.values().next().expect("one is there");
+        let generation = |place: &&PathBuf| {
+            let label = std::fs::read(place.join(ExtentName::Label.path())).unwrap();
+            Label::decode(&label).unwrap().table.generation
+        };
+        let place = self.there.values().max_by_key(generation).expect("one is there");
         Store::open_with(place, options).unwrap()
     }
 
@@ -104,6 +111,14 @@ impl World {
 
     fn gone(&self) -> Said {
         if self.away.is_empty() { Said::Gone } else { Said::Doubtful }
+    }
+
+    /// What an `undelete` promises now. Where parity replaces half of the members, those that took the mark
+    /// may all be absent later: it ended with 4.
+    fn brought_back(&self) -> Said {
+        let members = self.there.len() + self.away.len();
+        let is_safe = self.away.is_empty() || members > 2 * self.parity;
+        if is_safe { Said::Kept } else { Said::Doubtful }
     }
 
     /// Whether the members may change now. With so few of them, each part of a divided store could change
@@ -141,7 +156,7 @@ impl World {
                     return Ok(());
                 };
                 forget::undelete(&store, &id.to_string(), monitor)?;
-                self.said.insert(id, Said::Kept);
+                self.said.insert(id, self.brought_back());
             }
             Step::Gc => {
                 let options = gc::GcOptions {

@@ -66,6 +66,7 @@ pub(super) fn assign_slot(
     }
     repair::small_objects(store, monitor, &mut outcome)?;
     store.write_labels_with(claim)?;
+    outcome.repaired_objects += carried.put_later_on(store, number)?;
     // A process that opened the store before did not know the new member: marks that it removed
     // from the other members have to be removed here as well.
     drop_marks(store, number)?;

@@ -141,6 +141,14 @@ impl Cases {
         ids.collect()
     }
 
+    /// Packs that are deleted, or being deleted, as too few members say to be believed.
+    fn packs_going_by_few(&self) -> HashSet<[u8; 16]> {
+        let reaping = self.1.values().filter_map(|case| case.reaping.as_ref());
+        let mut packs = self.dead_by_few(Room::Packs);
+        packs.extend(reaping.flat_map(|lists| lists.packs.iter().map(|id| id.0)));
+        packs
+    }
+
     /// Snapshots on tombstones that too few members have to be believed.
     pub(crate) fn snapshots_dead_by_few(&self) -> BTreeSet<SnapshotId> {
         self.dead_by_few(Room::Snapshots).into_iter().map(SnapshotId).collect()
@@ -266,7 +274,7 @@ pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
     store.foresee(&[]);
     let cases = readable(store)?;
     let mut going = cases.going_packs();
-    let few = cases.dead_by_few(Room::Packs);
+    let few = cases.packs_going_by_few();
     if !few.is_empty() {
         let mut holders: BTreeMap<[u8; 16], usize> = BTreeMap::new();
         for (_, member) in store.present() {

@@ -105,6 +105,9 @@ impl World {
         drop(store);
         self.assert_keys();
         for away in self.sets_that_may_be_lost() {
+            if self.is_beyond_what_was_stated(&away) {
+                continue;
+            }
             let was_here: Vec<usize> =
                 away.iter().copied().filter(|at| self.seats[*at].is_here()).collect();
             was_here.iter().for_each(|at| self.take_away(*at));
@@ -116,6 +119,14 @@ impl World {
             }
             was_here.iter().for_each(|at| self.bring_back(*at));
         }
+    }
+
+    /// Whether a verb stated that not every snapshot survives the loss of these members.
+    fn is_beyond_what_was_stated(&self, away: &[usize]) -> bool {
+        self.survives.as_ref().is_some_and(|(survives, infirm)| {
+            let is_more = |at: &&usize| !infirm.contains(&self.seats[**at].place);
+            away.iter().filter(is_more).count() as u64 > *survives
+        })
     }
 
     /// Sets of as many members as parity replaces, with all of those that are hurt or away.
@@ -252,6 +263,12 @@ impl World {
             panic!("a backup at the end: {error} {:?}", error.advice_text())
         });
         self.assert_no_firm_loss(&ledger, "a backup at the end");
+        let stated = ledger.monitor.redundancy().expect("a backup states it");
+        assert!(
+            stated.survives == stated.parity || self.is_untidy || self.may_lose,
+            "after repair: {stated:?} {:#?}",
+            ledger.seen()
+        );
         self.kept.push(Kept::new(saved, &path, tree));
         for _ in 0..2 {
             let (max_waste, wait, detector) = (0.0, std::time::Duration::ZERO, Default::default());

@@ -78,8 +78,8 @@ impl Facts<'_> {
         let is_key = self.verb.class() == Key || self.verb == Verb::KeyList;
         match kind {
             Kind::Busy => self.may_end(),
-            // A rotation ends all that have older keys.
-            Kind::KeysChanged => self.beside_verb(&[Verb::KeyRotate]),
+            // A rotation ends all that have older keys; an upgrade puts a ring, too.
+            Kind::KeysChanged => self.beside_verb(&[Verb::KeyRotate, Verb::Upgrade]),
             Kind::Refused => self.may_refuse(),
             Kind::NotFound => self.may_miss(),
             Kind::Usage => {
@@ -188,6 +188,8 @@ impl World {
                 self.assert_no_loss(scene, outcome);
             }
         }
+        let done = outcomes.iter().filter(|it| !it.is_cut && it.done.is_ok());
+        self.note_redundancy(done.filter_map(|it| it.ledger.monitor.redundancy()));
         self.settle_keys(&outcomes);
         self.settle_snapshots(scene, &outcomes);
         self.settle_members(&outcomes);

@@ -15,6 +15,7 @@ use pinstripe::pipeline::limits::Limits;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
+use pinstripe_base::monitor::Redundancy;
 
 use super::keys::{Key, unlock};
 use super::story::Shape;
@@ -108,6 +109,9 @@ pub struct World {
     pub quota: Arc<Quota>,
     /// Members that may have lacked something when they left: what they lacked is on no member.
     pub lacking: usize,
+    /// How many more members every snapshot survives, as a verb stated last, and the members that were
+    /// hurt or absent then.
+    pub survives: Option<(u64, Vec<PathBuf>)>,
     /// Whether something was cut off since the last repair.
     pub is_untidy: bool,
     /// Whether more was lost than parity replaces.
@@ -156,6 +160,7 @@ impl World {
             other_half,
             quota: Arc::default(),
             lacking: 0,
+            survives: None,
             is_untidy: false,
             may_lose: false,
             has_stale: false,
@@ -181,6 +186,13 @@ impl World {
 
     pub fn absent(&self) -> usize {
         self.seats.iter().filter(|seat| !seat.is_here()).count()
+    }
+
+    /// Takes note of what verbs stated of the redundancy.
+    pub fn note_redundancy(&mut self, stated: impl Iterator<Item = Redundancy>) {
+        let Some(survives) = stated.map(|it| it.survives).min() else { return };
+        let infirm = self.seats.iter().filter(|seat| seat.is_hurt || !seat.is_here());
+        self.survives = Some((survives, infirm.map(|seat| seat.place.clone()).collect()));
     }
 
     pub fn hurt(&self) -> usize {
