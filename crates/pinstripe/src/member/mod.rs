@@ -39,7 +39,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe_base::error::{Error, Result};
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, SnapshotId};
 
 /// The parts of a member that hold extents; each is a directory or a name prefix.
@@ -306,6 +306,18 @@ pub trait ExtentWriter: Send {
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
     /// Makes all bytes durable, verifies the length and gives the extent its name, durably.
     fn seal(self: Box<Self>) -> Result<()>;
+}
+
+/// Seals an extent of a set that this process lays. Only it uses the name: what stands there already was
+/// made from the parts on other members, by a process that repairs.
+///
+/// # Errors
+/// Those of [`ExtentWriter::seal`] but [`Kind::Exists`].
+pub(crate) fn seal_own(writer: Box<dyn ExtentWriter>) -> Result<()> {
+    match writer.seal() {
+        Err(error) if error.kind() == Kind::Exists => Ok(()),
+        sealed => sealed,
+    }
 }
 
 /// A member that several threads hold.

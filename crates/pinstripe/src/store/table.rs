@@ -21,6 +21,17 @@ use crate::member::{ExtentName, NewMember, Room, SharedMember, is_remote, real};
 use crate::seal::{self, Voucher};
 use pinstripe_base::error::{Error, Kind, Result};
 
+/// What stands at the places of labels on the present members.
+#[derive(Default)]
+struct LabelsThere {
+    /// The labels of this store.
+    labels: Vec<Label>,
+    /// Members that carried a label when the store was opened, and carry none now: they have left. Where
+    /// labels vote, each has a vote of its own: the member that took its place is not known here, and
+    /// cannot be counted.
+    struck: Vec<usize>,
+}
+
 impl Store {
     /// Writes the label of every present member on which it is missing, damaged or says something
     /// else than this store knows; returns how many.
@@ -168,14 +179,14 @@ impl Store {
     /// # Errors
     /// [`Kind::Busy`] when one has.
     pub fn confirm_table(&self) -> Result<()> {
-        let is_later = |(_, member): &(usize, &SharedMember)| {
-            self.label_there(member).is_ok_and(|label| label.table.replaces(&self.table))
-        };
-        let later: Vec<_> = self.present().filter(is_later).collect();
+        let there = self.labels_there()?;
+        let is_later = |label: &&Label| label.table.replaces(&self.table);
+        let later: Vec<_> = there.labels.iter().filter(is_later).collect();
         match later.first() {
-            Some((_, member)) if later.len() >= self.votes_on_tables() => {
+            Some(label) if later.len() + there.struck.len() >= self.votes_on_tables() => {
+                let place = self.member_slots.get(usize::from(label.member)).map(|it| &it.place);
                 Err(Error::new(Kind::Busy, "another process is changing the members of this store")
-                    .at(member.place())
+                    .at(place.unwrap_or(&self.named))
                     .advice("let it finish, then run this again: it continues where it stopped"))
             }
             _ => Ok(()),
@@ -197,16 +208,18 @@ impl Store {
     pub fn confirm_takers(&self) -> Result<()> {
         // A label that was written with newer keys could not be verified.
         self.refuse_older_keys()?;
-        let labels = self.labels_there()?.into_iter();
-        let later: Vec<MemberTable> =
-            labels.map(|label| label.table).filter(|table| table.replaces(&self.table)).collect();
+        let LabelsThere { labels, struck } = self.labels_there()?;
+        let tables = labels.into_iter().map(|label| label.table);
+        let later: Vec<_> = tables.filter(|table| table.replaces(&self.table)).collect();
         let own = self.table.rows.iter().filter(|row| row.state == MemberState::Active);
         for row in own.filter(|row| self.member_slots[usize::from(row.number)].member.is_some()) {
             let has_left = |table: &&MemberTable| {
                 let now = table.row(row.number.into());
                 !now.is_some_and(|now| now.id == row.id && now.state != MemberState::Left)
             };
-            if later.iter().filter(has_left).count() >= self.votes_on_leaving() {
+            let own_vote = usize::from(!later.is_empty() && struck.contains(&row.number.into()));
+            let votes = later.iter().filter(has_left).count() + own_vote;
+            if votes >= self.votes_on_leaving() {
                 return Err(Error::new(
                     Kind::Busy,
                     format!("member {} left the store while this ran", row.number),
@@ -225,7 +238,7 @@ impl Store {
     /// # Errors
     /// [`Kind::Busy`] when all of them have: what was put may be nowhere in the store.
     pub(crate) fn left_meanwhile(&self) -> Result<Option<usize>> {
-        let tables = self.labels_there()?.into_iter().map(|label| label.table);
+        let tables = self.labels_there()?.labels.into_iter().map(|label| label.table);
         let newest = tables.reduce(|one, other| if other.replaces(&one) { other } else { one });
         let Some(newest) = newest.filter(|table| table.replaces(&self.table)) else {
             return Ok(None);
@@ -252,15 +265,21 @@ impl Store {
     }
 
     /// The labels of this store that present members carry now, each read once.
-    fn labels_there(&self) -> Result<Vec<Label>> {
-        let (mut labels, mut is_any_left) = (Vec::new(), false);
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when none carries one any more.
+    fn labels_there(&self) -> Result<LabelsThere> {
+        let (mut there, mut is_any_left) = (LabelsThere::default(), false);
         for (number, member) in self.present() {
             let label = self.label_there(member);
             let is_gone = label.as_ref().err().is_some_and(|it| it.kind() == Kind::NotFound);
-            is_any_left |= !is_gone || self.member_slots[number].bad_label.is_some();
-            labels.extend(label.ok().filter(|label| label.config.store == self.config.store));
+            let is_struck = is_gone && self.member_slots[number].bad_label.is_none();
+            there.struck.extend(is_struck.then_some(number));
+            is_any_left |= !is_struck;
+            let is_ours = |label: &Label| label.config.store == self.config.store;
+            there.labels.extend(label.ok().filter(is_ours));
         }
-        if is_any_left { Ok(labels) } else { Err(all_left(&self.named)) }
+        if is_any_left { Ok(there) } else { Err(all_left(&self.named)) }
     }
 
     /// The number of members that have to say that one has left before a writer believes it: more

@@ -88,8 +88,9 @@ fn carry(store: &Store, claim: &Claim, one: &Move, monitor: &Monitor) -> Result<
         slot => bring(store, claim, one, slot.map(|slot| (&reader, slot)), monitor),
     };
     match moved {
-        // The same, but later.
-        Err(error) if error.kind() == Kind::NotFound => Ok(Moved::default()),
+        // The same, but later; or a writer gave the target another part of this set since the plan was
+        // made, which the next plan takes into account.
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Exists) => Ok(Moved::default()),
         moved => moved,
     }
 }

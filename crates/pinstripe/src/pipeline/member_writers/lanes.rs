@@ -9,7 +9,7 @@ use std::thread::Scope;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{Command, Shared, Standing};
-use crate::member::{ExtentName, ExtentWriter, SharedMember};
+use crate::member::{ExtentName, ExtentWriter, SharedMember, seal_own};
 use pinstripe_base::error::Kind;
 
 impl Command {
@@ -45,7 +45,7 @@ impl Lanes {
                 for (name, extent) in taken {
                     if shared.abort.is_raised() || shared.has_lost_extents(number) {
                         shared.note_short(name);
-                    } else if let Err(error) = extent.seal() {
+                    } else if let Err(error) = seal_own(extent) {
                         shared.note_short(name);
                         let to = match error.kind() {
                             Kind::NoSpace => Standing::CutShort,

@@ -7,7 +7,7 @@ use crossbeam_channel::Receiver;
 use super::lanes::Lanes;
 use super::room::Room;
 use super::{Command, Shared, Standing};
-use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember};
+use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember, seal_own};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
 
@@ -109,7 +109,7 @@ impl<'a> Writer<'a> {
                     self.room.release(set_aside_bytes);
                     match lanes {
                         Some(lanes) => lanes.seal(name, writer),
-                        None => writer.seal()?,
+                        None => seal_own(writer)?,
                     }
                 }
             }

@@ -14,7 +14,7 @@ use crate::format::index_run::{
 use crate::format::pack_index::PackIndex;
 use crate::format::record::RecordKind;
 use crate::format::stripe_set::{Geometry, SetKind};
-use crate::member::{ExtentName, ExtentWriter, Replace, SealedCache};
+use crate::member::{ExtentName, ExtentWriter, Replace, SealedCache, seal_own};
 use crate::seal::Sealer;
 use crate::store::{Store, geometry_over};
 use crate::stripe::{SetWriter, StripSink};
@@ -326,7 +326,7 @@ pub fn write_run<T>(
     let laid = lay(set, geometry, &mut extents)?;
     let Extents { writers, mut spare } = extents;
     for writer in writers.into_iter().flatten() {
-        Extents::settle(&mut spare, writer.seal())?;
+        Extents::settle(&mut spare, seal_own(writer))?;
     }
     Ok((set, laid))
 }

@@ -19,6 +19,10 @@ use crate::seal::keys_changed;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 
+/// How often a key room is read that changes meanwhile. A member that lists what it does not have makes
+/// it look so often.
+const LOOKS: usize = 3;
+
 /// A key object as some members have it.
 #[derive(Debug)]
 struct Held<T> {
@@ -59,13 +63,27 @@ pub struct Try<'a> {
 }
 
 impl Store {
-    /// Reads the key rooms of an encrypted store: every copy, since members may differ.
+    /// Reads the key rooms of an encrypted store: every copy, since members may differ. What is removed
+    /// between listing and reading makes it look again: a rotation has put other objects before.
     ///
     /// # Errors
     /// [`Kind::KeysChanged`] when the keys were rotated since this process opened the store; a
     /// member's own when none can be listed; [`Kind::Unsupported`] when a newer version wrote something
     /// there that counts.
     pub fn key_room(&self) -> Result<KeyRoom> {
+        for _ in 1..LOOKS {
+            if let (room, false) = self.look_at_key_room()? {
+                return Ok(room);
+            }
+            // What was foreseen is older than what was just missed.
+            self.foresee(&[]);
+        }
+        Ok(self.look_at_key_room()?.0)
+    }
+
+    /// The key rooms, and whether an object was listed and could not be found.
+    fn look_at_key_room(&self) -> Result<(KeyRoom, bool)> {
+        let mut is_changed = false;
         let opened = self.unlocked.as_ref().map(|unlocked| unlocked.root.commitment());
         let is_verified = self.voucher.is_some();
         let votes_on_damage = self.votes_on_damage();
@@ -79,6 +97,7 @@ impl Store {
                 let bytes = match read_small(member, name) {
                     Ok(bytes) => bytes,
                     Err(error) => {
+                        is_changed |= error.kind() == Kind::NotFound;
                         (worst, is_forged) = (Some(at_place(error)), false);
                         continue;
                     }
@@ -108,7 +127,7 @@ impl Store {
                 _ => {}
             }
         }
-        Ok(room)
+        Ok((room, is_changed))
     }
 
     /// Which present members have each key object. All have all of them, so one that can be listed

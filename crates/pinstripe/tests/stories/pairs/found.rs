@@ -5,7 +5,7 @@ use pinstripe::member::Room;
 use super::play;
 use super::story::{Act, Junk, Origin, Scene, Shape, Story, Trouble};
 use super::verb::Verb;
-use crate::operation::End;
+use crate::operation::{Cut, End};
 
 fn shape(members: usize, parity: u8, is_sealed: bool) -> Shape {
     Shape { origin: Origin::New, members, parity, is_sealed }
@@ -100,4 +100,94 @@ fn junk_among_the_steps_of_deletion_ends_no_backup() {
     let (room, junk) = (Room::Gc, Junk::Short);
     let junk = Trouble::Junk { member: 5, is_on_all: true, room, junk, at: 0 };
     holds(292, shape(1, 0, false), vec![scene(junk, &[act(Verb::Repair, 720428837220810845, 0)])]);
+}
+
+/// In a plain store of one member a mark was put after the new member got its own and before the table
+/// named it.
+#[test]
+fn a_forget_beside_a_replacement_counts() {
+    let acts = [
+        act(Verb::Forget, 15471206339287964747, 0),
+        act(Verb::ReplaceDead, 17918723411485127926, 0),
+    ];
+    let scene = Scene { killed: 1, ..scene(Trouble::Nothing, &acts) };
+    holds(20025, shape(1, 0, false), vec![scene]);
+}
+
+/// A mark without a MAC was put after the upgrade had read what counts.
+#[test]
+fn a_forget_beside_an_upgrade_counts_or_ends() {
+    let acts =
+        [act(Verb::Upgrade, 2017857996940823213, 0), act(Verb::Forget, 14515140860134759607, 0)];
+    let scene = Scene { killed: 1, ..scene(Trouble::Nothing, &acts) };
+    holds(21261, Shape { origin: Origin::Old, ..shape(3, 1, true) }, vec![scene]);
+}
+
+/// The member that had the tombstone was away, and one that lacked the deletion was there.
+#[test]
+fn what_is_left_of_a_pack_that_was_being_deleted_is_no_loss() {
+    let acts = [act(Verb::Gc, 11063565653813104910, 0), act(Verb::Repair, 16265713386618367501, 0)];
+    let end = End::PowerCut(Cut::after(124), 3944777727040562833);
+    let scene = Scene { killed: 1, end, ..scene(Trouble::Away { member: 1 }, &acts) };
+    holds(21077, shape(3, 1, false), vec![scene]);
+}
+
+/// A rotation put its ring on the first member alone, which then became an older copy of itself.
+#[test]
+fn a_rotation_puts_its_ring_on_every_member() {
+    let backup = act(Verb::Backup, 2721451886755318268, 0);
+    let acts =
+        [act(Verb::KeyRotate, 79471897313219468, 0), act(Verb::Backup, 9228004456231173749, 0)];
+    let stale = Trouble::Stale { member: 5, at: 0 };
+    let scenes =
+        vec![scene(Trouble::Nothing, &[backup]), Scene { killed: 1, ..scene(stale, &acts) }];
+    holds(50274, shape(5, 2, true), scenes);
+}
+
+/// The key room was listed before a rotation and read after it.
+#[test]
+fn a_store_opens_beside_a_rotation() {
+    let acts = [
+        act(Verb::KeyRotate, 12322020225114663383, 0),
+        act(Verb::Resume, 5752378942739067121, 0),
+        act(Verb::Gc, 18157673561933101700, 0),
+    ];
+    let scene = Scene { killed: 1, ..scene(Trouble::Nothing, &acts) };
+    holds(51196, shape(4, 1, true), vec![scene]);
+}
+
+/// A gc gave the new member its own part of a pack that the replacement was about to move there.
+#[test]
+fn a_replacement_goes_on_beside_a_gc_that_lays_packs() {
+    let acts =
+        [act(Verb::ReplaceLiving, 5423891027620102243, 0), act(Verb::Gc, 5096844863399277113, 136)];
+    holds(50599, shape(1, 0, true), vec![scene(Trouble::Nothing, &acts)]);
+}
+
+/// Of three members one hung and one was replaced: the only label left was one vote of two, and the
+/// second replacement undid the first.
+#[test]
+fn two_replacements_beside_each_other_do_not_undo_each_other() {
+    let acts = [
+        act(Verb::ReplaceLiving, 9118790827577446059, 0),
+        act(Verb::ReplaceLiving, 16054837429002866621, 42),
+    ];
+    let hangs = Trouble::Hangs { member: 3, after: 6 };
+    let scene = Scene { killed: 1, ..scene(hangs, &acts) };
+    holds(50422, shape(3, 1, false), vec![scene]);
+}
+
+/// A repair made an extent of the merge's index run before the merge did: the member counted as failed,
+/// and did not get the snapshot.
+#[test]
+fn a_writer_accepts_what_a_repair_has_made_of_its_set() {
+    let acts = [
+        act(Verb::Merge, 9962082605694277357, 0),
+        act(Verb::Repair, 14970945534534341782, 7),
+        act(Verb::Repair, 2863877682183057004, 0),
+    ];
+    let replace = act(Verb::ReplaceDead, 12129197872935688695, 0);
+    let scenes =
+        vec![scene(Trouble::Nothing, &acts), scene(Trouble::Dies { member: 0 }, &[replace])];
+    holds(60259, Shape { origin: Origin::Divided, ..shape(2, 1, false) }, scenes);
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::ops::backup;
 use pinstripe::ops::gc::{self, GcOptions};
+use pinstripe::ops::upgrade::{self, Direction};
 use pinstripe::ops::{self, member, repair};
 use pinstripe::store::{Store, snapshots};
 use pinstripe_base::error::Kind;
@@ -197,7 +198,9 @@ impl World {
         let ledger = Ledger::new();
         let outcome = check(store, true, &ledger);
         self.assert_no_firm_loss(&ledger, when);
-        assert_eq!(outcome.hurt_paths, 0, "{when}: {outcome:?} {:#?}", ledger.seen());
+        // A snapshot that was deleted came back with an older copy, and its content did not.
+        let is_hurt = outcome.hurt_paths > 0 && !self.has_stale;
+        assert!(!is_hurt, "{when}: {outcome:?} {:#?}", ledger.seen());
         assert!(outcome.lost == 0 || self.is_untidy, "{when}: {outcome:?} {:#?}", ledger.seen());
     }
 
@@ -220,6 +223,10 @@ impl World {
         for at in 0..self.seats.len() {
             self.bring_back(at);
             self.quota.lift(&self.seats[at].place);
+        }
+        if self.is_half_upgraded {
+            let upgraded = upgrade::run(&mut self.opened("to upgrade"), Direction::Forward);
+            upgraded.unwrap_or_else(|error| panic!("upgrade at the end: {error}"));
         }
         self.replace_dead();
         let ledger = Ledger::new();

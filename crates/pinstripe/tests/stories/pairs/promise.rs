@@ -34,6 +34,7 @@ pub struct Facts<'a> {
     /// Whether a snapshot's wantedness is not certain, or one was cut off.
     is_infirm: bool,
     /// Whether a member has limited room.
+    is_half_upgraded: bool,
     is_full: bool,
 }
 
@@ -77,7 +78,7 @@ impl Facts<'_> {
         use Class::{Key, Mover};
         let is_key = self.verb.class() == Key || self.verb == Verb::KeyList;
         match kind {
-            Kind::Busy => self.may_end(),
+            Kind::Busy => self.may_end() || self.is_half_upgraded,
             // A rotation ends all that have older keys; an upgrade puts a ring, too.
             Kind::KeysChanged => self.beside_verb(&[Verb::KeyRotate, Verb::Upgrade]),
             Kind::Refused => self.may_refuse(),
@@ -174,6 +175,7 @@ impl World {
             is_sealed: self.shape.is_sealed,
             is_untidy: self.is_untidy,
             may_lose: self.may_lose,
+            is_half_upgraded: self.is_half_upgraded,
             is_full: self.is_limited(),
             is_infirm: self.kept.iter().any(|kept| !kept.is_firm || kept.wanted != Wanted::Yes),
         };
@@ -189,6 +191,9 @@ impl World {
             }
         }
         let done = outcomes.iter().filter(|it| !it.is_cut && it.done.is_ok());
+        for outcome in outcomes.iter().filter(|it| it.act.verb == Verb::Upgrade) {
+            self.is_half_upgraded = outcome.is_cut || outcome.done.is_err();
+        }
         self.note_redundancy(done.filter_map(|it| it.ledger.monitor.redundancy()));
         self.settle_keys(&outcomes);
         self.settle_snapshots(scene, &outcomes);

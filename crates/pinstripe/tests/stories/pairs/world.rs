@@ -114,6 +114,8 @@ pub struct World {
     pub survives: Option<(u64, Vec<PathBuf>)>,
     /// Whether something was cut off since the last repair.
     pub is_untidy: bool,
+    /// Whether an upgrade began that has not come to its end: nobody writes until it has.
+    pub is_half_upgraded: bool,
     /// Whether more was lost than parity replaces.
     pub may_lose: bool,
     /// Whether an older copy of a member came back: what was deleted in between, and is forgotten by
@@ -162,6 +164,7 @@ impl World {
             lacking: 0,
             survives: None,
             is_untidy: false,
+            is_half_upgraded: false,
             may_lose: false,
             has_stale: false,
             made: 1,
@@ -226,14 +229,17 @@ impl World {
         let options = OpenOptions { steps: Some(steps), process: who.process, ..options };
         let mut opened = None;
         for place in self.through() {
-            let store = Store::open_with(place, options.clone());
+            let store = Store::open_with(place, options.clone()).and_then(|it| self.unlocked(it));
             let is_final = store.as_ref().err().is_none_or(|error| !may_know_less(error));
             opened = Some(store);
             if is_final {
                 break;
             }
         }
-        let mut store = opened.expect("a store has a member")?;
+        opened.expect("a store has a member")
+    }
+
+    fn unlocked(&self, mut store: Store) -> Result<Store> {
         if self.shape.is_sealed {
             let keys = self.keys.lock().unwrap().clone();
             unlock(&mut store, &keys)?;
