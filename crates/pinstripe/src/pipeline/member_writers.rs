@@ -308,6 +308,9 @@ impl<'a> MemberWriters<'a> {
                     .at(member.place().join(name.path()))
                     .advice("it made no snapshot; run it again"));
                 }
+                // Two merges bring the same snapshot.
+                Err(error)
+                    if error.kind() == Kind::Exists && snapshots::is_on(store, member, name) => {}
                 Err(error) => self.shared.fail(number, member, error, Standing::Failed),
             }
             self.shared.abort.check()?;

@@ -108,6 +108,12 @@ pub(crate) fn is_void_on(store: &Store, member: &SharedMember, name: ExtentName)
     void.map_or_else(|error| error.kind() == Kind::KeysChanged, |()| true)
 }
 
+/// Whether a snapshot stands under this name on one member.
+pub(crate) fn is_on(store: &Store, member: &SharedMember, name: ExtentName) -> bool {
+    let snapshot = read_small(&**member, name).and_then(|bytes| open(store, &bytes));
+    snapshot.is_ok_and(|it| ExtentName::snapshot(it.id) == name)
+}
+
 /// Reads the void that takes a name.
 ///
 /// # Errors

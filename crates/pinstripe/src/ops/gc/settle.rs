@@ -132,7 +132,8 @@ fn ended(store: &Store) -> Result<Vec<Session>> {
 
 /// Puts each snapshot that stays on every member that lacks it. One whose writer died while it
 /// committed may stand on a single member; if that one were absent at the next gc, the snapshot
-/// would be unknown there, and what it needs would be deleted.
+/// would be unknown there, and what it needs would be deleted. Members without room for it are passed
+/// over where as many have it as make sure that a later gc meets one: gc is what makes room.
 ///
 /// # Errors
 /// Those of the members.
@@ -147,11 +148,18 @@ pub(super) fn spread(store: &Store, roots: &BTreeSet<SnapshotId>) -> Result<()> 
             checkpoints::refuse(&snapshots::open(store, bytes)?).map(|()| bytes.to_vec())
         };
         let bytes = store.read_object(name, sound)?;
+        let mut holders = store.present().count() - lacking.len();
+        let mut full = None;
         for member in lacking {
             match member.put(name, &bytes) {
-                Err(error) if error.kind() == Kind::Exists => {}
-                put => put?,
+                Err(error) if error.kind() == Kind::NoSpace => full = full.or(Some(error)),
+                Err(error) if error.kind() != Kind::Exists => return Err(error),
+                _ => holders += 1,
             }
+        }
+        let may_be_absent = store.all_members() - store.least_members(Quorum::Deletion);
+        if let Some(error) = full.filter(|_| holders <= may_be_absent) {
+            return Err(error);
         }
     }
     Ok(())

@@ -78,14 +78,13 @@ fn carry(store: &Store, claim: &Claim, one: &Move, monitor: &Monitor) -> Result<
         Err(error) if error.kind() == Kind::NotFound => return Ok(Moved::default()),
         other => other?,
     };
-    let Some(reader) = open(store, one.name)? else {
-        return bring(store, claim, one, None, monitor);
-    };
-    let moved = match slot_of(&reader, one.from) {
-        Some(slot) if twin(&reader, slot, one.from).is_some() => {
+    let reader = open(store, one.name)?;
+    let found = reader.as_ref().and_then(|reader| Some((reader, slot_of(reader, one.from)?)));
+    let moved = match found {
+        Some((reader, slot)) if twin(reader, slot, one.from).is_some() => {
             drop_copy(store, claim, one.name, one.from)
         }
-        slot => bring(store, claim, one, slot.map(|slot| (&reader, slot)), monitor),
+        found => bring(store, claim, one, found, monitor),
     };
     match moved {
         // The same, but later; or a writer gave the target another part of this set since the plan was
@@ -162,6 +161,8 @@ fn bring(
     };
     let laid = match written {
         Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
+            // Gone since the look above, it is not damaged.
+            from.len(one.name)?;
             let place = from.place().join(one.name.path());
             monitor.warning(place, error.advice("it was moved as it is"));
             match slot {

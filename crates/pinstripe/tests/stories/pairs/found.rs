@@ -191,3 +191,36 @@ fn a_writer_accepts_what_a_repair_has_made_of_its_set() {
         vec![scene(Trouble::Nothing, &acts), scene(Trouble::Dies { member: 0 }, &[replace])];
     holds(60259, Shape { origin: Origin::Divided, ..shape(2, 1, false) }, scenes);
 }
+
+/// The second merge found the snapshot of the first, and took each member for a failed one.
+#[test]
+fn two_merges_beside_each_other_bring_a_snapshot_once() {
+    let acts =
+        [act(Verb::Merge, 9265901471670586429, 0), act(Verb::Merge, 11555242652843466364, 0)];
+    let scene = Scene { killed: 1, ..scene(Trouble::Nothing, &acts) };
+    holds(70755, Shape { origin: Origin::Divided, ..shape(2, 1, false) }, vec![scene]);
+}
+
+/// A gc removed the pack while it was moved, which ended with 11 after a warning of damage.
+#[test]
+fn a_replacement_beside_a_gc_passes_over_what_is_deleted() {
+    let acts = [
+        act(Verb::Scrub, 16521396198360680286, 0),
+        act(Verb::Gc, 10928301509936712456, 0),
+        act(Verb::ReplaceDead, 7330193495768938225, 0),
+    ];
+    let scene = Scene { killed: 1, ..scene(Trouble::Nothing, &acts) };
+    holds(74132, shape(1, 0, false), vec![scene]);
+}
+
+/// A member that came back as an older copy lacked snapshots, and had no room for them.
+#[test]
+fn a_gc_makes_room_on_a_full_member_that_lacks_snapshots() {
+    let stale = Trouble::Stale { member: 4, at: 9 };
+    let full = Trouble::Full { member: 0, bytes: 659 };
+    let scenes = vec![
+        scene(stale, &[act(Verb::Backup, 8161890376814030698, 0)]),
+        scene(full, &[act(Verb::Gc, 7632479859125425280, 0)]),
+    ];
+    holds(72235, shape(4, 2, false), scenes);
+}
