@@ -133,7 +133,7 @@ impl Store {
     }
 
     /// The number of members that have to say that the table changed before this process gives way.
-    fn votes_on_tables(&self) -> usize {
+    pub(super) fn votes_on_tables(&self) -> usize {
         if self.voucher.is_some() { 1 } else { self.votes() }
     }
 
@@ -167,12 +167,14 @@ impl Store {
     /// # Errors
     /// [`Kind::Busy`] when one has.
     pub fn confirm_table(&self) -> Result<()> {
-        let is_later = |(_, member): &(usize, &SharedMember)| {
-            self.label_there(member).is_ok_and(|label| label.table.replaces(&self.table))
-        };
-        let later: Vec<_> = self.present().filter(is_later).collect();
+        let label = |(_, member)| Some((member, self.label_there(member).ok()?));
+        let labels: Vec<(&SharedMember, Label)> = self.present().filter_map(label).collect();
+        let is_later = |(_, label): &&(_, Label)| label.table.replaces(&self.table);
+        let later: Vec<_> = labels.iter().filter(is_later).collect();
+        // One that was struck out has no label, and no vote.
+        let needed = self.votes_on_tables().min(labels.len());
         match later.first() {
-            Some((_, member)) if later.len() >= self.votes_on_tables() => {
+            Some((member, _)) if later.len() >= needed => {
                 Err(Error::new(Kind::Busy, "another process is changing the members of this store")
                     .at(member.place())
                     .advice("let it finish, then run this again: it continues where it stopped"))
@@ -251,7 +253,7 @@ impl Store {
     }
 
     /// The labels of this store that present members carry now, each read once.
-    fn labels_there(&self) -> Result<Vec<Label>> {
+    pub(super) fn labels_there(&self) -> Result<Vec<Label>> {
         let (mut labels, mut is_any_left) = (Vec::new(), false);
         for (number, member) in self.present() {
             let label = self.label_there(member);
