@@ -219,7 +219,7 @@ pub struct Monitor {
     expected_bytes: AtomicU64,
     expected_entries: AtomicU64,
     flows: Mutex<Vec<Arc<Flow>>>,
-    /// The first error that says that this process lacks the store's newest keys.
+    /// The first error that says that this process lacks the store's newest keys or members.
     outdated: Mutex<Option<Error>>,
     redundancy: Mutex<Option<Redundancy>>,
     observer: Box<dyn Observer>,
@@ -275,9 +275,9 @@ impl Monitor {
     }
 
     /// Reports something that could not be saved, restored or verified. What newer keys would open is no
-    /// loss: the run is outdated.
+    /// loss, nor is what other members have by now: the run is outdated.
     pub fn loss(&self, place: impl AsRef<Path>, error: Error) {
-        if error.kind() == Kind::KeysChanged {
+        if matches!(error.kind(), Kind::KeysChanged | Kind::Busy) {
             lock(&self.outdated).get_or_insert(error);
             return;
         }
@@ -293,7 +293,8 @@ impl Monitor {
         self.observer.problem(&Problem { severity: Severity::Warning, place, error });
     }
 
-    /// The error with which a run ends that met what only newer keys open. Taken once.
+    /// The error with which a run ends that met what only newer keys open, or the members of which have
+    /// all left. Taken once.
     pub fn take_outdated(&self) -> Option<Error> {
         lock(&self.outdated).take()
     }

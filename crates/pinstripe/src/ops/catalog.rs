@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::catalog::{Catalog, CatalogStart, Size};
 use crate::format::snapshot::Snapshot;
-use crate::member::Room;
+use crate::member::{ExtentName, Room};
 use crate::pipeline::fill;
 use crate::store::index::Index;
 use crate::store::objects::Quorum;
@@ -202,6 +202,9 @@ fn take_in(
             Err(error) if error.kind() == Kind::Unsupported || error.kind().is_about_keys() => {
                 return Err(error);
             }
+            Err(error) if is_stray(store, id)? => {
+                monitor.warning(ExtentName::snapshot(id).path(), error);
+            }
             Err(error) => left_out(store, id, error, monitor)?,
         }
     }
@@ -232,6 +235,13 @@ fn take_in(
         }
     }
     Ok(())
+}
+
+/// Whether what cannot be read under this name is on too few members to be a snapshot that any backup
+/// finished.
+fn is_stray(store: &Store, id: SnapshotId) -> Result<bool> {
+    let holders = store.list(Room::Snapshots)?.get(&id.0).map_or(0, Vec::len);
+    Ok(holders > 0 && holders < store.votes_on_damage())
 }
 
 /// Handles a snapshot that cannot be read: the answer has a hole. That is a loss, unless the

@@ -317,10 +317,8 @@ impl Store {
             return Ok(());
         }
         for name in room.stale() {
-            for (_, member) in self.present() {
-                member.delete(name)?;
-            }
+            self.drop_all(name)?;
         }
-        self.present().try_for_each(|(_, member)| member.sync())
+        self.sync_all()
     }
 }

@@ -11,12 +11,14 @@ pub mod checkpoints;
 mod claim;
 pub mod deletion;
 mod downgrade;
+mod failed;
 pub mod failure_detector;
 pub mod forgotten;
 mod halves;
 pub(crate) mod heartbeats;
 pub mod index;
 mod keyring;
+mod newcomers;
 pub mod objects;
 mod open;
 pub mod packs;
@@ -45,7 +47,7 @@ use crate::format::label::{Format, MemberRow, MemberState, MemberTable, StoreCon
 use crate::format::session::Process;
 use crate::format::stripe_set::{Geometry, MEMBERS_MAX};
 use crate::member::{
-    ExtentName, Glance, Member, Places, Replace, Room, SealedCache, SharedMember, is_remote,
+    Caps, ExtentName, Glance, Member, Places, Replace, Room, SealedCache, SharedMember, is_remote,
 };
 use crate::seal::{self, Opener, Sealer, Voucher};
 use crate::stripe::{SetReader, distance};
@@ -91,7 +93,12 @@ pub struct Store {
     named: PathBuf,
     options: OpenOptions,
     kept: Option<Arc<SealedCache>>,
+    newcomers: newcomers::Newcomers,
+    failed: failed::Failed,
 }
+
+/// A member with less free than this takes no extents while enough others have more.
+pub(crate) const ROOM_BYTES: u64 = 64 << 10;
 
 /// The extents of a room with the members that list each, and the members that could not be listed.
 type ListedRoom = (BTreeMap<[u8; 16], Vec<usize>>, Vec<usize>);
@@ -163,14 +170,15 @@ impl Store {
         self.member_slots.iter().map(|slot| self.answering(slot).cloned()).collect()
     }
 
-    /// The member of a slot, unless it is absent or has fallen silent.
+    /// The member of a slot, unless it is absent, or has failed or fallen silent.
     fn answering<'a>(&self, slot: &'a MemberSlot) -> Option<&'a SharedMember> {
-        slot.member.as_ref().filter(|member| !self.is_silent(member))
+        slot.member.as_ref().filter(|member| !self.is_out(member))
     }
 
-    fn is_silent(&self, member: &SharedMember) -> bool {
+    fn is_out(&self, member: &SharedMember) -> bool {
         let patience = self.options.patience.as_ref();
-        patience.is_some_and(|it| it.is_silent(member.place()))
+        let is_silent = patience.is_some_and(|it| it.is_silent(member.place()));
+        is_silent || self.failed.has(member)
     }
 
     /// The number of members that may have something of the store, absent ones too.
@@ -193,7 +201,24 @@ impl Store {
     /// # Errors
     /// As [`SetReader::open_agreed`].
     pub(crate) fn open_to_judge(&self, name: ExtentName, set: SetId) -> Result<SetReader> {
-        let reader = SetReader::open_agreed(&self.members(), name, self.config.store, set)?;
+        self.open_agreed(&self.members(), name, set)
+    }
+
+    /// The same of what has moved to newcomers, too.
+    ///
+    /// # Errors
+    /// As [`SetReader::open_agreed`].
+    pub(crate) fn open_to_check(&self, name: ExtentName, set: SetId) -> Result<SetReader> {
+        self.open_agreed(&self.members_to_read(), name, set)
+    }
+
+    fn open_agreed(
+        &self,
+        members: &[Option<SharedMember>],
+        name: ExtentName,
+        set: SetId,
+    ) -> Result<SetReader> {
+        let reader = SetReader::open_agreed(members, name, self.config.store, set)?;
         Ok(reader.with_everybody_there(self.absent().next().is_none()))
     }
 
@@ -237,15 +262,13 @@ impl Store {
     /// Why a member is absent, and what to do about it.
     pub fn absence(&self, number: usize) -> Error {
         let slot = self.member_slots.get(number);
-        let why = slot.and_then(|slot| slot.absence.as_ref());
-        let is_silent = slot.and_then(|slot| slot.member.as_ref()).is_some();
-        let error = why.map_or_else(
-            || match is_silent {
-                true => Error::new(Kind::Unanswered, "the member does not answer"),
-                false => Error::new(Kind::NotFound, format!("member {number} is absent")),
-            },
-            Error::duplicate,
-        );
+        let why = slot.and_then(|slot| slot.absence.as_ref()).map(Error::duplicate);
+        let member = slot.and_then(|slot| slot.member.as_ref());
+        let failure = || member.and_then(|member| self.failed.why(member));
+        let error = why.or_else(failure).unwrap_or_else(|| match member {
+            Some(_) => Error::new(Kind::Unanswered, "the member does not answer"),
+            None => Error::new(Kind::NotFound, format!("member {number} is absent")),
+        });
         error.advice(attach_or_replace(number))
     }
 
@@ -267,16 +290,15 @@ impl Store {
         }
     }
 
-    /// Members that were there when the store was opened and have not answered since.
+    /// Members that were there when the store was opened, and have failed or not answered since.
     pub fn silent(&self) -> impl Iterator<Item = usize> + '_ {
-        let is_silent =
-            |slot: &MemberSlot| slot.member.as_ref().is_some_and(|it| self.is_silent(it));
+        let is_out = |slot: &MemberSlot| slot.member.as_ref().is_some_and(|it| self.is_out(it));
         let slots = self.member_slots.iter().enumerate();
-        slots.filter(move |(_, slot)| is_silent(slot)).map(|(number, _)| number)
+        slots.filter(move |(_, slot)| is_out(slot)).map(|(number, _)| number)
     }
 
-    /// Numbers of the absent members that may have something of the store. One that falls silent is
-    /// absent from then on.
+    /// Numbers of the absent members that may have something of the store. One that fails or falls
+    /// silent is absent from then on.
     pub fn absent(&self) -> impl Iterator<Item = usize> + '_ {
         let is_absent = move |slot: &MemberSlot| {
             let state = slot.row.as_ref().map(|row| row.state);
@@ -296,11 +318,13 @@ impl Store {
         self.member_slots.iter().map(take).collect()
     }
 
-    /// Members for a stripe set that is written in one go: those that take one and are not full; if
-    /// they are too few, all that take one.
+    /// Members for a stripe set that is written in one go: those that take one and have room; if they
+    /// are too few, all that take one.
     pub(crate) fn takers_with_room(&self) -> Vec<SharedMember> {
         let all: Vec<SharedMember> = self.takers().into_iter().flatten().collect();
-        let fit: Vec<SharedMember> = all.iter().filter(|it| !it.caps().is_full).cloned().collect();
+        let has_room =
+            |caps: Caps| !caps.is_full && caps.free_bytes.is_none_or(|it| it >= ROOM_BYTES);
+        let fit: Vec<SharedMember> = all.iter().filter(|it| has_room(it.caps())).cloned().collect();
         if fit.len() > usize::from(self.config.parity) { fit } else { all }
     }
 

@@ -142,7 +142,11 @@ impl Store {
                         Err(other) => failed = Some(failed.unwrap_or(other)),
                     }
                 }
-                Err(error) => failed = Some(failed.unwrap_or(error)),
+                // One that fails takes no further part: the verb names it.
+                Err(error) => {
+                    let _ = self.or_without(member, Err(error.duplicate()));
+                    failed = Some(failed.unwrap_or(error));
+                }
             }
         }
         if took >= self.least_members(quorum) {
@@ -179,7 +183,7 @@ impl Store {
     /// # Errors
     /// As [`delete_all`](Self::delete_all).
     pub(crate) fn drop_all(&self, name: ExtentName) -> Result<()> {
-        let deleted = self.present().map(|(_, member)| absent_if_silent(member.delete(name)));
+        let deleted = self.present().map(|(_, it)| self.or_without(it, it.delete(name)));
         deleted.fold(Ok(()), Result::and)
     }
 
@@ -188,7 +192,7 @@ impl Store {
     /// # Errors
     /// The first member's that could not; the others were tried all the same.
     pub fn sync_all(&self) -> Result<()> {
-        let synced = self.present().map(|(_, member)| absent_if_silent(member.sync()));
+        let synced = self.present().map(|(_, it)| self.or_without(it, it.sync()));
         synced.fold(Ok(()), Result::and)
     }
 
@@ -401,12 +405,6 @@ impl Store {
         }
         Ok(copies)
     }
-}
-
-/// A member that falls silent is absent from then on: what it was asked for last is asked of the
-/// others alone.
-fn absent_if_silent(done: Result<()>) -> Result<()> {
-    done.or_else(|error| if error.kind() == Kind::Unanswered { Ok(()) } else { Err(error) })
 }
 
 /// The copies that the members have under one name.

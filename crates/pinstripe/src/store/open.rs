@@ -12,6 +12,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::failed::Failed;
+use super::newcomers::Newcomers;
 use super::search::{OPENING, Search, candidates, forgery, label_of, read_member_at};
 use super::{MemberSlot, Store, downgrade, judge_key_object, keys_name, read_small};
 use crate::fault::FaultMember;
@@ -96,7 +98,7 @@ impl OpenOptions {
     }
 
     /// Puts what is asked for before a member.
-    fn share(&self, member: SharedMember, number: usize) -> SharedMember {
+    pub(super) fn share(&self, member: SharedMember, number: usize) -> SharedMember {
         let faults = self.faults.for_member(number as u32);
         if faults.faults.is_empty() {
             return self.watch(member);
@@ -203,6 +205,8 @@ impl Store {
             named: any.clone(),
             options,
             kept: None,
+            newcomers: Newcomers::default(),
+            failed: Failed::default(),
         };
         store.refuse_unknown()?;
         store.assign_unlabelled(|place| candidates(place, &own_old, &any));
@@ -218,7 +222,15 @@ impl Store {
     /// [`Kind::Corrupt`] when no label found was made with the keys; as [`open`](Self::open).
     pub(super) fn settle_members(&mut self) -> Result<Vec<Error>> {
         let Some(voucher) = &self.voucher else { return Ok(Vec::new()) };
-        let search = Search::run(&self.named, Some(voucher), &self.options)?;
+        let search = |from: &Path| Search::run(from, Some(voucher), &self.options);
+        let search = match search(&self.named) {
+            // The member at hand has fallen silent since the store was opened.
+            Err(error) if error.kind() == Kind::Unanswered => {
+                let mut places = self.present().map(|(_, member)| member.place());
+                search(places.find(|place| *place != self.named).ok_or(error)?)?
+            }
+            found => found?,
+        };
         let is_newer = |error: &Error| error.kind() == Kind::KeysChanged;
         if search.looked.iter().any(|(_, found)| found.as_ref().is_err_and(is_newer)) {
             self.refuse_older_keys()?;

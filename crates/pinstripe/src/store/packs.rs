@@ -77,7 +77,7 @@ impl<'a> PackReader<'a> {
     /// A reader over the store's members.
     pub fn new(store: &'a Store, monitor: &'a Monitor) -> Self {
         PackReader {
-            members: store.members(),
+            members: store.members_to_read(),
             store,
             monitor,
             open: Mutex::default(),
@@ -96,13 +96,15 @@ impl<'a> PackReader<'a> {
         if let Some(reader) = &*opening {
             return Ok(Arc::clone(reader));
         }
-        let reader = Arc::new(SetReader::open(
-            &self.members,
-            ExtentName::pack(set),
-            self.store.config.store,
-            set,
-        )?);
-        Ok(Arc::clone(opening.insert(reader)))
+        let (name, store) = (ExtentName::pack(set), self.store.config.store);
+        let reader = match SetReader::open(&self.members, name, store, set) {
+            // All members that have it may have joined since.
+            Err(error) if is_missing(&error) && self.store.meet_newcomers()? => {
+                SetReader::open(&self.store.members_to_read(), name, store, set)?
+            }
+            opened => opened?,
+        };
+        Ok(Arc::clone(opening.insert(Arc::new(reader))))
     }
 
     fn opening(&self, set: SetId) -> Opening {
@@ -134,8 +136,11 @@ impl<'a> PackReader<'a> {
             // Members come and go: extents may have moved since the set was opened. Or the trailer
             // by which it was opened is not the one that the others have.
             Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
+                if is_missing(&error) {
+                    self.store.meet_newcomers()?;
+                }
                 let again = SetReader::open_agreed(
-                    &self.members,
+                    &self.store.members_to_read(),
                     ExtentName::pack(set),
                     self.store.config.store,
                     set,
@@ -277,8 +282,20 @@ impl<'a> ChunkReader<'a> {
     /// # Errors
     /// [`Kind::NotFound`] when no pack has it, and those of [`PackReader::fetch`].
     pub fn read(&mut self, id: &ChunkId) -> Result<Vec<u8>> {
-        let place = self.index.find(id)?.ok_or_else(|| missing_chunk(id))?;
+        let place = match self.index.find(id)? {
+            Some(place) => place,
+            None => self.find_moved(id)?,
+        };
         self.read_at(id, &place).or_else(|error| self.read_elsewhere(id, place.record).ok_or(error))
+    }
+
+    /// The place of a chunk of which the pack may have moved to members that joined since.
+    fn find_moved(&self, id: &ChunkId) -> Result<Place> {
+        let store = self.packs.store;
+        if store.meet_newcomers()? || !store.newcomers().is_empty() {
+            self.index.refresh_packs()?;
+        }
+        self.index.find(id)?.ok_or_else(|| missing_chunk(id))
     }
 
     /// Reads a chunk from any other record than the one that was tried, also from one that it was
@@ -327,6 +344,11 @@ impl<'a> ChunkReader<'a> {
         }
         Ok(Arc::clone(&self.recent.last().expect("a record was just put there").1))
     }
+}
+
+/// Whether an error may come from extents that have moved to a member which is not known yet.
+fn is_missing(error: &Error) -> bool {
+    matches!(error.kind(), Kind::TooManyLosses | Kind::NotFound)
 }
 
 /// The key of a record of a tree in what this host keeps.

@@ -23,9 +23,9 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 /// What stands at the places of labels on the present members.
 #[derive(Default)]
-struct LabelsThere {
+pub(super) struct LabelsThere {
     /// The labels of this store.
-    labels: Vec<Label>,
+    pub labels: Vec<Label>,
     /// Members that carried a label when the store was opened, and carry none now: they have left. Where
     /// labels vote, each has a vote of its own: the member that took its place is not known here, and
     /// cannot be counted.
@@ -145,7 +145,7 @@ impl Store {
     }
 
     /// The number of members that have to say that the table changed before this process gives way.
-    fn votes_on_tables(&self) -> usize {
+    pub(super) fn votes_on_tables(&self) -> usize {
         if self.voucher.is_some() { 1 } else { self.votes() }
     }
 
@@ -268,7 +268,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::Busy`] when none carries one any more.
-    fn labels_there(&self) -> Result<LabelsThere> {
+    pub(super) fn labels_there(&self) -> Result<LabelsThere> {
         let (mut there, mut is_any_left) = (LabelsThere::default(), false);
         for (number, member) in self.present() {
             let label = self.label_there(member);

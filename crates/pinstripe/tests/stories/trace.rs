@@ -2,6 +2,7 @@
 //! call of the member seam, before which another thread may go.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -60,5 +61,9 @@ impl Steps for Traced {
             self.trace.note(&format!("   {} {step:?}{end}", self.process));
         }
         done
+    }
+
+    fn free_bytes(&self, member: &Path) -> Option<u64> {
+        self.steps.free_bytes(member)
     }
 }

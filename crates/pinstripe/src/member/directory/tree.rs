@@ -235,7 +235,13 @@ impl Tree {
     /// system has no locks, a sweep removes nothing.
     pub fn create_temp(&self) -> Result<Temp> {
         let place = self.path_of(Shelf::Tmp);
-        let failed = |error: io::Error| Error::io("cannot create a temp file", &place, error);
+        let failed = |error: io::Error| match error.kind() {
+            // Not found is what an extent is; this member fails.
+            io::ErrorKind::NotFound => {
+                Error::new(Kind::Io, "the member's directory is not there any more").at(&place)
+            }
+            _ => Error::io("cannot create a temp file", &place, error),
+        };
         for _ in 0..TEMP_ATTEMPTS {
             let shelf = self.shelf_for_writing(Shelf::Tmp).map_err(failed)?;
             let leaf = SetId(id::random()?).to_string();

@@ -66,6 +66,10 @@ impl DirectoryWriter {
     }
 
     fn failed(&self, what: &str, error: io::Error) -> Error {
+        if error.kind() == io::ErrorKind::NotFound {
+            let what = format!("{what}: the member's directory is not there any more");
+            return Error::new(Kind::Io, what).at(self.target());
+        }
         let error = Error::io(what, self.target(), error);
         match error.kind() {
             Kind::NoSpace => error.advice(

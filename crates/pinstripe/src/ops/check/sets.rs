@@ -135,13 +135,33 @@ fn examine(
     monitor: &Monitor,
 ) -> Result<Examined> {
     let name = ExtentName::In(room, set.0);
-    let reader = store.open_to_judge(name, set)?;
-    let (verification, records) = match room {
+    let mut examined = examine_once(store, name, set, options, monitor);
+    let lacks = |it: &Examined| it.verification.damage.iter().any(|it| it.reason.is_missing());
+    if examined.as_ref().map_or_else(is_absent, lacks) && store.meet_newcomers()? {
+        examined = examine_once(store, name, set, options, monitor);
+    }
+    monitor.add(Counter::CheckedPacks, 1);
+    examined
+}
+
+/// Whether an error may come from extents that have moved.
+fn is_absent(error: &Error) -> bool {
+    matches!(error.kind(), Kind::NotFound | Kind::TooManyLosses)
+}
+
+fn examine_once(
+    store: &Store,
+    name: ExtentName,
+    set: SetId,
+    options: &CheckOptions,
+    monitor: &Monitor,
+) -> Result<Examined> {
+    let reader = store.open_to_check(name, set)?;
+    let (verification, records) = match name {
         _ if !options.read_data => (reader.verify_ends_only(), Vec::new()),
-        Room::Packs => verify_pack(store, &reader, set, monitor),
+        ExtentName::In(Room::Packs, _) => verify_pack(store, &reader, set, monitor),
         _ => (reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes)), Vec::new()),
     };
-    monitor.add(Counter::CheckedPacks, 1);
     Ok(Examined { width: reader.geometry().members(), verification, records })
 }
 

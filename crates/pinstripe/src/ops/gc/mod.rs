@@ -296,10 +296,11 @@ impl Collector<'_> {
 
     fn others_at_work(&self) -> Result<Vec<Session>> {
         self.store.refuse_older_keys()?;
-        sessions::at_work(self.store, Some(self.session.session.id), Quorum::Deletion)
+        settle::sessions_at_work(self.store, Some(self.session.session.id))
     }
 
     fn put(&self, step: DeletionStep) -> Result<()> {
+        self.store.refuse_newcomers()?;
         deletion::put(self.store, self.case, self.session.session.id, step, Quorum::Deletion)
     }
 

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::mark::Root;
+use super::settle::sessions_at_work;
 use crate::format::snapshot::TreeRoot;
 use crate::member::Room;
 use crate::store::deletion::{Cases, decide};
 use crate::store::forgotten::{self, Marks};
 use crate::store::index::Index;
 use crate::store::objects::{Belief, Quorum};
-use crate::store::{Store, checkpoints, deletion, sessions, snapshots};
+use crate::store::{Store, checkpoints, deletion, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SessionId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
@@ -46,9 +47,9 @@ impl StoreObservation {
     /// # Errors
     /// As [`Store::objects`] and [`deletion::load`]; [`Kind::Locked`] without the key.
     pub fn read(store: &Store, own: Option<SessionId>) -> Result<Self> {
-        let mut sessions = sessions::at_work(store, own, Quorum::Deletion)?;
+        let mut sessions = sessions_at_work(store, own)?;
         let marks = forgotten::load(store, Quorum::Deletion)?;
-        sessions.extend(sessions::at_work(store, own, Quorum::Deletion)?);
+        sessions.extend(sessions_at_work(store, own)?);
         let mut snapshots = snapshots(store)?;
         let cases = deletion::load(store, Quorum::Deletion)?;
         let dead = cases.dead_snapshots();

@@ -24,9 +24,7 @@ use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
 /// [`Kind::Busy`] when another process is about to bring back what one of them was deleting; those
 /// of the members.
 pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
-    for name in sessions::cut_off(gc.store, Quorum::Deletion)? {
-        gc.store.delete_all(name)?;
-    }
+    remove_cut_off(gc.store)?;
     end_those_of_earlier_boots(gc.store)?;
     gc.end_silent()?;
     let own = gc.session.session.id;
@@ -106,14 +104,48 @@ pub(super) fn carry_out(
         let packs = lists.packs.iter().map(|set| ExtentName::pack(*set));
         let snapshots = lists.snapshots.iter().map(|(id, _)| *id).chain(lists.abandoned.clone());
         let mut names = packs.chain(snapshots.map(ExtentName::snapshot));
-        names.try_for_each(|name| member.delete(name))?;
-        member.sync()
+        let deleted = names.try_for_each(|name| member.delete(name)).and_then(|()| member.sync());
+        gc.store.or_without(member, deleted)
     })?;
     deletion::put(gc.store, id, by, DeletionStep::Tombstone(lists.clone()), Quorum::Deletion)?;
     let cases = deletion::load(gc.store, Quorum::Deletion)?;
     let case = cases.0.get(&id).cloned().unwrap_or_default();
     deletion::clear(gc.store, id, &case)?;
     Ok(bytes)
+}
+
+/// Removes what stands in the room of sessions and that nobody can go on from.
+fn remove_cut_off(store: &Store) -> Result<()> {
+    let mut names = sessions::cut_off(store, Quorum::Deletion)?.into_iter();
+    names.try_for_each(|name| store.delete_all(name))
+}
+
+/// All sessions. What nobody can go on from, and that turned up since this gc began, is removed as
+/// at its beginning.
+///
+/// # Errors
+/// As [`sessions::load`].
+pub(super) fn all_sessions(store: &Store) -> Result<Vec<Session>> {
+    match sessions::load(store, Quorum::Deletion) {
+        Err(error) if error.kind() == Kind::Corrupt => {
+            remove_cut_off(store)?;
+            sessions::load(store, Quorum::Deletion)
+        }
+        loaded => loaded,
+    }
+}
+
+/// Those whose process may run, but for this gc's `own`. A dry run has none, and removes nothing.
+///
+/// # Errors
+/// As [`sessions::load`].
+pub(super) fn sessions_at_work(store: &Store, own: Option<SessionId>) -> Result<Vec<Session>> {
+    if own.is_none() {
+        return sessions::at_work(store, None, Quorum::Deletion);
+    }
+    let process = store.process();
+    let runs = |it: &Session| Some(it.id) != own && !sessions::is_dead(it, &process);
+    Ok(all_sessions(store)?.into_iter().filter(runs).collect())
 }
 
 /// Whether a session's process has certainly ended. This process ends its own sessions itself.
@@ -124,7 +156,7 @@ fn is_dead(store: &Store, session: &Session) -> bool {
 
 /// Sessions whose process certainly does not run any more, or that are over.
 fn ended(store: &Store) -> Result<Vec<Session>> {
-    let sessions = sessions::load(store, Quorum::Deletion)?;
+    let sessions = all_sessions(store)?;
     let names = names(store)?;
     let is_ended = |it: &Session| is_dead(store, it) || decide::is_over(it, &names);
     Ok(sessions.into_iter().filter(is_ended).collect())
@@ -152,9 +184,10 @@ pub(super) fn spread(store: &Store, roots: &BTreeSet<SnapshotId>) -> Result<()> 
         let mut full = None;
         for member in lacking {
             match member.put(name, &bytes) {
+                Ok(()) => holders += 1,
+                Err(error) if error.kind() == Kind::Exists => holders += 1,
                 Err(error) if error.kind() == Kind::NoSpace => full = full.or(Some(error)),
-                Err(error) if error.kind() != Kind::Exists => return Err(error),
-                _ => holders += 1,
+                Err(error) => store.or_without(member, Err(error))?,
             }
         }
         let may_be_absent = store.all_members() - store.least_members(Quorum::Deletion);
@@ -173,7 +206,7 @@ pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
     if store.absent().next().is_none() {
         return Ok(Vec::new());
     }
-    let mut sessions = sessions::load(store, Quorum::Deletion)?;
+    let mut sessions = all_sessions(store)?;
     sessions.retain(|session| session.work == Work::Backup && is_dead(store, session));
     // In this order: a writer that was dead before this look has put all that it ever will.
     let names = names(store)?;
@@ -187,9 +220,7 @@ pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
 /// Those of the members.
 pub(super) fn remove_ended(gc: &Collector<'_>) -> Result<u64> {
     let mut removed = 0;
-    for name in sessions::cut_off(gc.store, Quorum::Deletion)? {
-        gc.store.delete_all(name)?;
-    }
+    remove_cut_off(gc.store)?;
     for session in ended(gc.store)? {
         if session.id != gc.session.session.id {
             gc.store.delete_all(sessions::name_of(session.id))?;
@@ -205,7 +236,7 @@ pub(super) fn remove_ended(gc: &Collector<'_>) -> Result<u64> {
 /// process that does run.
 fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
     let own = store.process();
-    for session in sessions::load(store, Quorum::Deletion)? {
+    for session in all_sessions(store)? {
         let is_old = process::is_of_an_earlier_boot(&session.process, &own);
         if is_old && store.absent().next().is_none() {
             match sessions::fence(store, &session) {

@@ -46,13 +46,15 @@ fn remove_stale(gc: &Collector<'_>) -> Result<u64> {
             let before = removed;
             // What a member has that cannot be listed goes with a later gc: the tombstone stays.
             let listed = member.list(room).unwrap_or_default();
-            for (id, _) in listed.into_iter().filter(|(id, _)| dead.contains(id)) {
+            let mut stale = listed.into_iter().filter(|(id, _)| dead.contains(id));
+            let deleted = stale.try_for_each(|(id, _)| {
                 member.delete(ExtentName::In(room, id))?;
                 removed += 1;
-            }
-            if removed > before {
-                member.sync()?;
-            }
+                Ok(())
+            });
+            let synced =
+                deleted.and_then(|()| if removed > before { member.sync() } else { Ok(()) });
+            gc.store.or_without(member, synced)?;
         }
     }
     Ok(removed)

@@ -152,6 +152,8 @@ fn rebuild_set(
             monitor.add(Counter::RepairedExtents, 1);
             Ok(Rebuilt { extents: 1, lost: None })
         }
+        // A writer that knows the new member lays this set over it.
+        Err(error) if error.kind() == Kind::Exists => Ok(Rebuilt::default()),
         Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
             salvage(&reader, slot, to, Replace::Never)?;
             lost(u64::from(to.len(name).is_ok()), error)

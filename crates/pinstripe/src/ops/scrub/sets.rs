@@ -1,6 +1,6 @@
 //! Stripe sets: listing them, and verifying and repairing one.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
 use super::budget::Throttle;
@@ -44,13 +44,16 @@ pub(super) fn survey(
     ledger: &Ledger<'_>,
 ) -> Result<Survey> {
     let mut found: BTreeMap<(SetId, Room), (u64, usize)> = BTreeMap::new();
-    let mut spare = usize::from(store.config.parity).saturating_sub(store.absent().count());
+    let spare = usize::from(store.config.parity).saturating_sub(store.absent().count());
+    let mut unlisted = BTreeSet::new();
     for room in [Room::Packs, Room::Index] {
         for (number, member) in store.present() {
             let listed = match member.list(room) {
                 Ok(listed) => listed,
-                Err(error) if spare > 0 => {
-                    spare -= 1;
+                // One that fails in both rooms is one member.
+                Err(_) if unlisted.contains(&number) => continue,
+                Err(error) if unlisted.len() < spare => {
+                    unlisted.insert(number);
                     ledger.absent(number, error.advice("the disk may be failing: replace it"));
                     continue;
                 }

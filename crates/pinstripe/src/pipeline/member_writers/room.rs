@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::member::{Caps, SharedMember};
+use crate::store::ROOM_BYTES;
 
-/// An extent that cannot grow to this length is not begun.
-const LEAST_BYTES: u64 = 64 << 10;
 /// Sets that may be open at once, so that the first one does not take the room of all.
 const OPEN_SETS: u64 = 4;
 /// The part of the free space that is left to the file system: one byte in this many.
@@ -40,7 +39,7 @@ impl Room {
     /// Whether another extent can be begun.
     pub(super) fn has_some(&self) -> bool {
         let caps = self.member.caps();
-        !caps.is_full && self.free_bytes(&caps).is_none_or(|free| free >= LEAST_BYTES)
+        !caps.is_full && self.free_bytes(&caps).is_none_or(|free| free >= ROOM_BYTES)
     }
 
     /// The length that the next extent may have; `None` where nothing limits it.

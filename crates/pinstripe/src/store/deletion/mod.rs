@@ -349,7 +349,7 @@ pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
             match read_small(&**member, name).and_then(|bytes| read(store, id, &bytes)) {
                 Ok(_) => Ok(holders + 1),
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(holders),
-                Err(error) => Err(error),
+                Err(error) => store.or_without(member, Err(error)).map(|()| holders),
             }
         })
     };

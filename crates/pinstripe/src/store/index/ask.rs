@@ -92,7 +92,7 @@ impl Index<'_> {
             if at % OPENED_AHEAD == 0 {
                 let next = &uncovered[at..(at + OPENED_AHEAD).min(uncovered.len())];
                 let sets: Vec<SetId> = next.iter().map(|(set, _)| **set).collect();
-                SetReader::open_ahead(&self.store.members(), Room::Packs, &sets);
+                SetReader::open_ahead(&self.store.members_to_read(), Room::Packs, &sets);
             }
             match self.ask_if_readable(**set, members.len()) {
                 Ok(Some((pack, true))) => whole.push(pack),

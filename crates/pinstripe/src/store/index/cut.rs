@@ -21,7 +21,8 @@ pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option
     let found = members.iter().find_map(header).map(|header| header.geometry);
     found.or_else(|| {
         let ExtentName::In(_, id) = name else { return None };
-        let reader = SetReader::open(&store.members(), name, store.config.store, SetId(id)).ok()?;
+        let reader =
+            SetReader::open(&store.members_to_read(), name, store.config.store, SetId(id)).ok()?;
         Some(reader.geometry())
     })
 }

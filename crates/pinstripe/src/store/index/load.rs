@@ -28,12 +28,19 @@ use super::{Extents, Index, SealedPack, View, part};
 /// Lists of runs that are read until two agree.
 const LISTS_MAX: usize = 8;
 
-/// Which stripe sets a room has, and on which of the present members.
+/// Which stripe sets a room has, and on which of the present members and newcomers.
 ///
 /// # Errors
 /// As [`Store::list`].
 pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
-    Ok(store.list(room)?.into_iter().map(|(id, members)| (SetId(id), members)).collect())
+    let listed = store.list(room)?.into_iter();
+    let mut sets: BTreeMap<_, _> = listed.map(|(id, members)| (SetId(id), members)).collect();
+    for (number, newcomer) in store.newcomers() {
+        for id in newcomer.names(room).unwrap_or_default() {
+            sets.entry(SetId(id)).or_default().push(number);
+        }
+    }
+    Ok(sets)
 }
 
 /// The same without packs that are being deleted: what is to be kept whole.
@@ -66,7 +73,7 @@ impl AnyRun {
 }
 
 pub(super) fn open_set(store: &Store, name: ExtentName, set: SetId) -> Result<SetReader> {
-    SetReader::open(&store.members(), name, store.config.store, set)
+    SetReader::open(&store.members_to_read(), name, store.config.store, set)
 }
 
 /// Opens a run of which so many extents are there. With fewer than reading takes it is refused,
@@ -164,6 +171,9 @@ impl Index<'_> {
         }
         // First: a loose part goes only once deletion is known to have taken all of its packs.
         self.learn_reaped(&view)?;
+        if all && self.have_moved(&view)? {
+            return self.gathered(view, all);
+        }
         let is_reaped = |set: &SetId| self.marks(|marks| marks.reaped.contains(set));
         view.loose.retain(|loose| loose.run.is_some() || !loose.sets.iter().all(is_reaped));
         let extents_of = |run: &Run| runs.get(&run.set).map_or(0, Vec::len);
@@ -201,6 +211,14 @@ impl Index<'_> {
             self.marks(|marks| marks.reaped.extend(going));
         }
         Ok(())
+    }
+
+    /// Whether packs that cannot be read, and that deletion did not take, may be on members that have
+    /// joined since the store was opened.
+    fn have_moved(&self, view: &View) -> Result<bool> {
+        let is_reaped = |set: &SetId| self.marks(|marks| marks.reaped.contains(set));
+        let mut gone = view.packs.iter().filter(|(_, pack)| !pack.is_readable());
+        Ok(gone.any(|(_, pack)| !is_reaped(&pack.set)) && self.store.meet_newcomers()?)
     }
 
     /// Runs that need not be looked at again.
@@ -281,8 +299,10 @@ impl Index<'_> {
 
     /// Which present members have an extent.
     fn holders_of(&self, name: ExtentName) -> Vec<usize> {
-        let has = |(_, member): &(usize, &SharedMember)| member.len(name).is_ok();
-        self.store.present().filter(has).map(|(number, _)| number).collect()
+        let has = |member: &SharedMember| member.len(name).is_ok();
+        let own = self.store.present().filter(|(_, it)| has(it)).map(|(number, _)| number);
+        let newcomers = self.store.newcomers().into_iter().filter(|(_, it)| has(it));
+        own.chain(newcomers.map(|(number, _)| number)).collect()
     }
 
     /// The number of present members that have an extent.

@@ -221,15 +221,10 @@ impl Index<'_> {
     pub(super) fn remove_runs(&self, sets: impl Iterator<Item = SetId>) -> Result<()> {
         let mut removed = false;
         for set in sets {
-            for (_, member) in self.store.present() {
-                member.delete(ExtentName::index(set))?;
-            }
+            self.store.drop_all(ExtentName::index(set))?;
             removed = true;
         }
-        match removed {
-            true => self.store.present().try_for_each(|(_, member)| member.sync()),
-            false => Ok(()),
-        }
+        if removed { self.store.sync_all() } else { Ok(()) }
     }
 }
 

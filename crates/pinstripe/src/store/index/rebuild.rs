@@ -28,7 +28,7 @@ const BEGIN: &[u8] = b"psRC\x01";
 /// When the set cannot be opened, or has no sound record at all.
 pub fn pack_from_records(store: &Store, set: SetId) -> Result<(SealedPack, u64)> {
     let name = ExtentName::pack(set);
-    let reader = SetReader::open(&store.members(), name, store.config.store, set)?;
+    let reader = SetReader::open(&store.members_to_read(), name, store.config.store, set)?;
     let end = match reader.index() {
         index if index.is_empty() => reader.logical_bytes(),
         index => index.start,
@@ -113,7 +113,7 @@ fn next_record(reader: &SetReader, mut at: u64, end: u64) -> u64 {
 /// from head to head, which the seal leaves in the clear.
 pub fn unsound_records(store: &Store, set: SetId) -> Vec<(std::ops::Range<u64>, Error)> {
     let name = ExtentName::pack(set);
-    let reader = match SetReader::open(&store.members(), name, store.config.store, set) {
+    let reader = match SetReader::open(&store.members_to_read(), name, store.config.store, set) {
         Ok(reader) => reader,
         Err(error) => return vec![(0..0, error)],
     };

@@ -14,7 +14,7 @@ use crate::format::index_run::RunPack;
 use crate::member::{ExtentName, Room};
 use crate::store::objects::Quorum;
 use crate::store::{Store, deletion, sessions, snapshots};
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{SessionId, SetId, SnapshotId};
 
 use super::cut::geometry_of;
@@ -148,8 +148,11 @@ pub fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Supe
     store.foresee(&[]);
     // In this order: a writer that was putting a run when it was listed has a session still, or
     // has ended and the run is whole, or is dead.
-    if !sessions::at_work(store, own, Quorum::Backup)?.is_empty() {
-        return Ok(Vec::new());
+    match sessions::at_work(store, own, Quorum::Backup) {
+        Ok(others) if others.is_empty() => {}
+        // What no member can read there may be a writer's.
+        Err(error) if error.kind() != Kind::Corrupt => return Err(error),
+        _ => return Ok(Vec::new()),
     }
     let now = superseded(store)?;
     let dropped: Vec<_> = before.into_iter().filter(|run| now.contains(run)).collect();

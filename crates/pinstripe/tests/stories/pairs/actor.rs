@@ -96,7 +96,8 @@ pub enum Done {
     Streamed(Snapshot),
     Restored(SnapshotId, Tree),
     Checked(check::CheckOutcome),
-    Forgot(Vec<SnapshotId>),
+    /// The snapshots, and whether no member was absent when it ended.
+    Forgot(Vec<SnapshotId>, bool),
     Undeleted(Snapshot),
     Collected,
     Scrubbed(scrub::ScrubOutcome),
@@ -138,8 +139,16 @@ impl Actor<'_> {
 
     /// Does the work of its verb.
     pub fn run(&self) -> Result<Done> {
-        let mut store = self.world.open_as(&self.who, self.options())?;
+        let store = self.world.open_as(&self.who, self.options())?;
         calls::has_opened(self.number);
+        let done = self.carry_out(store);
+        match self.ledger.monitor.take_outdated() {
+            Some(outdated) => done.and(Err(outdated)),
+            None => done,
+        }
+    }
+
+    fn carry_out(&self, mut store: Store) -> Result<Done> {
         match self.act.verb {
             Verb::Backup | Verb::Resume | Verb::Stream => self.save(&store),
             Verb::Forget | Verb::ForgetByRule | Verb::Undelete => self.forget(&store),
@@ -192,7 +201,7 @@ impl Actor<'_> {
         let options = ForgetOptions { choice, dry_run: false, allow_empty: true };
         let verdicts = forget::run(store, &options, monitor)?;
         let gone = verdicts.iter().filter(|it| !it.stays()).map(|it| it.snapshot.id);
-        Ok(Done::Forgot(gone.collect()))
+        Ok(Done::Forgot(gone.collect(), store.absent().next().is_none()))
     }
 
     fn collect(&self, store: &Store) -> Result<Done> {

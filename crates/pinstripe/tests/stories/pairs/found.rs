@@ -224,3 +224,108 @@ fn a_gc_makes_room_on_a_full_member_that_lacks_snapshots() {
     ];
     holds(72235, shape(4, 2, false), scenes);
 }
+
+/// Extents had moved to a member that joined after the reader had opened the store.
+#[test]
+fn a_reader_finds_what_moved_to_a_member_that_joined() {
+    let check = act(Verb::Check, 6115702724273703943, 0);
+    let replace = act(Verb::ReplaceLiving, 5410830157701409952, 0);
+    let scenes = vec![
+        scene(Trouble::Nothing, &[act(Verb::Backup, 1372896462452130469, 0)]),
+        scene(Trouble::Away { member: 5 }, &[check, replace]),
+    ];
+    holds(3606, shape(3, 1, true), scenes);
+}
+
+/// The only member was replaced: what the backup knew was empty, and counted as lost.
+#[test]
+fn a_backup_reports_no_loss_when_the_only_member_is_replaced() {
+    let backup = act(Verb::Backup, 1195878555847158063, 0);
+    let replace = act(Verb::ReplaceLiving, 15484103042778443216, 0);
+    holds(2838, shape(1, 0, true), vec![scene(Trouble::Nothing, &[backup, replace])]);
+    let backup = act(Verb::Backup, 4017911304597259269, 0);
+    let replace = act(Verb::ReplaceDead, 7608786242327098982, 0);
+    holds(1704, shape(1, 0, false), vec![scene(Trouble::Nothing, &[replace, backup])]);
+}
+
+/// The old directory had no label any more, and the repair took the new member alone for too few to
+/// say that the table had changed: it made the old one a member again.
+#[test]
+fn a_repair_brings_no_member_back_that_was_replaced() {
+    let acts = [
+        act(Verb::Scrub, 18152041036023032381, 0),
+        act(Verb::Repair, 8582568932399729487, 138),
+        act(Verb::ReplaceDead, 14605319725464562584, 0),
+    ];
+    holds(1543, shape(1, 0, false), vec![scene(Trouble::Nothing, &acts)]);
+}
+
+/// An object that nobody wrote was a snapshot that the catalog lacks.
+#[test]
+fn junk_among_snapshots_is_no_loss_for_the_catalog() {
+    let (room, junk) = (Room::Snapshots, Junk::Empty);
+    let junk = Trouble::Junk { member: 4, is_on_all: false, room, junk, at: 18 };
+    let scenes = vec![
+        scene(junk, &[act(Verb::Undelete, 11990223178736801095, 0)]),
+        scene(Trouble::Nothing, &[act(Verb::Catalog, 16764006282614436459, 0)]),
+    ];
+    holds(1123, shape(4, 2, true), scenes);
+}
+
+/// Junk in the room of sessions that turned up beside a gc ended it, and later every repair of a store
+/// in which a member lacked something.
+#[test]
+fn junk_among_sessions_ends_no_gc_and_no_repair() {
+    let junk = |member, junk, at| {
+        let room = Room::Sessions;
+        Trouble::Junk { member, is_on_all: true, room, junk, at }
+    };
+    let gc = act(Verb::Gc, 15396589795035849164, 0);
+    holds(706, shape(1, 0, true), vec![scene(junk(1, Junk::Empty, 21), &[gc])]);
+    let fails = Trouble::Fails { member: 0, after: 0 };
+    let scenes = vec![
+        scene(fails, &[act(Verb::Backup, 15213017799660128911, 38)]),
+        scene(junk(7, Junk::Noise, 0), &[act(Verb::Undelete, 5353630216167319354, 0)]),
+    ];
+    holds(314, shape(5, 2, true), scenes);
+}
+
+/// The directory of a member went away while the gc had it open: "not found", as if the store were.
+#[test]
+fn a_gc_goes_on_when_the_directory_of_a_member_goes_away() {
+    let stale = Trouble::Stale { member: 1, at: 74 };
+    let gc = act(Verb::Gc, 2193803431479069979, 0);
+    holds(20, shape(4, 1, true), vec![scene(stale, &[gc])]);
+}
+
+/// Every call on a member failed, and the step that failed there ended the verb.
+#[test]
+fn a_member_that_fails_is_left_out_as_one_that_falls_silent() {
+    for (seed, shape, member, after, verb, pick) in [
+        (40, shape(3, 1, true), 2, 17, Verb::Gc, 6795319103914226316),
+        (81, shape(4, 2, true), 4, 5, Verb::Stream, 1618836786693978242),
+        (570, shape(4, 1, false), 5, 5, Verb::Scrub, 9905520821018225504),
+    ] {
+        holds(seed, shape, vec![scene(Trouble::Fails { member, after }, &[act(verb, pick, 0)])]);
+    }
+}
+
+/// The member at hand fell silent after the store was opened, and before the key was given.
+#[test]
+fn a_store_is_unlocked_although_the_member_at_hand_hangs() {
+    let hangs = Trouble::Hangs { member: 0, after: 3 };
+    let catalog = act(Verb::Catalog, 18126539526488284447, 0);
+    holds(100, shape(4, 2, true), vec![scene(hangs, &[catalog])]);
+}
+
+/// A run of the index was merged onto a member without room, beside one with room.
+#[test]
+fn runs_are_merged_over_members_with_room() {
+    let full = Trouble::Full { member: 4, bytes: 55370 };
+    let scenes = vec![
+        scene(Trouble::Nothing, &[act(Verb::MemberAdd, 17185143115255411986, 0)]),
+        scene(full, &[act(Verb::Dump, 13134126010312295580, 0)]),
+        scene(Trouble::Nothing, &[act(Verb::Backup, 2625159346672860472, 0)]),
+    ];
+    holds(1248, shape(1, 0, false), scenes);
+}

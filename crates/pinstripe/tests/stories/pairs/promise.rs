@@ -33,9 +33,10 @@ pub struct Facts<'a> {
     may_lose: bool,
     /// Whether a snapshot's wantedness is not certain, or one was cut off.
     is_infirm: bool,
-    /// Whether a member has limited room.
+    /// An upgrade began that has not come to its end.
     is_half_upgraded: bool,
-    is_full: bool,
+    /// Members with limited room.
+    full: usize,
 }
 
 impl Facts<'_> {
@@ -60,8 +61,8 @@ impl Facts<'_> {
 
     /// Members that cannot be written to, at most.
     fn unfit(&self) -> usize {
-        let troubled = self.fails() || self.moves_away() || self.is_full;
-        self.absent + usize::from(troubled)
+        let troubled = self.fails() || self.moves_away();
+        self.absent + self.full + usize::from(troubled)
     }
 
     /// Whether new packs have the parity that was asked for.
@@ -74,11 +75,16 @@ impl Facts<'_> {
         matches!(self.verb.class(), Class::Mover | Class::Key) && self.verb != Verb::Repair
     }
 
+    /// Whether it deletes in a store in which a writer may have met any one member alone.
+    fn needs_everybody(&self) -> bool {
+        self.verb == Verb::Gc && self.members <= 2 * self.parity
+    }
+
     fn allows(&self, kind: Kind) -> bool {
         use Class::{Key, Mover};
         let is_key = self.verb.class() == Key || self.verb == Verb::KeyList;
         match kind {
-            Kind::Busy => self.may_end() || self.is_half_upgraded,
+            Kind::Busy => self.may_end() || self.is_half_upgraded || self.may_all_have_left(),
             // A rotation ends all that have older keys; an upgrade puts a ring, too.
             Kind::KeysChanged => self.beside_verb(&[Verb::KeyRotate, Verb::Upgrade]),
             Kind::Refused => self.may_refuse(),
@@ -90,19 +96,22 @@ impl Facts<'_> {
                     || self.verb == Verb::Merge
             }
             Kind::TooManyLosses => {
-                let collects = self.verb == Verb::Gc && self.members <= 2 * self.parity;
-                (collects && self.unfit() > 0)
+                (self.needs_everybody() && self.unfit() > 0)
                     || self.unfit() > self.parity
                     || !self.can_write()
                     || self.verb == Verb::MemberRemove
             }
             Kind::NoSpace => {
-                self.is_full
+                self.full > 0
                     && (self.needs_members() || !self.can_write() || self.verb == Verb::Repair)
             }
             Kind::Io | Kind::Unanswered => {
-                self.fails()
-                    && (self.needs_members() || !self.can_write() || self.verb == Verb::Repair)
+                // A directory that goes away while it is open is a member that fails.
+                (self.fails() || self.moves_away())
+                    && (self.needs_everybody()
+                        || self.needs_members()
+                        || !self.can_write()
+                        || self.verb == Verb::Repair)
             }
             Kind::WrongKey => {
                 self.scene.acts.iter().filter(|it| it.verb == Verb::KeyRotate).count() > 1
@@ -118,6 +127,13 @@ impl Facts<'_> {
         others
             .map(|(_, act)| act.verb.role())
             .any(|other| beside(other, own) != Meeting::Both || beside(own, other) != Meeting::Both)
+    }
+
+    /// Whether every member that a reader opened may have been replaced: then it ends.
+    fn may_all_have_left(&self) -> bool {
+        let acts = self.scene.acts.iter();
+        let left = acts.filter(|act| act.verb == Verb::ReplaceLiving).count();
+        left > 0 && left + self.absent >= self.members
     }
 
     fn is_dead_there(&self) -> bool {
@@ -176,7 +192,7 @@ impl World {
             is_untidy: self.is_untidy,
             may_lose: self.may_lose,
             is_half_upgraded: self.is_half_upgraded,
-            is_full: self.is_limited(),
+            full: self.limited(),
             is_infirm: self.kept.iter().any(|kept| !kept.is_firm || kept.wanted != Wanted::Yes),
         };
         for (at, outcome) in outcomes.iter().enumerate() {
@@ -263,8 +279,11 @@ impl World {
                     let (_, kept) = self.other_half.clone().expect("it was merged from there");
                     self.kept.push(Kept { is_firm, ..kept });
                 }
-                Ok(Done::Forgot(ids)) => {
-                    ids.iter().for_each(|id| marks.entry(*id).or_default().push((false, is_firm)));
+                Ok(Done::Forgot(ids, is_everybody_there)) => {
+                    // In a store without MACs a mark counts by votes, and one that was put while a member
+                    // was absent may lose them with the next: the verb ends with 4 (decision 0065).
+                    let is_sure = is_firm && (self.shape.is_sealed || *is_everybody_there);
+                    ids.iter().for_each(|id| marks.entry(*id).or_default().push((false, is_sure)));
                 }
                 Ok(Done::Undeleted(snapshot)) => {
                     marks.entry(snapshot.id).or_default().push((true, is_firm));

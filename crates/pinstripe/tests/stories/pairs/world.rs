@@ -217,9 +217,10 @@ impl World {
         if places.is_empty() { vec![&self.seats[0].place] } else { places }
     }
 
-    /// Whether a member has limited room.
-    pub fn is_limited(&self) -> bool {
-        self.seats.iter().any(|seat| self.quota.left(&seat.place).is_some())
+    /// How many members that are there have limited room.
+    pub fn limited(&self) -> usize {
+        let is_limited = |seat: &&Seat| seat.is_here() && self.quota.left(&seat.place).is_some();
+        self.seats.iter().filter(is_limited).count()
     }
 
     /// Opens the store as a process does that has these faults before its members.

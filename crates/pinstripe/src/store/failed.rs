@@ -1,0 +1,62 @@
+//! Members that failed a step which is done on every member: they are absent from then on.
+//!
+//! A member that cannot remove or put a small object is no reason to end a verb while parity
+//! replaces it: it is to the rest of the verb what a member is that falls silent.
+//!
+//! Invariants: no more members are left out than parity replaces, absent ones included. A member
+//! stays out until the store is opened again: it lacks what it failed to do.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use crate::member::SharedMember;
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
+
+use super::Store;
+
+/// The members that failed, by their places, each with its first error.
+#[derive(Default)]
+pub(super) struct Failed(Mutex<BTreeMap<PathBuf, Error>>);
+
+impl Failed {
+    pub fn has(&self, member: &SharedMember) -> bool {
+        lock(&self.0).contains_key(member.place())
+    }
+
+    pub fn why(&self, member: &SharedMember) -> Option<Error> {
+        lock(&self.0).get(member.place()).map(Error::duplicate)
+    }
+}
+
+impl Store {
+    /// What a member did of a step that is done on every member. One that failed is left out from
+    /// then on, as one that fell silent is.
+    ///
+    /// # Errors
+    /// The member's own, when it did not fail as a disk does, or when more members are out by now
+    /// than parity replaces.
+    pub(crate) fn or_without(&self, member: &SharedMember, done: Result<()>) -> Result<()> {
+        let error = match done {
+            Err(error) if matches!(error.kind(), Kind::Io | Kind::Unanswered) => error,
+            done => return done,
+        };
+        let parity = usize::from(self.config.parity);
+        // Under the lock, so that two that fail at once do not both count as the last one.
+        let mut failed = lock(&self.failed.0);
+        let is_out = |it: &SharedMember| {
+            let patience = self.options.patience.as_ref();
+            failed.contains_key(it.place()) || patience.is_some_and(|p| p.is_silent(it.place()))
+        };
+        let is_in = |slot: &super::MemberSlot| slot.member.as_ref().is_some_and(|it| !is_out(it));
+        let out = self.all_members() - self.member_slots.iter().filter(|slot| is_in(slot)).count();
+        if out + usize::from(!is_out(member)) > parity {
+            return Err(error);
+        }
+        if error.kind() == Kind::Io {
+            failed.entry(member.place().to_path_buf()).or_insert(error);
+        }
+        Ok(())
+    }
+}

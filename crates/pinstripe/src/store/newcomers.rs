@@ -1,0 +1,99 @@
+//! Members that join while this process has the store open.
+//!
+//! `member replace` and `member rebalance` move extents to members that a process which opened the
+//! store earlier does not know. Before something counts as lost, the process looks at the table of
+//! members again, and reads from those that have joined.
+//!
+//! Invariants: a newcomer is only read from: it takes no part in what this process puts, and has no
+//! vote. A process that deletes ends when it has met one.
+
+use std::sync::{Mutex, MutexGuard};
+
+use crate::format::label::{MemberRow, MemberTable};
+use crate::member::{SharedMember, of_bytes};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
+
+use super::Store;
+
+/// The newcomers that were met, with their numbers.
+#[derive(Default)]
+pub(super) struct Newcomers(Mutex<Vec<(usize, SharedMember)>>);
+
+impl Newcomers {
+    fn met(&self) -> MutexGuard<'_, Vec<(usize, SharedMember)>> {
+        lock(&self.0)
+    }
+}
+
+impl Store {
+    /// Looks at the labels of the members again, and meets members that have joined since this
+    /// process opened the store. Returns whether there are any that it had not met: what is missing
+    /// may be there. To be called before something counts as lost.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when every member that this process knows has left the store meanwhile;
+    /// [`Kind::KeysChanged`] when the keys were changed.
+    pub(crate) fn meet_newcomers(&self) -> Result<bool> {
+        let tables: Vec<MemberTable> =
+            self.labels_there()?.labels.into_iter().map(|label| label.table).collect();
+        let newest = tables.iter().reduce(|one, it| if it.replaces(one) { it } else { one });
+        let Some(newest) = newest.filter(|newest| newest.replaces(&self.table)) else {
+            return Ok(false);
+        };
+        // Without MACs one member alone could name a place that it made up.
+        let later = tables.iter().filter(|it| it.replaces(&self.table)).count();
+        if later < self.votes_on_tables().min(tables.len()) {
+            return Ok(false);
+        }
+        let is_known = |row: &&MemberRow| {
+            let number = usize::from(row.number);
+            self.table.row(number).is_some_and(|own| own.id == row.id)
+                || self.newcomers.met().iter().any(|(met, _)| *met == number)
+        };
+        let mut is_news = false;
+        for row in newest.rows.iter().filter(|row| !is_known(row)) {
+            is_news |= self.meet(row);
+        }
+        Ok(is_news)
+    }
+
+    /// Opens the member of a row, if it is at its place.
+    fn meet(&self, row: &MemberRow) -> bool {
+        let (number, place) = (usize::from(row.number), of_bytes(&row.place));
+        let Ok((member, label)) = self.options.read_member(&place) else { return false };
+        if label.config.store != self.config.store || label.member != row.number {
+            return false;
+        }
+        self.newcomers.met().push((number, self.options.share(member, number)));
+        true
+    }
+
+    /// The members to be read from, by number: as [`members`](Self::members), and the newcomers.
+    pub(crate) fn members_to_read(&self) -> Vec<Option<SharedMember>> {
+        let mut members = self.members();
+        for (number, newcomer) in self.newcomers() {
+            members.resize_with(members.len().max(number + 1), || None);
+            members[number] = Some(newcomer);
+        }
+        members
+    }
+
+    /// The newcomers that were met, with their numbers.
+    pub(crate) fn newcomers(&self) -> Vec<(usize, SharedMember)> {
+        self.newcomers.met().clone()
+    }
+
+    /// Ends a process that deletes, and that has met newcomers: what it has listed is not all.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] then.
+    pub(crate) fn refuse_newcomers(&self) -> Result<()> {
+        if self.newcomers.met().is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Busy, "the members of this store changed while this ran")
+            .at(self.named())
+            .advice("nothing was deleted; run it again"))
+    }
+}
