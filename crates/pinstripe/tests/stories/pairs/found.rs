@@ -195,6 +195,14 @@ fn a_store_is_unlocked_although_the_member_at_hand_hangs() {
     holds(100, shape(4, 2, true), vec![scene(hangs, &[catalog])]);
 }
 
+/// A page of a tree was lost: the gc said "not found", as if its store were.
+#[test]
+fn a_gc_refuses_a_store_with_a_tree_that_cannot_be_read() {
+    let dies = Trouble::DiesBesideRot { member: 6, rotten: 1, seed: 2401841133923688311 };
+    let replace = act(Verb::ReplaceDead, 10501894661401788888, 0);
+    holds(30894, shape(2, 1, false), vec![scene(dies, &[replace])]);
+}
+
 /// A run of the index was merged onto a member without room, beside one with room.
 #[test]
 fn runs_are_merged_over_members_with_room() {
