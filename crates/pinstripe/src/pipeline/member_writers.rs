@@ -30,7 +30,7 @@ use super::limits::{EXTENT_ROOM_BYTES, FAR_STRIPS_QUEUED, LANE_SHARE, PACK_BYTES
 use super::scratch_pool::ScratchPool;
 use crate::format::label::StoreConfig;
 use crate::member::{ExtentName, Far, SharedMember};
-use crate::store::{Store, attach_or_replace, geometry_over, snapshots};
+use crate::store::{Store, attach_or_replace, geometry_over, read_small, snapshots};
 use crate::stripe::{Geometry, StripSink};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
@@ -308,6 +308,10 @@ impl<'a> MemberWriters<'a> {
                     .at(member.place().join(name.path()))
                     .advice("it made no snapshot; run it again"));
                 }
+                // Another process has carried it here from a member that has it already.
+                Err(error)
+                    if error.kind() == Kind::Exists
+                        && read_small(&**member, name).is_ok_and(|there| there == bytes) => {}
                 Err(error) => self.shared.fail(number, member, error, Standing::Failed),
             }
             self.shared.abort.check()?;
