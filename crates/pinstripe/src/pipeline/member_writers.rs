@@ -308,7 +308,7 @@ impl<'a> MemberWriters<'a> {
                     .at(member.place().join(name.path()))
                     .advice("it made no snapshot; run it again"));
                 }
-                // Two merges bring the same snapshot.
+                // Another process has carried it here, or brought it in the same merge.
                 Err(error)
                     if error.kind() == Kind::Exists && snapshots::is_on(store, member, name) => {}
                 Err(error) => self.shared.fail(number, member, error, Standing::Failed),

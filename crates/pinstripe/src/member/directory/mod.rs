@@ -350,7 +350,14 @@ impl Member for DirectoryMember {
                 Ok(()) => unsynced.settle(shelf, noted),
                 Err(error) => {
                     let place = self.tree.path_of(shelf);
-                    let error = Error::io("cannot make deletions durable", place, error);
+                    let error = match error.kind() {
+                        // As for what cannot be written there: this member fails.
+                        io::ErrorKind::NotFound => {
+                            Error::new(Kind::Io, "the member's directory is not there any more")
+                                .at(place)
+                        }
+                        _ => Error::io("cannot make deletions durable", place, error),
+                    };
                     unsynced.failed.get_or_insert_with(|| error.duplicate());
                     return Err(error);
                 }

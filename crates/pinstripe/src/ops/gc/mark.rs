@@ -19,7 +19,7 @@ use crate::store::index::{Index, Pack, Rows};
 use crate::store::packs::{ChunkReader, PackReader, missing_chunk};
 use crate::store::tree::{Follow, follow};
 use crate::store::{Store, page_copies};
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
 
@@ -96,10 +96,20 @@ impl Marked {
     }
 }
 
+/// The error for a tree that cannot be read: what it needs is unknown, whatever it is that is lost.
+fn unknown_below(error: Error) -> Error {
+    if !matches!(error.kind(), Kind::NotFound | Kind::Corrupt | Kind::TooManyLosses) {
+        return error;
+    }
+    let what = format!("its tree cannot be read, so what it needs is unknown: {error}");
+    Error::new(Kind::Refused, what)
+        .advice("run 'pinstripe check' to see what else is affected; 'pinstripe forget' drops it")
+}
+
 /// Marks what `roots` need, and then what `optional` need as far as they can be read.
 ///
 /// # Errors
-/// When a tree of `roots` or a page of the index cannot be read.
+/// [`Kind::Refused`] when a tree of `roots` cannot be read; when a page of the index cannot.
 pub(super) fn mark(
     store: &Store,
     index: &Index<'_>,
@@ -123,7 +133,7 @@ pub(super) fn mark(
         let mut walk = Walk { shared: &shared, chunks, content: Vec::new() };
         let entered = follow(&root.tree, &mut walk);
         walk.look_up()?;
-        entered.map_err(|error| error.at(&root.whose))
+        entered.map_err(|error| unknown_below(error).at(&root.whose))
     };
     each(threads, roots, walk)?;
     let missing = shared.missing.load(Ordering::Relaxed);

@@ -318,6 +318,26 @@ fn a_store_is_unlocked_although_the_member_at_hand_hangs() {
     holds(100, shape(4, 2, true), vec![scene(hangs, &[catalog])]);
 }
 
+/// A page of a tree was lost: the gc said "not found", as if its store were.
+#[test]
+fn a_gc_refuses_a_store_with_a_tree_that_cannot_be_read() {
+    let dies = Trouble::DiesBesideRot { member: 6, rotten: 1, seed: 2401841133923688311 };
+    let replace = act(Verb::ReplaceDead, 10501894661401788888, 0);
+    holds(30894, shape(2, 1, false), vec![scene(dies, &[replace])]);
+}
+
+/// A replacement carried the snapshot to a member before the backup put it there: the member counted
+/// as failed, and the backup ended with 1 although its snapshot was there.
+#[test]
+fn a_backup_ends_well_when_its_snapshot_is_carried_on_meanwhile() {
+    let acts = [
+        act(Verb::Repair, 1716086248232901328, 0),
+        act(Verb::Backup, 16729392337714311428, 0),
+        act(Verb::ReplaceLiving, 1977799992425979049, 98),
+    ];
+    holds(31442, shape(5, 2, false), vec![scene(Trouble::Nothing, &acts)]);
+}
+
 /// A run of the index was merged onto a member without room, beside one with room.
 #[test]
 fn runs_are_merged_over_members_with_room() {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use pinstripe::member::Room;
 use pinstripe::ops::beside::{Meeting, beside};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
@@ -53,6 +54,10 @@ impl Facts<'_> {
         matches!(self.scene.trouble, Trouble::Fails { .. } | Trouble::Hangs { .. })
     }
 
+    fn is_junk_on_all(&self, in_room: Room) -> bool {
+        matches!(self.scene.trouble, Trouble::Junk { is_on_all: true, room, .. } if room == in_room)
+    }
+
     fn moves_away(&self) -> bool {
         use Trouble::{Away, Leaves, Returns, Stale};
         let trouble = self.scene.trouble;
@@ -84,7 +89,18 @@ impl Facts<'_> {
         use Class::{Key, Mover};
         let is_key = self.verb.class() == Key || self.verb == Verb::KeyList;
         match kind {
-            Kind::Busy => self.may_end() || self.is_half_upgraded || self.may_all_have_left(),
+            Kind::Busy => {
+                // What no member can read may be a step that the other gc is about to put.
+                let is_step = self.is_junk_on_all(Room::Gc) && self.verb == Verb::Gc;
+                self.may_end()
+                    || self.may_all_have_left()
+                    || self.is_half_upgraded
+                    || is_step && self.beside_verb(&[Verb::Gc])
+            }
+            // An absent member may have the session that no other one can read.
+            Kind::Corrupt => {
+                self.verb == Verb::Gc && self.is_junk_on_all(Room::Sessions) && self.absent > 0
+            }
             // A rotation ends all that have older keys; an upgrade puts a ring, too.
             Kind::KeysChanged => self.beside_verb(&[Verb::KeyRotate, Verb::Upgrade]),
             Kind::Refused => self.may_refuse(),
