@@ -128,8 +128,6 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
     let mut chunks = ChunkReader::new(&packs, &index);
     let (lost, hurt) = lost_chunks(&index, &mut chunks, &bad)?;
     let (known, unknown): (Vec<_>, Vec<_>) = bad.into_iter().partition(|pack| pack.is_known);
-    let is_known_hurt = hurt.iter().any(|set| unknown.iter().all(|pack| pack.set != *set));
-    sets::tell(known, Some(&hurt), monitor, &mut outcome);
     let survey = survey(&snapshots, &mut chunks, &index)?;
     let lost_chunks = (lost.len() + survey.missing.len()) as u64;
     // Most stores are sound, and their trees need not be read again for names.
@@ -139,9 +137,12 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
             trees.check(snapshot, monitor, &mut outcome);
         }
     }
-    // A chunk that only an interrupted backup stored is lost to no snapshot.
-    if is_known_hurt || outcome.hurt_snapshots > 0 {
+    // A chunk that only an interrupted backup stored, or a deleted snapshot needed, is lost to none.
+    if outcome.hurt_snapshots > 0 {
         outcome.lost_chunks = lost_chunks;
+        sets::tell(known, Some(&hurt), monitor, &mut outcome);
+    } else {
+        sets::tell_unneeded(known, &hurt, monitor, &mut outcome);
     }
     sets::tell_unknown(unknown, monitor, &mut outcome);
     Ok(outcome)

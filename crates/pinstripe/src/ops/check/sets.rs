@@ -287,6 +287,20 @@ pub(super) fn tell(
     }
 }
 
+/// Reports the damage of packs of which no snapshot needs anything that is lost, those in `hurt` included.
+pub(super) fn tell_unneeded(
+    bad: Vec<BadPack>,
+    hurt: &HashSet<SetId>,
+    monitor: &Monitor,
+    outcome: &mut CheckOutcome,
+) {
+    for BadPack { set, damage, .. } in bad {
+        let advice = if hurt.contains(&set) { UNNEEDED } else { STANDS_ELSEWHERE };
+        outcome.repairable += damage.len() as u64;
+        damage.into_iter().for_each(|(place, error)| monitor.warning(place, error.advice(advice)));
+    }
+}
+
 /// Reports the damage of packs that no run names: a loss where snapshots lack something that these
 /// packs may have held.
 pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut CheckOutcome) {
@@ -303,6 +317,9 @@ pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut C
 
 const NEEDED_BY_NONE: &str = "nothing is lost: the pack is left over from an interrupted backup, \
                               and every snapshot has all that it needs; 'pinstripe gc' deletes it";
+
+const UNNEEDED: &str = "nothing is lost: every snapshot has all that it needs; 'pinstripe gc' deletes \
+                        what none needs";
 
 const STANDS_ELSEWHERE: &str = "nothing is lost: the content of the pack is also elsewhere, or can \
                                 still be read; 'pinstripe repair' rewrites it";

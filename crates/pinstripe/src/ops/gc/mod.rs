@@ -364,6 +364,11 @@ impl Collector<'_> {
             return Err(Error::new(Kind::Busy, "this gc was fenced by another process")
                 .advice("nothing was deleted; run it again"));
         }
+        // REAPING counts by the votes of the table that others know.
+        if let Err(changed) = self.store.confirm_table() {
+            self.withdraw()?;
+            return Err(changed);
+        }
         if settle::may_reap(self, self.case, lists)? {
             return Ok(());
         }

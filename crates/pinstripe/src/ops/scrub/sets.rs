@@ -98,7 +98,7 @@ pub(super) fn verify(
     // Too few parts to read it, and no run names it: a leftover of an interrupted backup.
     let is_leftover =
         |needed: usize| !derived && item.extents < needed && !survey.indexed.contains(&item.set);
-    let reader = match store.open_to_judge(name, item.set) {
+    let mut reader = match store.open_to_judge(name, item.set) {
         Ok(reader) => reader,
         Err(error) if error.kind() == Kind::Unsupported => return Err(error),
         // Removed since it was listed.
@@ -123,7 +123,13 @@ pub(super) fn verify(
         }
         return Ok(());
     }
-    let verification = reader.verify(&mut |bytes| took(ledger.monitor, throttle, bytes));
+    let mut verification = reader.verify(&mut |bytes| took(ledger.monitor, throttle, bytes));
+    let lacks = verification.damage.iter().any(|it| it.reason.is_missing());
+    if lacks && (store.meet_newcomers()? || !store.newcomers().is_empty()) {
+        // It may have moved to a member that joined.
+        reader = store.open_to_check(name, item.set)?;
+        verification = reader.verify(&mut |bytes| took(ledger.monitor, throttle, bytes));
+    }
     ledger.monitor.add(Counter::CheckedPacks, 1);
     if !verification.damage.is_empty() && deletion::is_going(store, name)? {
         return Ok(());
@@ -155,8 +161,10 @@ fn mend(
     let all_present = store.absent().next().is_none();
     // With a member absent, which was named, what has no home may be there.
     let is_silent = |member: Option<usize>| store.silent().any(|it| Some(it) == member);
+    // A member that joined since the store was opened is only read from.
+    let is_known = |number: usize| number < store.member_slots.len();
     let is_ours = |damage: &&ExtentDamage| match damage.reason.is_missing() {
-        _ if is_silent(damage.member) => false,
+        _ if is_silent(damage.member) || !damage.member.is_none_or(is_known) => false,
         true => finished && (all_present || damage.member.is_some()),
         false => true,
     };

@@ -1,6 +1,8 @@
 //! What must hold when a story is over.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 use pinstripe::format::snapshot::Snapshot;
 use pinstripe::ops::backup;
@@ -123,7 +125,7 @@ impl World {
     }
 
     /// Whether a verb stated that not every snapshot survives the loss of these members.
-    fn is_beyond_what_was_stated(&self, away: &[usize]) -> bool {
+    pub fn is_beyond_what_was_stated(&self, away: &[usize]) -> bool {
         self.survives.as_ref().is_some_and(|(survives, infirm)| {
             let is_more = |at: &&usize| !infirm.contains(&self.seats[**at].place);
             away.iter().filter(is_more).count() as u64 > *survives
@@ -224,11 +226,10 @@ impl World {
             self.bring_back(at);
             self.quota.lift(&self.seats[at].place);
         }
-        if self.is_half_upgraded {
-            let upgraded = upgrade::run(&mut self.opened("to upgrade"), Direction::Forward);
-            upgraded.unwrap_or_else(|error| panic!("upgrade at the end: {error}"));
-        }
         self.replace_dead();
+        if self.is_half_upgraded {
+            self.finish_upgrade();
+        }
         let ledger = Ledger::new();
         let options = repair::RepairOptions { replace: None, same_disk: true, limits: limits() };
         let repaired = repair::run(&mut self.opened("for repair"), &options, &ledger.monitor);
@@ -237,6 +238,18 @@ impl World {
         assert!(repaired.lost_extents == 0 || may_lose, "{repaired:?} {:#?}", ledger.seen());
         self.assert_no_firm_loss(&ledger, "repair at the end");
         self.assert_later_verbs();
+    }
+
+    /// As the advice says, where a session cannot be read.
+    fn finish_upgrade(&self) {
+        loop {
+            let upgraded = upgrade::run(&mut self.opened("to upgrade"), Direction::Forward);
+            let Err(error) = upgraded else { return };
+            let place = error.place().filter(|_| error.kind() == Kind::Corrupt);
+            let name = place.and_then(|it| it.file_name()).map(|it| Path::new("sessions").join(it));
+            let name = name.unwrap_or_else(|| panic!("upgrade at the end: {error}"));
+            self.seats.iter().for_each(|seat| drop(fs::remove_file(seat.place.join(&name))));
+        }
     }
 
     fn replace_dead(&mut self) {

@@ -32,7 +32,7 @@ pub struct Facts<'a> {
     is_sealed: bool,
     is_untidy: bool,
     may_lose: bool,
-    /// Whether a snapshot's wantedness is not certain, or one was cut off.
+    /// Whether a snapshot's wantedness is not certain, one was cut off, or there is none.
     is_infirm: bool,
     /// An upgrade began that has not come to its end.
     is_half_upgraded: bool,
@@ -72,7 +72,8 @@ impl Facts<'_> {
 
     /// Whether new packs have the parity that was asked for.
     fn can_write(&self) -> bool {
-        self.members - self.unfit().min(self.members) > self.parity
+        let removed = self.scene.acts.iter().filter(|it| it.verb == Verb::MemberRemove).count();
+        self.members.saturating_sub(self.unfit() + removed) > self.parity
     }
 
     /// Whether it needs every member, or some in particular.
@@ -97,9 +98,11 @@ impl Facts<'_> {
                     || self.is_half_upgraded
                     || is_step && self.beside_verb(&[Verb::Gc])
             }
-            // An absent member may have the session that no other one can read.
+            // An absent member may have the session that no other one can read. An upgrade ends, and
+            // names the file to remove.
             Kind::Corrupt => {
-                self.verb == Verb::Gc && self.is_junk_on_all(Room::Sessions) && self.absent > 0
+                self.is_junk_on_all(Room::Sessions)
+                    && (self.verb == Verb::Upgrade || self.verb == Verb::Gc && self.absent > 0)
             }
             // A rotation ends all that have older keys; an upgrade puts a ring, too.
             Kind::KeysChanged => self.beside_verb(&[Verb::KeyRotate, Verb::Upgrade]),
@@ -209,7 +212,8 @@ impl World {
             may_lose: self.may_lose,
             is_half_upgraded: self.is_half_upgraded,
             full: self.limited(),
-            is_infirm: self.kept.iter().any(|kept| !kept.is_firm || kept.wanted != Wanted::Yes),
+            is_infirm: self.kept.is_empty()
+                || self.kept.iter().any(|kept| !kept.is_firm || kept.wanted != Wanted::Yes),
         };
         for (at, outcome) in outcomes.iter().enumerate() {
             if let Err(error) = &outcome.done

@@ -286,7 +286,11 @@ impl World {
             let seat = &self.seats[*other];
             seat.is_hurt || !seat.is_here()
         });
-        self.seats[at].is_here() && wrong.count() + self.lacking < self.parity()
+        let mut beyond: Vec<usize> = wrong.clone().collect();
+        beyond.push(at);
+        self.seats[at].is_here()
+            && wrong.count() + self.lacking < self.parity()
+            && !self.is_beyond_what_was_stated(&beyond)
     }
 
     /// A member is away: while enough others are there, what is written has all its parity on them.
