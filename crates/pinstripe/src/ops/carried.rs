@@ -1,15 +1,16 @@
 //! What decides by the votes of members, carried to a member that joins.
 //!
-//! Marks and steps of deletion of a store without MACs count when enough members of the table have
+//! Marks and steps of deletion of a store without MACs, and its key slots, count when enough members of the table have
 //! them. A new member makes the table larger, so it gets them first: by the votes of the table under
 //! which they were put. For the same reason what a member lacks that was away is written there before
 //! the table changes.
 //!
-//! Never here: keys, labels and snapshots, which count on any member (`repair`).
+//! Never here: labels and snapshots, and keys that need no votes, which count on any member (`repair`).
 
 use std::collections::BTreeSet;
 
 use super::copies::{Copies, ReadAhead};
+use crate::format::label::Encryption;
 use crate::member::{ExtentName, Member, Room};
 use crate::store::{Store, deletion, forgotten, read_small, replace_small};
 use pinstripe_base::error::Result;
@@ -22,20 +23,24 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Reads marks and steps of deletion, and writes marks and tombstones on every present member that
-    /// lacks them.
+    /// Reads marks, steps of deletion and keys, and writes all but the steps that come and go on every
+    /// present member that lacks them.
     ///
     /// # Errors
     /// As [`Store::objects`]; those of the members.
     pub fn gather(store: &Store) -> Result<Self> {
-        let marks: BTreeSet<_> = forgotten::names(store)?.into_iter().collect();
-        let tombstones: BTreeSet<_> = deletion::tombstone_names(store)?.into_iter().collect();
-        let names = marks.iter().copied().chain(deletion::names(store)?);
+        let mut lasting: BTreeSet<_> = forgotten::names(store)?.into_iter().collect();
+        lasting.extend(deletion::tombstone_names(store)?);
+        if store.config.encryption != Encryption::None && !store.has_macs() {
+            lasting.extend(store.key_names()?);
+        }
+        let passing = deletion::names(store)?.into_iter().filter(|name| !lasting.contains(name));
+        let names: Vec<_> = lasting.iter().copied().chain(passing).collect();
         let mut objects = Vec::new();
         for name in names {
             let copies = Copies::read(store, name)?;
             let Some(good) = copies.good else { continue };
-            if marks.contains(&name) || tombstones.contains(&name) {
+            if lasting.contains(&name) {
                 for (_, member, _) in copies.unsound {
                     replace_small(&**member, name, &good)?;
                 }

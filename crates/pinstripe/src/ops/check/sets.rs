@@ -110,7 +110,7 @@ pub(super) fn stripe_sets(
             };
             outcome.packs += u64::from(room == Room::Packs);
             let is_known = store.is_locked() || indexed.contains(&set);
-            let (lost, damage) = tally(store, name, is_known, examined, monitor, outcome);
+            let (lost, damage) = tally(store, name, examined, monitor, outcome);
             if room == Room::Packs && !(lost.is_empty() && damage.is_empty()) {
                 bad.push(BadPack { set, is_known, lost, damage });
             }
@@ -202,7 +202,6 @@ const LAY_ANEW: &str = "run 'pinstripe repair'; if damage remains, there is no f
 fn tally(
     store: &Store,
     name: ExtentName,
-    is_known: bool,
     examined: Result<Examined>,
     monitor: &Monitor,
     outcome: &mut CheckOutcome,
@@ -254,12 +253,7 @@ fn tally(
     }
     let mut lost = examined.verification.lost_ranges;
     for (range, error) in examined.records {
-        if is_known || derived {
-            monitor.loss(name.path(), error);
-            outcome.lost += 1;
-        } else {
-            beyond_parity.push((name.path().into(), error));
-        }
+        beyond_parity.push((name.path().into(), error));
         lost.push(range);
     }
     (lost, beyond_parity)
