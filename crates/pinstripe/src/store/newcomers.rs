@@ -58,6 +58,14 @@ impl Store {
         Ok(is_news)
     }
 
+    /// Whether members have joined since this process opened the store, met now or before.
+    ///
+    /// # Errors
+    /// As [`meet_newcomers`](Self::meet_newcomers).
+    pub(crate) fn has_newcomers(&self) -> Result<bool> {
+        Ok(self.meet_newcomers()? || !self.newcomers.met().is_empty())
+    }
+
     /// Opens the member of a row, if it is at its place.
     fn meet(&self, row: &MemberRow) -> bool {
         let (number, place) = (usize::from(row.number), of_bytes(&row.place));

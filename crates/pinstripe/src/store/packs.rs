@@ -99,7 +99,7 @@ impl<'a> PackReader<'a> {
         let (name, store) = (ExtentName::pack(set), self.store.config.store);
         let reader = match SetReader::open(&self.members, name, store, set) {
             // All members that have it may have joined since.
-            Err(error) if is_missing(&error) && self.store.meet_newcomers()? => {
+            Err(error) if is_missing(&error) && self.store.has_newcomers()? => {
                 SetReader::open(&self.store.members_to_read(), name, store, set)?
             }
             opened => opened?,
@@ -292,7 +292,7 @@ impl<'a> ChunkReader<'a> {
     /// The place of a chunk of which the pack may have moved to members that joined since.
     fn find_moved(&self, id: &ChunkId) -> Result<Place> {
         let store = self.packs.store;
-        if store.meet_newcomers()? || !store.newcomers().is_empty() {
+        if store.has_newcomers()? {
             self.index.refresh_packs()?;
         }
         self.index.find(id)?.ok_or_else(|| missing_chunk(id))

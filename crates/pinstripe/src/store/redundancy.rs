@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use super::Store;
 use super::index::{Index, sets_in};
+use super::{Store, snapshots};
 use crate::member::Room;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::SetId;
+use pinstripe_base::id::{SetId, SnapshotId};
 use pinstripe_base::monitor::{Counter, Monitor, Redundancy};
 
 /// The members with an extent of each pack, or a copy of each snapshot.
@@ -28,12 +28,16 @@ pub fn redundancy(store: &Store, index: &Index<'_>, failed: &[usize]) -> Result<
         return Ok(of_packs(store, index, |_, known| known));
     }
     let packs = sets_in(store, Room::Packs)?;
-    let snapshots = store.list(Room::Snapshots)?;
+    let there = store.list(Room::Snapshots)?;
     let mut counted = of_packs(store, index, |set, _| held(&packs, set, failed));
     // In a store without MACs copies vote; more than one is kept wherever a writer reaches more.
-    let copies = snapshots.keys().map(|id| held(&snapshots, id, failed)).min();
-    if let Some(copies) = copies {
-        counted.survives = counted.survives.min(copies.saturating_sub(1) as u64);
+    for id in there.keys() {
+        let spare = held(&there, id, failed).saturating_sub(1) as u64;
+        // What stands on few members may be no snapshot at all.
+        let is_one = || store.is_locked() || snapshots::read(store, SnapshotId(*id)).is_ok();
+        if spare < counted.survives && is_one() {
+            counted.survives = spare;
+        }
     }
     Ok(counted)
 }

@@ -80,7 +80,10 @@ impl SnapshotTree {
             incomplete.insert(inode);
         }
         match !has_given && incomplete.contains(&inode) {
-            true => Err(Error::new(Kind::TooManyLosses, "entries of this directory are lost")),
+            // Not lost, if every member that this process knows has left the store.
+            true => Err(self.store.meet_newcomers().err().unwrap_or_else(|| {
+                Error::new(Kind::TooManyLosses, "entries of this directory are lost")
+            })),
             false => Ok(()),
         }
     }

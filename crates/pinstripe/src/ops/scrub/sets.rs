@@ -125,7 +125,7 @@ pub(super) fn verify(
     }
     let mut verification = reader.verify(&mut |bytes| took(ledger.monitor, throttle, bytes));
     let lacks = verification.damage.iter().any(|it| it.reason.is_missing());
-    if lacks && (store.meet_newcomers()? || !store.newcomers().is_empty()) {
+    if lacks && store.has_newcomers()? {
         // It may have moved to a member that joined.
         reader = store.open_to_check(name, item.set)?;
         verification = reader.verify(&mut |bytes| took(ledger.monitor, throttle, bytes));
