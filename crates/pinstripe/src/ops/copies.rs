@@ -22,6 +22,8 @@ pub(super) struct Copies<'a> {
     pub good: Option<Vec<u8>>,
     /// The members that have other bytes or none, with the defect.
     pub unsound: Vec<(usize, &'a SharedMember, Error)>,
+    /// There are sound copies, on fewer members than have to agree.
+    pub are_too_few: bool,
 }
 
 impl<'a> Copies<'a> {
@@ -71,6 +73,7 @@ impl<'a> Copies<'a> {
                 Err(error) => unsound.push((number, member, error)),
             }
         }
+        let is_any_sound = !said.is_empty();
         let best = said.iter().max_by_key(|(_, holders)| holders.len());
         let votes = |says: &[u8]| match is_proof(store, name) || keeps(name, says) {
             true => 1,
@@ -89,7 +92,7 @@ impl<'a> Copies<'a> {
             unsound.extend(holders.into_iter().map(differs));
         }
         unsound.sort_by_key(|(number, ..)| *number);
-        Ok(Copies { good, unsound })
+        Ok(Copies { are_too_few: good.is_none() && is_any_sound, good, unsound })
     }
 
     /// Whether the object is on no member at all: removed while this was at it.

@@ -252,6 +252,7 @@ fn small_object(
         }
         return Ok(());
     }
+    let are_too_few = copies.are_too_few;
     let mut damaged = copies.unsound.into_iter();
     let damaged = damaged.find(|(_, _, error)| error.kind() != Kind::NotFound);
     let Some((_, member, error)) = damaged else { return Ok(()) };
@@ -263,6 +264,12 @@ fn small_object(
             place,
             error.advice("no member has an intact copy: forgotten snapshots may be shown again"),
         ),
+        // Without MACs members vote: the others may be those that are absent.
+        ExtentName::In(Room::Keys, _) if are_too_few => {
+            outcome.repairable += 1;
+            let advice = "attach all members, then run 'pinstripe repair'";
+            monitor.warning(place, error.advice(advice));
+        }
         ExtentName::In(Room::Keys, _) if store.config.encryption != Encryption::None => {
             outcome.lost += 1;
             let advice = "no member has an intact copy; if other slots open the store, add another \

@@ -131,6 +131,9 @@ fn spare(
     set: SetId,
     error: Error,
 ) -> Result<()> {
+    // What is missing may be on a member that joined meanwhile: then this gc ends.
+    store.meet_newcomers()?;
+    store.refuse_newcomers()?;
     // If another gc deletes it already, that gc has made sure that what is needed stands elsewhere.
     if !deletion::going_packs(store)?.contains(&set) {
         let place = ExtentName::pack(set).path();

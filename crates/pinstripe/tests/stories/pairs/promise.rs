@@ -3,8 +3,9 @@
 //! Invariant: each error that is allowed is one that doc/semantics.md or doc/exit-codes.md names for
 //! what was the case; whatever else ends a verb is a fault.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use pinstripe::format::label::{MemberRow, MemberState};
 use pinstripe::member::Room;
 use pinstripe::ops::beside::{Meeting, beside};
 use pinstripe_base::error::{Error, Kind};
@@ -13,7 +14,7 @@ use pinstripe_base::id::SnapshotId;
 use super::actor::Done;
 use super::keys::Opens;
 use super::stage::Outcome;
-use super::story::{Scene, Trouble};
+use super::story::{Origin, Scene, Trouble};
 use super::verb::{Class, Verb};
 use super::world::{Kept, Wanted, Where, World};
 use crate::look::assert_same;
@@ -38,6 +39,12 @@ pub struct Facts<'a> {
     is_half_upgraded: bool,
     /// Members with limited room.
     full: usize,
+    /// Members on their way out.
+    leaving: usize,
+    /// A claim of before may have come back with a member. Its process is the simulator, which runs.
+    may_meet_old_claims: bool,
+    /// Rooms of which every member has or had junk.
+    junk: &'a BTreeSet<Room>,
 }
 
 impl Facts<'_> {
@@ -55,7 +62,7 @@ impl Facts<'_> {
     }
 
     fn is_junk_on_all(&self, in_room: Room) -> bool {
-        matches!(self.scene.trouble, Trouble::Junk { is_on_all: true, room, .. } if room == in_room)
+        self.junk.contains(&in_room)
     }
 
     fn moves_away(&self) -> bool {
@@ -73,7 +80,7 @@ impl Facts<'_> {
     /// Whether new packs have the parity that was asked for.
     fn can_write(&self) -> bool {
         let removed = self.scene.acts.iter().filter(|it| it.verb == Verb::MemberRemove).count();
-        self.members.saturating_sub(self.unfit() + removed) > self.parity
+        self.members.saturating_sub(self.unfit() + removed + self.leaving) > self.parity
     }
 
     /// Whether it needs every member, or some in particular.
@@ -96,13 +103,14 @@ impl Facts<'_> {
                 self.may_end()
                     || self.may_all_have_left()
                     || self.is_half_upgraded
+                    || self.verb.class() == Mover && self.may_meet_old_claims
                     || is_step && self.beside_verb(&[Verb::Gc])
             }
             // An absent member may have the session that no other one can read. An upgrade ends, and
             // names the file to remove.
             Kind::Corrupt => {
                 self.is_junk_on_all(Room::Sessions)
-                    && (self.verb == Verb::Upgrade || self.verb == Verb::Gc && self.absent > 0)
+                    && (self.verb == Verb::Upgrade || self.verb == Verb::Gc && self.unfit() > 0)
             }
             // A rotation ends all that have older keys; an upgrade puts a ring, too.
             Kind::KeysChanged => self.beside_verb(&[Verb::KeyRotate, Verb::Upgrade]),
@@ -212,6 +220,9 @@ impl World {
             may_lose: self.may_lose,
             is_half_upgraded: self.is_half_upgraded,
             full: self.limited(),
+            leaving: self.leaving,
+            may_meet_old_claims: self.has_stale || self.is_untidy,
+            junk: &self.junk,
             is_infirm: self.kept.is_empty()
                 || self.kept.iter().any(|kept| !kept.is_firm || kept.wanted != Wanted::Yes),
         };
@@ -281,6 +292,10 @@ impl World {
     fn settle_snapshots(&mut self, scene: &Scene, outcomes: &[Outcome]) {
         let takes = |verb: Verb| verb == Verb::Gc || verb.class() == Class::Mover;
         let mut marks: BTreeMap<SnapshotId, Vec<(bool, bool)>> = BTreeMap::new();
+        let has_macs = self.shape.is_sealed && self.shape.origin != Origin::Old;
+        // One that was cut off may have changed the table and not have carried the mark.
+        let is_mover_cut =
+            outcomes.iter().any(|it| it.act.verb.class() == Class::Mover && it.is_cut);
         for outcome in outcomes {
             let is_firm = !outcome.is_cut;
             match &outcome.done {
@@ -302,7 +317,8 @@ impl World {
                 Ok(Done::Forgot(ids, is_everybody_there)) => {
                     // In a store without MACs a mark counts by votes, and one that was put while a member
                     // was absent may lose them with the next: the verb ends with 4 (decision 0065).
-                    let is_sure = is_firm && (self.shape.is_sealed || *is_everybody_there);
+                    let counts = *is_everybody_there && !is_mover_cut;
+                    let is_sure = is_firm && (has_macs || counts);
                     ids.iter().for_each(|id| marks.entry(*id).or_default().push((false, is_sure)));
                 }
                 Ok(Done::Undeleted(snapshot)) => {
@@ -431,6 +447,8 @@ impl World {
         let store = self.open().unwrap_or_else(|error| panic!("the store does not open: {error}"));
         let rows = store.member_slots.iter().enumerate().filter(|(_, slot)| slot.row.is_some());
         let rows: Vec<_> = rows.map(|(number, slot)| (number, slot.place.clone())).collect();
+        let is_leaving = |row: &&MemberRow| row.state != MemberState::Active;
+        self.leaving = store.table.rows.iter().filter(is_leaving).count();
         for at in (0..self.seats.len()).rev() {
             let seat = &self.seats[at];
             if rows.iter().all(|(_, place)| *place != seat.place) {

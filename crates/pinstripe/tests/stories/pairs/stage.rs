@@ -259,6 +259,9 @@ impl World {
             }
             Trouble::Junk { member, is_on_all, room, junk, at } => {
                 let member = (!is_on_all).then(|| wrap(member));
+                if is_on_all {
+                    self.junk.insert(room);
+                }
                 begun.deed = self.junk(member, room, junk, at).map(|it| (at, it));
             }
             Trouble::Rot { member, seed } => {

@@ -4,13 +4,14 @@
 //! Invariant: the model says only what verbs have reported and what was done to members. What two
 //! verbs decided beside each other, or what was cut off, is `Unsure`, and may be either.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use pinstripe::fault::Quota;
 use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{ExtentName, Steps};
+use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -114,6 +115,10 @@ pub struct World {
     pub survives: Option<(u64, Vec<PathBuf>)>,
     /// Whether something was cut off since the last repair.
     pub is_untidy: bool,
+    /// Members on their way out.
+    pub leaving: usize,
+    /// Rooms of which every member has or had junk.
+    pub junk: BTreeSet<Room>,
     /// Whether an upgrade began that has not come to its end: nobody writes until it has.
     pub is_half_upgraded: bool,
     /// Whether more was lost than parity replaces.
@@ -164,6 +169,8 @@ impl World {
             lacking: 0,
             survives: None,
             is_untidy: false,
+            leaving: 0,
+            junk: BTreeSet::new(),
             is_half_upgraded: false,
             may_lose: false,
             has_stale: false,
