@@ -38,11 +38,7 @@ impl World {
         let ids: BTreeSet<SnapshotId> = known.iter().map(|known| known.snapshot.id).collect();
         for known in known {
             let snapshot = known.snapshot;
-            assert!(
-                self.has_stale || !self.gone.contains(&snapshot.id),
-                "deleted, and there again: {}",
-                snapshot.id
-            );
+            assert!(self.may_return(snapshot.id), "deleted, and there again: {}", snapshot.id);
             if self.kept(snapshot.id).is_none() && !self.gone.contains(&snapshot.id) {
                 self.adopt(snapshot, outcomes);
             }
@@ -82,18 +78,28 @@ impl World {
         self.kept.push(Kept { is_firm: false, ..kept });
     }
 
+    /// Whether a loss is one of what must be there.
+    pub fn is_firm_loss(&self, seen: &Seen) -> bool {
+        let place = seen.place.to_string_lossy();
+        if self.may_forget_deletions && self.gone.iter().any(|id| is_named(*id, &place)) {
+            return false;
+        }
+        let of = |kept: &&Kept| is_named(kept.id(), &place);
+        self.kept.iter().find(of).map_or(!self.has_stale, Kept::must_stay)
+    }
+
     fn assert_no_firm_loss(&self, ledger: &Ledger, when: &str) {
         if self.may_lose {
             return;
         }
-        let names = |seen: &Seen| {
-            let place = seen.place.to_string_lossy();
-            let of = |kept: &&Kept| is_named(kept.id(), &place);
-            self.kept.iter().find(of).map_or(!self.has_stale, Kept::must_stay)
-        };
         let losses = ledger.losses();
-        let losses: Vec<_> = losses.iter().filter(|seen| names(seen)).collect();
+        let losses: Vec<_> = losses.iter().filter(|seen| self.is_firm_loss(seen)).collect();
         assert!(losses.is_empty(), "{when} reports a loss: {losses:#?}");
+    }
+
+    /// Whether a snapshot that gc took may be listed.
+    fn may_return(&self, id: SnapshotId) -> bool {
+        self.has_stale || self.may_forget_deletions || !self.gone.contains(&id)
     }
 
     /// Everything that must hold, with all members that are there and without any that parity
@@ -167,7 +173,7 @@ impl World {
         self.assert_no_firm_loss(&ledger, &format!("snapshots {when}"));
         for snapshot in &listed {
             assert!(
-                self.has_stale || !self.gone.contains(&snapshot.id),
+                self.may_return(snapshot.id),
                 "deleted, and there again {when}: {}",
                 snapshot.id
             );
@@ -200,8 +206,8 @@ impl World {
         let ledger = Ledger::new();
         let outcome = check(store, true, &ledger);
         self.assert_no_firm_loss(&ledger, when);
-        // A snapshot that was deleted came back with an older copy, and its content did not.
-        let is_hurt = outcome.hurt_paths > 0 && !self.has_stale;
+        // A snapshot that was deleted may come back, and its content does not.
+        let is_hurt = outcome.hurt_paths > 0 && !self.has_stale && !self.may_forget_deletions;
         assert!(!is_hurt, "{when}: {outcome:?} {:#?}", ledger.seen());
         assert!(outcome.lost == 0 || self.is_untidy, "{when}: {outcome:?} {:#?}", ledger.seen());
     }

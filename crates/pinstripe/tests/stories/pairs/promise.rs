@@ -14,11 +14,10 @@ use pinstripe_base::id::SnapshotId;
 use super::actor::Done;
 use super::keys::Opens;
 use super::stage::Outcome;
-use super::story::{Origin, Scene, Trouble};
+use super::story::{Scene, Trouble};
 use super::verb::{Class, Verb};
 use super::world::{Kept, Wanted, Where, World};
 use crate::look::assert_same;
-use crate::support::Seen;
 
 /// What was the case when a verb ended.
 pub struct Facts<'a> {
@@ -242,6 +241,19 @@ impl World {
             self.is_half_upgraded = outcome.is_cut || outcome.done.is_err();
         }
         self.note_redundancy(done.filter_map(|it| it.ledger.monitor.redundancy()));
+        let is_anyone_out = absent > 0
+            || matches!(
+                scene.trouble,
+                Trouble::Away { .. }
+                    | Trouble::Leaves { .. }
+                    | Trouble::Returns { .. }
+                    | Trouble::Stale { .. }
+                    | Trouble::Fails { .. }
+                    | Trouble::Hangs { .. }
+                    | Trouble::Dies { .. }
+            );
+        self.may_forget_deletions |=
+            !self.has_macs() && is_anyone_out && scene.has(|verb| verb == Verb::Gc);
         self.settle_keys(&outcomes);
         self.settle_snapshots(scene, &outcomes);
         self.settle_members(&outcomes);
@@ -256,13 +268,8 @@ impl World {
         }
         let is_firm = self.kept(outcome.target.snapshot).is_some_and(Kept::must_stay);
         let is_taken = scene.has(|verb| matches!(verb, Verb::Forget | Verb::ForgetByRule));
-        let names = |seen: &Seen| {
-            let place = seen.place.to_string_lossy();
-            let of = |kept: &&Kept| crate::health::is_named(kept.id(), &place);
-            self.kept.iter().find(of).map_or(!self.has_stale, Kept::must_stay)
-        };
         let losses = outcome.ledger.losses();
-        let losses: Vec<_> = losses.iter().filter(|seen| names(seen)).collect();
+        let losses: Vec<_> = losses.iter().filter(|seen| self.is_firm_loss(seen)).collect();
         let name = outcome.act.verb.name();
         let is_excused = outcome.act.verb.class() == Class::Reader && (!is_firm || is_taken);
         assert!(losses.is_empty() || is_excused, "'{name}' reports a loss: {losses:#?}");
@@ -292,7 +299,7 @@ impl World {
     fn settle_snapshots(&mut self, scene: &Scene, outcomes: &[Outcome]) {
         let takes = |verb: Verb| verb == Verb::Gc || verb.class() == Class::Mover;
         let mut marks: BTreeMap<SnapshotId, Vec<(bool, bool)>> = BTreeMap::new();
-        let has_macs = self.shape.is_sealed && self.shape.origin != Origin::Old;
+        let has_macs = self.has_macs();
         // One that was cut off may have changed the table and not have carried the mark.
         let is_mover_cut =
             outcomes.iter().any(|it| it.act.verb.class() == Class::Mover && it.is_cut);

@@ -19,7 +19,7 @@ use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Redundancy;
 
 use super::keys::{Key, unlock};
-use super::story::Shape;
+use super::story::{Origin, Shape};
 use super::template::{Sources, Template};
 use crate::look::Tree;
 use crate::process::Who;
@@ -126,6 +126,9 @@ pub struct World {
     /// Whether an older copy of a member came back: what was deleted in between, and is forgotten by
     /// all members since, may be there again.
     pub has_stale: bool,
+    /// Whether a gc ran while a member was away, in a store that votes: once the members that took its
+    /// tombstones have left, what it deleted may be listed again, without its content (decision 0065).
+    pub may_forget_deletions: bool,
     /// Directories and keys made so far.
     pub made: u64,
     /// Directories that verbs were told to make members of.
@@ -174,6 +177,7 @@ impl World {
             is_half_upgraded: false,
             may_lose: false,
             has_stale: false,
+            may_forget_deletions: false,
             made: 1,
             new_places: Vec::new(),
             trace: Arc::default(),
@@ -182,6 +186,11 @@ impl World {
 
     pub fn note(&self, line: &str) {
         self.trace.note(line);
+    }
+
+    /// Whether small objects prove themselves, and need no votes.
+    pub fn has_macs(&self) -> bool {
+        self.shape.is_sealed && self.shape.origin != Origin::Old
     }
 
     pub fn parity(&self) -> usize {
