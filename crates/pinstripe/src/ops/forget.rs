@@ -148,14 +148,29 @@ pub fn forget_damaged(store: &Store, id: SnapshotId) -> Result<()> {
     mark_all(store, std::iter::once(id))
 }
 
+/// Times that marks are put. A repair sets a mark aside that it finds on too few members, and puts it
+/// back if it then counts: so it is looked for again.
+const MARK_TRIES: usize = 3;
+
 /// Marks snapshots as forgotten.
 fn mark_all(store: &Store, ids: impl Iterator<Item = SnapshotId>) -> Result<()> {
     store.confirm_keys()?;
-    let marks = forgotten::load(store, Quorum::Backup)?;
-    for id in ids {
-        mark(store, &marks, id, true)?;
+    let mut ids: Vec<SnapshotId> = ids.collect();
+    for _ in 0..MARK_TRIES {
+        let marks = forgotten::load(store, Quorum::Backup)?;
+        ids.retain(|id| !marks.is_forgotten(*id));
+        if ids.is_empty() {
+            return Ok(());
+        }
+        ids.iter().try_for_each(|id| mark(store, &marks, *id, true))?;
+        confirm_members(store)?;
+        // A mark with a MAC counts on whatever member it is.
+        if store.has_macs() {
+            return Ok(());
+        }
     }
-    confirm_members(store)
+    Err(Error::new(Kind::Busy, "another process removed the marks that were put")
+        .advice("let it finish, then run this again"))
 }
 
 /// Makes sure that the members that took a mark are still those of the store, and that its format is

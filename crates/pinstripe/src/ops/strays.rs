@@ -21,7 +21,7 @@ use crate::format::label::Encryption;
 use crate::format::scrub::ScrubState;
 use crate::member::{ExtentName, Room, SharedMember};
 use crate::store::objects::Quorum;
-use crate::store::{Claim, Store, deletion, read_small, sessions, snapshots};
+use crate::store::{Claim, Store, deletion, read_small, replace_small, sessions, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SessionId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
@@ -185,6 +185,14 @@ fn needs_votes(store: &Store, room: Room) -> bool {
     !(is_said_by_any || store.has_macs() || is_tried)
 }
 
+/// A stray that was set aside.
+struct Aside {
+    stray: Stray,
+    /// Its name in the room of strays, and what it is.
+    name: ExtentName,
+    bytes: Vec<u8>,
+}
+
 /// Sets all strays aside and names them; returns how many. The claim keeps others from changing
 /// the members meanwhile.
 ///
@@ -193,7 +201,7 @@ fn needs_votes(store: &Store, room: Room) -> bool {
 pub(super) fn set_aside(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<u64> {
     let strays = find(store, Some(claim.session()))?;
     let may_be_moved = !store.is_locked();
-    let mut moved = 0;
+    let mut moved: BTreeMap<ExtentName, Vec<Aside>> = BTreeMap::new();
     for stray in strays {
         let place = stray.place(store);
         if !may_be_moved {
@@ -203,19 +211,44 @@ pub(super) fn set_aside(store: &Store, claim: &Claim, monitor: &Monitor) -> Resu
         }
         claim.confirm()?;
         match move_aside(store, &stray) {
-            Ok(aside) => {
-                moved += 1;
-                let advice = format!("it was set aside as {}", aside.path());
-                monitor.warning(place, stray.error.advice(advice));
+            Ok((name, bytes)) => {
+                moved.entry(stray.name).or_default().push(Aside { stray, name, bytes });
             }
             Err(error) => monitor.warning(place, error),
         }
     }
-    Ok(moved)
+    let mut left = 0;
+    for (name, moved) in moved {
+        if moved[0].stray.is_sound && counts_by_now(store, name, &moved) {
+            moved.iter().try_for_each(|one| put_back(store, one))?;
+            continue;
+        }
+        for Aside { stray, name, .. } in moved {
+            left += 1;
+            let advice = format!("it was set aside as {}", name.path());
+            monitor.warning(stray.place(store), stray.error.advice(advice));
+        }
+    }
+    Ok(left)
 }
 
-/// Copies a stray into the room of strays of its own member, durably, and removes it.
-fn move_aside(store: &Store, stray: &Stray) -> Result<ExtentName> {
+/// Whether an object was put on enough members while it was set aside: a `forget` has no session that
+/// would tell that it is at work. It looks for its marks once more in the end, so one of the two
+/// sees the other.
+fn counts_by_now(store: &Store, name: ExtentName, moved: &[Aside]) -> bool {
+    let holders = store.present().filter(|(_, member)| member.len(name).is_ok()).count();
+    holders + moved.len() >= store.votes()
+}
+
+fn put_back(store: &Store, aside: &Aside) -> Result<()> {
+    let Some(member) = &store.member_slots[aside.stray.member].member else { return Ok(()) };
+    replace_small(&**member, aside.stray.name, &aside.bytes)?;
+    member.delete(aside.name)
+}
+
+/// Copies a stray into the room of strays of its own member, durably, and removes it. Returns its name
+/// there, and what it is.
+fn move_aside(store: &Store, stray: &Stray) -> Result<(ExtentName, Vec<u8>)> {
     let Some(member) = &store.member_slots[stray.member].member else {
         return Err(Error::new(Kind::NotFound, "the member is gone"));
     };
@@ -230,5 +263,5 @@ fn move_aside(store: &Store, stray: &Stray) -> Result<ExtentName> {
     }
     member.delete(stray.name)?;
     member.sync()?;
-    Ok(aside)
+    Ok((aside, bytes))
 }

@@ -209,7 +209,11 @@ impl World {
         // A snapshot that was deleted may come back, and its content does not.
         let is_hurt = outcome.hurt_paths > 0 && !self.has_stale && !self.may_forget_deletions;
         assert!(!is_hurt, "{when}: {outcome:?} {:#?}", ledger.seen());
-        assert!(outcome.lost == 0 || self.is_untidy, "{when}: {outcome:?} {:#?}", ledger.seen());
+        assert!(
+            outcome.lost == 0 || self.is_disorderly(),
+            "{when}: {outcome:?} {:#?}",
+            ledger.seen()
+        );
     }
 
     fn assert_keys(&self) {
@@ -240,7 +244,7 @@ impl World {
         let options = repair::RepairOptions { replace: None, same_disk: true, limits: limits() };
         let repaired = repair::run(&mut self.opened("for repair"), &options, &ledger.monitor);
         let repaired = repaired.unwrap_or_else(|error| panic!("repair at the end: {error}"));
-        let may_lose = self.is_untidy || self.may_lose;
+        let may_lose = self.is_disorderly() || self.may_lose;
         assert!(repaired.lost_extents == 0 || may_lose, "{repaired:?} {:#?}", ledger.seen());
         self.assert_no_firm_loss(&ledger, "repair at the end");
         self.assert_later_verbs();
@@ -269,7 +273,7 @@ impl World {
             let replaced = done.unwrap_or_else(|error| {
                 panic!("a dead member stays: {error} {:?}", error.advice_text())
             });
-            let may_lose = self.is_untidy || self.may_lose;
+            let may_lose = self.is_disorderly() || self.may_lose;
             assert!(replaced.lost_extents == 0 || may_lose, "{replaced:?} {:#?}", ledger.seen());
             let store = self.opened("when a dead member was replaced");
             let is_there =
@@ -301,7 +305,8 @@ impl World {
             let options = GcOptions { max_waste, dry_run: false, wait, limits: limits(), detector };
             let ledger = Ledger::new();
             let done = gc::run(&self.opened("for gc"), &options, &ledger.monitor);
-            let is_allowed = |kind: Kind| kind == Kind::Refused && self.may_lose;
+            let may_refuse = self.may_lose || self.may_forget_deletions;
+            let is_allowed = |kind: Kind| kind == Kind::Refused && may_refuse;
             if let Err(error) = done.map(drop) {
                 assert!(
                     is_allowed(error.kind()),
@@ -327,7 +332,7 @@ impl World {
         let found = (outcome.repairable, outcome.lost, outcome.hurt_paths);
         let is_whole = found == (0, 0, 0);
         assert!(
-            is_whole || self.is_untidy,
+            is_whole || self.is_disorderly(),
             "after repair and gc: {outcome:?} {:#?}",
             ledger.seen()
         );

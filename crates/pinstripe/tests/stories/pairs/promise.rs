@@ -128,8 +128,13 @@ impl Facts<'_> {
                     || self.verb == Verb::MemberRemove
             }
             Kind::NoSpace => {
+                // Small objects go to all members but as many as parity replaces.
+                let are_too_many = self.unfit() > self.parity;
                 self.full > 0
-                    && (self.needs_members() || !self.can_write() || self.verb == Verb::Repair)
+                    && (self.needs_members()
+                        || are_too_many
+                        || !self.can_write()
+                        || self.verb == Verb::Repair)
             }
             Kind::Io | Kind::Unanswered => {
                 // A directory that goes away while it is open is a member that fails.
@@ -277,16 +282,16 @@ impl World {
             Ok(Done::Checked(checked)) if !is_taken => {
                 assert_eq!(checked.hurt_paths, 0, "{checked:?} {:#?}", outcome.ledger.seen());
                 assert!(
-                    checked.lost == 0 || self.is_untidy,
+                    checked.lost == 0 || self.is_disorderly(),
                     "{checked:?} {:#?}",
                     outcome.ledger.seen()
                 );
             }
             Ok(Done::Scrubbed(scrubbed)) => {
-                assert!(scrubbed.lost == 0 || self.is_untidy, "{scrubbed:?}");
+                assert!(scrubbed.lost == 0 || self.is_disorderly(), "{scrubbed:?}");
             }
             Ok(Done::Repaired(repaired)) => {
-                assert!(repaired.lost_extents == 0 || self.is_untidy, "{repaired:?}");
+                assert!(repaired.lost_extents == 0 || self.is_disorderly(), "{repaired:?}");
             }
             Ok(Done::Restored(id, tree)) => {
                 let kept = self.kept(*id).expect("a snapshot that is known");
@@ -439,7 +444,7 @@ impl World {
                         "'{name}' ended, and the store lacks the member"
                     );
                     assert!(
-                        *lost == 0 || self.may_lose || self.is_untidy,
+                        *lost == 0 || self.may_lose || self.is_disorderly(),
                         "'{name}' lost {lost} extents"
                     );
                     assert!(*lost > 0 || !has(old), "'{name}' ended, and the store has the member");

@@ -120,6 +120,7 @@ impl World {
         self.note(&format!("{scene:?}"));
         let writes = scene.has(|verb| verb.class() != Class::Reader);
         let begun = self.begin(scene, writes);
+        self.has_older_table |= self.absent() > 0 && scene.has(|verb| verb.class() == Class::Mover);
         for (source, act) in [0, 1].into_iter().zip(scene.acts.iter().cycle()) {
             self.sources.put(source, (act.pick >> 32) as usize % 7);
         }
@@ -349,7 +350,8 @@ impl World {
         let place = self.seats[at].place.clone();
         let old = self.template.old.0.iter().filter(|(path, _)| path.starts_with(&place));
         let old: Vec<_> = old.map(|(path, bytes)| (path.clone(), bytes.clone())).collect();
-        if !self.bears(at) || old.is_empty() {
+        // Another member with an older table is one more that is wrong.
+        if !self.bears(at) || old.is_empty() || self.has_older_table {
             return None;
         }
         self.seats[at].is_hurt = true;

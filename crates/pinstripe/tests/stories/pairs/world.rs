@@ -115,6 +115,8 @@ pub struct World {
     pub survives: Option<(u64, Vec<PathBuf>)>,
     /// Whether something was cut off since the last repair.
     pub is_untidy: bool,
+    /// Whether a member was away while the members were changed.
+    pub has_older_table: bool,
     /// Members on their way out.
     pub leaving: usize,
     /// Rooms of which every member has or had junk.
@@ -172,6 +174,7 @@ impl World {
             lacking: 0,
             survives: None,
             is_untidy: false,
+            has_older_table: false,
             leaving: 0,
             junk: BTreeSet::new(),
             is_half_upgraded: false,
@@ -186,6 +189,11 @@ impl World {
 
     pub fn note(&self, line: &str) {
         self.trace.note(line);
+    }
+
+    /// Whether members may have parts of packs that nothing needs any more.
+    pub fn is_disorderly(&self) -> bool {
+        self.is_untidy || self.may_forget_deletions
     }
 
     /// Whether small objects prove themselves, and need no votes.
