@@ -135,12 +135,19 @@ fn spare(
     store.meet_newcomers()?;
     store.refuse_newcomers()?;
     // If another gc deletes it already, that gc has made sure that what is needed stands elsewhere.
-    if !deletion::going_packs(store)?.contains(&set) {
-        let place = ExtentName::pack(set).path();
-        shared.monitor.loss(place, error.advice("the pack stays; run 'pinstripe check'"));
+    let name = ExtentName::pack(set);
+    if !deletion::going_packs(store)?.contains(&set) && !is_removed(store, name) {
+        shared.monitor.loss(name.path(), error.advice("the pack stays; run 'pinstripe check'"));
     }
     lock(spared).push(set);
     Ok(())
+}
+
+/// Whether no member that answers has any of a pack that stood when it was listed: its writer laid it
+/// again without a member that failed.
+fn is_removed(store: &Store, name: ExtentName) -> bool {
+    let mut lens = store.present().map(|(_, member)| member.len(name)).peekable();
+    lens.peek().is_some() && lens.all(|len| len.is_err_and(|it| it.kind() != Kind::Corrupt))
 }
 
 /// The state that the workers share.
