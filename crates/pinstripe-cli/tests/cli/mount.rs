@@ -331,19 +331,23 @@ fn a_mount_goes_into_the_background_and_tells_what_it_does() {
 }
 
 /// The names in a directory below `versions`, and the content of each file. Waits while the catalog is
-/// being made.
+/// being made. A version that is forgotten while it is looked at is passed over.
 fn versions_in(directory: &Path) -> BTreeMap<String, Option<String>> {
     for _ in 0..1200 {
         let read = fs::read_dir(directory).and_then(|all| all.collect::<Result<Vec<_>, _>>());
         match read {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             read => {
-                let entry = |entry: fs::DirEntry| {
+                let entry = |entry: fs::DirEntry| -> std::io::Result<_> {
                     let name = entry.file_name().into_string().unwrap();
-                    let is_file = entry.metadata().unwrap().is_file();
-                    (name, is_file.then(|| fs::read_to_string(entry.path()).unwrap()))
+                    let is_file = entry.metadata()?.is_file();
+                    Ok((name, is_file.then(|| fs::read_to_string(entry.path())).transpose()?))
                 };
-                return read.unwrap().into_iter().map(entry).collect();
+                let there = |read: std::io::Result<_>| match read {
+                    Err(error) if error.kind() == ErrorKind::NotFound => None,
+                    read => Some(read.unwrap()),
+                };
+                return read.unwrap().into_iter().map(entry).filter_map(there).collect();
             }
         }
         std::thread::sleep(Duration::from_millis(50));

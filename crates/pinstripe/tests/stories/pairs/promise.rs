@@ -324,7 +324,10 @@ impl World {
                 }
                 Ok(Done::Merged(merged)) if !merged.brought.is_empty() => {
                     let (_, kept) = self.other_half.clone().expect("it was merged from there");
-                    self.kept.push(Kept { is_firm, ..kept });
+                    // Two merges beside each other bring it once.
+                    if self.kept(kept.id()).is_none() {
+                        self.kept.push(Kept { is_firm, ..kept });
+                    }
                 }
                 Ok(Done::Forgot(ids, is_everybody_there)) => {
                     // In a store without MACs a mark counts by votes, and one that was put while a member
