@@ -349,3 +349,36 @@ fn runs_are_merged_over_members_with_room() {
     ];
     holds(1248, shape(1, 0, false), scenes);
 }
+
+/// A repair set a mark aside that a forget was putting: the snapshot was listed again.
+#[test]
+fn a_forget_beside_a_repair_counts() {
+    let acts = [
+        act(Verb::Forget, 11209644888523709941, 0),
+        act(Verb::Repair, 6975406669252900435, 0),
+        act(Verb::Forget, 12916768395779037751, 115),
+    ];
+    let scene = Scene { killed: 1, ..scene(Trouble::Nothing, &acts) };
+    holds(201356, shape(4, 1, false), vec![scene]);
+}
+
+/// The tombstone stood on the old member alone, and counted no more in the larger table.
+#[test]
+fn a_gc_beside_a_member_that_joins_deletes_for_good_or_ends() {
+    let acts =
+        [act(Verb::MemberAdd, 4594120505010296147, 0), act(Verb::Gc, 7107484451858589238, 0)];
+    let replace = act(Verb::ReplaceDead, 7494863576780199905, 0);
+    let scenes = vec![scene(Trouble::Nothing, &acts), scene(Trouble::Nothing, &[replace])];
+    holds(2223, shape(1, 0, false), scenes);
+}
+
+/// A slot of format version 1 counted on too few members in the larger table.
+#[test]
+fn a_key_slot_counts_when_a_member_joins() {
+    let away = Trouble::Away { member: 3 };
+    let scenes = vec![
+        scene(away, &[act(Verb::KeyAdd, 4971973467626504430, 0)]),
+        scene(Trouble::Nothing, &[act(Verb::MemberAdd, 6433263448665679955, 0)]),
+    ];
+    holds(105097, Shape { origin: Origin::Old, ..shape(3, 1, true) }, scenes);
+}
