@@ -134,11 +134,17 @@ impl Flusher {
                 }
             }
         }
-        self.add_spare(device)?;
-        Ok(match self.long.take_spare(&mut self.logged)? {
-            Some(slot) => AddedAs::Rebuilding { slot },
-            None => AddedAs::Spare,
-        })
+        let id = self.add_fresh(Arc::clone(&device))?;
+        let taken = self.long.take_spare(&mut self.logged)?;
+        let array = &self.logged.array;
+        let is_other = |slot| array.member(slot).is_some_and(|member| member.id() != id);
+        match taken {
+            _ if array.members.spares().iter().any(|spare| spare.id() == id) => Ok(AddedAs::Spare),
+            Some(slot) if !is_other(slot) => Ok(AddedAs::Rebuilding { slot }),
+            _ => Err(Error::new(Kind::Io, "failed while it was made a member, and is not used")
+                .at(device.place())
+                .advice("add another device")),
+        }
     }
 
     /// Adds a device as a spare. Its former content is lost.
@@ -146,13 +152,19 @@ impl Flusher {
     /// # Errors
     /// [`Kind::Usage`] when it is too small; those of the device.
     pub fn add_spare(&mut self, device: SharedDevice) -> Result<()> {
+        self.add_fresh(device).map(drop)
+    }
+
+    /// Returns the id that the spare has.
+    fn add_fresh(&mut self, device: SharedDevice) -> Result<MemberId> {
         let superblock = self.logged.array.superblock();
         check_room(&device, &superblock)?;
         let spare = fresh(device, &superblock, SPARE)?;
         spare.write_superblock(&superblock)?;
         spare.sync()?;
+        let id = spare.id();
         self.logged.array.members.add_spare(spare);
-        Ok(())
+        Ok(id)
     }
 
     /// Has a device replace a member, which stays in use until all of it is copied. The device may

@@ -57,8 +57,24 @@ impl Fill {
         Fill { kind, slot, id, done_bytes, durable_bytes, stale_from, busy_slices, report }
     }
 
+    fn of(kind: WorkKind, slot: usize, member: &ArrayMember) -> Self {
+        let mut fill = Fill::new(kind, slot, member.id(), 0);
+        fill.report.path = Some(member.path().to_owned());
+        fill
+    }
+
     /// The fill that the superblock says was going on.
-    pub fn resumed(superblock: &Superblock) -> Option<Self> {
+    pub fn resumed(array: &Array, superblock: &Superblock) -> Option<Self> {
+        let mut fill = Fill::recorded(superblock)?;
+        if let Some(member) = array.member(fill.slot) {
+            let filled =
+                if member.id() == fill.id { Some(member) } else { member.replacement().member() };
+            fill.report.path = filled.map(|it| it.path().to_owned());
+        }
+        Some(fill)
+    }
+
+    fn recorded(superblock: &Superblock) -> Option<Self> {
         if let Work::Replace { slot, with, done_bytes } = superblock.work {
             return Some(Fill::new(WorkKind::Replace, slot.into(), with, done_bytes));
         }
@@ -163,7 +179,7 @@ impl LongWork {
     ) -> Result<()> {
         // The new member has no log, so no record may be needed from it.
         logged.checkpoint()?;
-        let fill = Fill::new(kind_of(only_behind), slot, member.id(), 0);
+        let fill = Fill::of(kind_of(only_behind), slot, &member);
         member.set_filled(Some(0));
         let (id, work) = (member.id(), fill.work());
         logged.array.put_member(slot, member);
@@ -186,7 +202,7 @@ impl LongWork {
         member: &ArrayMember,
         change: impl FnOnce(&mut Superblock),
     ) -> Result<()> {
-        let fill = Fill::new(WorkKind::Rebuild, slot, member.id(), 0);
+        let fill = Fill::of(WorkKind::Rebuild, slot, member);
         let (id, work) = (member.id(), fill.work());
         logged.array.update_superblocks(|superblock| {
             superblock.slots.push(Slot::Rebuilding(id));
@@ -209,7 +225,7 @@ impl LongWork {
         replacement: Arc<ArrayMember>,
     ) -> Result<()> {
         logged.checkpoint()?;
-        let fill = Fill::new(WorkKind::Replace, slot, replacement.id(), 0);
+        let fill = Fill::of(WorkKind::Replace, slot, &replacement);
         replacement.set_filled(Some(0));
         member.replacement().set(Some(replacement));
         let work = fill.work();
@@ -308,6 +324,8 @@ impl Fill {
             return Ok((Step::Moved { bytes }, Some(self)));
         }
         array.take_place(self.slot, member)?;
+        // It fails there if it does not take the superblock that says that it is complete.
+        let is_finished = array.member(self.slot).is_some_and(|it| it.id() == self.id);
         Ok((Step::Done(WorkReport { is_finished, ..self.report }), None))
     }
 }

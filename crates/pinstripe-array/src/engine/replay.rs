@@ -343,8 +343,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Makes all copies equal to the first one that may be taken, of the first of these sets that has
-    /// one. If there is none, the block is lost.
+    /// Makes all copies equal to one that may be taken. The sets are tried in order, and the first
+    /// copy found is used. If no set has such a copy, the block is lost.
     fn same_copies(
         &self,
         map: &RowMap,

@@ -38,6 +38,8 @@ pub struct WorkReport {
     pub kind: WorkKind,
     /// The slot it was for, if it was for one.
     pub slot: Option<usize>,
+    /// The path of the device that it filled, if it filled one.
+    pub path: Option<PathBuf>,
     /// Whether it came to its end; if not, a member failed, or it was cancelled.
     pub is_finished: bool,
     /// Bytes of each member that were moved.
@@ -51,7 +53,8 @@ pub struct WorkReport {
 impl WorkReport {
     pub(super) fn new(kind: WorkKind, slot: Option<usize>) -> Self {
         let mismatches = Vec::new();
-        WorkReport { kind, slot, is_finished: false, bytes: 0, lost_blocks: 0, mismatches }
+        let (path, is_finished, bytes, lost_blocks) = (None, false, 0, 0);
+        WorkReport { kind, slot, path, is_finished, bytes, lost_blocks, mismatches }
     }
 }
 
@@ -150,7 +153,7 @@ impl LongWork {
     /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) as for all that writes.
     pub fn resume(&mut self, array: &Array, is_unsure: bool) -> Result<()> {
         let superblock = array.superblock();
-        self.fill = Fill::resumed(&superblock);
+        self.fill = Fill::resumed(array, &superblock);
         if let Some(fill) = self.fill.as_mut().filter(|_| is_unsure) {
             fill.copy_unsure_again(array)?;
         }

@@ -302,6 +302,7 @@ fn report((number, it): (u64, WorkReport)) -> ReportDetail {
         number,
         kind: work_word(it.kind).to_owned(),
         slot: it.slot,
+        device: it.path,
         is_finished: it.is_finished,
         bytes: it.bytes,
         lost_blocks: it.lost_blocks,

@@ -154,6 +154,9 @@ pub struct ReportDetail {
     pub kind: String,
     /// The slot it was for, if it was for one.
     pub slot: Option<usize>,
+    /// The path of the device that it filled, if it filled one.
+    #[serde(default)]
+    pub device: Option<PathBuf>,
     /// Whether it came to its end; if not, a member failed, or it was cancelled.
     pub is_finished: bool,
     /// Bytes of each member that were moved or compared.

@@ -55,14 +55,15 @@ impl Reached {
         matches!(self, Reached::There(_))
     }
 
-    /// Closes an array that was opened here.
+    /// Closes an array that was opened here. Returns how it is then: a member that does not take the
+    /// last superblock has failed.
     ///
     /// # Errors
     /// Why not everything was written.
-    pub fn close(self) -> Result<()> {
+    pub fn close(self) -> Result<Option<Detail>> {
         match self {
-            Reached::There(_) => Ok(()),
-            Reached::Here(controller) => controller.close(),
+            Reached::There(_) => Ok(None),
+            Reached::Here(controller) => controller.close().map(|()| Some(controller.detail())),
         }
     }
 }

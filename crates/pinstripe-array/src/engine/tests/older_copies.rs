@@ -23,6 +23,21 @@ fn finish(flusher: &mut Flusher) {
     assert!(flusher.array().absent().is_empty());
 }
 
+/// Writes, fails member 1, writes again, stops, and assembles the array with an older copy of that
+/// member. Returns also what was written last.
+fn returned_older(
+    mut flusher: Flusher,
+    disks: &mut [Arc<MemoryDevice>],
+    older: Arc<MemoryDevice>,
+) -> (Flusher, Vec<u8>) {
+    write_all(&mut flusher, 2);
+    flusher.fail(1).unwrap();
+    let model = write_all(&mut flusher, 3);
+    flusher.stop().unwrap();
+    disks[1] = older;
+    (assemble(shared(disks)).unwrap(), model)
+}
+
 /// All that is read is new, also without any other member.
 fn check_added(mut flusher: Flusher, disks: &[Arc<MemoryDevice>], model: &[u8], what: &str) {
     finish(&mut flusher);
@@ -66,12 +81,7 @@ fn a_copy_of_the_same_session_is_filled_whole_or_lacks_only_what_is_noted() {
             let (mut flusher, mut disks) = made(level, count, policy);
             write_all(&mut flusher, 1);
             let older = copy(&disks[1]);
-            write_all(&mut flusher, 2);
-            flusher.fail(1).unwrap();
-            let model = write_all(&mut flusher, 3);
-            flusher.stop().unwrap();
-            disks[1] = older;
-            let mut flusher = assemble(shared(&disks)).unwrap();
+            let (mut flusher, model) = returned_older(flusher, &mut disks, older);
             flusher.add(disks[1].clone()).unwrap();
             check_added(flusher, &disks, &model, &what);
         }
@@ -86,12 +96,7 @@ fn notes_that_began_for_another_member_serve_a_copy_that_is_no_older() {
     flusher.fail(0).unwrap();
     flusher.checkpoint().unwrap();
     let older = copy(&disks[1]);
-    write_all(&mut flusher, 2);
-    flusher.fail(1).unwrap();
-    let model = write_all(&mut flusher, 3);
-    flusher.stop().unwrap();
-    disks[1] = older;
-    let mut flusher = assemble(shared(&disks)).unwrap();
+    let (mut flusher, model) = returned_older(flusher, &mut disks, older);
     for slot in [1, 0] {
         let added = flusher.add(disks[slot].clone()).unwrap();
         assert_eq!(added, AddedAs::Recovering { slot });

@@ -1,9 +1,10 @@
 //! Long work followed to its end, wherever it is done.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pinstripe_array::ops::detail::{Detail, ReportDetail};
+use pinstripe_array::ops::detail::{Detail, ReportDetail, SlotDetail, SlotStateDetail};
 use pinstripe_array::ops::made_files::MadeFiles;
 use pinstripe_array::ops::open::{Reached, reach};
 use pinstripe_array::ops::request::{ManageAction, Reply, Request};
@@ -117,8 +118,10 @@ pub fn conclude(
     };
     let is_served = reached.is_served();
     let closed = reached.close();
-    let detail = followed?;
-    closed?;
+    let mut detail = followed?;
+    if let Some(closed) = closed? {
+        detail.slots = closed.slots;
+    }
     let mut is_wrong = false;
     for report in detail.reports.iter().filter(|report| report.number >= before) {
         tell(run, report)?;
@@ -137,28 +140,50 @@ pub fn conclude(
     Ok(Ending { code, ..ending })
 }
 
-/// Checks that each member that was to be filled is filled, by these works or later ones.
+/// Checks that each member that was to be filled is filled, by these works or later ones, and that
+/// an array that grew has all of its members.
 ///
 /// # Errors
-/// [`Kind::Io`] for a device that failed, or was marked as failed, before it was filled.
+/// [`Kind::Io`] for a device that failed, or was marked as failed, before that.
 pub fn check_finished(detail: &Detail, before: u64) -> Result<()> {
     let reports = || detail.reports.iter().filter(|report| report.number >= before);
     let fills = || reports().filter(|report| report.kind == "recover");
-    let was_filled = |slot: Option<usize>, number: u64| {
-        fills().any(|it| it.slot == slot && it.number > number && it.is_finished)
+    let was_filled = |slot: Option<usize>, after: Option<u64>| {
+        fills().any(|it| it.slot == slot && Some(it.number) > after && it.is_finished)
     };
-    let failed = fills().find(|it| !it.is_finished && !was_filled(it.slot, it.number));
-    match failed {
-        None => Ok(()),
-        Some(report) => {
-            let slot = report.slot.map(|slot| format!(" for slot {slot}")).unwrap_or_default();
-            let what = format!("the device that was being filled{slot} failed, and is not used");
-            Err(Error::new(Kind::Io, what).advice(format!(
-                "see 'pinstripe array detail {}', and add or replace with another device",
-                detail.name
-            )))
-        }
+    let mut failed = fills().filter(|it| !it.is_finished && !was_filled(it.slot, Some(it.number)));
+    if let Some(report) = failed.next() {
+        let slot = report.slot.map(|slot| format!(" for slot {slot}")).unwrap_or_default();
+        let when = format!("while it was being filled{slot}");
+        return Err(has_failed(report.device.as_deref(), &when, detail));
     }
+    let is_lost = |slot: &&SlotDetail| slot.state != SlotStateDetail::InSync;
+    let lost = || detail.slots.iter().filter(is_lost).filter(|_| detail.work.is_none());
+    let is_filled = |slot: &&SlotDetail| was_filled(Some(slot.slot), None);
+    if let Some(slot) = lost().find(is_filled) {
+        let when = format!("when it had been filled for slot {}", slot.slot);
+        return Err(has_failed(slot.device.as_deref(), &when, detail));
+    }
+    match lost().next().filter(|_| reports().any(|it| it.kind == "reshape")) {
+        Some(slot) => {
+            let when = format!("in slot {} while the array grew", slot.slot);
+            Err(has_failed(slot.device.as_deref(), &when, detail))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The error for a device that failed.
+fn has_failed(device: Option<&Path>, when: &str, detail: &Detail) -> Error {
+    let what = format!("failed {when}, and is not used");
+    let error = match device {
+        Some(device) => Error::new(Kind::Io, what).at(device),
+        None => Error::new(Kind::Io, format!("a device {what}")),
+    };
+    error.advice(format!(
+        "see 'pinstripe array detail {}', and add or replace with another device",
+        detail.name
+    ))
 }
 
 fn is_scrub(report: &ReportDetail) -> bool {

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::serving::{Served, good, with_pool};
+use crate::stand::Stand;
 
 #[test]
 fn a_device_that_cannot_be_used_leaves_the_array_as_it_is() {
@@ -105,4 +106,44 @@ fn detail_tells_scripts_how_an_array_is() {
         fs::rename(stand.path(device), stand.path(&format!("{device}.away"))).unwrap();
     }
     assert_eq!(codes(), [0, 15, 15]);
+}
+
+/// Wherever the new device fails, the exit code and the error say so, and the device is named.
+#[test]
+fn a_new_device_that_fails_is_named_by_the_verb_that_added_it() {
+    let stand = with_pool(16 << 20);
+    let mut ends = std::collections::BTreeSet::new();
+    for verb in [
+        "manage pool --fail b --remove b --add d",
+        "manage pool --replace b --with d",
+        "grow pool --add d",
+    ] {
+        for (fault, after) in
+            ["write", "sync"].into_iter().flat_map(|it| (2..14).map(move |n| (it, n)))
+        {
+            let line = format!("array {verb} --fault op={fault},member=3,after={after},error=EIO");
+            let ran = stand.run(&line);
+            let status = good(&stand, "array status pool");
+            let is_whole =
+                status.contains("/d[") && ["[UUU]", "[UUUU]"].iter().any(|it| status.contains(it));
+            match ran.code {
+                0 => assert!(is_whole, "{line}: {}{status}", ran.out),
+                code => {
+                    let error =
+                        ran.err.lines().find(|it| it.contains("error: ")).unwrap_or_default();
+                    assert!(code == 1 && error.contains("/d: "), "{line}: {code} {}", ran.err);
+                }
+            }
+            ends.insert((verb, ran.code));
+            anew(&stand);
+        }
+    }
+    assert!(ends.len() >= 5, "faults come early and late: {ends:?}");
+}
+
+/// Makes the pool again of the same devices.
+fn anew(stand: &Stand) {
+    good(stand, "array forget pool");
+    good(stand, "array create pool -l 5 -n 3 -c 64 --log-size 4M a b c --force --quiet");
+    fs::File::create(stand.path("d")).unwrap().set_len(16 << 20).unwrap();
 }
