@@ -122,7 +122,8 @@ impl Facts<'_> {
                     || self.verb == Verb::Merge
             }
             Kind::TooManyLosses => {
-                (self.needs_everybody() && self.unfit() > 0)
+                self.may_lose
+                    || (self.needs_everybody() && self.unfit() > 0)
                     || self.unfit() > self.parity
                     || !self.can_write()
                     || self.verb == Verb::MemberRemove
