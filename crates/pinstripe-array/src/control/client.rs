@@ -71,11 +71,15 @@ impl Client {
     }
 
     fn lost(&self, error: io::Error) -> Error {
-        Error::new(
-            Kind::Io,
-            format!("the process that serves the array does not answer any more: {error}"),
-        )
-        .at(&self.place)
-        .advice("check with 'pinstripe array status' whether it still runs, then try again")
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        let what = match error.kind() {
+            BrokenPipe | ConnectionReset | UnexpectedEof => {
+                "the process that served the array has ended, or closed the connection".to_owned()
+            }
+            _ => format!("the process that serves the array does not answer any more: {error}"),
+        };
+        Error::new(Kind::Io, what)
+            .at(&self.place)
+            .advice("check with 'pinstripe array status' whether it still runs, then try again")
     }
 }

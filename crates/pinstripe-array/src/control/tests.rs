@@ -125,3 +125,20 @@ fn a_stop_ends_an_idle_server_at_once() {
         }
     });
 }
+
+/// A stop in order looks the same as a kill: the error takes neither for granted.
+#[test]
+fn a_client_is_told_that_the_process_is_gone_in_words_of_no_crash() {
+    let mut client = None;
+    with_echo(|place| client = Client::connect(place).unwrap());
+    let mut client = client.unwrap();
+    let errors = [client.ask("a").err(), client.line().err(), client.ask("b").err()];
+    assert!(errors.iter().any(Option::is_some));
+    for error in errors.into_iter().flatten() {
+        assert_eq!(
+            error.what(),
+            "the process that served the array has ended, or closed the connection"
+        );
+        assert_eq!(error.kind(), Kind::Io);
+    }
+}

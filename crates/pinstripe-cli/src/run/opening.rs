@@ -35,19 +35,19 @@ impl Run {
     /// Those of [`open`] and of [`unlock`].
     pub fn open(&self, places: &[PathBuf]) -> Result<Store> {
         let mut store = self.open_at(places)?;
-        unlock(self, &mut store, true)?;
+        unlock(self, &mut store, None)?;
         self.warn_of_halves(&store);
         Ok(store)
     }
 
-    /// Opens the store for a verb that can do without its secrets: without a key, they stay
-    /// locked.
+    /// Opens the store for a verb that can do without its secrets. Without a key, they stay locked,
+    /// and a note says what the verb lacks.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_keyless(&self) -> Result<Store> {
+    pub fn open_keyless(&self, lack: &str) -> Result<Store> {
         let mut store = self.open_locked()?;
-        unlock(self, &mut store, false)?;
+        unlock(self, &mut store, Some(lack))?;
         self.warn_of_halves(&store);
         Ok(store)
     }
@@ -66,7 +66,7 @@ impl Run {
     /// As [`open`](Self::open).
     pub fn open_with_credential(&self) -> Result<(Store, Option<Credential>)> {
         let mut store = self.open_locked()?;
-        let used = unlock(self, &mut store, true)?;
+        let used = unlock(self, &mut store, None)?;
         Ok((store, used))
     }
 

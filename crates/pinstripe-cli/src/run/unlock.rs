@@ -18,17 +18,22 @@ use crate::system;
 /// The number of times that a prompt asks.
 const TRIES: usize = 3;
 
-/// Opens a store's secrets; `must` says whether the verb can do nothing without them.
+/// What a verb that compares lacks without the secrets.
+pub const CHECKS_SKIPPED: &str = "checks that need the key are skipped";
+/// What a verb that shows lacks without them.
+pub const SHOWS_LESS: &str = "only what is known without it is shown";
+
+/// Opens a store's secrets. `lack` says what the verb lacks without them; `None`: it can do nothing.
 ///
 /// # Errors
 /// [`Kind::Locked`] when they are needed and no password is given, [`Kind::WrongKey`] when none
 /// fits.
-pub fn unlock(run: &Run, store: &mut Store, must: bool) -> Result<Option<Credential>> {
+pub fn unlock(run: &Run, store: &mut Store, lack: Option<&str>) -> Result<Option<Credential>> {
     if store.config.encryption == Encryption::None {
         // A key that is at hand was judged when the store was opened.
         return Ok(None);
     }
-    let Some((used, slot)) = unlock_sealed(run, store, must)? else { return Ok(None) };
+    let Some((used, slot)) = unlock_sealed(run, store, lack)? else { return Ok(None) };
     run.remember_opened(store, slot);
     Ok(Some(used))
 }
@@ -57,7 +62,7 @@ pub fn unlock_half(run: &Run, half: &mut Store, credential: Option<&Credential>)
 fn unlock_sealed(
     run: &Run,
     store: &mut Store,
-    must: bool,
+    lack: Option<&str>,
 ) -> Result<Option<(Credential, [u8; 16])>> {
     let places: Vec<_> = store.member_slots.iter().map(|seat| &*seat.place).collect();
     let written = run.config()?.key_of(&places);
@@ -80,23 +85,18 @@ fn unlock_sealed(
         return Ok(Some((credential, slot)));
     }
     if !is_terminal() {
-        if must {
-            return Err(locked());
-        }
-        run.monitor.note(
-            "the store is encrypted and no key was given: checks that need the key \
-            are skipped",
-        );
+        let lack = lack.ok_or_else(locked)?;
+        run.monitor.note(&format!("the store is encrypted and no key was given: {lack}"));
         return Ok(None);
     }
     for tries in 1..=TRIES {
-        let question = match must {
-            true => "Password: ",
-            false => "Password (empty: do what needs none): ",
+        let question = match lack {
+            None => "Password: ",
+            Some(_) => "Password (empty: do what needs none): ",
         };
         let answer = ask(question)?;
         if answer.is_empty() {
-            return if must { Err(locked()) } else { Ok(None) };
+            return if lack.is_none() { Err(locked()) } else { Ok(None) };
         }
         let credential = Credential::password(answer)?;
         match try_slots(run, store, &credential) {

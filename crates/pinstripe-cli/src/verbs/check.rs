@@ -12,6 +12,7 @@ use crate::exit;
 use crate::message::counted;
 use crate::run::progress::Gauge;
 use crate::run::rollback;
+use crate::run::unlock::CHECKS_SKIPPED;
 use crate::run::{Ending, Run};
 use crate::time;
 
@@ -52,7 +53,7 @@ impl CheckArgs {
     /// # Errors
     /// Those of [`check::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let store = run.open_keyless()?;
+        let store = run.open_keyless(CHECKS_SKIPPED)?;
         self.compare(run, &store)?;
         if self.read_data {
             let states = members::run(&store)?;

@@ -10,6 +10,7 @@ use super::init;
 use crate::escape;
 use crate::event::Event;
 use crate::message::{counted, facts};
+use crate::run::unlock::SHOWS_LESS;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 
@@ -36,7 +37,7 @@ impl MembersArgs {
     /// # Errors
     /// Those of [`members::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let store = run.open_keyless()?;
+        let store = run.open_keyless(SHOWS_LESS)?;
         let states = members::run(&store)?;
         let left = members::redundancy(&store, &run.monitor)?;
         for state in &states {

@@ -15,6 +15,7 @@ use crate::exit;
 use crate::message::counted;
 use crate::run::known_stores::Proof;
 use crate::run::progress::Gauge;
+use crate::run::unlock::CHECKS_SKIPPED;
 use crate::run::{Ending, Run};
 use crate::time;
 
@@ -68,7 +69,7 @@ impl RepairArgs {
         if let Some((number, place)) = self.member.zip(self.to.as_deref()) {
             return member::replace(run, number, place, self.same_disk);
         }
-        let mut store = run.open_keyless()?;
+        let mut store = run.open_keyless(CHECKS_SKIPPED)?;
         for number in store.absent() {
             let words = format!("member {number} is absent and is not repaired");
             let rebuild = format!(

@@ -16,6 +16,7 @@ use crate::exit;
 use crate::journal::Journal;
 use crate::message::counted;
 use crate::run::progress::Gauge;
+use crate::run::unlock::{CHECKS_SKIPPED, SHOWS_LESS};
 use crate::run::{Ending, Run};
 use crate::system;
 use crate::table::{self, Side};
@@ -75,7 +76,8 @@ impl ScrubArgs {
     /// Those of [`scrub::run`]; a log that cannot be written.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let budget = self.budget.iter().try_fold(Budget::default(), |all, one| all.and(*one))?;
-        let store = run.open_keyless()?;
+        let lack = if self.status { SHOWS_LESS } else { CHECKS_SKIPPED };
+        let store = run.open_keyless(lack)?;
         if self.status {
             return status(run, &store);
         }

@@ -186,6 +186,20 @@ fn damage_is_found_and_mended_without_a_key() {
     assert_eq!(stand.run("check --read-data --store m1 --key-file key").code, 0);
 }
 
+/// The note of `members` spoke of checks.
+#[test]
+fn a_verb_says_what_it_lacks_without_a_key() {
+    let stand = with_key_file();
+    for (line, lack) in [
+        ("members --store m0", "no key was given: only what is known without it is shown"),
+        ("scrub --status --store m0", "no key was given: only what is known without it is shown"),
+        ("check --store m0", "no key was given: checks that need the key are skipped"),
+    ] {
+        let ran = stand.run(line);
+        assert!(ran.code == 0 && ran.err.contains(lack), "{line}: {}", ran.err);
+    }
+}
+
 /// It asked for the key as a verb does that cannot do without.
 #[test]
 fn scrub_needs_no_key() {

@@ -194,6 +194,17 @@ pub struct Caps {
     pub far: Option<Far>,
 }
 
+/// The part of the free space that is left to the file system: one byte in this many.
+const SPARED_PARTS: u64 = 16;
+
+impl Caps {
+    /// Bytes that may be filled, where that is known: a part of the free space, and `spared_most`
+    /// bytes at most, is left to the file system.
+    pub fn usable_bytes(&self, spared_most: u64) -> Option<u64> {
+        self.free_bytes.map(|free| free - (free / SPARED_PARTS).min(spared_most))
+    }
+}
+
 /// What hides the latency of a member that is far away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Far {

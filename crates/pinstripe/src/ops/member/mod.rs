@@ -81,18 +81,15 @@ fn takers(store: &Store) -> Takers {
         let Some(member) = member else { continue };
         takers.members.push(number);
         let caps = member.caps();
-        if let Some(free) = caps.free_bytes {
-            let spared = (free / SPARED_PARTS).min(SPARED_MOST_BYTES);
-            let room = if caps.is_full { 0 } else { free - spared };
+        if let Some(usable) = caps.usable_bytes(SPARED_MOST_BYTES) {
+            let room = if caps.is_full { 0 } else { usable };
             takers.room_bytes.insert(number, room);
         }
     }
     takers
 }
 
-/// A move leaves this part of the free space of its target unused: one byte in this many, and no more
-/// than the maximum.
-const SPARED_PARTS: u64 = 16;
+/// The most free space of its target that a move leaves unused.
 const SPARED_MOST_BYTES: u64 = 16 << 20;
 
 /// Handles a number that is no member's. If it was one whose removal was interrupted before all

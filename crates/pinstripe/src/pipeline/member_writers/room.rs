@@ -12,9 +12,7 @@ use crate::store::ROOM_BYTES;
 
 /// Sets that may be open at once, so that the first one does not take the room of all.
 const OPEN_SETS: u64 = 4;
-/// The part of the free space that is left to the file system: one byte in this many.
-const SPARED_PARTS: u64 = 16;
-/// The most that is kept free so.
+/// The most free space that is left to the file system.
 const SPARED_MOST_BYTES: u64 = 1 << 20;
 
 /// The room on one member.
@@ -31,9 +29,8 @@ impl Room {
 
     /// Bytes that are free and not set aside; `None` where that is not known.
     fn free_bytes(&self, caps: &Caps) -> Option<u64> {
-        let free = caps.free_bytes?;
-        let spared = (free / SPARED_PARTS).min(SPARED_MOST_BYTES);
-        Some(free.saturating_sub(spared + self.set_aside_bytes.load(Ordering::Relaxed)))
+        let usable = caps.usable_bytes(SPARED_MOST_BYTES)?;
+        Some(usable.saturating_sub(self.set_aside_bytes.load(Ordering::Relaxed)))
     }
 
     /// Whether another extent can be begun.
