@@ -319,8 +319,8 @@ pub trait ExtentWriter: Send {
     fn seal(self: Box<Self>) -> Result<()>;
 }
 
-/// Seals an extent of a set that this process lays. Only it uses the name: what stands there already was
-/// made from the parts on other members, by a process that repairs.
+/// Seals an extent of a set that this process writes. No other writer uses the name: an extent that
+/// exists under it was rebuilt from other members by a repair.
 ///
 /// # Errors
 /// Those of [`ExtentWriter::seal`] but [`Kind::Exists`].

@@ -18,7 +18,7 @@ mod halves;
 pub(crate) mod heartbeats;
 pub mod index;
 mod keyring;
-mod newcomers;
+pub(crate) mod newcomers;
 pub mod objects;
 mod open;
 pub mod packs;

@@ -16,6 +16,11 @@ use pinstripe_base::sync::lock;
 
 use super::Store;
 
+/// Whether an error may come from extents that have moved to a member that is not known yet.
+pub(crate) fn may_have_moved(error: &Error) -> bool {
+    matches!(error.kind(), Kind::TooManyLosses | Kind::NotFound)
+}
+
 /// The newcomers that were met, with their numbers.
 #[derive(Default)]
 pub(super) struct Newcomers(Mutex<Vec<(usize, SharedMember)>>);

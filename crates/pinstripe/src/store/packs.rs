@@ -23,8 +23,8 @@ use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 
-use super::Store;
 use super::index::{Index, Place};
+use super::{Store, newcomers};
 
 /// Readers kept open at once; each holds a trailer (about 16 bytes per strip).
 const READERS_MAX: usize = 64;
@@ -99,7 +99,7 @@ impl<'a> PackReader<'a> {
         let (name, store) = (ExtentName::pack(set), self.store.config.store);
         let reader = match SetReader::open(&self.members, name, store, set) {
             // All members that have it may have joined since.
-            Err(error) if is_missing(&error) && self.store.has_newcomers()? => {
+            Err(error) if newcomers::may_have_moved(&error) && self.store.has_newcomers()? => {
                 SetReader::open(&self.store.members_to_read(), name, store, set)?
             }
             opened => opened?,
@@ -136,7 +136,7 @@ impl<'a> PackReader<'a> {
             // Members come and go: extents may have moved since the set was opened. Or the trailer
             // by which it was opened is not the one that the others have.
             Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
-                if is_missing(&error) {
+                if newcomers::may_have_moved(&error) {
                     self.store.meet_newcomers()?;
                 }
                 let again = SetReader::open_agreed(
@@ -344,11 +344,6 @@ impl<'a> ChunkReader<'a> {
         }
         Ok(Arc::clone(&self.recent.last().expect("a record was just put there").1))
     }
-}
-
-/// Whether an error may come from extents that have moved to a member which is not known yet.
-fn is_missing(error: &Error) -> bool {
-    matches!(error.kind(), Kind::TooManyLosses | Kind::NotFound)
 }
 
 /// The key of a record of a tree in what this host keeps.

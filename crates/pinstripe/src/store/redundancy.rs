@@ -33,7 +33,7 @@ pub fn redundancy(store: &Store, index: &Index<'_>, failed: &[usize]) -> Result<
     // In a store without MACs copies vote; more than one is kept wherever a writer reaches more.
     for id in there.keys() {
         let spare = held(&there, id, failed).saturating_sub(1) as u64;
-        // What stands on few members may be no snapshot at all.
+        // An object on few members may not be a snapshot.
         let is_one = || store.is_locked() || snapshots::read(store, SnapshotId(*id)).is_ok();
         if spare < counted.survives && is_one() {
             counted.survives = spare;

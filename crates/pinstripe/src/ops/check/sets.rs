@@ -10,7 +10,7 @@ use crate::member::{ExtentName, Room};
 use crate::pipeline::each::each;
 use crate::store::index::{self, Index, Place, indexed_sets};
 use crate::store::packs::{ChunkReader, RecordPlace};
-use crate::store::{Store, deletion};
+use crate::store::{Store, deletion, newcomers};
 use crate::stripe::{SetReader, Verification};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
@@ -137,16 +137,11 @@ fn examine(
     let name = ExtentName::In(room, set.0);
     let mut examined = examine_once(store, name, set, options, monitor);
     let lacks = |it: &Examined| it.verification.damage.iter().any(|it| it.reason.is_missing());
-    if examined.as_ref().map_or_else(is_absent, lacks) && store.meet_newcomers()? {
+    if examined.as_ref().map_or_else(newcomers::may_have_moved, lacks) && store.meet_newcomers()? {
         examined = examine_once(store, name, set, options, monitor);
     }
     monitor.add(Counter::CheckedPacks, 1);
     examined
-}
-
-/// Whether an error may come from extents that have moved.
-fn is_absent(error: &Error) -> bool {
-    matches!(error.kind(), Kind::NotFound | Kind::TooManyLosses)
 }
 
 fn examine_once(

@@ -116,14 +116,14 @@ pub(super) fn carry_out(
     Ok(bytes)
 }
 
-/// Removes what stands in the room of sessions and that nobody can go on from.
+/// Removes session objects that no process can continue.
 fn remove_cut_off(store: &Store) -> Result<()> {
     let mut names = sessions::cut_off(store, Quorum::Deletion)?.into_iter();
     names.try_for_each(|name| store.delete_all(name))
 }
 
-/// All sessions. What nobody can go on from, and that turned up since this gc began, is removed as
-/// at its beginning.
+/// Returns all sessions. Removes session objects that no process can continue and that appeared since
+/// this gc began.
 ///
 /// # Errors
 /// As [`sessions::load`].

@@ -260,7 +260,7 @@ fn a_repair_brings_no_member_back_that_was_replaced() {
     holds(1543, shape(1, 0, false), vec![scene(Trouble::Nothing, &acts)]);
 }
 
-/// An object that nobody wrote was a snapshot that the catalog lacks.
+/// `catalog` counted a junk object as a snapshot.
 #[test]
 fn junk_among_snapshots_is_no_loss_for_the_catalog() {
     let (room, junk) = (Room::Snapshots, Junk::Empty);

@@ -14,7 +14,7 @@ use pinstripe_base::id::SnapshotId;
 use super::actor::Done;
 use super::keys::Opens;
 use super::stage::Outcome;
-use super::story::{Scene, Trouble};
+use super::story::Scene;
 use super::verb::{Class, Verb};
 use super::world::{Kept, Wanted, Where, World};
 use crate::look::assert_same;
@@ -32,7 +32,7 @@ pub struct Facts<'a> {
     is_sealed: bool,
     is_untidy: bool,
     may_lose: bool,
-    /// Whether a snapshot's wantedness is not certain, one was cut off, or there is none.
+    /// Whether it is unsure which snapshots are wanted, a backup was cut off, or no snapshot exists.
     is_infirm: bool,
     /// An upgrade began that has not come to its end.
     is_half_upgraded: bool,
@@ -57,7 +57,7 @@ impl Facts<'_> {
     }
 
     fn fails(&self) -> bool {
-        matches!(self.scene.trouble, Trouble::Fails { .. } | Trouble::Hangs { .. })
+        self.scene.trouble.fails()
     }
 
     fn is_junk_on_all(&self, in_room: Room) -> bool {
@@ -65,9 +65,7 @@ impl Facts<'_> {
     }
 
     fn moves_away(&self) -> bool {
-        use Trouble::{Away, Leaves, Returns, Stale};
-        let trouble = self.scene.trouble;
-        matches!(trouble, Away { .. } | Leaves { .. } | Returns { .. } | Stale { .. })
+        self.scene.trouble.moves_away()
     }
 
     /// Members that cannot be written to, at most.
@@ -247,17 +245,7 @@ impl World {
             self.is_half_upgraded = outcome.is_cut || outcome.done.is_err();
         }
         self.note_redundancy(done.filter_map(|it| it.ledger.monitor.redundancy()));
-        let is_anyone_out = absent > 0
-            || matches!(
-                scene.trouble,
-                Trouble::Away { .. }
-                    | Trouble::Leaves { .. }
-                    | Trouble::Returns { .. }
-                    | Trouble::Stale { .. }
-                    | Trouble::Fails { .. }
-                    | Trouble::Hangs { .. }
-                    | Trouble::Dies { .. }
-            );
+        let is_anyone_out = absent > 0 || scene.trouble.moves_away() || scene.trouble.fails();
         self.may_forget_deletions |=
             !self.has_macs() && is_anyone_out && scene.has(|verb| verb == Verb::Gc);
         self.settle_keys(&outcomes);

@@ -283,6 +283,19 @@ fn cut(dice: &mut Dice) -> Cut {
     Cut::within(room, dice.below(NAMES) as u64)
 }
 
+impl Trouble {
+    /// Whether a member's directory goes away or comes back.
+    pub fn moves_away(&self) -> bool {
+        use Trouble::{Away, Leaves, Returns, Stale};
+        matches!(self, Away { .. } | Leaves { .. } | Returns { .. } | Stale { .. })
+    }
+
+    /// Whether a member ends calls with errors, or does not answer.
+    pub fn fails(&self) -> bool {
+        matches!(self, Trouble::Fails { .. } | Trouble::Hangs { .. })
+    }
+}
+
 impl Story {
     /// Stories with less in them, from which a shorter one that fails is chosen.
     pub fn shorter(&self) -> Vec<Story> {

@@ -121,7 +121,7 @@ pub struct World {
     pub leaving: usize,
     /// Rooms of which every member has or had junk.
     pub junk: BTreeSet<Room>,
-    /// Whether an upgrade began that has not come to its end: nobody writes until it has.
+    /// Whether an upgrade began and did not finish. No verb writes until it finishes.
     pub is_half_upgraded: bool,
     /// Whether more was lost than parity replaces.
     pub may_lose: bool,
