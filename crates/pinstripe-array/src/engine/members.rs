@@ -174,12 +174,51 @@ impl Members {
         let before = newest.generation;
         change(&mut newest);
         let published = self.write_until_taken(&mut newest, before, survives);
-        if published.is_ok() {
+        self.end_publishing(&newest, published.is_ok());
+        published
+    }
+
+    /// Replaces the member in a slot by its complete copy, durably on all members that are present.
+    /// Returns false, with the slot as it was, where the copy does not take its superblock: the
+    /// caller then drops the replacement.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn succeed(
+        &self,
+        slot: usize,
+        copy: &Arc<ArrayMember>,
+        survives: impl Fn() -> bool,
+    ) -> Result<bool> {
+        let mut newest = self.newest.lock();
+        let before = newest.generation;
+        // The copy may hold this number although it reports an error: no other superblock gets it.
+        newest.generation += 1;
+        let mut next = newest.clone();
+        next.work = Work::None;
+        next.slots[slot] = Slot::Present(copy.id());
+        if !has_taken(copy, &next) {
+            return Ok(false);
+        }
+        self.put(slot, Arc::clone(copy));
+        *newest = next;
+        let published = match self.write_superblocks(&newest, Some(slot)) {
+            failed if failed.is_empty() => Ok(()),
+            failed => {
+                failed.into_iter().for_each(|slot| self.mark_failed(slot, &mut newest));
+                self.write_until_taken(&mut newest, before, survives)
+            }
+        };
+        self.end_publishing(&newest, published.is_ok());
+        published.map(|()| true)
+    }
+
+    fn end_publishing(&self, newest: &Superblock, is_published: bool) {
+        if is_published {
             self.slots().iter().flatten().for_each(|member| member.published());
         }
         // Also where that failed: the status then names the members that failed last.
         self.state.write().superblock = newest.clone();
-        published
     }
 
     fn write_until_taken(
@@ -204,7 +243,7 @@ impl Members {
             // A number of its own for each attempt: members with one generation and different
             // content would be taken for two histories, and refused (`newest` in `assemble`).
             newest.generation += 1;
-            let failed = self.write_superblocks(newest);
+            let failed = self.write_superblocks(newest, None);
             if failed.is_empty() {
                 return Ok(());
             }
@@ -212,21 +251,21 @@ impl Members {
         }
     }
 
-    /// Writes the superblocks side by side, durably. Returns the slots of members that could not
-    /// take theirs.
-    fn write_superblocks(&self, superblock: &Superblock) -> Vec<usize> {
+    /// Writes the superblocks side by side, durably, but to the slot that `has_it`. Returns the
+    /// slots of members that could not take theirs.
+    fn write_superblocks(&self, superblock: &Superblock, has_it: Option<usize>) -> Vec<usize> {
         let (spares, slots, executor) = {
             let state = self.state.read();
             (state.spares.clone(), Arc::clone(&state.slots), Arc::clone(&state.executor))
         };
         let there = slots.iter().enumerate();
         let there = there.filter_map(|(slot, member)| Some((Some(slot), member.as_ref()?)));
+        let there = there.filter(|(slot, _)| has_it.is_none() || *slot != has_it);
         let all: Vec<_> = spares.iter().map(|spare| (None, spare)).chain(there).collect();
         // A power cut leaves the new generation on any of them, and the one before on the others:
         // `assemble` takes both for one state.
         let taken = each_of(&*executor, TaskKind::Tables, all.len(), |number| {
-            let (_, member) = all[number];
-            member.write_superblock(superblock).and_then(|()| member.sync()).is_ok()
+            has_taken(all[number].1, superblock)
         });
         let refused = || all.iter().zip(&taken).filter(|(_, is_taken)| !**is_taken);
         // A spare that fails is dropped: nothing depends on its view of the others.
@@ -273,6 +312,11 @@ impl Members {
         };
         slots.iter().flatten().for_each(|member| member.note_changes(true));
     }
+}
+
+/// Writes a superblock durably. Returns whether the member took it.
+fn has_taken(member: &ArrayMember, superblock: &Superblock) -> bool {
+    member.write_superblock(superblock).and_then(|()| member.sync()).is_ok()
 }
 
 /// The slot of a member that failed; `Failed` if it may return and be brought up to date.

@@ -323,7 +323,7 @@ impl Fill {
             self.durable_bytes = self.done_bytes;
             return Ok((Step::Moved { bytes }, Some(self)));
         }
-        array.take_place(self.slot, member)?;
+        array.take_place(self.slot, &member)?;
         // It fails there if it does not take the superblock that says that it is complete.
         let is_finished = array.member(self.slot).is_some_and(|it| it.id() == self.id);
         Ok((Step::Done(WorkReport { is_finished, ..self.report }), None))
@@ -342,19 +342,25 @@ fn fill_group(
 }
 
 impl Array {
-    /// Puts a completely filled member into a slot, in place of the one that it replaces.
-    fn take_place(&self, slot: usize, member: Arc<ArrayMember>) -> Result<()> {
+    /// Puts a completely filled member into a slot, in place of the one that it replaces, which
+    /// keeps the slot if the filled one does not take its superblock.
+    fn take_place(&self, slot: usize, member: &Arc<ArrayMember>) -> Result<()> {
         let id = member.id();
-        if self.member(slot).is_some_and(|it| it.id() != id) {
+        if let Some(replaced) = self.member(slot).filter(|it| it.id() != id) {
             // Before it can be seen in the slot, or readers would take it for absent.
             member.set_filled(None);
-            self.put_member(slot, Arc::clone(&member));
+            let survives = || self.shape().survives(self.absent());
+            if !self.members.succeed(slot, member, survives)? {
+                return self.drop_replacement(&replaced);
+            }
+            self.live.lock().errors[slot] = Default::default();
+        } else {
+            self.update_superblocks(|superblock| {
+                superblock.work = Work::None;
+                superblock.slots[slot] = Slot::Present(id);
+            })?;
+            member.set_filled(None);
         }
-        self.update_superblocks(|superblock| {
-            superblock.work = Work::None;
-            superblock.slots[slot] = Slot::Present(id);
-        })?;
-        member.set_filled(None);
         // Blocks that could not be healed without this member may be healed now.
         self.bad_blocks.lock().retry_unhealable();
         self.note_changes(&self.superblock());

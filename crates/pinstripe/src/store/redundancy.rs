@@ -94,6 +94,11 @@ pub fn state(store: &Store, index: &Index<'_>, failed: &[usize], monitor: &Monit
     monitor.state_redundancy(counted);
     if counted.survives < counted.parity && !is_degraded {
         let error = Error::new(Kind::Changed, counted.describe());
-        monitor.warning("packs", error.advice("run 'pinstripe repair' to restore the parity"));
+        let members = store.takers().iter().flatten().count();
+        let advice = match index.packs().iter().any(|(_, pack)| pack.is_short_for(members)) {
+            true => "run 'pinstripe gc' to rewrite the packs that span more members than remain",
+            false => "run 'pinstripe repair' to restore the parity",
+        };
+        monitor.warning("packs", error.advice(advice));
     }
 }

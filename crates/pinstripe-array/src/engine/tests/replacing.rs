@@ -95,6 +95,32 @@ fn a_replacement_that_fails_is_given_up() {
     }
 }
 
+/// At each write to the new member, the last one included: the member that it replaces stays until
+/// the new one has a superblock that names it.
+#[test]
+fn a_replacement_that_fails_at_its_last_write_leaves_the_member() {
+    use pinstripe_io::fault::{FaultyDevice, Plan};
+    for from in 0.. {
+        let mut dice = Dice(83);
+        let (mut flusher, disks, model) = used(Level::Raid5, 4, &mut dice);
+        let plan: Plan = format!("op=write,after={from},error=EIO").parse().unwrap();
+        let bad = FaultyDevice::new(disk("bad") as SharedDevice, plan);
+        let is_begun = flusher.replace(1, Arc::new(bad)).is_ok();
+        while is_begun && flusher.step(64 << 10).unwrap() != Step::Idle {}
+        let slot = flusher.array().status().slots[1].path.clone().unwrap();
+        if slot.to_str() == Some("bad") {
+            assert!(from > 2, "the writes to the new member failed");
+            return;
+        }
+        assert!(flusher.array().absent().is_empty(), "after {from} writes");
+        assert!(flusher.array().status().work.is_none(), "after {from} writes");
+        flusher.stop().unwrap();
+        let flusher = assemble(shared(&disks)).unwrap();
+        assert!(flusher.array().absent().is_empty(), "assembled, after {from} writes");
+        check(flusher.array(), &model, "with the member that it had");
+    }
+}
+
 /// The power goes while a member is replaced; sometimes one of both is not seen again.
 #[test]
 fn replacing_goes_on_after_a_power_cut() {

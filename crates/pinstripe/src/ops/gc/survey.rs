@@ -81,10 +81,7 @@ impl<'a> Survey<'a> {
         // While a member is absent, what seems to have no place may be there.
         let takers =
             store.absent().next().is_none().then(|| store.takers().iter().flatten().count());
-        let is_short = |pack: &Pack| {
-            let width = usize::from(pack.data) + usize::from(pack.parity);
-            pack.extents() < width && takers.is_some_and(|takers| takers < width)
-        };
+        let is_short = |pack: &Pack| takers.is_some_and(|takers| pack.is_short_for(takers));
         let (plan, (evacuating, thin), moved_bytes, missing, lacking) =
             index.over_rows(|rows| {
                 let marked = mark::mark(store, &index, rows, &trees, &optional, threads, monitor)?;

@@ -9,7 +9,7 @@ use crate::member::{ExtentName, Room};
 use crate::ops::gc;
 use crate::ops::repair::{self, RepairOutcome};
 use crate::pipeline::limits::Limits;
-use crate::store::index::Index;
+use crate::store::index::{Index, Pack};
 use crate::store::{Claim, Store, geometry_over};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
@@ -67,6 +67,7 @@ pub fn remove(
     monitor.set_total(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
     let moved = empty(store, &claim, number, None, limits, monitor)?;
     take_over_objects(store, monitor)?;
+    rewrite_short_packs(store, limits, monitor)?;
     store.retire(&claim, number)?;
     Ok(RemoveOutcome { moved, members })
 }
@@ -175,6 +176,31 @@ fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Moni
             index.merge(merge, &|| false)?;
         }
         index.remove_redundant()?;
+    }
+    Ok(())
+}
+
+/// Writes packs anew that lack an extent, which the member that leaves could have taken and no other
+/// one can. A failure is a warning: gc does the same later.
+fn rewrite_short_packs(store: &Store, limits: &Limits, monitor: &Monitor) -> Result<()> {
+    // An absent member may have the extent.
+    if store.is_locked() || store.absent().next().is_some() {
+        return Ok(());
+    }
+    let index = Index::load(store, monitor)?;
+    let members = takers(store).members.len();
+    let is_counted = |pack: &Pack| pack.is_reliable() && !pack.is_condemned();
+    let packs = index.packs();
+    let short = packs.iter().filter(|(_, it)| is_counted(it) && it.is_short_for(members));
+    let short: HashSet<SetId> = short.map(|(_, pack)| pack.set).collect();
+    if short.is_empty() {
+        return Ok(());
+    }
+    drop(index);
+    if let Err(error) = gc::retire(store, short, HashSet::new(), *limits, monitor) {
+        let advice = "packs with too few extents for the remaining members stay as they are; run \
+                      'pinstripe gc' to rewrite them";
+        monitor.warning("packs", error.advice(advice));
     }
     Ok(())
 }

@@ -146,8 +146,10 @@ fn spare(
 /// Whether no member that answers has any of a pack that stood when it was listed: its writer laid it
 /// again without a member that failed.
 fn is_removed(store: &Store, name: ExtentName) -> bool {
-    let mut lens = store.present().map(|(_, member)| member.len(name)).peekable();
-    lens.peek().is_some() && lens.all(|len| len.is_err_and(|it| it.kind() != Kind::Corrupt))
+    let lens: Vec<_> =
+        store.present().map(|(_, member)| member.len(name).map_err(|it| it.kind())).collect();
+    lens.contains(&Err(Kind::NotFound))
+        && lens.iter().all(|len| len.as_ref().is_err_and(|it| *it != Kind::Corrupt))
 }
 
 /// The state that the workers share.

@@ -56,6 +56,13 @@ impl Pack {
         self.extents() >= usize::from(self.data)
     }
 
+    /// Whether it lacks an extent that none of this many members can take, as each of them holds
+    /// another one of it: gc writes such a pack anew.
+    pub fn is_short_for(&self, members: usize) -> bool {
+        let width = usize::from(self.data) + usize::from(self.parity);
+        self.extents() < width && members < width
+    }
+
     /// Whether deletion has condemned it.
     pub fn is_condemned(&self) -> bool {
         self.condemned.load(Ordering::SeqCst)

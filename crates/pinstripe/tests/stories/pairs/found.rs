@@ -382,3 +382,15 @@ fn a_key_slot_counts_when_a_member_joins() {
     ];
     holds(105097, Shape { origin: Origin::Old, ..shape(3, 1, true) }, scenes);
 }
+
+/// The member that was removed lacked extents, as it was older than they: packs over three members
+/// stood on two, and neither `member remove` nor `repair` gave them their parity back.
+#[test]
+fn packs_that_a_removed_member_lacked_get_their_parity_back() {
+    let stale = Trouble::Stale { member: 7, at: 0 };
+    let scenes = vec![
+        scene(stale, &[act(Verb::Scrub, 15454299719273219762, 0)]),
+        scene(Trouble::Nothing, &[act(Verb::MemberRemove, 11378097602064298766, 0)]),
+    ];
+    holds(501260, shape(3, 1, true), scenes);
+}
