@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::format::entry::{read_chunks, write_chunks};
+use pinstripe_member::format::entry::{read_chunks, write_chunks};
 use pinstripe_base::wire::{Reader, Writer};
 
 fuzz_target!(|bytes: &[u8]| {

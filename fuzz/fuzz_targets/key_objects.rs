@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::format::envelope::{self, Object};
-use pinstripe::format::key_ring::{KeyRing, KeySlot};
-use pinstripe::format::keys::Keys;
-use pinstripe::format::removed_slot::RemovedSlot;
+use pinstripe_member::format::envelope::{self, Object};
+use pinstripe_member::format::key_ring::{KeyRing, KeySlot};
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::removed_slot::RemovedSlot;
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (kind, bytes) = input;

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::format::record::{CHUNK_ROW_BYTES, RECORD_HEAD_BYTES, parse, write_head};
+use pinstripe_member::format::record::{CHUNK_ROW_BYTES, RECORD_HEAD_BYTES, parse, write_head};
 use pinstripe_base::checksum::checksum;
 
 /// Makes every checksum right, so that what they guard is looked at.

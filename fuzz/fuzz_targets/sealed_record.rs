@@ -4,9 +4,9 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::format::keys::Keys;
-use pinstripe::format::label::{Encryption, Padding};
-use pinstripe::format::record::{
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::label::{Encryption, Padding};
+use pinstripe_member::format::record::{
     RECORD_HEAD_BYTES, RecordHead, RecordKind, clear_head, fill_sums, parse_clear, parse_inner,
 };
 use pinstripe::seal::{Opener, Sealer};

@@ -5,9 +5,9 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::format::keys::Keys;
-use pinstripe::format::label::{Encryption, Padding};
-use pinstripe::format::snapshot::frame_sealed;
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::label::{Encryption, Padding};
+use pinstripe_member::format::snapshot::frame_sealed;
 use pinstripe::seal::{Opener, Sealer};
 use pinstripe_base::id::{SnapshotId, StoreId};
 

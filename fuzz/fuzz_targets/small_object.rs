@@ -3,16 +3,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::format::envelope::{self, Object};
-use pinstripe::format::forgotten::Mark;
-use pinstripe::format::gc::GcObject;
-use pinstripe::format::heartbeat::Heartbeat;
-use pinstripe::format::keys::Keys;
-use pinstripe::format::label::Label;
-use pinstripe::format::removed_slot::RemovedSlot;
-use pinstripe::format::scrub::ScrubState;
-use pinstripe::format::session::Session;
-use pinstripe::format::snapshot::Snapshot;
+use pinstripe_member::format::envelope::{self, Object};
+use pinstripe_member::format::forgotten::Mark;
+use pinstripe_member::format::gc::GcObject;
+use pinstripe_member::format::heartbeat::Heartbeat;
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::label::Label;
+use pinstripe_member::format::removed_slot::RemovedSlot;
+use pinstripe_member::format::scrub::ScrubState;
+use pinstripe_member::format::session::Session;
+use pinstripe_member::format::snapshot::Snapshot;
 
 fuzz_target!(|input: (bool, u8, &[u8])| {
     let (framed, kind, bytes) = input;

@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::format::envelope::{self, Object};
-use pinstripe::format::split::{
+use pinstripe_member::format::envelope::{self, Object};
+use pinstripe_member::format::split::{
     BatchExtent, End, FRAME_BYTES, Frame, Head, LogIndex, Manifest, PAGE_BYTES, Tag,
 };
-use pinstripe::format::stripe_set::checksum;
+use pinstripe_member::format::stripe_set::checksum;
 
 /// A page with this body, cut or filled up.
 fn page(object: Object, bytes: &[u8]) -> Vec<u8> {

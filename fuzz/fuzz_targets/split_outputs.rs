@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe::codec::Codec;
-use pinstripe::format::split::{FRAME_BYTES, Frame, SplitLayout};
-use pinstripe::format::stripe_set::checksum;
+use pinstripe_member::format::split::{FRAME_BYTES, Frame, SplitLayout};
+use pinstripe_member::format::stripe_set::checksum;
 use pinstripe::ops::split::{LayoutChoice, SplitOptions, run};
 use pinstripe::pipeline::split::CodecChoice;
 use pinstripe::source::bulk::{ByteSource, Fake};

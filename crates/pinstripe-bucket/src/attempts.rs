@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use pinstripe::member::goes_on;
 use pinstripe_base::clock;
+use pinstripe_member::goes_on;
 
 use crate::endpoint::{Endpoint, Load};
 use crate::fault::Fault;

@@ -7,9 +7,9 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use pinstripe::member::goes_on;
 use pinstripe_base::clock;
 use pinstripe_base::sync::lock;
+use pinstripe_member::goes_on;
 
 /// A member that waits says so at this interval, or it would be given up as silent.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(250);

@@ -14,8 +14,8 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use pinstripe::member::ExtentName;
 use pinstripe_base::sync::lock;
+use pinstripe_member::ExtentName;
 
 use crate::fault::Fault;
 
@@ -172,7 +172,7 @@ pub fn copy(blocks: &[Bytes], offset: u64, buf: &mut [u8]) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pinstripe::member::Room;
+    use pinstripe_member::Room;
 
     const EXTENT: Extent = (0, ExtentName::In(Room::Packs, [1; 16]));
 

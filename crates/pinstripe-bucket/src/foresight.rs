@@ -22,9 +22,9 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, join, join_all, ready};
 use object_store::path::Path as Key;
 use object_store::{GetRange, ObjectMeta};
-use pinstripe::member::{ExtentName, Glance, Room};
 use pinstripe_base::clock;
 use pinstripe_base::sync::lock;
+use pinstripe_member::{ExtentName, Glance, Room};
 use tokio::runtime::Runtime;
 
 use crate::fault::Fault;

@@ -1,7 +1,7 @@
 //! Keys of objects, and the extents that they are.
 
 use object_store::path::Path as Key;
-use pinstripe::member::{ExtentName, Room};
+use pinstripe_member::{ExtentName, Room};
 
 use crate::place::BucketPlace;
 

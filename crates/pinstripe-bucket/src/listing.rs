@@ -11,8 +11,8 @@ use futures_util::future::try_join_all;
 use object_store::ObjectMeta;
 use object_store::list::{PaginatedListOptions, PaginatedListResult};
 use object_store::path::Path as Key;
-use pinstripe::member::goes_on;
 use pinstripe_base::clock;
+use pinstripe_member::goes_on;
 
 use crate::attempts::Attempts;
 use crate::endpoint::Load;

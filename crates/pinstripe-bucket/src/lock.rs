@@ -13,9 +13,9 @@ use bytes::Bytes;
 use md5::{Digest, Md5};
 use object_store::PutPayload;
 use object_store::path::Path as Key;
-use pinstripe::format::label::Retention;
-use pinstripe::member::{ExtentName, Room};
 use pinstripe_base::clock;
+use pinstripe_member::format::label::Retention;
+use pinstripe_member::{ExtentName, Room};
 
 use crate::signed::Ask;
 use crate::utc;

@@ -15,12 +15,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use object_store::PutPayload;
 use object_store::path::Path as Key;
-use pinstripe::format::label::MemberFacts;
-use pinstripe::member::{
-    Caps, ExtentName, ExtentWriter, Far, Glance, KeptLonger, Member, Replace, Room, goes_on,
-};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::label::MemberFacts;
+use pinstripe_member::{
+    Caps, ExtentName, ExtentWriter, Far, Glance, KeptLonger, Member, Replace, Room, goes_on,
+};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 

@@ -5,8 +5,8 @@
 //! before, so it is asked again when an answer tells of versions.
 
 use object_store::PutPayload;
-use pinstripe::format::label::MemberAbility;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::label::MemberAbility;
 
 use crate::fault::Fault;
 use crate::key;

@@ -79,7 +79,7 @@ impl Past {
             }
             let ask = Ask { method: "GET", query, ..Ask::default() };
             let page = session.ask(Load::default(), &ask).await?;
-            pinstripe::member::goes_on();
+            pinstripe_member::goes_on();
             let entries = entries(&page, seen).ok_or_else(|| Fault::Odd(ODD.to_owned()))?;
             seen += entries.len();
             for entry in entries.into_iter().filter(|entry| entry.modified <= self.at) {

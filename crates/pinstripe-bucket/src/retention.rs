@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
-use pinstripe::member::{ExtentName, KeptLonger, goes_on};
 use pinstripe_base::clock;
 use pinstripe_base::error::Result;
+use pinstripe_member::{ExtentName, KeptLonger, goes_on};
 
 use crate::endpoint::Load;
 use crate::fault::Fault;

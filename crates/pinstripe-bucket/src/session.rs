@@ -19,9 +19,9 @@ use object_store::path::Path as Key;
 use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 };
-use pinstripe::member::goes_on;
 use pinstripe_base::clock;
 use pinstripe_base::error::Error;
+use pinstripe_member::goes_on;
 
 use crate::attempts::{self, Attempts};
 use crate::endpoint::{Endpoint, Load};

@@ -10,8 +10,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use pinstripe::member::{ExtentName, Room};
 use pinstripe_base::sync::lock;
+use pinstripe_member::{ExtentName, Room};
 
 /// Bytes of an end.
 pub const TAIL_BYTES: u64 = 64 << 10;

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use object_store::multipart::PartId;
 use object_store::path::Path as Key;
 use object_store::{MultipartId, PutPayload};
-use pinstripe::member::{ExtentName, ExtentWriter, Replace};
 use pinstripe_base::error::Result;
+use pinstripe_member::{ExtentName, ExtentWriter, Replace};
 
 use crate::endpoint::Load;
 use crate::fault::Fault;

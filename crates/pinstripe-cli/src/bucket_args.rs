@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use pinstripe::format::label::Retention;
-use pinstripe::member::is_remote;
 use pinstripe_base::units::{MIB, parse_size};
 use pinstripe_bucket::Bandwidth;
+use pinstripe_member::format::label::Retention;
+use pinstripe_member::is_remote;
 use pinstripe_rados::is_pool;
 
 use crate::args::{self, Size};

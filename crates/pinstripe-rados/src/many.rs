@@ -4,8 +4,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pinstripe::member::goes_on;
 use pinstripe_base::each::each_of;
+use pinstripe_member::goes_on;
 
 /// Objects that are asked for side by side: a cluster takes as long for one as for many.
 pub(crate) const AT_ONCE: usize = 16;

@@ -16,9 +16,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::member::{Caps, ExtentName, ExtentWriter, Far, Member, Replace, Room};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, random};
+use pinstripe_member::{Caps, ExtentName, ExtentWriter, Far, Member, Replace, Room};
 
 use crate::cluster::{Cluster, PIECE_BYTES, Pool};
 use crate::listing::names;

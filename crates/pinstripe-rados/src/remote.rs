@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pinstripe::format::label::MemberFacts;
-use pinstripe::member::{NewMember, RemoteMembers, SharedMember};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::label::MemberFacts;
+use pinstripe_member::{NewMember, RemoteMembers, SharedMember};
 
 use crate::cluster::Cluster;
 use crate::member::RadosMember;

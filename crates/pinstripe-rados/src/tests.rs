@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use pinstripe::member::{ExtentName, Member, Replace, Room, conformance};
 use pinstripe_base::error::Kind;
+use pinstripe_member::{ExtentName, Member, Replace, Room, conformance};
 
 use crate::library::Library;
 use crate::{Cluster, Pool, RadosMember};
@@ -209,7 +209,7 @@ impl Drop for Emptied {
 }
 
 impl Member for Emptied {
-    pinstripe::forward_member!(member: create, put, read_at, len, read_whole, list, names, delete, sync, sweep, caps, place);
+    pinstripe_member::forward_member!(member: create, put, read_at, len, read_whole, list, names, delete, sync, sweep, caps, place);
 }
 
 #[test]

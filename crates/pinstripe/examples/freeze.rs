@@ -14,9 +14,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 
-use pinstripe::format::key_ring::KdfCosts;
-use pinstripe::format::label::{Chunker, Encryption, Padding};
-use pinstripe::format::session::Work;
 use pinstripe::ops::{backup, forget, init, key, snapshots};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::seal::{Credential, NewSlot};
@@ -24,6 +21,9 @@ use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
+use pinstripe_member::format::key_ring::KdfCosts;
+use pinstripe_member::format::label::{Chunker, Encryption, Padding};
+use pinstripe_member::format::session::Work;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
 /// How one store is made.

@@ -13,7 +13,6 @@
 use std::path::Path;
 use std::time::Instant;
 
-use pinstripe::format::index_run::{Row, RunPack};
 use pinstripe::ops::init;
 use pinstripe::store::Store;
 use pinstripe::store::index::{Index, RunWriter, write_run};
@@ -22,6 +21,7 @@ use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::random::mix64;
 use pinstripe_io::fault::Plan;
+use pinstripe_member::format::index_run::{Row, RunPack};
 
 /// Chunks of 64 KiB in a pack of 64 MiB.
 const CHUNKS_PER_PACK: u64 = 1024;

@@ -12,13 +12,6 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
-pub mod secret;
-
-pub mod format;
-
-pub mod fault;
-pub mod member;
-pub mod process;
 pub mod sink;
 pub mod source;
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use object_store::GetRange;
-use pinstripe::format::label::MemberAbility;
-use pinstripe::member::{ExtentName, Member};
 use pinstripe_base::error::{Error, Result};
+use pinstripe_member::format::label::MemberAbility;
+use pinstripe_member::{ExtentName, Member};
 
 use super::{BucketMember, Inner};
 use crate::blocks::{self, BLOCK_BYTES};

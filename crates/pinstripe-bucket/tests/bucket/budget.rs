@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use pinstripe::format::key_ring::KdfCosts;
-use pinstripe::member::{ExtentName, Member, Places, Room};
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::seal::{Credential, NewSlot};
 use pinstripe::store::index::Index;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_member::format::key_ring::KdfCosts;
+use pinstripe_member::{ExtentName, Member, Places, Room};
 
 use pinstripe_testing::Fate;
 
@@ -60,7 +60,7 @@ impl Counted {
             same_disk: false,
             now_seconds: 0,
         };
-        let remote: Arc<dyn pinstripe::member::RemoteMembers> = Arc::clone(&site.buckets) as _;
+        let remote: Arc<dyn pinstripe_member::RemoteMembers> = Arc::clone(&site.buckets) as _;
         let places = Places { remote: Some(remote), ..Places::default() };
         ops::init::run_with(&options, &places).unwrap();
         let dir = tempfile::tempdir().unwrap();

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use pinstripe::member::{ExtentName, Member, RemoteMembers, Replace, Room};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_bucket::Bandwidth;
+use pinstripe_member::{ExtentName, Member, RemoteMembers, Replace, Room};
 use pinstripe_testing::s3::KEY_SECRET;
 use pinstripe_testing::{Asked, Fate};
 

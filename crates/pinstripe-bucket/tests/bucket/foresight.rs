@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use pinstripe::member::{ExtentName, Glance, Member, RemoteMembers, Replace, Room};
+use pinstripe_member::{ExtentName, Glance, Member, RemoteMembers, Replace, Room};
 use pinstripe_testing::Fate;
 
 use crate::support::Site;

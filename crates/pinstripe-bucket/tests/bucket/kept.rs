@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe::format::envelope::{self, Object};
-use pinstripe::member::{ExtentName, Glance, RemoteMembers, Room, SealedCache, SharedMember};
 use pinstripe_base::id::StoreId;
+use pinstripe_member::format::envelope::{self, Object};
+use pinstripe_member::{ExtentName, Glance, RemoteMembers, Room, SealedCache, SharedMember};
 use pinstripe_testing::Fate;
 use pinstripe_testing::s3::KEY_SECRET;
 

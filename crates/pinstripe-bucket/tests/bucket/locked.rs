@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use pinstripe::format::label::{MemberAbility, MemberFacts, Retention};
-use pinstripe::member::{ExtentName, KeptLonger, Member, RemoteMembers, Replace, Room};
 use pinstripe_base::error::Kind;
+use pinstripe_member::format::label::{MemberAbility, MemberFacts, Retention};
+use pinstripe_member::{ExtentName, KeptLonger, Member, RemoteMembers, Replace, Room};
 use pinstripe_testing::s3::{KEY_ID, KEY_SECRET};
 
 use crate::support::{Site, buckets};

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pinstripe::format::label::MemberAbility;
-use pinstripe::member::{
-    ExtentName, Member, RemoteMembers, Replace, Room, SharedMember, conformance,
-};
 use pinstripe_base::error::Kind;
 use pinstripe_bucket::{Access, Buckets, EndpointDefaults};
+use pinstripe_member::format::label::MemberAbility;
+use pinstripe_member::{
+    ExtentName, Member, RemoteMembers, Replace, Room, SharedMember, conformance,
+};
 
 /// A request that is signed with this key, by curl; the status of its answer.
 fn status(key: &(String, String), method: &str, url: &str, more: &[&str]) -> String {

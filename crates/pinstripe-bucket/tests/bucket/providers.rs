@@ -6,10 +6,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe::format::envelope::{self, Object};
-use pinstripe::member::{ExtentName, Glance, Member, RemoteMembers, Room, SealedCache};
 use pinstripe_base::id::StoreId;
 use pinstripe_bucket::{BucketSource, Provider};
+use pinstripe_member::format::envelope::{self, Object};
+use pinstripe_member::{ExtentName, Glance, Member, RemoteMembers, Room, SealedCache};
 use pinstripe_overlay::RangeSource;
 
 use crate::named::{NamedEndpoint, set};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pinstripe::member::{ExtentName, Member, Patience, RemoteMembers, Room, WatchedMember};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_bucket::{Access, Buckets, EndpointDefaults};
+use pinstripe_member::{ExtentName, Member, Patience, RemoteMembers, Room, WatchedMember};
 use pinstripe_testing::s3::{KEY_ID, KEY_SECRET};
 use pinstripe_testing::{Fate, Proxy};
 

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pinstripe::member::{RemoteMembers, SharedMember};
 use pinstripe_base::error::Result;
 use pinstripe_bucket::{Access, Buckets, EndpointDefaults};
+use pinstripe_member::{RemoteMembers, SharedMember};
 use pinstripe_testing::s3::{KEY_ID, KEY_SECRET};
 use pinstripe_testing::{Proxy, S3Server};
 use tempfile::TempDir;

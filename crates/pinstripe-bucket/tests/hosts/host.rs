@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe::format::session::Process;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::Result;
 use pinstripe_bucket::Buckets;
+use pinstripe_member::format::session::Process;
 
 use crate::endpoint::{Client, Endpoint, Line};
 use crate::support::credential;

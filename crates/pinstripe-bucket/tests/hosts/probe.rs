@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe::member::RemoteMembers;
 use pinstripe_bucket::Buckets;
+use pinstripe_member::RemoteMembers;
 
 use crate::calls;
 use crate::endpoint::{Client, Endpoint, Line};

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
-use pinstripe::format::meta::{self, Stat, Time};
 use pinstripe_base::clock;
+use pinstripe_member::format::meta::{self, Stat, Time};
 
 use crate::calls;
 use crate::endpoint::Fate;

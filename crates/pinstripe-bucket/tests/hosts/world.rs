@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::Places;
 use pinstripe::ops;
 use pinstripe::ops::forget::{self, ForgetChoice};
 use pinstripe::ops::gc::{self, GcOutcome};
@@ -17,6 +15,8 @@ use pinstripe::store::Store;
 use pinstripe::store::failure_detector::{FailureDetector, TIMEOUT_DEFAULT};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
+use pinstripe_member::Places;
+use pinstripe_member::format::snapshot::Snapshot;
 
 use crate::endpoint::{Endpoint, Fate};
 use crate::host::Host;

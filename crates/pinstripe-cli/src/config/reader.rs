@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::member::is_remote;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::is_remote;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pinstripe::member::SealedCache;
 use pinstripe::store::Store;
 use pinstripe_base::id::StoreId;
 use pinstripe_base::sync::lock;
+use pinstripe_member::SealedCache;
 
 use super::context::Run;
 use super::known_stores::KnownStore;

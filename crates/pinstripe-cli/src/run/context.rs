@@ -7,9 +7,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use pinstripe::member::Patience;
-#[cfg(feature = "s3")]
-use pinstripe::member::SealedCache;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -18,6 +15,9 @@ use pinstripe_base::monitor::{Counter, Monitor, Redundancy};
 use pinstripe_base::sync::lock;
 #[cfg(feature = "s3")]
 use pinstripe_bucket::{Buckets, Requests};
+use pinstripe_member::Patience;
+#[cfg(feature = "s3")]
+use pinstripe_member::SealedCache;
 use pinstripe_rados::Pools;
 
 use super::known_stores::{KnownStore, KnownStores, Proof};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use pinstripe::member::Patience;
 use pinstripe_base::error::{Error, Result};
+use pinstripe_member::Patience;
 
 /// The deadline of looks at places, once the run has one.
 static PATIENCE: OnceLock<Patience> = OnceLock::new();

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::format::label::MemberFacts;
-use pinstripe::member::{NewMember, Places, RemoteMembers, SharedMember};
 use pinstripe::split::RemoteOutputs;
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 #[cfg(feature = "s3")]
 use pinstripe_base::units::format_size;
+use pinstripe_member::format::label::MemberFacts;
+use pinstripe_member::{NewMember, Places, RemoteMembers, SharedMember};
 use pinstripe_rados::{Pools, is_pool};
 
 use super::context::Run;
@@ -103,7 +103,7 @@ impl Run {
             return Ok(place.to_path_buf());
         }
         #[cfg(feature = "s3")]
-        if pinstripe::member::is_remote(place) {
+        if pinstripe_member::is_remote(place) {
             return self.buckets().canonical(place);
         }
         Ok(place.to_path_buf())

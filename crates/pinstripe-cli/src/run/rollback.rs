@@ -3,12 +3,12 @@
 //! Invariant: once a store was found to be older, every run says so until the snapshot is back or a
 //! user accepts it; a newer observation does not replace the finding.
 
-use pinstripe::format::snapshot::Snapshot;
 use pinstripe::ops::seen::{self, SeenSnapshot, Standing};
 use pinstripe::ops::snapshots::{self, Known};
 use pinstripe::store::Store;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::snapshot::Snapshot;
 
 use super::context::Run;
 use super::known_stores::{KnownSnapshot, KnownStore, Proof};

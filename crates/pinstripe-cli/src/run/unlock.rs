@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use pinstripe::format::key_ring::KdfCosts;
-use pinstripe::format::label::Encryption;
 use pinstripe::seal::{Credential, locked};
 use pinstripe::store::{Store, UnlockLimits};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::units::KIB;
+use pinstripe_member::format::key_ring::KdfCosts;
+use pinstripe_member::format::label::Encryption;
 
 use super::context::Run;
 use super::known_stores::KnownStore;

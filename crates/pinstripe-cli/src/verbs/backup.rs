@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use clap::ValueHint;
 use pinstripe::chunk::Chunking;
 use pinstripe::codec::Codec;
-use pinstripe::format::snapshot::Snapshot;
 use pinstripe::ops::{backup, init};
 use pinstripe::seal::Credential;
 use pinstripe::store::Store;
@@ -18,6 +17,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{StoreId, random};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
+use pinstripe_member::format::snapshot::Snapshot;
 
 use super::{key, snapshots};
 use crate::args::tag;

@@ -1,11 +1,11 @@
 //! `pinstripe check`: is everything there that the snapshots need?
 
-use pinstripe::member::ExtentName;
 use pinstripe::ops::{check, members};
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
+use pinstripe_member::ExtentName;
 
 use crate::event::Event;
 use crate::exit;

@@ -1,10 +1,10 @@
 //! `pinstripe diff`: what differs between two snapshots.
 
-use pinstripe::format::entry::Entry;
-use pinstripe::format::meta::FileKind;
 use pinstripe::ops::diff::{self, Sort, Totals};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::FileKind;
 
 use super::ls;
 use crate::escape;

@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use pinstripe::catalog::{FoundVersion, Holder, Query};
-use pinstripe::format::meta::FileKind;
 use pinstripe::ops::{find, snapshots};
 use pinstripe::store::Store;
 use pinstripe::walk::Glob;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::meta::FileKind;
 
 use super::catalog::{CatalogFile, GAUGE};
 use super::ls;

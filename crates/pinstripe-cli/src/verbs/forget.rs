@@ -1,6 +1,5 @@
 //! `pinstripe forget`: what stays, what goes, and why.
 
-use pinstripe::format::snapshot::Snapshot;
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions, Verdict};
 use pinstripe::retention::Policy;
 use pinstripe::store::Store;
@@ -8,6 +7,7 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::units::format_count;
+use pinstripe_member::format::snapshot::Snapshot;
 
 use super::snapshots;
 use crate::escape;

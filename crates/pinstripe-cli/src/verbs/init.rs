@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::ValueHint;
 use pinstripe::chunk::Chunking;
 use pinstripe::codec::Codec;
-use pinstripe::format::label::{Chunker, Encryption, Padding, StoreConfig};
 use pinstripe::ops::init;
 use pinstripe::seal::NewSlot;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::units::format_size;
+use pinstripe_member::format::label::{Chunker, Encryption, Padding, StoreConfig};
 
 use super::key;
 use crate::args::refuse_option;

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::ops::key::{self, Slot};
 use pinstripe::seal::{Credential, NewSlot};
 use pinstripe_base::clock;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::KIB;
+use pinstripe_member::format::key_ring::KdfCosts;
 
 use crate::args::{Size, size};
 use crate::credential::{CredentialArgs, ask_new, key_file_advice, remove_key_file};

@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use pinstripe::format::entry::Entry;
-use pinstripe::format::meta::{FileKind, Metadata};
 use pinstripe::ops::ls;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::{FileKind, Metadata};
 
 use crate::escape;
 use crate::event::Event;
@@ -154,7 +154,7 @@ fn mode_text(meta: &Metadata) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pinstripe::format::meta::Time;
+    use pinstripe_member::format::meta::Time;
 
     use super::*;
 

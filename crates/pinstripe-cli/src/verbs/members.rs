@@ -1,10 +1,10 @@
 //! `pinstripe members`: which members the store has, where they are, what they hold.
 
-use pinstripe::format::label::MemberAbility;
 use pinstripe::ops::members::{self, MemberStatus};
 use pinstripe::store::MemberSlot;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
+use pinstripe_member::format::label::MemberAbility;
 
 use super::init;
 use crate::escape;

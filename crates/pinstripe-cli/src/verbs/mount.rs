@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueHint;
-use pinstripe::member::MemberReads;
 use pinstripe::ops::mount::{MemberMeters, SnapshotTree, SnapshotTreeOptions};
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::Stop;
 use pinstripe_base::units::counted;
+use pinstripe_member::MemberReads;
 
 use super::catalog::catalog_file;
 use super::shown::{

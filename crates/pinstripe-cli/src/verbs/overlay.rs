@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueHint;
-use pinstripe::member::is_remote;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::parse_size;
+use pinstripe_member::is_remote;
 use pinstripe_overlay::{
     BlockCache, CacheUsage, DirectorySource, OverlayOptions, OverlayTree, RangeSource, SourceUsage,
 };

@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use pinstripe::format::snapshot::Snapshot;
 use pinstripe::ops::snapshots::{self, Known};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
+use pinstripe_member::format::snapshot::Snapshot;
 use serde_json::Value;
 
 use crate::escape;

@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use pinstripe::codec::Codec;
-use pinstripe::format::split::Use;
 use pinstripe::ops::split::{self, LayoutChoice, SplitOutcome};
 use pinstripe::pipeline::split::CodecChoice;
 use pinstripe::source::bulk;
@@ -15,6 +14,7 @@ use pinstripe_base::id::hex;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_io::device::{Engine, Policy};
+use pinstripe_member::format::split::Use;
 
 use crate::args::refuse_option;
 use crate::args::{Size, one_line, parsed, size};
@@ -250,7 +250,7 @@ fn say(run: &Run, outcome: &SplitOutcome) -> Result<()> {
 }
 
 /// A row for each codec, and for what is not stored.
-pub fn codec_rows(manifest: &pinstripe::format::split::Manifest) -> Vec<Vec<String>> {
+pub fn codec_rows(manifest: &pinstripe_member::format::split::Manifest) -> Vec<Vec<String>> {
     let row = |it: &Use| {
         vec![
             codec_name(it),

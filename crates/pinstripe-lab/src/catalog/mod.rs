@@ -7,9 +7,6 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use pinstripe::format::entry::Entry;
-use pinstripe::format::session::Work;
-use pinstripe::format::snapshot::Snapshot;
 use pinstripe::ops;
 use pinstripe::pipeline::backup::write_tree;
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
@@ -21,6 +18,9 @@ use pinstripe_base::id::{SnapshotId, random};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
 use pinstripe_io::remove::remove_tree;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::session::Work;
+use pinstripe_member::format::snapshot::Snapshot;
 
 pub use workload::{NODES, ROWS, RowStream, STREAMS, Workload};
 

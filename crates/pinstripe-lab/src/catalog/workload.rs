@@ -8,11 +8,11 @@
 use std::collections::HashSet;
 use std::f64::consts::TAU;
 
-use pinstripe::format::entry::{Content, Entry, ListRow};
-use pinstripe::format::meta::{FileKind, Metadata, Time};
-use pinstripe::format::record::{ChunkRow, RECORD_MAX_RAW_BYTES};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::random::splitmix64;
+use pinstripe_member::format::entry::{Content, Entry, ListRow};
+use pinstripe_member::format::meta::{FileKind, Metadata, Time};
+use pinstripe_member::format::record::{ChunkRow, RECORD_MAX_RAW_BYTES};
 
 /// Rows of the whole catalogue.
 pub const ROWS: usize = 13_753_410;
@@ -345,7 +345,7 @@ impl Pool64 {
 
 #[cfg(test)]
 mod tests {
-    use pinstripe::format::tree::compare_paths;
+    use pinstripe_member::format::tree::compare_paths;
 
     use super::*;
 

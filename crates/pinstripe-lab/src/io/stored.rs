@@ -7,13 +7,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::member::Room;
 use pinstripe::ops::mount::{SnapshotTree, SnapshotTreeOptions};
 use pinstripe::store::Store;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Caps, Device, SharedDevice, too_short, write_parts};
 use pinstripe_io::file_tree::{FileTree, Node, ROOT};
+use pinstripe_member::Room;
 use rustix::fs::Advice;
 
 use super::ahead::read_only;

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pinstripe::format::meta::FileKind;
 use pinstripe::walk::{WalkItem, WalkOptions, Walker};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::meta::FileKind;
 
 use crate::run::Live;
 

@@ -8,9 +8,9 @@ use rusqlite::{Row, Rows, params};
 use super::intake::{Facts, kind_and_mode};
 use super::search::Series;
 use super::{Catalog, join};
-use crate::format::meta::{FileKind, Time};
-use crate::format::tree::is_at_or_below;
 use pinstripe_base::error::Result;
+use pinstripe_member::format::meta::{FileKind, Time};
+use pinstripe_member::format::tree::is_at_or_below;
 
 /// One version of a path, as its row tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,11 +10,11 @@ use rusqlite::params;
 
 use super::intake::kind_and_mode;
 use super::{Catalog, join, names};
-use crate::format::meta::{FileKind, Time};
-use crate::format::tree::compare_paths;
 use crate::walk::Glob;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
+use pinstripe_member::format::meta::{FileKind, Time};
+use pinstripe_member::format::tree::compare_paths;
 
 /// Finds that are held to be put in path order.
 const SORTED_MAX: usize = 1 << 17;

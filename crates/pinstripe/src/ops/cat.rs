@@ -3,8 +3,6 @@
 use std::ops::Range;
 
 use super::select::{Selected, first_entry, select};
-use crate::format::entry::Entry;
-use crate::format::meta::FileKind;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::stream::{Holes, Origin, StreamPart, stream};
 use crate::store::Store;
@@ -14,6 +12,8 @@ use crate::store::tree::TreeReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown_from_root;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::FileKind;
 
 /// Options of `cat`.
 pub struct CatOptions<'a> {

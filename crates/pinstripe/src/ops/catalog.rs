@@ -8,8 +8,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use crate::catalog::{Catalog, CatalogStart, Size};
-use crate::format::snapshot::Snapshot;
-use crate::member::{ExtentName, Room};
 use crate::pipeline::fill;
 use crate::store::index::Index;
 use crate::store::objects::Quorum;
@@ -19,6 +17,8 @@ use crate::store::{Store, forgotten, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{ExtentName, Room};
 
 /// The number of versions after which the catalog is committed, so that an interrupted filling
 /// resumes from there.

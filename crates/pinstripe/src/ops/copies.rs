@@ -9,12 +9,12 @@
 use std::collections::BTreeMap;
 
 use super::check::judge;
-use crate::format::envelope;
-use crate::format::forgotten::Mark;
-use crate::format::label::{Encryption, Format};
-use crate::member::{ExtentName, Room, SharedMember};
 use crate::store::{Store, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::envelope;
+use pinstripe_member::format::forgotten::Mark;
+use pinstripe_member::format::label::{Encryption, Format};
+use pinstripe_member::{ExtentName, Room, SharedMember};
 
 /// The copies of one name on the present members.
 pub(super) struct Copies<'a> {

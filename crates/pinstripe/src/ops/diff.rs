@@ -1,14 +1,14 @@
 //! `diff`: the differences between two snapshots, by their trees alone.
 
 use super::select::{Selected, select};
-use crate::format::entry::Entry;
-use crate::format::meta::FileKind;
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{Difference, TreeDiff};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::FileKind;
 
 /// The change of a path from one snapshot to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,10 +3,6 @@
 use std::collections::HashMap;
 
 use super::select::{Selected, first_entry, select};
-use crate::format::entry::Entry;
-use crate::format::meta::FileKind;
-use crate::format::snapshot::Snapshot;
-use crate::format::tar::{self, TarEntry};
 use crate::pipeline::limits::Limits;
 use crate::pipeline::stream::{Feed, Holes, Origin, StreamPart, stream};
 use crate::store::Store;
@@ -16,6 +12,10 @@ use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::{check_relative, shown_from_root};
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::format::tar::{self, TarEntry};
 
 /// Options of `dump`.
 pub struct DumpOptions<'a> {

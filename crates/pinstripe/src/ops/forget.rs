@@ -3,8 +3,6 @@
 //! Forgetting deletes nothing: a mark is put, and the snapshot is shown no more and kept from
 //! being a parent. As long as its packs are there, `undelete` takes the mark back.
 
-use crate::format::session::Work;
-use crate::format::snapshot::Snapshot;
 use crate::retention::{self, Candidate, KeepReason, Policy};
 use crate::store::deletion::decide;
 use crate::store::objects::Quorum;
@@ -13,6 +11,8 @@ use crate::store::{Store, deletion, forgotten, sessions};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{NAME_MIN_DIGITS, SnapshotId};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::session::Work;
+use pinstripe_member::format::snapshot::Snapshot;
 
 /// The choice of snapshots to forget.
 pub enum ForgetChoice<'a> {
@@ -140,7 +140,7 @@ fn named(store: &Store, known: &[Snapshot], names: &[String]) -> Result<Vec<Verd
 /// # Errors
 /// [`Kind::NotFound`] when no member has an object of this name.
 pub fn forget_damaged(store: &Store, id: SnapshotId) -> Result<()> {
-    let listed = store.list(crate::member::Room::Snapshots)?;
+    let listed = store.list(pinstripe_member::Room::Snapshots)?;
     if !listed.contains_key(&id.0) {
         return Err(Error::new(Kind::NotFound, format!("no snapshot '{id}'"))
             .advice("list them with: pinstripe snapshots"));

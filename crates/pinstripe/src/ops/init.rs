@@ -8,14 +8,6 @@ use std::path::{Path, PathBuf};
 
 use crate::chunk::Chunking;
 use crate::codec::Codec;
-use crate::format::key_ring::KeyRing;
-use crate::format::keys::Keys;
-use crate::format::label::{
-    Chunker, Encryption, Format, Label, MEMBERS_MAX, MemberRow, MemberState, MemberTable, Padding,
-    StoreConfig,
-};
-use crate::format::stripe_set::Geometry;
-use crate::member::{ExtentName, NewMember, Places, Room, is_remote, real};
 use crate::seal::{NewSlot, RootKey, Voucher};
 use crate::store::keys_name;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -23,6 +15,14 @@ use pinstripe_base::id::{StoreId, random};
 use pinstripe_base::units::{KIB, MIB};
 use pinstripe_io::disk::physical_disk;
 use pinstripe_io::paths;
+use pinstripe_member::format::key_ring::KeyRing;
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::label::{
+    Chunker, Encryption, Format, Label, MEMBERS_MAX, MemberRow, MemberState, MemberTable, Padding,
+    StoreConfig,
+};
+use pinstripe_member::format::stripe_set::Geometry;
+use pinstripe_member::{ExtentName, NewMember, Places, Room, is_remote, real};
 
 /// Default for `--strip-size` (decision 0006).
 pub const STRIP_BYTES_DEFAULT: u32 = 256 * KIB as u32;

@@ -4,8 +4,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::format::split::SplitLayout;
-use crate::member::is_remote;
 use crate::pipeline::each::each;
 use crate::pipeline::join::{JoinJob, Target};
 use crate::split::log::StripedLog;
@@ -16,6 +14,8 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
 use pinstripe_io::paths;
+use pinstripe_member::format::split::SplitLayout;
+use pinstripe_member::is_remote;
 
 pub use crate::pipeline::join::JoinOutcome as Joined;
 

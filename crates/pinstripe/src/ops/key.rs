@@ -1,12 +1,12 @@
 //! `key`: the ways to open an encrypted store, and changing its keys.
 
-use crate::format::key_ring::{KeySlot, SlotWay};
-use crate::format::label::Encryption;
 use crate::seal::NewSlot;
 use crate::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{NAME_MIN_DIGITS, hex};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::key_ring::{KeySlot, SlotWay};
+use pinstripe_member::format::label::Encryption;
 
 /// A key slot, as far as that is no secret.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

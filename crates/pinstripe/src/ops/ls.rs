@@ -1,13 +1,13 @@
 //! `ls`: the entries of a snapshot at and below a path.
 
 use super::select::{Selected, no_such_path, select};
-use crate::format::entry::Entry;
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_member::format::entry::Entry;
 
 /// Gives every entry at and below `path` to `show`, in path order.
 ///

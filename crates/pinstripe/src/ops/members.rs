@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use crate::format::label::MemberState as State;
-use crate::member::Room;
 use crate::store::index::Index;
 use crate::store::{Store, redundancy};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Monitor, Redundancy};
+use pinstripe_member::Room;
+use pinstripe_member::format::label::MemberState as State;
 
 /// One member of the store.
 #[derive(Debug, Clone, serde::Serialize)]

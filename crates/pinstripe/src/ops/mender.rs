@@ -8,10 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::member::{Replace, SharedMember};
 use crate::store::{Claim, Store};
 use crate::stripe::{ExtentDamage, ExtentPart, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::{Replace, SharedMember};
 
 /// Repairs one set.
 pub(super) struct Mender<'a> {

@@ -5,9 +5,6 @@ use std::path::PathBuf;
 
 use super::restore::{Delete, RestoreOptions, Selection, refuse_beyond_reason, refuse_losses};
 use super::select::{Selected, select};
-use crate::format::entry::Entry;
-use crate::format::meta::FileKind;
-use crate::format::snapshot::Snapshot;
 use crate::pipeline::restore::{
     self, ChosenReader, FoundDirectory, LinkedFiles, Pass, RestorePlan, Reuse,
 };
@@ -19,6 +16,9 @@ use crate::store::tree::SEE_WHAT_IS_LOST;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::snapshot::Snapshot;
 
 /// The action for one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,8 +16,6 @@ use super::copies::Copies;
 use super::member::refuse_disk;
 use super::mender::{Done, Mender};
 use super::strays;
-use crate::format::label::Encryption;
-use crate::member::{ExtentName, Room};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
@@ -26,6 +24,8 @@ use crate::stripe::{ExtentPart, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_member::format::label::Encryption;
+use pinstripe_member::{ExtentName, Room};
 
 /// What is collected of an extent that is written anew: a bucket gets it when it is whole.
 const COLLECTED_BYTES: u64 = 16 << 20;

@@ -6,9 +6,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::select::{Selected, first_entry, select};
-use crate::format::keys::Keys;
-use crate::format::snapshot::Snapshot;
-use crate::format::tree::is_at_or_below;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::restore::{
     self, ChosenReader, LinkedFiles, Owners, Pass, PathFilter, RestorePlan, Reuse,
@@ -22,6 +19,9 @@ use crate::store::tree::TreeReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown;
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::format::tree::is_at_or_below;
 
 /// Options of a restore.
 #[derive(Clone)]

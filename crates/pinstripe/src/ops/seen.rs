@@ -3,13 +3,13 @@
 //!
 //! Never here: where a host keeps that (the callers know).
 
-use crate::format::snapshot::Snapshot;
-use crate::member::{ExtentName, Room};
 use crate::store::snapshots::{Known, load_all};
 use crate::store::{Store, deletion};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{ExtentName, Room};
 
 /// Names what backups of the same host and sources have in common.
 const GROUP_CONTEXT: &str = "pinstripe 2026 group of a snapshot that a host has seen";
@@ -106,8 +106,8 @@ fn judge(seen: &SeenSnapshot, known: &[Known]) -> Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::snapshot::TreeRoot;
     use pinstripe_base::id::{ChunkId, StoreId};
+    use pinstripe_member::format::snapshot::TreeRoot;
 
     /// A snapshot of these sources with a parent, both by their times; time 0 is no parent.
     fn known(source: &str, time: u8, parent: u8) -> Known {

@@ -1,12 +1,12 @@
 //! Resolving the arguments of a command: a snapshot, and a path in it.
 
-use crate::format::entry::Entry;
-use crate::format::snapshot::Snapshot;
 use crate::store::tree::TreeReader;
 use crate::store::{Store, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::beneath::shown_from_root;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::snapshot::Snapshot;
 
 /// A snapshot and a path in it, as a command named them.
 pub struct Selected {

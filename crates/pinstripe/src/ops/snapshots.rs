@@ -1,10 +1,10 @@
 //! `snapshots`: the list of backups, with times and sizes.
 
-use crate::format::snapshot::Snapshot;
 pub use crate::store::snapshots::Known;
 use crate::store::{Store, snapshots};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::snapshot::Snapshot;
 
 /// All snapshots, forgotten ones too, oldest first.
 ///

@@ -6,11 +6,6 @@
 use std::collections::HashSet;
 
 use crate::dedup::distinct::{Count, Distinct, key_of};
-use crate::format::entry::Entry;
-use crate::format::meta::FileKind;
-use crate::format::record::ChunkRow;
-use crate::format::snapshot::Snapshot;
-use crate::member::Room;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::stream::Origin;
 use crate::pipeline::survey::{StoredFile, Survey, survey_stored};
@@ -20,6 +15,11 @@ use crate::store::tree::TreeReader;
 use crate::store::{Store, redundancy, snapshots};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_member::Room;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::format::snapshot::Snapshot;
 
 /// The content of some snapshots together.
 #[derive(Debug, Clone, Default)]

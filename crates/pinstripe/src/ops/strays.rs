@@ -14,17 +14,17 @@ use std::path::PathBuf;
 
 use super::check::judge;
 use super::copies::{AHEAD_OBJECTS, Copies, ReadAhead};
-use crate::format::envelope;
-use crate::format::forgotten::Mark;
-use crate::format::gc::DeletionStep;
-use crate::format::label::Encryption;
-use crate::format::scrub::ScrubState;
-use crate::member::{ExtentName, Room, SharedMember};
 use crate::store::objects::Quorum;
 use crate::store::{Claim, Store, deletion, read_small, replace_small, sessions, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SessionId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::envelope;
+use pinstripe_member::format::forgotten::Mark;
+use pinstripe_member::format::gc::DeletionStep;
+use pinstripe_member::format::label::Encryption;
+use pinstripe_member::format::scrub::ScrubState;
+use pinstripe_member::{ExtentName, Room, SharedMember};
 
 /// The rooms of small objects.
 const ROOMS: [Room; 7] = [

@@ -15,13 +15,13 @@
 use std::collections::BTreeSet;
 
 use super::copies::Copies;
-use crate::format::envelope::{self, Object};
-use crate::format::key_ring::KeyRing;
-use crate::format::label::Format;
-use crate::member::{ExtentName, Room, SharedMember};
 use crate::store::objects::Quorum;
 use crate::store::{Claim, Store, read_small, replace_small, sessions, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::envelope::{self, Object};
+use pinstripe_member::format::key_ring::KeyRing;
+use pinstripe_member::format::label::Format;
+use pinstripe_member::{ExtentName, Room, SharedMember};
 
 /// Which way to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

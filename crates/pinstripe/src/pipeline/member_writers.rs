@@ -28,13 +28,13 @@ use self::writer::Writer;
 use super::abort::Abort;
 use super::limits::{EXTENT_ROOM_BYTES, FAR_STRIPS_QUEUED, LANE_SHARE, PACK_BYTES};
 use super::scratch_pool::ScratchPool;
-use crate::format::label::StoreConfig;
-use crate::member::{ExtentName, Far, SharedMember};
 use crate::store::{Store, attach_or_replace, geometry_over, snapshots};
 use crate::stripe::{Geometry, StripSink};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::label::StoreConfig;
+use pinstripe_member::{ExtentName, Far, SharedMember};
 
 /// The advice for a full member.
 fn free_space(number: usize) -> String {

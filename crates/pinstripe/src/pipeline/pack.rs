@@ -8,16 +8,16 @@ use crossbeam_channel::{Receiver, Sender};
 use super::member_writers::{Barrier, SetMembers};
 use super::publish::Publisher;
 use super::scratch_pool::ScratchPool;
-use crate::format::pack_index::{IndexedRecord, PackIndex};
-use crate::format::record::{RecordHead, RecordKind};
-use crate::format::stripe_set::SetKind;
-use crate::member::ExtentName;
 use crate::store::index::{SealedPack, index_record};
 use crate::store::packs::kept_as;
 use crate::store::page_copies;
 use crate::stripe::SetWriter;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
+use pinstripe_member::ExtentName;
+use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
+use pinstripe_member::format::record::{RecordHead, RecordKind};
+use pinstripe_member::format::stripe_set::SetKind;
 
 /// A record ready to be laid into a pack.
 pub struct FinishedRecord {

@@ -10,7 +10,6 @@
 use std::sync::Mutex;
 
 use crate::dedup::Claims;
-use crate::member::ExtentName;
 use crate::seal::Sealer;
 use crate::store::Store;
 use crate::store::index::{Index, SealedPack, lay_run};
@@ -18,6 +17,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
+use pinstripe_member::ExtentName;
 
 use super::limits::PUBLISH_CHUNKS;
 use super::member_writers::MemberWriters;

@@ -4,12 +4,12 @@
 //! the checksums of the old pack's strips. The old pack is not touched.
 
 use super::publish::Publisher;
-use crate::format::stripe_set::SetKind;
-use crate::member::ExtentName;
 use crate::store::index::{SealedPack, index_record};
 use crate::stripe::{SetReader, SetWriter};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
+use pinstripe_member::ExtentName;
+use pinstripe_member::format::stripe_set::SetKind;
 
 /// Bytes of a pack that are copied at a time.
 const COPY_BYTES: u64 = 4 << 20;

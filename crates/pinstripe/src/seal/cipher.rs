@@ -6,8 +6,8 @@ use aws_lc_rs::aead::{
 use zeroize::Zeroizing;
 
 use super::TAG_BYTES;
-use crate::format::label::Encryption;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::label::Encryption;
 
 /// Bytes of the random salt that makes a run's subkey.
 pub const SALT_BYTES: usize = 16;

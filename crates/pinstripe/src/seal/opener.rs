@@ -6,17 +6,19 @@ use std::sync::{Arc, Mutex};
 
 use super::cipher::{Cipher, SALT_BYTES};
 use super::{BLOB_HEAD_BYTES, TAG_BYTES, keys_changed, locked};
-use crate::format::envelope::{Object, is_of};
-use crate::format::keys::Keys;
-use crate::format::label::Encryption;
-use crate::format::record::{RECORD_SEALED_HEAD_BYTES, RecordHead, parse_clear, parse_inner};
-use crate::format::snapshot::{
-    Parsed, Snapshot, SnapshotContent, checkpoint_context, parse, parse_checkpoint, seal_context,
-};
-use crate::secret::SecretKey;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_base::wire::Reader;
+use pinstripe_member::format::envelope::{Object, is_of};
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::label::Encryption;
+use pinstripe_member::format::record::{
+    RECORD_SEALED_HEAD_BYTES, RecordHead, parse_clear, parse_inner,
+};
+use pinstripe_member::format::snapshot::{
+    Parsed, Snapshot, SnapshotContent, checkpoint_context, parse, parse_checkpoint, seal_context,
+};
+use pinstripe_member::secret::SecretKey;
 
 /// Subkeys kept at once: one per run that wrote what is read.
 const SUBKEYS_MAX: usize = 1024;

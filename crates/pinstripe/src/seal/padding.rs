@@ -1,6 +1,6 @@
 //! The padding of sealed records, so that their lengths tell less.
 
-use crate::format::label::Padding;
+use pinstripe_member::format::label::Padding;
 
 /// The length that `bytes` bytes are padded to.
 ///

@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::cipher::{Cipher, SALT_BYTES};
 use super::padding::padded_bytes;
 use super::{BLOB_HEAD_BYTES, TAG_BYTES};
-use crate::format::keys::Keys;
-use crate::format::label::{Encryption, Padding};
-use crate::format::record::{
-    CHUNK_ROW_BYTES, ChunkRow, INNER_HEAD_BYTES, RECORD_HEAD_BYTES, RECORD_SEALED_HEAD_BYTES,
-    RecordHead, RecordKind, clear_head, fill_sums, inner_head, write_table,
-};
-use crate::format::snapshot::{
-    Snapshot, checkpoint_context, frame_checkpoint, frame_sealed, seal_context,
-};
 use pinstripe_base::checksum::checksum;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::random;
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::label::{Encryption, Padding};
+use pinstripe_member::format::record::{
+    CHUNK_ROW_BYTES, ChunkRow, INNER_HEAD_BYTES, RECORD_HEAD_BYTES, RECORD_SEALED_HEAD_BYTES,
+    RecordHead, RecordKind, clear_head, fill_sums, inner_head, write_table,
+};
+use pinstripe_member::format::snapshot::{
+    Snapshot, checkpoint_context, frame_checkpoint, frame_sealed, seal_context,
+};
 
 /// The start of the plaintext in a sealed record.
 const PLAIN_AT: usize = RECORD_HEAD_BYTES + BLOB_HEAD_BYTES;

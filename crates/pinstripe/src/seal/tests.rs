@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::format::keys::Keys;
-use crate::format::label::{Encryption, Padding};
-use crate::format::record::{self, ChunkRow, RecordHead, RecordKind};
-use crate::format::snapshot::{Snapshot, TreeRoot};
 use pinstripe_base::id::{ChunkId, SnapshotId, StoreId};
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::label::{Encryption, Padding};
+use pinstripe_member::format::record::{self, ChunkRow, RecordHead, RecordKind};
+use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
 
 const CIPHERS: [Encryption; 2] = [Encryption::Aes256Gcm, Encryption::ChaCha20Poly1305];
 
@@ -166,16 +166,17 @@ fn snapshots_are_sealed_but_for_their_names() {
         Sealer::new(CIPHERS[1], Padding::None, &keys).unwrap().snapshot(&snapshot).unwrap();
     assert_eq!(opener.snapshot(&object).unwrap(), snapshot);
     assert!(!object.windows(6).any(|window| window == b"a-host"));
-    let parsed = crate::format::snapshot::parse(&object).unwrap();
+    let parsed = pinstripe_member::format::snapshot::parse(&object).unwrap();
     assert_eq!((parsed.store, parsed.id), (snapshot.store, snapshot.id));
     assert_eq!(Opener::locked().snapshot(&object).unwrap_err().kind(), Kind::Locked);
     assert_eq!(Snapshot::decode(&object).unwrap_err().kind(), Kind::Locked);
     // Under another name, or in the clear, it is no snapshot of the store.
-    let crate::format::snapshot::SnapshotContent::Sealed(seal, blob) = parsed.content else {
+    let pinstripe_member::format::snapshot::SnapshotContent::Sealed(seal, blob) = parsed.content
+    else {
         panic!()
     };
     let id = SnapshotId([3; 16]);
-    let renamed = crate::format::snapshot::frame_sealed(snapshot.store, id, seal, blob);
+    let renamed = pinstripe_member::format::snapshot::frame_sealed(snapshot.store, id, seal, blob);
     assert_eq!(opener.snapshot(&renamed).unwrap_err().kind(), Kind::Corrupt);
     assert_eq!(opener.snapshot(&snapshot.encode()).unwrap_err().kind(), Kind::Corrupt);
     assert_eq!(Opener::clear().snapshot(&snapshot.encode()).unwrap(), snapshot);

@@ -9,11 +9,11 @@
 //! constant time. Whether an older object still counts is not decided here: one that is put back
 //! has a sound MAC.
 
-use crate::format::envelope;
-use crate::format::keys::Keys;
-use crate::member::{ExtentName, Room};
-use crate::secret::SecretKey;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::envelope;
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::secret::SecretKey;
+use pinstripe_member::{ExtentName, Room};
 
 const KEY: &str = "pinstripe 2026 key that vouches for small objects";
 
@@ -106,8 +106,8 @@ impl std::fmt::Debug for Voucher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::envelope::Object;
     use pinstripe_base::id::StoreId;
+    use pinstripe_member::format::envelope::Object;
 
     fn name(room: Room, byte: u8) -> ExtentName {
         ExtentName::In(room, [byte; 16])

@@ -11,9 +11,9 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use crate::format::meta::{FileKind, Metadata};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{magic_path, shown};
+use pinstripe_member::format::meta::{FileKind, Metadata};
 
 /// The ACL of an entry itself.
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";

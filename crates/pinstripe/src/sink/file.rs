@@ -10,9 +10,9 @@ use rustix::io::retry_on_intr;
 use super::Root;
 use super::apply_metadata::{Handle, Unset};
 use super::existing::Existing;
-use crate::format::meta::Metadata;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_io::beneath::shown;
+use pinstripe_member::format::meta::Metadata;
 
 /// A file below the target, written in any order by any number of threads. Holds one descriptor.
 /// Where it may replace another it has a name beside its own until [`finish`](Self::finish) moves

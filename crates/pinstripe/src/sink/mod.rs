@@ -36,9 +36,9 @@ use std::sync::{Arc, Mutex};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::format::meta::{FileKind, Metadata, Time};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Resolver, check_relative, failure, shown};
+use pinstripe_member::format::meta::{FileKind, Metadata, Time};
 
 pub use apply_metadata::{MetadataPart, Unset};
 pub use existing::Existing;

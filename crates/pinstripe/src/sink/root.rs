@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use super::Rules;
 use super::apply_metadata::{ACL_DEFAULT, Handle, MetadataWriter};
 use super::remove::RemovedCount;
-use crate::format::meta::Metadata;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Passage, Resolver, check_relative, failure, magic_path, shown};
+use pinstripe_member::format::meta::Metadata;
 
 /// The values that all open files of the target share.
 #[derive(Debug)]

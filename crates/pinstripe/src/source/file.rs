@@ -8,9 +8,9 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::xattr::{Xattrs, xattrs_of};
 use super::{no_longer, open_failure};
-use crate::format::meta::{FileKind, Stat, Time};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Resolver, check_relative, shown};
+use pinstripe_member::format::meta::{FileKind, Stat, Time};
 
 /// From this size on the kernel is asked for its longer sequential read-ahead.
 const BIG_BYTES: u64 = 4 << 20;

@@ -23,9 +23,9 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::format::meta::Stat;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Resolver, check_relative, failure, shown};
+use pinstripe_member::format::meta::Stat;
 
 pub use file::SourceFile;
 pub use xattr::{Xattrs, xattrs_at, xattrs_of};

@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
-use crate::format::split::{
+use pinstripe_io::device::AlignedBuf;
+use pinstripe_member::format::split::{
     ALIGN_BYTES, BatchExtent, FRAME_BYTES, Frame, FrameKind, Tag, UNIT_BYTES, unit_bytes,
 };
-use pinstripe_io::device::AlignedBuf;
 
 /// Bytes that a batch takes at most: all blocks raw, each with a head.
 pub(crate) const fn batch_bytes_max(block_bytes: u32) -> usize {

@@ -1,8 +1,10 @@
 //! The batches of a finished log, by its indexes.
 
 use super::log::Log;
-use crate::format::split::{BatchPlace, FRAME_BYTES, Frame, FrameKind, LogEnd, LogIndex, Tag};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::split::{
+    BatchPlace, FRAME_BYTES, Frame, FrameKind, LogEnd, LogIndex, Tag,
+};
 
 /// Follows the indexes of a log from the last one back.
 pub(super) fn indexed(log: &dyn Log, tag: Tag, end: &LogEnd) -> Result<Vec<BatchPlace>> {

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use crate::format::split::{ALIGN_BYTES, PAGES_BYTES, SET_ROWS};
-use crate::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
-use crate::member::{ExtentName, SharedMember};
 use crate::stripe::{SetLayout, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, SplitId, StoreId};
 use pinstripe_base::sync::lock;
 use pinstripe_io::device::SharedDevice;
+use pinstripe_member::format::split::{ALIGN_BYTES, PAGES_BYTES, SET_ROWS};
+use pinstripe_member::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
+use pinstripe_member::{ExtentName, SharedMember};
 
 use super::window::Window;
 

@@ -4,7 +4,7 @@
 //! output (two pages + log) --> log (own or striped) --> batches (index, or frame by frame)
 //!                                                   --> unit: blocks checked, healed, decoded
 //! ```
-//! The bytes are in [`crate::format::split`]; the reasons for them in doc/decisions/0018-split.md.
+//! The bytes are in [`pinstripe_member::format::split`]; the reasons for them in doc/decisions/0018-split.md.
 //!
 //! Never here: threads, and writing of outputs (pipeline/split); the consequences of a loss for a
 //! verb.

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use crate::format::split::{End, FRAME_BYTES, Frame, FrameKind, Head, Manifest, PAGE_BYTES, Tag};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SplitId;
 use pinstripe_io::device::SharedDevice;
+use pinstripe_member::format::split::{
+    End, FRAME_BYTES, Frame, FrameKind, Head, Manifest, PAGE_BYTES, Tag,
+};
 
 /// An output. A page that cannot be read is an error of that page alone: the others may do.
 pub struct SplitOutput {

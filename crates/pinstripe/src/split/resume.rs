@@ -11,10 +11,12 @@ use super::output::SplitOutput;
 use super::scan::{Scan, scan};
 use super::tree_hash::UnitHash;
 use super::unit::{RawSidecar, UnitReader, UnitSource, buffer};
-use crate::format::split::{ALIGN_BYTES, BatchExtent, BatchPlace, Head, PAGES_BYTES, SplitLayout};
 use crate::stripe::Geometry;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
+use pinstripe_member::format::split::{
+    ALIGN_BYTES, BatchExtent, BatchPlace, Head, PAGES_BYTES, SplitLayout,
+};
 
 /// The finished part of a log.
 #[derive(Debug, Clone, Default)]

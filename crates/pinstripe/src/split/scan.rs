@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use crate::format::split::{BatchExtent, BatchPlace, FRAME_BYTES, Frame, FrameKind, Tag};
 use pinstripe_base::error::{Kind, Result};
+use pinstripe_member::format::split::{
+    BatchExtent, BatchPlace, FRAME_BYTES, Frame, FrameKind, Tag,
+};
 
 use super::log::Log;
 

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use crate::codec::Decoder;
-use crate::format::split::{
-    BLOCK_BYTES_MAX, BatchExtent, BatchPlace, FRAME_BYTES, Frame, FrameKind, Head, Tag,
-};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{AlignedBuf, SharedDevice};
+use pinstripe_member::format::split::{
+    BLOCK_BYTES_MAX, BatchExtent, BatchPlace, FRAME_BYTES, Frame, FrameKind, Head, Tag,
+};
 
 use super::batch::batch_bytes_max;
 use super::log::Log;

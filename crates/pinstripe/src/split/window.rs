@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
+use pinstripe_member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
 
 /// A member with one extent, the same for any name, that cannot be written.
 pub struct Window {

@@ -10,7 +10,7 @@
 //! true, and this module is not used.
 
 use super::votes::votes_needed;
-use crate::format::label::{Label, MemberState, MemberTable, StoreConfig};
+use pinstripe_member::format::label::{Label, MemberState, MemberTable, StoreConfig};
 
 /// The table that the labels found agree on; `named` is the label of the member at hand.
 pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a MemberTable {
@@ -137,8 +137,10 @@ impl<'a> Members<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::label::{Chunker, Encryption, Format, MemberFacts, MemberRow, Padding};
     use pinstripe_base::id::StoreId;
+    use pinstripe_member::format::label::{
+        Chunker, Encryption, Format, MemberFacts, MemberRow, Padding,
+    };
 
     fn table(generation: u64, numbers: &[u16]) -> MemberTable {
         let row = |&number| MemberRow {

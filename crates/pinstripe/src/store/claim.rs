@@ -20,12 +20,12 @@ use std::time::Duration;
 use super::objects::Belief;
 use super::sessions::{self, name_of};
 use super::{Quorum, Store, read_small};
-use crate::format::session::{Session, Work};
-use crate::member::{ExtentName, Room, SharedMember};
-use crate::process;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SessionId;
+use pinstripe_member::format::session::{Session, Work};
+use pinstripe_member::process;
+use pinstripe_member::{ExtentName, Room, SharedMember};
 
 /// The number of times that a claimant looks whether a concurrent one has removed its claim, and
 /// the wait in between: together longer than it takes to put a claim and remove it. The file

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use super::search::read_member_at;
 use super::{OpenOptions, keys_name, read_small};
-use crate::format::key_ring::{KeyRing, KeySlot};
-use crate::format::keys::Keys;
-use crate::format::label::{Encryption, Label, StoreConfig};
-use crate::format::removed_slot::RemovedSlot;
-use crate::member::{ExtentName, Places, Room};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::key_ring::{KeyRing, KeySlot};
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::label::{Encryption, Label, StoreConfig};
+use pinstripe_member::format::removed_slot::RemovedSlot;
+use pinstripe_member::{ExtentName, Places, Room};
 
 /// Refuses a store with both kinds of keys; `looked` is where its members may be, and what their
 /// labels say. A place that does not answer has nothing to say.

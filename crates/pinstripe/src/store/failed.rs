@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use crate::member::SharedMember;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
+use pinstripe_member::SharedMember;
 
 use super::Store;
 

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::format::forgotten::Mark;
-use crate::format::gc::{DeletionStep, GcObject};
-use crate::member::{ExtentName, Room};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
+use pinstripe_member::format::forgotten::Mark;
+use pinstripe_member::format::gc::{DeletionStep, GcObject};
+use pinstripe_member::{ExtentName, Room};
 
 use super::Store;
 use super::objects::{Belief, Quorum};

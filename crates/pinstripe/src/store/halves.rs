@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 use super::objects::Quorum;
 use super::{Store, deletion, read_small};
-use crate::format::forgotten::Mark;
-use crate::format::gc::GcObject;
-use crate::format::label::MemberTable;
-use crate::member::{ExtentName, Member, Room};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SnapshotId;
+use pinstripe_member::format::forgotten::Mark;
+use pinstripe_member::format::gc::GcObject;
+use pinstripe_member::format::label::MemberTable;
+use pinstripe_member::{ExtentName, Member, Room};
 
 /// Another half of the store, as far as its members were met.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,11 +9,11 @@
 
 use std::time::Duration;
 
-use crate::format::heartbeat::{Heartbeat, count_of, name_of};
-use crate::format::session::Session;
-use crate::member::{ExtentName, Room};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SessionId;
+use pinstripe_member::format::heartbeat::{Heartbeat, count_of, name_of};
+use pinstripe_member::format::session::Session;
+use pinstripe_member::{ExtentName, Room};
 
 use super::failure_detector::Pulse;
 use super::objects::Quorum;

@@ -41,19 +41,19 @@ use objects::Quorum;
 pub use open::OpenOptions;
 pub use search::read_member;
 
-use crate::format::envelope::OBJECT_MAX_BYTES;
-use crate::format::keys::Keys;
-use crate::format::label::{Format, MemberRow, MemberState, MemberTable, StoreConfig};
-use crate::format::session::Process;
-use crate::format::stripe_set::{Geometry, MEMBERS_MAX};
-use crate::member::{
-    Caps, ExtentName, Glance, Member, Places, Replace, Room, SealedCache, SharedMember, is_remote,
-};
 use crate::seal::{self, Opener, Sealer, Voucher};
 use crate::stripe::{SetReader, distance};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::envelope::OBJECT_MAX_BYTES;
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::label::{Format, MemberRow, MemberState, MemberTable, StoreConfig};
+use pinstripe_member::format::session::Process;
+use pinstripe_member::format::stripe_set::{Geometry, MEMBERS_MAX};
+use pinstripe_member::{
+    Caps, ExtentName, Glance, Member, Places, Replace, Room, SealedCache, SharedMember, is_remote,
+};
 
 /// One member's slot in the store: taken or absent.
 #[derive(Default)]
@@ -256,7 +256,7 @@ impl Store {
 
     /// The process that opened it, as its sessions say.
     pub fn process(&self) -> Process {
-        self.options.process.unwrap_or_else(crate::process::own)
+        self.options.process.unwrap_or_else(pinstripe_member::process::own)
     }
 
     /// Why a member is absent, and what to do about it.

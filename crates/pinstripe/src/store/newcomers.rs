@@ -9,10 +9,10 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use crate::format::label::{MemberRow, MemberTable};
-use crate::member::{SharedMember, of_bytes};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::label::{MemberRow, MemberTable};
+use pinstripe_member::{SharedMember, of_bytes};
 
 use super::Store;
 

@@ -12,10 +12,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::format::envelope::{self, Object};
-use crate::member::{ExtentName, Room};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
+use pinstripe_member::format::envelope::{self, Object};
+use pinstripe_member::{ExtentName, Room};
 
 use super::votes::{Votes, votes_needed};
 use super::{Store, deletion, forgotten, read_small, snapshots};

@@ -16,19 +16,19 @@ use super::failed::Failed;
 use super::newcomers::Newcomers;
 use super::search::{OPENING, Search, candidates, forgery, label_of, read_member_at};
 use super::{MemberSlot, Store, downgrade, judge_key_object, keys_name, read_small};
-use crate::fault::FaultMember;
-use crate::format::keys::Keys;
-use crate::format::label::{Encryption, Label, MemberTable, StoreConfig};
-use crate::format::session::Process;
-use crate::format::stripe_set::{HEADER_BYTES, Header};
-use crate::member::{
-    ExtentName, Member, Patience, Places, RemoteMembers, Room, SharedMember, Steps, WatchedMember,
-    is_remote, of_bytes, real,
-};
 use crate::seal::Opener;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::Names;
 use pinstripe_io::fault::Plan;
+use pinstripe_member::fault::FaultMember;
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::label::{Encryption, Label, MemberTable, StoreConfig};
+use pinstripe_member::format::session::Process;
+use pinstripe_member::format::stripe_set::{HEADER_BYTES, Header};
+use pinstripe_member::{
+    ExtentName, Member, Patience, Places, RemoteMembers, Room, SharedMember, Steps, WatchedMember,
+    is_remote, of_bytes, real,
+};
 
 /// The layer between a store and its disks: none, unless a test or an experiment asks for one.
 #[derive(Default, Clone)]

@@ -15,13 +15,13 @@ use span::Windows;
 pub use span::{FetchedSpan, Reach};
 
 use crate::codec::Decoder;
-use crate::format::record::{RecordHead, RecordKind};
-use crate::member::{CacheKey, ExtentName, SharedMember};
 use crate::stripe::{ReadReport, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::record::{RecordHead, RecordKind};
+use pinstripe_member::{CacheKey, ExtentName, SharedMember};
 
 use super::index::{Index, Place};
 use super::{Store, newcomers};

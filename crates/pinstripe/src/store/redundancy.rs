@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use super::index::{Index, sets_in};
 use super::{Store, snapshots};
-use crate::member::Room;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, SnapshotId};
 use pinstripe_base::monitor::{Counter, Monitor, Redundancy};
+use pinstripe_member::Room;
 
 /// The members with an extent of each pack, or a copy of each snapshot.
 type Holders<T> = BTreeMap<T, Vec<usize>>;

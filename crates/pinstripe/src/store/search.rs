@@ -11,12 +11,14 @@ use std::path::{Path, PathBuf};
 use super::halves::Outsider;
 use super::open::OpenOptions;
 use super::{MemberSlot, agreement, read_small};
-use crate::format::label::{Format, Label, MemberRow, MemberState, MemberTable, StoreConfig};
-use crate::member::{
-    ExtentName, Glance, Member, Places, Room, SharedMember, is_remote, of_bytes as path,
-};
 use crate::seal::Voucher;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::label::{
+    Format, Label, MemberRow, MemberState, MemberTable, StoreConfig,
+};
+use pinstripe_member::{
+    ExtentName, Glance, Member, Places, Room, SharedMember, is_remote, of_bytes as path,
+};
 
 /// The members found of a store, and the table of members that names them.
 pub(super) struct Search {

@@ -5,12 +5,12 @@
 //! did not remove is over once its commit object is there, once its process surely runs no more,
 //! or once a void stands in the place of the commit object ([`fence`]).
 
-use crate::format::gc::{DeletionStep, GcObject};
-use crate::format::session::{Process, Session, Work, id_with_heartbeats};
-use crate::member::{ExtentName, Room, SharedMember};
-use crate::process;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId};
+use pinstripe_member::format::gc::{DeletionStep, GcObject};
+use pinstripe_member::format::session::{Process, Session, Work, id_with_heartbeats};
+use pinstripe_member::process;
+use pinstripe_member::{ExtentName, Room, SharedMember};
 
 use super::Store;
 use super::objects::{Belief, Quorum, RoomObjects};

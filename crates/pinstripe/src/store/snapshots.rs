@@ -1,12 +1,12 @@
 //! Finding snapshots: every sound snapshot object on any member, and names as people give them.
 
-use crate::format::gc::{DeletionStep, GcObject};
-use crate::format::label::Encryption;
-use crate::format::snapshot::Snapshot;
-use crate::member::{ExtentName, Room, SharedMember};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SnapshotId, find_by_name};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::gc::{DeletionStep, GcObject};
+use pinstripe_member::format::label::Encryption;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{ExtentName, Room, SharedMember};
 
 use super::objects::Quorum;
 use super::{Store, checkpoints, deletion, forgotten, read_small};

@@ -8,17 +8,17 @@ mod follow;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-use crate::format::entry::{Content, Entry, PageWriter, decode_page};
-use crate::format::record::ChunkRow;
-use crate::format::snapshot::TreeRoot;
-use crate::format::tree::{
-    Child, HEIGHT_MAX, NODE_MAX_CHILDREN, PAGE_MAX_BYTES, PageEnds, compare_paths, decode_node,
-    encode_node, ends_node, is_at_or_below,
-};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::wire::Reader;
 use pinstripe_io::beneath::shown_from_root;
+use pinstripe_member::format::entry::{Content, Entry, PageWriter, decode_page};
+use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::format::snapshot::TreeRoot;
+use pinstripe_member::format::tree::{
+    Child, HEIGHT_MAX, NODE_MAX_CHILDREN, PAGE_MAX_BYTES, PageEnds, compare_paths, decode_node,
+    encode_node, ends_node, is_at_or_below,
+};
 
 use super::packs::ChunkReader;
 
@@ -265,7 +265,7 @@ impl<'a> TreeReader<'a> {
     pub fn list(&mut self, id: &ChunkId) -> Result<Vec<ChunkRow>> {
         let bytes = self.chunks.read(id)?;
         let mut reader = Reader::new(&bytes, "content list");
-        let chunks = crate::format::entry::read_chunks(&mut reader)?;
+        let chunks = pinstripe_member::format::entry::read_chunks(&mut reader)?;
         reader.finish()?;
         Ok(chunks)
     }

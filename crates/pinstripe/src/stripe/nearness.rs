@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
-use crate::member::{Member, SharedMember, is_remote};
 use pinstripe_base::id::SetId;
+use pinstripe_member::{Member, SharedMember, is_remote};
 
 /// How far a member is; near ones sort first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -22,10 +22,10 @@ use super::report::{ErasureReason, ExtentPart, ReadReport, is_lost_mark};
 use super::row::{Row, Trust};
 use super::trailer::{gravity, read_trailer};
 use super::windows::Windows;
-use crate::format::stripe_set::{Checksum, SetKind, Trailer, checksum};
-use crate::member::{ExtentName, Member, Room, SharedMember};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
+use pinstripe_member::format::stripe_set::{Checksum, SetKind, Trailer, checksum};
+use pinstripe_member::{ExtentName, Member, Room, SharedMember};
 
 /// An open stripe set. Any number of threads may read through one.
 pub struct SetReader {

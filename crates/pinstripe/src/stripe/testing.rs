@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::format::stripe_set::SetKind;
-use crate::member::{ExtentName, Member, MemoryMember, Replace, SharedMember};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{SetId, StoreId};
+use pinstripe_member::format::stripe_set::SetKind;
+use pinstripe_member::{ExtentName, Member, MemoryMember, Replace, SharedMember};
 
 pub const STORE: StoreId = StoreId([0x51; 16]);
 pub const SET: SetId = SetId(*b"a set of strips.");

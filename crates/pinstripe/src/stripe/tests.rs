@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::testing::*;
 use super::*;
-use crate::fault::FaultMember;
-use crate::format::stripe_set::{HEADER_BYTES, SetKind, checksum};
-use crate::member::{ExtentName, MemoryMember};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
 use pinstripe_io::fault::Operation;
+use pinstripe_member::fault::FaultMember;
+use pinstripe_member::format::stripe_set::{HEADER_BYTES, SetKind, checksum};
+use pinstripe_member::{ExtentName, MemoryMember};
 
 /// A set of 3+1 with two full rows and a short one whose strips are 64, 64 and 22 bytes.
 fn small() -> Fixture {

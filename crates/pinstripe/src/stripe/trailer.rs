@@ -1,9 +1,9 @@
 //! Reading the trailer of an extent of which only the name is known.
 
-use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Header, Trailer};
-use crate::member::{ExtentName, Member, is_remote};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
+use pinstripe_member::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Header, Trailer};
+use pinstripe_member::{ExtentName, Member, is_remote};
 
 /// Bytes at an extent's end, read at once in the hope that the whole trailer is in them: the
 /// trailer of a 64 MiB pack with strips of 256 KiB on 4 members has 5.6 KiB.

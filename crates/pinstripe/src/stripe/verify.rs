@@ -10,9 +10,9 @@ use super::report::{
     ErasureReason, ExtentDamage, ExtentPart, ReadReport, Salvaged, Verification, mark_lost,
 };
 use super::row::{Buffers, Row, push_range};
-use crate::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
-use crate::member::ExtentWriter;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::ExtentWriter;
+use pinstripe_member::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
 
 impl SetReader {
     /// Holds every strip of every slot against its checksum, every header and trailer against

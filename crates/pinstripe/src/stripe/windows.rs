@@ -9,7 +9,7 @@
 
 use super::reader::SetReader;
 use super::report::ErasureReason;
-use crate::member::is_remote;
+use pinstripe_member::is_remote;
 
 /// A part of an extent that is read as one, at most: a request of a bucket.
 pub(crate) const WINDOW_BYTES: u64 = 4 << 20;

@@ -11,11 +11,11 @@ use std::ops::Range;
 use pinstripe_kernel::parity;
 
 use super::geometry::{Permutation, RowShape};
-use crate::format::stripe_set::{
-    Checksum, Geometry, HEADER_BYTES, Header, LOGICAL_BYTES_MAX, SetKind, Trailer, checksum,
-};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
+use pinstripe_member::format::stripe_set::{
+    Checksum, Geometry, HEADER_BYTES, Header, LOGICAL_BYTES_MAX, SetKind, Trailer, checksum,
+};
 
 /// The destination of the parts of the slots' extents.
 pub trait StripSink {

@@ -17,8 +17,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags, StatxAttributes, S
 use rustix::io::Errno;
 
 use super::stat::from_statx;
-use crate::format::meta::Stat;
 use pinstripe_io::descriptors::patiently;
+use pinstripe_member::format::meta::Stat;
 
 /// Bytes that one getdents64 call may fill: about a thousand names.
 const LISTING_BYTES: usize = 32 * 1024;

@@ -43,7 +43,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use rustix::fs::CWD;
 
-use crate::format::meta::FileKind;
 use batch::{Entries, Run};
 pub use batch::{EntryBatch, FoundEntry, Trouble, WalkItem};
 use directory::{Directory, FdBudget, look, open_directory};
@@ -54,6 +53,7 @@ use named::Named;
 use pinstripe_base::error::{self, Error, Result};
 use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::descriptors;
+use pinstripe_member::format::meta::FileKind;
 use scan::{Plan, Scanner, Step, Task};
 
 /// A batch ends with the run that fills it to this many items.

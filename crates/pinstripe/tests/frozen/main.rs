@@ -12,7 +12,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pinstripe::catalog::Query;
-use pinstripe::format::label::Format;
 use pinstripe::ops::{check, find, restore};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::seal::Credential;
@@ -21,6 +20,7 @@ use pinstripe::walk::Glob;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
+use pinstripe_member::format::label::Format;
 
 /// A frozen store, and its members: of the last ones as many may be missing as it has parity.
 struct Frozen {

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use pinstripe::member::{ExtentName, Member, Room, SharedMember};
 use pinstripe::ops;
 use pinstripe::pipeline::join::Target;
 use pinstripe::pipeline::limits::Limits;
@@ -17,6 +16,7 @@ use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Access, Caps as DeviceCaps, Device, FileDevice, Policy, SharedDevice};
+use pinstripe_member::{ExtentName, Member, Room, SharedMember};
 
 use crate::look::{assert_same, look};
 use crate::split::made::{Made, Shape};
@@ -114,7 +114,7 @@ impl Member for Gated {
         self.inner.read_at(name, offset, buf)
     }
 
-    pinstripe::forward_member!(inner: create, put, len, list, foresee, delete, sync, sweep, caps, place);
+    pinstripe_member::forward_member!(inner: create, put, len, list, foresee, delete, sync, sweep, caps, place);
 }
 
 fn gated(mut store: Store) -> (Store, Arc<Gate>) {

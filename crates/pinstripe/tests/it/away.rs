@@ -6,13 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Barrier;
 
-use pinstripe::member::{Member, Room, directory::DirectoryMember};
 use pinstripe::ops;
 use pinstripe::ops::restore::{self, Delete, RestoreOptions};
 use pinstripe::pipeline::restore::Reuse;
 use pinstripe::store::Store;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::{Member, Room, directory::DirectoryMember};
 
 use crate::look::look;
 use crate::support::{Ledger, Site, assert_whole, backup, check, limits, noise, small_tree};

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe::format::session::Work;
 use pinstripe::ops::beside::{Meeting, VERBS, VerbRole, beside};
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
 use pinstripe::ops::{self, gc, scrub};
@@ -12,6 +11,7 @@ use pinstripe::store::failure_detector::FailureDetector;
 use pinstripe::store::sessions::{self, OpenSession};
 use pinstripe::store::{Claim, Store};
 use pinstripe_base::error::{Kind, Result};
+use pinstripe_member::format::session::Work;
 
 use crate::support::{Ledger, NoWait, Site, backup, check, limits, new_slot, small_tree};
 

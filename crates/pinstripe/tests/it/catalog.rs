@@ -8,10 +8,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use pinstripe::catalog::{Catalog, FILE_NAME, FoundVersion, Query};
-use pinstripe::format::entry::Entry;
-use pinstripe::format::meta::FileKind;
-use pinstripe::format::session::Work;
-use pinstripe::format::snapshot::Snapshot;
 use pinstripe::ops;
 use pinstripe::ops::diff::{Sort, Totals};
 use pinstripe::store::{sessions, snapshots};
@@ -19,6 +15,10 @@ use pinstripe::walk::Glob;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::session::Work;
+use pinstripe_member::format::snapshot::Snapshot;
 
 use crate::support::{Ledger, Site, noise};
 

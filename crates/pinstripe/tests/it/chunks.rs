@@ -6,14 +6,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use pinstripe::chunk::Cutter;
-use pinstripe::format::record::ChunkRow;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::Room;
 use pinstripe::pipeline::limits::LARGE_BYTES;
 use pinstripe::store::index;
 use pinstripe::store::packs::{ChunkReader, PackReader};
 use pinstripe::store::tree::TreeReader;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_member::Room;
+use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::format::snapshot::Snapshot;
 
 use crate::look::look;
 use crate::support::{Ledger, Site, assert_whole, backup, noise};

@@ -8,13 +8,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pinstripe::fault::PowerCut;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{ExtentName, Room, SharedMember, Steps};
 use pinstripe::ops;
 use pinstripe::store::{Store, read_small};
 use pinstripe::stripe::SetReader;
 use pinstripe_base::error::Kind;
+use pinstripe_member::fault::PowerCut;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{ExtentName, Room, SharedMember, Steps};
 
 use crate::look::{Tree, look};
 use crate::support::{Image, Ledger, NoWait, Site, backup, check, limits, noise, read_files};

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use pinstripe::format::record::RecordKind;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{DiskStep, ExtentName, Room, Steps};
 use pinstripe::ops::{forget, gc, member, scrub};
 use pinstripe::store::index::{Index, read_pack_index};
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe::stripe::geometry::Permutation;
 use pinstripe_base::id::{Names, SetId};
+use pinstripe_member::format::record::RecordKind;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{DiskStep, ExtentName, Room, Steps};
 
 use crate::gc::{forget_one, options};
 use crate::look::{Tree, look};
@@ -135,11 +135,11 @@ impl Bench {
     /// A backup stores a new file and dies when its first index run would get a name; returns the
     /// packs that it leaves whole.
     fn die_before_the_index(&self) -> Vec<SetId> {
-        let own = pinstripe::process::own();
+        let own = pinstripe_member::process::own();
         let started_ticks = own.started_ticks + 1;
         let options = OpenOptions {
             steps: Some(DiesInSealing::after_one(&[])),
-            process: Some(pinstripe::format::session::Process { started_ticks, ..own }),
+            process: Some(pinstripe_member::format::session::Process { started_ticks, ..own }),
             ..OpenOptions::default()
         };
         let mut store = Store::open_with(&self.site.members[0], options).unwrap();
@@ -194,8 +194,9 @@ fn a_merge_that_dies_in_sealing_costs_no_run() {
         bench.save();
     }
     bench.thin_out();
-    let own = pinstripe::process::own();
-    let dead = pinstripe::format::session::Process { started_ticks: own.started_ticks + 1, ..own };
+    let own = pinstripe_member::process::own();
+    let dead =
+        pinstripe_member::format::session::Process { started_ticks: own.started_ticks + 1, ..own };
     let options = OpenOptions {
         steps: Some(DiesInSealing::after_one(&[Room::Packs, Room::Snapshots])),
         process: Some(dead),

@@ -9,16 +9,16 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use pinstripe::format::record::RecordKind;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::format::stripe_set::{FOOTER_BYTES, HEADER_BYTES};
-use pinstripe::member::{ExtentName, Room};
 use pinstripe::ops;
 use pinstripe::store::{Store, index};
 use pinstripe::stripe::{SetLayout, SetReader};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::format::record::RecordKind;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::format::stripe_set::{FOOTER_BYTES, HEADER_BYTES};
+use pinstripe_member::{ExtentName, Room};
 use proptest::prelude::*;
 
 use crate::look::{Tree, assert_same, look};

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{DirectoryMember, ExtentName, Member, Room};
 use pinstripe::store::index::Index;
 use pinstripe::store::redundancy::redundancy;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{DirectoryMember, ExtentName, Member, Room};
 use pinstripe_testing::{in_own_mounts, mount, skipped, unmount};
 
 use crate::look::{Tree, look};

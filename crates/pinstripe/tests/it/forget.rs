@@ -1,15 +1,15 @@
 //! Forgetting by rules and by name, and taking that back, on a real store.
 
-use pinstripe::format::forgotten::Mark;
-use pinstripe::format::gc::{DeletionStep, GcObject, Lists};
-use pinstripe::format::session::Work;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{ExtentName, Room};
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
 use pinstripe::retention::{KeepReason, Policy};
 use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::{CondemnationId, SessionId};
+use pinstripe_member::format::forgotten::Mark;
+use pinstripe_member::format::gc::{DeletionStep, GcObject, Lists};
+use pinstripe_member::format::session::Work;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{ExtentName, Room};
 
 use crate::look::look;
 use crate::support::{Ledger, Site, assert_whole, small_tree};

@@ -8,11 +8,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pinstripe::fault::PowerCut;
-use pinstripe::format::entry::Content;
-use pinstripe::format::session::Work;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{DiskStep, ExtentName, Room, Steps};
 use pinstripe::ops::forget::{self, ForgetChoice};
 use pinstripe::ops::gc::{self, GcOutcome};
 use pinstripe::store::index::Index;
@@ -20,6 +15,11 @@ use pinstripe::store::packs::{ChunkReader, PackReader};
 use pinstripe::store::tree::TreeReader;
 use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::Kind;
+use pinstripe_member::fault::PowerCut;
+use pinstripe_member::format::entry::Content;
+use pinstripe_member::format::session::Work;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{DiskStep, ExtentName, Room, Steps};
 use pinstripe_testing::every;
 
 use crate::look::{Tree, look};

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops::member::{self, Brought};
 use pinstripe::ops::{self, gc};
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{ExtentName, Room, Steps};
 
 use crate::gc::forget_one;
 use crate::look::{Tree, look};

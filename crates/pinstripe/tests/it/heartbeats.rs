@@ -6,10 +6,6 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe::fault::PowerCut;
-use pinstripe::format::heartbeat::Heartbeat;
-use pinstripe::format::session::{Session, Work};
-use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops::gc;
 use pinstripe::pipeline::heartbeat::beat_while;
 use pinstripe::store::failure_detector::{FailureDetector, TIMEOUT_DEFAULT};
@@ -17,6 +13,10 @@ use pinstripe::store::objects::Quorum;
 use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{SessionId, SnapshotId};
+use pinstripe_member::fault::PowerCut;
+use pinstripe_member::format::heartbeat::Heartbeat;
+use pinstripe_member::format::session::{Session, Work};
+use pinstripe_member::{ExtentName, Room, Steps};
 
 use crate::gc::{forget_one, gate, names, options, silent_session, three};
 use crate::look::look;

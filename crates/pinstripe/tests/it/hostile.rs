@@ -1,12 +1,6 @@
 //! Snapshots that no backup would write, for restores that must not believe them.
 
 use pinstripe::dedup::Claims;
-use pinstripe::format::entry::{Content, Entry};
-use pinstripe::format::meta::{FileKind, Metadata, Time};
-use pinstripe::format::record::{ChunkRow, RecordKind};
-use pinstripe::format::snapshot::{Snapshot, TreeRoot};
-use pinstripe::format::tree::{Child, compare_paths, encode_node};
-use pinstripe::member::ExtentName;
 use pinstripe::pipeline::abort::Abort;
 use pinstripe::pipeline::member_writers::MemberWriters;
 use pinstripe::pipeline::pack::{self, FinishedRecord, Laying, ToPacker};
@@ -18,6 +12,12 @@ use pinstripe::store::index::Index;
 use pinstripe::store::tree::TreeWriter;
 use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::ExtentName;
+use pinstripe_member::format::entry::{Content, Entry};
+use pinstripe_member::format::meta::{FileKind, Metadata, Time};
+use pinstripe_member::format::record::{ChunkRow, RecordKind};
+use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
+use pinstripe_member::format::tree::{Child, compare_paths, encode_node};
 
 /// An entry of this kind, with nothing special about it.
 pub fn entry(path: &[u8], kind: FileKind) -> Entry {

@@ -8,24 +8,24 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use pinstripe::format::envelope;
-use pinstripe::format::forgotten::Mark;
-use pinstripe::format::gc::{DeletionStep, GcObject, Lists};
-use pinstripe::format::key_ring::{KeyRing, KeySlot};
-use pinstripe::format::keys::Keys;
-use pinstripe::format::label::{Encryption, Format, Label, StoreConfig};
-use pinstripe::format::removed_slot::RemovedSlot;
-use pinstripe::format::scrub::ScrubState;
-use pinstripe::format::session::{Process, Session, Work};
-use pinstripe::format::snapshot::{self, Snapshot, SnapshotContent};
-use pinstripe::format::stripe_set::{FOOTER_BYTES, Footer, Trailer};
-use pinstripe::member::{ExtentName, Room};
 use pinstripe::ops::forget::{ForgetChoice, ForgetOptions};
 use pinstripe::ops::{self, gc, scrub};
 use pinstripe::seal::{Credential, NewSlot, RootKey, Voucher};
 use pinstripe::store::{Store, index};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
 use pinstripe_base::random::splitmix64;
+use pinstripe_member::format::envelope;
+use pinstripe_member::format::forgotten::Mark;
+use pinstripe_member::format::gc::{DeletionStep, GcObject, Lists};
+use pinstripe_member::format::key_ring::{KeyRing, KeySlot};
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::label::{Encryption, Format, Label, StoreConfig};
+use pinstripe_member::format::removed_slot::RemovedSlot;
+use pinstripe_member::format::scrub::ScrubState;
+use pinstripe_member::format::session::{Process, Session, Work};
+use pinstripe_member::format::snapshot::{self, Snapshot, SnapshotContent};
+use pinstripe_member::format::stripe_set::{FOOTER_BYTES, Footer, Trailer};
+use pinstripe_member::{ExtentName, Room};
 
 use crate::look::{Tree, look};
 use crate::support::{
@@ -251,7 +251,7 @@ fn step(world: &World, step: DeletionStep) -> GcObject {
 
 /// A process of this machine that surely runs no more.
 fn dead_process() -> Process {
-    let own = pinstripe::process::own();
+    let own = pinstripe_member::process::own();
     Process { started_ticks: own.started_ticks + 1, ..own }
 }
 

@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use pinstripe::format::meta::{FileKind, Metadata, Time};
 use pinstripe::ops::preview::{self, Act, Preview};
 use pinstripe::ops::restore::{Delete, RestoreOptions, mark_of, run};
 use pinstripe::pipeline::restore::{Owners, PathFilter, Reuse};
@@ -14,6 +13,7 @@ use pinstripe::sink::{Rules, TreeSink};
 use pinstripe::walk::Exclude;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::format::meta::{FileKind, Metadata, Time};
 use pinstripe_testing::{is_root, skipped};
 use proptest::prelude::*;
 

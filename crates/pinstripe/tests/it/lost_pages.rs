@@ -7,17 +7,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use pinstripe::format::entry::Entry;
-use pinstripe::format::meta::FileKind;
-use pinstripe::format::record::RecordKind;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{ExtentName, Room};
 use pinstripe::ops::{self, diff::Sort, gc};
 use pinstripe::store::{Store, index};
 use pinstripe::stripe::SetReader;
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::record::RecordKind;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{ExtentName, Room};
 
 use crate::gc::forget_one;
 use crate::look::{Tree, look};

@@ -4,12 +4,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pinstripe::format::entry::{Content, Entry, PageWriter};
-use pinstripe::format::meta::FileKind;
-use pinstripe::format::record::ChunkRow;
-use pinstripe::format::snapshot::TreeRoot;
-use pinstripe::format::tree::{Child, compare_paths, encode_node};
-use pinstripe::member::Places;
 use pinstripe::ops::init::{InitOptions, Seal, run_with};
 use pinstripe::ops::mount::{SnapshotTree, SnapshotTreeOptions};
 use pinstripe::store::Store;
@@ -17,6 +11,12 @@ use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::fault::Plan;
 use pinstripe_io::file_tree::{FileKind as ShownKind, FileTree, ROOT};
+use pinstripe_member::Places;
+use pinstripe_member::format::entry::{Content, Entry, PageWriter};
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::format::snapshot::TreeRoot;
+use pinstripe_member::format::tree::{Child, compare_paths, encode_node};
 use tempfile::TempDir;
 
 use crate::hostile::{Forge, entry};

@@ -5,16 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::fault::PowerCut;
-use pinstripe::format::label::MemberState;
-use pinstripe::format::record::RecordKind;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops::gc;
 use pinstripe::ops::member::{self, Added, Rebalanced, RemoveOutcome, Replaced};
 use pinstripe::store::{Store, index};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SetId;
+use pinstripe_member::fault::PowerCut;
+use pinstripe_member::format::label::MemberState;
+use pinstripe_member::format::record::RecordKind;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{ExtentName, Room, Steps};
 use pinstripe_testing::every;
 
 use crate::look::{Tree, look};

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pinstripe::member::Room;
 use pinstripe::ops;
 use pinstripe::store::Store;
 use pinstripe::store::index::{geometry_of, sets_in};
 use pinstripe_base::error::Kind;
+use pinstripe_member::Room;
 
 use crate::look::look;
 use crate::support::{Ledger, Site, assert_whole, backup, check, limits, repair, small_tree};
@@ -17,7 +17,7 @@ use crate::support::{Ledger, Site, assert_whole, backup, check, limits, repair, 
 fn widths(store: &Store) -> BTreeSet<usize> {
     let packs = sets_in(store, Room::Packs).unwrap();
     let width = |(set, members): (&pinstripe_base::id::SetId, &Vec<usize>)| {
-        let name = pinstripe::member::ExtentName::pack(*set);
+        let name = pinstripe_member::ExtentName::pack(*set);
         geometry_of(store, name, members).unwrap().data()
     };
     packs.iter().map(width).collect()
@@ -150,7 +150,7 @@ fn a_damaged_copy_does_not_cost_the_sound_one() {
         lose_extents(&site.members[copied_to]);
         for (set, _) in sets_in(&site.store(), Room::Packs).unwrap() {
             let path = |member: usize| {
-                site.members[member].join(pinstripe::member::ExtentName::pack(set).path())
+                site.members[member].join(pinstripe_member::ExtentName::pack(set).path())
             };
             fs::create_dir_all(path(copied_to).parent().unwrap()).unwrap();
             fs::copy(path(0), path(copied_to)).unwrap();

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pinstripe::fault::PowerCut;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{DiskStep, ExtentName, Room, Steps};
 use pinstripe::ops::backup::{self, BackupOptions, Interval};
 use pinstripe::store::{Store, checkpoints};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::fault::PowerCut;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{DiskStep, ExtentName, Room, Steps};
 use pinstripe_testing::every;
 
 use crate::look::look;

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use pinstripe::format::envelope::{self, Object};
-use pinstripe::member::{ExtentName, Room};
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
 use pinstripe::ops::{self, gc, scrub};
 use pinstripe::seal::{Credential, NewSlot};
 use pinstripe::store::failure_detector::FailureDetector;
 use pinstripe::store::{Store, snapshots};
 use pinstripe_base::error::{Kind, Result};
+use pinstripe_member::format::envelope::{self, Object};
+use pinstripe_member::{ExtentName, Room};
 
 use crate::look::look;
 use crate::support::{

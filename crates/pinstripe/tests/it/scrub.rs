@@ -6,14 +6,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use pinstripe::fault::PowerCut;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::format::stripe_set::HEADER_BYTES;
-use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops::scrub::{self, Budget, Fate, Finding, ScrubOutcome};
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::fault::PowerCut;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::format::stripe_set::HEADER_BYTES;
+use pinstripe_member::{ExtentName, Room, Steps};
 
 use crate::look::{Tree, look};
 use crate::support::{

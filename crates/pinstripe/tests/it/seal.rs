@@ -6,10 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pinstripe::fault::PowerCut;
-use pinstripe::format::key_ring::{KdfCosts, KeySlot, SlotWay};
-use pinstripe::format::label::{Chunker, Encryption, Label, Padding};
-use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::ops;
 use pinstripe::seal::{Credential, NewSlot, Sealer, padded_bytes};
 use pinstripe::store::index::SealedPack;
@@ -17,6 +13,10 @@ use pinstripe::store::{OpenOptions, Store, UnlockLimits, index};
 use pinstripe::stripe::StripSink;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, hex};
+use pinstripe_member::fault::PowerCut;
+use pinstripe_member::format::key_ring::{KdfCosts, KeySlot, SlotWay};
+use pinstripe_member::format::label::{Chunker, Encryption, Label, Padding};
+use pinstripe_member::{ExtentName, Room, Steps};
 
 use crate::look::look;
 use crate::support::{
@@ -409,7 +409,7 @@ fn change_labels(site: &Site, members: &[usize], change: impl Fn(&mut Label)) {
 fn put_plain_keys(site: &Site, members: &[usize]) {
     let store = Label::decode(&fs::read(site.members[0].join(ExtentName::Label.path())).unwrap());
     let store = store.unwrap().config.store;
-    let keys = pinstripe::format::keys::Keys::generate(store).unwrap().encode();
+    let keys = pinstripe_member::format::keys::Keys::generate(store).unwrap().encode();
     for &member in members {
         fs::write(site.members[member].join("keys").join(store.to_string()), &keys).unwrap();
     }
@@ -420,7 +420,7 @@ fn remove_sealed_keys(site: &Site, members: &[usize]) {
         for file in fs::read_dir(site.members[member].join("keys")).unwrap() {
             let file = file.unwrap().path();
             let bytes = fs::read(&file).unwrap();
-            if pinstripe::format::keys::Keys::decode(&bytes).is_err() {
+            if pinstripe_member::format::keys::Keys::decode(&bytes).is_err() {
                 fs::remove_file(file).unwrap();
             }
         }
@@ -693,7 +693,7 @@ fn init(
     site.init_sealed(0, "4K", seal, Arc::new(NoWait))
 }
 
-fn records_of(site: &Site) -> Vec<pinstripe::format::pack_index::IndexedRecord> {
+fn records_of(site: &Site) -> Vec<pinstripe_member::format::pack_index::IndexedRecord> {
     fs::write(site.source().join("noise"), noise(3, 300_000)).unwrap();
     site.save();
     let store = site.store();

@@ -5,11 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe::fault::FaultMember;
-use pinstripe::member::SharedMember;
 use pinstripe::store::Store;
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::fault::{Operation, Plan};
+use pinstripe_member::SharedMember;
+use pinstripe_member::fault::FaultMember;
 use pinstripe_testing::skipped;
 
 use crate::look::stamps;

@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use pinstripe::format::entry::{Content, Entry};
-use pinstripe::format::meta::FileKind;
-use pinstripe::format::record::ChunkRow;
 use pinstripe::ops::mount::{SnapshotTree, SnapshotTreeOptions};
 use pinstripe::store::Store;
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::file_tree::{FileKind as ShownKind, FileTree, Node, ROOT};
+use pinstripe_member::format::entry::{Content, Entry};
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::record::ChunkRow;
 
 use crate::hostile::{Forge, entry, symlink};
 use crate::support::Site;

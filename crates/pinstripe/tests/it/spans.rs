@@ -5,10 +5,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use pinstripe::member::{Caps, ExtentName, Far, Member, Room, SharedMember};
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::{Caps, ExtentName, Far, Member, Room, SharedMember};
 
 use crate::look::{assert_same, look};
 use crate::support::{Ledger, Site, noise, restore};
@@ -53,7 +53,7 @@ impl Member for Distant {
         &self.place
     }
 
-    pinstripe::forward_member!(inner: create, put, len, list, delete, sync, sweep);
+    pinstripe_member::forward_member!(inner: create, put, len, list, delete, sync, sweep);
 }
 
 /// The members with these numbers are far away.

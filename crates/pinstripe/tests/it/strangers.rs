@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe::format::stripe_set::{CHECKSUM_BYTES, FOOTER_BYTES, HEADER_BYTES, checksum};
-use pinstripe::member::{ExtentName, Room};
 use pinstripe::ops;
 use pinstripe::store::index;
 use pinstripe_base::error::Kind;
+use pinstripe_member::format::stripe_set::{CHECKSUM_BYTES, FOOTER_BYTES, HEADER_BYTES, checksum};
+use pinstripe_member::{ExtentName, Room};
 
 use crate::look::look;
 use crate::support::{

@@ -7,10 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use pinstripe::format::key_ring::KdfCosts;
-use pinstripe::format::session::Process;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{DiskStep, Places, Room, Steps};
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::seal::{Credential, NewSlot};
@@ -18,6 +14,10 @@ use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor, Observer, Problem, Severity};
 use pinstripe_io::fault::Plan;
+use pinstripe_member::format::key_ring::KdfCosts;
+use pinstripe_member::format::session::Process;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{DiskStep, Places, Room, Steps};
 pub use pinstripe_testing::noise;
 use tempfile::TempDir;
 
@@ -287,7 +287,7 @@ impl Site {
 
     /// As a process that all others take for dead, as it is once it was cut off.
     pub fn open_doomed(&self, member: usize, faults: &str, steps: Arc<dyn Steps>) -> Result<Store> {
-        let own = pinstripe::process::own();
+        let own = pinstripe_member::process::own();
         let doomed = Process { started_ticks: own.started_ticks + 1, ..own };
         self.open_as(member, faults, steps, Some(doomed))
     }

@@ -8,14 +8,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::AtomicBool;
 
 use pinstripe::catalog::FILE_NAME;
-use pinstripe::format::entry::Entry;
-use pinstripe::format::meta::FileKind;
-use pinstripe::format::snapshot::Snapshot;
 use pinstripe::ops;
 use pinstripe::ops::mount::SnapshotTree;
 use pinstripe_base::error::Kind;
 use pinstripe_base::sync::wait_readable;
 use pinstripe_io::file_tree::{FileKind as ShownKind, FileTree, Node, ROOT};
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::snapshot::Snapshot;
 
 use crate::hostile::{Forge, entry};
 use crate::shown::{list, shown, shown_with};

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinstripe::format::label::Label;
-use pinstripe::member::{ExtentName, Room};
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
 use pinstripe::ops::{gc, member, repair};
 use pinstripe::store::failure_detector::FailureDetector;
 use pinstripe::store::{OpenOptions, Store, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
+use pinstripe_member::format::label::Label;
+use pinstripe_member::{ExtentName, Room};
 use proptest::prelude::*;
 
 use crate::support::{Ledger, NoWait, Site, backup, check, limits, remove_tree};

@@ -4,12 +4,14 @@ use std::fs;
 use std::os::fd::AsFd;
 
 use pinstripe::codec::Codec;
-use pinstripe::format::split::{FRAME_BYTES, Frame, FrameKind, Head, PAGE_BYTES, PAGES_BYTES};
 use pinstripe::ops::split::{SplitOptions, run};
 use pinstripe::pipeline::split::CodecChoice;
 use pinstripe::source::bulk;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Engine, Policy};
+use pinstripe_member::format::split::{
+    FRAME_BYTES, Frame, FrameKind, Head, PAGE_BYTES, PAGES_BYTES,
+};
 
 /// Bytes without any pattern.
 pub fn random(seed: u64, bytes: usize) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! Short stories from a seed: few operations, and of few kinds each, so that what takes several of
 //! one kind in a row comes about.
 
-use pinstripe::member::Room;
+use pinstripe_member::Room;
 
 use crate::operation::{
     BESIDE, Cut, Dice, End, KEY_WORKS, Operation, PARTNERS, PARTS, SHAPES, Story, TROUBLES, WASTE,

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Instant;
 
-use pinstripe::format::meta::{self, Stat, Time};
 use pinstripe_base::clock;
+use pinstripe_member::format::meta::{self, Stat, Time};
 use tempfile::TempDir;
 
 use crate::calls;

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-use pinstripe::format::session::Process;
-use pinstripe::member::Steps;
+use pinstripe_member::Steps;
+use pinstripe_member::format::session::Process;
 use rustix::process::{Pid, test_kill_process};
 
 use crate::calls::aside;
@@ -67,7 +67,7 @@ impl Life {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
             let fields = stat.rsplit_once(')').unwrap().1;
             let started_ticks = fields.split_ascii_whitespace().nth(19).unwrap().parse().unwrap();
-            let own = pinstripe::process::own();
+            let own = pinstripe_member::process::own();
             let process = Process { pid: pid as u32, started_ticks, ..own };
             Life { process, end: Some(end), thread: Some(thread) }
         })
@@ -91,7 +91,7 @@ impl Drop for Life {
 /// A process that surely runs no more, each time another one.
 fn dead() -> Process {
     static DEAD: AtomicU64 = AtomicU64::new(1);
-    let own = pinstripe::process::own();
+    let own = pinstripe_member::process::own();
     let started_ticks = own.started_ticks + DEAD.fetch_add(1, Ordering::Relaxed);
     Process { started_ticks, ..own }
 }

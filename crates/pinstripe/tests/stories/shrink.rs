@@ -136,7 +136,7 @@ fn end_of(operation: &mut Operation) -> Option<&mut End> {
 
 #[test]
 fn a_story_is_shortened_to_what_fails() {
-    use pinstripe::member::Room;
+    use pinstripe_member::Room;
     let backup = |end| Operation::Backup { source: 0, end };
     let operations = vec![
         Operation::Check,

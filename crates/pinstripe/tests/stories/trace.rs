@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pinstripe::member::{DiskStep, Steps};
+use pinstripe_member::{DiskStep, Steps};
 
 use crate::calls::seam;
 use crate::process::Who;

@@ -6,8 +6,6 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::Room;
 use pinstripe::ops::forget::{self, ForgetChoice};
 use pinstripe::ops::gc::{self as collecting, GcOutcome};
 use pinstripe::retention::Policy;
@@ -16,6 +14,8 @@ use pinstripe::store::failure_detector::FailureDetector;
 use pinstripe::store::snapshots;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
+use pinstripe_member::Room;
+use pinstripe_member::format::snapshot::Snapshot;
 
 use crate::look::look;
 use crate::operation::{End, Partner};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use pinstripe::fault::PowerCut;
-use pinstripe::member::Steps;
+use pinstripe_member::Steps;
+use pinstripe_member::fault::PowerCut;
 
 use crate::operation::End;
 use crate::support::NoWait;

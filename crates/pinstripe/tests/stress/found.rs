@@ -1,6 +1,6 @@
 //! Stories that once broke a promise, kept short: each must hold from now on.
 
-use pinstripe::member::{ExtentName, Room};
+use pinstripe_member::{ExtentName, Room};
 
 use crate::health::is_named;
 use crate::operation::{Cut, End, Operation, Story};

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pinstripe::member::Room;
 use pinstripe::ops;
 use pinstripe::store::Store;
 use pinstripe_base::error::Error;
 use pinstripe_base::id::SnapshotId;
+use pinstripe_member::Room;
 
 use crate::operation::{Dice, End};
 use crate::process::{Who, under};

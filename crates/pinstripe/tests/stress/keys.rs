@@ -1,10 +1,10 @@
 //! The ways to open the store: key files, since a password costs time. One must always open.
 
-use pinstripe::format::key_ring::KdfCosts;
 use pinstripe::ops;
 use pinstripe::seal::{Credential, NewSlot};
 use pinstripe::store::Store;
 use pinstripe_base::error::{Error, Kind};
+use pinstripe_member::format::key_ring::KdfCosts;
 
 use crate::operation::{End, KeyWork};
 use crate::process::under;

@@ -6,9 +6,9 @@
 use std::fmt;
 use std::path::Path;
 
-use pinstripe::fault::PowerCut;
-use pinstripe::member::{DiskStep, Room};
 use pinstripe_base::random::splitmix64;
+use pinstripe_member::fault::PowerCut;
+use pinstripe_member::{DiskStep, Room};
 
 /// Numbers that look random and follow a seed alone.
 #[derive(Debug, Clone)]

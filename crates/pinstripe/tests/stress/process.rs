@@ -8,8 +8,8 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use pinstripe::format::session::Process;
-use pinstripe::member::Steps;
+use pinstripe_member::Steps;
+use pinstripe_member::format::session::Process;
 
 use crate::ends::{StepsOfTwo, cut_off};
 use crate::operation::{End, Story};
@@ -50,7 +50,7 @@ impl Life {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let fields = stat.rsplit_once(')').unwrap().1;
         let started_ticks = fields.split_ascii_whitespace().nth(19).unwrap().parse().unwrap();
-        Process { pid, started_ticks, ..pinstripe::process::own() }
+        Process { pid, started_ticks, ..pinstripe_member::process::own() }
     }
 }
 

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use pinstripe::format::session::Process;
-use pinstripe::member::{DiskStep, Steps};
 use pinstripe::store::failure_detector::{FailureDetector, TIMEOUT_DEFAULT};
 use pinstripe_base::error::Kind;
+use pinstripe_member::format::session::Process;
+use pinstripe_member::{DiskStep, Steps};
 
 use crate::deletion::gc_for;
 use crate::look::look;

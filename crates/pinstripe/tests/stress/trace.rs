@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pinstripe::member::{DiskStep, Steps};
+use pinstripe_member::{DiskStep, Steps};
 
 use crate::process::Who;
 

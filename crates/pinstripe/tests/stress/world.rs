@@ -11,12 +11,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinstripe::format::label::MemberState;
-use pinstripe::format::snapshot::Snapshot;
 use pinstripe::ops;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
+use pinstripe_member::format::label::MemberState;
+use pinstripe_member::format::snapshot::Snapshot;
 
 use crate::keys::Key;
 use crate::look::{Tree, assert_same, look};

@@ -1,8 +1,8 @@
 //! Backups: alone, in trouble, cut off, several at once.
 
-use pinstripe::format::snapshot::Snapshot;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
+use pinstripe_member::format::snapshot::Snapshot;
 
 use crate::deletion::gc;
 use crate::health::scrub;

@@ -12,11 +12,11 @@ mod sightings;
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::format::label::Encryption;
-use pinstripe::member::is_remote;
 use pinstripe::store::Store;
 use pinstripe_base::id::StoreId;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::label::Encryption;
+use pinstripe_member::is_remote;
 
 use self::record::StoredPath;
 pub use self::record::{KnownSnapshot, KnownStore};

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pinstripe::format::entry::Entry;
-use pinstripe::format::meta::{FileKind, Time};
 use pinstripe::store::index::Index;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::units::format_count;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::{FileKind, Time};
 use pinstripe_stats::Summary;
 
 use super::{Filled, commit_stream, new_store, said};

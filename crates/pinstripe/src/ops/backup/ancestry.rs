@@ -3,9 +3,6 @@
 
 use super::LOSSES_MARK;
 use super::sources::topmost;
-use crate::format::meta::Time;
-use crate::format::snapshot::Snapshot;
-use crate::member::ExtentName;
 use crate::pipeline::backup::{Earlier, Previous};
 use crate::store::index::Index;
 use crate::store::packs::ChunkReader;
@@ -13,6 +10,9 @@ use crate::store::tree::TreeReader;
 use crate::store::{Store, checkpoints, snapshots};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::ExtentName;
+use pinstripe_member::format::meta::Time;
+use pinstripe_member::format::snapshot::Snapshot;
 
 /// Interrupted backups that are asked at most: each was begun before the one before it ended.
 const BEGUN_MAX: usize = 8;

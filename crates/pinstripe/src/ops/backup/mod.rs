@@ -15,7 +15,6 @@ use sources::{exclude_members, refuse_members, sources};
 pub use stream::{Stream, run_stream};
 pub(super) use writer::Writer;
 
-use crate::format::snapshot::{Snapshot, TreeRoot};
 use crate::pipeline;
 use crate::pipeline::backup::{Comparison, Completeness, Input, Previous, Wanted};
 use crate::pipeline::heartbeat;
@@ -30,6 +29,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
 
 /// Options of a backup.
 pub struct BackupOptions {

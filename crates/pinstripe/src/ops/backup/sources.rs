@@ -7,14 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::BackupOptions;
-use crate::format::tree::{compare_paths, is_at_or_below};
-use crate::member::is_remote;
 use crate::store::{MemberSlot, Store};
 use crate::walk::Exclude;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::beneath::shown_from_root;
 use pinstripe_io::paths;
+use pinstripe_member::format::tree::{compare_paths, is_at_or_below};
+use pinstripe_member::is_remote;
 
 /// The space of sources in a snapshot object, which stands whole on every member.
 const SOURCES_MAX_BYTES: usize = 8 << 20;

@@ -4,9 +4,6 @@ use std::io::Read;
 
 use super::writer::Writer;
 use super::{BackupOptions, begun, counts, end, prepare};
-use crate::format::entry::{Content, Entry};
-use crate::format::meta::{FileKind, Metadata, Time};
-use crate::format::snapshot::Snapshot;
 use crate::pipeline;
 use crate::pipeline::backup::Input;
 use crate::pipeline::heartbeat;
@@ -15,6 +12,9 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_member::format::entry::{Content, Entry};
+use pinstripe_member::format::meta::{FileKind, Metadata, Time};
+use pinstripe_member::format::snapshot::Snapshot;
 
 /// The longest name that file systems have.
 const NAME_MAX_BYTES: usize = 255;

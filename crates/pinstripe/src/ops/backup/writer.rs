@@ -1,8 +1,6 @@
 //! The beginning of every backup: a session, then an index without condemned packs.
 
 use super::ancestry::Ancestry;
-use crate::format::session::Work;
-use crate::member::{Glance, Room};
 use crate::ops::stale;
 use crate::store::deletion::acknowledge::Acknowledger;
 use crate::store::index::{self, Index};
@@ -11,6 +9,8 @@ use crate::store::{Store, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::session::Work;
+use pinstripe_member::{Glance, Room};
 
 /// The number of parents tried when the chosen one was just forgotten.
 const PARENTS_TRIED: usize = 16;

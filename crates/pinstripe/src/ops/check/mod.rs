@@ -20,10 +20,6 @@ use sets::{lost_chunks, stripe_sets};
 use survey::survey;
 use trees::Trees;
 
-use crate::format::label::{Encryption, Label};
-use crate::format::scrub::ScrubState;
-use crate::format::snapshot;
-use crate::member::{ExtentName, Glance, Room, SharedMember};
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, Stale};
 use crate::store::packs::{ChunkReader, PackReader};
@@ -34,6 +30,10 @@ use crate::store::{
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::label::{Encryption, Label};
+use pinstripe_member::format::scrub::ScrubState;
+use pinstripe_member::format::snapshot;
+use pinstripe_member::{ExtentName, Glance, Room, SharedMember};
 
 /// Options of a check.
 pub struct CheckOptions {

@@ -6,11 +6,11 @@
 use std::ops::Range;
 
 use crate::codec::Decoder;
-use crate::format::pack_index::{IndexedRecord, PackIndex};
 use crate::store::Store;
 use crate::store::packs::{FetchedRecord, PackReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
 
 /// The records of one pack, and how far they are decoded.
 pub(super) struct Records<'a> {

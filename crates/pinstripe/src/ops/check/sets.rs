@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use super::records::Records;
 use super::{CheckOptions, CheckOutcome};
-use crate::member::{ExtentName, Room};
 use crate::pipeline::each::each;
 use crate::store::index::{self, Index, Place, indexed_sets};
 use crate::store::packs::{ChunkReader, RecordPlace};
@@ -15,6 +14,7 @@ use crate::stripe::{SetReader, Verification};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_member::{ExtentName, Room};
 
 /// The unreadable parts of one pack.
 pub(in crate::ops) struct BadPack {

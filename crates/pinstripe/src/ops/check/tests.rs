@@ -1,12 +1,12 @@
 //! What a check survives.
 
 use super::*;
-use crate::format::stripe_set::{Geometry, SetKind};
-use crate::member::Replace;
 use crate::ops::{init, repair};
 use crate::stripe::{SetWriter, StripSink};
 use pinstripe_base::id::SetId;
 use pinstripe_io::fault::Plan;
+use pinstripe_member::Replace;
+use pinstripe_member::format::stripe_set::{Geometry, SetKind};
 
 /// Keeps the extents of the members that exist.
 struct Extents(Vec<Vec<u8>>);

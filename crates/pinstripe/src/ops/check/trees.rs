@@ -4,9 +4,6 @@ use std::collections::HashSet;
 
 use super::CheckOutcome;
 use super::survey::Survey;
-use crate::format::entry::{Content, Entry, decode_page, read_chunks};
-use crate::format::snapshot::{Snapshot, TreeRoot};
-use crate::format::tree::{Child, decode_node};
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, missing_chunk};
 use crate::store::tree::lost_page;
@@ -15,6 +12,9 @@ use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::wire::Reader;
 use pinstripe_io::beneath::shown;
+use pinstripe_member::format::entry::{Content, Entry, decode_page, read_chunks};
+use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
+use pinstripe_member::format::tree::{Child, decode_node};
 
 /// Follows snapshots down to their chunks; subtrees that were found sound are not entered again.
 pub(super) struct Trees<'a> {

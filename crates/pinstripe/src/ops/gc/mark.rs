@@ -12,8 +12,6 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::format::record::ChunkRow;
-use crate::format::snapshot::TreeRoot;
 use crate::pipeline::each::each;
 use crate::store::index::{Index, Pack, Rows};
 use crate::store::packs::{ChunkReader, PackReader, missing_chunk};
@@ -22,6 +20,8 @@ use crate::store::{Store, page_copies};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::format::snapshot::TreeRoot;
 
 /// Content chunks looked up together: 8 MiB of ids.
 const BATCH_IDS: usize = 256 << 10;

@@ -27,9 +27,6 @@ use roots::StoreObservation;
 pub use settle::fence;
 use survey::{PackSelection, Survey};
 
-use crate::format::gc::{DeletionStep, Lists, reaping_name};
-use crate::format::session::{Session, Work};
-use crate::member::{ExtentName, Room};
 use crate::pipeline::backup::{RepackPlan, repack};
 use crate::pipeline::heartbeat;
 use crate::pipeline::limits::Limits;
@@ -38,6 +35,9 @@ use crate::store::failure_detector::FailureDetector;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, CondemnationId, SetId};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::gc::{DeletionStep, Lists, reaping_name};
+use pinstripe_member::format::session::{Session, Work};
+use pinstripe_member::{ExtentName, Room};
 
 use crate::store::objects::Quorum;
 use crate::store::sessions::{self, OpenSession};

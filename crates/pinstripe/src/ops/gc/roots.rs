@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::mark::Root;
 use super::settle::sessions_at_work;
-use crate::format::snapshot::TreeRoot;
-use crate::member::Room;
 use crate::store::deletion::{Cases, decide};
 use crate::store::forgotten::{self, Marks};
 use crate::store::index::Index;
@@ -14,6 +12,8 @@ use crate::store::{Store, checkpoints, deletion, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SessionId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::Room;
+use pinstripe_member::format::snapshot::TreeRoot;
 
 /// The names of all snapshots that exist or existed: a backup whose name is among them is finished,
 /// or cannot finish any more.
@@ -126,7 +126,7 @@ fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
     let mut snapshots: BTreeMap<_, _> =
         found.sound.into_iter().map(|(id, tree)| (SnapshotId(id), Some(tree))).collect();
     for (name, error) in found.unsound {
-        let crate::member::ExtentName::In(_, id) = name else { continue };
+        let pinstripe_member::ExtentName::In(_, id) = name else { continue };
         if error.kind().is_about_keys() {
             return Err(error);
         }

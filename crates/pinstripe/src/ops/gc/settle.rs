@@ -7,16 +7,16 @@ use std::collections::BTreeSet;
 use super::Collector;
 use super::roots::names;
 use super::survey::bytes_of;
-use crate::format::gc::{DeletionStep, Lists};
-use crate::format::session::{Session, Work};
-use crate::member::{ExtentName, SharedMember};
 use crate::pipeline::each::each;
-use crate::process;
 use crate::store::deletion::decide::{self, CaseAction, Go};
 use crate::store::objects::Quorum;
 use crate::store::{Store, checkpoints, deletion, forgotten, heartbeats, sessions, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
+use pinstripe_member::format::gc::{DeletionStep, Lists};
+use pinstripe_member::format::session::{Session, Work};
+use pinstripe_member::process;
+use pinstripe_member::{ExtentName, SharedMember};
 
 /// Settles the remains of dead gcs. Returns the condemnations that were carried out before.
 ///

@@ -6,9 +6,9 @@
 //! of a claim changes labels in place, and does not look again before each change.
 
 use super::Collector;
-use crate::format::session::{Session, Work};
 use crate::store::{heartbeats, sessions};
 use pinstripe_base::error::{Kind, Result};
+use pinstripe_member::format::session::{Session, Work};
 
 /// Looks for heartbeats of the others that may be at work, and ends the sessions of those that the
 /// detector takes for dead. Returns how many were ended.

@@ -5,8 +5,6 @@ use std::collections::HashSet;
 use super::mark::OptionalRoots;
 use super::roots::{self, StoreObservation};
 use super::{GcOptions, GcOutcome, mark, usage};
-use crate::format::gc::{Lists, PACKS_MAX, SNAPSHOTS_MAX};
-use crate::member::Room;
 use crate::pipeline::backup::EvacuatingPack;
 use crate::store::Store;
 use crate::store::deletion::decide;
@@ -14,6 +12,8 @@ use crate::store::index::{self, Index, Pack, standing_sets};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{ChunkId, SessionId, SetId};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::Room;
+use pinstripe_member::format::gc::{Lists, PACKS_MAX, SNAPSHOTS_MAX};
 
 /// Which packs go.
 pub(super) enum PackSelection {

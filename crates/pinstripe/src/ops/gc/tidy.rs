@@ -8,14 +8,14 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::settle::remove_ended;
 use super::{Collector, GcOutcome};
-use crate::format::forgotten::Mark;
-use crate::format::gc::Lists;
-use crate::member::{ExtentName, Room};
 use crate::store::deletion;
 use crate::store::index::{Index, drop_superseded, sets_spoken_of};
 use crate::store::objects::Quorum;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SetId, SnapshotId};
+use pinstripe_member::format::forgotten::Mark;
+use pinstripe_member::format::gc::Lists;
+use pinstripe_member::{ExtentName, Room};
 
 /// Times that merging is tried while other writers are first.
 const MERGE_TRIES: usize = 4;

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Collector, roots, silent};
-use crate::format::session::Session;
 use crate::store::deletion::{self, Case, Cases, decide};
 use crate::store::objects::Quorum;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId};
+use pinstripe_member::format::session::Session;
 
 /// The interval at which a gc that waits looks for heartbeats: no call wakes it when none comes.
 const LOOKS_EVERY: Duration = Duration::from_secs(30);

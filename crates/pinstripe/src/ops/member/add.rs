@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use super::super::carried::Carried;
 use super::super::{init, repair};
 use super::set_state;
-use crate::format::label::{MEMBERS_MAX, MemberState};
-use crate::member::{ExtentName, Room, SharedMember};
 use crate::store::{Claim, Store, geometry_over};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::label::{MEMBERS_MAX, MemberState};
+use pinstripe_member::{ExtentName, Room, SharedMember};
 
 /// The new member.
 #[derive(Debug, Clone, serde::Serialize)]

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::super::mender::{lay, salvage};
 use super::Moved;
 use super::plan::Move;
-use crate::member::{ExtentName, Replace, SharedMember};
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::{Claim, Store};
@@ -14,6 +13,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::units::MIB;
+use pinstripe_member::{ExtentName, Replace, SharedMember};
 
 /// Bytes copied at a time where strips cannot be told apart.
 const COPY_BYTES: u64 = MIB;

@@ -5,7 +5,6 @@
 //! and again, and interrupted anywhere: a snapshot that was brought over stays, the rest is brought
 //! the next time.
 
-use crate::member::Room;
 use crate::ops::backup::{Writer, end, prepare};
 use crate::pipeline::backup::{Bringing, bring};
 use crate::pipeline::heartbeat;
@@ -15,6 +14,7 @@ use crate::store::{Store, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::Room;
 
 /// The snapshots of the other half, by outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]

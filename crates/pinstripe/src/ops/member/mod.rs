@@ -26,11 +26,11 @@ pub use rebalance::{MemberShare, Rebalanced, rebalance};
 pub use remove::{RemoveOutcome, remove};
 pub use replace::{Replaced, replace};
 
-use crate::format::label::MemberState;
-use crate::member::{ExtentName, Room};
 use crate::store::index::geometry_of;
 use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::label::MemberState;
+use pinstripe_member::{ExtentName, Room};
 use plan::{SetPlacement, Takers};
 
 /// The counts of a move.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::member::ExtentName;
+use pinstripe_member::ExtentName;
 
 /// One stripe set: which present members have an extent of it, and how long each is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{self, Move, SetPlacement};
 use super::{Moved, carry, survey, takers, width_of};
-use crate::member::ExtentName;
 use crate::pipeline::limits::Limits;
 use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::ExtentName;
 
 /// The outcome, or the expected one.
 #[derive(Debug, Clone, Default, serde::Serialize)]

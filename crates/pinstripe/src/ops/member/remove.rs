@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::plan::{self, Emptied};
 use super::{Moved, carry, finish_retiring, set_state, survey, takers, width_of};
-use crate::format::label::MemberState;
-use crate::member::{ExtentName, Room};
 use crate::ops::gc;
 use crate::ops::repair::{self, RepairOutcome};
 use crate::pipeline::limits::Limits;
@@ -14,6 +12,8 @@ use crate::store::{Claim, Store, geometry_over};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::label::MemberState;
+use pinstripe_member::{ExtentName, Room};
 
 /// The number of further looks at the member for extents that others put there meanwhile.
 const PASSES: usize = 16;

@@ -7,13 +7,13 @@ use super::super::mender::{lay, open_slot, salvage};
 use super::super::repair::{Unmended, anew};
 use super::add::{assign_slot, refuse_disk};
 use super::{Moved, carry, finish_retiring, remove, survey};
-use crate::member::{ExtentName, Replace, Room, real};
 use crate::pipeline::limits::Limits;
 use crate::store::index::indexed_sets;
 use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_member::{ExtentName, Replace, Room, real};
 
 /// The outcome.
 #[derive(Debug, Clone, Default, serde::Serialize)]

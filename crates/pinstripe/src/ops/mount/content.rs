@@ -8,15 +8,15 @@ use pinstripe_prefetch::readers::{Readers, ReadersOfObject};
 use pinstripe_prefetch::runner::{Ahead, BudgetUsage, Runner};
 
 use super::pages::{Decoded, Pages};
-use crate::format::entry::{Content as EntryContent, Entry};
-use crate::format::keys::Keys;
-use crate::format::record::ChunkRow;
 use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::pipeline::restore::Offsets;
 use crate::pipeline::stream::{DecodedRecords, decoded_bytes};
 use crate::store::index::{Index, Place};
 use crate::store::packs::{ChunkReader, PackReader, RecordPlace, missing_chunk, wrong_place};
 use pinstripe_base::error::{Error, Result};
+use pinstripe_member::format::entry::{Content as EntryContent, Entry};
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::record::ChunkRow;
 
 /// Bytes of a file that are planned at once.
 const PLANNED_BYTES: u64 = 1 << 20;

@@ -31,9 +31,6 @@ use rare::RareAttributes;
 use top::{Child, Top};
 use versions::{UnionDirectories, VersionsState};
 
-use crate::format::meta::FileKind;
-use crate::format::snapshot::TreeRoot;
-use crate::member::Room;
 use crate::store::index::Index;
 use crate::store::packs::PackReader;
 use crate::store::{Store, snapshots};
@@ -41,6 +38,9 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{Wake, lock, read, write};
 use pinstripe_io::file_tree::{FileTree, Node, ROOT, TakeEntry};
+use pinstripe_member::Room;
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::snapshot::TreeRoot;
 
 pub use status::MemberMeters;
 pub use top::NameOfTime;

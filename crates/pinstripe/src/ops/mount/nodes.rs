@@ -4,11 +4,11 @@ use super::inode::Inode;
 use super::pages::Found;
 use super::top::{Child, Top};
 use super::{SnapshotTree, gone};
-use crate::format::entry::Entry;
-use crate::format::meta::FileKind;
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
 use pinstripe_io::file_tree::Node;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::FileKind;
 
 impl SnapshotTree {
     pub(super) fn node_of(&self, ordinal: u64, found: &Found) -> Option<Node> {

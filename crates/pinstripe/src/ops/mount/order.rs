@@ -5,9 +5,9 @@
 //! nowhere, and these make room before those that went on.
 
 use super::SnapshotTree;
-use crate::format::meta::FileKind;
-use crate::format::snapshot::TreeRoot;
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::snapshot::TreeRoot;
 use std::ops::Range;
 
 /// Files in the order of the tree that were read one after the other, until the next ones are

@@ -7,10 +7,6 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use crate::format::entry::{Entry, decode_page, read_chunks};
-use crate::format::record::ChunkRow;
-use crate::format::snapshot::TreeRoot;
-use crate::format::tree::{Child, HEIGHT_MAX, compare_paths, decode_node, is_at_or_below};
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::lost_page;
@@ -19,6 +15,12 @@ use pinstripe_base::id::ChunkId;
 use pinstripe_base::sync::lock;
 use pinstripe_base::weighted_cache::WeightedCache;
 use pinstripe_base::wire::Reader;
+use pinstripe_member::format::entry::{Entry, decode_page, read_chunks};
+use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::format::snapshot::TreeRoot;
+use pinstripe_member::format::tree::{
+    Child, HEIGHT_MAX, compare_paths, decode_node, is_at_or_below,
+};
 
 /// Bytes of memory for each entry of a decoded page, beside its path and its chunks.
 const ENTRY_BYTES: usize = 250;
@@ -242,8 +244,10 @@ fn memory_of(decoded: &Decoded) -> usize {
 
 fn memory_of_entry(entry: &Entry) -> usize {
     let chunks = match &entry.content {
-        crate::format::entry::Content::Chunks(rows) => rows.len() * size_of::<ChunkRow>(),
-        crate::format::entry::Content::Lists(lists) => lists.len() * 48,
+        pinstripe_member::format::entry::Content::Chunks(rows) => {
+            rows.len() * size_of::<ChunkRow>()
+        }
+        pinstripe_member::format::entry::Content::Lists(lists) => lists.len() * 48,
     };
     let xattrs: usize =
         entry.meta.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();

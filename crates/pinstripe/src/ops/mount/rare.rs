@@ -9,11 +9,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::SnapshotTree;
-use crate::format::meta::{ACL_PREFIX, LABEL};
-use crate::format::snapshot::Snapshot;
 use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::meta::{ACL_PREFIX, LABEL};
+use pinstripe_member::format::snapshot::Snapshot;
 
 /// Pages that are remembered as looked through: more are not looked through again for nothing.
 const PAGES: usize = 1 << 18;

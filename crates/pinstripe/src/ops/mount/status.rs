@@ -8,8 +8,8 @@ use pinstripe_prefetch::runner::BudgetUsage;
 
 use super::SnapshotTree;
 use super::inode::Inode;
-use crate::member::{MemberReads, ReadMeter, SharedMember, TimedMember};
 use crate::store::Store;
+use pinstripe_member::{MemberReads, ReadMeter, SharedMember, TimedMember};
 
 /// The reads of all members of a store.
 pub struct MemberMeters(Vec<(u32, PathBuf, Arc<ReadMeter>)>);

@@ -14,7 +14,6 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Unmended;
-use crate::member::{ExtentName, Room};
 use crate::ops::check::{
     self,
     sets::{BadPack, lost_chunks},
@@ -27,6 +26,7 @@ use crate::store::{Store, page_copies};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::{ExtentName, Room};
 
 /// The outcome for packs that parity cannot repair.
 #[derive(Debug, Clone, Copy, Default)]

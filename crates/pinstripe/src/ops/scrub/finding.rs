@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use super::ScrubOutcome;
-use crate::member::ExtentName;
 use crate::store::Store;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
+use pinstripe_member::ExtentName;
 
 /// The outcome for a damaged part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]

@@ -8,11 +8,11 @@
 use std::collections::BTreeSet;
 
 use super::finding::{Fate, Ledger};
-use crate::member::{ExtentName, Room, SharedMember};
 use crate::ops::check::judge;
 use crate::ops::copies::Copies;
 use crate::store::{Store, read_small, replace_small};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::{ExtentName, Room, SharedMember};
 
 /// Holds every small object against its checksum, and mends what another member has sound.
 pub(super) fn run(store: &Store, ledger: &Ledger<'_>) -> Result<()> {

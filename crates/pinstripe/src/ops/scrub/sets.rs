@@ -6,7 +6,6 @@ use std::path::Path;
 use super::budget::Throttle;
 use super::finding::{Fate, Finding, Ledger};
 use super::took;
-use crate::member::{ExtentName, Room};
 use crate::ops::mender::{Done, Mender};
 use crate::store::index::indexed_sets;
 use crate::store::objects::Quorum;
@@ -15,6 +14,7 @@ use crate::stripe::{ExtentDamage, ExtentPart, SetReader, Verification};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::{ExtentName, Room};
 
 /// One stripe set.
 pub(super) struct Item {

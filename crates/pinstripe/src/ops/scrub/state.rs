@@ -2,11 +2,11 @@
 //! last.
 
 use super::sets::Item;
-use crate::format::scrub::{ScrubShare, ScrubState};
-use crate::member::{ExtentName, Room};
 use crate::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::scrub::{ScrubShare, ScrubState};
+use pinstripe_member::{ExtentName, Room};
 
 /// The newest state, with later verifications from other states. A state without any sound copy
 /// counts as none: what it recorded is verified again.

@@ -11,9 +11,6 @@ use std::time::Duration;
 
 use outputs::{Target, check_paths, open_outputs, output_paths, write_heads};
 
-use crate::format::split::{
-    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Head, Manifest, SplitLayout, unit_bytes,
-};
 use crate::pipeline::split::{CodecChoice, Spent, SplitJob};
 use crate::source::bulk::{ByteSource, Units};
 use crate::split::batch::batch_bytes_max;
@@ -28,6 +25,9 @@ use pinstripe_base::units::{MIB, merged};
 use pinstripe_io::device::{Engine, Policy};
 use pinstripe_io::fault::Plan;
 use pinstripe_io::lane::LaneSettings;
+use pinstripe_member::format::split::{
+    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Head, Manifest, SplitLayout, unit_bytes,
+};
 
 /// The layout of the source over the outputs, as asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

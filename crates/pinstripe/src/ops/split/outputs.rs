@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::SplitOptions;
-use crate::format::split::{Head, OUTPUTS_MAX, PAGE_BYTES, SplitLayout};
-use crate::member::is_remote;
 use crate::pipeline::split::OutputJob;
 use crate::source::bulk::Identity;
 use crate::split::resume::LogProgress;
@@ -17,6 +15,8 @@ use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::FaultyDevice;
 use pinstripe_io::lane::LaneDevice;
 use pinstripe_io::paths;
+use pinstripe_member::format::split::{Head, OUTPUTS_MAX, PAGE_BYTES, SplitLayout};
+use pinstripe_member::is_remote;
 
 /// An output as it is written.
 pub(super) struct Target {

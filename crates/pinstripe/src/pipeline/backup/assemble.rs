@@ -14,14 +14,14 @@ use super::content::LongContent;
 use super::ingest::{Assembled, IngestOutcome};
 use super::record::RecordBuilder;
 use super::shared::Writing;
-use crate::format::entry::{Content, Entry};
-use crate::format::record::{ChunkRow, RecordKind};
-use crate::format::snapshot::TreeRoot;
 use crate::pipeline::pack::ToPacker;
 use crate::store::tree::TreeWriter;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown_from_root;
+use pinstripe_member::format::entry::{Content, Entry};
+use pinstripe_member::format::record::{ChunkRow, RecordKind};
+use pinstripe_member::format::snapshot::TreeRoot;
 
 /// The results of one job so far.
 #[derive(Default)]

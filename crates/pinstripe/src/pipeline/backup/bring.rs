@@ -17,9 +17,6 @@ use super::record::RecordBuilder;
 use super::shared::Writing;
 use super::write_session::write_session;
 use super::{background, joined, packer, stage};
-use crate::format::record::{ChunkRow, RecordKind};
-use crate::format::snapshot::{Snapshot, TreeRoot};
-use crate::member::ExtentName;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::{Laying, ToPacker};
 use crate::store::Store;
@@ -31,6 +28,9 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown_from_root;
+use pinstripe_member::ExtentName;
+use pinstripe_member::format::record::{ChunkRow, RecordKind};
+use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
 
 /// The two halves of a transfer.
 pub struct Bringing<'a> {

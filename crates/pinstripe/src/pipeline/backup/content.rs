@@ -3,11 +3,11 @@
 //! Memory is that of one list and of one row per list, for a file of any length.
 
 use super::record::RecordBuilder;
-use crate::format::entry::{Content, ListRow, write_chunks};
-use crate::format::record::ChunkRow;
-use crate::format::tree::{LIST_MAX_ROWS, ends_list};
 use pinstripe_base::error::Result;
 use pinstripe_base::wire::Writer;
+use pinstripe_member::format::entry::{Content, ListRow, write_chunks};
+use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::format::tree::{LIST_MAX_ROWS, ends_list};
 
 /// Rows of one file, in order.
 #[derive(Default)]

@@ -9,11 +9,11 @@ use super::ingest::{Assembled, IngestJob, IngestOutcome};
 use super::join::{DecisionSink, EntryPlan};
 use super::large::{self, Queues};
 use super::shared::Reading;
-use crate::format::entry::Entry;
-use crate::format::meta::FileKind;
 use crate::pipeline::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::shown_from_root;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::FileKind;
 
 /// Consecutive entries on their way into one job.
 #[derive(Default)]

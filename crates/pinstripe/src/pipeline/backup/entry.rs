@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
 use super::shared::Reading;
-use crate::format::entry::{Content, Entry};
-use crate::format::meta::{FileKind, Metadata, Stat, XattrList};
 use crate::source::{self, SourceFile};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::shown_from_root;
+use pinstripe_member::format::entry::{Content, Entry};
+use pinstripe_member::format::meta::{FileKind, Metadata, Stat, XattrList};
 
 /// A file opened for backup, with what its entry needs.
 pub struct OpenedFile {

@@ -14,9 +14,6 @@ use super::join::EntryPlan;
 use super::large::{ChunkTask, ScanTask};
 use super::record::RecordBuilder;
 use super::shared::{Reading, Writing};
-use crate::format::entry::{Content, Entry};
-use crate::format::meta::FileKind;
-use crate::format::record::{ChunkRow, RecordKind};
 use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::pipeline::pack::ToPacker;
 use crate::pipeline::sched_slice::request_long_slices;
@@ -24,6 +21,9 @@ use crate::source::SourceFile;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown_from_root;
+use pinstripe_member::format::entry::{Content, Entry};
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::record::{ChunkRow, RecordKind};
 
 /// Work for any worker.
 pub enum IngestJob {

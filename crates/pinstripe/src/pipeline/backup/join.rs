@@ -13,10 +13,6 @@ use std::thread::Scope;
 
 use super::previous::{Previous, Sight};
 use crate::dedup::Claims;
-use crate::format::entry::{Content, Entry};
-use crate::format::meta::{FileKind, Stat};
-use crate::format::record::ChunkRow;
-use crate::format::tree::{compare_paths, is_at_or_below};
 use crate::pipeline::abort::Abort;
 use crate::source;
 use crate::store::index::Index;
@@ -25,6 +21,10 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::{shown, shown_from_root};
+use pinstripe_member::format::entry::{Content, Entry};
+use pinstripe_member::format::meta::{FileKind, Stat};
+use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::format::tree::{compare_paths, is_at_or_below};
 
 /// The trees to walk, and the earlier trees to compare them with.
 pub struct Comparison<'a> {

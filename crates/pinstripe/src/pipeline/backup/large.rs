@@ -17,14 +17,14 @@ use super::ingest::{IngestJob, IngestOutcome};
 use super::record::RecordBuilder;
 use super::shared::Reading;
 use crate::chunk::{Candidates, Resolver};
-use crate::format::entry::Entry;
-use crate::format::record::ChunkRow;
 use crate::pipeline::limits::{JOB_BYTES, SEGMENT_BYTES};
 use crate::pipeline::scratch_pool::ScratchPool;
 use crate::source::SourceFile;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown_from_root;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::record::ChunkRow;
 
 /// The bytes before a segment that its hashes depend on.
 const WARM_UP_BYTES: u64 = 64;

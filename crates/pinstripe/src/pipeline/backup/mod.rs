@@ -50,9 +50,6 @@ pub use tree::write_tree;
 use crate::chunk::Cutter;
 use crate::codec::Codec;
 use crate::dedup::Claims;
-use crate::format::entry::Entry;
-use crate::format::snapshot::{Snapshot, TreeRoot};
-use crate::member::{ExtentName, Glance, Room};
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{Limits, WINDOW_JOBS};
 use crate::pipeline::member_writers::MemberWriters;
@@ -65,6 +62,9 @@ use crate::store::index::Index;
 use crate::store::{Store, checkpoints, redundancy};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
+use pinstripe_member::{ExtentName, Glance, Room};
 
 /// The input of a backup.
 pub enum Input<'a> {

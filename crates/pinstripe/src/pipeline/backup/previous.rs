@@ -7,14 +7,14 @@
 
 use std::cmp::Ordering;
 
-use crate::format::entry::Entry;
-use crate::format::meta::Time;
-use crate::format::record::ChunkRow;
-use crate::format::tree::compare_paths;
 use crate::store::tree::TreeReader;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::Time;
+use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::format::tree::compare_paths;
 
 /// One earlier tree.
 pub struct Earlier<'a> {

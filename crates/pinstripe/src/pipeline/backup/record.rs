@@ -5,13 +5,13 @@ use crossbeam_channel::Sender;
 use super::checkpoint::Feeder;
 use super::shared::Writing;
 use crate::codec::Encoder;
-use crate::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
-use crate::format::tree::PAGE_MAX_BYTES;
 use crate::pipeline::limits::{RECORD_RAW_BYTES, TREE_RECORD_RAW_BYTES};
 use crate::pipeline::pack::{FinishedRecord, SealTicket, ToPacker};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
+use pinstripe_member::format::tree::PAGE_MAX_BYTES;
 
 /// Fills records with new chunks and hands them on, compressed.
 pub struct RecordBuilder<'a> {

@@ -17,9 +17,6 @@ use super::shared::Writing;
 use super::write_session::write_session;
 use super::{joined, packer};
 use crate::codec::Decoder;
-use crate::format::pack_index::{IndexedRecord, PackIndex};
-use crate::format::record::{ChunkRow, RecordKind};
-use crate::member::ExtentName;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::{Laying, ToPacker};
 use crate::store::index::{Index, Place, pack_from_records, read_pack_index};
@@ -30,6 +27,9 @@ use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{into_inner, lock};
+use pinstripe_member::ExtentName;
+use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
+use pinstripe_member::format::record::{ChunkRow, RecordKind};
 
 /// A pack that is to go, and the needed part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,6 @@ use std::sync::atomic::AtomicBool;
 use crate::chunk::{Chunking, Cutter};
 use crate::codec::Codec;
 use crate::dedup::Claims;
-use crate::format::keys::Keys;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::scratch_pool::ScratchPool;
 use crate::seal::Sealer;
@@ -17,6 +16,7 @@ use crate::store::index::Index;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::keys::Keys;
 
 /// The cutter and the codec that the store was made with.
 ///

@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicBool;
 
 use super::join::{Comparison, DecisionSink, EntryPlan, Join};
 use crate::dedup::Claims;
-use crate::format::meta::FileKind;
 use crate::pipeline::abort::Abort;
 use crate::source;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::format::meta::FileKind;
 
 /// A file that a backup would read.
 pub struct Wanted<'a> {

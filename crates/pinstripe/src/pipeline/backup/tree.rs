@@ -12,10 +12,6 @@ use super::record::RecordBuilder;
 use super::shared::Writing;
 use super::write_session::write_session;
 use super::{joined, packer};
-use crate::format::entry::Entry;
-use crate::format::record::RecordKind;
-use crate::format::snapshot::{Snapshot, TreeRoot};
-use crate::member::ExtentName;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::Laying;
 use crate::pipeline::publish::Publisher;
@@ -25,6 +21,10 @@ use crate::store::index::Index;
 use crate::store::tree::TreeWriter;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_member::ExtentName;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::record::RecordKind;
+use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
 
 /// Writes the tree of the entries that `fill` gives, in path order, and commits it. `fill` changes
 /// the entry that it is handed into the next one, and says whether there is one. `acknowledger` answers

@@ -9,8 +9,8 @@ use std::thread::Scope;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{Command, Shared, Standing};
-use crate::member::{ExtentName, ExtentWriter, SharedMember, seal_own};
 use pinstripe_base::error::Kind;
+use pinstripe_member::{ExtentName, ExtentWriter, SharedMember, seal_own};
 
 impl Command {
     /// Whether it is about an extent that is not sealed yet, and so about nothing else.

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::member::{Caps, SharedMember};
 use crate::store::ROOM_BYTES;
+use pinstripe_member::{Caps, SharedMember};
 
 /// Sets that may be open at once, so that the first one does not take the room of all.
 const OPEN_SETS: u64 = 4;

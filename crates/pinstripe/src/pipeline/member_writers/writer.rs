@@ -7,9 +7,9 @@ use crossbeam_channel::Receiver;
 use super::lanes::Lanes;
 use super::room::Room;
 use super::{Command, Shared, Standing};
-use crate::member::{ExtentName, ExtentWriter, Replace, SharedMember, seal_own};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::{ExtentName, ExtentWriter, Replace, SharedMember, seal_own};
 
 /// An extent that is open on this member.
 struct OpenExtent {

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use crate::format::entry::{Content, Entry};
-use crate::format::meta::{FileKind, Metadata};
-use crate::format::record::ChunkRow;
-use crate::format::tree::is_at_or_below;
 use crate::store::tree::TreeReader;
 use crate::walk::Exclude;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
+use pinstripe_member::format::entry::{Content, Entry};
+use pinstripe_member::format::meta::{FileKind, Metadata};
+use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::format::tree::is_at_or_below;
 
 /// The owners of restored entries.
 #[derive(Debug, Clone, Default)]

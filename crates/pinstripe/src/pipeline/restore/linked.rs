@@ -8,9 +8,9 @@
 use std::collections::HashMap;
 
 use super::{ChosenReader, RestorePlan};
-use crate::format::entry::Entry;
-use crate::format::meta::FileKind;
 use crate::sink::Existing;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::FileKind;
 
 /// What the target has under the names of one file of the snapshot.
 #[derive(Debug, Clone, Copy)]

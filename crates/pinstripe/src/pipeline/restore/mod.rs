@@ -42,10 +42,6 @@ use spans::SpanTerms;
 use target::Target;
 
 use crate::codec::Decoder;
-use crate::format::entry::Entry;
-use crate::format::keys::Keys;
-use crate::format::meta::FileKind;
-use crate::format::record::ChunkRow;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::Limits;
 use crate::sink::{MetadataPart, TreeSink, Unset};
@@ -56,6 +52,10 @@ use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 use pinstripe_io::beneath::shown;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::record::ChunkRow;
 
 /// The parameters of a restore.
 pub struct RestorePlan<'a> {

@@ -13,9 +13,6 @@ use super::linked;
 use super::spans::Span;
 use super::target::{OpenFiles, Target};
 use super::{FirstPass, FoundDirectory, Piece, RestorePlan, Reuse, StoredRecords, Task};
-use crate::format::entry::{Content, Entry};
-use crate::format::meta::FileKind;
-use crate::format::record::ChunkRow;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{PLAN_CHUNKS, PLAN_OPEN_FILES};
 use crate::store::index::Place;
@@ -24,6 +21,9 @@ use crate::store::tree::SEE_WHAT_IS_LOST;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::descriptors;
+use pinstripe_member::format::entry::{Content, Entry};
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::record::ChunkRow;
 
 /// One chunk on its way into one file, when it is not known yet where it is.
 pub(super) struct Unplaced {

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 use super::{RestorePlan, linked};
-use crate::format::entry::Entry;
-use crate::format::meta::Metadata;
 use crate::sink::{Existing, FileSink};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::Metadata;
 
 /// A file being restored.
 pub(super) struct Target {

@@ -6,12 +6,12 @@ use crossbeam_channel::bounded;
 
 use super::planner::Offsets;
 use super::{ChosenReader, RestorePlan};
-use crate::format::entry::Entry;
-use crate::format::meta::FileKind;
-use crate::format::record::ChunkRow;
 use crate::source::SourceFile;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
+use pinstripe_member::format::entry::Entry;
+use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::format::record::ChunkRow;
 
 /// Reads every restored file again and holds it against the ids of its chunks.
 ///

@@ -28,9 +28,6 @@ pub use self::tally::{BlockTally, Spent, Stages};
 use self::worker::Worker;
 use super::abort::Abort;
 use crate::codec::{Codec, Governor};
-use crate::format::split::{
-    End, FrameKind, Head, LogEnd, Manifest, PAGE_BYTES, PAGES_BYTES, SplitLayout,
-};
 use crate::source::bulk::Units;
 use crate::split::batch::{batch_bytes_max, single};
 use crate::split::log::Sets;
@@ -42,6 +39,9 @@ use pinstripe_base::monitor::{Along, Counter, Flow, Monitor};
 use pinstripe_base::sync::into_inner;
 use pinstripe_io::device::{AlignedBuf, BufferPool, Engine};
 use pinstripe_io::lane::{Lane, LaneDevice, LaneSettings, Returned};
+use pinstripe_member::format::split::{
+    End, FrameKind, Head, LogEnd, Manifest, PAGE_BYTES, PAGES_BYTES, SplitLayout,
+};
 
 /// The way blocks are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,13 +3,13 @@
 use crossbeam_channel::Receiver;
 
 use super::{Unit, Written};
-use crate::format::split::{
-    ALIGN_BYTES, BatchPlace, FrameKind, LogEnd, LogIndex, PAGES_BYTES, Tag,
-};
 use crate::split::batch::single;
 use crate::split::resume::LogProgress;
 use pinstripe_base::error::Result;
 use pinstripe_io::lane::Lane;
+use pinstripe_member::format::split::{
+    ALIGN_BYTES, BatchPlace, FrameKind, LogEnd, LogIndex, PAGES_BYTES, Tag,
+};
 
 /// Bytes of a log after which its batches are made durable and indexed.
 pub(super) const INDEX_EVERY_BYTES: u64 = 1 << 30;

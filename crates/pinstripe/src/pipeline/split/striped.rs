@@ -4,13 +4,13 @@ use crossbeam_channel::Receiver;
 
 use super::own::Ledger;
 use super::{Unit, Written};
-use crate::format::split::{ALIGN_BYTES, Tag};
-use crate::format::stripe_set::SetKind;
 use crate::split::log::Sets;
 use crate::split::resume::LogProgress;
 use crate::stripe::{SetWriter, StripSink};
 use pinstripe_base::error::Result;
 use pinstripe_io::lane::Lane;
+use pinstripe_member::format::split::{ALIGN_BYTES, Tag};
+use pinstripe_member::format::stripe_set::SetKind;
 
 /// Takes units from a queue and lays them over all outputs.
 pub(super) struct StripedWriter<'a> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::codec::Codec;
-use crate::format::split::{LogEnd, Manifest, Use};
 use pinstripe_base::clock;
 use pinstripe_base::monitor::{Along, Flow, Monitor};
+use pinstripe_member::format::split::{LogEnd, Manifest, Use};
 
 /// Blocks by what became of them.
 #[derive(Debug, Clone, Default)]

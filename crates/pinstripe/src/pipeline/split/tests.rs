@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::*;
-use crate::format::split::{FRAME_BYTES, UNIT_BYTES};
 use crate::pipeline::join;
 use crate::source::bulk::{ByteSource, Fake};
 use crate::split::Reader;
 use crate::split::unit::UnitReader;
 use pinstripe_base::id::SplitId;
 use pinstripe_io::device::{Engine, MemoryDevice, SharedDevice};
+use pinstripe_member::format::split::{FRAME_BYTES, UNIT_BYTES};
 
 const BLOCK: u32 = 64 << 10;
 

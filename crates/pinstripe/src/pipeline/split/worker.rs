@@ -5,7 +5,6 @@ use crossbeam_channel::Sender;
 use super::tally::{BlockTally, Stage};
 use super::{CodecChoice, Shared, Unit};
 use crate::codec::{Codec, Encoded, EncoderSet};
-use crate::format::split::{ALIGN_BYTES, SplitLayout};
 use crate::source::bulk::{SourcePiece, Units};
 use crate::split::UnitHash;
 use crate::split::batch::{BatchWriter, StoredBlock, hole};
@@ -13,6 +12,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::sync::lock;
 use pinstripe_io::device::AlignedBuf;
+use pinstripe_member::format::split::{ALIGN_BYTES, SplitLayout};
 
 pub(super) struct Worker<'a> {
     shared: &'a Shared<'a>,

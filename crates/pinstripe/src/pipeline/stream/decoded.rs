@@ -5,14 +5,14 @@ use std::sync::Mutex;
 use pinstripe_prefetch::runner::FetchSource;
 
 use crate::codec::Decoder;
-use crate::format::keys::Keys;
-use crate::format::record::ChunkRow;
 use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::store::index::{Index, Place};
 use crate::store::packs::{PackReader, RecordPlace, wrong_place};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::record::ChunkRow;
 
 /// The bytes of a record.
 pub struct DecodedRecord {

@@ -6,12 +6,12 @@ use crossbeam_channel::Sender;
 
 use super::decoded::decoded_bytes;
 use super::{Item, Origin, Record, RecordRunner};
-use crate::format::entry::{Content, Entry};
-use crate::format::record::ChunkRow;
 use crate::pipeline::restore::Offsets;
 use crate::store::packs::{RecordPlace, missing_chunk, wrong_place};
 use crate::store::tree::TreeReader;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::entry::{Content, Entry};
+use pinstripe_member::format::record::ChunkRow;
 
 /// Records sent ahead together, sorted by their place.
 const BATCH_RECORDS: usize = 32;

@@ -24,12 +24,12 @@ use pinstripe_prefetch::runner::{Pinned, Runner};
 pub use decoded::{DecodedRecord, DecodedRecords, decoded_bytes};
 pub use feed::{Feed, Holes};
 
-use crate::format::keys::Keys;
-use crate::format::record::ChunkRow;
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader, RecordPlace};
 use pinstripe_base::error::{Error, Result};
+use pinstripe_member::format::keys::Keys;
+use pinstripe_member::format::record::ChunkRow;
 
 /// The origin of content.
 #[derive(Clone, Copy)]

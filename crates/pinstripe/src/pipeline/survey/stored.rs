@@ -12,12 +12,12 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::Survey;
 use super::slicer::{Counts, Slicer, WAYS};
-use crate::format::record::ChunkRow;
 use crate::pipeline::stream::Origin;
 use crate::store::packs::ChunkReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::record::ChunkRow;
 
 /// Chunks and files of one job at most.
 const JOB_CHUNKS: usize = 1024;

@@ -8,8 +8,8 @@ use rustix::fs::{Advice, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{ByteSource, Extent, Identity};
-use crate::format::meta::{FileKind, Stat};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::meta::{FileKind, Stat};
 
 /// An open file or block device.
 #[derive(Debug)]

@@ -27,10 +27,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::file::stat_of;
-pub use crate::format::split::Identity;
 use pinstripe_base::error::{Error, Kind, Result};
+pub use pinstripe_member::format::split::Identity;
 
-use crate::format::meta::{FileKind, Stat};
+use pinstripe_member::format::meta::{FileKind, Stat};
 
 pub use device::SourceDevice;
 pub use fake::{Fake, FakeSpec, Millionths};

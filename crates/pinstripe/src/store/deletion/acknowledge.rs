@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::format::gc::DeletionStep;
 use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::objects::Quorum;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId};
+use pinstripe_member::format::gc::DeletionStep;
 
 /// Answers condemnations for one session.
 pub struct Acknowledger {

@@ -7,10 +7,10 @@
 use std::collections::{BTreeSet, HashSet};
 use std::hash::BuildHasher;
 
-use crate::format::gc::Lists;
-use crate::format::session::{Session, Work};
 use crate::store::forgotten::Marks;
 use pinstripe_base::id::{SessionId, SetId, SnapshotId};
+use pinstripe_member::format::gc::Lists;
+use pinstripe_member::format::session::{Session, Work};
 
 /// Whether a session is over although its object is there: what it was for has been put, and
 /// speaks for itself. Snapshots have to be read after the session.

@@ -27,11 +27,11 @@ mod model;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::format::gc::{DeletionStep, GcObject, Lists, reaping_name};
-use crate::format::session::Work;
-use crate::member::{ExtentName, Room};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
+use pinstripe_member::format::gc::{DeletionStep, GcObject, Lists, reaping_name};
+use pinstripe_member::format::session::Work;
+use pinstripe_member::{ExtentName, Room};
 
 use super::objects::{Belief, Quorum, RoomObjects};
 use super::{Store, read_small, sessions};

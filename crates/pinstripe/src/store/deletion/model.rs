@@ -16,9 +16,9 @@ use twox_hash::XxHash3_128;
 use actors::{Actor, Collector, Fence, Undelete, Writer};
 
 use super::{Case, Cases};
-use crate::format::session::{Process, Session, Work};
 use crate::store::forgotten::Marks;
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId, StoreId};
+use pinstripe_member::format::session::{Process, Session, Work};
 
 type Chunks = BTreeSet<u8>;
 

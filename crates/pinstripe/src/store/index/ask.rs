@@ -7,14 +7,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::format::index_run::RunPack;
-use crate::format::pack_index::PackIndex;
-use crate::member::{ExtentName, Room};
 use crate::seal::Opener;
 use crate::store::Store;
 use crate::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
+use pinstripe_member::format::index_run::RunPack;
+use pinstripe_member::format::pack_index::PackIndex;
+use pinstripe_member::{ExtentName, Room};
 
 use super::list::Packs;
 use super::load::{Trouble, open_set};

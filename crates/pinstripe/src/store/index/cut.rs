@@ -1,11 +1,11 @@
 //! The geometry of stripe sets, from the headers of their extents: sets differ, because members
 //! come and go.
 
-use crate::format::stripe_set::{Geometry, HEADER_BYTES, Header};
-use crate::member::ExtentName;
 use crate::store::Store;
 use crate::stripe::SetReader;
 use pinstripe_base::id::SetId;
+use pinstripe_member::ExtentName;
+use pinstripe_member::format::stripe_set::{Geometry, HEADER_BYTES, Header};
 
 /// The geometry of a stripe set, as the first sound header says among those of its extents on
 /// `members`, or else the first sound trailer; `None` when none is sound.

@@ -10,13 +10,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::format::index_run::RunPack;
-use crate::member::{ExtentName, Room, SharedMember};
 use crate::store::{Store, deletion};
 use crate::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::index_run::RunPack;
+use pinstripe_member::{ExtentName, Room, SharedMember};
 
 use super::ask::loose;
 use super::cut::has_enough;

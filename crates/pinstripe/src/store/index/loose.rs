@@ -1,7 +1,7 @@
 //! Rows in memory: of packs that no run lists, and of runs of the first format.
 
-use crate::format::index_run::Row;
 use pinstripe_base::id::{ChunkId, SetId};
+use pinstripe_member::format::index_run::Row;
 
 use super::Extents;
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::format::index_run::RunPack;
 use crate::store::{Store, deletion};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SetId;
+use pinstripe_member::format::index_run::RunPack;
 
 use super::Index;
 use super::load::sets_spoken_of;

@@ -52,11 +52,11 @@ pub use rebuild::{pack_from_records, unsound_records};
 pub use stale::{Stale, Superseded, drop_superseded, stale_members, superseded};
 pub use write::{RunWriter, SealedPack, lay_run, write_run};
 
-use crate::member::{Glance, Room};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{lock, read, write};
+use pinstripe_member::{Glance, Room};
 
 use super::Store;
 use super::objects::Quorum;

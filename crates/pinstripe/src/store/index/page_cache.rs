@@ -5,11 +5,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::format::index_run::Page;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_base::sync::lock;
 use pinstripe_base::weighted_cache::WeightedCache;
+use pinstripe_member::format::index_run::Page;
 
 /// Memory of a decoded page.
 const PAGE_BYTES: u64 = 16 << 10;
@@ -55,9 +55,9 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::format::index_run::Row;
     use pinstripe_base::error::{Error, Kind};
     use pinstripe_base::id::ChunkId;
+    use pinstripe_member::format::index_run::Row;
 
     fn page() -> Page {
         let row = Row {
@@ -68,7 +68,7 @@ mod tests {
             raw_offset: 0,
             raw_bytes: 9,
         };
-        Page::decode(&crate::format::index_run::encode_page(0, &[row]), 0, 1).unwrap()
+        Page::decode(&pinstripe_member::format::index_run::encode_page(0, &[row]), 0, 1).unwrap()
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::format::pack_index::PackIndex;
-use crate::format::record::RecordKind;
-use crate::member::{CacheKey, ExtentName, SealedCache};
 use crate::seal::{OpenedRecord, Opener, Sealer};
 use crate::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::pack_index::PackIndex;
+use pinstripe_member::format::record::RecordKind;
+use pinstripe_member::{CacheKey, ExtentName, SealedCache};
 
 /// The record that holds a part of an index.
 pub(super) fn write(kind: RecordKind, body: &[u8], sealer: &Sealer) -> Result<Vec<u8>> {

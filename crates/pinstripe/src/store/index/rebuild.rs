@@ -5,14 +5,14 @@
 
 use std::ops::Range;
 
-use crate::format::pack_index::{IndexedRecord, PackIndex};
-use crate::format::record::{RECORD_HEAD_BYTES, parse_clear, whole_bytes};
-use crate::member::ExtentName;
 use crate::seal::{OpenedRecord, Opener};
 use crate::store::Store;
 use crate::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
+use pinstripe_member::ExtentName;
+use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
+use pinstripe_member::format::record::{RECORD_HEAD_BYTES, parse_clear, whole_bytes};
 
 use super::SealedPack;
 

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::member::ExtentName;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
+use pinstripe_member::ExtentName;
 
 use super::run::Run;
 use super::{Index, View};

@@ -7,15 +7,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::dedup::filter::{Filter, Shape};
-use crate::format::index_run::{
-    Fences, PAGE_ROWS, Page, Row, RunHead, RunPack, decode_packs, fence, filter_key, unbind,
-};
-use crate::format::record::RecordKind;
-use crate::member::{ExtentName, SealedCache};
 use crate::seal::Opener;
 use crate::stripe::SetReader;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ChunkId, SetId};
+use pinstripe_member::format::index_run::{
+    Fences, PAGE_ROWS, Page, Row, RunHead, RunPack, decode_packs, fence, filter_key, unbind,
+};
+use pinstripe_member::format::record::RecordKind;
+use pinstripe_member::{ExtentName, SealedCache};
 
 use super::page_cache::PageCache;
 use super::part;

@@ -10,12 +10,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::format::index_run::RunPack;
-use crate::member::{ExtentName, Room};
 use crate::store::objects::Quorum;
 use crate::store::{Store, deletion, sessions, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{SessionId, SetId, SnapshotId};
+use pinstripe_member::format::index_run::RunPack;
+use pinstripe_member::{ExtentName, Room};
 
 use super::cut::geometry_of;
 use super::load::packs_of_run;

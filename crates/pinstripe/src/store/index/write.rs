@@ -7,19 +7,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::dedup::filter::Filter;
-use crate::format::index_run::{
-    Fences, PAGE_ROWS, RUN_MAX_PACKS, Row, RunHead, RunPack, SEGMENT_PAGES, SegmentPlace,
-    TABLE_PACKS, bind, encode_packs, encode_page, fence, filter_key,
-};
-use crate::format::pack_index::PackIndex;
-use crate::format::record::RecordKind;
-use crate::format::stripe_set::{Geometry, SetKind};
-use crate::member::{ExtentName, ExtentWriter, Replace, SealedCache, seal_own};
 use crate::seal::Sealer;
 use crate::store::{Store, geometry_over};
 use crate::stripe::{SetWriter, StripSink};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
+use pinstripe_member::format::index_run::{
+    Fences, PAGE_ROWS, RUN_MAX_PACKS, Row, RunHead, RunPack, SEGMENT_PAGES, SegmentPlace,
+    TABLE_PACKS, bind, encode_packs, encode_page, fence, filter_key,
+};
+use pinstripe_member::format::pack_index::PackIndex;
+use pinstripe_member::format::record::RecordKind;
+use pinstripe_member::format::stripe_set::{Geometry, SetKind};
+use pinstripe_member::{ExtentName, ExtentWriter, Replace, SealedCache, seal_own};
 
 use super::part;
 

@@ -16,15 +16,15 @@ use std::time::Duration;
 
 use super::super::objects::{Belief, Quorum};
 use super::super::{Store, read_small, sessions};
-use crate::format::envelope;
-use crate::format::key_ring::KeyRing;
-use crate::format::keys::GENERATIONS_MAX;
-use crate::format::label::Format;
-use crate::format::session::{Session, Work};
-use crate::member::{ExtentName, Room};
 use crate::seal::{keys_changed, succeeds};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_member::format::envelope;
+use pinstripe_member::format::key_ring::KeyRing;
+use pinstripe_member::format::keys::GENERATIONS_MAX;
+use pinstripe_member::format::label::Format;
+use pinstripe_member::format::session::{Session, Work};
+use pinstripe_member::{ExtentName, Room};
 
 /// Time that a rotation gives writers to see the new ring, before it ends their sessions: several of
 /// the looks that a writer takes beside its work, which are rarer where members are far.

@@ -9,15 +9,15 @@
 use std::collections::BTreeMap;
 
 use super::super::{Store, read_small};
-use crate::format::envelope::{self, Object};
-use crate::format::key_ring::{KeyRing, KeySlot};
-use crate::format::keys::{GENERATIONS_MAX, Keys};
-use crate::format::label::Encryption;
-use crate::format::removed_slot::RemovedSlot;
-use crate::member::{ExtentName, Room};
 use crate::seal::keys_changed;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
+use pinstripe_member::format::envelope::{self, Object};
+use pinstripe_member::format::key_ring::{KeyRing, KeySlot};
+use pinstripe_member::format::keys::{GENERATIONS_MAX, Keys};
+use pinstripe_member::format::label::Encryption;
+use pinstripe_member::format::removed_slot::RemovedSlot;
+use pinstripe_member::{ExtentName, Room};
 
 /// How often a key room is read that changes meanwhile. A member that lists what it does not have makes
 /// it look so often.

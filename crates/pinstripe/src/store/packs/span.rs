@@ -5,9 +5,9 @@
 //! is not sound is fetched alone, from parity where it must be, and costs the others nothing.
 
 use super::{FetchedRecord, PackReader, RecordPlace, unknown_pack};
-use crate::member::is_remote;
 use crate::store::index::Index;
 use pinstripe_base::error::Result;
+use pinstripe_member::is_remote;
 
 /// A part of a pack of pages, read as one, at most.
 const WINDOW_MAX_BYTES: u64 = 4 << 20;

@@ -1,12 +1,12 @@
 //! Following a tree from its root down to the chunks of its files, page by page.
 
-use crate::format::entry::{Content, decode_page, read_chunks};
-use crate::format::record::ChunkRow;
-use crate::format::snapshot::TreeRoot;
-use crate::format::tree::decode_node;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::wire::Reader;
+use pinstripe_member::format::entry::{Content, decode_page, read_chunks};
+use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::format::snapshot::TreeRoot;
+use pinstripe_member::format::tree::decode_node;
 
 /// A visitor of the chunks of a tree.
 pub trait Follow {

@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::format::split::{FRAME_BYTES, SET_ROWS, SplitLayout, unit_bytes};
 use pinstripe::ops::join::{self, Joined};
 use pinstripe::ops::split::{self, LayoutChoice};
 use pinstripe::pipeline::join::Target;
@@ -18,6 +17,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Device, Engine, MemoryDevice, Policy, SharedDevice};
 use pinstripe_io::fault::Plan;
 use pinstripe_io::lane::LaneDevice;
+use pinstripe_member::format::split::{FRAME_BYTES, SET_ROWS, SplitLayout, unit_bytes};
 use proptest::prelude::*;
 use proptest::sample::select;
 use tempfile::TempDir;

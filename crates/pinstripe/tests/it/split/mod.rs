@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use pinstripe::format::split::{PAGES_BYTES, SplitLayout};
+use pinstripe_member::format::split::{PAGES_BYTES, SplitLayout};
 use proptest::prelude::*;
 
 use made::{Made, Shape, change, merged, own, scale, shapes, striped};

@@ -4,10 +4,12 @@ use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use pinstripe::format::split::{Frame, FrameKind, Head, PAGE_BYTES, PAGES_BYTES, SET_ROWS, Tag};
 use pinstripe::pipeline::split::geometry;
 use pinstripe::split::log::{Log, Sets};
 use pinstripe::stripe;
+use pinstripe_member::format::split::{
+    Frame, FrameKind, Head, PAGE_BYTES, PAGES_BYTES, SET_ROWS, Tag,
+};
 
 use super::made::{Made, scale};
 

@@ -8,8 +8,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pinstripe::catalog::Query;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::Patience;
 use pinstripe::ops::backup::{self, Stream};
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
 use pinstripe::ops::gc::{self, GcOptions};
@@ -21,6 +19,8 @@ use pinstripe::store::{OpenOptions, Store};
 use pinstripe::walk::Glob;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
+use pinstripe_member::Patience;
+use pinstripe_member::format::snapshot::Snapshot;
 
 use super::keys::Key;
 use super::mount;

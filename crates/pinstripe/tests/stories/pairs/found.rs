@@ -1,6 +1,6 @@
 //! Stories of pairs that failed once, as they were shortened: each must hold from now on.
 
-use pinstripe::member::Room;
+use pinstripe_member::Room;
 
 use super::play;
 use super::story::{Act, Junk, Origin, Scene, Shape, Story, Trouble};

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use pinstripe::format::snapshot::Snapshot;
 use pinstripe::ops::backup;
 use pinstripe::ops::gc::{self, GcOptions};
 use pinstripe::ops::upgrade::{self, Direction};
@@ -12,6 +11,7 @@ use pinstripe::ops::{self, member, repair};
 use pinstripe::store::{Store, snapshots};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::SnapshotId;
+use pinstripe_member::format::snapshot::Snapshot;
 
 use super::keys::Opens;
 use super::stage::Outcome;

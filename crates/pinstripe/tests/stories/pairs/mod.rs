@@ -27,8 +27,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
-use pinstripe::format::meta;
 use pinstripe_base::clock;
+use pinstripe_member::format::meta;
 
 use crate::calls;
 use crate::driver::told;

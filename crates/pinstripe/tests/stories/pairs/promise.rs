@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinstripe::format::label::{MemberRow, MemberState};
-use pinstripe::member::Room;
 use pinstripe::ops::beside::{Meeting, beside};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
+use pinstripe_member::Room;
+use pinstripe_member::format::label::{MemberRow, MemberState};
 
 use super::actor::Done;
 use super::keys::Opens;

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use pinstripe::fault::PowerCut;
-use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe_base::error::Result;
+use pinstripe_member::fault::PowerCut;
+use pinstripe_member::{ExtentName, Room, Steps};
 
 use super::actor::{Actor, Done, Target};
 use super::story::{Act, Junk, Scene, Trouble};

@@ -2,7 +2,7 @@
 //!
 //! A story is literal data: what `{:?}` prints of one is what `found.rs` takes.
 
-use pinstripe::member::Room;
+use pinstripe_member::Room;
 
 use super::verb::{Class, Verb};
 use crate::operation::{Cut, Dice, End, SHAPES};

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::Room;
 use pinstripe::ops::backup::{self, BackupOptions, Interval};
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
 use pinstripe::ops::member;
 use pinstripe::store::objects::Quorum;
 use pinstripe::store::{OpenOptions, Store, sessions};
+use pinstripe_member::Room;
+use pinstripe_member::format::snapshot::Snapshot;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
 use super::keys::Key;
@@ -295,7 +295,7 @@ fn make_old(site: &Site, shape: Shape) -> Template {
         true => Key::of_file(&fs::read(frozen.join("key")).unwrap()),
         false => Key::first(),
     };
-    let steps: Option<Arc<dyn pinstripe::member::Steps>> = Some(Arc::new(NoWait));
+    let steps: Option<Arc<dyn pinstripe_member::Steps>> = Some(Arc::new(NoWait));
     let options = OpenOptions { steps, ..OpenOptions::default() };
     let mut store = Store::open_with(&site.members[0], options).unwrap();
     if shape.is_sealed {

@@ -9,14 +9,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use pinstripe::fault::Quota;
-use pinstripe::format::snapshot::Snapshot;
-use pinstripe::member::{ExtentName, Room, Steps};
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Redundancy;
+use pinstripe_member::fault::Quota;
+use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::{ExtentName, Room, Steps};
 
 use super::keys::{Key, unlock};
 use super::story::{Origin, Shape};

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::format::gc::{DeletionStep, Lists};
-use crate::format::label::MemberFacts;
-use crate::member::{
-    ExtentName, ExtentWriter, Member, MemoryMember, NewMember, Places, RemoteMembers, Replace,
-    SharedMember,
-};
 use crate::ops::init::{InitOptions, run_with};
 use crate::store::objects::Quorum;
 use crate::store::{OpenOptions, deletion};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId};
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::gc::{DeletionStep, Lists};
+use pinstripe_member::format::label::MemberFacts;
+use pinstripe_member::{
+    ExtentName, ExtentWriter, Member, MemoryMember, NewMember, Places, RemoteMembers, Replace,
+    SharedMember,
+};
 
 /// A member that counts listings as a bucket is asked for them: one for all that is foreseen.
 struct Far {
@@ -75,7 +75,7 @@ impl Member for Far {
         self.inner.delete(name)
     }
 
-    crate::forward_member!(inner: read_at, len, sync, sweep, caps, place);
+    pinstripe_member::forward_member!(inner: read_at, len, sync, sweep, caps, place);
 }
 
 struct One(Arc<Far>);

@@ -26,7 +26,7 @@ impl Site {
     /// A run with a chosen id, as a writer leaves it that died when so many members had sealed it.
     fn run_cut_off(&self, set: SetId, packs: &[SealedPack], sealed: usize) {
         let (name, geometry) = (ExtentName::index(set), self.store.geometry().unwrap());
-        let create = |(_, member): (_, &crate::member::SharedMember)| {
+        let create = |(_, member): (_, &pinstripe_member::SharedMember)| {
             member.create(name, Replace::Never).unwrap()
         };
         let mut extents = Extents(self.store.present().map(create).collect());

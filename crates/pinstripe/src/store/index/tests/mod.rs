@@ -5,16 +5,16 @@ use std::fs;
 use std::ops::Range;
 
 use super::*;
-use crate::format::index_run::{PAGE_ROWS, Row, RunPack, SEGMENT_PAGES};
-use crate::format::pack_index::{IndexedRecord, PackIndex};
-use crate::format::record::{ChunkRow, RecordKind};
-use crate::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
-use crate::member::{ExtentName, ExtentWriter, Replace, Room};
 use crate::ops::init;
 use crate::seal::Sealer;
 use crate::stripe::{SetWriter, StripSink};
 use pinstripe_base::id::ChunkId;
 use pinstripe_io::fault::Plan;
+use pinstripe_member::format::index_run::{PAGE_ROWS, Row, RunPack, SEGMENT_PAGES};
+use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
+use pinstripe_member::format::record::{ChunkRow, RecordKind};
+use pinstripe_member::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
+use pinstripe_member::{ExtentName, ExtentWriter, Replace, Room};
 
 mod cut_off;
 mod damage;
@@ -66,7 +66,7 @@ impl Site {
         lay: impl FnOnce(&mut SetWriter, &mut Extents) -> Range<u64>,
     ) {
         let ExtentName::In(_, set) = name else { unreachable!("sets are in rooms") };
-        let create = |(_, member): (_, &crate::member::SharedMember)| {
+        let create = |(_, member): (_, &pinstripe_member::SharedMember)| {
             member.create(name, Replace::Never).unwrap()
         };
         let mut extents = Extents(self.store.present().map(create).collect());

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::super::{Chunks, Flaw, World, set};
 use super::{Actor, Next};
-use crate::format::gc::{Lists, reaping_name};
-use crate::format::session::{Session, Work};
 use crate::store::deletion::decide::{
     CaseAction, Go, Need, doomed, judge, last_look, need, remaining, roots, silent,
 };
 use crate::store::forgotten::Marks;
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
+use pinstripe_member::format::gc::{Lists, reaping_name};
+use pinstripe_member::format::session::{Session, Work};
 
 /// Deletes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

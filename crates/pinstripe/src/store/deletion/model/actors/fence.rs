@@ -2,10 +2,10 @@
 
 use super::super::{Flaw, World};
 use super::{Actor, Next};
-use crate::format::gc::reaping_name;
-use crate::format::session::Work;
 use crate::store::deletion::decide;
 use pinstripe_base::id::SessionId;
+use pinstripe_member::format::gc::reaping_name;
+use pinstripe_member::format::session::Work;
 
 /// Ends a session from outside.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

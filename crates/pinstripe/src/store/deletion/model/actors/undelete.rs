@@ -2,9 +2,9 @@
 
 use super::super::{Flaw, World};
 use super::{Actor, Next};
-use crate::format::session::Work;
 use crate::store::deletion::decide::is_too_late;
 use pinstripe_base::id::{SessionId, SnapshotId};
+use pinstripe_member::format::session::Work;
 
 /// Takes back that a snapshot was forgotten.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

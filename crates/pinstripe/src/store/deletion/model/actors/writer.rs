@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{Chunks, Flaw, World, set, snap};
 use super::{Actor, Next};
-use crate::format::session::Work;
 use crate::store::deletion::Case;
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
+use pinstripe_member::format::session::Work;
 
 /// Backs up one chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

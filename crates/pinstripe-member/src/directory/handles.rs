@@ -1,0 +1,143 @@
+//! Open extents, kept for the next read. Bounded; the one longest unused goes first (clock).
+//!
+//! Invariant: after [`forget`](Handles::forget) returned, no file that had the name before is
+//! ever handed out, also when another thread was just opening it.
+
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::ExtentName;
+use pinstripe_base::sync::lock;
+use pinstripe_io::descriptors::{self, Keeper};
+
+/// The number of files that one member keeps open. A store of 16 members stays far below the usual
+/// limit of 1024 open files, and a restore that reads by pack needs a handful.
+pub(super) const MAX_HANDLES: usize = 32;
+
+pub(super) struct Handles {
+    state: Mutex<State>,
+    most: usize,
+}
+
+#[derive(Default)]
+struct State {
+    slots: Vec<Slot>,
+    hand: usize,
+    /// Counts `forget`: a file opened before one must not be kept after it.
+    epoch: u64,
+}
+
+struct Slot {
+    name: ExtentName,
+    file: Arc<File>,
+    used: bool,
+}
+
+/// When a file was looked for in vain; [`Handles::keep`] wants it back.
+#[derive(Clone, Copy)]
+pub(super) struct Epoch(u64);
+
+impl Keeper for Handles {
+    fn give_up(&self) {
+        let mut state = self.state();
+        state.slots.clear();
+        state.hand = 0;
+    }
+}
+
+impl Handles {
+    /// A cache that gives up its files when there are too few for others.
+    pub fn new() -> Arc<Self> {
+        let most = descriptors::share(MAX_HANDLES, 16);
+        let handles = Arc::new(Handles { state: Mutex::default(), most });
+        descriptors::register(&handles);
+        handles
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The open file, or the moment to hand to [`keep`](Handles::keep) with a newly opened one.
+    pub fn get(&self, name: ExtentName) -> Result<Arc<File>, Epoch> {
+        let mut state = self.state();
+        match state.slots.iter_mut().find(|slot| slot.name == name) {
+            Some(slot) => {
+                slot.used = true;
+                Ok(slot.file.clone())
+            }
+            None => Err(Epoch(state.epoch)),
+        }
+    }
+
+    /// Keeps a file for later, in the place of one that was not used for long.
+    pub fn keep(&self, name: ExtentName, file: Arc<File>, since: Epoch) {
+        let mut state = self.state();
+        let known = state.slots.iter().any(|slot| slot.name == name);
+        if state.epoch != since.0 || known {
+            return;
+        }
+        let slot = Slot { name, file, used: false };
+        if state.slots.len() < self.most {
+            state.slots.push(slot);
+            return;
+        }
+        let at = loop {
+            let at = state.hand;
+            state.hand = (at + 1) % self.most;
+            if !std::mem::take(&mut state.slots[at].used) {
+                break at;
+            }
+        };
+        state.slots[at] = slot;
+    }
+
+    /// Drops the file of an extent that was deleted or replaced.
+    pub fn forget(&self, name: ExtentName) {
+        let mut state = self.state();
+        state.epoch += 1;
+        state.slots.retain(|slot| slot.name != name);
+        state.hand = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Room;
+
+    fn name(number: u8) -> ExtentName {
+        ExtentName::In(Room::Packs, [number; 16])
+    }
+
+    fn offer(handles: &Handles, number: u8) {
+        if let Err(epoch) = handles.get(name(number)) {
+            handles.keep(name(number), Arc::new(tempfile::tempfile().unwrap()), epoch);
+        }
+    }
+
+    #[test]
+    fn bounded_and_the_used_ones_stay() {
+        let handles = Handles::new();
+        for number in 0..200 {
+            offer(&handles, number);
+            assert!(handles.get(name(0)).is_ok(), "0 is used all the time: {number}");
+        }
+        assert_eq!(handles.state().slots.len(), handles.most);
+        assert!(handles.get(name(199)).is_ok());
+        assert!(handles.get(name(1)).is_err());
+    }
+
+    #[test]
+    fn a_file_opened_before_forget_is_not_kept_after_it() {
+        let handles = Handles::new();
+        let Err(epoch) = handles.get(name(1)) else { panic!("nothing was kept yet") };
+        handles.forget(name(1));
+        handles.keep(name(1), Arc::new(tempfile::tempfile().unwrap()), epoch);
+        assert!(handles.get(name(1)).is_err());
+        offer(&handles, 1);
+        assert!(handles.get(name(1)).is_ok());
+        handles.forget(name(1));
+        assert!(handles.get(name(1)).is_err());
+    }
+}

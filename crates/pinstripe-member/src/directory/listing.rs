@@ -1,0 +1,100 @@
+//! Listing the rooms of a directory member, with lengths or without.
+//!
+//! Invariants: names are sorted; a name that is no extent's, and a thing that is no regular file, is
+//! passed over; a listing that has no end fails; an extent that is deleted meanwhile may be listed or not.
+
+use std::io;
+
+use rustix::fs::FileType;
+
+use super::DirectoryMember;
+use super::open_shelf::{NAMES_MAX, OpenShelf, is_regular};
+use super::shelf::{Shelf, parse_first_byte};
+use crate::Room;
+use crate::watched::goes_on;
+use pinstripe_base::error::{Error, Result};
+use pinstripe_base::id::SetId;
+
+impl DirectoryMember {
+    /// The extents of one directory with their lengths.
+    pub(super) fn list_shelf(&self, shelf: &mut OpenShelf) -> io::Result<Vec<([u8; 16], u64)>> {
+        each_extent(shelf, |shelf, id, _| {
+            // `None` when it was deleted since.
+            let stat = shelf.stat(&SetId(id).to_string())?.filter(is_regular);
+            Ok(stat.map(|stat| (id, stat.st_size as u64)))
+        })
+    }
+
+    /// The same without the lengths: no file is asked for anything where the directory says what
+    /// it is.
+    pub(super) fn names_in_shelf(&self, shelf: &mut OpenShelf) -> io::Result<Vec<[u8; 16]>> {
+        each_extent(shelf, |shelf, id, kind| {
+            let is_file = match kind {
+                FileType::RegularFile => true,
+                FileType::Unknown => {
+                    shelf.stat(&SetId(id).to_string())?.is_some_and(|stat| is_regular(&stat))
+                }
+                _ => false,
+            };
+            Ok(is_file.then_some(id))
+        })
+    }
+
+    /// Goes through the directories of packs in order; `list` says what one has.
+    fn each_of_packs<T>(
+        &self,
+        packs: &mut OpenShelf,
+        list: impl Fn(&mut OpenShelf) -> io::Result<Vec<T>>,
+        id: impl Fn(&T) -> &[u8; 16],
+    ) -> io::Result<Vec<T>> {
+        let mut found = Vec::new();
+        for first in packs.names()?.iter().filter_map(|name| parse_first_byte(name)) {
+            let mut shelf = match self.tree.shelf(Shelf::Packs(first)) {
+                Ok(shelf) => shelf,
+                // A stranger, or gone since.
+                Err(error) if is_absent_or_no_directory(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            found.extend(list(&mut shelf)?.into_iter().filter(|one| id(one)[0] == first));
+            if found.len() > NAMES_MAX {
+                return Err(io::Error::other("the room lists more extents than a member can have"));
+            }
+        }
+        Ok(found)
+    }
+
+    /// What a room has: `list` says what one directory has.
+    pub(super) fn in_room<T>(
+        &self,
+        room: Room,
+        list: impl Fn(&mut OpenShelf) -> io::Result<Vec<T>>,
+        id: impl Fn(&T) -> &[u8; 16],
+    ) -> Result<Vec<T>> {
+        let shelf = Shelf::Room(room);
+        let listed = match self.tree.shelf(shelf) {
+            Ok(mut opened) if room == Room::Packs => self.each_of_packs(&mut opened, list, id),
+            Ok(mut opened) => list(&mut opened),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+        };
+        listed.map_err(|error| Error::io("cannot list", self.tree.path_of(shelf), error))
+    }
+}
+
+/// Asks `found` about every name of a directory that an extent may have, with the type that the
+/// directory knows, and returns what it says.
+fn each_extent<T>(
+    shelf: &mut OpenShelf,
+    found: impl Fn(&OpenShelf, [u8; 16], FileType) -> io::Result<Option<T>>,
+) -> io::Result<Vec<T>> {
+    let mut all = Vec::new();
+    for (id, kind) in shelf.extents(NAMES_MAX)? {
+        goes_on();
+        all.extend(found(shelf, id, kind)?);
+    }
+    Ok(all)
+}
+
+fn is_absent_or_no_directory(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
+}

@@ -1,0 +1,72 @@
+//! Room that is kept free on a member, so that deleting works when its disk is full.
+//!
+//! Deleting begins with putting small objects: marks, sessions, the steps of gc. A dummy file
+//! occupies the room that they need; it is removed when there is no other room, and made again by
+//! the next sweep that finds some. It is not part of the store: nothing reads it, and its absence
+//! means only that the reserve is used up.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags, StatVfs};
+use rustix::io::Errno;
+
+use super::tree::Tree;
+use crate::{ExtentName, Room};
+
+/// The size on a large disk: room for the marks of hundreds of snapshots.
+const MOST_BYTES: u64 = 1 << 20;
+/// The largest part of a small file system, as one in so many.
+const PARTS: u64 = 32;
+const BLOCK_BYTES: u64 = 4096;
+
+/// The size of the reserve on a file system.
+pub(super) fn bytes(space: &StatVfs) -> u64 {
+    let part = space.f_blocks.saturating_mul(space.f_frsize) / PARTS;
+    part.min(MOST_BYTES) / BLOCK_BYTES * BLOCK_BYTES
+}
+
+/// The file's name in the member's own directory.
+pub(crate) const NAME: &str = "pinstripe.reserve";
+
+/// Whether an object may be put into the reserve: those without which nothing is ever deleted.
+pub(super) fn is_for(name: ExtentName) -> bool {
+    matches!(name, ExtentName::In(Room::Sessions | Room::Forgotten | Room::Gc, _))
+}
+
+impl Tree {
+    /// Makes the reserve where it is not there and there is room for it.
+    pub fn keep_reserve(&self) -> io::Result<()> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let wanted = bytes(&fs::fstatvfs(self.root())?);
+        if wanted == 0 {
+            return Ok(());
+        }
+        let file = fs::openat(self.root(), NAME, flags, Mode::from_raw_mode(0o600))?;
+        let stat = fs::fstat(&file)?;
+        // Blocks are counted in 512 bytes; a file with holes reserves nothing.
+        let taken = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+        if stat.st_size as u64 >= wanted && taken >= wanted {
+            return Ok(());
+        }
+        let made = match fs::fallocate(&file, FallocateFlags::empty(), 0, wanted) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => fill(&File::from(file), wanted),
+            made => made.map_err(io::Error::from),
+        };
+        // A part of it is no reserve, and is in the way of others.
+        made.inspect_err(|_| {
+            self.give_reserve();
+        })
+    }
+
+    /// Gives the reserve up; says whether there was one.
+    pub fn give_reserve(&self) -> bool {
+        fs::unlinkat(self.root(), NAME, AtFlags::empty()).is_ok()
+    }
+}
+
+fn fill(file: &File, bytes: u64) -> io::Result<()> {
+    let block = [0; BLOCK_BYTES as usize];
+    (0..bytes / BLOCK_BYTES).try_for_each(|at| file.write_all_at(&block, at * BLOCK_BYTES))
+}

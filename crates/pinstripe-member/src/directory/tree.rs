@@ -1,0 +1,350 @@
+//! The system calls of a directory member, all relative to one open directory.
+//!
+//! Invariants: no call follows a symlink below the root; every call that changes the disk passes
+//! the [`Steps`]; an extent's shelf is durable in its parent before a seal can rely on it. A sync
+//! that failed is reported and never repeated on the same file.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::open_shelf::OpenShelf;
+use super::shelf::{Shelf, parse_leaf};
+use crate::{DiskStep, Replace, Steps};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{self, SetId};
+use pinstripe_io::descriptors::patiently;
+
+/// For the owner alone: a store may hold names and content of every user's files.
+const DIRECTORY_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// Fresh names tried for a temp file. One is enough unless a sweep runs at this very moment.
+const TEMP_ATTEMPTS: usize = 16;
+
+/// A member's directory. Cheap to clone; a writer keeps one.
+#[derive(Clone)]
+pub(super) struct Tree {
+    core: Arc<Core>,
+    steps: Option<Arc<dyn Steps>>,
+}
+
+struct Core {
+    root: OwnedFd,
+    path: PathBuf,
+    /// Shelves known to be durable in their parent.
+    durable: [AtomicBool; Shelf::COUNT],
+}
+
+/// A file in `tmp/`, locked by its writer.
+pub(super) struct Temp {
+    shelf: OpenShelf,
+    leaf: String,
+    pub file: File,
+    pub path: PathBuf,
+}
+
+const OPEN_DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+impl Tree {
+    /// Opens the member's own directory; only here may the path lead through symlinks.
+    pub fn open(path: &Path, steps: Option<Arc<dyn Steps>>) -> io::Result<Tree> {
+        let root = patiently(|| {
+            let flags = OPEN_DIRECTORY.difference(OFlags::NOFOLLOW);
+            retry_on_intr(|| fs::open(path, flags, Mode::empty()))
+        })?;
+        let durable = std::array::from_fn(|_| AtomicBool::new(false));
+        let tree = Tree { core: Arc::new(Core { root, path: path.to_path_buf(), durable }), steps };
+        tree.mark_durable(Shelf::Root);
+        // Rooms were made durable before the member got its label. Not so `packs/ab`, which may
+        // be left from a process that was killed before it could sync.
+        for shelf in Shelf::FIXED {
+            if tree.stat_shelf(shelf)? {
+                tree.mark_durable(shelf);
+            }
+        }
+        Ok(tree)
+    }
+
+    /// The same tree, with every change passing `steps`.
+    pub fn with_steps(self, steps: Arc<dyn Steps>) -> Tree {
+        Tree { core: self.core, steps: Some(steps) }
+    }
+
+    /// The member's path as it was given.
+    pub fn path(&self) -> &Path {
+        &self.core.path
+    }
+
+    /// The member's own directory.
+    pub fn root(&self) -> BorrowedFd<'_> {
+        self.core.root.as_fd()
+    }
+
+    /// The full path of a shelf.
+    pub fn path_of(&self, shelf: Shelf) -> PathBuf {
+        match shelf {
+            Shelf::Root => self.core.path.clone(),
+            _ => self.core.path.join(shelf.path()),
+        }
+    }
+
+    /// The bytes left, where a test limits them.
+    pub fn free_bytes(&self) -> Option<u64> {
+        self.steps.as_ref().and_then(|steps| steps.free_bytes(&self.core.path))
+    }
+
+    fn change(
+        &self,
+        step: DiskStep<'_>,
+        mut act: impl FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
+        match &self.steps {
+            None => act(),
+            Some(steps) => steps.take(&step, &mut act),
+        }
+    }
+
+    fn change_giving<T>(
+        &self,
+        step: DiskStep<'_>,
+        mut act: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut made = None;
+        self.change(step, || {
+            made = Some(act()?);
+            Ok(())
+        })?;
+        made.ok_or_else(|| io::Error::other("a step that gives a value was left out"))
+    }
+
+    fn mark_durable(&self, shelf: Shelf) {
+        self.core.durable[shelf.number()].store(true, Ordering::Release);
+    }
+
+    fn stat_shelf(&self, shelf: Shelf) -> io::Result<bool> {
+        match fs::statat(self.root(), shelf.path(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a shelf. Every component is opened on its own, so none can be a symlink.
+    pub fn shelf(&self, shelf: Shelf) -> io::Result<OpenShelf> {
+        let open = |parent: BorrowedFd<'_>, name: &str| {
+            patiently(|| retry_on_intr(|| fs::openat(parent, name, OPEN_DIRECTORY, Mode::empty())))
+        };
+        let fd = match shelf.parent() {
+            None => open(self.root(), ".")?,
+            Some((Shelf::Root, name)) => open(self.root(), &name)?,
+            Some((parent, name)) => open(self.shelf(parent)?.fd.as_fd(), &name)?,
+        };
+        Ok(OpenShelf { shelf, fd })
+    }
+
+    /// Opens a shelf, makes it when it is missing, and makes sure that it survives a power cut.
+    ///
+    /// The parent is synced at the first use in this process even when the shelf was there already:
+    /// the process that made it may not have synced it yet.
+    pub fn shelf_for_writing(&self, shelf: Shelf) -> io::Result<OpenShelf> {
+        let opened = match self.shelf(shelf) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make_shelf(shelf)?;
+                self.shelf(shelf)?
+            }
+            other => other?,
+        };
+        // Temp files need not survive anything.
+        if shelf != Shelf::Tmp && !self.core.durable[shelf.number()].load(Ordering::Acquire) {
+            if let Some((parent, _)) = shelf.parent() {
+                self.sync_shelf(&self.shelf_for_writing(parent)?)?;
+            }
+            self.mark_durable(shelf);
+        }
+        Ok(opened)
+    }
+
+    /// Makes a shelf's directory, and its parents as needed; one that exists is no error.
+    pub fn make_shelf(&self, shelf: Shelf) -> io::Result<()> {
+        let Some((parent, name)) = shelf.parent() else { return Ok(()) };
+        let parent = self.shelf_for_writing(parent)?;
+        let path = self.path_of(shelf);
+        let made = self.change(DiskStep::MakeDirectory(&path), || {
+            Ok(fs::mkdirat(&parent.fd, &name, Mode::from_raw_mode(DIRECTORY_MODE))?)
+        });
+        match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.core.durable[shelf.number()].store(false, Ordering::Release);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes the entries of a shelf durable.
+    pub fn sync_shelf(&self, shelf: &OpenShelf) -> io::Result<()> {
+        self.change(DiskStep::SyncDirectory(&self.path_of(shelf.shelf)), || {
+            Ok(fs::fsync(&shelf.fd)?)
+        })
+    }
+
+    /// Makes the member's own directory durable in its parent, where that may be opened at all.
+    pub fn sync_parent(&self) -> io::Result<()> {
+        let flags = OPEN_DIRECTORY;
+        let parent = match patiently(|| fs::openat(self.root(), "..", flags, Mode::empty())) {
+            Err(Errno::ACCESS) => return Ok(()),
+            other => other?,
+        };
+        self.change(DiskStep::SyncDirectory(&self.core.path.join("..")), || Ok(fs::fsync(&parent)?))
+    }
+
+    /// Makes a file's bytes durable. Call it once: after a failure the kernel may have dropped
+    /// the bytes and would report success for nothing.
+    pub fn sync_file(&self, temp: &Temp) -> io::Result<()> {
+        self.change(DiskStep::SyncFile(&temp.path), || Ok(fs::fsync(&temp.file)?))
+    }
+
+    /// Writes all of `bytes` at `offset`.
+    pub fn write(&self, temp: &Temp, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let step = DiskStep::Write { path: &temp.path, offset, len: bytes.len() };
+            match self.change_giving(step, || temp.file.write_at(bytes, offset)) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    offset += written as u64;
+                    bytes = &bytes[written..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// A new, empty, locked file in `tmp/`. The lock keeps a sweep away from it; where the file
+    /// system has no locks, a sweep removes nothing.
+    pub fn create_temp(&self) -> Result<Temp> {
+        let place = self.path_of(Shelf::Tmp);
+        let failed = |error: io::Error| match error.kind() {
+            // Not found is what an extent is; this member fails.
+            io::ErrorKind::NotFound => {
+                Error::new(Kind::Io, "the member's directory is not there any more").at(&place)
+            }
+            _ => Error::io("cannot create a temp file", &place, error),
+        };
+        for _ in 0..TEMP_ATTEMPTS {
+            let shelf = self.shelf_for_writing(Shelf::Tmp).map_err(failed)?;
+            let leaf = SetId(id::random()?).to_string();
+            let path = place.join(&leaf);
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let mode = Mode::from_raw_mode(FILE_MODE);
+            let file = self.change_giving(DiskStep::Create(&path), || {
+                Ok(patiently(|| retry_on_intr(|| fs::openat(&shelf.fd, &leaf, flags, mode)))?)
+            });
+            let file = File::from(file.map_err(failed)?);
+            // Between create and lock a sweep may have taken the file for a leftover.
+            let swept = match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => fs::fstat(&file).map_err(|error| failed(error.into()))?.st_nlink == 0,
+                Err(Errno::WOULDBLOCK) => true,
+                Err(_) => false,
+            };
+            if !swept {
+                return Ok(Temp { shelf, leaf, file, path });
+            }
+        }
+        Err(Error::new(Kind::Io, "every new temp file was removed at once").at(place))
+    }
+
+    /// Moves a finished temp file to its name. `Replace::Never` fails with `AlreadyExists`.
+    pub fn place(
+        &self,
+        temp: &Temp,
+        shelf: &OpenShelf,
+        leaf: &str,
+        replace: Replace,
+    ) -> io::Result<()> {
+        let from = &temp.shelf.fd;
+        let to = self.path_of(shelf.shelf).join(leaf);
+        let flags = match replace {
+            Replace::Never => RenameFlags::NOREPLACE,
+            Replace::Allowed => RenameFlags::empty(),
+        };
+        let mut linked = false;
+        self.change(DiskStep::Rename { from: &temp.path, to: &to }, || {
+            match fs::renameat_with(from, &temp.leaf, &shelf.fd, leaf, flags) {
+                // File systems without this flag (NFS, some FUSE) have hard links instead.
+                Err(Errno::INVAL | Errno::NOSYS) if replace == Replace::Never => {
+                    link_into_place(temp, shelf, leaf)?;
+                    linked = true;
+                    Ok(())
+                }
+                other => Ok(other?),
+            }
+        })?;
+        if linked {
+            // The extent has its name; a temp name that stays is the sweep's work.
+            let _ = self.discard(temp);
+        }
+        Ok(())
+    }
+
+    /// Takes an unfinished temp file away.
+    pub fn discard(&self, temp: &Temp) -> io::Result<()> {
+        self.unlink(&temp.shelf, &temp.leaf)
+    }
+
+    /// Removes a file from a shelf.
+    pub fn unlink(&self, shelf: &OpenShelf, leaf: &str) -> io::Result<()> {
+        let path = self.path_of(shelf.shelf).join(leaf);
+        self.change(DiskStep::Unlink(&path), || {
+            Ok(fs::unlinkat(&shelf.fd, leaf, AtFlags::empty())?)
+        })
+    }
+
+    /// Removes what killed writers left in `tmp/`; returns how many files.
+    pub fn sweep(&self) -> io::Result<u64> {
+        let mut shelf = match self.shelf(Shelf::Tmp) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            other => other?,
+        };
+        let mut swept = 0;
+        for name in shelf.names()? {
+            let Some(id) = parse_leaf(&name) else { continue };
+            let leaf = SetId(id).to_string();
+            // A writer that still holds the lock is at work. Our own open file is closed only at
+            // the end of the turn, so a writer between its create and its lock sees our lock or the
+            // loss of the file.
+            let Some(file) = shelf.open_file(&leaf, OFlags::RDWR)? else { continue };
+            if fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                continue;
+            }
+            match self.unlink(&shelf, &leaf) {
+                Ok(()) => swept += 1,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(swept)
+    }
+}
+
+/// Gives a temp file its final name beside the first, if the name is free.
+pub(super) fn link_into_place(temp: &Temp, shelf: &OpenShelf, leaf: &str) -> io::Result<()> {
+    match fs::linkat(&temp.shelf.fd, &temp.leaf, &shelf.fd, leaf, AtFlags::empty()) {
+        Ok(()) => Ok(()),
+        // Over a network the answer to a link that worked may be lost, and the repeated call
+        // then finds the name taken: by us.
+        Err(Errno::EXIST) if shelf.holds(leaf, &temp.file)? => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

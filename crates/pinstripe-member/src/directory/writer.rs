@@ -1,0 +1,191 @@
+//! One extent growing in `tmp/` until it is whole.
+//!
+//! Order of a seal: sync the file, verify its length, give it its name, sync the directory. A
+//! writer that failed once stays failed; dropping it removes the temp file.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::handles::Handles;
+use super::open_shelf::OpenShelf;
+use super::shelf::{Shelf, leaf};
+use super::tree::{Temp, Tree};
+use crate::{ExtentName, ExtentWriter, Replace};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::units::MIB;
+
+/// Bytes after which the kernel is asked to begin writing them out, so that the last sync is
+/// short and the disk does not idle while a pack is built.
+const WRITEBACK_BYTES: u64 = 8 * MIB;
+
+pub(super) struct DirectoryWriter {
+    tree: Tree,
+    handles: Arc<Handles>,
+    name: ExtentName,
+    replace: Replace,
+    temp: Temp,
+    /// Bytes appended, and up to where writeback was begun.
+    len: u64,
+    writeback: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Appending.
+    Open,
+    /// Something failed: the bytes in the temp file differ from the appended ones.
+    Failed,
+    /// The temp file has its final name.
+    Placed,
+}
+
+impl DirectoryWriter {
+    pub fn new(
+        tree: &Tree,
+        handles: &Arc<Handles>,
+        name: ExtentName,
+        replace: Replace,
+    ) -> Result<Self> {
+        let temp = tree.create_temp()?;
+        Ok(DirectoryWriter {
+            tree: tree.clone(),
+            handles: handles.clone(),
+            name,
+            replace,
+            temp,
+            len: 0,
+            writeback: 0,
+            state: State::Open,
+        })
+    }
+
+    fn target(&self) -> PathBuf {
+        self.tree.path().join(self.name.path())
+    }
+
+    fn failed(&self, what: &str, error: io::Error) -> Error {
+        if error.kind() == io::ErrorKind::NotFound {
+            let what = format!("{what}: the member's directory is not there any more");
+            return Error::new(Kind::Io, what).at(self.target());
+        }
+        let error = Error::io(what, self.target(), error);
+        match error.kind() {
+            Kind::NoSpace => error.advice(
+                "free space on it with 'pinstripe forget' and 'pinstripe gc', which also work on a \
+                 full disk, or replace it with a larger disk: pinstripe member replace N --to DIR",
+            ),
+            Kind::Io => error.advice(
+                "see the system log (dmesg) for this disk; everything finished before is \
+                 unaffected",
+            ),
+            _ => error,
+        }
+    }
+
+    fn ensure_open(&self) -> Result<()> {
+        match self.state {
+            State::Open => Ok(()),
+            _ => {
+                Err(Error::new(Kind::Io, "an earlier write to this extent failed; start it again")
+                    .at(self.target()))
+            }
+        }
+    }
+
+    /// Starts writeback of what has piled up. Only a hint: a failure shows up in the sync.
+    fn start_writeback(&mut self) {
+        if self.len - self.writeback >= WRITEBACK_BYTES {
+            begin_writeback(&self.temp.file, self.writeback, self.len - self.writeback);
+            self.writeback = self.len;
+        }
+    }
+
+    fn make_durable(&self) -> Result<()> {
+        self.tree.sync_file(&self.temp).map_err(|error| {
+            self.failed("cannot make the written bytes durable; they must be written again", error)
+        })?;
+        let found =
+            self.temp.file.metadata().map_err(|error| {
+                self.failed("cannot verify the length of what was written", error)
+            })?;
+        if found.len() != self.len {
+            return Err(Error::corrupt("the written extent has the wrong length", self.target())
+                .expected(self.len, found.len()));
+        }
+        Ok(())
+    }
+
+    fn place(&self, shelf: &OpenShelf) -> Result<()> {
+        self.tree.place(&self.temp, shelf, &leaf(self.name), self.replace).map_err(|error| {
+            match error.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    Error::new(Kind::Exists, "exists already").at(self.target())
+                }
+                _ => self.failed("cannot give the extent its name", error),
+            }
+        })
+    }
+
+    /// Takes back a name that could not be made durable, as far as that still works: an extent
+    /// whose seal failed must not be seen. One that replaced another stays, because it is whole
+    /// and the old one is gone.
+    fn withdraw(&self, shelf: &OpenShelf) {
+        let leaf = leaf(self.name);
+        if self.replace == Replace::Never && shelf.holds(&leaf, &self.temp.file).unwrap_or(false) {
+            // The seal fails either way, and the first error is the one to report.
+            let _ = self.tree.unlink(shelf, &leaf);
+        }
+    }
+}
+
+impl ExtentWriter for DirectoryWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.ensure_open()?;
+        if let Err(error) = self.tree.write(&self.temp, self.len, bytes) {
+            self.state = State::Failed;
+            return Err(self.failed("cannot write", error));
+        }
+        self.len += bytes.len() as u64;
+        self.start_writeback();
+        Ok(())
+    }
+
+    fn seal(mut self: Box<Self>) -> Result<()> {
+        self.ensure_open()?;
+        self.make_durable()?;
+        let shelf = self
+            .tree
+            .shelf_for_writing(Shelf::of(self.name))
+            .map_err(|error| self.failed("cannot open the directory of the extent", error))?;
+        self.place(&shelf)?;
+        self.state = State::Placed;
+        let synced = self.tree.sync_shelf(&shelf).map_err(|error| {
+            self.withdraw(&shelf);
+            self.failed("cannot make the extent's name durable", error)
+        });
+        self.handles.forget(self.name);
+        synced
+    }
+}
+
+impl Drop for DirectoryWriter {
+    fn drop(&mut self) {
+        if self.state != State::Placed {
+            // A file that cannot be removed now is left to the sweep.
+            let _ = self.tree.discard(&self.temp);
+        }
+    }
+}
+
+/// Asks the kernel to begin writing a range out, without waiting for it.
+fn begin_writeback(file: &std::fs::File, offset: u64, len: u64) {
+    use std::os::fd::AsRawFd;
+    let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
+    // SAFETY: the descriptor is open for as long as `file` is borrowed, and the call touches no
+    // memory of this process. Its result is a hint's result: file systems without it say so.
+    unsafe {
+        libc::sync_file_range(file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE);
+    }
+}

@@ -1,0 +1,180 @@
+//! A member that follows a plan of faults, and counts.
+//!
+//! Invariant: with an empty plan it is the inner member, call for call. A fault never changes
+//! what was sealed before.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pinstripe_base::error::{Error, Result};
+use pinstripe_io::fault::{Faults, Operation, Plan, Statistics, Target, Verdict};
+
+use crate::{ExtentName, ExtentWriter, Member, Replace, Room};
+
+/// A member with faults.
+pub struct FaultMember<M> {
+    inner: M,
+    faults: Arc<Faults>,
+}
+
+impl<M: Member> FaultMember<M> {
+    /// Puts a plan before a member. The `member` keys of the plan are not looked at: see
+    /// [`Plan::for_member`].
+    pub fn new(inner: M, plan: Plan) -> Self {
+        let faults = Arc::new(Faults::new(inner.place(), plan));
+        FaultMember { inner, faults }
+    }
+
+    /// The member behind the faults.
+    pub fn inner(&self) -> &M {
+        &self.inner
+    }
+
+    fn ends_early(&self, name: ExtentName, wanted: usize, kept: usize) -> Error {
+        let place = self.place().join(name.path());
+        Error::corrupt("a planned fault: the extent ends early", place)
+            .expected(format!("{wanted} bytes"), kept)
+    }
+
+    /// The calls so far, including those of writers.
+    pub fn statistics(&self) -> Statistics {
+        self.faults.statistics()
+    }
+}
+
+/// The fate of a call on an extent.
+fn on_extent(
+    faults: &Faults,
+    operation: Operation,
+    name: ExtentName,
+    bytes: usize,
+) -> Result<Verdict> {
+    let place = || faults.place.join(name.path());
+    let target = match name {
+        ExtentName::Label => Some(Target::Label),
+        ExtentName::In(room, _) => target(room),
+    };
+    faults.enter(operation, target, &place, bytes)
+}
+
+/// The fate of a listing.
+fn on_room(faults: &Faults, room: Room) -> Result<Verdict> {
+    let place = || faults.place.join(room.dir());
+    faults.enter(Operation::List, target(room), &place, 0)
+}
+
+/// A plan names the rooms whose loss hurts; what strikes any room strikes the others as well.
+fn target(room: Room) -> Option<Target> {
+    match room {
+        Room::Packs => Some(Target::Packs),
+        Room::Index => Some(Target::Index),
+        Room::Snapshots => Some(Target::Snapshots),
+        Room::Keys => Some(Target::Keys),
+        _ => None,
+    }
+}
+
+impl<M: Member> Member for FaultMember<M> {
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        on_extent(&self.faults, Operation::Create, name, 0)?;
+        let inner = self.inner.create(name, replace)?;
+        Ok(Box::new(FaultWriter { inner, name, faults: self.faults.clone() }))
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        let verdict = on_extent(&self.faults, Operation::Put, name, bytes.len())?;
+        match verdict.arriving(bytes) {
+            Some(bytes) => self.inner.put(name, &bytes),
+            None => Ok(()),
+        }
+    }
+
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let verdict = on_extent(&self.faults, Operation::Read, name, buf.len())?;
+        if let Some(kept) = verdict.kept(buf.len()) {
+            self.inner.read_at(name, offset, &mut buf[..kept])?;
+            return Err(self.ends_early(name, buf.len(), kept));
+        }
+        self.inner.read_at(name, offset, buf)?;
+        verdict.flip(buf);
+        Ok(())
+    }
+
+    /// Only with an empty plan: faults strike calls that are made.
+    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
+        self.faults.is_empty()
+            && self.inner.read_at_hand(name, offset, buf)
+            && on_extent(&self.faults, Operation::Read, name, buf.len()).is_ok()
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        on_extent(&self.faults, Operation::Len, name, 0)?;
+        self.inner.len(name)
+    }
+
+    /// Each extent is a call of [`len`](Self::len) and one of [`read_at`](Self::read_at) to the plan.
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        let read = |name: &ExtentName| {
+            on_extent(&self.faults, Operation::Len, *name, 0)?;
+            let mut whole =
+                self.inner.read_whole(&[*name], most_bytes).pop().expect("one was asked for")?;
+            let verdict = on_extent(&self.faults, Operation::Read, *name, whole.len())?;
+            if let Some(kept) = verdict.kept(whole.len()) {
+                return Err(self.ends_early(*name, whole.len(), kept));
+            }
+            verdict.flip(&mut whole);
+            Ok(whole)
+        };
+        names.iter().map(read).collect()
+    }
+
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        on_room(&self.faults, room)?;
+        self.inner.list(room)
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        on_room(&self.faults, room)?;
+        self.inner.names(room)
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        on_extent(&self.faults, Operation::Delete, name, 0)?;
+        self.inner.delete(name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.faults.enter(Operation::Sync, None, &|| self.place().to_path_buf(), 0)?;
+        self.inner.sync()
+    }
+
+    fn place(&self) -> &Path {
+        &self.faults.place
+    }
+
+    crate::forward_member!(inner: foresee, open_ahead, keep_longer, sweep, caps, latency);
+}
+
+struct FaultWriter {
+    inner: Box<dyn ExtentWriter>,
+    name: ExtentName,
+    faults: Arc<Faults>,
+}
+
+impl ExtentWriter for FaultWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let verdict = on_extent(&self.faults, Operation::Append, self.name, bytes.len())?;
+        match verdict.arriving(bytes) {
+            Some(bytes) => self.inner.append(&bytes),
+            None => Ok(()),
+        }
+    }
+
+    fn seal(self: Box<Self>) -> Result<()> {
+        on_extent(&self.faults, Operation::Seal, self.name, 0)?;
+        self.inner.seal()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! What was found out about a member when it joined: by trying, since what endpoints say of
+//! themselves differs from what they do. It stands in the table, so that all hosts go by the same.
+
+use pinstripe_base::error::Result;
+use pinstripe_base::wire::{Reader, Writer};
+
+/// Something that a remote member does or does not. The numbers are those of bits, never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MemberAbility {
+    /// Of several that make one object one wins.
+    CreateIfAbsent = 0,
+    /// A listing shows what was put before it.
+    ListAfterPut = 1,
+    /// A listing does not show what was deleted before it.
+    ListAfterDelete = 2,
+    /// The end of an object can be read without its length.
+    RangesFromTheEnd = 3,
+    /// What is deleted or replaced stays as an old version.
+    Versions = 4,
+    /// Objects can be put so that they cannot be deleted for a while.
+    ObjectLock = 5,
+}
+
+impl MemberAbility {
+    /// All that this program knows.
+    pub const ALL: [MemberAbility; 6] = [
+        MemberAbility::CreateIfAbsent,
+        MemberAbility::ListAfterPut,
+        MemberAbility::ListAfterDelete,
+        MemberAbility::RangesFromTheEnd,
+        MemberAbility::Versions,
+        MemberAbility::ObjectLock,
+    ];
+
+    /// The name that tables and events have for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            MemberAbility::CreateIfAbsent => "create-if-absent",
+            MemberAbility::ListAfterPut => "list-after-put",
+            MemberAbility::ListAfterDelete => "list-after-delete",
+            MemberAbility::RangesFromTheEnd => "ranges-from-the-end",
+            MemberAbility::Versions => "versions",
+            MemberAbility::ObjectLock => "object-lock",
+        }
+    }
+
+    const fn bit(self) -> u32 {
+        1 << self as u8
+    }
+}
+
+/// For how long what is put on a member cannot be deleted, and by whom not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Seconds from each put.
+    pub seconds: u32,
+    /// By no account; else by accounts with a right of its own.
+    pub is_compliance: bool,
+}
+
+/// What is known of a member. By default nothing is: so it is of directories, and of members that
+/// joined before this was kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemberFacts {
+    tried: u32,
+    able: u32,
+    /// What is put on it is kept for so long.
+    pub retention: Option<Retention>,
+}
+
+impl MemberFacts {
+    /// Whether it does this; `None` where that was not tried.
+    #[must_use]
+    pub fn knows(&self, ability: MemberAbility) -> Option<bool> {
+        (self.tried & ability.bit() != 0).then_some(self.able & ability.bit() != 0)
+    }
+
+    /// The same with what was found by trying.
+    #[must_use]
+    pub fn with(mut self, ability: MemberAbility, is_there: bool) -> Self {
+        self.tried |= ability.bit();
+        self.able &= !ability.bit();
+        self.able |= if is_there { ability.bit() } else { 0 };
+        self
+    }
+
+    /// What stays true of a member that is found in another place: what it is meant to do, and that one
+    /// writer at a time uses it.
+    #[must_use]
+    pub fn elsewhere(self) -> Self {
+        let moved = MemberFacts { retention: self.retention, ..MemberFacts::default() };
+        match self.has_one_writer() {
+            true => moved.with(MemberAbility::CreateIfAbsent, false),
+            false => moved,
+        }
+    }
+
+    /// Whether its endpoint lets several writers make the same object, so that only one at a time may
+    /// write.
+    #[must_use]
+    pub fn has_one_writer(&self) -> bool {
+        self.knows(MemberAbility::CreateIfAbsent) == Some(false)
+    }
+
+    pub(super) fn encode(&self, writer: &mut Writer<'_>) {
+        let (seconds, mode) = match self.retention {
+            None => (0, 0),
+            Some(Retention { seconds, is_compliance }) => (seconds, 1 + u8::from(is_compliance)),
+        };
+        writer.u32(self.tried).u32(self.able).u32(seconds).u8(mode);
+    }
+
+    /// Bits that this program does not know are kept: a later one may have tried more.
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self> {
+        let (tried, able) = (reader.u32()?, reader.u32()?);
+        let (seconds, mode) = (reader.u32()?, reader.u8()?);
+        let retention = match (seconds, mode) {
+            (0, 0) => None,
+            (1.., 1 | 2) => Some(Retention { seconds, is_compliance: mode == 2 }),
+            _ => return Err(reader.corrupt("an impossible retention of a member")),
+        };
+        if able & !tried != 0 {
+            return Err(reader.corrupt("a member is said to do what was not tried"));
+        }
+        Ok(MemberFacts { tried, able, retention })
+    }
+}

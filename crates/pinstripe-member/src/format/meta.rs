@@ -1,0 +1,120 @@
+//! The metadata of a file: kind, owner, mode, times, extended attributes.
+//!
+//! Invariants: plain values, no handles and no system calls; mode bits never hold the file type;
+//! names and attribute values are bytes. Never decides what to keep: the reader fills in all.
+
+use std::sync::OnceLock;
+
+pub use pinstripe_io::file_tree::FileKind;
+
+/// A point in time since 1970 UTC: `seconds` may be negative, `nanos` always counts forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Time {
+    /// Whole seconds, rounded down.
+    pub seconds: i64,
+    /// Nanoseconds on top, below 1,000,000,000 in every time that is one.
+    pub nanos: u32,
+}
+
+/// The file system's answer about an entry, as far as backup needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stat {
+    /// Its kind.
+    pub kind: FileKind,
+    /// Permission bits with setuid, setgid and sticky: 07777 at most.
+    pub mode: u32,
+    /// Owner's number.
+    pub uid: u32,
+    /// Group's number.
+    pub gid: u32,
+    /// Hard links to it.
+    pub links: u64,
+    /// Device number of the file system it lies on.
+    pub device: u64,
+    /// Inode number there.
+    pub inode: u64,
+    /// Length in bytes.
+    pub size_bytes: u64,
+    /// Space it takes, in blocks of 512 bytes.
+    pub blocks: u64,
+    /// When its content last changed.
+    pub mtime: Time,
+    /// When its content or its metadata last changed, by the system's own clock.
+    pub ctime: Time,
+    /// Major and minor number, for device nodes.
+    pub rdev: (u32, u32),
+}
+
+/// A replacement for the system's answers, set by a test.
+static TELLER: OnceLock<fn(Stat) -> Stat> = OnceLock::new();
+
+/// Lets a test say what file systems answer as they like, in the whole process and for good:
+/// numbers and times of inodes. What it says of what it said must be the same.
+pub fn be_told_by(teller: fn(Stat) -> Stat) {
+    TELLER.get_or_init(|| teller);
+}
+
+impl Stat {
+    /// This, or what a test says in its place.
+    #[must_use]
+    pub fn as_told(self) -> Stat {
+        TELLER.get().map_or(self, |teller| teller(self))
+    }
+
+    /// The identity of the inode on this machine: `(device, inode)`, equal for hard links.
+    pub fn identity(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+}
+
+/// Extended attributes as (name, value), sorted by name; ACLs and capabilities are among them.
+pub type XattrList = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The metadata given back to a restored entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Metadata {
+    /// Its kind.
+    pub kind: FileKind,
+    /// Permission bits with setuid, setgid and sticky: 07777 at most. Symlinks have none.
+    pub mode: u32,
+    /// Owner's number.
+    pub uid: u32,
+    /// Group's number.
+    pub gid: u32,
+    /// When its content last changed.
+    pub mtime: Time,
+    /// Major and minor number, for device nodes.
+    pub rdev: (u32, u32),
+    /// Extended attributes.
+    pub xattrs: XattrList,
+}
+
+/// The beginning of the names of attributes that are access control lists.
+pub const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+/// The attribute that is a label of SELinux.
+pub const LABEL: &[u8] = b"security.selinux";
+
+impl Metadata {
+    /// Whether it has an access control list (acl(5)), be it for new files below it.
+    pub fn has_acl(&self) -> bool {
+        self.xattrs.iter().any(|(name, _)| name.starts_with(ACL_PREFIX))
+    }
+
+    /// Whether it has a label of SELinux.
+    pub fn has_label(&self) -> bool {
+        self.xattrs.iter().any(|(name, _)| name == LABEL)
+    }
+
+    /// The part of `stat` that is restored, with the attributes that were read beside it.
+    pub fn new(stat: &Stat, xattrs: XattrList) -> Self {
+        Metadata {
+            kind: stat.kind,
+            mode: stat.mode,
+            uid: stat.uid,
+            gid: stat.gid,
+            mtime: stat.mtime,
+            rdev: stat.rdev,
+            xattrs,
+        }
+    }
+}

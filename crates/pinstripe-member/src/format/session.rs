@@ -1,0 +1,187 @@
+//! The session object: a writer at work, so that a collector waits for its answer before deleting.
+//!
+//! It names the snapshots that the writer depends on and the object that it will put at the end;
+//! both may be taken from it. The identity of its process answers one question only: is it surely
+//! dead? It holds ids and numbers and no names, because it is stored in the clear.
+
+use super::envelope::{self, Object};
+use pinstripe_base::byte_enum;
+use pinstripe_base::error::Result;
+use pinstripe_base::id::{SessionId, SnapshotId, StoreId};
+use pinstripe_base::wire::{Reader, Writer};
+
+byte_enum! {
+    /// The work of a writer.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Work {
+        /// It makes a snapshot.
+        Backup = 1,
+        /// It deletes, and moves what is left of packs into new ones.
+        Collect = 2,
+        /// It brings a forgotten snapshot back.
+        Undelete = 3,
+        /// It lays packs anew over other members.
+        Rebalance = 4,
+    }
+}
+
+impl Work {
+    /// The verb, for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Work::Backup => "backup",
+            Work::Collect => "gc",
+            Work::Undelete => "undelete",
+            Work::Rebalance => "rebalance",
+        }
+    }
+}
+
+/// A process, as far as another one on the same boot of the same machine can tell whether it
+/// still runs. Zeros where the system does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Process {
+    /// Hash of the machine's id.
+    pub machine: [u8; 16],
+    /// The kernel's id of this boot.
+    pub boot: [u8; 16],
+    /// The namespace in which its number counts.
+    pub namespace: u64,
+    /// Its number.
+    pub pid: u32,
+    /// When it began, in the kernel's ticks since boot.
+    pub started_ticks: u64,
+}
+
+/// A writer at work.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Session {
+    /// The store it writes to.
+    pub store: StoreId,
+    /// Its name.
+    pub id: SessionId,
+    /// Its work.
+    pub work: Work,
+    /// The name of the object it will put at the end: a snapshot, or the step of deletion after
+    /// which there is no way back. A process that ends the session from outside first puts a void
+    /// under this name.
+    pub commit: [u8; 16],
+    /// Snapshots that must stay while it runs.
+    pub parents: Vec<SnapshotId>,
+    /// Its process.
+    pub process: Process,
+}
+
+/// Bytes of the id of a session with heartbeats that are drawn; the others follow from them.
+pub(crate) const DRAWN_BYTES: usize = 12;
+
+/// The id of a session whose writer puts heartbeats while it is at work, from what was drawn for
+/// it: its last 4 bytes are a hash of the others. Sessions of earlier versions, whose ids are drawn
+/// whole, pass for one of these once in 2^32 times; such a one can then be ended while it is at work,
+/// as any session can.
+pub fn id_with_heartbeats(drawn: [u8; DRAWN_BYTES]) -> SessionId {
+    let mut id = [0; SessionId::LEN];
+    id[..DRAWN_BYTES].copy_from_slice(&drawn);
+    let hash = blake3::derive_key("pinstripe 2026 id of a session with heartbeats", &drawn);
+    id[DRAWN_BYTES..].copy_from_slice(&hash[..SessionId::LEN - DRAWN_BYTES]);
+    SessionId(id)
+}
+
+impl Session {
+    /// Whether its writer puts heartbeats while it is at work: silence then means something.
+    pub fn has_heartbeats(&self) -> bool {
+        let drawn = self.id.0.first_chunk::<DRAWN_BYTES>();
+        drawn.is_some_and(|drawn| id_with_heartbeats(*drawn) == self.id)
+    }
+
+    /// The framed object.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        let mut writer = Writer::new(&mut body);
+        writer.raw(&self.store.0).raw(&self.id.0).u8(self.work as u8).raw(&self.commit);
+        writer.varint(self.parents.len() as u64);
+        for parent in &self.parents {
+            writer.raw(&parent.0);
+        }
+        let Process { machine, boot, namespace, pid, started_ticks } = &self.process;
+        writer.raw(machine).raw(boot).u64(*namespace).u32(*pid).u64(*started_ticks);
+        envelope::close(Object::Session, &body)
+    }
+
+    /// Reads a framed session.
+    ///
+    /// # Errors
+    /// Those of [`envelope::open`].
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(envelope::open(Object::Session, bytes)?, "session object");
+        let store = StoreId(reader.array()?);
+        let id = SessionId(reader.array()?);
+        let work = reader.u8()?;
+        let work = Work::from_byte(work)
+            .ok_or_else(|| reader.corrupt(format!("there is no work of number {work}")))?;
+        let commit = reader.array()?;
+        let parents = (0..reader.count(SnapshotId::LEN)?)
+            .map(|_| Ok(SnapshotId(reader.array()?)))
+            .collect::<Result<_>>()?;
+        let process = Process {
+            machine: reader.array()?,
+            boot: reader.array()?,
+            namespace: reader.u64()?,
+            pid: reader.u32()?,
+            started_ticks: reader.u64()?,
+        };
+        reader.finish()?;
+        Ok(Session { store, id, work, commit, parents, process })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_session_comes_back(
+            ids: [u8; 16], commit: [u8; 16], work in 1u8..=4, pid: u32, ticks: u64,
+            parents in prop::collection::vec(any::<[u8; 16]>(), 0..4),
+        ) {
+            let process = Process {
+                machine: ids, boot: commit, namespace: ticks ^ 7, pid, started_ticks: ticks,
+            };
+            let session = Session {
+                store: StoreId(commit),
+                id: SessionId(ids),
+                work: Work::from_byte(work).unwrap(),
+                commit,
+                parents: parents.into_iter().map(SnapshotId).collect(),
+                process,
+            };
+            prop_assert_eq!(Session::decode(&session.encode()).unwrap(), session);
+        }
+
+        #[test]
+        fn ids_tell_whether_there_are_heartbeats(drawn: [u8; 12], at in 0usize..16) {
+            let session = |id| Session {
+                store: StoreId([0; 16]),
+                id,
+                work: Work::Backup,
+                commit: [0; 16],
+                parents: Vec::new(),
+                process: Process::default(),
+            };
+            let id = id_with_heartbeats(drawn);
+            prop_assert!(session(id).has_heartbeats());
+            let mut other = id;
+            other.0[at] ^= 1;
+            prop_assert!(!session(other).has_heartbeats());
+        }
+
+        #[test]
+        fn arbitrary_bodies_never_panic(bytes: Vec<u8>) {
+            let _ = Session::decode(&bytes);
+            let _ = Session::decode(&envelope::close(Object::Session, &bytes));
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The snapshot object: the commit point of one finished backup.
+//!
+//! Small and whole on every member. It names the root of a tree of pages (`tree.rs`); everything
+//! below the root is chunks in packs. Written last: when it can be read, all it names is durable.
+
+use super::envelope::{self, Object};
+use super::label::{Encryption, text};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{ChunkId, SnapshotId, StoreId};
+use pinstripe_base::wire::{Reader, Writer};
+
+/// The version of objects in the clear; version 1 had no tags.
+const CLEAR_VERSION: u16 = 2;
+/// The version of sealed objects.
+const SEALED_VERSION: u16 = 3;
+
+/// The place of a snapshot's entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeRoot {
+    /// The chunk holding the topmost page or node.
+    pub id: ChunkId,
+    /// 0 when that is a page of entries, otherwise the levels of nodes above the pages.
+    pub height: u8,
+    /// Entries below it.
+    pub entries: u64,
+}
+
+/// One finished backup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The store it belongs to.
+    pub store: StoreId,
+    /// Its name.
+    pub id: SnapshotId,
+    /// When the backup began: seconds since 1970, for people and for `latest`.
+    pub created_seconds: i64,
+    /// Nanoseconds of that second.
+    pub created_nanos: u32,
+    /// The machine that was backed up.
+    pub host: Vec<u8>,
+    /// Version of the program that wrote it.
+    pub program: String,
+    /// The paths that were asked for, absolute, in path order.
+    pub sources: Vec<Vec<u8>>,
+    /// The snapshot that unchanged files were taken over from.
+    pub parent: Option<SnapshotId>,
+    /// The entries.
+    pub root: TreeRoot,
+    /// Named counts of the run (files, bytes, losses), as the summary printed them.
+    pub counts: Vec<(String, u64)>,
+    /// Words given by the user who made it, for people and retention rules.
+    pub tags: Vec<String>,
+}
+
+/// A framed snapshot as a reader without keys sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed<'a> {
+    /// The store it belongs to.
+    pub store: StoreId,
+    /// Its name.
+    pub id: SnapshotId,
+    /// The rest.
+    pub content: SnapshotContent<'a>,
+}
+
+/// The remaining fields of a snapshot object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SnapshotContent<'a> {
+    /// In the clear.
+    Clear(Box<Snapshot>),
+    /// A blob of seal/, sealed in this way.
+    Sealed(Encryption, &'a [u8]),
+}
+
+/// The bytes that a seal of a snapshot authenticates beside its content.
+pub fn seal_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
+    [b"snapshot".as_slice(), &store.0, &id.0].concat()
+}
+
+/// The bytes that a seal of a checkpoint authenticates beside its content.
+pub fn checkpoint_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
+    [b"checkpoint".as_slice(), &store.0, &id.0].concat()
+}
+
+/// The framed object of a checkpoint: its fields, sealed or in the clear.
+pub fn frame_checkpoint(
+    store: StoreId,
+    id: SnapshotId,
+    seal: Encryption,
+    fields: &[u8],
+) -> Vec<u8> {
+    let mut body = Vec::with_capacity(40 + fields.len());
+    Writer::new(&mut body).raw(&store.0).raw(&id.0).u8(seal as u8).raw(fields);
+    envelope::close(Object::Checkpoint, &body)
+}
+
+/// Reads a framed checkpoint as far as that needs no key. In stores of format version 1 it is
+/// framed as a snapshot.
+///
+/// # Errors
+/// Those of [`envelope::open_version`].
+pub fn parse_checkpoint(bytes: &[u8]) -> Result<Parsed<'_>> {
+    if envelope::is_of(Object::Snapshot, bytes) {
+        return parse(bytes);
+    }
+    let mut reader = Reader::new(envelope::open(Object::Checkpoint, bytes)?, "checkpoint object");
+    let (store, id) = (StoreId(reader.array()?), SnapshotId(reader.array()?));
+    let seal = reader.u8()?;
+    let content = match Encryption::from_byte(seal) {
+        Some(Encryption::None) => {
+            SnapshotContent::Clear(Box::new(Snapshot::decode_fields(store, id, reader.rest())?))
+        }
+        Some(seal) => SnapshotContent::Sealed(seal, reader.rest()),
+        None => return Err(envelope::newer("seal of a checkpoint", seal.into(), 2, 0)),
+    };
+    Ok(Parsed { store, id, content })
+}
+
+/// The framed object of a snapshot whose fields are sealed in `blob`.
+pub fn frame_sealed(store: StoreId, id: SnapshotId, seal: Encryption, blob: &[u8]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(40 + blob.len());
+    Writer::new(&mut body).raw(&store.0).raw(&id.0).u8(seal as u8).raw(blob);
+    envelope::close_version(Object::Snapshot, SEALED_VERSION, &body)
+}
+
+/// Reads a framed snapshot as far as that needs no key.
+///
+/// # Errors
+/// Those of [`envelope::open_version`].
+pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>> {
+    let (version, body) = envelope::open_version(Object::Snapshot, bytes)?;
+    let mut reader = Reader::new(body, "snapshot object");
+    let store = StoreId(reader.array()?);
+    let id = SnapshotId(reader.array()?);
+    let content = if version == SEALED_VERSION {
+        let seal = reader.u8()?;
+        match Encryption::from_byte(seal) {
+            Some(Encryption::None) => return Err(reader.corrupt("a seal that seals nothing")),
+            Some(seal) => SnapshotContent::Sealed(seal, reader.rest()),
+            None => return Err(envelope::newer("seal of a snapshot", seal.into(), 2, 0)),
+        }
+    } else {
+        SnapshotContent::Clear(Box::new(Snapshot::read_fields(store, id, version, reader)?))
+    };
+    Ok(Parsed { store, id, content })
+}
+
+impl Snapshot {
+    /// The framed object, in the clear.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        Writer::new(&mut body).raw(&self.store.0).raw(&self.id.0).raw(&self.encode_fields());
+        envelope::close_version(Object::Snapshot, CLEAR_VERSION, &body)
+    }
+
+    /// All but the ids: what is sealed.
+    pub fn encode_fields(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        let mut writer = Writer::new(&mut body);
+        writer
+            .i64(self.created_seconds)
+            .u32(self.created_nanos)
+            .bytes(&self.host)
+            .bytes(self.program.as_bytes())
+            .varint(self.sources.len() as u64);
+        for source in &self.sources {
+            writer.bytes(source);
+        }
+        match self.parent {
+            Some(parent) => writer.u8(1).raw(&parent.0),
+            None => writer.u8(0),
+        };
+        writer.raw(&self.root.id.0).u8(self.root.height).u64(self.root.entries);
+        writer.varint(self.counts.len() as u64);
+        for (name, count) in &self.counts {
+            writer.bytes(name.as_bytes()).varint(*count);
+        }
+        writer.varint(self.tags.len() as u64);
+        for tag in &self.tags {
+            writer.bytes(tag.as_bytes());
+        }
+        body
+    }
+
+    /// Reads a framed snapshot that stands in the clear.
+    ///
+    /// # Errors
+    /// Those of [`parse`]; [`Kind::Locked`] for a sealed one.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        match parse(bytes)?.content {
+            SnapshotContent::Clear(snapshot) => Ok(*snapshot),
+            SnapshotContent::Sealed(..) => Err(Error::new(Kind::Locked, "this snapshot is sealed")),
+        }
+    }
+
+    /// Reads what [`encode_fields`](Self::encode_fields) wrote.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] for anything else.
+    pub fn decode_fields(store: StoreId, id: SnapshotId, fields: &[u8]) -> Result<Self> {
+        Self::read_fields(store, id, CLEAR_VERSION, Reader::new(fields, "snapshot object"))
+    }
+
+    fn read_fields(
+        store: StoreId,
+        id: SnapshotId,
+        version: u16,
+        mut reader: Reader<'_>,
+    ) -> Result<Self> {
+        let created_seconds = reader.i64()?;
+        let created_nanos = reader.u32()?;
+        let host = reader.bytes()?.to_vec();
+        let program = text(&mut reader)?;
+        let sources = (0..reader.count(1)?)
+            .map(|_| Ok(reader.bytes()?.to_vec()))
+            .collect::<Result<Vec<_>>>()?;
+        let parent = match reader.u8()? {
+            0 => None,
+            1 => Some(SnapshotId(reader.array()?)),
+            other => return Err(reader.corrupt(format!("impossible parent mark {other}"))),
+        };
+        let root =
+            TreeRoot { id: ChunkId(reader.array()?), height: reader.u8()?, entries: reader.u64()? };
+        let counts = (0..reader.count(2)?)
+            .map(|_| Ok((text(&mut reader)?, reader.varint()?)))
+            .collect::<Result<Vec<_>>>()?;
+        let tags = match version {
+            1 => Vec::new(),
+            _ => (0..reader.count(1)?).map(|_| text(&mut reader)).collect::<Result<_>>()?,
+        };
+        reader.finish()?;
+        Ok(Snapshot {
+            store,
+            id,
+            created_seconds,
+            created_nanos,
+            host,
+            program,
+            sources,
+            parent,
+            root,
+            counts,
+            tags,
+        })
+    }
+
+    /// A count of the run by its name.
+    pub fn count(&self, name: &str) -> Option<u64> {
+        self.counts.iter().find(|(known, _)| known == name).map(|(_, count)| *count)
+    }
+
+    /// Bytes of all its files, each once however many names it has, as far as the run counted them.
+    pub fn content_bytes(&self) -> u64 {
+        let counted = ["new_bytes", "changed_bytes", "unchanged_bytes"];
+        let bytes: u64 = counted.iter().filter_map(|name| self.count(name)).sum();
+        bytes.saturating_sub(self.count("linked_bytes").unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_comes_back() {
+        let snapshot = Snapshot {
+            store: StoreId([1; 16]),
+            id: SnapshotId([2; 16]),
+            created_seconds: 1_700_000_000,
+            created_nanos: 5,
+            host: b"host".to_vec(),
+            program: "0.1.0".into(),
+            sources: vec![b"/etc".to_vec(), b"/home/\xff".to_vec()],
+            parent: Some(SnapshotId([3; 16])),
+            root: TreeRoot { id: ChunkId([4; 32]), height: 1, entries: 99 },
+            counts: vec![("new_files".into(), 7)],
+            tags: vec!["weekly".into()],
+        };
+        assert_eq!(Snapshot::decode(&snapshot.encode()).unwrap(), snapshot);
+        let first = Snapshot { parent: None, ..snapshot };
+        assert_eq!(Snapshot::decode(&first.encode()).unwrap(), first);
+        assert_eq!(first.count("new_files"), Some(7));
+    }
+}

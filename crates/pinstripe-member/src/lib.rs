@@ -1,0 +1,342 @@
+//! The member trait: the operations of a store on one failure domain, be it a directory or a
+//! bucket.
+//!
+//! A member is a shelf of write-once runs of bytes ("extents"). Every call moves a whole buffer or
+//! fails; nothing is ever changed after it was sealed, and a name appears only when its bytes are
+//! durable. Methods take `&self`, and the trait is object safe. A wrapper names the calls that it passes
+//! on as they are ([`forward_member`](crate::forward_member)).
+//!
+//! Invariants every implementation keeps, tested by the one conformance suite:
+//! - an extent that was not sealed is never listed, read or counted, whatever happens;
+//! - after `seal` or `put` returned, the bytes survive a power cut;
+//! - `put` has exactly one winner.
+
+#![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
+
+pub mod fault;
+pub mod format;
+pub mod process;
+pub mod secret;
+
+pub mod directory;
+mod forward;
+mod memory;
+mod places;
+mod sealed_cache;
+mod shared;
+mod steps;
+mod timed;
+mod watched;
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+
+pub use directory::DirectoryMember;
+pub(crate) use directory::RESERVE;
+pub use memory::MemoryMember;
+pub use places::{NewMember, Places, RemoteMembers, is_remote};
+pub use places::{of_bytes, real};
+pub use sealed_cache::{CacheCounts, CacheKey, SealedCache};
+pub use steps::{DiskStep, Steps};
+pub use timed::{MemberReads, ReadMeter, TimedMember};
+pub use watched::{Patience, WatchedMember, goes_on};
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::{SetId, SnapshotId};
+
+/// The parts of a member that hold extents; each is a directory or a name prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Room {
+    /// Stripe sets of records.
+    Packs,
+    /// Stripe sets that say where chunks are; derived, may be lost.
+    Index,
+    /// Commit points, one small object per finished backup.
+    Snapshots,
+    /// The store's secrets, or the slots that open them.
+    Keys,
+    /// Writers that are at work: one small object each.
+    Sessions,
+    /// Marks on snapshots that are not wanted any more.
+    Forgotten,
+    /// The records of deletion: condemned packs, writers' answers, tombstones.
+    Gc,
+    /// Checkpoints of unfinished backups.
+    Checkpoints,
+    /// The state of scrubbing.
+    Scrub,
+    /// Objects that were found in other rooms and belong to nothing: set aside, read by no verb.
+    Strays,
+    /// Signs of life of long sessions.
+    Heartbeats,
+}
+
+impl Room {
+    /// Every room.
+    pub const ALL: [Room; 11] = [
+        Room::Packs,
+        Room::Index,
+        Room::Snapshots,
+        Room::Keys,
+        Room::Sessions,
+        Room::Forgotten,
+        Room::Gc,
+        Room::Checkpoints,
+        Room::Scrub,
+        Room::Strays,
+        Room::Heartbeats,
+    ];
+
+    /// The directory's name.
+    pub const fn dir(self) -> &'static str {
+        match self {
+            Room::Packs => "packs",
+            Room::Index => "index",
+            Room::Snapshots => "snapshots",
+            Room::Keys => "keys",
+            Room::Sessions => "sessions",
+            Room::Forgotten => "forgotten",
+            Room::Gc => "gc",
+            Room::Checkpoints => "checkpoints",
+            Room::Scrub => "scrub",
+            Room::Strays => "strays",
+            Room::Heartbeats => "heartbeats",
+        }
+    }
+}
+
+/// Names one extent on a member: `packs/ab/abcd…`, `snapshots/…`; or the member's own label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ExtentName {
+    /// `pinstripe.member`, which says what store this is and which of its members.
+    Label,
+    /// An extent in a room, named by 16 bytes.
+    In(Room, [u8; 16]),
+}
+
+impl ExtentName {
+    /// The name of a pack's extent.
+    pub fn pack(set: SetId) -> Self {
+        ExtentName::In(Room::Packs, set.0)
+    }
+
+    /// The name of an index run's extent.
+    pub fn index(set: SetId) -> Self {
+        ExtentName::In(Room::Index, set.0)
+    }
+
+    /// The name of a snapshot object.
+    pub fn snapshot(id: SnapshotId) -> Self {
+        ExtentName::In(Room::Snapshots, id.0)
+    }
+
+    /// The path below the member's root: two levels in `packs`, so that no directory grows huge.
+    pub fn path(&self) -> String {
+        match self {
+            ExtentName::Label => "pinstripe.member".to_owned(),
+            ExtentName::In(Room::Packs, id) => format!("packs/{:02x}/{}", id[0], SetId(*id)),
+            ExtentName::In(room, id) => format!("{}/{}", room.dir(), SetId(*id)),
+        }
+    }
+}
+
+impl fmt::Display for ExtentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path())
+    }
+}
+
+/// Whether a new extent may take the place of one with the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replace {
+    /// The name must be free; otherwise `Kind::Exists` at seal, and the old bytes stay.
+    Never,
+    /// Used by repair only: the old extent stays whole until the new one is durable.
+    Allowed,
+}
+
+/// A room that is to be listed soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Glance {
+    /// The room.
+    pub room: Room,
+    /// How many calls are content with the same listing.
+    pub times: u8,
+    /// One more call wants a listing that was begun after the first had ended.
+    pub again: bool,
+    /// The member's label is to be read, too.
+    pub label: bool,
+    /// It may not be listed after all: only if that costs no request of its own.
+    pub maybe: bool,
+}
+
+impl Glance {
+    /// A listing for so many calls.
+    pub const fn of(room: Room, times: u8) -> Self {
+        Glance { room, times, again: false, label: false, maybe: false }
+    }
+
+    /// The same, if it costs no request of its own.
+    pub const fn maybe(room: Room, times: u8) -> Self {
+        Glance { maybe: true, ..Self::of(room, times) }
+    }
+}
+
+/// The properties of a member, queried once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// The device (st_dev) behind it, where there is one: members that share it share its fate.
+    pub device: Option<u64>,
+    /// Bytes still free, where that is known.
+    pub free_bytes: Option<u64>,
+    /// It has hardly more room than it keeps for what deleting takes: nothing else should be
+    /// written there.
+    pub is_full: bool,
+    /// Its latency, where that is to be hidden.
+    pub far: Option<Far>,
+}
+
+/// The part of the free space that is left to the file system: one byte in this many.
+const SPARED_PARTS: u64 = 16;
+
+impl Caps {
+    /// Bytes that may be filled, where that is known: a part of the free space, and `spared_most`
+    /// bytes at most, is left to the file system.
+    pub fn usable_bytes(&self, spared_most: u64) -> Option<u64> {
+        self.free_bytes.map(|free| free - (free / SPARED_PARTS).min(spared_most))
+    }
+}
+
+/// What hides the latency of a member that is far away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Far {
+    /// Extents that are sealed side by side.
+    pub lanes: usize,
+    /// The length that an extent of a pack should not exceed: it is held until it is sealed.
+    pub extent_bytes: u64,
+    /// Reads that are asked for side by side.
+    pub reads: usize,
+    /// The length that a read should have where so much is wanted: each costs a round trip.
+    pub span_bytes: u64,
+}
+
+/// What became of extents that are to be kept for longer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeptLonger {
+    /// Extents that were asked how long they are kept.
+    pub looked: u64,
+    /// Those that were given more time.
+    pub extended: u64,
+}
+
+/// One failure domain holding part of a store.
+pub trait Member: Send + Sync {
+    /// Begins an extent; nothing is visible under its name before [`ExtentWriter::seal`].
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>>;
+    /// Writes one small object whole, durably, if no object has the name: the atomic primitive.
+    /// `Kind::Exists` when another was first.
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()>;
+    /// Begins a [`put`](Self::put) that is called next with the same name and bytes: a far member
+    /// sends it while others are waited for.
+    fn put_ahead(&self, _name: ExtentName, _bytes: &[u8]) {}
+    /// Fills `buf` from `offset`; a short extent is `Kind::Corrupt`, a missing one
+    /// `Kind::NotFound`.
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// As [`read_at`](Self::read_at), if the bytes are at hand and reading them cannot wait for
+    /// anything; otherwise `false`, and `buf` has anything in it.
+    fn read_at_hand(&self, _name: ExtentName, _offset: u64, _buf: &mut [u8]) -> bool {
+        false
+    }
+    /// As [`read_at`](Self::read_at), of a long part that a plan named: a far member asks for it and for
+    /// nothing beside it.
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        let mut span = vec![0; bytes];
+        self.read_at(name, offset, &mut span)?;
+        Ok(span)
+    }
+    /// Length in bytes; `Kind::NotFound` when there is no such extent.
+    fn len(&self, name: ExtentName) -> Result<u64>;
+    /// Reads extents whole, in the order of `names`, as one request; one that is longer than
+    /// `most_bytes` is `Kind::Corrupt`. An error of one says nothing of the others.
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        let read = |name: &ExtentName| {
+            goes_on();
+            let mut whole =
+                vec![0; expect_short(self.len(*name)?, most_bytes, self.place(), *name)?];
+            self.read_at(*name, 0, &mut whole)?;
+            Ok(whole)
+        };
+        names.iter().map(read).collect()
+    }
+    /// Every sealed extent of a room with its length, in name order. Strangers are passed over.
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>>;
+    /// The same without the lengths, which may cost a request for each.
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        Ok(self.list(room)?.into_iter().map(|(id, _)| id).collect())
+    }
+    /// Says what will be listed soon, and what is small there be read: a far member asks for it all
+    /// at once. As good as what there is at a later call is what there is at this one, or later,
+    /// unless this process changes something of the member between. Without anything, what was
+    /// foreseen is dropped: the next calls ask anew.
+    fn foresee(&self, _wanted: &[Glance]) {}
+    /// Says which extents will be opened next, each once: a far member asks for their ends all at
+    /// once.
+    fn open_ahead(&self, _names: &[ExtentName]) {}
+    /// Removes an extent; removing one that is not there is no error.
+    fn delete(&self, name: ExtentName) -> Result<()>;
+    /// Keeps extents that are to stay from being deleted for longer, on a member that keeps what is put
+    /// there for a time, once half of that has passed.
+    fn keep_longer(&self, _names: &[ExtentName]) -> Result<KeptLonger> {
+        Ok(KeptLonger::default())
+    }
+    /// Makes every seal, put and delete so far survive a power cut.
+    fn sync(&self) -> Result<()>;
+    /// Removes what writers that died have left unsealed; returns how many. Writers that live, in
+    /// this process or another, are not disturbed.
+    fn sweep(&self) -> Result<u64>;
+    /// Its properties.
+    fn caps(&self) -> Caps;
+    /// What a short answer takes, where it is measured since it is more than nothing.
+    fn latency(&self) -> Option<Duration> {
+        None
+    }
+    /// Its path, for messages.
+    fn place(&self) -> &Path;
+}
+
+/// The length of an extent that is to be read whole.
+fn expect_short(bytes: u64, most_bytes: u64, place: &Path, name: ExtentName) -> Result<usize> {
+    if bytes > most_bytes {
+        let error = Error::corrupt("too long for a small object", place.join(name.path()));
+        return Err(error.expected(format!("at most {most_bytes} bytes"), bytes));
+    }
+    Ok(bytes as usize)
+}
+
+/// An extent being written. Dropping it without [`seal`](ExtentWriter::seal) leaves nothing behind.
+pub trait ExtentWriter: Send {
+    /// Adds bytes at the end.
+    fn append(&mut self, bytes: &[u8]) -> Result<()>;
+    /// Makes all bytes durable, verifies the length and gives the extent its name, durably.
+    fn seal(self: Box<Self>) -> Result<()>;
+}
+
+/// Seals an extent of a set that this process writes. No other writer uses the name: an extent that
+/// exists under it was rebuilt from other members by a repair.
+///
+/// # Errors
+/// Those of [`ExtentWriter::seal`] but [`Kind::Exists`].
+pub fn seal_own(writer: Box<dyn ExtentWriter>) -> Result<()> {
+    match writer.seal() {
+        Err(error) if error.kind() == Kind::Exists => Ok(()),
+        sealed => sealed,
+    }
+}
+
+/// A member that several threads hold.
+pub type SharedMember = Arc<dyn Member>;

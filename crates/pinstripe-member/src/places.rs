@@ -1,0 +1,177 @@
+//! Where members are: a directory, or something with a scheme in front, as in `s3+https://`, which
+//! a crate above opens.
+//!
+//! Invariant: a place with a scheme is kept and compared as it is written; who makes one out of
+//! what a user typed gives it its one form first. No file system is asked about it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::paths;
+
+use super::{DirectoryMember, ExtentName, SharedMember, Steps};
+use crate::format::label::MemberFacts;
+
+/// Opens the members that are no directories.
+pub trait RemoteMembers: Send + Sync {
+    /// The member at a place; whether anything is there is known by its label.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a place of a form that it does not know; what keeps it from asking.
+    fn open(&self, place: &Path) -> Result<SharedMember>;
+
+    /// Makes an empty place a member's, and says what was found out about it.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when something is there; as [`open`](Self::open).
+    fn create(&self, place: &Path) -> Result<NewMember>;
+
+    /// Goes by what the store's table says of the member at a place from now on.
+    fn agree(&self, _place: &Path, _facts: &MemberFacts) {}
+
+    /// What a member at this place is lost with: places that say the same share their fate.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    fn fate(&self, place: &Path) -> Result<String>;
+
+    /// What tells the label at a place from a copy of it elsewhere, where that can be told: places that
+    /// lead to the same label have the same.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); that there is no label.
+    fn label_mark(&self, _place: &Path) -> Result<Option<String>> {
+        Ok(None)
+    }
+}
+
+/// A member that was made just now.
+pub struct NewMember {
+    /// The member, without a label.
+    pub member: SharedMember,
+    /// What was found out about it.
+    pub facts: MemberFacts,
+}
+
+/// The way to the members of a store: directories, and what `remote` opens.
+#[derive(Clone, Default)]
+pub struct Places {
+    /// Opens places with a scheme; without it they are refused.
+    pub remote: Option<Arc<dyn RemoteMembers>>,
+    /// Every change that a directory member makes passes these.
+    pub steps: Option<Arc<dyn Steps>>,
+}
+
+/// Whether a place is no path of this machine: it begins with a scheme and `://`.
+#[must_use]
+pub fn is_remote(place: &Path) -> bool {
+    let bytes = place.as_os_str().as_bytes();
+    let is_of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+    let scheme = bytes.iter().take_while(|byte| is_of_scheme(byte)).count();
+    bytes.first().is_some_and(u8::is_ascii_alphabetic) && bytes[scheme..].starts_with(b"://")
+}
+
+impl Places {
+    /// The member at a place.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when there is no directory; those of [`RemoteMembers::open`].
+    pub fn open(&self, place: &Path) -> Result<SharedMember> {
+        if is_remote(place) {
+            return self.remote(place)?.open(place);
+        }
+        let member = DirectoryMember::open(place)?;
+        Ok(match &self.steps {
+            Some(steps) => Arc::new(member.with_steps(Arc::clone(steps))),
+            None => Arc::new(member),
+        })
+    }
+
+    /// Makes an empty place, or a directory that is missing, a member's.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when something is there.
+    pub fn create(&self, place: &Path) -> Result<NewMember> {
+        if is_remote(place) {
+            return self.remote(place)?.create(place);
+        }
+        let member = DirectoryMember::create_in_with(place, self.steps.clone())?;
+        Ok(NewMember { member: Arc::new(member), facts: MemberFacts::default() })
+    }
+
+    /// What a member at a remote place is lost with.
+    ///
+    /// # Errors
+    /// Those of [`RemoteMembers::fate`].
+    pub fn fate(&self, place: &Path) -> Result<String> {
+        self.remote(place)?.fate(place)
+    }
+
+    /// Whether the labels at two places are two objects, and no object with two names; as far as that
+    /// can be told.
+    ///
+    /// # Errors
+    /// When one of them cannot be looked at.
+    pub fn are_two_labels(&self, one: &Path, other: &Path) -> Result<bool> {
+        Ok(match (self.label_mark(one)?, self.label_mark(other)?) {
+            (Some(one), Some(other)) => one != other,
+            _ => is_remote(one) != is_remote(other),
+        })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "looks at the label of a member")]
+    fn label_mark(&self, place: &Path) -> Result<Option<String>> {
+        if is_remote(place) {
+            return self.remote(place)?.label_mark(place);
+        }
+        let file = place.join(ExtentName::Label.path());
+        // A directory may be mounted at several places.
+        let stat = rustix::fs::stat(&file).map_err(|e| Error::io("cannot look at", &file, e))?;
+        Ok(Some(format!("{} {}", stat.st_dev, stat.st_ino)))
+    }
+
+    fn remote(&self, place: &Path) -> Result<&Arc<dyn RemoteMembers>> {
+        self.remote.as_ref().ok_or_else(|| {
+            Error::new(Kind::Unsupported, "this program can use directories as members only")
+                .at(place)
+                .advice("use one that was built with the feature 's3'")
+        })
+    }
+}
+
+/// The one form of a place: a path without symlinks; a remote one as it is.
+///
+/// # Errors
+/// When there is no such path.
+pub fn real(place: &Path) -> std::io::Result<PathBuf> {
+    if is_remote(place) { Ok(place.to_path_buf()) } else { paths::real(place) }
+}
+
+/// The place that a label's bytes name.
+pub fn of_bytes(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheme_makes_a_place_remote() {
+        for remote in ["s3://b/p", "s3+https://host:9000/b", "gs://b", "a://"] {
+            assert!(is_remote(Path::new(remote)), "{remote}");
+        }
+        for local in ["/a", "a:/b", "./s3://b", "://b", "s3:b", "", "3s://b", "a b://c"] {
+            assert!(!is_remote(Path::new(local)), "{local}");
+        }
+    }
+
+    #[test]
+    fn without_an_opener_a_remote_place_is_refused() {
+        let opened = Places::default().open(Path::new("s3://b/p"));
+        assert_eq!(opened.err().map(|error| error.kind()), Some(Kind::Unsupported));
+    }
+}

@@ -1,0 +1,175 @@
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::*;
+use crate::{MemoryMember, conformance};
+use pinstripe_base::error::Kind;
+
+/// A member that answers `len` only when it is told to.
+struct Held {
+    inner: MemoryMember,
+    go: Mutex<Receiver<()>>,
+}
+
+impl Member for Held {
+    crate::forward_member!(inner: create, put, read_at, delete, sync, sweep, caps, place);
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        let _ = self.go.lock().unwrap().recv();
+        self.inner.len(name)
+    }
+
+    /// Takes as long as it is told to, and shows that it goes on.
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        while self.go.lock().unwrap().recv_timeout(Duration::from_millis(20)).is_err() {
+            goes_on();
+        }
+        self.inner.list(room)
+    }
+}
+
+fn patience(millis: u64) -> (Patience, Arc<AtomicBool>, Arc<Mutex<Vec<Error>>>) {
+    let (interrupted, told) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
+    let tell = Arc::clone(&told);
+    let patience =
+        Patience::new(Duration::from_millis(millis), Arc::clone(&interrupted), move |_, error| {
+            tell.lock().unwrap().push(error);
+        });
+    (patience, interrupted, told)
+}
+
+fn held(patience: Patience) -> (WatchedMember<Held>, Sender<()>) {
+    let (go, wait) = channel();
+    let inner = Held { inner: MemoryMember::new("held"), go: Mutex::new(wait) };
+    (WatchedMember::new(inner, patience), go)
+}
+
+#[test]
+fn it_is_a_member_like_any_other() {
+    let day = 24 * 3600 * 1000;
+    conformance::run(&|| Box::new(WatchedMember::new(MemoryMember::new("m"), patience(day).0)));
+}
+
+#[test]
+fn one_that_does_not_answer_is_silent_from_then_on_and_told_once() {
+    let (patience, _, told) = patience(100);
+    let (member, go) = held(patience);
+    let name = ExtentName::Label;
+    member.put(name, b"label").unwrap();
+    let mut writer = member.create(ExtentName::In(Room::Packs, [1; 16]), Replace::Never).unwrap();
+    writer.append(b"some").unwrap();
+    // Several wait at once; all are released.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(member.len(name).unwrap_err().kind(), Kind::Unanswered));
+        }
+    });
+    // Even calls that could be answered are refused.
+    let mut buf = [0; 5];
+    assert_eq!(member.read_at(name, 0, &mut buf).unwrap_err().kind(), Kind::Unanswered);
+    assert_eq!(writer.append(b"more").unwrap_err().kind(), Kind::Unanswered);
+    assert_eq!(writer.seal().unwrap_err().kind(), Kind::Unanswered);
+    assert_eq!(member.caps().free_bytes, None);
+    assert_eq!(told.lock().unwrap().len(), 1);
+    drop(go);
+}
+
+/// What happened to members: `true` for each that fell silent, `false` for each that returned.
+fn reader(millis: u64) -> (Patience, Arc<Mutex<Vec<bool>>>) {
+    let told = Arc::<Mutex<Vec<_>>>::default();
+    let (silent, back) = (Arc::clone(&told), Arc::clone(&told));
+    let patience = Patience::of_reader(
+        Duration::from_millis(millis),
+        Arc::default(),
+        move |_, _| silent.lock().unwrap().push(true),
+        move |_| back.lock().unwrap().push(false),
+    );
+    (patience, told)
+}
+
+#[test]
+fn a_reader_asks_a_member_again_once_a_late_answer_has_come() {
+    let (patience, told) = reader(100);
+    let (member, go) = held(patience);
+    member.put(ExtentName::Label, b"label").unwrap();
+    let mut buf = [0; 5];
+    let mut read = || member.read_at(ExtentName::Label, 0, &mut buf).map_err(|it| it.kind());
+    for _ in 0..2 {
+        told.lock().unwrap().clear();
+        assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
+        assert_eq!(read(), Err(Kind::Unanswered));
+        go.send(()).unwrap();
+        let answered = std::time::Instant::now();
+        while read().is_err() {
+            assert!(answered.elapsed() < Duration::from_secs(60), "it is not asked again");
+            std::thread::yield_now();
+        }
+        assert_eq!(*told.lock().unwrap(), [true, false]);
+    }
+}
+
+#[test]
+fn a_late_error_brings_no_member_back_and_no_late_answer_one_that_is_written_to() {
+    let (patience, told) = reader(100);
+    let (member, go) = held(patience);
+    assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
+    // There is no such extent: the late answer is an error.
+    go.send(()).unwrap();
+    wait_for_idle(&member);
+    assert!(member.lane.is_silent());
+    assert_eq!(*told.lock().unwrap(), [true]);
+
+    let (patience, ..) = self::patience(100);
+    let (member, go) = held(patience);
+    member.put(ExtentName::Label, b"label").unwrap();
+    assert_eq!(member.len(ExtentName::Label).unwrap_err().kind(), Kind::Unanswered);
+    go.send(()).unwrap();
+    wait_for_idle(&member);
+    assert!(member.lane.is_silent());
+}
+
+/// Waits until the call that was left behind has ended.
+fn wait_for_idle(member: &WatchedMember<Held>) {
+    while Arc::strong_count(&member.inner) > 1 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_goes_on_may_take_as_long_as_it_likes() {
+    let (patience, _, told) = patience(300);
+    let (member, go) = held(patience);
+    std::thread::scope(|scope| {
+        let listing = scope.spawn(|| member.list(Room::Packs));
+        // Several times what is waited for an operation without a sign of life.
+        std::thread::sleep(Duration::from_millis(900));
+        go.send(()).unwrap();
+        assert!(listing.join().unwrap().unwrap().is_empty());
+    });
+    assert!(told.lock().unwrap().is_empty());
+}
+
+#[test]
+fn an_interrupt_ends_the_waiting() {
+    let day = 24 * 3600 * 1000;
+    let (patience, interrupted, told) = patience(day);
+    let (member, go) = held(patience);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| member.len(ExtentName::Label));
+        interrupted.store(true, Ordering::Relaxed);
+        assert_eq!(waiting.join().unwrap().unwrap_err().kind(), Kind::Unanswered);
+    });
+    assert_eq!(told.lock().unwrap().len(), 1);
+    drop(go);
+}
+
+#[test]
+fn a_panic_of_the_member_is_the_callers() {
+    let (patience, ..) = patience(24 * 3600 * 1000);
+    let lane = Lane::new(Path::new("m"), patience);
+    let call =
+        std::panic::AssertUnwindSafe(|| lane.call(0, || -> Result<()> { panic!("as planned") }));
+    let caught = std::panic::catch_unwind(call);
+    assert!(caught.is_err());
+    assert_eq!(lane.call(0, || Ok(7)).unwrap(), 7);
+}
