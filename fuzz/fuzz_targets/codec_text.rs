@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::codec::Codec;
+use pinstripe_stripe::codec::Codec;
 
 fuzz_target!(|text: &str| {
     if let Ok(codec) = text.parse::<Codec>() {

@@ -6,7 +6,7 @@
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::codec::Codec;
+use pinstripe_stripe::codec::Codec;
 use pinstripe_member::format::split::{FRAME_BYTES, Frame, SplitLayout};
 use pinstripe_member::format::stripe_set::checksum;
 use pinstripe::ops::split::{LayoutChoice, SplitOptions, run};

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use pinstripe::stripe::sound_end;
+use pinstripe_stripe::stripe::sound_end;
 use pinstripe_base::id::SetId;
 use pinstripe_base::sync::lock;
 use pinstripe_member::format::envelope;

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use pinstripe::retention::Policy;
+use pinstripe_stripe::retention::Policy;
 use serde::Serialize;
 
 use crate::time;

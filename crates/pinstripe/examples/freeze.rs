@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use pinstripe::ops::{backup, forget, init, key, snapshots};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::seal::{Credential, NewSlot};
+use pinstripe_stripe::seal::{Credential, NewSlot};
 use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};

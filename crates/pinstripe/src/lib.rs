@@ -15,12 +15,6 @@
 pub mod sink;
 pub mod source;
 
-pub mod chunk;
-pub mod codec;
-pub mod dedup;
-pub mod retention;
-pub mod seal;
-pub mod stripe;
 pub mod walk;
 
 pub mod catalog;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
-use pinstripe::seal::{Credential, NewSlot};
+use pinstripe_stripe::seal::{Credential, NewSlot};
 use pinstripe::store::index::Index;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::monitor::{Counter, Monitor};

@@ -180,7 +180,7 @@ fn a_prefix_with_something_else_and_plain_ranges_are_refused() {
     let Some(split) = Split::new("a_prefix_with_something_else", 1, 1 << 20) else { return };
     let plain = SplitOptions {
         spread: Some(split::LayoutChoice::Ranges),
-        codec: CodecChoice::Fixed(pinstripe::codec::Codec::Raw),
+        codec: CodecChoice::Fixed(pinstripe_stripe::codec::Codec::Raw),
         ..split.options()
     };
     assert_eq!(split.split(&plain).unwrap_err().kind(), Kind::Usage);

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::seal::Credential;
+use pinstripe_stripe::seal::Credential;
 use pinstripe::store::{MemberSlot, OpenOptions, OtherHalf, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::label::Encryption;

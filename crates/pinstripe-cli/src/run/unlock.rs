@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use pinstripe::seal::{Credential, locked};
+use pinstripe_stripe::seal::{Credential, locked};
 use pinstripe::store::{Store, UnlockLimits};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::units::KIB;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use clap::ValueHint;
-use pinstripe::dedup::distinct::Count;
+use pinstripe_stripe::dedup::distinct::Count;
 use pinstripe::ops::analyze;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::pipeline::survey::{LENGTHS, Survey};

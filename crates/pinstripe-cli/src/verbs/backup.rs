@@ -6,10 +6,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe::chunk::Chunking;
-use pinstripe::codec::Codec;
+use pinstripe_stripe::chunk::Chunking;
+use pinstripe_stripe::codec::Codec;
 use pinstripe::ops::{backup, init};
-use pinstripe::seal::Credential;
+use pinstripe_stripe::seal::Credential;
 use pinstripe::store::Store;
 use pinstripe::walk::Exclude;
 use pinstripe_base::clock;

@@ -1,7 +1,7 @@
 //! `pinstripe forget`: what stays, what goes, and why.
 
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions, Verdict};
-use pinstripe::retention::Policy;
+use pinstripe_stripe::retention::Policy;
 use pinstripe::store::Store;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Kind, Result};

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::chunk::Chunking;
-use pinstripe::codec::Codec;
+use pinstripe_stripe::chunk::Chunking;
+use pinstripe_stripe::codec::Codec;
 use pinstripe::ops::init;
-use pinstripe::seal::NewSlot;
+use pinstripe_stripe::seal::NewSlot;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::units::format_size;

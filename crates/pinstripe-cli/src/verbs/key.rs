@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe::ops::key::{self, Slot};
-use pinstripe::seal::{Credential, NewSlot};
+use pinstripe_stripe::seal::{Credential, NewSlot};
 use pinstripe_base::clock;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::KIB;

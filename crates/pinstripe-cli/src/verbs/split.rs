@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use pinstripe::codec::Codec;
+use pinstripe_stripe::codec::Codec;
 use pinstripe::ops::split::{self, LayoutChoice, SplitOutcome};
 use pinstripe::pipeline::split::CodecChoice;
 use pinstripe::source::bulk;

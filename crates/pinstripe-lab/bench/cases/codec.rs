@@ -12,7 +12,7 @@ mod corpora;
 
 use std::hint::black_box;
 
-use pinstripe::codec::{Codec, Decoder, Encoded, Encoder, Look, looks_incompressible};
+use pinstripe_stripe::codec::{Codec, Decoder, Encoded, Encoder, Look, looks_incompressible};
 use pinstripe_base::error::Error;
 use pinstripe_base::units::{format_size, parse_size};
 use rustix::time::{ClockId, clock_gettime};
@@ -210,7 +210,7 @@ fn cpu_seconds() -> f64 {
 mod liblzo2 {
     use std::ffi::{c_int, c_ulong, c_void};
 
-    use pinstripe::codec::{Codec, Encoded, lzo::max_stored_bytes};
+    use pinstripe_stripe::codec::{Codec, Encoded, lzo::max_stored_bytes};
 
     #[link(name = "lzo2")]
     unsafe extern "C" {

@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use aes_gcm::aead::{AeadInOut, KeyInit};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use pinstripe::seal::{Opener, Sealer};
+use pinstripe_stripe::seal::{Opener, Sealer};
 use pinstripe_base::id::{ChunkId, StoreId};
 use pinstripe_base::units::format_size;
 use pinstripe_member::format::keys::Keys;

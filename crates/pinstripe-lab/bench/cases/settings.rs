@@ -9,7 +9,7 @@ use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use pinstripe::codec::Codec;
+use pinstripe_stripe::codec::Codec;
 use pinstripe::ops::{backup, init, restore};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::store::Store;

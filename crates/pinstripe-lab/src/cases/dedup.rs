@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use pinstripe::dedup::distinct::Count;
+use pinstripe_stripe::dedup::distinct::Count;
 use pinstripe::ops::analyze;
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::pipeline::survey::{LENGTHS, Survey};

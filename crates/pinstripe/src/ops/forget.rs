@@ -3,7 +3,7 @@
 //! Forgetting deletes nothing: a mark is put, and the snapshot is shown no more and kept from
 //! being a parent. As long as its packs are there, `undelete` takes the mark back.
 
-use crate::retention::{self, Candidate, KeepReason, Policy};
+use pinstripe_stripe::retention::{self, Candidate, KeepReason, Policy};
 use crate::store::deletion::decide;
 use crate::store::objects::Quorum;
 use crate::store::snapshots::{self, Known};

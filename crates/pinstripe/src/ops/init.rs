@@ -6,9 +6,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::chunk::Chunking;
-use crate::codec::Codec;
-use crate::seal::{NewSlot, RootKey, Voucher};
+use pinstripe_stripe::chunk::Chunking;
+use pinstripe_stripe::codec::Codec;
+use pinstripe_stripe::seal::{NewSlot, RootKey, Voucher};
 use crate::store::keys_name;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{StoreId, random};

@@ -1,6 +1,6 @@
 //! `key`: the ways to open an encrypted store, and changing its keys.
 
-use crate::seal::NewSlot;
+use pinstripe_stripe::seal::NewSlot;
 use crate::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{NAME_MIN_DIGITS, hex};

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::store::{Claim, Store};
-use crate::stripe::{ExtentDamage, ExtentPart, SetReader};
+use pinstripe_stripe::stripe::{ExtentDamage, ExtentPart, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::{Replace, SharedMember};
 

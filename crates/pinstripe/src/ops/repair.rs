@@ -20,7 +20,7 @@ use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
 use crate::store::{Claim, Store, deletion, replace_small};
-use crate::stripe::{ExtentPart, SetReader};
+use pinstripe_stripe::stripe::{ExtentPart, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};

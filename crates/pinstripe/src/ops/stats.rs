@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use crate::dedup::distinct::{Count, Distinct, key_of};
+use pinstripe_stripe::dedup::distinct::{Count, Distinct, key_of};
 use crate::pipeline::limits::Limits;
 use crate::pipeline::stream::Origin;
 use crate::pipeline::survey::{StoredFile, Survey, survey_stored};

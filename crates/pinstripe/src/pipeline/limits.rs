@@ -1,7 +1,7 @@
 //! The table of limits: what each queue and buffer may hold, from one memory budget.
 
 use crate::store::Store;
-use crate::stripe::WINDOW_BYTES;
+use pinstripe_stripe::stripe::WINDOW_BYTES;
 use crate::walk::recommended_threads;
 use pinstripe_base::units::MIB;
 

@@ -29,7 +29,7 @@ use super::abort::Abort;
 use super::limits::{EXTENT_ROOM_BYTES, FAR_STRIPS_QUEUED, LANE_SHARE, PACK_BYTES};
 use super::scratch_pool::ScratchPool;
 use crate::store::{Store, attach_or_replace, geometry_over, snapshots};
-use crate::stripe::{Geometry, StripSink};
+use pinstripe_stripe::stripe::{Geometry, StripSink};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;

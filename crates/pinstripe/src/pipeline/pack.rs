@@ -11,7 +11,7 @@ use super::scratch_pool::ScratchPool;
 use crate::store::index::{SealedPack, index_record};
 use crate::store::packs::kept_as;
 use crate::store::page_copies;
-use crate::stripe::SetWriter;
+use pinstripe_stripe::stripe::SetWriter;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;

@@ -9,8 +9,8 @@
 
 use std::sync::Mutex;
 
-use crate::dedup::Claims;
-use crate::seal::Sealer;
+use pinstripe_stripe::dedup::Claims;
+use pinstripe_stripe::seal::Sealer;
 use crate::store::Store;
 use crate::store::index::{Index, SealedPack, lay_run};
 use pinstripe_base::error::{Error, Kind, Result};

@@ -5,7 +5,7 @@
 
 use super::publish::Publisher;
 use crate::store::index::{SealedPack, index_record};
-use crate::stripe::{SetReader, SetWriter};
+use pinstripe_stripe::stripe::{SetReader, SetWriter};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use crate::stripe::{SetLayout, SetReader};
+use pinstripe_stripe::stripe::{SetLayout, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, SplitId, StoreId};
 use pinstripe_base::sync::lock;

@@ -11,7 +11,7 @@ use super::log::{Log, OwnLog, Sets, StripedLog};
 use super::output::SplitOutput;
 use super::scan::scan;
 use super::unit::{self, RawSidecar, Unit, UnitReader, UnitSource};
-use crate::stripe::Geometry;
+use pinstripe_stripe::stripe::Geometry;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{AlignedBuf, SharedDevice};
 use pinstripe_member::format::split::{BatchPlace, Head, Manifest, PAGES_BYTES, SplitLayout};

@@ -11,7 +11,7 @@ use super::output::SplitOutput;
 use super::scan::{Scan, scan};
 use super::tree_hash::UnitHash;
 use super::unit::{RawSidecar, UnitReader, UnitSource, buffer};
-use crate::stripe::Geometry;
+use pinstripe_stripe::stripe::Geometry;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
 use pinstripe_member::format::split::{

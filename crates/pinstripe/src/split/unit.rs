@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::codec::Decoder;
+use pinstripe_stripe::codec::Decoder;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{AlignedBuf, SharedDevice};
 use pinstripe_member::format::split::{

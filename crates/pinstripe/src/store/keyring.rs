@@ -15,7 +15,7 @@ pub use room::{KeyRoom, judge_key_object};
 pub use unlock::{COST_DEFAULT_KIB, Opened, UnlockLimits};
 
 use super::{Store, keys_name, read_small};
-use crate::seal::{NewSlot, Opener, RootKey, Voucher, keys_changed, locked};
+use pinstripe_stripe::seal::{NewSlot, Opener, RootKey, Voucher, keys_changed, locked};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::key_ring::{KeyRing, KeySlot};
 use pinstripe_member::format::keys::{GENERATIONS_MAX, Keys};

@@ -41,8 +41,8 @@ use objects::Quorum;
 pub use open::OpenOptions;
 pub use search::read_member;
 
-use crate::seal::{self, Opener, Sealer, Voucher};
-use crate::stripe::{SetReader, distance};
+use pinstripe_stripe::seal::{self, Opener, Sealer, Voucher};
+use pinstripe_stripe::stripe::{SetReader, distance};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;

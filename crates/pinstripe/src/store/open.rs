@@ -16,7 +16,7 @@ use super::failed::Failed;
 use super::newcomers::Newcomers;
 use super::search::{OPENING, Search, candidates, forgery, label_of, read_member_at};
 use super::{MemberSlot, Store, downgrade, judge_key_object, keys_name, read_small};
-use crate::seal::Opener;
+use pinstripe_stripe::seal::Opener;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::Names;
 use pinstripe_io::fault::Plan;

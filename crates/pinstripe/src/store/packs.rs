@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use span::Windows;
 pub use span::{FetchedSpan, Reach};
 
-use crate::codec::Decoder;
-use crate::stripe::{ReadReport, SetReader};
+use pinstripe_stripe::codec::Decoder;
+use pinstripe_stripe::stripe::{ReadReport, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::halves::Outsider;
 use super::open::OpenOptions;
 use super::{MemberSlot, agreement, read_small};
-use crate::seal::Voucher;
+use pinstripe_stripe::seal::Voucher;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::label::{
     Format, Label, MemberRow, MemberState, MemberTable, StoreConfig,

@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::{Claim, MemberSlot, Store, read_small, replace_small};
-use crate::seal::{self, Voucher};
+use pinstripe_stripe::seal::{self, Voucher};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::label::{
     Encryption, Format, Label, MemberFacts, MemberRow, MemberState, MemberTable,

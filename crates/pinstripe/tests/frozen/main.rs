@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use pinstripe::catalog::Query;
 use pinstripe::ops::{check, find, restore};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::seal::Credential;
+use pinstripe_stripe::seal::Credential;
 use pinstripe::store::{Store, snapshots};
 use pinstripe::walk::Glob;
 use pinstripe_base::error::Kind;

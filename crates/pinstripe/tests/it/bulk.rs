@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 
-use pinstripe::codec::{Encoder, Look, looks_incompressible};
+use pinstripe_stripe::codec::{Encoder, Look, looks_incompressible};
 use pinstripe::source::bulk::{self, Fake, Units};
 use pinstripe_testing::{is_root, skipped};
 

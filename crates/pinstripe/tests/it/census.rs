@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use pinstripe::dedup::distinct::Count;
+use pinstripe_stripe::dedup::distinct::Count;
 use pinstripe::ops::{analyze, stats};
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::pipeline::survey::{LENGTHS, Survey};

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use pinstripe::chunk::Cutter;
+use pinstripe_stripe::chunk::Cutter;
 use pinstripe::pipeline::limits::LARGE_BYTES;
 use pinstripe::store::index;
 use pinstripe::store::packs::{ChunkReader, PackReader};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinstripe::ops;
 use pinstripe::store::{Store, read_small};
-use pinstripe::stripe::SetReader;
+use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::Kind;
 use pinstripe_member::fault::PowerCut;
 use pinstripe_member::format::snapshot::Snapshot;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use pinstripe::ops::{forget, gc, member, scrub};
 use pinstripe::store::index::{Index, read_pack_index};
 use pinstripe::store::{OpenOptions, Store};
-use pinstripe::stripe::geometry::Permutation;
+use pinstripe_stripe::stripe::geometry::Permutation;
 use pinstripe_base::id::{Names, SetId};
 use pinstripe_member::format::record::RecordKind;
 use pinstripe_member::format::snapshot::Snapshot;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use pinstripe::ops;
 use pinstripe::store::{Store, index};
-use pinstripe::stripe::{SetLayout, SetReader};
+use pinstripe_stripe::stripe::{SetLayout, SetReader};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;

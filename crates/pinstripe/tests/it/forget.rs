@@ -1,7 +1,7 @@
 //! Forgetting by rules and by name, and taking that back, on a real store.
 
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
-use pinstripe::retention::{KeepReason, Policy};
+use pinstripe_stripe::retention::{KeepReason, Policy};
 use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::{CondemnationId, SessionId};

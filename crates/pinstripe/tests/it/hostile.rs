@@ -1,12 +1,12 @@
 //! Snapshots that no backup would write, for restores that must not believe them.
 
-use pinstripe::dedup::Claims;
+use pinstripe_stripe::dedup::Claims;
 use pinstripe::pipeline::abort::Abort;
 use pinstripe::pipeline::member_writers::MemberWriters;
 use pinstripe::pipeline::pack::{self, FinishedRecord, Laying, ToPacker};
 use pinstripe::pipeline::publish::Publisher;
 use pinstripe::pipeline::scratch_pool::ScratchPool;
-use pinstripe::seal::Sealer;
+use pinstripe_stripe::seal::Sealer;
 use pinstripe::store::Store;
 use pinstripe::store::index::Index;
 use pinstripe::store::tree::TreeWriter;

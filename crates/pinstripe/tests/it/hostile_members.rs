@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pinstripe::ops::forget::{ForgetChoice, ForgetOptions};
 use pinstripe::ops::{self, gc, scrub};
-use pinstripe::seal::{Credential, NewSlot, RootKey, Voucher};
+use pinstripe_stripe::seal::{Credential, NewSlot, RootKey, Voucher};
 use pinstripe::store::{Store, index};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
 use pinstripe_base::random::splitmix64;

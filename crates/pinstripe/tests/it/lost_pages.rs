@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use pinstripe::ops::{self, diff::Sort, gc};
 use pinstripe::store::{Store, index};
-use pinstripe::stripe::SetReader;
+use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;

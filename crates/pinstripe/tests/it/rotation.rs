@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
 use pinstripe::ops::{self, gc, scrub};
-use pinstripe::seal::{Credential, NewSlot};
+use pinstripe_stripe::seal::{Credential, NewSlot};
 use pinstripe::store::failure_detector::FailureDetector;
 use pinstripe::store::{Store, snapshots};
 use pinstripe_base::error::{Kind, Result};

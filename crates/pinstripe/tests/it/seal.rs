@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinstripe::ops;
-use pinstripe::seal::{Credential, NewSlot, Sealer, padded_bytes};
+use pinstripe_stripe::seal::{Credential, NewSlot, Sealer, padded_bytes};
 use pinstripe::store::index::SealedPack;
 use pinstripe::store::{OpenOptions, Store, UnlockLimits, index};
-use pinstripe::stripe::StripSink;
+use pinstripe_stripe::stripe::StripSink;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, hex};
 use pinstripe_member::fault::PowerCut;

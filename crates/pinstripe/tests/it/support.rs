@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
-use pinstripe::seal::{Credential, NewSlot};
+use pinstripe_stripe::seal::{Credential, NewSlot};
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor, Observer, Problem, Severity};

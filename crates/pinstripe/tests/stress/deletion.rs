@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pinstripe::ops::forget::{self, ForgetChoice};
 use pinstripe::ops::gc::{self as collecting, GcOutcome};
-use pinstripe::retention::Policy;
+use pinstripe_stripe::retention::Policy;
 use pinstripe::store::Store;
 use pinstripe::store::failure_detector::FailureDetector;
 use pinstripe::store::snapshots;

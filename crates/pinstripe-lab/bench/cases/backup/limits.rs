@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use pinstripe::chunk::{Chunking, Cutter};
-use pinstripe::codec::{Codec, Encoder};
+use pinstripe_stripe::chunk::{Chunking, Cutter};
+use pinstripe_stripe::codec::{Codec, Encoder};
 use pinstripe_base::error::Error;
 
 use crate::Result;

@@ -9,7 +9,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use pinstripe::codec::lzo;
+use pinstripe_stripe::codec::lzo;
 use pinstripe::source::bulk::{ByteSource, Fake};
 
 use super::Run;

@@ -1,7 +1,7 @@
 //! The processor time of sealed new content: reading, cutting, naming, compression, encryption,
 //! writing.
 
-use pinstripe::codec::Codec;
+use pinstripe_stripe::codec::Codec;
 use pinstripe_base::units::format_size;
 use pinstripe_stats::Summary;
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use pinstripe::codec::Codec;
+use pinstripe_stripe::codec::Codec;
 use pinstripe::ops::{join, split};
 use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
 use pinstripe::pipeline::split::CodecChoice;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::codec::Decoder;
+use pinstripe_stripe::codec::Decoder;
 use crate::store::Store;
 use crate::store::packs::{FetchedRecord, PackReader};
 use pinstripe_base::error::{Error, Kind, Result};

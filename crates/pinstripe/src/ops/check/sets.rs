@@ -10,7 +10,7 @@ use crate::pipeline::each::each;
 use crate::store::index::{self, Index, Place, indexed_sets};
 use crate::store::packs::{ChunkReader, RecordPlace};
 use crate::store::{Store, deletion, newcomers};
-use crate::stripe::{SetReader, Verification};
+use pinstripe_stripe::stripe::{SetReader, Verification};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ops::{init, repair};
-use crate::stripe::{SetWriter, StripSink};
+use pinstripe_stripe::stripe::{SetWriter, StripSink};
 use pinstripe_base::id::SetId;
 use pinstripe_io::fault::Plan;
 use pinstripe_member::Replace;

@@ -8,7 +8,7 @@ use super::plan::Move;
 use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::{Claim, Store};
-use crate::stripe::SetReader;
+use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};

@@ -16,7 +16,7 @@ use crate::source::bulk::{ByteSource, Units};
 use crate::split::batch::batch_bytes_max;
 use crate::split::resume::{Resumed, resume};
 use crate::split::{RemoteOutputs, SplitOutput};
-use crate::stripe::Geometry;
+use pinstripe_stripe::stripe::Geometry;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SplitId, random};
@@ -185,7 +185,7 @@ fn layout(options: &SplitOptions, source: &dyn ByteSource) -> Result<SplitLayout
             "ranges need to know the length of the source",
             "split a pipe with --layout queue or stripes",
         ),
-        LayoutChoice::Ranges if options.codec == CodecChoice::Fixed(crate::codec::Codec::Raw) => {
+        LayoutChoice::Ranges if options.codec == CodecChoice::Fixed(pinstripe_stripe::codec::Codec::Raw) => {
             Ok(SplitLayout::Plain)
         }
         LayoutChoice::Ranges => Ok(SplitLayout::Ranges),

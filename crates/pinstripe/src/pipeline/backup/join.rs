@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
 
 use super::previous::{Previous, Sight};
-use crate::dedup::Claims;
+use pinstripe_stripe::dedup::Claims;
 use crate::pipeline::abort::Abort;
 use crate::source;
 use crate::store::index::Index;

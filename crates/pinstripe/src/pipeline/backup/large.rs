@@ -16,7 +16,7 @@ use super::entry::{OpenedFile, shorten};
 use super::ingest::{IngestJob, IngestOutcome};
 use super::record::RecordBuilder;
 use super::shared::Reading;
-use crate::chunk::{Candidates, Resolver};
+use pinstripe_stripe::chunk::{Candidates, Resolver};
 use crate::pipeline::limits::{JOB_BYTES, SEGMENT_BYTES};
 use crate::pipeline::scratch_pool::ScratchPool;
 use crate::source::SourceFile;

@@ -47,9 +47,9 @@ pub use shared::cutting;
 pub use survey::{Wanted, survey};
 pub use tree::write_tree;
 
-use crate::chunk::Cutter;
-use crate::codec::Codec;
-use crate::dedup::Claims;
+use pinstripe_stripe::chunk::Cutter;
+use pinstripe_stripe::codec::Codec;
+use pinstripe_stripe::dedup::Claims;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{Limits, WINDOW_JOBS};
 use crate::pipeline::member_writers::MemberWriters;

@@ -4,7 +4,7 @@ use crossbeam_channel::Sender;
 
 use super::checkpoint::Feeder;
 use super::shared::Writing;
-use crate::codec::Encoder;
+use pinstripe_stripe::codec::Encoder;
 use crate::pipeline::limits::{RECORD_RAW_BYTES, TREE_RECORD_RAW_BYTES};
 use crate::pipeline::pack::{FinishedRecord, SealTicket, ToPacker};
 use pinstripe_base::error::Result;

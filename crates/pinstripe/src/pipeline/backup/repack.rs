@@ -16,7 +16,7 @@ use super::record::RecordBuilder;
 use super::shared::Writing;
 use super::write_session::write_session;
 use super::{joined, packer};
-use crate::codec::Decoder;
+use pinstripe_stripe::codec::Decoder;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::{Laying, ToPacker};
 use crate::store::index::{Index, Place, pack_from_records, read_pack_index};

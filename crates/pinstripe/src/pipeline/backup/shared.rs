@@ -5,12 +5,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::chunk::{Chunking, Cutter};
-use crate::codec::Codec;
-use crate::dedup::Claims;
+use pinstripe_stripe::chunk::{Chunking, Cutter};
+use pinstripe_stripe::codec::Codec;
+use pinstripe_stripe::dedup::Claims;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::scratch_pool::ScratchPool;
-use crate::seal::Sealer;
+use pinstripe_stripe::seal::Sealer;
 use crate::store::Store;
 use crate::store::index::Index;
 use pinstripe_base::error::Result;

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 
 use super::join::{Comparison, DecisionSink, EntryPlan, Join};
-use crate::dedup::Claims;
+use pinstripe_stripe::dedup::Claims;
 use crate::pipeline::abort::Abort;
 use crate::source;
 use pinstripe_base::error::Result;

@@ -1,7 +1,7 @@
 //! The setup of a writer without a walk: its chunks are handed to it.
 
 use super::shared::Writing;
-use crate::dedup::Claims;
+use pinstripe_stripe::dedup::Claims;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::member_writers::MemberWriters;

@@ -41,7 +41,7 @@ use planner::Planner;
 use spans::SpanTerms;
 use target::Target;
 
-use crate::codec::Decoder;
+use pinstripe_stripe::codec::Decoder;
 use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::Limits;
 use crate::sink::{MetadataPart, TreeSink, Unset};

@@ -6,7 +6,7 @@ use super::own::Ledger;
 use super::{Unit, Written};
 use crate::split::log::Sets;
 use crate::split::resume::LogProgress;
-use crate::stripe::{SetWriter, StripSink};
+use pinstripe_stripe::stripe::{SetWriter, StripSink};
 use pinstripe_base::error::Result;
 use pinstripe_io::lane::Lane;
 use pinstripe_member::format::split::{ALIGN_BYTES, Tag};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::codec::Codec;
+use pinstripe_stripe::codec::Codec;
 use pinstripe_base::clock;
 use pinstripe_base::monitor::{Along, Flow, Monitor};
 use pinstripe_member::format::split::{LogEnd, Manifest, Use};

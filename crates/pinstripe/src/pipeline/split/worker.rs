@@ -4,7 +4,7 @@ use crossbeam_channel::Sender;
 
 use super::tally::{BlockTally, Stage};
 use super::{CodecChoice, Shared, Unit};
-use crate::codec::{Codec, Encoded, EncoderSet};
+use pinstripe_stripe::codec::{Codec, Encoded, EncoderSet};
 use crate::source::bulk::{SourcePiece, Units};
 use crate::split::UnitHash;
 use crate::split::batch::{BatchWriter, StoredBlock, hole};

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use pinstripe_prefetch::runner::FetchSource;
 
-use crate::codec::Decoder;
+use pinstripe_stripe::codec::Decoder;
 use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::store::index::{Index, Place};
 use crate::store::packs::{PackReader, RecordPlace, wrong_place};

@@ -23,7 +23,7 @@ pub use stored::{StoredFile, survey_stored};
 
 use slicer::{Counts, Slicer};
 
-use crate::dedup::distinct::{Count, key_of};
+use pinstripe_stripe::dedup::distinct::{Count, key_of};
 use crate::pipeline::limits::Limits;
 use crate::source::{SourceFile, open_directory};
 use crate::walk::{WalkItem, WalkOptions, Walker};

@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use super::{LENGTHS, Survey};
-use crate::chunk::{Chunking, Cutter};
-use crate::codec::{Codec, Encoder};
-use crate::dedup::distinct::{Distinct, key_of};
+use pinstripe_stripe::chunk::{Chunking, Cutter};
+use pinstripe_stripe::codec::{Codec, Encoder};
+use pinstripe_stripe::dedup::distinct::{Distinct, key_of};
 use crate::pipeline::limits::Limits;
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;

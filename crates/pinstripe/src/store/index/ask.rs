@@ -7,9 +7,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::seal::Opener;
+use pinstripe_stripe::seal::Opener;
 use crate::store::Store;
-use crate::stripe::SetReader;
+use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_member::format::index_run::RunPack;

@@ -2,7 +2,7 @@
 //! come and go.
 
 use crate::store::Store;
-use crate::stripe::SetReader;
+use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;
 use pinstripe_member::format::stripe_set::{Geometry, HEADER_BYTES, Header};

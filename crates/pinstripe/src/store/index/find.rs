@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::seal::Opener;
+use pinstripe_stripe::seal::Opener;
 use crate::store::packs::RecordPlace;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ChunkId, SetId};

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::stripe::StripSink;
+use pinstripe_stripe::stripe::StripSink;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_member::format::index_run::{Row, RunPack};

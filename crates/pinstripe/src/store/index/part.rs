@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::seal::{OpenedRecord, Opener, Sealer};
-use crate::stripe::SetReader;
+use pinstripe_stripe::seal::{OpenedRecord, Opener, Sealer};
+use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::pack_index::PackIndex;
 use pinstripe_member::format::record::RecordKind;

@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
-use crate::seal::{OpenedRecord, Opener};
+use pinstripe_stripe::seal::{OpenedRecord, Opener};
 use crate::store::Store;
-use crate::stripe::SetReader;
+use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;

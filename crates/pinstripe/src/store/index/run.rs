@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::dedup::filter::{Filter, Shape};
-use crate::seal::Opener;
-use crate::stripe::SetReader;
+use pinstripe_stripe::dedup::filter::{Filter, Shape};
+use pinstripe_stripe::seal::Opener;
+use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_member::format::index_run::{

@@ -6,10 +6,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::dedup::filter::Filter;
-use crate::seal::Sealer;
+use pinstripe_stripe::dedup::filter::Filter;
+use pinstripe_stripe::seal::Sealer;
 use crate::store::{Store, geometry_over};
-use crate::stripe::{SetWriter, StripSink};
+use pinstripe_stripe::stripe::{SetWriter, StripSink};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_member::format::index_run::{

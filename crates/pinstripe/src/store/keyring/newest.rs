@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::super::objects::{Belief, Quorum};
 use super::super::{Store, read_small, sessions};
-use crate::seal::{keys_changed, succeeds};
+use pinstripe_stripe::seal::{keys_changed, succeeds};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::envelope;

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::super::{Store, read_small};
-use crate::seal::keys_changed;
+use pinstripe_stripe::seal::keys_changed;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_member::format::envelope::{self, Object};

@@ -7,7 +7,7 @@
 use super::super::Store;
 use super::Unlocked;
 use super::room::{KeyRoom, Try};
-use crate::seal::{Credential, Opener, RootKey, Voucher, succeeds, unwrap_key};
+use pinstripe_stripe::seal::{Credential, Opener, RootKey, Voucher, succeeds, unwrap_key};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{NAME_MIN_DIGITS, hex};
 use pinstripe_base::units::{GIB, KIB, format_size};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use pinstripe::pipeline::split::geometry;
 use pinstripe::split::log::{Log, Sets};
-use pinstripe::stripe;
+use pinstripe_stripe::stripe;
 use pinstripe_member::format::split::{
     Frame, FrameKind, Head, PAGE_BYTES, PAGES_BYTES, SET_ROWS, Tag,
 };

@@ -14,7 +14,7 @@ use pinstripe::ops::gc::{self, GcOptions};
 use pinstripe::ops::member::{self, Brought};
 use pinstripe::ops::upgrade::{self, Direction};
 use pinstripe::ops::{self, check, repair, restore, scrub};
-use pinstripe::retention::Policy;
+use pinstripe_stripe::retention::Policy;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe::walk::Glob;
 use pinstripe_base::error::{Error, Kind, Result};

@@ -6,8 +6,8 @@
 use std::fs;
 
 use super::*;
-use crate::stripe::SetReader;
-use crate::stripe::geometry::Permutation;
+use pinstripe_stripe::stripe::SetReader;
+use pinstripe_stripe::stripe::geometry::Permutation;
 use pinstripe_base::monitor::Counter;
 
 /// Data strips of a row over four members with parity 1.

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::*;
 use crate::ops::init;
-use crate::seal::Sealer;
-use crate::stripe::{SetWriter, StripSink};
+use pinstripe_stripe::seal::Sealer;
+use pinstripe_stripe::stripe::{SetWriter, StripSink};
 use pinstripe_base::id::ChunkId;
 use pinstripe_io::fault::Plan;
 use pinstripe_member::format::index_run::{PAGE_ROWS, Row, RunPack, SEGMENT_PAGES};

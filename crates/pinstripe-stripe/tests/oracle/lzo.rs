@@ -3,8 +3,8 @@
 
 use std::ffi::{c_int, c_ulong, c_void};
 
-use pinstripe::codec::Codec;
-use pinstripe::codec::lzo::{Dictionary, compress, decompress, max_stored_bytes};
+use pinstripe_stripe::codec::Codec;
+use pinstripe_stripe::codec::lzo::{Dictionary, compress, decompress, max_stored_bytes};
 
 use crate::blocks::{each_of_a_split, memory_like, random, text};
 

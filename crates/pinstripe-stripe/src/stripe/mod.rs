@@ -30,13 +30,13 @@ mod windows;
 mod writer;
 
 pub use geometry::{Geometry, SetLayout, StripPiece};
-pub(crate) use nearness::distance;
+pub use nearness::distance;
 pub use reader::SetReader;
 pub use report::{
     ErasureReason, ExtentDamage, ExtentPart, ReadReport, Rebuilt, Salvaged, Verification,
 };
 pub use trailer::sound_end;
-pub(crate) use windows::WINDOW_BYTES;
+pub use windows::WINDOW_BYTES;
 pub use writer::{SetWriter, StripSink, Summary};
 
 #[cfg(test)]

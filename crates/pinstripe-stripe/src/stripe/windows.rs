@@ -12,7 +12,7 @@ use super::report::ErasureReason;
 use pinstripe_member::is_remote;
 
 /// A part of an extent that is read as one, at most: a request of a bucket.
-pub(crate) const WINDOW_BYTES: u64 = 4 << 20;
+pub const WINDOW_BYTES: u64 = 4 << 20;
 
 /// The last part that was read of each member.
 #[derive(Default)]

@@ -14,15 +14,15 @@ use pinstripe_member::{Member, SharedMember, is_remote};
 
 /// How far a member is; near ones sort first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Distance {
+pub struct Distance {
     /// Not on this machine: a request costs a round trip.
-    pub(crate) is_remote: bool,
+    pub is_remote: bool,
     /// What an answer takes, as far as it was measured.
-    pub(crate) latency: Duration,
+    pub latency: Duration,
 }
 
 /// How far a member is.
-pub(crate) fn distance(member: &dyn Member) -> Distance {
+pub fn distance(member: &dyn Member) -> Distance {
     let latency = member.latency().unwrap_or_default();
     Distance { is_remote: is_remote(member.place()), latency }
 }

@@ -195,7 +195,7 @@ impl SetLayout {
     }
 
     /// Length of a slot's whole extent in bytes.
-    pub(crate) fn extent_bytes(&self, slot: usize) -> u64 {
+    pub fn extent_bytes(&self, slot: usize) -> u64 {
         self.trailer_offset(slot) + self.geometry.tail_bytes(self.rows())
     }
 
@@ -207,7 +207,7 @@ impl SetLayout {
     }
 
     /// The pieces of a range that lie in one row.
-    pub(crate) fn row_pieces(
+    pub fn row_pieces(
         &self,
         row: u64,
         range: Range<u64>,

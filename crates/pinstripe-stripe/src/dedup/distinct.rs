@@ -62,7 +62,7 @@ impl Distinct {
     }
 
     /// Counts things that were seen before, so many with so many bytes: nothing of them is new.
-    pub(crate) fn add_again(&mut self, items: u64, bytes: u64) {
+    pub fn add_again(&mut self, items: u64, bytes: u64) {
         self.items += items;
         self.bytes += bytes;
     }

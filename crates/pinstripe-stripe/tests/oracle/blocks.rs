@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::fd::AsFd;
 
-use pinstripe::codec::Codec;
+use pinstripe_stripe::codec::Codec;
 use pinstripe::ops::split::{SplitOptions, run};
 use pinstripe::pipeline::split::CodecChoice;
 use pinstripe::source::bulk;
