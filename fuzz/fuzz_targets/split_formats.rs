@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe_member::format::envelope::{self, Object};
-use pinstripe_member::format::split::{
+use pinstripe_split::format::{
     BatchExtent, End, FRAME_BYTES, Frame, Head, LogIndex, Manifest, PAGE_BYTES, Tag,
 };
 use pinstripe_member::format::stripe_set::checksum;

@@ -7,13 +7,13 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe_stripe::codec::Codec;
-use pinstripe_member::format::split::{FRAME_BYTES, Frame, SplitLayout};
+use pinstripe_split::format::{FRAME_BYTES, Frame, SplitLayout};
 use pinstripe_member::format::stripe_set::checksum;
-use pinstripe::ops::split::{LayoutChoice, SplitOptions, run};
-use pinstripe::pipeline::split::CodecChoice;
-use pinstripe::source::bulk::{ByteSource, Fake};
-use pinstripe::split::Reader;
-use pinstripe::split::unit::UnitReader;
+use pinstripe_split::ops::split::{LayoutChoice, SplitOptions, run};
+use pinstripe_split::pipeline::split::CodecChoice;
+use pinstripe_split::source::{ByteSource, Fake};
+use pinstripe_split::outputs::Reader;
+use pinstripe_split::outputs::unit::UnitReader;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Device, Engine, MemoryDevice, Policy, SharedDevice};
 

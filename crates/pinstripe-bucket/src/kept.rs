@@ -7,12 +7,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use pinstripe_stripe::stripe::sound_end;
 use pinstripe_base::id::SetId;
 use pinstripe_base::sync::lock;
 use pinstripe_member::format::envelope;
 use pinstripe_member::format::stripe_set::HEADER_BYTES;
 use pinstripe_member::{CacheKey, ExtentName, Room, SealedCache};
+use pinstripe_stripe::stripe::sound_end;
 
 use crate::foresight::Asker;
 use crate::session::{Fetched, ObjectMark};

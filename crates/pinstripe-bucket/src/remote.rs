@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use pinstripe::split::RemoteOutputs;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_io::device::SharedDevice;
 use pinstripe_member::format::label::{MemberAbility, MemberFacts, Retention};
 use pinstripe_member::{Member, NewMember, RemoteMembers, SealedCache, SharedMember};
+use pinstripe_split::outputs::RemoteOutputs;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::bandwidth::Bandwidth;

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::ValueHint;
-use pinstripe_stripe::seal::Credential;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_stripe::seal::Credential;
 use zeroize::Zeroizing;
 
 use crate::escape;

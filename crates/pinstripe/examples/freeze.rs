@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 
 use pinstripe::ops::{backup, forget, init, key, snapshots};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe_stripe::seal::{Credential, NewSlot};
 use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
@@ -24,6 +23,7 @@ use pinstripe_io::fault::Plan;
 use pinstripe_member::format::key_ring::KdfCosts;
 use pinstripe_member::format::label::{Chunker, Encryption, Padding};
 use pinstripe_member::format::session::Work;
+use pinstripe_stripe::seal::{Credential, NewSlot};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
 /// How one store is made.

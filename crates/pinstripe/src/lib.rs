@@ -19,7 +19,6 @@ pub mod walk;
 
 pub mod catalog;
 pub mod pipeline;
-pub mod split;
 pub mod store;
 
 pub mod ops;

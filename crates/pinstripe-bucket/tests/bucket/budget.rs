@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
-use pinstripe_stripe::seal::{Credential, NewSlot};
 use pinstripe::store::index::Index;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::format::key_ring::KdfCosts;
 use pinstripe_member::{ExtentName, Member, Places, Room};
+use pinstripe_stripe::seal::{Credential, NewSlot};
 
 use pinstripe_testing::Fate;
 

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pinstripe::ops::join::{self, JoinOptions};
-use pinstripe::ops::split::{self, SplitOptions};
-use pinstripe::pipeline::join::Target;
-use pinstripe::pipeline::split::CodecChoice;
-use pinstripe::source::bulk;
-use pinstripe::split::RemoteOutputs;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Device, Engine, Policy, conformance};
+use pinstripe_split::ops::join::{self, JoinOptions};
+use pinstripe_split::ops::split::{self, SplitOptions};
+use pinstripe_split::outputs::RemoteOutputs;
+use pinstripe_split::pipeline::join::Target;
+use pinstripe_split::pipeline::split::CodecChoice;
+use pinstripe_split::source;
 use pinstripe_testing::Fate;
 
 use crate::support::Site;
@@ -71,7 +71,7 @@ impl Split {
     fn split(&self, options: &SplitOptions) -> Result<split::SplitOutcome> {
         let source = self.dir.path().join("source").into_os_string();
         let stdin = std::io::stdin();
-        let open = || bulk::open(&source, std::os::fd::AsFd::as_fd(&stdin));
+        let open = || source::open(&source, std::os::fd::AsFd::as_fd(&stdin));
         split::run(&open, options, &Monitor::default())
     }
 

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::split::RemoteOutputs;
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 #[cfg(feature = "s3")]
@@ -11,6 +10,7 @@ use pinstripe_base::units::format_size;
 use pinstripe_member::format::label::MemberFacts;
 use pinstripe_member::{NewMember, Places, RemoteMembers, SharedMember};
 use pinstripe_rados::{Pools, is_pool};
+use pinstripe_split::outputs::RemoteOutputs;
 
 use super::context::Run;
 use crate::event::Event;

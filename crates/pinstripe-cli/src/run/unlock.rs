@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use pinstripe_stripe::seal::{Credential, locked};
 use pinstripe::store::{Store, UnlockLimits};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::units::KIB;
 use pinstripe_member::format::key_ring::KdfCosts;
 use pinstripe_member::format::label::Encryption;
+use pinstripe_stripe::seal::{Credential, locked};
 
 use super::context::Run;
 use super::known_stores::KnownStore;

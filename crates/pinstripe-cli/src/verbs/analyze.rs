@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use clap::ValueHint;
-use pinstripe_stripe::dedup::distinct::Count;
 use pinstripe::ops::analyze;
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::pipeline::survey::{LENGTHS, Survey};
@@ -14,6 +13,7 @@ use pinstripe::walk::Exclude;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
+use pinstripe_stripe::dedup::distinct::Count;
 
 use crate::event::Event;
 use crate::run::progress::Gauge;

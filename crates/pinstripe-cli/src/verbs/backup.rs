@@ -6,10 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe_stripe::chunk::Chunking;
-use pinstripe_stripe::codec::Codec;
 use pinstripe::ops::{backup, init};
-use pinstripe_stripe::seal::Credential;
 use pinstripe::store::Store;
 use pinstripe::walk::Exclude;
 use pinstripe_base::clock;
@@ -18,6 +15,9 @@ use pinstripe_base::id::{StoreId, random};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_stripe::chunk::Chunking;
+use pinstripe_stripe::codec::Codec;
+use pinstripe_stripe::seal::Credential;
 
 use super::{key, snapshots};
 use crate::args::tag;

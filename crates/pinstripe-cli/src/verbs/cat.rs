@@ -5,9 +5,10 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use pinstripe::ops::{cat, join};
+use pinstripe::ops::cat;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
+use pinstripe_split::ops::join;
 
 use crate::args::refuse_option;
 use crate::args::{ByteRange, Size, range, size};

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinstripe::source::bulk::{Fake, FakeSpec, Millionths, SourceDevice};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
 use pinstripe_nbd::fuse::{DeviceMount, MountOptions};
+use pinstripe_split::source::{Fake, FakeSpec, Millionths, SourceDevice};
 
 use crate::args::{Size, one_line, size};
 use crate::escape;

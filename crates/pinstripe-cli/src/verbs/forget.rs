@@ -1,13 +1,13 @@
 //! `pinstripe forget`: what stays, what goes, and why.
 
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions, Verdict};
-use pinstripe_stripe::retention::Policy;
 use pinstripe::store::Store;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::units::format_count;
 use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_stripe::retention::Policy;
 
 use super::snapshots;
 use crate::escape;

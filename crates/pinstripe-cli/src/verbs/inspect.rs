@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::ops::join;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::hex;
 use pinstripe_base::units::{format_count, format_size};
-use pinstripe_member::format::split::{Head, Manifest};
+use pinstripe_split::format::{Head, Manifest};
+use pinstripe_split::ops::join;
 
 use super::split::{codec_name, codec_rows};
 use crate::args::refuse_option;

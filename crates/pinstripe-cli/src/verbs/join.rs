@@ -6,14 +6,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::ops::join::{self, Joined};
-use pinstripe::pipeline::join::Target;
-use pinstripe::split::Reader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Device, FileDevice, Policy};
+use pinstripe_split::ops::join::{self, Joined};
+use pinstripe_split::outputs::Reader;
+use pinstripe_split::pipeline::join::Target;
 
 use crate::args::refuse_option;
 use crate::args::{parsed, range};

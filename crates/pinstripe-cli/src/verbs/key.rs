@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe::ops::key::{self, Slot};
-use pinstripe_stripe::seal::{Credential, NewSlot};
 use pinstripe_base::clock;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::KIB;
 use pinstripe_member::format::key_ring::KdfCosts;
+use pinstripe_stripe::seal::{Credential, NewSlot};
 
 use crate::args::{Size, size};
 use crate::credential::{CredentialArgs, ask_new, key_file_advice, remove_key_file};

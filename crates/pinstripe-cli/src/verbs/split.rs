@@ -4,17 +4,17 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use pinstripe_stripe::codec::Codec;
-use pinstripe::ops::split::{self, LayoutChoice, SplitOutcome};
-use pinstripe::pipeline::split::CodecChoice;
-use pinstripe::source::bulk;
 use pinstripe_base::clock;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_io::device::{Engine, Policy};
-use pinstripe_member::format::split::Use;
+use pinstripe_split::format::Use;
+use pinstripe_split::ops::split::{self, LayoutChoice, SplitOutcome};
+use pinstripe_split::pipeline::split::CodecChoice;
+use pinstripe_split::source;
+use pinstripe_stripe::codec::Codec;
 
 use crate::args::refuse_option;
 use crate::args::{Size, one_line, parsed, size};
@@ -156,7 +156,7 @@ impl SplitArgs {
             remote: run.remote_outputs(),
         };
         let stdin = std::io::stdin();
-        let open = || bulk::open(&self.source, stdin.as_fd());
+        let open = || source::open(&self.source, stdin.as_fd());
         let ticker = run.ticker(GAUGE);
         let outcome = split::run(&open, &options, &run.monitor)?;
         drop(ticker);
@@ -250,7 +250,7 @@ fn say(run: &Run, outcome: &SplitOutcome) -> Result<()> {
 }
 
 /// A row for each codec, and for what is not stored.
-pub fn codec_rows(manifest: &pinstripe_member::format::split::Manifest) -> Vec<Vec<String>> {
+pub fn codec_rows(manifest: &pinstripe_split::format::Manifest) -> Vec<Vec<String>> {
     let row = |it: &Use| {
         vec![
             codec_name(it),

@@ -1,10 +1,10 @@
 //! `pinstripe stats`: what the store holds, what it takes, and what dedup saves.
 
-use pinstripe_stripe::dedup::distinct::Count;
 use pinstripe::ops::stats::{self, Holds};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
+use pinstripe_stripe::dedup::distinct::Count;
 
 use super::{analyze, snapshots};
 use crate::event::Event;

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::ops::join;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_record::verify::{self, VerifyOutcome};
+use pinstripe_split::ops::join;
 
 use super::join::{GAUGE, facts};
 use crate::args::refuse_option;

@@ -12,9 +12,9 @@ mod corpora;
 
 use std::hint::black_box;
 
-use pinstripe_stripe::codec::{Codec, Decoder, Encoded, Encoder, Look, looks_incompressible};
 use pinstripe_base::error::Error;
 use pinstripe_base::units::{format_size, parse_size};
+use pinstripe_stripe::codec::{Codec, Decoder, Encoded, Encoder, Look, looks_incompressible};
 use rustix::time::{ClockId, clock_gettime};
 
 use self::corpora::{Corpus, built_in, given};

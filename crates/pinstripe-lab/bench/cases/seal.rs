@@ -8,12 +8,12 @@ use std::hint::black_box;
 
 use aes_gcm::aead::{AeadInOut, KeyInit};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use pinstripe_stripe::seal::{Opener, Sealer};
 use pinstripe_base::id::{ChunkId, StoreId};
 use pinstripe_base::units::format_size;
 use pinstripe_member::format::keys::Keys;
 use pinstripe_member::format::label::{Encryption, Padding};
 use pinstripe_member::format::record::{ChunkRow, RecordKind};
+use pinstripe_stripe::seal::{Opener, Sealer};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::pairs;

@@ -9,7 +9,6 @@ use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use pinstripe_stripe::codec::Codec;
 use pinstripe::ops::{backup, init, restore};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::store::Store;
@@ -18,6 +17,7 @@ use pinstripe_base::error::Error;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::units::{KIB, MIB, format_size, parse_size};
 use pinstripe_io::fault;
+use pinstripe_stripe::codec::Codec;
 
 use super::pairs;
 use crate::Result;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use pinstripe_stripe::dedup::distinct::Count;
 use pinstripe::ops::analyze;
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
 use pinstripe::pipeline::survey::{LENGTHS, Survey};
@@ -12,6 +11,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_stats::Better;
+use pinstripe_stripe::dedup::distinct::Count;
 
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid, shared};
 use crate::io::walkers;

@@ -20,7 +20,6 @@ pub mod removed_slot;
 pub mod scrub;
 pub mod session;
 pub mod snapshot;
-pub mod split;
 pub mod stripe_set;
 pub mod tar;
 pub mod tree;

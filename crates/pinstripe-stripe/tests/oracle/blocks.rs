@@ -3,15 +3,13 @@
 use std::fs;
 use std::os::fd::AsFd;
 
-use pinstripe_stripe::codec::Codec;
-use pinstripe::ops::split::{SplitOptions, run};
-use pinstripe::pipeline::split::CodecChoice;
-use pinstripe::source::bulk;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Engine, Policy};
-use pinstripe_member::format::split::{
-    FRAME_BYTES, Frame, FrameKind, Head, PAGE_BYTES, PAGES_BYTES,
-};
+use pinstripe_split::format::{FRAME_BYTES, Frame, FrameKind, Head, PAGE_BYTES, PAGES_BYTES};
+use pinstripe_split::ops::split::{SplitOptions, run};
+use pinstripe_split::pipeline::split::CodecChoice;
+use pinstripe_split::source;
+use pinstripe_stripe::codec::Codec;
 
 /// Bytes without any pattern.
 pub fn random(seed: u64, bytes: usize) -> Vec<u8> {

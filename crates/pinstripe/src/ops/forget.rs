@@ -3,7 +3,6 @@
 //! Forgetting deletes nothing: a mark is put, and the snapshot is shown no more and kept from
 //! being a parent. As long as its packs are there, `undelete` takes the mark back.
 
-use pinstripe_stripe::retention::{self, Candidate, KeepReason, Policy};
 use crate::store::deletion::decide;
 use crate::store::objects::Quorum;
 use crate::store::snapshots::{self, Known};
@@ -13,6 +12,7 @@ use pinstripe_base::id::{NAME_MIN_DIGITS, SnapshotId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::session::Work;
 use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_stripe::retention::{self, Candidate, KeepReason, Policy};
 
 /// The choice of snapshots to forget.
 pub enum ForgetChoice<'a> {

@@ -6,9 +6,6 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use pinstripe_stripe::chunk::Chunking;
-use pinstripe_stripe::codec::Codec;
-use pinstripe_stripe::seal::{NewSlot, RootKey, Voucher};
 use crate::store::keys_name;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{StoreId, random};
@@ -23,6 +20,9 @@ use pinstripe_member::format::label::{
 };
 use pinstripe_member::format::stripe_set::Geometry;
 use pinstripe_member::{ExtentName, NewMember, Places, Room, is_remote, real};
+use pinstripe_stripe::chunk::Chunking;
+use pinstripe_stripe::codec::Codec;
+use pinstripe_stripe::seal::{NewSlot, RootKey, Voucher};
 
 /// Default for `--strip-size` (decision 0006).
 pub const STRIP_BYTES_DEFAULT: u32 = 256 * KIB as u32;

@@ -1,12 +1,12 @@
 //! `key`: the ways to open an encrypted store, and changing its keys.
 
-use pinstripe_stripe::seal::NewSlot;
 use crate::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{NAME_MIN_DIGITS, hex};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::key_ring::{KeySlot, SlotWay};
 use pinstripe_member::format::label::Encryption;
+use pinstripe_stripe::seal::NewSlot;
 
 /// A key slot, as far as that is no secret.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

@@ -16,16 +16,16 @@ use super::copies::Copies;
 use super::member::refuse_disk;
 use super::mender::{Done, Mender};
 use super::strays;
-use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, indexed_sets};
 use crate::store::{Claim, Store, deletion, replace_small};
-use pinstripe_stripe::stripe::{ExtentPart, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::format::label::Encryption;
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_stripe::each::each;
+use pinstripe_stripe::stripe::{ExtentPart, SetReader};
 
 /// What is collected of an extent that is written anew: a bucket gets it when it is whole.
 const COLLECTED_BYTES: u64 = 16 << 20;

@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 
-use pinstripe_stripe::dedup::distinct::{Count, Distinct, key_of};
 use crate::pipeline::limits::Limits;
 use crate::pipeline::stream::Origin;
 use crate::pipeline::survey::{StoredFile, Survey, survey_stored};
@@ -20,6 +19,7 @@ use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::meta::FileKind;
 use pinstripe_member::format::record::ChunkRow;
 use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_stripe::dedup::distinct::{Count, Distinct, key_of};
 
 /// The content of some snapshots together.
 #[derive(Debug, Clone, Default)]

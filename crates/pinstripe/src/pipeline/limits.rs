@@ -1,9 +1,9 @@
 //! The table of limits: what each queue and buffer may hold, from one memory budget.
 
 use crate::store::Store;
-use pinstripe_stripe::stripe::WINDOW_BYTES;
 use crate::walk::recommended_threads;
 use pinstripe_base::units::MIB;
+use pinstripe_stripe::stripe::WINDOW_BYTES;
 
 /// Default for `--memory`.
 pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;

@@ -25,16 +25,16 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use self::lanes::Lanes;
 use self::room::Room;
 use self::writer::Writer;
-use super::abort::Abort;
 use super::limits::{EXTENT_ROOM_BYTES, FAR_STRIPS_QUEUED, LANE_SHARE, PACK_BYTES};
 use super::scratch_pool::ScratchPool;
 use crate::store::{Store, attach_or_replace, geometry_over, snapshots};
-use pinstripe_stripe::stripe::{Geometry, StripSink};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 use pinstripe_member::format::label::StoreConfig;
 use pinstripe_member::{ExtentName, Far, SharedMember};
+use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::stripe::{Geometry, StripSink};
 
 /// The advice for a full member.
 fn free_space(number: usize) -> String {

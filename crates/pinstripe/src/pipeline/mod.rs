@@ -18,12 +18,9 @@
     reason = "starts the threads of the store, and makes their queues"
 )]
 
-pub mod abort;
 pub mod backup;
-pub mod each;
 pub mod fill;
 pub mod heartbeat;
-pub mod join;
 pub mod limits;
 pub mod member_writers;
 pub mod pack;
@@ -32,6 +29,5 @@ mod relay;
 pub mod restore;
 pub(crate) mod sched_slice;
 pub mod scratch_pool;
-pub mod split;
 pub mod stream;
 pub mod survey;

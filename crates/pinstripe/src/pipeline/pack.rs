@@ -11,13 +11,13 @@ use super::scratch_pool::ScratchPool;
 use crate::store::index::{SealedPack, index_record};
 use crate::store::packs::kept_as;
 use crate::store::page_copies;
-use pinstripe_stripe::stripe::SetWriter;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;
 use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_member::format::record::{RecordHead, RecordKind};
 use pinstripe_member::format::stripe_set::SetKind;
+use pinstripe_stripe::stripe::SetWriter;
 
 /// A record ready to be laid into a pack.
 pub struct FinishedRecord {

@@ -9,8 +9,6 @@
 
 use std::sync::Mutex;
 
-use pinstripe_stripe::dedup::Claims;
-use pinstripe_stripe::seal::Sealer;
 use crate::store::Store;
 use crate::store::index::{Index, SealedPack, lay_run};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -18,6 +16,8 @@ use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 use pinstripe_member::ExtentName;
+use pinstripe_stripe::dedup::Claims;
+use pinstripe_stripe::seal::Sealer;
 
 use super::limits::PUBLISH_CHUNKS;
 use super::member_writers::MemberWriters;

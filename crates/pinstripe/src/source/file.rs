@@ -8,9 +8,10 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::xattr::{Xattrs, xattrs_of};
 use super::{no_longer, open_failure};
-use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Result};
 use pinstripe_io::beneath::{Resolver, check_relative, shown};
-use pinstripe_member::format::meta::{FileKind, Stat, Time};
+use pinstripe_member::format::meta::{FileKind, Stat};
+use pinstripe_member::stat_of;
 
 /// From this size on the kernel is asked for its longer sequential read-ahead.
 const BIG_BYTES: u64 = 4 << 20;
@@ -156,27 +157,4 @@ impl SourceFile {
     pub fn xattrs(&self) -> Xattrs {
         xattrs_of(self.fd.as_fd(), &self.path)
     }
-}
-
-/// fstat, in our own words.
-pub(super) fn stat_of(fd: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
-    let stat =
-        rustix::fs::fstat(fd).map_err(|errno| Error::io("cannot stat", shown(path), errno))?;
-    let kind = FileKind::from_st_mode(stat.st_mode as u32)
-        .ok_or_else(|| Error::new(Kind::Unsupported, "is of an unknown type").at(shown(path)))?;
-    let time = |seconds: i64, nanos: u32| Time { seconds, nanos };
-    Ok(Stat {
-        kind,
-        mode: stat.st_mode as u32 & 0o7777,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        links: stat.st_nlink as u64,
-        device: stat.st_dev as u64,
-        inode: stat.st_ino as u64,
-        size_bytes: stat.st_size as u64,
-        blocks: stat.st_blocks as u64,
-        mtime: time(stat.st_mtime as i64, stat.st_mtime_nsec as u32),
-        ctime: time(stat.st_ctime as i64, stat.st_ctime_nsec as u32),
-        rdev: (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)),
-    })
 }

@@ -11,7 +11,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "reads files to back up")]
 
-pub mod bulk;
 mod file;
 #[cfg(test)]
 mod tests;
@@ -54,7 +53,7 @@ pub fn open_directory(path: &Path) -> Result<OwnedFd> {
 /// As [`read_link`].
 pub(crate) fn stat_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
     check_relative(path)?;
-    file::stat_of(open_entry(root, path)?.as_fd(), path)
+    pinstripe_member::stat_of(open_entry(root, path)?.as_fd(), path)
 }
 
 /// The target of the symlink at `path` below `root`: its bytes, not resolved.

@@ -10,12 +10,12 @@
 //! chunks below a checkpoint are in use, like those of a snapshot; an object with its mark is
 //! refused where a snapshot should be.
 
-use pinstripe_stripe::seal::Sealer;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::label::Format;
 use pinstripe_member::format::snapshot::{self, Snapshot};
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_stripe::seal::Sealer;
 
 use super::Store;
 

@@ -15,13 +15,13 @@ pub use room::{KeyRoom, judge_key_object};
 pub use unlock::{COST_DEFAULT_KIB, Opened, UnlockLimits};
 
 use super::{Store, keys_name, read_small};
-use pinstripe_stripe::seal::{NewSlot, Opener, RootKey, Voucher, keys_changed, locked};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::key_ring::{KeyRing, KeySlot};
 use pinstripe_member::format::keys::{GENERATIONS_MAX, Keys};
 use pinstripe_member::format::label::{Encryption, Format};
 use pinstripe_member::format::removed_slot::RemovedSlot;
 use pinstripe_member::{ExtentName, Member, Room};
+use pinstripe_stripe::seal::{NewSlot, Opener, RootKey, Voucher, keys_changed, locked};
 
 /// A key ring of format version 2, as it is put on the members.
 pub struct ChainedRing {

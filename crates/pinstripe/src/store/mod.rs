@@ -41,8 +41,6 @@ use objects::Quorum;
 pub use open::OpenOptions;
 pub use search::read_member;
 
-use pinstripe_stripe::seal::{self, Opener, Sealer, Voucher};
-use pinstripe_stripe::stripe::{SetReader, distance};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
@@ -54,6 +52,8 @@ use pinstripe_member::format::stripe_set::{Geometry, MEMBERS_MAX};
 use pinstripe_member::{
     Caps, ExtentName, Glance, Member, Places, Replace, Room, SealedCache, SharedMember, is_remote,
 };
+use pinstripe_stripe::seal::{self, Opener, Sealer, Voucher};
+use pinstripe_stripe::stripe::{SetReader, distance};
 
 /// One member's slot in the store: taken or absent.
 #[derive(Default)]

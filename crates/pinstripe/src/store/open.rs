@@ -16,7 +16,6 @@ use super::failed::Failed;
 use super::newcomers::Newcomers;
 use super::search::{OPENING, Search, candidates, forgery, label_of, read_member_at};
 use super::{MemberSlot, Store, downgrade, judge_key_object, keys_name, read_small};
-use pinstripe_stripe::seal::Opener;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::Names;
 use pinstripe_io::fault::Plan;
@@ -29,6 +28,7 @@ use pinstripe_member::{
     ExtentName, Member, Patience, Places, RemoteMembers, Room, SharedMember, Steps, WatchedMember,
     is_remote, of_bytes, real,
 };
+use pinstripe_stripe::seal::Opener;
 
 /// The layer between a store and its disks: none, unless a test or an experiment asks for one.
 #[derive(Default, Clone)]

@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use span::Windows;
 pub use span::{FetchedSpan, Reach};
 
-use pinstripe_stripe::codec::Decoder;
-use pinstripe_stripe::stripe::{ReadReport, SetReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 use pinstripe_member::format::record::{RecordHead, RecordKind};
 use pinstripe_member::{CacheKey, ExtentName, SharedMember};
+use pinstripe_stripe::codec::Decoder;
+use pinstripe_stripe::stripe::{ReadReport, SetReader};
 
 use super::index::{Index, Place};
 use super::{Store, newcomers};

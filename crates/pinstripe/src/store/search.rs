@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use super::halves::Outsider;
 use super::open::OpenOptions;
 use super::{MemberSlot, agreement, read_small};
-use pinstripe_stripe::seal::Voucher;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::label::{
     Format, Label, MemberRow, MemberState, MemberTable, StoreConfig,
@@ -19,6 +18,7 @@ use pinstripe_member::format::label::{
 use pinstripe_member::{
     ExtentName, Glance, Member, Places, Room, SharedMember, is_remote, of_bytes as path,
 };
+use pinstripe_stripe::seal::Voucher;
 
 /// The members found of a store, and the table of members that names them.
 pub(super) struct Search {

@@ -14,12 +14,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::{Claim, MemberSlot, Store, read_small, replace_small};
-use pinstripe_stripe::seal::{self, Voucher};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::label::{
     Encryption, Format, Label, MemberFacts, MemberRow, MemberState, MemberTable,
 };
 use pinstripe_member::{ExtentName, NewMember, Room, SharedMember, is_remote, real};
+use pinstripe_stripe::seal::{self, Voucher};
 
 /// What stands at the places of labels on the present members.
 #[derive(Default)]

@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use pinstripe::catalog::Query;
 use pinstripe::ops::{check, find, restore};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe_stripe::seal::Credential;
 use pinstripe::store::{Store, snapshots};
 use pinstripe::walk::Glob;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
 use pinstripe_member::format::label::Format;
+use pinstripe_stripe::seal::Credential;
 
 /// A frozen store, and its members: of the last ones as many may be missing as it has parity.
 struct Frozen {

@@ -9,14 +9,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use pinstripe::ops;
-use pinstripe::pipeline::join::Target;
 use pinstripe::pipeline::limits::Limits;
-use pinstripe::split::Reader;
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Access, Caps as DeviceCaps, Device, FileDevice, Policy, SharedDevice};
 use pinstripe_member::{ExtentName, Member, Room, SharedMember};
+use pinstripe_split::outputs::Reader;
+use pinstripe_split::pipeline::join::Target;
 
 use crate::look::{assert_same, look};
 use crate::split::made::{Made, Shape};
@@ -302,13 +302,14 @@ fn a_join_keeps_more_outputs_busy_than_it_has_workers() {
     let stored: u64 = reader.batches().iter().map(|it| it.place.log_bytes).sum();
     for workers in [2, 6, 9] {
         gate.close(6);
-        let options = ops::join::JoinOptions { range: None, best_effort: false, workers };
+        let options =
+            pinstripe_split::ops::join::JoinOptions { range: None, best_effort: false, workers };
         let mut out = Vec::new();
         let target = Target::Stream(&mut |bytes| {
             out.extend_from_slice(bytes);
             Ok(())
         });
-        ops::join::run(&reader, &options, target, &Monitor::default()).unwrap();
+        pinstripe_split::ops::join::run(&reader, &options, target, &Monitor::default()).unwrap();
         gate.assert_opened();
         assert!(out == made.source, "{workers} workers");
         assert_eq!(gate.read(), (reader.batches().len() as u64, stored), "each batch once");

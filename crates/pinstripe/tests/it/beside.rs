@@ -73,7 +73,10 @@ fn run(site: &Site, verb: &str, store: &mut Store, forgotten: &str) -> Result<()
         "upgrade" => ops::upgrade::run(store, ops::upgrade::Direction::Forward).map(drop),
         "key add" => ops::key::add(store, &new_slot()).map(drop),
         "key remove" => {
-            ops::key::add(store, &pinstripe_stripe::seal::NewSlot { label: "gone".into(), ..new_slot() })?;
+            ops::key::add(
+                store,
+                &pinstripe_stripe::seal::NewSlot { label: "gone".into(), ..new_slot() },
+            )?;
             ops::key::remove(store, "gone").map(drop)
         }
         "key rotate" => ops::key::rotate(store, &new_slot()).map(drop),

@@ -7,13 +7,13 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use pinstripe_stripe::dedup::distinct::Count;
 use pinstripe::ops::{analyze, stats};
 use pinstripe::pipeline::limits::Limits;
 use pinstripe::pipeline::survey::{LENGTHS, Survey};
 use pinstripe::walk::Exclude;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
+use pinstripe_stripe::dedup::distinct::Count;
 
 use crate::look::paths;
 use crate::support::{Ledger, Site, limits, noise, small_tree};

@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use pinstripe_stripe::chunk::Cutter;
 use pinstripe::pipeline::limits::LARGE_BYTES;
 use pinstripe::store::index;
 use pinstripe::store::packs::{ChunkReader, PackReader};
@@ -14,6 +13,7 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::Room;
 use pinstripe_member::format::record::ChunkRow;
 use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_stripe::chunk::Cutter;
 
 use crate::look::look;
 use crate::support::{Ledger, Site, assert_whole, backup, noise};

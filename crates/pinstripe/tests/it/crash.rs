@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinstripe::ops;
 use pinstripe::store::{Store, read_small};
-use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::Kind;
 use pinstripe_member::fault::PowerCut;
 use pinstripe_member::format::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room, SharedMember, Steps};
+use pinstripe_stripe::stripe::SetReader;
 
 use crate::look::{Tree, look};
 use crate::support::{Image, Ledger, NoWait, Site, backup, check, limits, noise, read_files};

@@ -13,11 +13,11 @@ use std::time::Duration;
 use pinstripe::ops::{forget, gc, member, scrub};
 use pinstripe::store::index::{Index, read_pack_index};
 use pinstripe::store::{OpenOptions, Store};
-use pinstripe_stripe::stripe::geometry::Permutation;
 use pinstripe_base::id::{Names, SetId};
 use pinstripe_member::format::record::RecordKind;
 use pinstripe_member::format::snapshot::Snapshot;
 use pinstripe_member::{DiskStep, ExtentName, Room, Steps};
+use pinstripe_stripe::stripe::geometry::Permutation;
 
 use crate::gc::{forget_one, options};
 use crate::look::{Tree, look};

@@ -1,7 +1,6 @@
 //! Forgetting by rules and by name, and taking that back, on a real store.
 
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
-use pinstripe_stripe::retention::{KeepReason, Policy};
 use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::{CondemnationId, SessionId};
@@ -10,6 +9,7 @@ use pinstripe_member::format::gc::{DeletionStep, GcObject, Lists};
 use pinstripe_member::format::session::Work;
 use pinstripe_member::format::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_stripe::retention::{KeepReason, Policy};
 
 use crate::look::look;
 use crate::support::{Ledger, Site, assert_whole, small_tree};

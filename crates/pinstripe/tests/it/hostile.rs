@@ -1,12 +1,9 @@
 //! Snapshots that no backup would write, for restores that must not believe them.
 
-use pinstripe_stripe::dedup::Claims;
-use pinstripe::pipeline::abort::Abort;
 use pinstripe::pipeline::member_writers::MemberWriters;
 use pinstripe::pipeline::pack::{self, FinishedRecord, Laying, ToPacker};
 use pinstripe::pipeline::publish::Publisher;
 use pinstripe::pipeline::scratch_pool::ScratchPool;
-use pinstripe_stripe::seal::Sealer;
 use pinstripe::store::Store;
 use pinstripe::store::index::Index;
 use pinstripe::store::tree::TreeWriter;
@@ -18,6 +15,9 @@ use pinstripe_member::format::meta::{FileKind, Metadata, Time};
 use pinstripe_member::format::record::{ChunkRow, RecordKind};
 use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
 use pinstripe_member::format::tree::{Child, compare_paths, encode_node};
+use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::dedup::Claims;
+use pinstripe_stripe::seal::Sealer;
 
 /// An entry of this kind, with nothing special about it.
 pub fn entry(path: &[u8], kind: FileKind) -> Entry {

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use pinstripe::ops::forget::{ForgetChoice, ForgetOptions};
 use pinstripe::ops::{self, gc, scrub};
-use pinstripe_stripe::seal::{Credential, NewSlot, RootKey, Voucher};
 use pinstripe::store::{Store, index};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
 use pinstripe_base::random::splitmix64;
@@ -26,6 +25,7 @@ use pinstripe_member::format::session::{Process, Session, Work};
 use pinstripe_member::format::snapshot::{self, Snapshot, SnapshotContent};
 use pinstripe_member::format::stripe_set::{FOOTER_BYTES, Footer, Trailer};
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_stripe::seal::{Credential, NewSlot, RootKey, Voucher};
 
 use crate::look::{Tree, look};
 use crate::support::{

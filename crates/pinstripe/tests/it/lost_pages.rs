@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use pinstripe::ops::{self, diff::Sort, gc};
 use pinstripe::store::{Store, index};
-use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;
@@ -18,6 +17,7 @@ use pinstripe_member::format::meta::FileKind;
 use pinstripe_member::format::record::RecordKind;
 use pinstripe_member::format::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_stripe::stripe::SetReader;
 
 use crate::gc::forget_one;
 use crate::look::{Tree, look};

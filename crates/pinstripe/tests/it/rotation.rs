@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
 use pinstripe::ops::{self, gc, scrub};
-use pinstripe_stripe::seal::{Credential, NewSlot};
 use pinstripe::store::failure_detector::FailureDetector;
 use pinstripe::store::{Store, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_member::format::envelope::{self, Object};
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_stripe::seal::{Credential, NewSlot};
 
 use crate::look::look;
 use crate::support::{

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinstripe::ops;
-use pinstripe_stripe::seal::{Credential, NewSlot, Sealer, padded_bytes};
 use pinstripe::store::index::SealedPack;
 use pinstripe::store::{OpenOptions, Store, UnlockLimits, index};
-use pinstripe_stripe::stripe::StripSink;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, hex};
 use pinstripe_member::fault::PowerCut;
 use pinstripe_member::format::key_ring::{KdfCosts, KeySlot, SlotWay};
 use pinstripe_member::format::label::{Chunker, Encryption, Label, Padding};
 use pinstripe_member::{ExtentName, Room, Steps};
+use pinstripe_stripe::seal::{Credential, NewSlot, Sealer, padded_bytes};
+use pinstripe_stripe::stripe::StripSink;
 
 use crate::look::look;
 use crate::support::{

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 
 use pinstripe::ops;
 use pinstripe::pipeline::limits::Limits;
-use pinstripe_stripe::seal::{Credential, NewSlot};
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor, Observer, Problem, Severity};
@@ -18,6 +17,7 @@ use pinstripe_member::format::key_ring::KdfCosts;
 use pinstripe_member::format::session::Process;
 use pinstripe_member::format::snapshot::Snapshot;
 use pinstripe_member::{DiskStep, Places, Room, Steps};
+use pinstripe_stripe::seal::{Credential, NewSlot};
 pub use pinstripe_testing::noise;
 use tempfile::TempDir;
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use pinstripe::ops::forget::{self, ForgetChoice};
 use pinstripe::ops::gc::{self as collecting, GcOutcome};
-use pinstripe_stripe::retention::Policy;
 use pinstripe::store::Store;
 use pinstripe::store::failure_detector::FailureDetector;
 use pinstripe::store::snapshots;
@@ -16,6 +15,7 @@ use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Room;
 use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_stripe::retention::Policy;
 
 use crate::look::look;
 use crate::operation::{End, Partner};

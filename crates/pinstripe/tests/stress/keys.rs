@@ -1,10 +1,10 @@
 //! The ways to open the store: key files, since a password costs time. One must always open.
 
 use pinstripe::ops;
-use pinstripe_stripe::seal::{Credential, NewSlot};
 use pinstripe::store::Store;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_member::format::key_ring::KdfCosts;
+use pinstripe_stripe::seal::{Credential, NewSlot};
 
 use crate::operation::{End, KeyWork};
 use crate::process::under;

@@ -12,9 +12,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use pinstripe_base::error::Error;
 use pinstripe_stripe::chunk::{Chunking, Cutter};
 use pinstripe_stripe::codec::{Codec, Encoder};
-use pinstripe_base::error::Error;
 
 use crate::Result;
 

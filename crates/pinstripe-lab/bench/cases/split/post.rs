@@ -9,8 +9,8 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use pinstripe_split::source::{ByteSource, Fake};
 use pinstripe_stripe::codec::lzo;
-use pinstripe::source::bulk::{ByteSource, Fake};
 
 use super::Run;
 use crate::Result;

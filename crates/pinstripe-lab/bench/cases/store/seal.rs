@@ -1,9 +1,9 @@
 //! The processor time of sealed new content: reading, cutting, naming, compression, encryption,
 //! writing.
 
-use pinstripe_stripe::codec::Codec;
 use pinstripe_base::units::format_size;
 use pinstripe_stats::Summary;
+use pinstripe_stripe::codec::Codec;
 
 use super::{Settings, timed};
 use crate::Result;

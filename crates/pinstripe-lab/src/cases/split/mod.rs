@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use pinstripe_stripe::codec::Codec;
-use pinstripe::ops::{join, split};
 use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
-use pinstripe::pipeline::split::CodecChoice;
-use pinstripe::source::bulk::{ByteSource, Fake};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Engine, Policy};
 use pinstripe_io::fault;
+use pinstripe_split::ops::{join, split};
+use pinstripe_split::pipeline::split::CodecChoice;
+use pinstripe_split::source::{ByteSource, Fake};
+use pinstripe_stripe::codec::Codec;
 
 use self::sample::SampleSource;
 use self::stopped::Stopped;

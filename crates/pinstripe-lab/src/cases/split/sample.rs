@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::source::bulk::{ByteSource, Extent, Identity};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_split::source::{ByteSource, Extent, Identity};
 
 use crate::run::Live;
 

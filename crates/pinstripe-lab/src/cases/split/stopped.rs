@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pinstripe::source::bulk::{ByteSource, Extent, Identity};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_split::source::{ByteSource, Extent, Identity};
 
 /// Any source, until then.
 pub struct Stopped {

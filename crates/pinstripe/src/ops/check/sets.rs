@@ -6,15 +6,15 @@ use std::path::PathBuf;
 
 use super::records::Records;
 use super::{CheckOptions, CheckOutcome};
-use crate::pipeline::each::each;
 use crate::store::index::{self, Index, Place, indexed_sets};
 use crate::store::packs::{ChunkReader, RecordPlace};
 use crate::store::{Store, deletion, newcomers};
-use pinstripe_stripe::stripe::{SetReader, Verification};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_stripe::each::each;
+use pinstripe_stripe::stripe::{SetReader, Verification};
 
 /// The unreadable parts of one pack.
 pub(in crate::ops) struct BadPack {

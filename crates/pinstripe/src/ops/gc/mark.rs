@@ -12,7 +12,6 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::pipeline::each::each;
 use crate::store::index::{Index, Pack, Rows};
 use crate::store::packs::{ChunkReader, PackReader, missing_chunk};
 use crate::store::tree::{Follow, follow};
@@ -22,6 +21,7 @@ use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::record::ChunkRow;
 use pinstripe_member::format::snapshot::TreeRoot;
+use pinstripe_stripe::each::each;
 
 /// Content chunks looked up together: 8 MiB of ids.
 const BATCH_IDS: usize = 256 << 10;

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use super::Collector;
 use super::roots::names;
 use super::survey::bytes_of;
-use crate::pipeline::each::each;
 use crate::store::deletion::decide::{self, CaseAction, Go};
 use crate::store::objects::Quorum;
 use crate::store::{Store, checkpoints, deletion, forgotten, heartbeats, sessions, snapshots};
@@ -17,6 +16,7 @@ use pinstripe_member::format::gc::{DeletionStep, Lists};
 use pinstripe_member::format::session::{Session, Work};
 use pinstripe_member::process;
 use pinstripe_member::{ExtentName, SharedMember};
+use pinstripe_stripe::each::each;
 
 /// Settles the remains of dead gcs. Returns the condemnations that were carried out before.
 ///

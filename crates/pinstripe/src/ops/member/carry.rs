@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::super::mender::{lay, salvage};
 use super::Moved;
 use super::plan::Move;
-use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::{Claim, Store};
-use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::units::MIB;
 use pinstripe_member::{ExtentName, Replace, SharedMember};
+use pinstripe_stripe::each::each;
+use pinstripe_stripe::stripe::SetReader;
 
 /// Bytes copied at a time where strips cannot be told apart.
 const COPY_BYTES: u64 = MIB;

@@ -29,7 +29,6 @@ use budget::Throttle;
 use finding::Ledger;
 
 use crate::ops::stale;
-use crate::pipeline::each::each;
 use crate::pipeline::limits::Limits;
 use crate::store::{Store, attach_or_replace, index};
 use pinstripe_base::clock;
@@ -37,6 +36,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::units::GIB;
+use pinstripe_stripe::each::each;
 
 /// Bytes that a scrub which is killed may have verified for nothing: the state is written so often.
 pub const SAVE_BYTES_DEFAULT: u64 = GIB;

@@ -10,11 +10,11 @@ use crate::ops::mender::{Done, Mender};
 use crate::store::index::indexed_sets;
 use crate::store::objects::Quorum;
 use crate::store::{Store, deletion, sessions};
-use pinstripe_stripe::stripe::{ExtentDamage, ExtentPart, SetReader, Verification};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_stripe::stripe::{ExtentDamage, ExtentPart, SetReader, Verification};
 
 /// One stripe set.
 pub(super) struct Item {

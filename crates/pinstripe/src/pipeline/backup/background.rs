@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
-use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{MERGE_ROWS, WATCH_INTERVAL, WATCH_INTERVAL_FAR};
 use crate::store::Store;
 use crate::store::deletion::acknowledge::Acknowledger;
@@ -13,6 +12,7 @@ use crate::store::index::{Index, PACKS_LISTED_FAR};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::{Glance, Room};
+use pinstripe_stripe::abort::Abort;
 
 /// What one look lists: the steps of deletion, and what refreshing the index takes.
 const LOOK: [Glance; 4] = [

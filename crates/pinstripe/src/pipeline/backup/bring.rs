@@ -12,7 +12,6 @@
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::super::abort::Abort;
 use super::record::RecordBuilder;
 use super::shared::Writing;
 use super::write_session::write_session;
@@ -31,6 +30,7 @@ use pinstripe_io::beneath::shown_from_root;
 use pinstripe_member::ExtentName;
 use pinstripe_member::format::record::{ChunkRow, RecordKind};
 use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
+use pinstripe_stripe::abort::Abort;
 
 /// The two halves of a transfer.
 pub struct Bringing<'a> {

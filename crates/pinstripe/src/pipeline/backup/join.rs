@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
 
 use super::previous::{Previous, Sight};
-use pinstripe_stripe::dedup::Claims;
-use crate::pipeline::abort::Abort;
 use crate::source;
 use crate::store::index::Index;
 use crate::walk::{self, Exclude, Walker};
@@ -25,6 +23,8 @@ use pinstripe_member::format::entry::{Content, Entry};
 use pinstripe_member::format::meta::{FileKind, Stat};
 use pinstripe_member::format::record::ChunkRow;
 use pinstripe_member::format::tree::{compare_paths, is_at_or_below};
+use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::dedup::Claims;
 
 /// The trees to walk, and the earlier trees to compare them with.
 pub struct Comparison<'a> {

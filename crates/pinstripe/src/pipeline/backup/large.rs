@@ -16,7 +16,6 @@ use super::entry::{OpenedFile, shorten};
 use super::ingest::{IngestJob, IngestOutcome};
 use super::record::RecordBuilder;
 use super::shared::Reading;
-use pinstripe_stripe::chunk::{Candidates, Resolver};
 use crate::pipeline::limits::{JOB_BYTES, SEGMENT_BYTES};
 use crate::pipeline::scratch_pool::ScratchPool;
 use crate::source::SourceFile;
@@ -25,6 +24,7 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown_from_root;
 use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::record::ChunkRow;
+use pinstripe_stripe::chunk::{Candidates, Resolver};
 
 /// The bytes before a segment that its hashes depend on.
 const WARM_UP_BYTES: u64 = 64;
@@ -387,7 +387,7 @@ mod tests {
 
     use super::super::shared::with_reading;
     use super::*;
-    use crate::pipeline::abort::Abort;
+    use pinstripe_stripe::abort::Abort;
 
     /// The wait has no timeout: a thread that is not woken would hang the test.
     #[test]

@@ -47,10 +47,6 @@ pub use shared::cutting;
 pub use survey::{Wanted, survey};
 pub use tree::write_tree;
 
-use pinstripe_stripe::chunk::Cutter;
-use pinstripe_stripe::codec::Codec;
-use pinstripe_stripe::dedup::Claims;
-use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{Limits, WINDOW_JOBS};
 use crate::pipeline::member_writers::MemberWriters;
 use crate::pipeline::pack::{self, Laying, ToPacker};
@@ -65,6 +61,10 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
 use pinstripe_member::{ExtentName, Glance, Room};
+use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::chunk::Cutter;
+use pinstripe_stripe::codec::Codec;
+use pinstripe_stripe::dedup::Claims;
 
 /// The input of a backup.
 pub enum Input<'a> {

@@ -4,7 +4,6 @@ use crossbeam_channel::Sender;
 
 use super::checkpoint::Feeder;
 use super::shared::Writing;
-use pinstripe_stripe::codec::Encoder;
 use crate::pipeline::limits::{RECORD_RAW_BYTES, TREE_RECORD_RAW_BYTES};
 use crate::pipeline::pack::{FinishedRecord, SealTicket, ToPacker};
 use pinstripe_base::error::Result;
@@ -12,6 +11,7 @@ use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
 use pinstripe_member::format::tree::PAGE_MAX_BYTES;
+use pinstripe_stripe::codec::Encoder;
 
 /// Fills records with new chunks and hands them on, compressed.
 pub struct RecordBuilder<'a> {

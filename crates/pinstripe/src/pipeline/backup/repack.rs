@@ -16,7 +16,6 @@ use super::record::RecordBuilder;
 use super::shared::Writing;
 use super::write_session::write_session;
 use super::{joined, packer};
-use pinstripe_stripe::codec::Decoder;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::pack::{Laying, ToPacker};
 use crate::store::index::{Index, Place, pack_from_records, read_pack_index};
@@ -30,6 +29,7 @@ use pinstripe_base::sync::{into_inner, lock};
 use pinstripe_member::ExtentName;
 use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_member::format::record::{ChunkRow, RecordKind};
+use pinstripe_stripe::codec::Decoder;
 
 /// A pack that is to go, and the needed part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,18 +5,18 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pinstripe_stripe::chunk::{Chunking, Cutter};
-use pinstripe_stripe::codec::Codec;
-use pinstripe_stripe::dedup::Claims;
-use crate::pipeline::abort::Abort;
 use crate::pipeline::scratch_pool::ScratchPool;
-use pinstripe_stripe::seal::Sealer;
 use crate::store::Store;
 use crate::store::index::Index;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::keys::Keys;
+use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::chunk::{Chunking, Cutter};
+use pinstripe_stripe::codec::Codec;
+use pinstripe_stripe::dedup::Claims;
+use pinstripe_stripe::seal::Sealer;
 
 /// The cutter and the codec that the store was made with.
 ///

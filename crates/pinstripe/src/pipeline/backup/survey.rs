@@ -4,12 +4,12 @@ use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 
 use super::join::{Comparison, DecisionSink, EntryPlan, Join};
-use pinstripe_stripe::dedup::Claims;
-use crate::pipeline::abort::Abort;
 use crate::source;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::meta::FileKind;
+use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::dedup::Claims;
 
 /// A file that a backup would read.
 pub struct Wanted<'a> {

@@ -1,8 +1,6 @@
 //! The setup of a writer without a walk: its chunks are handed to it.
 
 use super::shared::Writing;
-use pinstripe_stripe::dedup::Claims;
-use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::Limits;
 use crate::pipeline::member_writers::MemberWriters;
 use crate::pipeline::publish::Publisher;
@@ -11,6 +9,8 @@ use crate::store::Store;
 use crate::store::index::Index;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
+use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::dedup::Claims;
 
 /// Sets up members, claims and buffers for `work`, which lays records and publishes them.
 ///

@@ -41,8 +41,6 @@ use planner::Planner;
 use spans::SpanTerms;
 use target::Target;
 
-use pinstripe_stripe::codec::Decoder;
-use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::Limits;
 use crate::sink::{MetadataPart, TreeSink, Unset};
 use crate::store::index::Index;
@@ -56,6 +54,8 @@ use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::keys::Keys;
 use pinstripe_member::format::meta::FileKind;
 use pinstripe_member::format::record::ChunkRow;
+use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::codec::Decoder;
 
 /// The parameters of a restore.
 pub struct RestorePlan<'a> {

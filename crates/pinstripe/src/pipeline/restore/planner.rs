@@ -13,7 +13,6 @@ use super::linked;
 use super::spans::Span;
 use super::target::{OpenFiles, Target};
 use super::{FirstPass, FoundDirectory, Piece, RestorePlan, Reuse, StoredRecords, Task};
-use crate::pipeline::abort::Abort;
 use crate::pipeline::limits::{PLAN_CHUNKS, PLAN_OPEN_FILES};
 use crate::store::index::Place;
 use crate::store::packs::{RecordPlace, missing_chunk, wrong_place};
@@ -24,6 +23,7 @@ use pinstripe_io::descriptors;
 use pinstripe_member::format::entry::{Content, Entry};
 use pinstripe_member::format::meta::FileKind;
 use pinstripe_member::format::record::ChunkRow;
+use pinstripe_stripe::abort::Abort;
 
 /// One chunk on its way into one file, when it is not known yet where it is.
 pub(super) struct Unplaced {

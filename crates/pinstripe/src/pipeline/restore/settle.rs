@@ -6,11 +6,11 @@ use std::ops::Range;
 
 use super::RestorePlan;
 use super::target::Target;
-use crate::pipeline::abort::Abort;
 use crate::sink::{Existing, Unset};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::sync::lock;
+use pinstripe_stripe::abort::Abort;
 
 impl RestorePlan<'_> {
     /// Settles one piece, and finishes the file with the last one.

@@ -23,13 +23,13 @@ pub use stored::{StoredFile, survey_stored};
 
 use slicer::{Counts, Slicer};
 
-use pinstripe_stripe::dedup::distinct::{Count, key_of};
 use crate::pipeline::limits::Limits;
 use crate::source::{SourceFile, open_directory};
 use crate::walk::{WalkItem, WalkOptions, Walker};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::format::meta::FileKind;
+use pinstripe_stripe::dedup::distinct::{Count, key_of};
 
 /// Lengths of blocks, and averages of content-defined chunks, that are held side by side.
 pub const LENGTHS: [u32; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];

@@ -8,12 +8,12 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use super::{LENGTHS, Survey};
-use pinstripe_stripe::chunk::{Chunking, Cutter};
-use pinstripe_stripe::codec::{Codec, Encoder};
-use pinstripe_stripe::dedup::distinct::{Distinct, key_of};
 use crate::pipeline::limits::Limits;
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
+use pinstripe_stripe::chunk::{Chunking, Cutter};
+use pinstripe_stripe::codec::{Codec, Encoder};
+use pinstripe_stripe::dedup::distinct::{Distinct, key_of};
 
 /// Every length, as blocks and as content-defined chunks.
 pub const WAYS: usize = 2 * LENGTHS.len();

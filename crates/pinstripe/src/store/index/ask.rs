@@ -7,14 +7,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use pinstripe_stripe::seal::Opener;
 use crate::store::Store;
-use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_member::format::index_run::RunPack;
 use pinstripe_member::format::pack_index::PackIndex;
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_stripe::seal::Opener;
+use pinstripe_stripe::stripe::SetReader;
 
 use super::list::Packs;
 use super::load::{Trouble, open_set};

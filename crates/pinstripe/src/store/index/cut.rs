@@ -2,10 +2,10 @@
 //! come and go.
 
 use crate::store::Store;
-use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;
 use pinstripe_member::format::stripe_set::{Geometry, HEADER_BYTES, Header};
+use pinstripe_stripe::stripe::SetReader;
 
 /// The geometry of a stripe set, as the first sound header says among those of its extents on
 /// `members`, or else the first sound trailer; `None` when none is sound.

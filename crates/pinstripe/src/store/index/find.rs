@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use pinstripe_stripe::seal::Opener;
 use crate::store::packs::RecordPlace;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_member::format::index_run::Row;
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_stripe::seal::Opener;
 
 use super::cut::has_enough;
 use super::load::sets_in;

@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::store::{Store, deletion};
-use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::sync::lock;
 use pinstripe_member::format::index_run::RunPack;
 use pinstripe_member::{ExtentName, Room, SharedMember};
+use pinstripe_stripe::stripe::SetReader;
 
 use super::ask::loose;
 use super::cut::has_enough;

@@ -11,12 +11,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use pinstripe_stripe::stripe::StripSink;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_member::format::index_run::{Row, RunPack};
 use pinstripe_member::format::stripe_set::Geometry;
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_stripe::stripe::StripSink;
 
 use super::find::Merged;
 use super::load::sets_in;

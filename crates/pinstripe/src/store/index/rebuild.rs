@@ -5,14 +5,14 @@
 
 use std::ops::Range;
 
-use pinstripe_stripe::seal::{OpenedRecord, Opener};
 use crate::store::Store;
-use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;
 use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_member::format::record::{RECORD_HEAD_BYTES, parse_clear, whole_bytes};
+use pinstripe_stripe::seal::{OpenedRecord, Opener};
+use pinstripe_stripe::stripe::SetReader;
 
 use super::SealedPack;
 

@@ -6,9 +6,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use pinstripe_stripe::dedup::filter::{Filter, Shape};
-use pinstripe_stripe::seal::Opener;
-use pinstripe_stripe::stripe::SetReader;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_member::format::index_run::{
@@ -16,6 +13,9 @@ use pinstripe_member::format::index_run::{
 };
 use pinstripe_member::format::record::RecordKind;
 use pinstripe_member::{ExtentName, SealedCache};
+use pinstripe_stripe::dedup::filter::{Filter, Shape};
+use pinstripe_stripe::seal::Opener;
+use pinstripe_stripe::stripe::SetReader;
 
 use super::page_cache::PageCache;
 use super::part;

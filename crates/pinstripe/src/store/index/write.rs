@@ -6,10 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use pinstripe_stripe::dedup::filter::Filter;
-use pinstripe_stripe::seal::Sealer;
 use crate::store::{Store, geometry_over};
-use pinstripe_stripe::stripe::{SetWriter, StripSink};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_member::format::index_run::{
@@ -20,6 +17,9 @@ use pinstripe_member::format::pack_index::PackIndex;
 use pinstripe_member::format::record::RecordKind;
 use pinstripe_member::format::stripe_set::{Geometry, SetKind};
 use pinstripe_member::{ExtentName, ExtentWriter, Replace, SealedCache, seal_own};
+use pinstripe_stripe::dedup::filter::Filter;
+use pinstripe_stripe::seal::Sealer;
+use pinstripe_stripe::stripe::{SetWriter, StripSink};
 
 use super::part;
 

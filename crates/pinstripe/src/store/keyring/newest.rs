@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use super::super::objects::{Belief, Quorum};
 use super::super::{Store, read_small, sessions};
-use pinstripe_stripe::seal::{keys_changed, succeeds};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::envelope;
@@ -25,6 +24,7 @@ use pinstripe_member::format::keys::GENERATIONS_MAX;
 use pinstripe_member::format::label::Format;
 use pinstripe_member::format::session::{Session, Work};
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_stripe::seal::{keys_changed, succeeds};
 
 /// Time that a rotation gives writers to see the new ring, before it ends their sessions: several of
 /// the looks that a writer takes beside its work, which are rarer where members are far.

@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 
 use super::super::{Store, read_small};
-use pinstripe_stripe::seal::keys_changed;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_member::format::envelope::{self, Object};
@@ -18,6 +17,7 @@ use pinstripe_member::format::keys::{GENERATIONS_MAX, Keys};
 use pinstripe_member::format::label::Encryption;
 use pinstripe_member::format::removed_slot::RemovedSlot;
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_stripe::seal::keys_changed;
 
 /// How often a key room is read that changes meanwhile. A member that lists what it does not have makes
 /// it look so often.

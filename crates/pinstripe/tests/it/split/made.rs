@@ -6,18 +6,18 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::ops::join::{self, Joined};
-use pinstripe::ops::split::{self, LayoutChoice};
-use pinstripe::pipeline::join::Target;
-use pinstripe::pipeline::split::CodecChoice;
-use pinstripe::source::bulk::{ByteSource, Fake};
-use pinstripe::split::Reader;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Device, Engine, MemoryDevice, Policy, SharedDevice};
 use pinstripe_io::fault::Plan;
 use pinstripe_io::lane::LaneDevice;
-use pinstripe_member::format::split::{FRAME_BYTES, SET_ROWS, SplitLayout, unit_bytes};
+use pinstripe_split::format::{FRAME_BYTES, SET_ROWS, SplitLayout, unit_bytes};
+use pinstripe_split::ops::join::{self, Joined};
+use pinstripe_split::ops::split::{self, LayoutChoice};
+use pinstripe_split::outputs::Reader;
+use pinstripe_split::pipeline::join::Target;
+use pinstripe_split::pipeline::split::CodecChoice;
+use pinstripe_split::source::{ByteSource, Fake};
 use proptest::prelude::*;
 use proptest::sample::select;
 use tempfile::TempDir;
@@ -182,7 +182,7 @@ impl Made {
     /// The file with an output's log: the output, unless the log stands beside it.
     pub fn log_path(&self, number: usize) -> PathBuf {
         match self.shape.layout {
-            SplitLayout::Plain => pinstripe::split::beside_path(&self.path(number)),
+            SplitLayout::Plain => pinstripe_split::outputs::beside_path(&self.path(number)),
             _ => self.path(number),
         }
     }

@@ -4,12 +4,10 @@ use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use pinstripe::pipeline::split::geometry;
-use pinstripe::split::log::{Log, Sets};
+use pinstripe_split::format::{Frame, FrameKind, Head, PAGE_BYTES, PAGES_BYTES, SET_ROWS, Tag};
+use pinstripe_split::outputs::log::{Log, Sets};
+use pinstripe_split::pipeline::split::geometry;
 use pinstripe_stripe::stripe;
-use pinstripe_member::format::split::{
-    Frame, FrameKind, Head, PAGE_BYTES, PAGES_BYTES, SET_ROWS, Tag,
-};
 
 use super::made::{Made, scale};
 

@@ -14,13 +14,13 @@ use pinstripe::ops::gc::{self, GcOptions};
 use pinstripe::ops::member::{self, Brought};
 use pinstripe::ops::upgrade::{self, Direction};
 use pinstripe::ops::{self, check, repair, restore, scrub};
-use pinstripe_stripe::retention::Policy;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe::walk::Glob;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Patience;
 use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_stripe::retention::Policy;
 
 use super::keys::Key;
 use super::mount;

@@ -1,9 +1,9 @@
 //! The ways to open the store of a story, and which of them must open it.
 
-use pinstripe_stripe::seal::{Credential, NewSlot};
 use pinstripe::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::key_ring::KdfCosts;
+use pinstripe_stripe::seal::{Credential, NewSlot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opens {

@@ -6,9 +6,9 @@
 use std::fs;
 
 use super::*;
+use pinstripe_base::monitor::Counter;
 use pinstripe_stripe::stripe::SetReader;
 use pinstripe_stripe::stripe::geometry::Permutation;
-use pinstripe_base::monitor::Counter;
 
 /// Data strips of a row over four members with parity 1.
 const DATA: usize = 3;

@@ -6,8 +6,6 @@ use std::ops::Range;
 
 use super::*;
 use crate::ops::init;
-use pinstripe_stripe::seal::Sealer;
-use pinstripe_stripe::stripe::{SetWriter, StripSink};
 use pinstripe_base::id::ChunkId;
 use pinstripe_io::fault::Plan;
 use pinstripe_member::format::index_run::{PAGE_ROWS, Row, RunPack, SEGMENT_PAGES};
@@ -15,6 +13,8 @@ use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_member::format::record::{ChunkRow, RecordKind};
 use pinstripe_member::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
 use pinstripe_member::{ExtentName, ExtentWriter, Replace, Room};
+use pinstripe_stripe::seal::Sealer;
+use pinstripe_stripe::stripe::{SetWriter, StripSink};
 
 mod cut_off;
 mod damage;

@@ -1,0 +1,185 @@
+//! The frame: one form of head for everything in a log.
+//!
+//! ```text
+//!  0  magic "psFR"                  4
+//!  4  version                       1
+//!  5  kind                          1   see `FrameKind`
+//!  6  codec                         1   of data: how its bytes are stored
+//!  7  zero                          1
+//!  8  stored bytes                  4   that follow the head
+//! 12  zero                          4
+//! 16  raw bytes                     8   of the source that it stands for
+//! 24  offset                        8   in the source
+//! 32  tag                           8   of the split
+//! 40  XXH3-128 of stored bytes     16
+//! 56  XXH3-128 of 0..56, its first  8
+//! ```
+//! Invariant: a head is accepted only when its own checksum matches and its tag is that of the
+//! split, so that bytes of an earlier file in the same sectors are never taken for a frame.
+
+use pinstripe_base::byte_enum;
+use pinstripe_base::checksum::{Checksum, checksum};
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::hex;
+use pinstripe_base::wire::{Reader, Writer};
+
+/// Bytes of a frame's head.
+pub const FRAME_BYTES: usize = 64;
+
+const MAGIC: [u8; 4] = *b"psFR";
+const VERSION: u8 = 1;
+const SUM_AT: usize = 56;
+const SUM_BYTES: usize = 8;
+
+const _: () =
+    assert!(4 + 4 + 4 + 4 + 8 + 8 + 8 + 16 == SUM_AT && SUM_AT + SUM_BYTES == FRAME_BYTES);
+
+/// The beginning of a split's id, in all of its frames.
+pub type Tag = [u8; 8];
+
+byte_enum! {
+    /// The kind of a frame.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum FrameKind {
+        /// A block's stored bytes.
+        Data = 1,
+        /// Blocks of zeros; no bytes.
+        Zeros = 2,
+        /// A part of the source that was not there, which reads as zeros; no bytes.
+        Hole = 3,
+        /// The length of the batch that begins here.
+        Batch = 4,
+        /// The places of batches.
+        Index = 5,
+        /// The summary of the whole split.
+        Manifest = 6,
+        /// Bytes that say nothing, up to where something may begin.
+        Pad = 7,
+        /// A block whose bytes stand in the output beside this log, as they are.
+        Beside = 8,
+    }
+}
+
+/// The head of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// Its kind.
+    pub kind: FrameKind,
+    /// The codec of stored bytes of data: [`Codec::id`](pinstripe_stripe::codec::Codec::id).
+    pub codec: u8,
+    /// Bytes that follow.
+    pub stored_bytes: u32,
+    /// Bytes of the source.
+    pub raw_bytes: u64,
+    /// Their place in the source.
+    pub offset: u64,
+    /// Checksum of the bytes that follow, or that stand beside.
+    pub sum: Checksum,
+}
+
+impl Frame {
+    /// A frame over `stored`, the bytes that follow it.
+    pub fn over(kind: FrameKind, codec: u8, place: std::ops::Range<u64>, stored: &[u8]) -> Self {
+        let stored_bytes = match kind {
+            FrameKind::Beside => 0,
+            _ => stored.len() as u32,
+        };
+        let raw_bytes = place.end - place.start;
+        let sum = checksum(stored);
+        Frame { kind, codec, stored_bytes, raw_bytes, offset: place.start, sum }
+    }
+
+    /// Bytes of the whole frame in the log.
+    pub fn log_bytes(&self) -> u64 {
+        FRAME_BYTES as u64 + u64::from(self.stored_bytes)
+    }
+
+    /// The head's bytes.
+    pub fn encode(&self, tag: Tag) -> [u8; FRAME_BYTES] {
+        let mut out = Vec::with_capacity(FRAME_BYTES);
+        let mut w = Writer::new(&mut out);
+        w.raw(&MAGIC).u8(VERSION).u8(self.kind as u8).u8(self.codec).zeros(1);
+        w.u32(self.stored_bytes).zeros(4).u64(self.raw_bytes).u64(self.offset);
+        w.raw(&tag).raw(&self.sum);
+        let sum = checksum(&out);
+        out.extend_from_slice(&sum[..SUM_BYTES]);
+        out.try_into().expect("the fields add up to a head")
+    }
+
+    /// Reads a head back.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when these are not the bytes of a head of this split,
+    /// [`Kind::Unsupported`] when they are those of a newer version.
+    pub fn decode(bytes: &[u8; FRAME_BYTES], tag: Tag) -> Result<Self> {
+        let mut r = Reader::new(bytes, "frame");
+        if r.array()? != MAGIC || checksum(&bytes[..SUM_AT])[..SUM_BYTES] != bytes[SUM_AT..] {
+            return Err(r.corrupt("no frame begins here"));
+        }
+        if r.u8()? != VERSION {
+            return Err(Error::new(Kind::Unsupported, "a frame of a newer version")
+                .advice("read it with a newer pinstripe"));
+        }
+        let kind = FrameKind::from_byte(r.u8()?);
+        let (codec, zero, stored_bytes, zeros) = (r.u8()?, r.u8()?, r.u32()?, r.u32()?);
+        let (raw_bytes, offset) = (r.u64()?, r.u64()?);
+        if r.array()? != tag {
+            return Err(r.corrupt("a frame of another split"));
+        }
+        let sum = r.array()?;
+        match kind {
+            Some(kind) if zero == 0 && zeros == 0 && offset.checked_add(raw_bytes).is_some() => {
+                Ok(Frame { kind, codec, stored_bytes, raw_bytes, offset, sum })
+            }
+            _ => Err(r.corrupt("a frame with impossible values")),
+        }
+    }
+
+    /// The first place in `bytes` where a head may begin, by its magic alone.
+    pub fn find(bytes: &[u8]) -> Option<usize> {
+        bytes.windows(MAGIC.len()).position(|window| window == MAGIC)
+    }
+
+    /// Whether the bytes that follow, or stand beside, are those that were written.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when they are not.
+    pub fn verify(&self, stored: &[u8]) -> Result<()> {
+        match checksum(stored) == self.sum {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Corrupt, "a block's checksum does not match")
+                .expected(hex(&self.sum), hex(&checksum(stored)))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_comes_back_and_every_flipped_bit_is_seen() {
+        let frame = Frame::over(FrameKind::Data, 2, 65536..131_072, b"stored");
+        let bytes = frame.encode(*b"the-tag.");
+        assert_eq!(Frame::decode(&bytes, *b"the-tag.").unwrap(), frame);
+        assert_eq!(frame.log_bytes(), 70);
+        assert!(Frame::decode(&bytes, *b"another.").is_err());
+        for bit in 0..FRAME_BYTES * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Frame::decode(&flipped, *b"the-tag.").is_err(), "bit {bit}");
+        }
+        assert!(frame.verify(b"stored").is_ok() && frame.verify(b"Stored").is_err());
+    }
+
+    #[test]
+    fn a_head_is_found_among_other_bytes() {
+        let head = Frame::over(FrameKind::Zeros, 0, 0..4096, &[]).encode(*b"the-tag.");
+        for before in [0, 1, 3, 64, 5000] {
+            let bytes = [&vec![b'p'; before][..], &head, &head].concat();
+            assert_eq!(Frame::find(&bytes), Some(before));
+        }
+        assert_eq!(Frame::find(&head[1..]), None);
+        assert_eq!(Frame::find(b"psF"), None);
+    }
+}

@@ -1,0 +1,4 @@
+//! The two verbs.
+
+pub mod join;
+pub mod split;

@@ -1,0 +1,27 @@
+//! Reading back a split: outputs in any order, a source that can be read anywhere.
+//!
+//! ```text
+//! output (two pages + log) --> log (own or striped) --> batches (index, or frame by frame)
+//!                                                   --> unit: blocks checked, healed, decoded
+//! ```
+//! The bytes are in [`crate::format`]; the reasons for them in doc/decisions/0018-split.md.
+//!
+//! Never here: threads, and writing of outputs (pipeline/split); the consequences of a loss for a
+//! verb.
+
+pub mod batch;
+mod indexes;
+pub mod log;
+mod output;
+mod reader;
+pub mod resume;
+mod scan;
+pub(crate) mod tree_hash;
+pub mod unit;
+mod window;
+
+pub(crate) use output::no_remote;
+pub use output::{RemoteOutputs, SplitOutput, beside_path};
+pub use reader::{Located, Reader};
+pub use scan::{Scan, scan};
+pub use tree_hash::{TreeHash, UnitHash};

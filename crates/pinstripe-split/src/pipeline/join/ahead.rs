@@ -1,0 +1,121 @@
+//! The batches of a join, read ahead of the threads that take them apart.
+//!
+//! The order is known, so each batch is read once, and no planner has to guess. Where there are more
+//! outputs than workers, a thread for each output reads ahead, since workers that decode keep no
+//! disk busy; otherwise the workers read for themselves into the same buffers. What stands beside a
+//! log (plain outputs) is read by the workers in any case.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use pinstripe_prefetch::runner::{FetchSource, Pinned, Runner};
+
+use crate::outputs::batch::batch_bytes_max;
+use crate::outputs::{Located, Reader};
+use pinstripe_base::error::Result;
+use pinstripe_base::sync::lock;
+use pinstripe_base::units::MIB;
+
+/// Threads that read ahead at most.
+const THREADS_MAX: usize = 8;
+/// Bytes of batches that are read ahead at most.
+const AHEAD_BYTES: u64 = 96 * MIB;
+
+/// The bytes of batches in their logs.
+pub(super) struct BatchBytes<'s> {
+    reader: &'s Reader,
+    batches: &'s [Located],
+    spare: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+/// The bytes of one batch.
+pub(super) struct LogBytes {
+    bytes: Vec<u8>,
+    is_read: bool,
+    /// The list of buffers that it goes back to.
+    spare: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl LogBytes {
+    /// What was read, unless it could not be.
+    pub(super) fn fetched(&self) -> Option<&[u8]> {
+        self.is_read.then_some(&*self.bytes)
+    }
+}
+
+impl Drop for LogBytes {
+    fn drop(&mut self) {
+        lock(&self.spare).push(std::mem::take(&mut self.bytes));
+    }
+}
+
+impl FetchSource for BatchBytes<'_> {
+    /// The place of a batch in the list of them.
+    type Key = usize;
+    type Unit = LogBytes;
+
+    fn fetch(&self, number: usize) -> Result<LogBytes> {
+        let mut bytes = lock(&self.spare).pop().unwrap_or_default();
+        let is_read = self.reader.fetch(&self.batches[number], &mut bytes);
+        Ok(LogBytes { bytes, is_read, spare: Arc::clone(&self.spare) })
+    }
+}
+
+/// Hands out batches, in their order.
+pub(super) struct Ahead<'r, 's> {
+    runner: &'r Runner<BatchBytes<'s>>,
+    batches: usize,
+    /// What each batch is charged: the length of a buffer, which goes round.
+    charge: u64,
+    state: Mutex<State<'r, 's>>,
+}
+
+#[derive(Default)]
+struct State<'r, 's> {
+    /// The next batch that was not pinned yet.
+    next: usize,
+    pinned: VecDeque<(usize, Pinned<'r, BatchBytes<'s>>)>,
+}
+
+/// Runs `body` with batches that are read ahead for so many workers.
+pub(super) fn with_batches_ahead<R>(
+    reader: &Reader,
+    batches: &[Located],
+    workers: usize,
+    body: impl FnOnce(&Ahead<'_, '_>) -> R,
+) -> R {
+    let charge = batch_bytes_max(reader.head().unit_bytes()) as u64;
+    let outputs = reader.outputs().iter().flatten().count();
+    let threads = if workers < outputs { outputs.min(THREADS_MAX) } else { 0 };
+    // One for each worker, and as many waiting as are on their way.
+    let ahead = (2 * threads as u64).min(AHEAD_BYTES / charge);
+    let source = BatchBytes { reader, batches, spare: Arc::default() };
+    Runner::scoped(source, (workers as u64 + ahead) * charge, threads, |runner| {
+        body(&Ahead { runner, batches: batches.len(), charge, state: Mutex::default() })
+    })
+}
+
+impl<'r, 's> Ahead<'r, 's> {
+    /// The next batch, with its place in the list.
+    pub(super) fn next(&self) -> Option<(usize, Pinned<'r, BatchBytes<'s>>)> {
+        let mut state = lock(&self.state);
+        while state.next < self.batches {
+            let number = state.next;
+            // Room for one more is made by other workers, none of which needs this lock for it.
+            let pin = match state.pinned.is_empty() {
+                true => self.runner.pin(number, self.charge),
+                false => match self.runner.try_pin(number, self.charge) {
+                    Some(pin) => pin,
+                    None => break,
+                },
+            };
+            // The first one is this worker's, who reads it if no thread has begun to.
+            if !state.pinned.is_empty() {
+                self.runner.start([number]);
+            }
+            state.pinned.push_back((number, pin));
+            state.next += 1;
+        }
+        state.pinned.pop_front()
+    }
+}

@@ -1,0 +1,11 @@
+//! Threads and queues: the only place that starts or makes them.
+//!
+//! ```text
+//! split:    units -> workers -> queue -> writer of each log -> lanes
+//! join:     list of batches -> runner, which reads -> workers, which also write
+//! ```
+//! Invariants: every queue is bounded; after the first fatal error each stage drains its input and
+//! drops it, so that no stage waits for ever.
+
+pub mod join;
+pub mod split;

@@ -1,0 +1,103 @@
+//! The writer of a log that is striped over all outputs: stripe sets, one after the other.
+
+use crossbeam_channel::Receiver;
+
+use super::own::Ledger;
+use super::{Unit, Written};
+use crate::format::{ALIGN_BYTES, Tag};
+use crate::outputs::log::Sets;
+use crate::outputs::resume::LogProgress;
+use pinstripe_base::error::Result;
+use pinstripe_io::lane::Lane;
+use pinstripe_member::format::stripe_set::SetKind;
+use pinstripe_stripe::stripe::{SetWriter, StripSink};
+
+/// Takes units from a queue and lays them over all outputs.
+pub(super) struct StripedWriter<'a> {
+    sets: Sets,
+    writer: SetWriter,
+    set: u64,
+    sink: Slots<'a>,
+    ledger: Ledger,
+}
+
+/// The destinations of the strips of the open set.
+struct Slots<'a> {
+    lanes: Vec<&'a Lane<'a>>,
+    /// The offset of the set's extent in every output.
+    start: u64,
+    /// By slot: bytes of it so far.
+    written: Vec<u64>,
+}
+
+impl StripSink for Slots<'_> {
+    fn append(&mut self, slot: usize, bytes: Vec<u8>) -> Result<()> {
+        let place = self.start + self.written[slot];
+        self.written[slot] += bytes.len() as u64;
+        self.lanes[slot].write(place, bytes)
+    }
+}
+
+impl<'a> StripedWriter<'a> {
+    /// A writer that continues at the beginning of a set.
+    pub(super) fn new(
+        sets: Sets,
+        lanes: Vec<&'a Lane<'a>>,
+        tag: Tag,
+        begun: LogProgress,
+    ) -> Result<Self> {
+        let set = begun.log_bytes / sets.log_bytes();
+        let writer = open(&sets, set);
+        let start = sets.extent_at(set);
+        let written = vec![0; lanes.len()];
+        let sink = Slots { lanes, start, written };
+        Ok(StripedWriter { sets, writer, set, sink, ledger: Ledger::new(tag, begun) })
+    }
+
+    pub(super) fn run(mut self, units: &Receiver<Unit>) -> Result<Written> {
+        for unit in units {
+            self.ledger.note(&unit);
+            self.append(&unit.frames)?;
+            if self.ledger.is_due() {
+                self.index()?;
+            }
+        }
+        self.index()?;
+        if self.writer.position() > 0 {
+            self.writer.finish(0..0, &mut self.sink)?;
+        }
+        let manifest_at = |written: &u64| (self.sink.start + written).next_multiple_of(ALIGN_BYTES);
+        let manifest_at = self.sink.written.iter().map(manifest_at).collect();
+        Ok(Written { end: self.ledger.finish(), manifest_at })
+    }
+
+    /// Adds bytes to the log, over as many sets as they reach into.
+    fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let room = self.sets.log_bytes() - self.writer.position();
+            let (now, later) = bytes.split_at(bytes.len().min(room as usize));
+            self.writer.append(now, &mut self.sink)?;
+            bytes = later;
+            if self.writer.position() == self.sets.log_bytes() {
+                self.set += 1;
+                let full = std::mem::replace(&mut self.writer, open(&self.sets, self.set));
+                full.finish(0..0, &mut self.sink)?;
+                self.sink.start = self.sets.extent_at(self.set);
+                self.sink.written.fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows that are not full are still in memory: everything that an index names is durable,
+    /// except the end of the last batch.
+    fn index(&mut self) -> Result<()> {
+        self.sink.lanes.iter().try_for_each(|lane| lane.barrier())?;
+        let frame = self.ledger.index(1);
+        self.append(&frame)
+    }
+}
+
+fn open(sets: &Sets, set: u64) -> SetWriter {
+    SetWriter::new(sets.store(), sets.id(set), SetKind::Split, sets.geometry())
+}

@@ -1,0 +1,163 @@
+//! The one fatal error of a run: the first wins, all stages see it and drain.
+//!
+//! Invariant: a raised abort wakes each thread that waits in [`Abort::recv`] or [`Abort::send`],
+//! now or later, so that none of them looks at intervals whether the run is over. The stages that
+//! take jobs from a queue need no waking: the stage above them ends, and closes it.
+
+use std::convert::Infallible;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, bounded, select};
+
+use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::sync::lock;
+
+/// Shared by all stages of one run.
+pub struct Abort {
+    raised: AtomicBool,
+    /// The fatal error; while there is none, what keeps `over` open.
+    state: Mutex<std::result::Result<Sender<Infallible>, Error>>,
+    /// Nothing is ever sent here: it closes when the abort is raised, which wakes all that wait.
+    over: Receiver<Infallible>,
+}
+
+impl Default for Abort {
+    fn default() -> Self {
+        let (open, over) = bounded(0);
+        Abort { raised: AtomicBool::new(false), state: Mutex::new(Ok(open)), over }
+    }
+}
+
+impl Abort {
+    /// Ends the run with `error`, unless an earlier one has.
+    pub fn raise(&self, error: Error) {
+        let mut state = lock(&self.state);
+        if state.is_ok() {
+            // The flag first, so that a thread that is woken finds it set.
+            self.raised.store(true, Ordering::Release);
+            *state = Err(error);
+        }
+    }
+
+    /// A guard that ends the run when its thread panics, so that no other thread waits for its
+    /// work. The panic itself is passed on where the thread is joined.
+    pub fn on_panic(&self) -> impl Drop + '_ {
+        struct Guard<'a>(&'a Abort);
+        impl Drop for Guard<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.raise(Error::new(Kind::Io, "a worker thread of the run panicked"));
+                }
+            }
+        }
+        Guard(self)
+    }
+
+    /// Whether the run is over.
+    pub fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    /// The fatal error, if there was one.
+    ///
+    /// # Errors
+    /// That error.
+    pub fn check(&self) -> Result<()> {
+        if !self.is_raised() {
+            return Ok(());
+        }
+        lock(&self.state).as_ref().map(|_| ()).map_err(Error::duplicate)
+    }
+
+    /// Receives from a queue, for as long as the run lasts.
+    ///
+    /// # Errors
+    /// The run's fatal error; [`Kind::Io`] when the queue is empty and has no sender left.
+    pub fn recv<T>(&self, queue: &Receiver<T>) -> Result<T> {
+        self.check()?;
+        let received = select! {
+            recv(queue) -> received => received.ok(),
+            recv(self.over) -> _ => None,
+        };
+        received.ok_or_else(|| self.why_ended())
+    }
+
+    /// Sends to a queue, waiting for room in it for as long as the run lasts.
+    ///
+    /// # Errors
+    /// The run's fatal error; [`Kind::Io`] when the queue has no receiver left.
+    pub fn send<T>(&self, queue: &Sender<T>, message: T) -> Result<()> {
+        self.check()?;
+        let sent = select! {
+            send(queue, message) -> sent => sent.ok(),
+            recv(self.over) -> _ => None,
+        };
+        sent.ok_or_else(|| self.why_ended())
+    }
+
+    /// The reason for which a queue gave or took nothing.
+    fn why_ended(&self) -> Error {
+        let early = || Error::new(Kind::Io, "a thread of the run ended early");
+        self.check().err().unwrap_or_else(early)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broken() -> Error {
+        Error::new(Kind::Corrupt, "broken on purpose")
+    }
+
+    #[test]
+    fn the_first_error_stays() {
+        let abort = Abort::default();
+        assert!(!abort.is_raised() && abort.check().is_ok());
+        abort.raise(broken());
+        abort.raise(Error::new(Kind::Io, "a later one"));
+        assert!(abort.is_raised());
+        assert_eq!(abort.check().unwrap_err().kind(), Kind::Corrupt);
+    }
+
+    /// The waits have no timeout: a thread that is not woken would hang the test.
+    #[test]
+    fn a_raised_abort_wakes_all_that_wait() {
+        let abort = Abort::default();
+        let ((_sender, empty), (full, _receiver)) = (bounded::<u8>(1), bounded(1));
+        full.send(1).unwrap();
+        std::thread::scope(|scope| {
+            let receivers: Vec<_> = (0..3).map(|_| scope.spawn(|| abort.recv(&empty))).collect();
+            let senders: Vec<_> = (0..3).map(|_| scope.spawn(|| abort.send(&full, 2))).collect();
+            // So that some of them wait already; if none does, it holds as well.
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            abort.raise(broken());
+            for receiver in receivers {
+                assert_eq!(receiver.join().unwrap().unwrap_err().kind(), Kind::Corrupt);
+            }
+            for sender in senders {
+                assert_eq!(sender.join().unwrap().unwrap_err().kind(), Kind::Corrupt);
+            }
+        });
+        // Also where there is no need to wait.
+        let (sender, receiver) = bounded(1);
+        assert!(abort.send(&sender, 1).is_err());
+        sender.send(1).unwrap();
+        assert!(abort.recv(&receiver).is_err());
+    }
+
+    #[test]
+    fn a_queue_that_has_lost_its_other_end_gives_and_takes_nothing() {
+        let abort = Abort::default();
+        let (sender, receiver) = bounded(1);
+        abort.send(&sender, 7).unwrap();
+        drop(sender);
+        assert_eq!(abort.recv(&receiver).unwrap(), 7);
+        assert_eq!(abort.recv(&receiver).unwrap_err().kind(), Kind::Io);
+        let (sender, receiver) = bounded(1);
+        drop(receiver);
+        assert_eq!(abort.send(&sender, 7).unwrap_err().kind(), Kind::Io);
+        assert!(!abort.is_raised());
+    }
+}
