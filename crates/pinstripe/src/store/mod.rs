@@ -28,6 +28,7 @@ pub mod sessions;
 pub mod snapshots;
 mod table;
 pub mod tree;
+mod unannounced;
 mod votes;
 
 use std::collections::BTreeMap;
@@ -95,6 +96,7 @@ pub struct Store {
     kept: Option<Arc<SealedCache>>,
     newcomers: newcomers::Newcomers,
     failed: failed::Failed,
+    unannounced: unannounced::Unannounced,
 }
 
 /// A member with less free than this takes no extents while enough others have more.
@@ -308,12 +310,14 @@ impl Store {
         slots.filter(move |(_, slot)| is_absent(slot)).map(|(number, _)| number)
     }
 
-    /// The members that take new extents, by number: present, and not on their way out. `None`
-    /// stands for all others.
+    /// The members that take new extents, by number: present, named by enough labels, and not on
+    /// their way out. `None` stands for all others.
     pub fn takers(&self) -> Vec<Option<SharedMember>> {
         let take = |slot: &MemberSlot| {
-            let is_active = slot.row.as_ref()?.state == MemberState::Active;
-            self.answering(slot).cloned().filter(|_| is_active)
+            let row = slot.row.as_ref()?;
+            let takes =
+                row.state == MemberState::Active && !self.unannounced.has(usize::from(row.number));
+            self.answering(slot).cloned().filter(|_| takes)
         };
         self.member_slots.iter().map(take).collect()
     }

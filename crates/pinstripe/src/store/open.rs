@@ -183,6 +183,7 @@ impl Store {
         let search = Search::run(&any, None, &options)?;
         let (member_slots, moved) = search.member_slots(&options);
         let outsiders = search.outsiders();
+        let unannounced = search.unannounced();
         if !options.accept_plain {
             downgrade::refuse(&search.config, &search.looked, &options)?;
         }
@@ -207,6 +208,7 @@ impl Store {
             kept: None,
             newcomers: Newcomers::default(),
             failed: Failed::default(),
+            unannounced,
         };
         store.refuse_unknown()?;
         store.assign_unlabelled(|place| candidates(place, &own_old, &any));
@@ -239,6 +241,7 @@ impl Store {
         let forged = search.looked.iter().filter_map(|(_, found)| forgery(found));
         let forged: Vec<Error> = forged.map(Error::duplicate).collect();
         self.outsiders = search.outsiders();
+        self.unannounced = search.unannounced();
         if !is_same || !forged.is_empty() {
             let (member_slots, moved) = search.member_slots(&self.options);
             let Search { config, table, own_old, any, .. } = search;

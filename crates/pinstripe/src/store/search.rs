@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::halves::Outsider;
 use super::open::OpenOptions;
+use super::unannounced::Unannounced;
 use super::{MemberSlot, agreement, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::label::{
@@ -194,6 +195,13 @@ impl Search {
 
     fn candidates(&self, row: &MemberRow) -> Vec<PathBuf> {
         candidates(&path(&row.place), &self.own_old, &self.any)
+    }
+
+    /// Members that too few of the labels found name.
+    pub(super) fn unannounced(&self) -> Unannounced {
+        let found: Vec<_> =
+            self.labels().into_iter().filter(|label| self.has_as_member(label)).collect();
+        Unannounced::find(&self.table, self.config.parity, &found)
     }
 
     /// The slots of the table, and which members were found in another place than it says.

@@ -67,6 +67,7 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
+        self.unannounced.clear();
         Ok(written)
     }
 

@@ -46,6 +46,9 @@ pub fn rebalance(
 ) -> Result<Rebalanced> {
     // The claim keeps the plan valid until it is carried out.
     let claim = if dry_run { None } else { Some(store.claim()?) };
+    if let Some(claim) = &claim {
+        store.announce(claim, monitor)?;
+    }
     let mut spreads = survey(store)?;
     let widths = widths(store, &spreads);
     let twins = twins(store, &spreads, &widths)?;

@@ -394,3 +394,27 @@ fn packs_that_a_removed_member_lacked_get_their_parity_back() {
     ];
     holds(501260, shape(3, 1, true), scenes);
 }
+
+/// A member joined, and a label that was to name it could not be written: extents went to it, which
+/// were lost with the labels that name it.
+#[test]
+fn a_member_that_few_labels_name_gets_no_extents() {
+    let full = Trouble::Full { member: 6, bytes: 308 };
+    let scenes = vec![
+        scene(full, &[act(Verb::ReplaceLiving, 8409072831303417666, 0)]),
+        scene(Trouble::Nothing, &[act(Verb::Rebalance, 11319912800802487701, 0)]),
+    ];
+    holds(608445, shape(4, 2, false), scenes);
+}
+
+/// The same, with an undelete while the members are away whose labels name the new one.
+#[test]
+fn an_undelete_counts_beside_a_member_that_few_labels_name() {
+    let full = Trouble::Full { member: 1, bytes: 450 };
+    let away = Trouble::Away { member: 6 };
+    let scenes = vec![
+        scene(full, &[act(Verb::MemberAdd, 18032916742900159526, 0)]),
+        scene(away, &[act(Verb::Undelete, 739576525523589189, 0)]),
+    ];
+    holds(603041, shape(2, 1, true), scenes);
+}

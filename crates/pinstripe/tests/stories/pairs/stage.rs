@@ -13,7 +13,7 @@ use pinstripe_member::{ExtentName, Room, Steps};
 use super::actor::{Actor, Done, Target};
 use super::story::{Act, Junk, Scene, Trouble};
 use super::verb::Class;
-use super::world::{Where, World};
+use super::world::{Seat, Where, World};
 use crate::calls;
 use crate::ends::cut_off;
 use crate::operation::{Cut, Dice, End};
@@ -280,7 +280,23 @@ impl World {
                 }
             }
         }
+        if writes && scene.trouble.moves_away() {
+            self.leave_out_unseen();
+        }
         begun
+    }
+
+    /// Members that no label leads to while others are away, as an addition that was cut off leaves
+    /// them, lack what is written meanwhile.
+    fn leave_out_unseen(&mut self) {
+        let Ok(store) = self.open() else { return };
+        let is_seen = |seat: &Seat| {
+            let mut slots = store.member_slots.iter();
+            slots.any(|slot| slot.row.is_some() && slot.place == seat.place)
+        };
+        for seat in self.seats.iter_mut().filter(|seat| seat.is_here()) {
+            seat.is_hurt |= !is_seen(seat);
+        }
     }
 
     /// Whether something may go wrong with this member now, within what parity replaces.

@@ -1,0 +1,106 @@
+//! Members that too few labels name, as a change of the table that was cut off leaves them.
+//!
+//! Whoever opens the store meanwhile finds the newest table by any one label that has it. When the
+//! members that carry those labels are lost, no label leads to the new member any more, and what was
+//! laid on it is lost with them. So it takes nothing until more labels name it than parity replaces
+//! members, or the labels of all other members that are present.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use super::{Claim, Store};
+use crate::format::label::{Label, MemberState, MemberTable};
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::monitor::Monitor;
+use pinstripe_base::sync::lock;
+
+/// Their numbers.
+#[derive(Default)]
+pub(super) struct Unannounced(Mutex<BTreeSet<usize>>);
+
+impl Unannounced {
+    /// Finds them by the labels of the members that are present.
+    pub fn find(table: &MemberTable, parity: u8, labels: &[&Label]) -> Self {
+        let is_active = |label: &&&Label| {
+            let row = table.row(label.member.into());
+            row.is_some_and(|row| row.state == MemberState::Active)
+        };
+        let labels: Vec<_> = labels.iter().filter(is_active).collect();
+        let is_unannounced = |number: &usize| {
+            let id = table.row(*number).map(|row| row.id);
+            let others = || labels.iter().filter(|it| usize::from(it.member) != *number);
+            let is_named = |label: &&&&Label| label.table.row(*number).map(|row| row.id) == id;
+            let named = others().filter(is_named).count();
+            named <= usize::from(parity) && named < others().count()
+        };
+        let numbers = table.rows.iter().map(|row| usize::from(row.number));
+        Unannounced(Mutex::new(numbers.filter(is_unannounced).collect()))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        lock(&self.0).is_empty()
+    }
+
+    pub fn has(&self, number: usize) -> bool {
+        lock(&self.0).contains(&number)
+    }
+
+    /// To be called when all labels have the table.
+    pub fn clear(&self) {
+        lock(&self.0).clear();
+    }
+}
+
+impl Store {
+    /// Finishes a change of the table that was cut off, so that all members take extents. Where a
+    /// label cannot be written, that is a warning, and the new member takes none.
+    ///
+    /// # Errors
+    /// As [`write_labels_with`](Store::write_labels_with), but for those of members and keys.
+    pub fn announce(&self, claim: &Claim, monitor: &Monitor) -> Result<()> {
+        if self.unannounced.is_empty() {
+            return Ok(());
+        }
+        match self.write_labels_with(claim) {
+            Err(error) if matches!(error.kind(), Kind::Io | Kind::NoSpace | Kind::Locked) => {
+                let advice = "run 'pinstripe repair' to finish adding a member";
+                monitor.warning("labels of members", error.advice(advice));
+                Ok(())
+            }
+            written => written.map(drop),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::init;
+    use crate::store::read_member;
+
+    #[test]
+    fn a_member_is_announced_by_more_labels_than_parity_or_all() {
+        let around = tempfile::tempdir().unwrap();
+        let places = ["m0", "m1", "m2", "m3"].map(|name| around.path().join(name));
+        init::run(&init::InitOptions::plain(places.to_vec(), 1)).unwrap();
+        let labels = places.map(|place| read_member(&place).unwrap().1);
+        let old = |label: &Label| {
+            let mut label = label.clone();
+            label.table.rows.pop();
+            label
+        };
+        let table = &labels[0].table;
+        // The number of the three other members that are present, and of those that name it.
+        for (present, named, is_announced) in
+            [(3, 3, true), (3, 2, true), (3, 1, false), (3, 0, false), (1, 1, true), (0, 0, true)]
+        {
+            let others = labels[..present].iter().enumerate();
+            let mut there: Vec<Label> =
+                others.map(|(at, it)| if at < named { it.clone() } else { old(it) }).collect();
+            there.push(labels[3].clone());
+            let found = Unannounced::find(table, 1, &there.iter().collect::<Vec<_>>());
+            assert_eq!(!found.has(3), is_announced, "{named} of {present}");
+            assert!((0..3).all(|number| !found.has(number)));
+        }
+    }
+}
