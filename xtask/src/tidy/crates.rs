@@ -41,12 +41,12 @@ mod tests {
 
     #[test]
     fn the_plan_passes() {
-        let ours = ["pinstripe-kernel", "pinstripe", "pinstripe-lab", "pinstripe-cli", "xtask"];
+        let ours = ["pinstripe-base", "pinstripe", "pinstripe-lab", "pinstripe-cli", "xtask"];
         let space = made_up(
             &ours,
             &[
-                ("pinstripe-kernel", "MIT", &[], &[]),
-                ("pinstripe", "MIT", &["pinstripe-kernel"], &["tokio"]),
+                ("pinstripe-base", "MIT", &[], &[]),
+                ("pinstripe", "MIT", &["pinstripe-base"], &["tokio"]),
                 ("pinstripe-lab", "MIT", &["pinstripe"], &[]),
                 ("pinstripe-cli", "MIT", &["pinstripe", "pinstripe-lab"], &[]),
                 ("xtask", "MIT", &[], &[]),
@@ -59,10 +59,10 @@ mod tests {
     #[test]
     fn each_wrong_edge_is_named() {
         let space = made_up(
-            &["pinstripe-kernel", "pinstripe", "xtask", "newcomer"],
+            &["pinstripe-base", "pinstripe", "xtask", "newcomer"],
             &[
-                ("pinstripe-kernel", "MIT", &[], &["pinstripe"]),
-                ("pinstripe", "MIT", &["pinstripe-kernel", "client"], &[]),
+                ("pinstripe-base", "MIT", &[], &["pinstripe"]),
+                ("pinstripe", "MIT", &["pinstripe-base", "client"], &[]),
                 ("client", "MIT", &["tokio"], &[]),
                 ("tokio", "MIT", &[], &[]),
                 ("xtask", "MIT", &["pinstripe"], &[]),
@@ -71,7 +71,7 @@ mod tests {
         );
         let found = lines(check(&space)).join("\n");
         for part in [
-            "pinstripe-kernel depends on pinstripe;",
+            "pinstripe-base depends on pinstripe;",
             "xtask depends on pinstripe;",
             "pinstripe is synchronous but reaches tokio: pinstripe 1 -> client 1 -> tokio 1",
             "newcomer has no line",

@@ -75,20 +75,20 @@ mod tests {
     use super::*;
 
     fn found(path: &str, text: &str) -> Vec<String> {
-        lines(check(&scan(&[file(&format!("{}/{path}", rules::LIBRARY), text)])))
+        lines(check(&scan(&[file(&format!("crates/{path}"), text)])))
     }
 
     #[test]
     fn imports_down_the_floors_pass() {
         for (path, text) in [
-            ("ops/backup.rs", "use crate::{pipeline, store, walk};"),
-            ("store/mod.rs", "use crate::stripe::Geometry; use crate::member::Member;"),
-            ("codec/lzo.rs", "use super::Codec; use crate::codec::Level;"),
-            ("codec/lzo.rs", "mod deep { use super::super::Codec; }"),
-            ("fault/mod.rs", "use crate::member::Member;"),
-            ("format/pack.rs", "use crate::secret;"),
-            ("chunk/mod.rs", "#[cfg(test)]\nmod tests { use crate::codec; }"),
-            ("lib.rs", "pub use crate::ops;"),
+            ("pinstripe/src/ops/backup.rs", "use crate::{pipeline, store, walk};"),
+            ("pinstripe/src/store/mod.rs", "use crate::walk::Walk; use crate::sink::Sink;"),
+            ("pinstripe-stripe/src/codec/lzo.rs", "use super::Codec; use crate::codec::Level;"),
+            ("pinstripe-stripe/src/codec/lzo.rs", "mod deep { use super::super::Codec; }"),
+            ("pinstripe-member/src/fault/mod.rs", "use crate::memory::MemoryMember;"),
+            ("pinstripe-member/src/format/pack.rs", "use crate::secret;"),
+            ("pinstripe-stripe/src/chunk/mod.rs", "#[cfg(test)]\nmod tests { use crate::codec; }"),
+            ("pinstripe/src/lib.rs", "pub use crate::ops;"),
         ] {
             assert_eq!(found(path, text), Vec::<String>::new(), "{path}");
         }
@@ -97,17 +97,32 @@ mod tests {
     #[test]
     fn imports_up_or_sideways_are_refused_with_their_line() {
         for (path, text, line, part) in [
-            ("chunk/mod.rs", "\nuse crate::codec::Codec;", 2, "side by side"),
-            ("chunk/cut.rs", "fn a() { super::super::dedup::b() }", 1, "side by side"),
-            ("member/mod.rs", "use crate::{format, store};", 1, "stands above"),
-            ("member/mod.rs", "use crate::fault;", 1, "side by side"),
-            ("format/pack.rs", "\n\nuse crate::process;", 3, "may import secret only"),
-            ("secret.rs", "use crate::ops::backup;", 1, "stands above"),
-            // However it is written.
-            ("member/mod.rs", "use crate as me; fn x(_: &me::store::Store) {}", 1, "the root"),
-            ("member/mod.rs", "use crate::*; fn x(_: &store::Store) {}", 1, "the root"),
+            ("pinstripe-stripe/src/chunk/mod.rs", "\nuse crate::codec::Codec;", 2, "side by side"),
             (
-                "member/mod.rs",
+                "pinstripe-stripe/src/chunk/cut.rs",
+                "fn a() { super::super::dedup::b() }",
+                1,
+                "side by side",
+            ),
+            ("pinstripe/src/walk/mod.rs", "use crate::{source, store};", 1, "stands above"),
+            ("pinstripe/src/source/mod.rs", "use crate::sink;", 1, "side by side"),
+            (
+                "pinstripe-member/src/format/pack.rs",
+                "\n\nuse crate::process;",
+                3,
+                "may import secret only",
+            ),
+            ("pinstripe-member/src/secret.rs", "use crate::format::label;", 1, "stands above"),
+            // However it is written.
+            (
+                "pinstripe/src/walk/mod.rs",
+                "use crate as me; fn x(_: &me::store::Store) {}",
+                1,
+                "the root",
+            ),
+            ("pinstripe/src/walk/mod.rs", "use crate::*; fn x(_: &store::Store) {}", 1, "the root"),
+            (
+                "pinstripe/src/walk/mod.rs",
                 "mod deep { fn x(_: &super::super::store::Store) {} }",
                 1,
                 "stands above",
@@ -118,6 +133,6 @@ mod tests {
             assert!(found[0].contains(&format!("{path}:{line}: ")), "{found:?}");
             assert!(found[0].contains(part), "{found:?}");
         }
-        assert!(found("attic/mod.rs", "")[0].contains("has no floor"));
+        assert!(found("pinstripe/src/attic/mod.rs", "")[0].contains("has no floor"));
     }
 }

@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use super::{Claim, Store};
-use crate::format::label::{Label, MemberState, MemberTable};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::lock;
+use pinstripe_member::format::label::{Label, MemberState, MemberTable};
 
 /// Their numbers.
 #[derive(Default)]
