@@ -4,6 +4,8 @@
 //! now or later, so that none of them looks at intervals whether the run is over. The stages that
 //! take jobs from a queue need no waking: the stage above them ends, and closes it.
 
+#![allow(clippy::disallowed_methods, reason = "the queue that wakes the stages of a run")]
+
 use std::convert::Infallible;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

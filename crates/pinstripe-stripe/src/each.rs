@@ -1,5 +1,7 @@
 //! The same work for each item of a list, by several threads.
 
+#![allow(clippy::disallowed_methods, reason = "the one loop that starts threads for a list")]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinstripe_base::each::each_of;

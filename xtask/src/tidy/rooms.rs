@@ -70,8 +70,8 @@ impl Rooms {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scan;
     use super::super::tests::{file, lines};
-    use super::super::{rules, scan};
     use super::*;
 
     fn found(path: &str, text: &str) -> Vec<String> {

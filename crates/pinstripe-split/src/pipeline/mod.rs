@@ -7,5 +7,10 @@
 //! Invariants: every queue is bounded; after the first fatal error each stage drains its input and
 //! drops it, so that no stage waits for ever.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "starts the threads of a split and of a join, and makes their queues"
+)]
+
 pub mod join;
 pub mod split;

@@ -35,7 +35,7 @@ impl SourceFile {
     /// Opens `path` below `root`.
     ///
     /// # Errors
-    /// [`Kind::Changed`] when there is no regular file any more, [`Kind::Refused`] for a path
+    /// `Kind::Changed` when there is no regular file any more, `Kind::Refused` for a path
     /// that is not clean and relative, otherwise as the system says (no right to read it).
     pub fn open(root: BorrowedFd<'_>, path: &[u8]) -> Result<Self> {
         Self::open_by(Resolver::of_this_kernel(), root, path)
@@ -71,7 +71,7 @@ impl SourceFile {
     /// holes. Asks the file system only when the file takes less space than its size.
     ///
     /// # Errors
-    /// [`Kind::Io`] when the file system fails; one that knows no holes is no failure.
+    /// `Kind::Io` when the file system fails; one that knows no holes is no failure.
     pub fn data_extents(&self) -> Result<Vec<Range<u64>>> {
         let size = self.stat.size_bytes;
         if size == 0 {

@@ -7,7 +7,7 @@
 //! Invariants: opens only below the root that it was given and through no symlink
 //! (`pinstripe_io::beneath`); reading leaves no trace in access times where the system allows that;
 //! attributes that cannot be read are returned as problems, never dropped. Never waits on a FIFO or
-//! a device, never writes. [`bulk`] has rules of its own: it reads one source that was named.
+//! a device, never writes.
 
 #![allow(clippy::disallowed_methods, reason = "reads files to back up")]
 
