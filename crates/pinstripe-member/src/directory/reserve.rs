@@ -1,6 +1,8 @@
-//! Room that is kept free on a member, so that deleting works when its disk is full.
+//! Room that is kept free on a member, so that deleting works when its disk is full, and so that a
+//! member can be added then.
 //!
-//! Deleting begins with putting small objects: marks, sessions, the steps of gc. A dummy file
+//! Deleting begins with putting small objects: marks, sessions, the steps of gc. A new member is
+//! named by the labels of all others. A dummy file
 //! occupies the room that they need; it is removed when there is no other room, and made again by
 //! the next sweep that finds some. It is not part of the store: nothing reads it, and its absence
 //! means only that the reserve is used up.
@@ -30,9 +32,13 @@ pub(super) fn bytes(space: &StatVfs) -> u64 {
 /// The file's name in the member's own directory.
 pub(crate) const NAME: &str = "pinstripe.reserve";
 
-/// Whether an object may be put into the reserve: those without which nothing is ever deleted.
+/// Whether an object may be put into the reserve: those without which nothing is ever deleted, and
+/// no member added.
 pub(super) fn is_for(name: ExtentName) -> bool {
-    matches!(name, ExtentName::In(Room::Sessions | Room::Forgotten | Room::Gc, _))
+    match name {
+        ExtentName::Label => true,
+        ExtentName::In(room, _) => matches!(room, Room::Sessions | Room::Forgotten | Room::Gc),
+    }
 }
 
 impl Tree {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::handles::Handles;
 use super::open_shelf::OpenShelf;
+use super::reserve;
 use super::shelf::{Shelf, leaf};
 use super::tree::{Temp, Tree};
 use crate::{ExtentName, ExtentWriter, Replace};
@@ -48,7 +49,12 @@ impl DirectoryWriter {
         name: ExtentName,
         replace: Replace,
     ) -> Result<Self> {
-        let temp = tree.create_temp()?;
+        let temp = match tree.create_temp() {
+            Err(error) if error.kind() == Kind::NoSpace && gives_reserve(tree, name) => {
+                tree.create_temp()?
+            }
+            created => created?,
+        };
         Ok(DirectoryWriter {
             tree: tree.clone(),
             handles: handles.clone(),
@@ -143,7 +149,16 @@ impl DirectoryWriter {
 impl ExtentWriter for DirectoryWriter {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.ensure_open()?;
-        if let Err(error) = self.tree.write(&self.temp, self.len, bytes) {
+        let written = match self.tree.write(&self.temp, self.len, bytes) {
+            Err(error)
+                if error.kind() == io::ErrorKind::StorageFull
+                    && gives_reserve(&self.tree, self.name) =>
+            {
+                self.tree.write(&self.temp, self.len, bytes)
+            }
+            written => written,
+        };
+        if let Err(error) = written {
             self.state = State::Failed;
             return Err(self.failed("cannot write", error));
         }
@@ -177,6 +192,11 @@ impl Drop for DirectoryWriter {
             let _ = self.tree.discard(&self.temp);
         }
     }
+}
+
+/// Gives the reserve up for an object that may be put into it. False where there is none to give.
+fn gives_reserve(tree: &Tree, name: ExtentName) -> bool {
+    reserve::is_for(name) && tree.give_reserve()
 }
 
 /// Asks the kernel to begin writing a range out, without waiting for it.

@@ -99,6 +99,11 @@ pub struct Store {
     unannounced: unannounced::Unannounced,
 }
 
+/// Whether a member has room for an extent.
+fn has_room(caps: Caps) -> bool {
+    !caps.is_full && caps.free_bytes.is_none_or(|it| it >= ROOM_BYTES)
+}
+
 /// A member with less free than this takes no extents while enough others have more.
 pub(crate) const ROOM_BYTES: u64 = 64 << 10;
 
@@ -310,24 +315,22 @@ impl Store {
         slots.filter(move |(_, slot)| is_absent(slot)).map(|(number, _)| number)
     }
 
-    /// The members that take new extents, by number: present, named by enough labels, and not on
-    /// their way out. `None` stands for all others.
+    /// The members that take new extents, by number: present, not on their way out, and named by
+    /// enough labels, as long as enough of those have room. `None` stands for all others.
     pub fn takers(&self) -> Vec<Option<SharedMember>> {
         let take = |slot: &MemberSlot| {
-            let row = slot.row.as_ref()?;
-            let takes =
-                row.state == MemberState::Active && !self.unannounced.has(usize::from(row.number));
-            self.answering(slot).cloned().filter(|_| takes)
+            let is_active = slot.row.as_ref()?.state == MemberState::Active;
+            self.answering(slot).cloned().filter(|_| is_active)
         };
-        self.member_slots.iter().map(take).collect()
+        let mut takers: Vec<_> = self.member_slots.iter().map(take).collect();
+        self.unannounced.leave_out_of(&mut takers, usize::from(self.config.parity));
+        takers
     }
 
     /// Members for a stripe set that is written in one go: those that take one and have room; if they
     /// are too few, all that take one.
     pub(crate) fn takers_with_room(&self) -> Vec<SharedMember> {
         let all: Vec<SharedMember> = self.takers().into_iter().flatten().collect();
-        let has_room =
-            |caps: Caps| !caps.is_full && caps.free_bytes.is_none_or(|it| it >= ROOM_BYTES);
         let fit: Vec<SharedMember> = all.iter().filter(|it| has_room(it.caps())).cloned().collect();
         if fit.len() > usize::from(self.config.parity) { fit } else { all }
     }

@@ -3,15 +3,17 @@
 //! Whoever opens the store meanwhile finds the newest table by any one label that has it. When the
 //! members that carry those labels are lost, no label leads to the new member any more, and what was
 //! laid on it is lost with them. So it takes nothing until more labels name it than parity replaces
-//! members, or the labels of all other members that are present.
+//! members, or the labels of all other members that are present; unless too few others have room.
+//! Verbs that write packs write the missing labels first.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use super::{Claim, Store};
+use super::{Claim, Store, has_room};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::lock;
+use pinstripe_member::SharedMember;
 use pinstripe_member::format::label::{Label, MemberState, MemberTable};
 
 /// Their numbers.
@@ -41,8 +43,20 @@ impl Unannounced {
         lock(&self.0).is_empty()
     }
 
-    pub fn has(&self, number: usize) -> bool {
+    fn has(&self, number: usize) -> bool {
         lock(&self.0).contains(&number)
+    }
+
+    /// Leaves them out of the takers, by number, where more others than `parity` have room.
+    pub fn leave_out_of(&self, takers: &mut [Option<SharedMember>], parity: usize) {
+        if self.is_empty() {
+            return;
+        }
+        let others = takers.iter().enumerate().filter(|(number, _)| !self.has(*number));
+        let with_room = others.filter_map(|(_, it)| it.as_ref()).filter(|it| has_room(it.caps()));
+        if with_room.count() > parity {
+            lock(&self.0).iter().for_each(|number| takers[*number] = None);
+        }
     }
 
     /// To be called when all labels have the table.
@@ -53,21 +67,32 @@ impl Unannounced {
 
 impl Store {
     /// Finishes a change of the table that was cut off, so that all members take extents. Where a
-    /// label cannot be written, that is a warning, and the new member takes none.
+    /// label cannot be written now, that is a warning.
     ///
     /// # Errors
-    /// As [`write_labels_with`](Store::write_labels_with), but for those of members and keys.
+    /// As [`Store::claim`], [`write_labels_with`](Store::write_labels_with): those of keys and
+    /// claims.
     pub fn announce(&self, claim: &Claim, monitor: &Monitor) -> Result<()> {
         if self.unannounced.is_empty() {
             return Ok(());
         }
         match self.write_labels_with(claim) {
-            Err(error) if matches!(error.kind(), Kind::Io | Kind::NoSpace | Kind::Locked) => {
+            Err(error) if matches!(error.kind(), Kind::Io | Kind::NoSpace | Kind::Unanswered) => {
                 let advice = "run 'pinstripe repair' to finish adding a member";
                 monitor.warning("labels of members", error.advice(advice));
                 Ok(())
             }
             written => written.map(drop),
+        }
+    }
+
+    /// Writes labels that name places of long ago, or lack a member, for a verb that writes packs. A
+    /// failure is a warning.
+    pub fn keep_labels_true(&self, monitor: &Monitor) {
+        if (!self.moved.is_empty() || !self.unannounced.is_empty())
+            && let Err(error) = self.write_labels()
+        {
+            monitor.warning("labels of members", error);
         }
     }
 }

@@ -167,7 +167,7 @@ pub fn run(store: &Store, options: BackupOptions, monitor: &Monitor) -> Result<S
 pub(super) fn prepare(store: &Store, monitor: &Monitor) {
     report_absent(store, monitor);
     store.sweep(monitor);
-    keep_labels_true(store, monitor);
+    store.keep_labels_true(monitor);
 }
 
 /// Ends the session of a backup that is done. One that cannot be removed says nothing any more.
@@ -302,14 +302,5 @@ fn report_absent(store: &Store, monitor: &Monitor) {
                 "it is written to all the same; run 'pinstripe repair' to rewrite its label";
             monitor.warning(&slot.place, error.duplicate().advice_instead(advice));
         }
-    }
-}
-
-/// Labels that name places of long ago are written anew.
-fn keep_labels_true(store: &Store, monitor: &Monitor) {
-    if !store.moved.is_empty()
-        && let Err(error) = store.write_labels()
-    {
-        monitor.warning("labels of moved members", error);
     }
 }

@@ -151,6 +151,7 @@ fn collect(
         return Ok(survey.outcome(store));
     }
     store.sweep(monitor);
+    store.keep_labels_true(monitor);
     let case = CondemnationId(store.new_name()?);
     let session = sessions::begin(store, Work::Collect, reaping_name(case), Vec::new())?;
     let fenced = AtomicU64::new(0);
