@@ -38,7 +38,6 @@
 
 pub mod cache;
 pub mod compute;
-pub mod control;
 pub mod engine;
 pub mod executor;
 pub mod format;

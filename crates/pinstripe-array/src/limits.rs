@@ -28,9 +28,3 @@ pub const LONG_STEP_BYTES: u64 = 16 * MIB;
 pub const REPORTS: usize = 16;
 /// Bytes of one write that an array takes in before it checks the limit again.
 pub const PIECE_BYTES: usize = 1 << 20;
-/// Clients of a control socket at a time; further ones are closed at once.
-pub const CONTROL_CONNECTIONS: usize = 16;
-/// The longest request or line of an answer, in bytes.
-pub const CONTROL_LINE_BYTES: usize = 1 << 20;
-/// The time a client may leave a line unfinished, or an answer untaken.
-pub const CONTROL_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);

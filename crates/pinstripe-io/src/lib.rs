@@ -6,6 +6,7 @@
 //! system allows; [`disk`] names the disk that a path is on, [`mounts`] the mount; [`paths`] says what
 //! is at a path.
 //! [`remove`] removes a directory with everything in it, but no mount.
+//! [`control`] is the socket at which a process answers others of its user.
 //! [`process`] runs other programs, [`library`] loads C libraries that may be missing.
 //!
 //! Never here: the meaning of the bytes.
@@ -13,6 +14,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
 pub mod beneath;
+pub mod control;
 pub mod descriptors;
 pub mod device;
 pub mod disk;

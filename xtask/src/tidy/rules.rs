@@ -180,6 +180,7 @@ pub const ROOMS: &[Rooms] = &[
         floors: &[
             &["beneath", "fault", "lane"],
             &[
+                "control",
                 "descriptors",
                 "device",
                 "disk",
@@ -241,7 +242,7 @@ pub const ROOMS: &[Rooms] = &[
             &["compute", "member"],
             &["cache", "traffic"],
             &["plan"],
-            &["control", "geometry", "signature", "sums"],
+            &["geometry", "signature", "sums"],
             &["executor", "format", "limits", "probe", "ranked", "runs", "set"],
         ],
         neighbours: &[],

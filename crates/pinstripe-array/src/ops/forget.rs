@@ -1,8 +1,8 @@
 //! Forgetting the name of an array: the register loses an entry, the devices stay as they are.
 
 use super::Register;
-use crate::control::Control;
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_io::control::Control;
 
 /// What the register knew of an array that was forgotten.
 #[derive(Debug, Clone, PartialEq, Eq)]

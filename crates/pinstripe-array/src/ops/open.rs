@@ -10,10 +10,10 @@ use super::detail::{self, Detail};
 use super::register::Metadata;
 use super::request::{Reply, Request};
 use super::{Register, md};
-use crate::control::Client;
 use crate::volume::{Volume, VolumeSettings};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
+use pinstripe_io::control::{Client, Server};
 use pinstripe_io::fault::Plan;
 
 /// The place where an array is open.
@@ -96,13 +96,18 @@ fn unexpected() -> Error {
         )
 }
 
+const SERVER: Server = Server {
+    name: "the process that serves the array",
+    advice: "check with 'pinstripe array status' whether it still runs, then try again",
+};
+
 /// The process that serves an array, if one does.
 ///
 /// # Errors
 /// [`Kind::NotFound`] for a name that nothing has.
 pub fn server(name: &str, register: &Register) -> Result<Option<Client>> {
     register.read(name)?;
-    Client::connect(&register.socket(name)?)
+    Client::connect(&register.socket(name)?, SERVER)
 }
 
 /// Reaches an array: where it is served, or opens it here.

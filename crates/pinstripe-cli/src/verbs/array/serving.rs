@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pinstripe_array::control::{Answer, Control, Lines};
 use pinstripe_array::ops::controller::ControlHandler;
 use pinstripe_array::ops::detail::Served;
 use pinstripe_array::ops::events::between;
@@ -16,6 +15,7 @@ use pinstripe_array::ops::{Register, md};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::Stop;
+use pinstripe_io::control::{Answer, Control, Lines};
 use pinstripe_io::device::Sparse;
 use pinstripe_io::fault::Plan;
 use pinstripe_nbd::{self as nbd, Address, Server, fuse};

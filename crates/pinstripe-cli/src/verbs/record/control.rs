@@ -1,18 +1,15 @@
 //! The control sockets of a recorder: `take.ctl` in each directory of its take.
 //!
-//! A client sends one line and gets one line of JSON. Clients are served one after the other, each
-//! with a deadline, so that none can hold the socket or memory.
+//! A client sends a line and gets one line of JSON.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::{Stop, wait_readable};
+use pinstripe_base::sync::Stop;
+use pinstripe_io::control::{Answer, Client, Control, Lines, Server};
 use pinstripe_record::recorder::{RunningTake, TakeOrder, TakePhase};
 use serde_json::{Value, json};
 
@@ -24,16 +21,17 @@ use crate::run::{Ending, Run};
 
 /// The name of the socket in the directory of a take.
 pub const CONTROL: &str = "take.ctl";
-/// The longest line of a request.
-const LINE_BYTES: u64 = 4096;
-/// The longest line of an answer.
-const ANSWER_BYTES: u64 = 1 << 20;
-/// The time in which a client has to say what it wants, and a recorder has to answer.
-const DEADLINE: Duration = Duration::from_secs(5);
+/// The longest text of a request.
+const TEXT_BYTES: usize = 2048;
+/// The time for an answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const SERVER: Server = Server {
+    name: "the recorder",
+    advice: "check with 'pinstripe record ctl status' whether it still records",
+};
 
 /// A socket that is served until it is dropped.
 pub struct ControlSocket {
-    path: PathBuf,
     over: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,14 +42,12 @@ impl ControlSocket {
     /// # Errors
     /// When the socket cannot be made; a take can do without.
     pub fn start(take: &Arc<RunningTake>, directory: &Path, name: &str) -> Result<Self> {
-        let path = directory.join(name).join(CONTROL);
-        let cannot = |error| Error::io("cannot make the control socket", &path, error);
-        let listener = UnixListener::bind(&path).map_err(cannot)?;
-        listener.set_nonblocking(true).map_err(cannot)?;
+        let control = Control::bind(&directory.join(name).join(CONTROL))?;
         let over = Arc::new(Stop::new()?);
         let (take, ended) = (Arc::clone(take), Arc::clone(&over));
-        let thread = Some(std::thread::spawn(move || serve(&listener, &take, &ended)));
-        Ok(ControlSocket { path, over, thread })
+        // It answers and nothing more: its end would be no reason to fail.
+        let serve = move || drop(control.serve(&ended, &|line, lines| answer(line, lines, &take)));
+        Ok(ControlSocket { over, thread: Some(std::thread::spawn(serve)) })
     }
 }
 
@@ -59,34 +55,16 @@ impl Drop for ControlSocket {
     fn drop(&mut self) {
         self.over.set();
         if let Some(thread) = self.thread.take() {
-            // It answers and nothing more: its panic would be no reason to fail.
             let _ = thread.join();
         }
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
-fn serve(listener: &UnixListener, take: &RunningTake, over: &Stop) {
-    while !over.is_set() {
-        if wait_readable(&[listener.as_fd(), over.as_fd()], None).is_err() {
-            over.wait(DEADLINE);
-        }
-        if let Ok((client, _)) = listener.accept() {
-            // A client that goes away or says nothing is no failure of the take.
-            let _ = answer(&client, take);
-        }
-    }
-}
-
-fn answer(client: &UnixStream, take: &RunningTake) -> io::Result<()> {
-    client.set_nonblocking(false)?;
-    client.set_read_timeout(Some(DEADLINE))?;
-    client.set_write_timeout(Some(DEADLINE))?;
-    let mut line = String::new();
-    BufReader::new(client.take(LINE_BYTES)).read_line(&mut line)?;
-    let done = line.trim_end_matches('\n').parse().and_then(|it: TakeOrder| take.obey(&it));
-    let mut client = client;
-    client.write_all(format!("{}\n", told(take, &done)).as_bytes())
+fn answer(line: &str, lines: &Lines<'_>, take: &RunningTake) -> Answer {
+    let done = line.parse().and_then(|it: TakeOrder| take.obey(&it));
+    // A client that is gone does not need it.
+    let _ = lines.send(&told(take, &done).to_string());
+    Answer::Sent
 }
 
 /// How the take goes, and whether it did as it was told.
@@ -137,7 +115,7 @@ impl CtlArgs {
     /// # Errors
     /// [`Kind::NotFound`] when nothing is recorded there; [`Kind::Unanswered`] without an answer.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        if self.text.contains('\n') || self.text.len() as u64 > LINE_BYTES / 2 {
+        if self.text.contains('\n') || self.text.len() > TEXT_BYTES {
             return Err(Error::new(Kind::Usage, "a text is one short line"));
         }
         let line = format!("{} {}", self.what, self.text);
@@ -180,22 +158,13 @@ fn line_of(answer: &Value) -> String {
 }
 
 fn ask(path: &Path, line: &str) -> Result<Value> {
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            Error::new(Kind::NotFound, "nothing is being recorded there")
-                .at(path)
-                .advice("name the directory of a take that is being recorded, in any of its DIRs")
-        }
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            Error::new(Kind::Unanswered, "the recorder did not answer").at(path)
-        }
-        _ => Error::io("cannot ask the recorder", path, error),
-    };
-    let mut stream = UnixStream::connect(path).map_err(failed)?;
-    stream.set_read_timeout(Some(DEADLINE)).map_err(failed)?;
-    stream.write_all(format!("{line}\n").as_bytes()).map_err(failed)?;
-    let mut answer = String::new();
-    BufReader::new(stream.take(ANSWER_BYTES)).read_line(&mut answer).map_err(failed)?;
-    serde_json::from_str(&answer)
+    let mut client = Client::connect(path, SERVER)?.ok_or_else(|| {
+        Error::new(Kind::NotFound, "nothing is being recorded there")
+            .at(path)
+            .advice("name the directory of a take that is being recorded, in any of its DIRs")
+    })?;
+    client.set_timeout(TIMEOUT)?;
+    client.ask(line)?;
+    serde_json::from_str(&client.line()?)
         .map_err(|_| Error::new(Kind::Corrupt, "the answer is not understood").at(path))
 }

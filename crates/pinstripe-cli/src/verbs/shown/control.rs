@@ -7,16 +7,20 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pinstripe_array::control::{Answer, Client, Control, Lines};
 use pinstripe_base::checksum::checksum;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
+use pinstripe_io::control::{Answer, Client, Control, Lines, Server};
 
 use super::ShownStatus;
 use crate::xdg;
 
 /// The time for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
+const SERVER: Server = Server {
+    name: "the process that shows it",
+    advice: "check with 'pinstripe mount status' and 'pinstripe overlay status' whether it still runs",
+};
 const REQUEST: &str = "status";
 
 /// Answers with what is shown, and how.
@@ -95,8 +99,8 @@ pub(super) fn ask_all(verb: &str) -> Result<Vec<ShownStatus>> {
 }
 
 fn ask_at(socket: &Path) -> Result<Option<ShownStatus>> {
-    let Some(mut client) = Client::connect(socket)? else { return Ok(None) };
-    client.set_patience(PATIENCE)?;
+    let Some(mut client) = Client::connect(socket, SERVER)? else { return Ok(None) };
+    client.set_timeout(TIMEOUT)?;
     client.ask(REQUEST)?;
     let line = client.line()?;
     let status = serde_json::from_str(&line);

@@ -3,12 +3,12 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::limits;
+use super::LINE_BYTES;
 
 /// Reads a line without its end; `None` where there are no more.
 pub(super) fn read_line(reader: &mut BufReader<UnixStream>) -> std::io::Result<Option<String>> {
     let mut line = Vec::new();
-    let most = limits::CONTROL_LINE_BYTES as u64;
+    let most = LINE_BYTES as u64;
     reader.by_ref().take(most).read_until(b'\n', &mut line)?;
     match line.pop() {
         None => Ok(None),

@@ -7,12 +7,9 @@
 //! The meaning of lines is up to the callers. A client that asked the server to stop stays connected
 //! until all is closed, so that it gets the outcome.
 //!
-//! Invariants: a line has at most [`CONTROL_LINE_BYTES`], there are at most
-//! [`CONTROL_CONNECTIONS`] clients; only the user who serves can connect (the socket and
+//! Invariants: a line has at most [`LINE_BYTES`], there are at most
+//! [`CONNECTIONS`] clients; only the user who serves can connect (the socket and
 //! its directory are accessible to that user alone); a socket that a dead process left is removed.
-//!
-//! [`CONTROL_LINE_BYTES`]: crate::limits::CONTROL_LINE_BYTES
-//! [`CONTROL_CONNECTIONS`]: crate::limits::CONTROL_CONNECTIONS
 
 #![allow(clippy::disallowed_methods, reason = "a socket, and a thread for each of its clients")]
 
@@ -20,8 +17,17 @@ mod client;
 mod line;
 mod server;
 
-pub use client::Client;
+pub use client::{Client, Server};
 pub use server::{Answer, Control, Lines};
+
+use std::time::Duration;
+
+/// Clients of a control socket at a time; further ones are closed at once.
+pub const CONNECTIONS: usize = 16;
+/// The longest request or line of an answer, in bytes.
+pub const LINE_BYTES: usize = 1 << 20;
+/// The time a client may leave a line unfinished, or an answer untaken.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests;

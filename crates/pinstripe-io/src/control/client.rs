@@ -8,8 +8,18 @@ use std::time::Duration;
 use super::line::{read_line, write_line};
 use pinstripe_base::error::{Error, Kind, Result};
 
+/// The process at the other end, in messages.
+#[derive(Debug, Clone, Copy)]
+pub struct Server {
+    /// As in `the process that serves the array`.
+    pub name: &'static str,
+    /// What to do when it does not answer.
+    pub advice: &'static str,
+}
+
 /// A connection to a process that serves.
 pub struct Client {
+    server: Server,
     place: PathBuf,
     reader: BufReader<UnixStream>,
 }
@@ -20,22 +30,15 @@ impl Client {
     ///
     /// # Errors
     /// As the system says, for example for the socket of another user.
-    pub fn connect(place: &Path) -> Result<Option<Self>> {
+    pub fn connect(place: &Path, server: Server) -> Result<Option<Self>> {
+        use io::ErrorKind::{ConnectionRefused, NotFound};
         match UnixStream::connect(place) {
             Ok(stream) => {
-                Ok(Some(Client { place: place.to_path_buf(), reader: BufReader::new(stream) }))
+                let reader = BufReader::new(stream);
+                Ok(Some(Client { server, place: place.to_path_buf(), reader }))
             }
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-                ) =>
-            {
-                Ok(None)
-            }
-            Err(error) => {
-                Err(Error::io("cannot reach the process that serves the array", place, error))
-            }
+            Err(error) if matches!(error.kind(), NotFound | ConnectionRefused) => Ok(None),
+            Err(error) => Err(Error::io(format!("cannot reach {}", server.name), place, error)),
         }
     }
 
@@ -43,10 +46,10 @@ impl Client {
     ///
     /// # Errors
     /// As the system says.
-    pub fn set_patience(&self, patience: Duration) -> Result<()> {
+    pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
         let stream = self.reader.get_ref();
-        let set = stream.set_read_timeout(Some(patience));
-        set.and_then(|()| stream.set_write_timeout(Some(patience)))
+        let set = stream.set_read_timeout(Some(timeout));
+        set.and_then(|()| stream.set_write_timeout(Some(timeout)))
             .map_err(|error| Error::io("cannot limit the wait", &self.place, error))
     }
 
@@ -61,7 +64,8 @@ impl Client {
     /// The next line of the answer.
     ///
     /// # Errors
-    /// [`Kind::Io`] when the process ended or closed the connection.
+    /// [`Kind::Io`] when the process ended or closed the connection; [`Kind::Unanswered`] after the
+    /// timeout.
     pub fn line(&mut self) -> Result<String> {
         match read_line(&mut self.reader) {
             Ok(Some(line)) => Ok(line),
@@ -71,15 +75,15 @@ impl Client {
     }
 
     fn lost(&self, error: io::Error) -> Error {
-        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-        let what = match error.kind() {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
+        let name = self.server.name;
+        let (kind, what) = match error.kind() {
             BrokenPipe | ConnectionReset | UnexpectedEof => {
-                "the process that served the array has ended, or closed the connection".to_owned()
+                (Kind::Io, format!("{name} has ended, or closed the connection"))
             }
-            _ => format!("the process that serves the array does not answer any more: {error}"),
+            WouldBlock | TimedOut => (Kind::Unanswered, format!("{name} did not answer in time")),
+            _ => (Kind::Io, format!("{name} does not answer any more: {error}")),
         };
-        Error::new(Kind::Io, what)
-            .at(&self.place)
-            .advice("check with 'pinstripe array status' whether it still runs, then try again")
+        Error::new(kind, what).at(&self.place).advice(self.server.advice)
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::line::{read_line, write_line};
-use crate::limits;
+use super::{CLIENT_TIMEOUT, CONNECTIONS};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, lock, wait_readable};
 
@@ -90,7 +90,7 @@ impl Control {
         let clients = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             while let Some(stream) = self.accept(stop)? {
-                if clients.load(Ordering::Relaxed) >= limits::CONTROL_CONNECTIONS {
+                if clients.load(Ordering::Relaxed) >= CONNECTIONS {
                     continue; // Closed at once, so that the client does not wait.
                 }
                 clients.fetch_add(1, Ordering::Relaxed);
@@ -134,8 +134,8 @@ impl Control {
         answer: &(dyn Fn(&str, &Lines<'_>) -> Answer + Sync),
     ) -> io::Result<()> {
         stream.set_nonblocking(false)?;
-        stream.set_write_timeout(Some(limits::CONTROL_PATIENCE))?;
-        stream.set_read_timeout(Some(limits::CONTROL_PATIENCE))?;
+        stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
+        stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
         let mut reader = BufReader::new(stream);
         loop {
             if reader.buffer().is_empty() {
