@@ -13,7 +13,7 @@ use super::{Register, md};
 use crate::volume::{Volume, VolumeSettings};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_io::control::{Client, Server};
+use pinstripe_io::control::{Client, Peer};
 use pinstripe_io::fault::Plan;
 
 /// The place where an array is open.
@@ -96,7 +96,7 @@ fn unexpected() -> Error {
         )
 }
 
-const SERVER: Server = Server {
+const PEER: Peer = Peer {
     name: "the process that serves the array",
     advice: "check with 'pinstripe array status' whether it still runs, then try again",
 };
@@ -107,7 +107,7 @@ const SERVER: Server = Server {
 /// [`Kind::NotFound`] for a name that nothing has.
 pub fn server(name: &str, register: &Register) -> Result<Option<Client>> {
     register.read(name)?;
-    Client::connect(&register.socket(name)?, SERVER)
+    Client::connect(&register.socket(name)?, PEER)
 }
 
 /// Reaches an array: where it is served, or opens it here.

@@ -10,7 +10,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 /// The process at the other end, in messages.
 #[derive(Debug, Clone, Copy)]
-pub struct Server {
+pub struct Peer {
     /// As in `the process that serves the array`.
     pub name: &'static str,
     /// What to do when it does not answer.
@@ -19,7 +19,7 @@ pub struct Server {
 
 /// A connection to a process that serves.
 pub struct Client {
-    server: Server,
+    peer: Peer,
     place: PathBuf,
     reader: BufReader<UnixStream>,
 }
@@ -30,15 +30,15 @@ impl Client {
     ///
     /// # Errors
     /// As the system says, for example for the socket of another user.
-    pub fn connect(place: &Path, server: Server) -> Result<Option<Self>> {
+    pub fn connect(place: &Path, peer: Peer) -> Result<Option<Self>> {
         use io::ErrorKind::{ConnectionRefused, NotFound};
         match UnixStream::connect(place) {
             Ok(stream) => {
                 let reader = BufReader::new(stream);
-                Ok(Some(Client { server, place: place.to_path_buf(), reader }))
+                Ok(Some(Client { peer, place: place.to_path_buf(), reader }))
             }
             Err(error) if matches!(error.kind(), NotFound | ConnectionRefused) => Ok(None),
-            Err(error) => Err(Error::io(format!("cannot reach {}", server.name), place, error)),
+            Err(error) => Err(Error::io(format!("cannot reach {}", peer.name), place, error)),
         }
     }
 
@@ -76,7 +76,7 @@ impl Client {
 
     fn lost(&self, error: io::Error) -> Error {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
-        let name = self.server.name;
+        let name = self.peer.name;
         let (kind, what) = match error.kind() {
             BrokenPipe | ConnectionReset | UnexpectedEof => {
                 (Kind::Io, format!("{name} has ended, or closed the connection"))
@@ -84,6 +84,6 @@ impl Client {
             WouldBlock | TimedOut => (Kind::Unanswered, format!("{name} did not answer in time")),
             _ => (Kind::Io, format!("{name} does not answer any more: {error}")),
         };
-        Error::new(kind, what).at(&self.place).advice(self.server.advice)
+        Error::new(kind, what).at(&self.place).advice(self.peer.advice)
     }
 }

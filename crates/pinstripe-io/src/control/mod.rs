@@ -17,7 +17,7 @@ mod client;
 mod line;
 mod server;
 
-pub use client::{Client, Server};
+pub use client::{Client, Peer};
 pub use server::{Answer, Control, Lines};
 
 use std::time::Duration;

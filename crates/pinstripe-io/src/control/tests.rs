@@ -6,7 +6,7 @@ use super::*;
 use pinstripe_base::error::Kind;
 use pinstripe_base::sync::Stop;
 
-const SERVER: Server = Server { name: "the echo", advice: "start it again" };
+const PEER: Peer = Peer { name: "the echo", advice: "start it again" };
 
 /// Serves an echo while `act` runs; `end` ends it, `count` sends lines until the client is gone.
 fn with_echo(act: impl FnOnce(&std::path::Path)) {
@@ -46,7 +46,7 @@ fn with_echo(act: impl FnOnce(&std::path::Path)) {
 fn requests_are_answered_in_order_and_the_end_is_told() {
     let mut last = None;
     with_echo(|place| {
-        let mut client = Client::connect(place, SERVER).unwrap().unwrap();
+        let mut client = Client::connect(place, PEER).unwrap().unwrap();
         client.ask("a").unwrap();
         client.ask("b").unwrap();
         assert_eq!(client.line().unwrap(), "heard a");
@@ -63,11 +63,11 @@ fn requests_are_answered_in_order_and_the_end_is_told() {
 #[test]
 fn a_stream_ends_with_its_reader() {
     with_echo(|place| {
-        let mut client = Client::connect(place, SERVER).unwrap().unwrap();
+        let mut client = Client::connect(place, PEER).unwrap().unwrap();
         client.ask("count").unwrap();
         assert_eq!((client.line().unwrap(), client.line().unwrap()), ("0".into(), "1".into()));
         drop(client);
-        let mut other = Client::connect(place, SERVER).unwrap().unwrap();
+        let mut other = Client::connect(place, PEER).unwrap().unwrap();
         other.ask("x").unwrap();
         assert_eq!(other.line().unwrap(), "heard x");
     });
@@ -81,7 +81,7 @@ fn garbage_and_broken_connections_hurt_no_other_client() {
         let mut odd = UnixStream::connect(place).unwrap();
         odd.write_all(b"\xff\xfe\n").unwrap();
         drop(UnixStream::connect(place).unwrap());
-        let mut client = Client::connect(place, SERVER).unwrap().unwrap();
+        let mut client = Client::connect(place, PEER).unwrap().unwrap();
         client.ask("x").unwrap();
         assert_eq!(client.line().unwrap(), "heard x");
     });
@@ -91,10 +91,10 @@ fn garbage_and_broken_connections_hurt_no_other_client() {
 fn a_socket_that_a_dead_process_left_is_none() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("socket");
-    assert!(Client::connect(&place, SERVER).unwrap().is_none());
+    assert!(Client::connect(&place, PEER).unwrap().is_none());
     drop(std::os::unix::net::UnixListener::bind(&place).unwrap());
     assert!(place.exists());
-    assert!(Client::connect(&place, SERVER).unwrap().is_none());
+    assert!(Client::connect(&place, PEER).unwrap().is_none());
     drop(Control::bind(&place).unwrap());
     std::fs::write(&place, "").unwrap();
     assert_eq!(Control::bind(&place).err().unwrap().kind(), Kind::Exists);
@@ -115,7 +115,7 @@ fn a_stop_ends_an_idle_server_at_once() {
         let served = scope.spawn(|| control.serve(&stop, &answer));
         // One that follows something, and one that asks for nothing more.
         let mut clients = ["follow", "greet"].map(|request| {
-            let mut client = Client::connect(&place, SERVER).unwrap().unwrap();
+            let mut client = Client::connect(&place, PEER).unwrap().unwrap();
             client.ask(request).unwrap();
             assert_eq!(client.line().unwrap(), "from now on");
             client
@@ -132,14 +132,14 @@ fn a_stop_ends_an_idle_server_at_once() {
 #[test]
 fn a_client_is_told_that_the_process_is_gone_in_words_of_no_crash() {
     let mut client = None;
-    with_echo(|place| client = Client::connect(place, SERVER).unwrap());
+    with_echo(|place| client = Client::connect(place, PEER).unwrap());
     let mut client = client.unwrap();
     let errors = [client.ask("a").err(), client.line().err(), client.ask("b").err()];
     assert!(errors.iter().any(Option::is_some));
     for error in errors.into_iter().flatten() {
         assert_eq!(
             error.what(),
-            "the process that served the array has ended, or closed the connection"
+            "the echo has ended, or closed the connection"
         );
         assert_eq!(error.kind(), Kind::Io);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
-use pinstripe_io::control::{Answer, Client, Control, Lines, Server};
+use pinstripe_io::control::{Answer, Client, Control, Lines, Peer};
 use pinstripe_record::recorder::{RunningTake, TakeOrder, TakePhase};
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ pub const CONTROL: &str = "take.ctl";
 const TEXT_BYTES: usize = 2048;
 /// The time for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-const SERVER: Server = Server {
+const PEER: Peer = Peer {
     name: "the recorder",
     advice: "check with 'pinstripe record ctl status' whether it still records",
 };
@@ -158,7 +158,7 @@ fn line_of(answer: &Value) -> String {
 }
 
 fn ask(path: &Path, line: &str) -> Result<Value> {
-    let mut client = Client::connect(path, SERVER)?.ok_or_else(|| {
+    let mut client = Client::connect(path, PEER)?.ok_or_else(|| {
         Error::new(Kind::NotFound, "nothing is being recorded there")
             .at(path)
             .advice("name the directory of a take that is being recorded, in any of its DIRs")

@@ -10,14 +10,14 @@ use std::time::Duration;
 use pinstripe_base::checksum::checksum;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
-use pinstripe_io::control::{Answer, Client, Control, Lines, Server};
+use pinstripe_io::control::{Answer, Client, Control, Lines, Peer};
 
 use super::ShownStatus;
 use crate::xdg;
 
 /// The time for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-const SERVER: Server = Server {
+const PEER: Peer = Peer {
     name: "the process that shows it",
     advice: "check with 'pinstripe mount status' and 'pinstripe overlay status' whether it still runs",
 };
@@ -99,7 +99,7 @@ pub(super) fn ask_all(verb: &str) -> Result<Vec<ShownStatus>> {
 }
 
 fn ask_at(socket: &Path) -> Result<Option<ShownStatus>> {
-    let Some(mut client) = Client::connect(socket, SERVER)? else { return Ok(None) };
+    let Some(mut client) = Client::connect(socket, PEER)? else { return Ok(None) };
     client.set_timeout(TIMEOUT)?;
     client.ask(REQUEST)?;
     let line = client.line()?;
