@@ -49,7 +49,7 @@ const ORACLES: [Oracle; 2] = [
 /// The feature behind which the developers' benches are: their tests are run, too.
 const BENCHES: &str = "pinstripe-lab/bench";
 /// The crate that has these tests.
-const ORACLE_CRATE: &str = "pinstripe-stripe";
+const ORACLE_CRATE: &str = "pinstripe-split";
 /// Debian packages whose programs tests use.
 const PROGRAMS: &[&str] = &[
     "attr",

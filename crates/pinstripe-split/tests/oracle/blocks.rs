@@ -86,7 +86,7 @@ pub fn each_of_a_split(codec: Codec, block_bytes: u32, mut check: impl FnMut(&[u
         faults: None,
         remote: None,
     };
-    let open = || bulk::open(path.as_os_str(), std::io::stdin().as_fd());
+    let open = || source::open(path.as_os_str(), std::io::stdin().as_fd());
     run(&open, &options, &Monitor::default()).unwrap();
 
     let out = fs::read(dir.path().join("out")).unwrap();
