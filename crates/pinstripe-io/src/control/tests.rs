@@ -137,10 +137,7 @@ fn a_client_is_told_that_the_process_is_gone_in_words_of_no_crash() {
     let errors = [client.ask("a").err(), client.line().err(), client.ask("b").err()];
     assert!(errors.iter().any(Option::is_some));
     for error in errors.into_iter().flatten() {
-        assert_eq!(
-            error.what(),
-            "the echo has ended, or closed the connection"
-        );
+        assert_eq!(error.what(), "the echo has ended, or closed the connection");
         assert_eq!(error.kind(), Kind::Io);
     }
 }
