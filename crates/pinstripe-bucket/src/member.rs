@@ -19,7 +19,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_member::format::label::MemberFacts;
 use pinstripe_member::{
-    Caps, ExtentName, ExtentWriter, Far, Glance, KeptLonger, Member, Replace, Room, goes_on,
+    BatchedMember, Caps, ExtentName, ExtentWriter, Far, Glance, KeptLonger, Member, Replace, Room,
+    goes_on,
 };
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -227,15 +228,6 @@ impl Member for BucketMember {
         Ok(())
     }
 
-    fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
-        let Inner { session, runtime, puts, .. } = &*self.0;
-        let (session, key) = (Arc::clone(session), self.key(name));
-        let (payload, own) = (PutPayload::from(bytes.to_vec()), self.0.lock(name));
-        let sending =
-            runtime.spawn(async move { session.create(&key, &payload, own.as_ref()).await });
-        lock(puts).insert(name, (bytes.to_vec(), sending));
-    }
-
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
         if buf.is_empty() {
             return self.len(name).map(drop);
@@ -262,22 +254,6 @@ impl Member for BucketMember {
         Ok(())
     }
 
-    /// Past the blocks: what is beside it is read by others, or not at all.
-    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
-        let tail = self.0.tails.get(name);
-        if let Some(held) = tail.as_ref().and_then(|tail| tail.get(offset, bytes)) {
-            return Ok(held.to_vec());
-        }
-        match offset.checked_add(bytes as u64).filter(|end| bytes > 0 && *end <= i64::MAX as u64) {
-            Some(end) => Ok(self.get(name, offset..end)?.bytes),
-            None => {
-                let mut span = vec![0; bytes];
-                self.read_at(name, offset, &mut span)?;
-                Ok(span)
-            }
-        }
-    }
-
     /// What lies in the end of an extent that was looked at.
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
         let tail = self.0.tails.get(name);
@@ -297,20 +273,6 @@ impl Member for BucketMember {
             false => runtime.block_on(session.len(&self.key(name))),
         };
         found.map_err(|fault| self.failed(&fault, "look at", name))
-    }
-
-    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
-        let Inner { foresight, runtime, .. } = &*self.0;
-        let seen = |name: &ExtentName| foresight.read(runtime, *name).map(|got| got.bytes.clone());
-        let seen: Vec<_> = names.iter().map(|name| (*name, seen(name))).collect();
-        let reads = seen.into_iter().map(|(name, seen)| async move {
-            match seen.filter(|bytes| bytes.len() as u64 <= most_bytes) {
-                Some(bytes) => Ok(bytes),
-                None => self.read_one(name, most_bytes).await,
-            }
-        });
-        let reads = futures_util::stream::iter(reads).buffered(READ_AT_ONCE);
-        self.0.runtime.block_on(reads.inspect(|_| goes_on()).collect())
     }
 
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
@@ -338,6 +300,73 @@ impl Member for BucketMember {
         deleted.map_err(|fault| self.failed(&fault, "delete", name))
     }
 
+    fn sync(&self) -> Result<()> {
+        Ok(()) // What was answered is durable.
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        Ok(0) // What is unfinished is not there.
+    }
+
+    fn caps(&self) -> Caps {
+        let (lanes, extent_bytes) = (LANES, EXTENT_BYTES);
+        let far = Some(Far { lanes, extent_bytes, reads: READS, span_bytes: SPAN_BYTES });
+        Caps { device: None, free_bytes: None, is_full: false, far }
+    }
+
+    fn place(&self) -> &Path {
+        &self.0.path
+    }
+
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        Some(self)
+    }
+}
+
+impl BatchedMember for BucketMember {
+    fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
+        let Inner { session, runtime, puts, .. } = &*self.0;
+        let (session, key) = (Arc::clone(session), self.key(name));
+        let (payload, own) = (PutPayload::from(bytes.to_vec()), self.0.lock(name));
+        let sending =
+            runtime.spawn(async move { session.create(&key, &payload, own.as_ref()).await });
+        lock(puts).insert(name, (bytes.to_vec(), sending));
+    }
+
+    /// Past the blocks: what is beside it is read by others, or not at all.
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        let tail = self.0.tails.get(name);
+        if let Some(held) = tail.as_ref().and_then(|tail| tail.get(offset, bytes)) {
+            return Ok(held.to_vec());
+        }
+        match offset.checked_add(bytes as u64).filter(|end| bytes > 0 && *end <= i64::MAX as u64) {
+            Some(end) => Ok(self.get(name, offset..end)?.bytes),
+            None => {
+                let mut span = vec![0; bytes];
+                self.read_at(name, offset, &mut span)?;
+                Ok(span)
+            }
+        }
+    }
+
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        let Inner { foresight, runtime, .. } = &*self.0;
+        let seen = |name: &ExtentName| foresight.read(runtime, *name).map(|got| got.bytes.clone());
+        let seen: Vec<_> = names.iter().map(|name| (*name, seen(name))).collect();
+        let reads = seen.into_iter().map(|(name, seen)| async move {
+            match seen.filter(|bytes| bytes.len() as u64 <= most_bytes) {
+                Some(bytes) => Ok(bytes),
+                None => self.read_one(name, most_bytes).await,
+            }
+        });
+        let reads = futures_util::stream::iter(reads).buffered(READ_AT_ONCE);
+        self.0.runtime.block_on(reads.inspect(|_| goes_on()).collect())
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        Ok(self.list(room)?.into_iter().map(|(id, _)| id).collect())
+    }
+
     fn foresee(&self, wanted: &[Glance]) {
         let Inner { runtime, foresight, .. } = &*self.0;
         foresight.begin(runtime, &self.0.asker(), wanted);
@@ -355,25 +384,7 @@ impl Member for BucketMember {
         self.0.keep_longer(names)
     }
 
-    fn sync(&self) -> Result<()> {
-        Ok(()) // What was answered is durable.
-    }
-
-    fn sweep(&self) -> Result<u64> {
-        Ok(0) // What is unfinished is not there.
-    }
-
-    fn caps(&self) -> Caps {
-        let (lanes, extent_bytes) = (LANES, EXTENT_BYTES);
-        let far = Some(Far { lanes, extent_bytes, reads: READS, span_bytes: SPAN_BYTES });
-        Caps { device: None, free_bytes: None, is_full: false, far }
-    }
-
     fn latency(&self) -> Option<Duration> {
         self.0.session.endpoint.latency.mean()
-    }
-
-    fn place(&self) -> &Path {
-        &self.0.path
     }
 }

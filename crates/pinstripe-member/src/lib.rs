@@ -3,8 +3,7 @@
 //!
 //! A member is a shelf of write-once runs of bytes ("extents"). Every call moves a whole buffer or
 //! fails; nothing is ever changed after it was sealed, and a name appears only when its bytes are
-//! durable. Methods take `&self`, and the trait is object safe. A wrapper names the calls that it passes
-//! on as they are ([`forward_member`](crate::forward_member)).
+//! durable. Methods take `&self`, and the trait is object safe.
 //!
 //! Invariants every implementation keeps, tested by the one conformance suite:
 //! - an extent that was not sealed is never listed, read or counted, whatever happens;
@@ -19,7 +18,6 @@ pub mod process;
 pub mod secret;
 
 pub mod directory;
-mod forward;
 mod memory;
 mod places;
 mod sealed_cache;
@@ -236,66 +234,26 @@ pub struct KeptLonger {
     pub extended: u64,
 }
 
-/// One failure domain holding part of a store.
+/// One failure domain holding part of a store. No call has a default: a wrapper that misses one does
+/// not compile.
 pub trait Member: Send + Sync {
     /// Begins an extent; nothing is visible under its name before [`ExtentWriter::seal`].
     fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>>;
     /// Writes one small object whole, durably, if no object has the name: the atomic primitive.
     /// `Kind::Exists` when another was first.
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()>;
-    /// Begins a [`put`](Self::put) that is called next with the same name and bytes: a far member
-    /// sends it while others are waited for.
-    fn put_ahead(&self, _name: ExtentName, _bytes: &[u8]) {}
     /// Fills `buf` from `offset`; a short extent is `Kind::Corrupt`, a missing one
     /// `Kind::NotFound`.
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()>;
-    /// As [`read_at`](Self::read_at), if the bytes are at hand and reading them cannot wait for
-    /// anything; otherwise `false`, and `buf` has anything in it.
-    fn read_at_hand(&self, _name: ExtentName, _offset: u64, _buf: &mut [u8]) -> bool {
-        false
-    }
-    /// As [`read_at`](Self::read_at), of a long part that a plan named: a far member asks for it and for
-    /// nothing beside it.
-    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
-        let mut span = vec![0; bytes];
-        self.read_at(name, offset, &mut span)?;
-        Ok(span)
-    }
+    /// As [`read_at`](Self::read_at), if the bytes are in memory and reading them cannot wait;
+    /// otherwise `false`, and the content of `buf` is undefined.
+    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool;
     /// Length in bytes; `Kind::NotFound` when there is no such extent.
     fn len(&self, name: ExtentName) -> Result<u64>;
-    /// Reads extents whole, in the order of `names`, as one request; one that is longer than
-    /// `most_bytes` is `Kind::Corrupt`. An error of one says nothing of the others.
-    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
-        let read = |name: &ExtentName| {
-            goes_on();
-            let mut whole =
-                vec![0; expect_short(self.len(*name)?, most_bytes, self.place(), *name)?];
-            self.read_at(*name, 0, &mut whole)?;
-            Ok(whole)
-        };
-        names.iter().map(read).collect()
-    }
     /// Every sealed extent of a room with its length, in name order. Strangers are passed over.
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>>;
-    /// The same without the lengths, which may cost a request for each.
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        Ok(self.list(room)?.into_iter().map(|(id, _)| id).collect())
-    }
-    /// Says what will be listed soon, and what is small there be read: a far member asks for it all
-    /// at once. As good as what there is at a later call is what there is at this one, or later,
-    /// unless this process changes something of the member between. Without anything, what was
-    /// foreseen is dropped: the next calls ask anew.
-    fn foresee(&self, _wanted: &[Glance]) {}
-    /// Says which extents will be opened next, each once: a far member asks for their ends all at
-    /// once.
-    fn open_ahead(&self, _names: &[ExtentName]) {}
     /// Removes an extent; removing one that is not there is no error.
     fn delete(&self, name: ExtentName) -> Result<()>;
-    /// Keeps extents that are to stay from being deleted for longer, on a member that keeps what is put
-    /// there for a time, once half of that has passed.
-    fn keep_longer(&self, _names: &[ExtentName]) -> Result<KeptLonger> {
-        Ok(KeptLonger::default())
-    }
     /// Makes every seal, put and delete so far survive a power cut.
     fn sync(&self) -> Result<()>;
     /// Removes what writers that died have left unsealed; returns how many. Writers that live, in
@@ -303,12 +261,140 @@ pub trait Member: Send + Sync {
     fn sweep(&self) -> Result<u64>;
     /// Its properties.
     fn caps(&self) -> Caps;
-    /// What a short answer takes, where it is measured since it is more than nothing.
-    fn latency(&self) -> Option<Duration> {
-        None
-    }
     /// Its path, for messages.
     fn place(&self) -> &Path;
+    /// Its batched calls; `None` where the calls above do as well. Callers use the methods of
+    /// `dyn Member`, which fall back to the calls above.
+    fn batched(&self) -> Option<&dyn BatchedMember>;
+}
+
+/// Calls that ask for many things at once, or before they are used: they hide the latency of a
+/// member that is far away. A member whose answers cost nothing does nothing in the hints.
+pub trait BatchedMember: Send + Sync {
+    /// Begins a [`put`](Member::put) that is called next with the same name and bytes, while others
+    /// are waited for.
+    fn put_ahead(&self, name: ExtentName, bytes: &[u8]);
+    /// As [`read_at`](Member::read_at), of a long part that a plan named: nothing beside it is read.
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>>;
+    /// Reads extents whole, in the order of `names`, as one request; one that is longer than
+    /// `most_bytes` is `Kind::Corrupt`. An error of one says nothing of the others.
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>>;
+    /// As [`list`](Member::list) without the lengths, which may cost a request for each.
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>>;
+    /// Hint: these rooms will be listed soon, and their small extents read. A later call may answer
+    /// from this moment unless this process has changed the member since. An empty list discards
+    /// what was prefetched.
+    fn foresee(&self, wanted: &[Glance]);
+    /// Hint: these extents will be opened next, each once.
+    fn open_ahead(&self, names: &[ExtentName]);
+    /// Extends the retention of extents, on a member that retains what is put there for a time,
+    /// once half of that has passed.
+    fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger>;
+    /// The measured time of a short answer; `None` where it is next to nothing.
+    fn latency(&self) -> Option<Duration>;
+}
+
+/// The batched calls of any member: those that it has, or else one simple call after the other.
+impl dyn Member + '_ {
+    /// See [`BatchedMember::put_ahead`].
+    pub fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
+        if let Some(batched) = self.batched() {
+            batched.put_ahead(name, bytes);
+        }
+    }
+
+    /// See [`BatchedMember::read_span`].
+    ///
+    /// # Errors
+    /// As [`Member::read_at`].
+    pub fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        match self.batched() {
+            Some(batched) => batched.read_span(name, offset, bytes),
+            None => span_of(self, name, offset, bytes),
+        }
+    }
+
+    /// See [`BatchedMember::read_whole`].
+    pub fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        match self.batched() {
+            Some(batched) => batched.read_whole(names, most_bytes),
+            None => each_whole(self, names, most_bytes),
+        }
+    }
+
+    /// See [`BatchedMember::names`].
+    ///
+    /// # Errors
+    /// As [`Member::list`].
+    pub fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        match self.batched() {
+            Some(batched) => batched.names(room),
+            None => Ok(self.list(room)?.into_iter().map(|(id, _)| id).collect()),
+        }
+    }
+
+    /// See [`BatchedMember::foresee`].
+    pub fn foresee(&self, wanted: &[Glance]) {
+        if let Some(batched) = self.batched() {
+            batched.foresee(wanted);
+        }
+    }
+
+    /// See [`BatchedMember::open_ahead`].
+    pub fn open_ahead(&self, names: &[ExtentName]) {
+        if let Some(batched) = self.batched() {
+            batched.open_ahead(names);
+        }
+    }
+
+    /// See [`BatchedMember::keep_longer`].
+    ///
+    /// # Errors
+    /// Those of the member.
+    pub fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
+        self.batched().map_or(Ok(KeptLonger::default()), |it| it.keep_longer(names))
+    }
+
+    /// See [`BatchedMember::latency`].
+    pub fn latency(&self) -> Option<Duration> {
+        self.batched()?.latency()
+    }
+}
+
+/// The batched calls of the member in a wrapper that has batched calls only where this one has.
+pub fn batched_of(inner: &(impl Member + ?Sized)) -> &dyn BatchedMember {
+    inner.batched().expect("a wrapper has batched calls only where the inner member has")
+}
+
+/// [`BatchedMember::read_span`] by [`Member::read_at`].
+///
+/// # Errors
+/// As that.
+pub fn span_of(
+    member: &(impl Member + ?Sized),
+    name: ExtentName,
+    offset: u64,
+    bytes: usize,
+) -> Result<Vec<u8>> {
+    let mut span = vec![0; bytes];
+    member.read_at(name, offset, &mut span)?;
+    Ok(span)
+}
+
+/// [`BatchedMember::read_whole`] by [`Member::len`] and [`Member::read_at`], one extent after the other.
+pub fn each_whole(
+    member: &(impl Member + ?Sized),
+    names: &[ExtentName],
+    most_bytes: u64,
+) -> Vec<Result<Vec<u8>>> {
+    let read = |name: &ExtentName| {
+        goes_on();
+        let bytes = member.len(*name)?;
+        let mut whole = vec![0; expect_short(bytes, most_bytes, member.place(), *name)?];
+        member.read_at(*name, 0, &mut whole)?;
+        Ok(whole)
+    };
+    names.iter().map(read).collect()
 }
 
 /// The length of an extent that is to be read whole.

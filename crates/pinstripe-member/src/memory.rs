@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
+use crate::{BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
@@ -95,6 +95,10 @@ impl Member for MemoryMember {
         Ok(())
     }
 
+    fn read_at_hand(&self, _: ExtentName, _: u64, _: &mut [u8]) -> bool {
+        false
+    }
+
     fn len(&self, name: ExtentName) -> Result<u64> {
         Ok(self.shelf.get(name)?.len() as u64)
     }
@@ -128,6 +132,10 @@ impl Member for MemoryMember {
 
     fn place(&self) -> &Path {
         &self.shelf.place
+    }
+
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        None
     }
 }
 

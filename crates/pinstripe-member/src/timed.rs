@@ -2,13 +2,17 @@
 //!
 //! Invariant: it is the inner member, call for call.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pinstripe_prefetch::latencies::Latencies;
 
-use super::{ExtentName, Member, SharedMember};
+use super::{
+    BatchedMember, Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room,
+    SharedMember, batched_of,
+};
 use pinstripe_base::clock::{monotonic, since};
 use pinstripe_base::error::Result;
 
@@ -104,24 +108,92 @@ impl TimedMember {
 }
 
 impl Member for TimedMember {
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        self.inner.create(name, replace)
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        self.inner.put(name, bytes)
+    }
+
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.meter.time(buf.len(), || self.inner.read_at(name, offset, buf))
+    }
+
+    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
+        self.inner.read_at_hand(name, offset, buf)
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        self.inner.len(name)
+    }
+
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        self.inner.list(room)
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        self.inner.delete(name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        self.inner.sweep()
+    }
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+
+    fn place(&self) -> &Path {
+        self.inner.place()
+    }
+
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        self.inner.batched().map(|_| self as &dyn BatchedMember)
+    }
+}
+
+impl BatchedMember for TimedMember {
+    fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
+        batched_of(&self.inner).put_ahead(name, bytes);
     }
 
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         let mut span = Vec::new();
         self.meter.time(bytes, || {
-            span = self.inner.read_span(name, offset, bytes)?;
+            span = batched_of(&self.inner).read_span(name, offset, bytes)?;
             Ok(())
         })?;
         Ok(span)
     }
 
-    // Reads at hand are not timed: where one succeeds, no caller waited.
-    crate::forward_member!(
-        inner: create, put, put_ahead, read_at_hand, len, read_whole, list, names, foresee,
-        open_ahead, delete, keep_longer, sync, sweep, caps, latency, place,
-    );
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        batched_of(&self.inner).read_whole(names, most_bytes)
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        batched_of(&self.inner).names(room)
+    }
+
+    fn foresee(&self, wanted: &[Glance]) {
+        batched_of(&self.inner).foresee(wanted);
+    }
+
+    fn open_ahead(&self, names: &[ExtentName]) {
+        batched_of(&self.inner).open_ahead(names);
+    }
+
+    fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
+        batched_of(&self.inner).keep_longer(names)
+    }
+
+    fn latency(&self) -> Option<Duration> {
+        batched_of(&self.inner).latency()
+    }
 }
 
 #[cfg(test)]
@@ -164,21 +236,5 @@ mod tests {
         });
         assert!(std::panic::catch_unwind(panics).is_err());
         assert_eq!(meter.reads().in_flight, 0);
-    }
-
-    /// By it readers choose among far members, behind a meter as well.
-    #[test]
-    fn how_late_a_member_answers_is_seen_through_the_meter() {
-        struct Late(MemoryMember);
-        impl Member for Late {
-            fn latency(&self) -> Option<Duration> {
-                Some(Duration::from_millis(80))
-            }
-            crate::forward_member!(
-                0: create, put, read_at, len, list, delete, sync, sweep, caps, place,
-            );
-        }
-        let member = TimedMember::new(Arc::new(Late(MemoryMember::new("far"))));
-        assert_eq!(member.latency(), Some(Duration::from_millis(80)));
     }
 }

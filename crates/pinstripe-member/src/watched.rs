@@ -25,7 +25,10 @@ use std::time::Duration;
 use lane::Lane;
 pub use lane::goes_on;
 
-use super::{Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room};
+use super::{
+    BatchedMember, Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room,
+    batched_of,
+};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_base::units::MIB;
@@ -190,12 +193,6 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
         self.lane.call(bytes.len() as u64, move || inner.put(name, &bytes))
     }
 
-    fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
-        if !self.lane.is_silent() {
-            self.inner.put_ahead(name, bytes);
-        }
-    }
-
     /// Bytes that are in memory need no other thread: most reads of an index and of trees find
     /// theirs there, and the way to the other thread costs more than they do.
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -217,52 +214,16 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
         !self.lane.is_silent() && self.inner.read_at_hand(name, offset, buf)
     }
 
-    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
-        let inner = Arc::clone(&self.inner);
-        self.lane.call(bytes as u64, move || inner.read_span(name, offset, bytes))
-    }
-
     fn len(&self, name: ExtentName) -> Result<u64> {
         self.control(move |member| member.len(name))
-    }
-
-    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
-        let (inner, own) = (Arc::clone(&self.inner), names.to_vec());
-        match self.lane.call(0, move || Ok(inner.read_whole(&own, most_bytes))) {
-            Ok(read) => read,
-            Err(silence) => names.iter().map(|_| Err(silence.duplicate())).collect(),
-        }
     }
 
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
         self.control(move |member| member.list(room))
     }
 
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        self.control(move |member| member.names(room))
-    }
-
-    /// It asks and does not wait, so no other thread is needed.
-    fn foresee(&self, wanted: &[Glance]) {
-        if !self.lane.is_silent() {
-            self.inner.foresee(wanted);
-        }
-    }
-
-    /// It asks and does not wait, so no other thread is needed.
-    fn open_ahead(&self, names: &[ExtentName]) {
-        if !self.lane.is_silent() {
-            self.inner.open_ahead(names);
-        }
-    }
-
     fn delete(&self, name: ExtentName) -> Result<()> {
         self.control(move |member| member.delete(name))
-    }
-
-    fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
-        let own = names.to_vec();
-        self.control(move |member| member.keep_longer(&own))
     }
 
     fn sync(&self) -> Result<()> {
@@ -278,12 +239,60 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
         self.control(|member| Ok(member.caps())).unwrap_or(unknown)
     }
 
-    fn latency(&self) -> Option<Duration> {
-        self.inner.latency()
-    }
-
     fn place(&self) -> &Path {
         self.lane.place()
+    }
+
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        self.inner.batched().map(|_| self as &dyn BatchedMember)
+    }
+}
+
+impl<M: Member + 'static> BatchedMember for WatchedMember<M> {
+    fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
+        if !self.lane.is_silent() {
+            batched_of(&*self.inner).put_ahead(name, bytes);
+        }
+    }
+
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        let inner = Arc::clone(&self.inner);
+        self.lane.call(bytes as u64, move || batched_of(&*inner).read_span(name, offset, bytes))
+    }
+
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        let (inner, own) = (Arc::clone(&self.inner), names.to_vec());
+        match self.lane.call(0, move || Ok(batched_of(&*inner).read_whole(&own, most_bytes))) {
+            Ok(read) => read,
+            Err(silence) => names.iter().map(|_| Err(silence.duplicate())).collect(),
+        }
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        self.control(move |member| batched_of(member).names(room))
+    }
+
+    /// It asks and does not wait, so no other thread is needed.
+    fn foresee(&self, wanted: &[Glance]) {
+        if !self.lane.is_silent() {
+            batched_of(&*self.inner).foresee(wanted);
+        }
+    }
+
+    /// It asks and does not wait, so no other thread is needed.
+    fn open_ahead(&self, names: &[ExtentName]) {
+        if !self.lane.is_silent() {
+            batched_of(&*self.inner).open_ahead(names);
+        }
+    }
+
+    fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
+        let own = names.to_vec();
+        self.control(move |member| batched_of(member).keep_longer(&own))
+    }
+
+    fn latency(&self) -> Option<Duration> {
+        batched_of(&*self.inner).latency()
     }
 }
 

@@ -15,10 +15,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, random};
-use pinstripe_member::{Caps, ExtentName, ExtentWriter, Far, Member, Replace, Room};
+use pinstripe_member::{
+    BatchedMember, Caps, ExtentName, ExtentWriter, Far, Glance, KeptLonger, Member, Replace, Room,
+    span_of,
+};
 
 use crate::cluster::{Cluster, PIECE_BYTES, Pool};
 use crate::listing::names;
@@ -236,6 +240,10 @@ impl Member for RadosMember {
         if read == wanted { Ok(()) } else { too_short(self.len(name)?) }
     }
 
+    fn read_at_hand(&self, _: ExtentName, _: u64, _: &mut [u8]) -> bool {
+        false
+    }
+
     fn len(&self, name: ExtentName) -> Result<u64> {
         let (pool, object) = self.pools.object(name);
         let bytes = pool.size(&object).map_err(self.pools.at(name))?;
@@ -243,10 +251,6 @@ impl Member for RadosMember {
             return Ok(bytes);
         }
         Ok(self.pools.manifest(name)?.map_or(bytes, |manifest| manifest.bytes))
-    }
-
-    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
-        side_by_side(names, |name| self.read_short(*name, most_bytes))
     }
 
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
@@ -259,10 +263,6 @@ impl Member for RadosMember {
             Err(error) => Some(Err(error)),
         });
         found.collect()
-    }
-
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        self.ids(room)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
@@ -294,6 +294,38 @@ impl Member for RadosMember {
 
     fn place(&self) -> &Path {
         &self.pools.place
+    }
+
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        Some(self)
+    }
+}
+
+impl BatchedMember for RadosMember {
+    fn put_ahead(&self, _: ExtentName, _: &[u8]) {}
+
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        span_of(self, name, offset, bytes)
+    }
+
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        side_by_side(names, |name| self.read_short(*name, most_bytes))
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        self.ids(room)
+    }
+
+    fn foresee(&self, _: &[Glance]) {}
+
+    fn open_ahead(&self, _: &[ExtentName]) {}
+
+    fn keep_longer(&self, _: &[ExtentName]) -> Result<KeptLonger> {
+        Ok(KeptLonger::default())
+    }
+
+    fn latency(&self) -> Option<Duration> {
+        None
     }
 }
 

@@ -1,13 +1,15 @@
 #![allow(clippy::disallowed_methods, reason = "tests: a cluster is told by the environment")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use pinstripe_base::error::Kind;
-use pinstripe_member::{ExtentName, Member, Replace, Room, conformance};
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_member::{
+    BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room, conformance,
+};
 
 use crate::library::Library;
 use crate::{Cluster, Pool, RadosMember};
@@ -209,7 +211,53 @@ impl Drop for Emptied {
 }
 
 impl Member for Emptied {
-    pinstripe_member::forward_member!(member: create, put, read_at, len, read_whole, list, names, delete, sync, sweep, caps, place);
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        self.member.create(name, replace)
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        self.member.put(name, bytes)
+    }
+
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.member.read_at(name, offset, buf)
+    }
+
+    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
+        self.member.read_at_hand(name, offset, buf)
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        self.member.len(name)
+    }
+
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        self.member.list(room)
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        self.member.delete(name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.member.sync()
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        self.member.sweep()
+    }
+
+    fn caps(&self) -> Caps {
+        self.member.caps()
+    }
+
+    fn place(&self) -> &Path {
+        self.member.place()
+    }
+
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        self.member.batched()
+    }
 }
 
 #[test]

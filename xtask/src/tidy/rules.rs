@@ -213,7 +213,7 @@ pub const ROOMS: &[Rooms] = &[
         floors: &[
             &["conformance", "fault"],
             &["places", "sealed_cache"],
-            &["directory", "forward", "memory", "shared", "timed"],
+            &["directory", "memory", "shared", "timed"],
             &["process", "stat", "steps", "watched"],
             &["format"],
             &["secret"],

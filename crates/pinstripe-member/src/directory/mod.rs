@@ -27,6 +27,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -37,7 +38,10 @@ use self::shelf::{Shelf, leaf, parse_leaf};
 use self::tree::Tree;
 use self::writer::DirectoryWriter;
 use crate::watched::goes_on;
-use crate::{Caps, ExtentName, ExtentWriter, Member, Replace, Room, Steps, expect_short};
+use crate::{
+    BatchedMember, Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room,
+    Steps, expect_short, span_of,
+};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
@@ -273,7 +277,8 @@ impl Member for DirectoryMember {
     /// Only of a file that is open and on a file system of the kernel that can tell what is in
     /// memory.
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
-        if self.notes_access.load(Ordering::Relaxed) {
+        // To the system call, 2^64 - 1 is the position of the descriptor.
+        if self.notes_access.load(Ordering::Relaxed) || i64::try_from(offset).is_err() {
             return false;
         }
         let Ok(file) = self.handles.get(name) else { return false };
@@ -296,26 +301,8 @@ impl Member for DirectoryMember {
         Ok(stat.st_size as u64)
     }
 
-    /// Opens each file once, and keeps none open.
-    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
-        let read = |name: &ExtentName| {
-            goes_on();
-            let file = self.open_extent(*name)?;
-            let failed = |error| self.failed("cannot read", *name, error);
-            let bytes = file.metadata().map_err(failed)?.len();
-            let mut whole = vec![0; expect_short(bytes, most_bytes, self.tree.path(), *name)?];
-            file.read_exact_at(&mut whole, 0).map_err(failed)?;
-            Ok(whole)
-        };
-        names.iter().map(read).collect()
-    }
-
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
         self.in_room(room, |shelf| self.list_shelf(shelf), |(id, _)| id)
-    }
-
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        self.in_room(room, |shelf| self.names_in_shelf(shelf), |id| id)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
@@ -388,6 +375,48 @@ impl Member for DirectoryMember {
 
     fn place(&self) -> &Path {
         self.tree.path()
+    }
+
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        Some(self)
+    }
+}
+
+impl BatchedMember for DirectoryMember {
+    fn put_ahead(&self, _: ExtentName, _: &[u8]) {}
+
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        span_of(self, name, offset, bytes)
+    }
+
+    /// Opens each file once, and keeps none open.
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        let read = |name: &ExtentName| {
+            goes_on();
+            let file = self.open_extent(*name)?;
+            let failed = |error| self.failed("cannot read", *name, error);
+            let bytes = file.metadata().map_err(failed)?.len();
+            let mut whole = vec![0; expect_short(bytes, most_bytes, self.tree.path(), *name)?];
+            file.read_exact_at(&mut whole, 0).map_err(failed)?;
+            Ok(whole)
+        };
+        names.iter().map(read).collect()
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        self.in_room(room, |shelf| self.names_in_shelf(shelf), |id| id)
+    }
+
+    fn foresee(&self, _: &[Glance]) {}
+
+    fn open_ahead(&self, _: &[ExtentName]) {}
+
+    fn keep_longer(&self, _: &[ExtentName]) -> Result<KeptLonger> {
+        Ok(KeptLonger::default())
+    }
+
+    fn latency(&self) -> Option<Duration> {
+        None
     }
 }
 

@@ -5,11 +5,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pinstripe_base::error::{Error, Result};
 use pinstripe_io::fault::{Faults, Operation, Plan, Statistics, Target, Verdict};
 
-use crate::{ExtentName, ExtentWriter, Member, Replace, Room};
+use crate::{
+    BatchedMember, Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room,
+    batched_of,
+};
 
 /// A member with faults.
 pub struct FaultMember<M> {
@@ -28,6 +32,17 @@ impl<M: Member> FaultMember<M> {
     /// The member behind the faults.
     pub fn inner(&self) -> &M {
         &self.inner
+    }
+
+    /// What a fault does to bytes that were read.
+    fn strike(&self, name: ExtentName, verdict: &Verdict, read: &mut [u8]) -> Result<()> {
+        match verdict.kept(read.len()) {
+            Some(kept) => Err(self.ends_early(name, read.len(), kept)),
+            None => {
+                verdict.flip(read);
+                Ok(())
+            }
+        }
     }
 
     fn ends_early(&self, name: ExtentName, wanted: usize, kept: usize) -> Error {
@@ -112,30 +127,9 @@ impl<M: Member> Member for FaultMember<M> {
         self.inner.len(name)
     }
 
-    /// Each extent is a call of [`len`](Self::len) and one of [`read_at`](Self::read_at) to the plan.
-    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
-        let read = |name: &ExtentName| {
-            on_extent(&self.faults, Operation::Len, *name, 0)?;
-            let mut whole =
-                self.inner.read_whole(&[*name], most_bytes).pop().expect("one was asked for")?;
-            let verdict = on_extent(&self.faults, Operation::Read, *name, whole.len())?;
-            if let Some(kept) = verdict.kept(whole.len()) {
-                return Err(self.ends_early(*name, whole.len(), kept));
-            }
-            verdict.flip(&mut whole);
-            Ok(whole)
-        };
-        names.iter().map(read).collect()
-    }
-
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
         on_room(&self.faults, room)?;
         self.inner.list(room)
-    }
-
-    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
-        on_room(&self.faults, room)?;
-        self.inner.names(room)
     }
 
     fn delete(&self, name: ExtentName) -> Result<()> {
@@ -148,11 +142,72 @@ impl<M: Member> Member for FaultMember<M> {
         self.inner.sync()
     }
 
+    fn sweep(&self) -> Result<u64> {
+        self.inner.sweep()
+    }
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+
     fn place(&self) -> &Path {
         &self.faults.place
     }
 
-    crate::forward_member!(inner: foresee, open_ahead, keep_longer, sweep, caps, latency);
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        self.inner.batched().map(|_| self as &dyn BatchedMember)
+    }
+}
+
+impl<M: Member> BatchedMember for FaultMember<M> {
+    /// Only with an empty plan: the put itself is sent then, and meets its fault.
+    fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
+        if self.faults.is_empty() {
+            batched_of(&self.inner).put_ahead(name, bytes);
+        }
+    }
+
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        let verdict = on_extent(&self.faults, Operation::Read, name, bytes)?;
+        let mut span = batched_of(&self.inner).read_span(name, offset, bytes)?;
+        self.strike(name, &verdict, &mut span)?;
+        Ok(span)
+    }
+
+    /// One request. To the plan, each extent is a call of [`len`](Member::len) and one of
+    /// [`read_at`](Member::read_at).
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        let read = batched_of(&self.inner).read_whole(names, most_bytes);
+        let strike = |(name, whole): (&ExtentName, Result<Vec<u8>>)| {
+            on_extent(&self.faults, Operation::Len, *name, 0)?;
+            let mut whole = whole?;
+            let verdict = on_extent(&self.faults, Operation::Read, *name, whole.len())?;
+            self.strike(*name, &verdict, &mut whole)?;
+            Ok(whole)
+        };
+        names.iter().zip(read).map(strike).collect()
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        on_room(&self.faults, room)?;
+        batched_of(&self.inner).names(room)
+    }
+
+    fn foresee(&self, wanted: &[Glance]) {
+        batched_of(&self.inner).foresee(wanted);
+    }
+
+    fn open_ahead(&self, names: &[ExtentName]) {
+        batched_of(&self.inner).open_ahead(names);
+    }
+
+    fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
+        batched_of(&self.inner).keep_longer(names)
+    }
+
+    fn latency(&self) -> Option<Duration> {
+        batched_of(&self.inner).latency()
+    }
 }
 
 struct FaultWriter {

@@ -1,3 +1,4 @@
+use crate::BatchedMember;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -12,7 +13,21 @@ struct Held {
 }
 
 impl Member for Held {
-    crate::forward_member!(inner: create, put, read_at, delete, sync, sweep, caps, place);
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        self.inner.create(name, replace)
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        self.inner.put(name, bytes)
+    }
+
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_at(name, offset, buf)
+    }
+
+    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
+        self.inner.read_at_hand(name, offset, buf)
+    }
 
     fn len(&self, name: ExtentName) -> Result<u64> {
         let _ = self.go.lock().unwrap().recv();
@@ -25,6 +40,30 @@ impl Member for Held {
             goes_on();
         }
         self.inner.list(room)
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        self.inner.delete(name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        self.inner.sweep()
+    }
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+
+    fn place(&self) -> &Path {
+        self.inner.place()
+    }
+
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        None
     }
 }
 

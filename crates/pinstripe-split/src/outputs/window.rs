@@ -4,7 +4,7 @@ use std::path::Path;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
-use pinstripe_member::{Caps, ExtentName, ExtentWriter, Member, Replace, Room};
+use pinstripe_member::{BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room};
 
 /// A member with one extent, the same for any name, that cannot be written.
 pub struct Window {
@@ -41,6 +41,10 @@ impl Member for Window {
         self.device.read_at(self.start + offset, buf)
     }
 
+    fn read_at_hand(&self, _: ExtentName, _: u64, _: &mut [u8]) -> bool {
+        false
+    }
+
     fn len(&self, _name: ExtentName) -> Result<u64> {
         let there = self.device.len()?.saturating_sub(self.start);
         match there {
@@ -71,5 +75,9 @@ impl Member for Window {
 
     fn place(&self) -> &Path {
         self.device.place()
+    }
+
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        None
     }
 }

@@ -14,7 +14,9 @@ use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Access, Caps as DeviceCaps, Device, FileDevice, Policy, SharedDevice};
-use pinstripe_member::{ExtentName, Member, Room, SharedMember};
+use pinstripe_member::{
+    BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room, SharedMember,
+};
 use pinstripe_split::outputs::Reader;
 use pinstripe_split::pipeline::join::Target;
 
@@ -100,6 +102,14 @@ const FOOTER_MOST: u64 = 4096;
 const CONTENT_BYTES: u64 = 2 << 20;
 
 impl Member for Gated {
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        self.inner.create(name, replace)
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        self.inner.put(name, bytes)
+    }
+
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
         if matches!(name, ExtentName::In(Room::Packs, _)) {
             let extent_bytes = self.inner.len(name)?;
@@ -114,7 +124,41 @@ impl Member for Gated {
         self.inner.read_at(name, offset, buf)
     }
 
-    pinstripe_member::forward_member!(inner: create, put, len, list, foresee, delete, sync, sweep, caps, place);
+    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
+        self.inner.read_at_hand(name, offset, buf)
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        self.inner.len(name)
+    }
+
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        self.inner.list(room)
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        self.inner.delete(name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        self.inner.sweep()
+    }
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+
+    fn place(&self) -> &Path {
+        self.inner.place()
+    }
+
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        None
+    }
 }
 
 fn gated(mut store: Store) -> (Store, Arc<Gate>) {

@@ -4,11 +4,15 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::{Caps, ExtentName, Far, Member, Room, SharedMember};
+use pinstripe_member::{
+    BatchedMember, Caps, ExtentName, ExtentWriter, Far, Glance, KeptLonger, Member, Replace, Room,
+    SharedMember, batched_of,
+};
 
 use crate::look::{assert_same, look};
 use crate::support::{Ledger, Site, noise, restore};
@@ -34,14 +38,41 @@ impl Distant {
 }
 
 impl Member for Distant {
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        self.inner.create(name, replace)
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        self.inner.put(name, bytes)
+    }
+
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.note(name, buf.len(), false);
         self.inner.read_at(name, offset, buf)
     }
 
-    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
-        self.note(name, bytes, true);
-        self.inner.read_span(name, offset, bytes)
+    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
+        self.inner.read_at_hand(name, offset, buf)
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        self.inner.len(name)
+    }
+
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        self.inner.list(room)
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        self.inner.delete(name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        self.inner.sweep()
     }
 
     fn caps(&self) -> Caps {
@@ -53,7 +84,44 @@ impl Member for Distant {
         &self.place
     }
 
-    pinstripe_member::forward_member!(inner: create, put, len, list, delete, sync, sweep);
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        self.inner.batched().map(|_| self as &dyn BatchedMember)
+    }
+}
+
+impl BatchedMember for Distant {
+    fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
+        batched_of(&self.inner).put_ahead(name, bytes);
+    }
+
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        self.note(name, bytes, true);
+        batched_of(&self.inner).read_span(name, offset, bytes)
+    }
+
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        batched_of(&self.inner).read_whole(names, most_bytes)
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        batched_of(&self.inner).names(room)
+    }
+
+    fn foresee(&self, wanted: &[Glance]) {
+        batched_of(&self.inner).foresee(wanted);
+    }
+
+    fn open_ahead(&self, names: &[ExtentName]) {
+        batched_of(&self.inner).open_ahead(names);
+    }
+
+    fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
+        batched_of(&self.inner).keep_longer(names)
+    }
+
+    fn latency(&self) -> Option<Duration> {
+        batched_of(&self.inner).latency()
+    }
 }
 
 /// The members with these numbers are far away.

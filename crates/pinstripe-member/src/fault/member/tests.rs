@@ -1,5 +1,7 @@
+use std::sync::Mutex;
+
 use super::*;
-use crate::{MemoryMember, conformance};
+use crate::{MemoryMember, TimedMember, conformance, each_whole, span_of};
 use pinstripe_base::error::Kind;
 
 fn with(plan: &str) -> FaultMember<MemoryMember> {
@@ -150,4 +152,180 @@ fn delays_let_the_call_through() {
     write(&member, pack(1), &[b"x"]).unwrap();
     assert_eq!(bytes(&member, pack(1)), b"x");
     assert_eq!(member.statistics().of(Operation::Append).struck, 1);
+}
+
+/// A member that writes down each call, and has batched calls if it `is_far`.
+struct Recorded {
+    inner: MemoryMember,
+    is_far: bool,
+    calls: Arc<Mutex<Vec<String>>>,
+}
+
+impl Recorded {
+    fn note(&self, call: &str) {
+        self.calls.lock().unwrap().push(call.to_owned());
+    }
+}
+
+impl Member for Recorded {
+    fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>> {
+        self.note("create");
+        self.inner.create(name, replace)
+    }
+
+    fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
+        self.note("put");
+        self.inner.put(name, bytes)
+    }
+
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.note("read_at");
+        self.inner.read_at(name, offset, buf)
+    }
+
+    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
+        self.note("read_at_hand");
+        self.inner.read_at_hand(name, offset, buf)
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        self.note("len");
+        self.inner.len(name)
+    }
+
+    fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
+        self.note("list");
+        self.inner.list(room)
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        self.note("delete");
+        self.inner.delete(name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.note("sync");
+        self.inner.sync()
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        self.note("sweep");
+        self.inner.sweep()
+    }
+
+    fn caps(&self) -> Caps {
+        self.note("caps");
+        self.inner.caps()
+    }
+
+    fn place(&self) -> &Path {
+        self.inner.place()
+    }
+
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        self.is_far.then_some(self)
+    }
+}
+
+impl BatchedMember for Recorded {
+    fn put_ahead(&self, _: ExtentName, _: &[u8]) {
+        self.note("put_ahead");
+    }
+
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        self.note("read_span");
+        span_of(&self.inner, name, offset, bytes)
+    }
+
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        self.note(&format!("read_whole of {}", names.len()));
+        each_whole(&self.inner, names, most_bytes)
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        self.note("names");
+        Ok(self.inner.list(room)?.into_iter().map(|(id, _)| id).collect())
+    }
+
+    fn foresee(&self, _: &[Glance]) {
+        self.note("foresee");
+    }
+
+    fn open_ahead(&self, _: &[ExtentName]) {
+        self.note("open_ahead");
+    }
+
+    fn keep_longer(&self, _: &[ExtentName]) -> Result<KeptLonger> {
+        self.note("keep_longer");
+        Ok(KeptLonger::default())
+    }
+
+    fn latency(&self) -> Option<Duration> {
+        self.note("latency");
+        Some(Duration::from_millis(80))
+    }
+}
+
+/// Calls everything that a member has once.
+fn use_all(member: &dyn Member) {
+    let name = |number| ExtentName::In(Room::Gc, [number; 16]);
+    let mut writer = member.create(name(1), Replace::Never).unwrap();
+    writer.append(b"first").unwrap();
+    writer.seal().unwrap();
+    member.put_ahead(name(2), b"second");
+    member.put(name(2), b"second").unwrap();
+    member.read_at(name(1), 1, &mut [0; 3]).unwrap();
+    member.read_at_hand(name(1), 0, &mut [0; 5]);
+    assert_eq!(member.read_span(name(2), 1, 3).unwrap(), b"eco");
+    assert_eq!(member.len(name(1)).unwrap(), 5);
+    member.open_ahead(&[name(1)]);
+    member.foresee(&[Glance::of(Room::Gc, 1)]);
+    let whole = member.read_whole(&[name(1), name(2), name(3)], 100);
+    assert_eq!(whole.iter().filter(|read| read.is_ok()).count(), 2);
+    assert_eq!(member.list(Room::Gc).unwrap().len(), 2);
+    assert_eq!(member.names(Room::Gc).unwrap().len(), 2);
+    member.keep_longer(&[name(1)]).unwrap();
+    member.delete(name(1)).unwrap();
+    member.sync().unwrap();
+    member.sweep().unwrap();
+    member.caps();
+    // By it readers choose among far members.
+    let is_far = member.batched().is_some();
+    assert_eq!(member.latency(), is_far.then_some(Duration::from_millis(80)));
+}
+
+/// So that tests with faults run the requests that production runs.
+#[test]
+fn an_empty_plan_makes_the_same_requests_as_none() {
+    for is_far in [true, false] {
+        let recorded = || {
+            let calls = Arc::new(Mutex::new(Vec::new()));
+            let inner = MemoryMember::new("memory");
+            (Recorded { inner, is_far, calls: Arc::clone(&calls) }, calls)
+        };
+        let (bare, expected) = recorded();
+        use_all(&bare);
+        let (inner, found) = recorded();
+        use_all(&FaultMember::new(inner, Plan::default()));
+        assert_eq!(*found.lock().unwrap(), *expected.lock().unwrap(), "far: {is_far}");
+        let (inner, found) = recorded();
+        use_all(&TimedMember::new(Arc::new(inner)));
+        assert_eq!(*found.lock().unwrap(), *expected.lock().unwrap(), "far: {is_far}");
+    }
+}
+
+/// A plan that strikes reads strikes batched ones, too.
+#[test]
+fn a_plan_strikes_batched_reads() {
+    let name = |number| ExtentName::In(Room::Packs, [number; 16]);
+    let inner =
+        Recorded { inner: MemoryMember::new("memory"), is_far: true, calls: Arc::default() };
+    inner.put(name(1), b"first").unwrap();
+    inner.put(name(2), b"second").unwrap();
+    let plan: Plan = "op=read,after=1,times=1,error=EIO".parse().unwrap();
+    let member = FaultMember::new(inner, plan);
+    let member: &dyn Member = &member;
+    let whole = member.read_whole(&[name(1), name(2)], 100);
+    assert!(whole[0].is_ok() && whole[1].is_err(), "{whole:?}");
+    assert!(member.read_span(name(1), 0, 5).is_ok());
 }

@@ -15,8 +15,8 @@ use pinstripe_base::sync::lock;
 use pinstripe_member::format::gc::{DeletionStep, Lists};
 use pinstripe_member::format::label::MemberFacts;
 use pinstripe_member::{
-    ExtentName, ExtentWriter, Member, MemoryMember, NewMember, Places, RemoteMembers, Replace,
-    SharedMember,
+    BatchedMember, Caps, ExtentName, ExtentWriter, KeptLonger, Member, MemoryMember, NewMember,
+    Places, RemoteMembers, Replace, SharedMember, each_whole, span_of,
 };
 
 /// A member that counts listings as a bucket is asked for them: one for all that is foreseen.
@@ -49,12 +49,65 @@ impl Member for Far {
         }
     }
 
+    fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_at(name, offset, buf)
+    }
+
+    fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
+        self.inner.read_at_hand(name, offset, buf)
+    }
+
+    fn len(&self, name: ExtentName) -> Result<u64> {
+        self.inner.len(name)
+    }
+
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>> {
         match lock(&self.foreseen).get_mut(&room) {
             Some(left) if *left > 0 => *left -= 1,
             _ => drop(self.lists.fetch_add(1, Ordering::Relaxed)),
         }
         self.inner.list(room)
+    }
+
+    fn delete(&self, name: ExtentName) -> Result<()> {
+        self.changes();
+        self.inner.delete(name)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    fn sweep(&self) -> Result<u64> {
+        self.inner.sweep()
+    }
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+
+    fn place(&self) -> &Path {
+        self.inner.place()
+    }
+
+    fn batched(&self) -> Option<&dyn BatchedMember> {
+        Some(self)
+    }
+}
+
+impl BatchedMember for Far {
+    fn put_ahead(&self, _: ExtentName, _: &[u8]) {}
+
+    fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        span_of(self, name, offset, bytes)
+    }
+
+    fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>> {
+        each_whole(self, names, most_bytes)
+    }
+
+    fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
+        Ok(self.list(room)?.into_iter().map(|(id, _)| id).collect())
     }
 
     fn foresee(&self, wanted: &[Glance]) {
@@ -70,12 +123,15 @@ impl Member for Far {
         }
     }
 
-    fn delete(&self, name: ExtentName) -> Result<()> {
-        self.changes();
-        self.inner.delete(name)
+    fn open_ahead(&self, _: &[ExtentName]) {}
+
+    fn keep_longer(&self, _: &[ExtentName]) -> Result<KeptLonger> {
+        Ok(KeptLonger::default())
     }
 
-    pinstripe_member::forward_member!(inner: read_at, len, sync, sweep, caps, place);
+    fn latency(&self) -> Option<Duration> {
+        None
+    }
 }
 
 struct One(Arc<Far>);
@@ -127,7 +183,7 @@ fn an_answer_that_gc_has_read_and_removed_is_given() {
     // It is not put once more.
     member.takes_away.store(false, Ordering::Relaxed);
     acknowledger.look(&store, &index).unwrap();
-    assert_eq!(member.inner.names(Room::Gc).unwrap().len(), 1);
+    assert_eq!(member.inner.list(Room::Gc).unwrap().len(), 1);
 }
 
 #[test]
