@@ -1,6 +1,7 @@
 //! Debian packages that tests use.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use crate::workspace::works;
@@ -28,6 +29,39 @@ pub fn install(packages: &[&str]) -> &'static str {
         println!("package {package} is missing: {why}");
     }
     why
+}
+
+/// The S3 server of the tests, as a module of Go.
+const S3_SERVER: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
+
+/// Builds the S3 server of the tests where it is missing and there is a Go compiler, which Debian's is
+/// too old for: it fetches the one that the module asks for.
+pub fn install_s3_server() {
+    let is_there = || {
+        let on_path = works(Command::new("versitygw").arg("--version"));
+        let asked = Command::new("go").args(["env", "GOPATH"]).output();
+        let built = asked.ok().and_then(|it| String::from_utf8(it.stdout).ok());
+        on_path || built.is_some_and(|it| Path::new(it.trim()).join("bin/versitygw").is_file())
+    };
+    if is_there() {
+        return;
+    }
+    println!("installing versitygw");
+    let mut install = Command::new("go");
+    install.args(["install", S3_SERVER]).env("GOFLAGS", "-ldflags=-s");
+    if !works(&mut install) && install_go() {
+        works(&mut install);
+    }
+    if !is_there() {
+        println!("versitygw is missing: 'go install {S3_SERVER}' did not build it");
+    }
+}
+
+fn install_go() -> bool {
+    !works(Command::new("go").arg("version")) && is_root() && {
+        install(&["golang-go"]);
+        works(Command::new("go").arg("version"))
+    }
 }
 
 fn apt(args: &[&str]) -> bool {

@@ -104,7 +104,7 @@ fn check_file_system(test: &str, kind: &str, options: &[&str]) {
         let program = format!("mkfs.{kind}");
         let made = Command::new(&program).args(options).arg(&image).output();
         if !made.is_ok_and(|made| made.status.success()) {
-            return skipped(test, &format!("there is no {program}"));
+            return pinstripe_testing::not_installed(test, &program);
         }
         if !mount(kind, "loop", &image, &at) {
             return skipped(test, &format!("no image with {kind} can be mounted here"));

@@ -36,6 +36,15 @@ pub fn skipped(test: &str, reason: &str) {
     log.write_all(format!("{test}: {reason}\n").as_bytes()).unwrap();
 }
 
+/// Reports that a test could not run because a program or library is missing which the test command
+/// installs: with `CI=true` that is a failure.
+pub fn not_installed(test: &str, what: &str) {
+    skipped(test, &format!("{what}{NOT_INSTALLED}"));
+}
+
+/// The end of the reason of a test that an installation would cure. `xtask` looks for it.
+const NOT_INSTALLED: &str = " is not installed";
+
 /// Whether this process is root's.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

@@ -30,7 +30,7 @@ impl S3Server {
     /// there, which is said as a skipped test.
     pub fn start(test: &str, dir: &Path) -> Option<S3Server> {
         let Some(program) = program() else {
-            crate::skipped(test, "versitygw is not installed");
+            crate::not_installed(test, "versitygw");
             return None;
         };
         fs::create_dir_all(dir.join("data").join(BUCKET)).unwrap();

@@ -2,6 +2,9 @@
 
 use crate::workspace::Result;
 
+/// The end of the reason of a test that an installation would cure (`pinstripe_testing`).
+const NOT_INSTALLED: &str = " is not installed";
+
 /// Tests that are named with the time that they took.
 const SLOWEST: usize = 20;
 
@@ -39,6 +42,13 @@ impl Tally {
                 self.skipped.push(format!("{name}: {reason}"));
             }
         }
+    }
+
+    /// Makes failures of the tests that were skipped for want of something that the test command
+    /// installs.
+    pub fn refuse_not_installed(&mut self) {
+        let is_curable = |it: &mut String| it.ends_with(NOT_INSTALLED);
+        self.failed.extend(self.skipped.extract_if(.., is_curable));
     }
 
     /// Moves the tests that said so themselves from the passed to the skipped ones.
@@ -87,6 +97,15 @@ fn fate_and_seconds(fate: &str) -> (&str, Option<f64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_installation_would_cure_fails_where_it_is_refused() {
+        let mut tally = Tally { passed: 3, ..Tally::default() };
+        tally.take_skip_log("a: sox is not installed\nb: no loop device can be made\n");
+        tally.refuse_not_installed();
+        assert_eq!(tally.failed, ["a: sox is not installed"]);
+        assert_eq!(tally.skipped, ["b: no loop device can be made"]);
+    }
 
     #[test]
     fn output_of_several_binaries_is_summed() {

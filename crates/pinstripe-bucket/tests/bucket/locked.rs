@@ -33,7 +33,7 @@ fn curl(site: &Site, method: &str, target: &str, header: &str) -> std::io::Resul
 /// A place in a bucket with object lock; `None` where there is no curl to make it.
 fn locked_place(site: &Site, test: &str) -> Option<PathBuf> {
     let Ok(made) = curl(site, "PUT", "locked", "x-amz-bucket-object-lock-enabled: true") else {
-        pinstripe_testing::skipped(test, "curl is not installed");
+        pinstripe_testing::not_installed(test, "curl");
         return None;
     };
     assert!(made.status.success());

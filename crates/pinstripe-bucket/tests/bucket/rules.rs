@@ -174,7 +174,7 @@ fn turn_on_versions(site: &Site, test: &str) -> Option<()> {
             Some(())
         }
         Err(_) => {
-            pinstripe_testing::skipped(test, "curl is not installed");
+            pinstripe_testing::not_installed(test, "curl");
             None
         }
     }

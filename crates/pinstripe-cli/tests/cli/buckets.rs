@@ -284,7 +284,10 @@ fn requests_are_counted_and_few() {
             .iter()
             .map(|class| summary[format!("request_{class}")].as_u64().unwrap())
             .sum();
-        assert_eq!(counted, log.len() as u64, "{line}");
+        // A listing that was asked for ahead and not waited for may end with the process, before the
+        // proxy has seen it.
+        let seen = log.len() as u64;
+        assert!((seen..=seen + 1).contains(&counted), "{line}: {counted} counted, {seen} seen");
         log
     };
     let asked = |line: &str| asked_of(&store, line);
@@ -546,7 +549,7 @@ pub fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
 fn a_store_that_a_thief_deleted_comes_back_with_the_versions() {
     let test = "a_store_that_a_thief_deleted_comes_back_with_the_versions";
     if Command::new("curl").arg("--version").output().is_err() {
-        return crate::stand::skipped(test, "curl is not installed");
+        return pinstripe_testing::not_installed(test, "curl");
     }
     let Some(cloud) = Cloud::new(test, 1) else { return };
     let server = &cloud.servers[0];

@@ -31,7 +31,7 @@ fn done(server: &S3Server, method: &str, target: &str, more: &[&str]) -> String 
 /// A cloud with a bucket that keeps versions, and locks if that is wanted.
 fn versioned(test: &str, bucket: &str, locks: bool) -> Option<Cloud> {
     if Command::new("curl").arg("--version").output().is_err() {
-        crate::stand::skipped(test, "curl is not installed");
+        pinstripe_testing::not_installed(test, "curl");
         return None;
     }
     let cloud = Cloud::new(test, 1)?;

@@ -20,7 +20,7 @@ fn certified(test: &str, cloud: &Cloud) -> Option<[String; 2]> {
             Some(paths)
         }
         Err(error) => {
-            pinstripe_testing::skipped(test, &format!("no openssl: {error}"));
+            pinstripe_testing::not_installed(test, &format!("openssl ({error})"));
             None
         }
     }

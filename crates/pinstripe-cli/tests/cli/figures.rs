@@ -40,7 +40,7 @@ fn a_mount_in_the_background_tells_its_figures_to_another_program() {
         return skipped(name, obstacle);
     }
     if Command::new("curl").arg("--version").output().is_err() {
-        return skipped(name, "no curl");
+        return pinstripe_testing::not_installed(name, "curl");
     }
     let stand = Stand::with_store();
     fs::write(stand.path("src/large"), noise(5, 9 << 20)).unwrap();

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Stdio;
 
-use crate::stand::{Stand, assert_same_tree, skipped};
+use crate::stand::{Stand, assert_same_tree};
 
 /// A stand with a tree and a store of two members, opened by the key file `key`.
 fn with_key_file() -> Stand {
@@ -253,7 +253,10 @@ fn a_terminal_is_asked_and_a_new_password_twice() {
     stand.make_tree();
     let init = "init --member m0 --kdf-memory 64K";
     let Some((code, said)) = on_terminal(&stand, init, &["open sesame", "open rice"]) else {
-        return skipped("a_terminal_is_asked_and_a_new_password_twice", "there is no 'script'");
+        return pinstripe_testing::not_installed(
+            "a_terminal_is_asked_and_a_new_password_twice",
+            "script",
+        );
     };
     assert_eq!(code, 2, "{said}");
     assert!(said.contains("differ") && !stand.path("m0").exists(), "{said}");

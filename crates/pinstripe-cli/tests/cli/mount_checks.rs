@@ -313,7 +313,7 @@ fn assert_programs_agree(source: &Path, shown: &Path, has_blocks: bool) {
 /// Nothing of either tree would be copied to the other one.
 fn assert_rsync_finds_nothing(one: &Path, other: &Path) {
     if Command::new("rsync").arg("--version").output().is_err() {
-        return skipped("assert_rsync_finds_nothing", "no rsync");
+        return pinstripe_testing::not_installed("assert_rsync_finds_nothing", "rsync");
     }
     for (from, to) in [(one, other), (other, one)] {
         let mut rsync = Command::new("rsync");

@@ -167,7 +167,7 @@ fn a_cluster_that_does_not_answer_is_said_and_not_waited_for() {
     let init = run("init --encryption none --member rados://data/host --member-timeout 1s");
     assert_eq!(init.code, 1, "{}", init.err);
     if init.err.contains("librados2") {
-        return skipped("a_cluster_that_does_not_answer", "librados is not installed");
+        return pinstripe_testing::not_installed("a_cluster_that_does_not_answer", "librados");
     }
     assert!(init.err.contains("ceph.conf"), "{}", init.err);
     // Beside two directories it is one member that does not answer.

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::stand::{Stand, noise, skipped};
+use crate::stand::{Stand, noise};
 
 pub const FAST: &str = "--ring 64K --chunk 8K --no-realtime";
 
@@ -152,7 +152,7 @@ fn killed_at_any_moment_a_take_keeps_all_that_was_durable() {
                 let frames = String::from_utf8_lossy(&told.stdout).trim().parse::<u64>();
                 assert_eq!(frames.ok(), files[0]["frames"].as_u64());
             }
-            Err(_) => skipped("killed_at_any_moment", "no soxi, of sox"),
+            Err(_) => pinstripe_testing::not_installed("killed_at_any_moment", "soxi"),
         }
     }
 }
@@ -310,7 +310,7 @@ fn a_take_with_pre_roll_is_as_long_as_both_together() {
     // Other programs find one file of that length, and the place of the order in it.
     match Command::new("soxi").arg("-s").arg(stand.path("t/01-test-1.wav")).output() {
         Ok(told) => assert_eq!(String::from_utf8_lossy(&told.stdout).trim(), "60000"),
-        Err(_) => skipped("a_take_with_pre_roll", "no soxi, of sox"),
+        Err(_) => pinstripe_testing::not_installed("a_take_with_pre_roll", "soxi"),
     }
     assert_eq!(stand.run("play t --to pcm:out.raw").code, 0);
     assert_eq!(fs::metadata(stand.path("out.raw")).unwrap().len(), 4 * 3 * 60_000);

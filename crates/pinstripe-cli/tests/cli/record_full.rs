@@ -104,7 +104,7 @@ fn is_whole(stand: &Stand) {
                 let told = String::from_utf8_lossy(&told.stdout).trim().parse::<u64>();
                 assert_eq!(told.ok(), piece["frames"].as_u64(), "{piece}");
             }
-            Err(_) => skipped("record_full", "no soxi, of sox"),
+            Err(_) => pinstripe_testing::not_installed("record_full", "soxi"),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::record::Recorder;
-use crate::stand::{Stand, noise, skipped};
+use crate::stand::{Stand, noise};
 
 const FAST: &str = "--ring 64K --chunk 8K --no-realtime";
 
@@ -14,7 +14,7 @@ fn lacks_flac(stand: &Stand, test: &str) -> bool {
     let line = format!("record look --to . {FAST} --format flac test:frames=9,pace=free");
     let lacks = stand.run(&line).code != 0;
     if lacks {
-        skipped(test, "no libFLAC");
+        pinstripe_testing::not_installed(test, "libFLAC");
     }
     lacks
 }
@@ -66,7 +66,7 @@ fn flac_that_was_killed_is_recovered_to_the_sample() {
             assert_eq!(told_frames(&path), frames);
             match Command::new("flac").args(["-t", "-s"]).arg(&path).output() {
                 Ok(tested) => assert!(tested.status.success(), "{tested:?}"),
-                Err(_) => skipped(test, "no flac"),
+                Err(_) => pinstripe_testing::not_installed(test, "flac"),
             }
         }
         let verified = stand.run(&format!("verify {take} --json"));

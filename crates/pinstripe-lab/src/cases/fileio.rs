@@ -416,7 +416,7 @@ mod tests {
     fn fio_gives_a_second_opinion_on_what_it_can_do() {
         use crate::fio::check;
         if check::version().is_none() {
-            return pinstripe_testing::skipped("fio_gives_a_second_opinion", "fio is not there");
+            return pinstripe_testing::not_installed("fio_gives_a_second_opinion", "fio");
         }
         let dir = tempfile::tempdir().unwrap();
         let more = [("cross-check", "fio"), ("modes", "seqwr,seqrewr,seqrd"), ("run-time", "60")];

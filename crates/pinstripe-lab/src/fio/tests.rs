@@ -12,7 +12,6 @@ use super::*;
 use crate::io::{Area, Content, Direction, Engine, Job, Order, Pattern};
 use crate::result::tests::results;
 use crate::run::Live;
-use pinstripe_testing::skipped;
 
 /// `fio --rw=write --bs=64k --size=4m --end_fsync=1 --output-format=json`.
 const PLAIN: &str = include_str!("../../tests/data/fio-3.33.json");
@@ -166,7 +165,7 @@ fn fio_is_told_the_same_job() {
 #[test]
 fn fio_does_the_same_job() {
     if check::version().is_none() {
-        return skipped("fio_does_the_same_job", "fio is not there");
+        return pinstripe_testing::not_installed("fio_does_the_same_job", "fio");
     }
     let dir = tempfile::tempdir().unwrap();
     let live = Live::new(Arc::new(AtomicBool::new(false)));

@@ -102,7 +102,9 @@ fn an_image_has_no_holes_whatever_is_made_on_it() {
 fn what_fails_says_why_and_leaves_the_device_free() {
     let test = "what_fails_says_why_and_leaves_the_device_free";
     let Some((dir, scratch)) = image(test, 16 << 20) else { return };
-    let Some(plain) = maker("ext4") else { return skipped(test, "there is no mkfs.ext4") };
+    let Some(plain) = maker("ext4") else {
+        return pinstripe_testing::not_installed(test, "mkfs.ext4");
+    };
     let live = Live::new(Arc::default());
     let with = |text: &str| Maker { candidate: text.parse().unwrap(), ..plain.clone() };
     // mkfs does not know an option: its own words.
@@ -144,7 +146,9 @@ fn a_program_is_ended_when_we_are_to_stop_and_the_device_let_go() {
     let Some((dir, scratch)) = image(test, 300 << 20) else { return };
     assert!(is_attached(dir.path()));
     // It writes and reads all of the device four times before, by a program that it starts itself.
-    let Some(maker) = maker("ext4 -c -c") else { return skipped(test, "there is no mkfs.ext4") };
+    let Some(maker) = maker("ext4 -c -c") else {
+        return pinstripe_testing::not_installed(test, "mkfs.ext4");
+    };
     let stop = Arc::new(AtomicBool::new(false));
     let live = Live::new(Arc::clone(&stop));
     let mut told = crate::io::at_once(2, |number| {

@@ -3,7 +3,6 @@ use std::process::Command;
 use std::sync::Arc;
 
 use pinstripe_io::device::{Device, FileDevice, MemoryDevice, SharedDevice};
-use pinstripe_testing::skipped;
 
 use super::*;
 use crate::header::{Cue, FileKind, HeadFacts, LocalTime};
@@ -29,7 +28,7 @@ fn facts(format: SampleFormat, channels: u16, rate: u32) -> HeadFacts {
 fn has_library(test: &str) -> bool {
     let is_there = library::FlacLibrary::get().is_ok();
     if !is_there {
-        skipped(test, "no libFLAC");
+        pinstripe_testing::not_installed(test, "libFLAC");
     }
     is_there
 }
@@ -218,7 +217,7 @@ fn other_programs_decode_the_very_samples_and_find_their_checksum_right() {
     }
     for (program, was_read) in ["ffmpeg", "sox", "flac"].into_iter().zip(read) {
         if !was_read {
-            skipped("other_programs_decode_the_very_samples", &format!("no {program}"));
+            pinstripe_testing::not_installed("other_programs_decode_the_very_samples", program);
         }
     }
 }
@@ -255,7 +254,9 @@ fn a_file_that_goes_on_behind_its_head_is_read_up_to_there() {
                 assert!(samples.len() >= 3 * 7 * 4096, "{program}: {}", samples.len());
                 assert!(samples[..] == content[..samples.len()], "{program}");
             }
-            None => skipped("a_file_that_goes_on_behind_its_head", &format!("no {program}")),
+            None => {
+                pinstripe_testing::not_installed("a_file_that_goes_on_behind_its_head", program)
+            }
         }
     }
 }

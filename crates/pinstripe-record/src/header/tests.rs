@@ -5,7 +5,6 @@ use std::process::Command;
 
 use super::*;
 use crate::sample::{SampleFormat, fill_test};
-use pinstripe_testing::skipped;
 
 fn facts(kind: FileKind, format: SampleFormat, channels: u16) -> HeadFacts {
     HeadFacts {
@@ -193,10 +192,10 @@ fn other_programs_read_every_kind_and_length() {
         }
     }
     if !was_read[0] {
-        skipped("other_programs_read_every_kind_and_length", "no soxi, of sox");
+        pinstripe_testing::not_installed("other_programs_read_every_kind_and_length", "soxi");
     }
     if !was_read[1] {
-        skipped("other_programs_read_every_kind_and_length", "no ffprobe");
+        pinstripe_testing::not_installed("other_programs_read_every_kind_and_length", "ffprobe");
     }
 }
 
@@ -217,7 +216,10 @@ fn other_programs_get_the_very_samples() {
         let path = path.to_str().unwrap();
         let args = ["-v", "error", "-i", path, "-f", &raw, "-c:a", codec, "-"];
         let Ok(output) = Command::new("ffmpeg").args(args).output() else {
-            return skipped("other_programs_get_the_very_samples", "no ffmpeg");
+            return pinstripe_testing::not_installed(
+                "other_programs_get_the_very_samples",
+                "ffmpeg",
+            );
         };
         let mut expected = vec![0; payload as usize];
         fill_test(&facts.shape, 0, 0, &mut expected);
@@ -236,7 +238,7 @@ fn a_file_that_goes_on_behind_its_head_is_read_up_to_there() {
         file.write_all_at(&facts.head(150_000), 0).unwrap();
         file.set_len(4096 + 1_000_000).unwrap();
         let Some(said) = told("soxi", &["-s"], &path) else {
-            return skipped("a_file_that_goes_on_behind_its_head", "no soxi, of sox");
+            return pinstripe_testing::not_installed("a_file_that_goes_on_behind_its_head", "soxi");
         };
         assert_eq!(said.trim().lines().last(), Some("50000"), "{kind}");
     }

@@ -48,7 +48,7 @@ pub fn with_server(test: &str, body: fn(u32)) {
         return body(server.to_str().unwrap().parse().unwrap());
     }
     if Command::new("jackd").arg("--version").stdout(Stdio::null()).status().is_err() {
-        return pinstripe_testing::skipped(test, "there is no jackd");
+        return pinstripe_testing::not_installed(test, "jackd");
     }
     // Servers that start at once race for the registry that they share, and one does not come up.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

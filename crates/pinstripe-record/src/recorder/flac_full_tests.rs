@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicU64;
 
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::device::{Caps, Device, SharedDevice};
-use pinstripe_testing::skipped;
 
 use super::tests::{Folders, inputs, lacks_flac, plan, verified};
 use super::*;
@@ -174,7 +173,9 @@ fn on_a_full_disk_files_of_flac_end_whole_with_what_the_manifest_says() {
     let files = recorded.check_heads();
     match Command::new("flac").arg("-ts").args(files).output() {
         Ok(told) => assert!(told.status.success(), "{told:?}"),
-        Err(_) => skipped("on_a_full_disk_files_of_flac_end_whole", "no flac"),
+        Err(_) => {
+            pinstripe_testing::not_installed("on_a_full_disk_files_of_flac_end_whole", "flac")
+        }
     }
     let frames: u64 = recorded.outcome.manifest.pieces.iter().map(|it| it.frames).sum();
     assert_eq!(recorded.right_frames(), frames);

@@ -128,7 +128,7 @@ fn ffmpeg_is_recorded_as_it_sends() {
     ffmpeg.args(args).args(["-f", "rtp", "-payload_type", "98", &url]);
     ffmpeg.stdout(std::process::Stdio::null());
     if std::process::Command::new("ffmpeg").arg("-version").output().is_err() {
-        return pinstripe_testing::skipped("ffmpeg_is_recorded_as_it_sends", "no ffmpeg");
+        return pinstripe_testing::not_installed("ffmpeg_is_recorded_as_it_sends", "ffmpeg");
     }
     assert_recorded(ffmpeg, port);
 }
@@ -160,8 +160,8 @@ fn gstreamer_is_recorded_as_it_sends() {
     };
     let needed = ["audiotestsrc", "audioconvert", "rtpL24pay", "udpsink"];
     if !needed.iter().all(|it| is_there(it)) {
-        let obstacle = "no gst-launch-1.0 with its base and good plug-ins";
-        return pinstripe_testing::skipped("gstreamer_is_recorded_as_it_sends", obstacle);
+        let test = "gstreamer_is_recorded_as_it_sends";
+        return pinstripe_testing::not_installed(test, "GStreamer with its base and good plug-ins");
     }
     assert_recorded(gstreamer, port);
 }

@@ -90,7 +90,7 @@ pub fn lacks_flac(test: &str) -> bool {
     let shape = StreamShape { format: SampleFormat::S24, channels: 1, rate: 48_000 };
     let lacks = crate::flac::check_flac(&shape).is_err();
     if lacks {
-        pinstripe_testing::skipped(test, "no libFLAC");
+        pinstripe_testing::not_installed(test, "libFLAC");
     }
     lacks
 }
@@ -194,10 +194,8 @@ fn segments_of_flac_put_together_are_the_take_for_players_and_other_programs() {
         let args =
             ["-v", "error", "-i", path.to_str().unwrap(), "-f", "s24le", "-c:a", "pcm_s24le", "-"];
         let Ok(output) = std::process::Command::new("ffmpeg").args(args).output() else {
-            return pinstripe_testing::skipped(
-                "segments_of_flac_put_together_are_the_take",
-                "no ffmpeg",
-            );
+            let test = "segments_of_flac_put_together_are_the_take";
+            return pinstripe_testing::not_installed(test, "ffmpeg");
         };
         joined.extend(output.stdout);
     }

@@ -391,7 +391,7 @@ fn a_member_on_a_full_ext4_is_told_and_nothing_is_lost() {
         fs::File::create(&disk).unwrap().set_len(2 << 20).unwrap();
         let made = Command::new("mkfs.ext4").args(["-q", "-O", "^has_journal"]).arg(&disk).status();
         if !made.is_ok_and(|status| status.success()) {
-            return skipped(test, "there is no mkfs.ext4");
+            return pinstripe_testing::not_installed(test, "mkfs.ext4");
         }
         fs::create_dir(&site.members[1]).unwrap();
         if !mount("ext4", "loop", &disk, &site.members[1]) {

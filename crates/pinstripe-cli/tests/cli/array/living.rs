@@ -25,7 +25,7 @@ fn copied(stand: &Stand) -> usize {
 /// skipped, without a client.
 fn served_image(test: &str, image: Vec<u8>) -> Option<(Stand, Served)> {
     if !has("nbdcopy") {
-        skipped(test, "nbdcopy is missing");
+        pinstripe_testing::not_installed(test, "nbdcopy");
         return None;
     }
     let stand = with_pool(24 << 20);
@@ -202,7 +202,7 @@ fn a_device_that_went_to_another_array_is_left_out() {
 fn a_scrub_names_the_member_that_lies_and_mends_it() {
     const TEST: &str = "a_scrub_names_the_member_that_lies_and_mends_it";
     if !has("nbdcopy") {
-        return skipped(TEST, "nbdcopy is missing");
+        return pinstripe_testing::not_installed(TEST, "nbdcopy");
     }
     let stand = with_pool(16 << 20);
     let image = noise(1, 4 << 20);
@@ -238,7 +238,7 @@ fn a_scrub_names_the_member_that_lies_and_mends_it() {
 fn a_member_that_fails_is_left_out_and_nothing_is_lost() {
     const TEST: &str = "a_member_that_fails_is_left_out_and_nothing_is_lost";
     if !has("nbdcopy") {
-        return skipped(TEST, "nbdcopy is missing");
+        return pinstripe_testing::not_installed(TEST, "nbdcopy");
     }
     for fault in ["op=write,member=1,after=40,error=EIO", "op=sync,member=1,after=5,error=EIO"] {
         let stand = with_pool(16 << 20);
@@ -267,7 +267,7 @@ fn a_member_that_fails_is_left_out_and_nothing_is_lost() {
 fn without_a_log_parity_is_made_true_after_a_kill() {
     const TEST: &str = "without_a_log_parity_is_made_true_after_a_kill";
     if !has("nbdcopy") {
-        return skipped(TEST, "nbdcopy is missing");
+        return pinstripe_testing::not_installed(TEST, "nbdcopy");
     }
     for policy in ["bitmap", "none"] {
         let stand = crate::stand::Stand::in_memory();

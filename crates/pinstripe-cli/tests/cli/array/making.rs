@@ -153,7 +153,7 @@ fn a_disk_in_use_is_refused_with_what_has_it() {
     assert_eq!(behind.code, 18, "{}", behind.err);
     assert!(behind.err.contains("loop"), "{}", behind.err);
     if !run("mkfs.ext4", &["-q", &disk.0]) {
-        return skipped(TEST, "mkfs.ext4 is missing");
+        return pinstripe_testing::not_installed(TEST, "mkfs.ext4");
     }
     let ran = stand.run(&create);
     assert_eq!(ran.code, 14, "{}", ran.err);

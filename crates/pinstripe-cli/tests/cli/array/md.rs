@@ -7,7 +7,7 @@ use std::process::Command;
 use pinstripe_array::format::md::{self, MdReshape, MdState, MdSuperblock};
 
 use super::serving::Served;
-use crate::stand::{Stand, noise, skipped};
+use crate::stand::{Stand, noise};
 
 const DATA_AT: u64 = 1 << 20;
 const BYTES: u64 = 4 << 20;
@@ -72,7 +72,7 @@ fn an_array_of_md_is_shown_and_served() {
     assert_eq!(stand.tell("array create new -l 1 -n 2 a b").code, 14);
     stand.assert("array_md");
     if Command::new("nbdcopy").arg("--version").output().is_err() {
-        return skipped(TEST, "nbdcopy is missing");
+        return pinstripe_testing::not_installed(TEST, "nbdcopy");
     }
     let address = format!("nbd+unix:///pool?socket={}", stand.path("nbd").display());
     let back = stand.path("back").display().to_string();

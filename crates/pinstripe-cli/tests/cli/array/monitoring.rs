@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::serving::{Served, good, has, with_pool};
-use crate::stand::{Stand, skipped};
+use crate::stand::Stand;
 
 /// `array monitor` at work; ended at the latest when this is dropped.
 struct Monitor {
@@ -156,7 +156,7 @@ fn request(listener: &TcpListener) -> (String, std::net::TcpStream) {
 fn a_webhook_gets_json_and_may_be_silent() {
     const TEST: &str = "a_webhook_gets_json_and_may_be_silent";
     if !has("curl") {
-        return skipped(TEST, "curl is missing");
+        return pinstripe_testing::not_installed(TEST, "curl");
     }
     let stand = with_pool(16 << 20);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

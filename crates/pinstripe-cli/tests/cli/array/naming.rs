@@ -5,12 +5,12 @@ use std::fs;
 use std::process::Stdio;
 
 use super::serving::{Served, good, has, nbd, run};
-use crate::stand::{Stand, noise, skipped};
+use crate::stand::{Stand, noise};
 
 /// An array that is full of data, and served; work on it is slow.
 fn slow(test: &str, members: &str, options: &str) -> Option<(Stand, Served)> {
     if !has("nbdcopy") {
-        skipped(test, "nbdcopy is missing");
+        pinstripe_testing::not_installed(test, "nbdcopy");
         return None;
     }
     let stand = Stand::in_memory();

@@ -56,7 +56,7 @@ fn a_member_that_failed_is_not_taken_for_the_array_when_the_others_are_away() {
 fn an_array_that_cannot_be_used_says_so_and_work_that_stands_still_is_not_done() {
     const TEST: &str = "an_array_that_cannot_be_used_says_so";
     if !has("nbdcopy") {
-        return skipped(TEST, "nbdcopy is missing");
+        return pinstripe_testing::not_installed(TEST, "nbdcopy");
     }
     let stand = with_pool(16 << 20);
     fs::write(stand.path("image"), noise(1, 16 << 20)).unwrap();

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::stand::{Stand, noise, skipped};
+use crate::stand::{Stand, noise};
 
 /// `array serve pool` at work; ended at the latest when this is dropped.
 pub struct Served {
@@ -108,7 +108,7 @@ pub fn good(stand: &Stand, line: &str) -> String {
 fn what_was_flushed_outlives_the_process() {
     const TEST: &str = "what_was_flushed_outlives_the_process";
     if !has("nbdcopy") {
-        return skipped(TEST, "nbdcopy is missing");
+        return pinstripe_testing::not_installed(TEST, "nbdcopy");
     }
     let stand = with_pool(24 << 20);
     let image = stand.path("image");
@@ -189,7 +189,7 @@ fn knobs_are_turned_while_it_runs_and_kept() {
 fn an_array_offers_only_what_it_serves() {
     const TEST: &str = "an_array_offers_only_what_it_serves";
     if !has("nbdinfo") {
-        return skipped(TEST, "nbdinfo is missing");
+        return pinstripe_testing::not_installed(TEST, "nbdinfo");
     }
     let stand = with_pool(16 << 20);
     let _served = Served::by_nbd(&stand);

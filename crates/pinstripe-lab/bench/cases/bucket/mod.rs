@@ -157,7 +157,7 @@ mod tests {
             return pinstripe_testing::skipped(test, "the program 'pinstripe' was not built");
         }
         if !stand::has_server() {
-            return pinstripe_testing::skipped(test, "versitygw is not installed");
+            return pinstripe_testing::not_installed(test, "versitygw");
         }
         let work = tempfile::tempdir().unwrap();
         let text = format!(

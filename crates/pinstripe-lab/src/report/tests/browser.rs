@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 use super::devtools::Browser;
 use super::*;
-use pinstripe_testing::skipped;
 
 /// Widths at which a page is looked at, in pixels: a screen, and a telephone.
 const WIDTHS: [u32; 2] = [1280, 400];
@@ -47,7 +46,10 @@ fn pages() -> [(&'static str, String); 6] {
 #[test]
 fn a_browser_shows_pages_that_fit_and_are_not_blank() {
     let Some(mut browser) = Browser::start() else {
-        return skipped("a_browser_shows_pages_that_fit_and_are_not_blank", "there is no Chromium");
+        return pinstripe_testing::not_installed(
+            "a_browser_shows_pages_that_fit_and_are_not_blank",
+            "Chromium",
+        );
     };
     for (name, page) in &*PAGES {
         let path = browser.write("page.html", page);
@@ -69,7 +71,7 @@ fn a_browser_shows_pages_that_fit_and_are_not_blank() {
 #[test]
 fn a_page_is_printed_on_two_sheets() {
     let Some(mut browser) = Browser::start() else {
-        return skipped("a_page_is_printed_on_two_sheets", "there is no Chromium");
+        return pinstripe_testing::not_installed("a_page_is_printed_on_two_sheets", "Chromium");
     };
     for (name, page) in &*PAGES {
         let path = browser.write("page.html", page);

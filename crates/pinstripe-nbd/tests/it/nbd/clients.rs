@@ -19,7 +19,7 @@ const MIB: usize = 1 << 20;
 fn has(test: &str, program: &str) -> bool {
     let is_here = Command::new(program).arg("--version").output().is_ok();
     if !is_here {
-        skipped(test, &format!("there is no {program}"));
+        pinstripe_testing::not_installed(test, program);
     }
     is_here
 }

@@ -234,10 +234,7 @@ fn a_device_with_a_clock_is_recorded_by_it() {
             .flatten()
             .any(|it| it.path().join("alsa-lib/libasound_module_pcm_jack.so").exists());
         if !plugin {
-            return pinstripe_testing::skipped(
-                TIMED,
-                "there is no jack plug-in (libasound2-plugins)",
-            );
+            return pinstripe_testing::not_installed(TIMED, "the JACK plug-in of libasound");
         }
         let _generator = crate::jack::generator::Generator::start("gen", 2);
         with_config(TIMED, |config: &AlsaConfig| {
