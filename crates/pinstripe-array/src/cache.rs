@@ -227,7 +227,7 @@ impl Cache {
     }
 
     /// Whether there is a row that is full.
-    pub fn has_full(&self) -> bool {
+    pub(crate) fn has_full(&self) -> bool {
         !self.full.is_empty()
     }
 
@@ -269,7 +269,7 @@ impl Cache {
     }
 
     /// Takes what a row had that is on the members, to use its memory again.
-    pub fn recycle(&mut self, dirty: Dirty) {
+    pub(crate) fn recycle(&mut self, dirty: Dirty) {
         let memory = dirty.shards.into_iter().flat_map(Runs::into_memory);
         memory.for_each(|buffer| self.spare.put(buffer));
     }
@@ -309,7 +309,7 @@ impl Cache {
     }
 
     /// Notified when rows were written or are released; used with the lock around the cache.
-    pub fn rows_changed(&self) -> Arc<Condvar> {
+    pub(crate) fn rows_changed(&self) -> Arc<Condvar> {
         Arc::clone(&self.rows_changed)
     }
 

@@ -30,7 +30,7 @@ use pinstripe_base::error::Result;
 
 /// Bytes that are made for the rows of a batch, in memory that is used again.
 #[derive(Debug, Default)]
-pub struct ComputedBytes {
+pub(crate) struct ComputedBytes {
     data: Buffer,
     parity: Buffer,
 }
@@ -164,7 +164,7 @@ impl<'a> Operation<'a> {
     /// # Errors
     /// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks
     /// for.
-    pub fn run_plan(
+    pub(crate) fn run_plan(
         &self,
         made: &mut ComputedBytes,
         log: &mut dyn FnMut(usize, &[u8]),

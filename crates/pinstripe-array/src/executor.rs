@@ -40,7 +40,7 @@ pub fn each_of<T: Send>(
 }
 
 /// One after the other, in order, in the thread that asks.
-pub struct SerialExecutor;
+pub(crate) struct SerialExecutor;
 
 impl Executor for SerialExecutor {
     fn each(&self, _: TaskKind, count: usize, task: &(dyn Fn(usize) + Sync)) {

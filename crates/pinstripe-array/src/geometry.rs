@@ -29,9 +29,9 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{KIB, MIB, format_size};
 
 /// The smallest chunk.
-pub const CHUNK_BYTES_MIN: u64 = 4 * KIB;
+pub(crate) const CHUNK_BYTES_MIN: u64 = 4 * KIB;
 /// The largest chunk.
-pub const CHUNK_BYTES_MAX: u64 = 64 * MIB;
+pub(crate) const CHUNK_BYTES_MAX: u64 = 64 * MIB;
 
 /// The geometry of an array on its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,7 +197,7 @@ impl ArrayGeometry {
 
     /// Whether all that this geometry has lies in the other one at the same place: they may differ in
     /// the length of members, but not in the distance of far copies.
-    pub fn lies_as_in(&self, other: &ArrayGeometry) -> bool {
+    pub(crate) fn lies_as_in(&self, other: &ArrayGeometry) -> bool {
         let alike = ArrayGeometry {
             member_bytes: self.member_bytes,
             rows: self.rows,
@@ -236,7 +236,7 @@ impl ArrayGeometry {
     }
 
     /// The user byte at a spot: [`locate`](Self::locate) the other way round.
-    pub fn user_byte(&self, spot: Spot) -> u64 {
+    pub(crate) fn user_byte(&self, spot: Spot) -> u64 {
         let chunk = spot.row * self.data() as u64 + spot.data as u64;
         (chunk << self.chunk_shift) + u64::from(spot.offset)
     }

@@ -40,7 +40,7 @@ const ANEW: &str = "add it again: it is rebuilt from the others";
 const SUMS_AT_ONCE: usize = 64;
 
 /// A member that is present.
-pub struct ArrayMember {
+pub(crate) struct ArrayMember {
     device: SharedDevice,
     array: ArrayId,
     id: MemberId,
@@ -159,7 +159,7 @@ impl ArrayMember {
     }
 
     /// Sets the point up to which its data is right; `None` is all of it.
-    pub fn set_filled(&self, bytes: Option<u64>) {
+    pub(crate) fn set_filled(&self, bytes: Option<u64>) {
         self.filled_bytes.store(bytes.unwrap_or(u64::MAX), Ordering::Release);
     }
 
@@ -170,7 +170,7 @@ impl ArrayMember {
 
     /// Sets whether regions that change are noted for a member that is away. Regions that changed
     /// since the last superblock are noted at once, since that member may miss them, too.
-    pub fn note_changes(&self, notes: bool) {
+    pub(crate) fn note_changes(&self, notes: bool) {
         self.replacement.with(|replacement| {
             replacement.note_changes(notes);
             Ok(())
@@ -192,14 +192,14 @@ impl ArrayMember {
     }
 
     /// Whether a region of which any bytes are in a range of data is such.
-    pub fn any_region(&self, range: &Range<u64>, is_such: impl Fn(Region) -> bool) -> bool {
+    pub(crate) fn any_region(&self, range: &Range<u64>, is_such: impl Fn(Region) -> bool) -> bool {
         let page = |offset: u64| (offset / BLOCK_BYTES / PAGE_BLOCKS) as usize;
         let pages = page(range.start)..=page(range.end.saturating_sub(1).max(range.start));
         self.lock().regions[pages].iter().any(|region| is_such(*region))
     }
 
     /// Drops the notes: no member misses anything.
-    pub fn forget_changes(&self) {
+    pub(crate) fn forget_changes(&self) {
         self.replacement.with(|replacement| {
             replacement.forget_changes();
             Ok(())
@@ -214,7 +214,7 @@ impl ArrayMember {
     }
 
     /// Has it note how long things take, from now on.
-    pub fn set_timer(&self, timer: Timer) {
+    pub(crate) fn set_timer(&self, timer: Timer) {
         // One that has a timer keeps it.
         let _ = self.timer.set(timer);
     }
@@ -254,13 +254,13 @@ impl ArrayMember {
     }
 
     /// Fills `buf` from a place of its log.
-    pub fn read_log(&self, position: u64, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_log(&self, position: u64, buf: &mut [u8]) -> Result<()> {
         self.traffic.read(MemberArea::Log, buf.len());
         self.device.read_at(self.areas.log_at + position, buf)
     }
 
     /// Writes at a place of its log.
-    pub fn write_log(&self, position: u64, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write_log(&self, position: u64, bytes: &[u8]) -> Result<()> {
         self.replacement.with(|replacement| replacement.write_log(position, bytes));
         self.traffic.written(MemberArea::Log, bytes.len());
         self.device.write_at(self.areas.log_at + position, bytes)
@@ -273,7 +273,7 @@ impl ArrayMember {
     }
 
     /// Writes what the array says of itself, and of this member.
-    pub fn write_superblock(&self, common: &Superblock) -> Result<()> {
+    pub(crate) fn write_superblock(&self, common: &Superblock) -> Result<()> {
         self.replacement.with(|replacement| replacement.write_superblock(common));
         let (slot, member, areas) = (self.slot, self.id, self.areas);
         let regions_check = self.lock().regions_check();
@@ -296,7 +296,7 @@ impl ArrayMember {
     ///
     /// # Errors
     /// As [`sums`](Self::sums).
-    pub fn sums_into(&self, blocks: Range<u64>, out: &mut Vec<Sum>) -> Result<()> {
+    pub(crate) fn sums_into(&self, blocks: Range<u64>, out: &mut Vec<Sum>) -> Result<()> {
         let mut tables = self.bring(&blocks)?;
         out.extend(blocks.map(|block| tables.sums.get(block).expect("its page was brought")));
         Ok(())
@@ -307,7 +307,7 @@ impl ArrayMember {
     ///
     /// # Errors
     /// Those of the device, and of [`sums`](Self::sums).
-    pub fn read_checked(&self, offset: u64, buf: &mut [u8]) -> Result<Vec<u32>> {
+    pub(crate) fn read_checked(&self, offset: u64, buf: &mut [u8]) -> Result<Vec<u32>> {
         let mut bad = Vec::new();
         let first = offset / BLOCK_BYTES;
         let mut sums = [Sum::UNWRITTEN; SUMS_AT_ONCE];
@@ -339,7 +339,7 @@ impl ArrayMember {
     ///
     /// # Errors
     /// As [`sums`](Self::sums).
-    pub fn set_sums(&self, first: u64, sums: &[Sum]) -> Result<()> {
+    pub(crate) fn set_sums(&self, first: u64, sums: &[Sum]) -> Result<()> {
         let blocks = first..first + sums.len() as u64;
         let bytes = sums.len() * BLOCK_BYTES as usize;
         self.replacement.with(|replacement| {

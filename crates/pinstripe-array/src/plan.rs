@@ -214,7 +214,7 @@ impl Planner {
     /// # Errors
     /// [`Kind::TooManyLosses`] where the members that are left cannot hold what is dirty, or cannot
     /// give the old bytes it takes. Then `plan` means nothing.
-    pub fn plan_write(
+    pub(crate) fn plan_write(
         &mut self,
         row: &RowMap,
         absent: MemberSet,
@@ -237,7 +237,7 @@ impl Planner {
     /// # Errors
     /// [`Kind::TooManyLosses`] where the members that are left cannot give them. Then `plan` means
     /// nothing.
-    pub fn plan_read(
+    pub(crate) fn plan_read(
         &mut self,
         row: &RowMap,
         absent: MemberSet,

@@ -46,7 +46,7 @@ impl RunBytes {
     }
 
     /// Its memory, emptied.
-    pub fn into_memory(mut self) -> Vec<u8> {
+    pub(crate) fn into_memory(mut self) -> Vec<u8> {
         self.memory.clear();
         self.memory
     }
@@ -98,7 +98,7 @@ impl Runs {
     }
 
     /// As [`write`](Self::write); `memory` gives what a new run is put into, which is empty.
-    pub fn write_into(
+    pub(crate) fn write_into(
         &mut self,
         start: u32,
         bytes: &[u8],
@@ -159,7 +159,7 @@ impl Runs {
     }
 
     /// The memory of its runs.
-    pub fn into_memory(self) -> impl Iterator<Item = Vec<u8>> {
+    pub(crate) fn into_memory(self) -> impl Iterator<Item = Vec<u8>> {
         self.0.into_iter().map(|run| run.bytes.into_memory())
     }
 
@@ -169,7 +169,7 @@ impl Runs {
     }
 
     /// Calls `take` with the part of each run that lies in a column, in order.
-    pub fn each_within(&self, column: &Range<u32>, mut take: impl FnMut(u32, &[u8])) {
+    pub(crate) fn each_within(&self, column: &Range<u32>, mut take: impl FnMut(u32, &[u8])) {
         let first = self.0.partition_point(|run| run.end() <= column.start);
         for run in self.0[first..].iter().take_while(|run| run.start < column.end) {
             let (from, to) = (run.start.max(column.start), run.end().min(column.end));

@@ -4,12 +4,12 @@
 use std::fmt;
 
 /// How many different numbers a set can hold: 0 to 63.
-pub const SET_MAX: usize = 64;
+pub(crate) const SET_MAX: usize = 64;
 
 /// Members by their number in the array.
-pub type MemberSet = Set;
+pub(crate) type MemberSet = Set;
 /// Shards of a row: data in order, then P, then Q; copies of a mirror.
-pub type ShardSet = Set;
+pub(crate) type ShardSet = Set;
 
 /// A set of numbers below [`SET_MAX`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -70,12 +70,12 @@ impl Set {
     }
 
     /// As bits, the lowest first.
-    pub const fn to_bits(self) -> u64 {
+    pub(crate) const fn to_bits(self) -> u64 {
         self.0
     }
 
     /// From bits.
-    pub const fn from_bits(bits: u64) -> Set {
+    pub(crate) const fn from_bits(bits: u64) -> Set {
         Set(bits)
     }
 

@@ -49,7 +49,7 @@ pub struct Changed {
 
 /// A part of the table of one member.
 #[derive(Debug)]
-pub struct SumCache {
+pub(crate) struct SumCache {
     pages: HashMap<u64, Page>,
     most: usize,
     calls: u64,
@@ -115,14 +115,14 @@ impl SumCache {
     }
 
     /// Drops a page, whose content does not count any more.
-    pub fn forget_page(&mut self, page: u64) {
+    pub(crate) fn forget_page(&mut self, page: u64) {
         if self.pages.remove(&page).is_some_and(|page| page.is_changed()) {
             self.changed -= 1;
         }
     }
 
     /// Pages that the member does not have so, by number.
-    pub fn changed_pages(&self) -> Vec<u64> {
+    pub(crate) fn changed_pages(&self) -> Vec<u64> {
         let changed = self.pages.iter().filter(|(_, page)| page.is_changed());
         let mut changed: Vec<_> = changed.map(|(number, _)| *number).collect();
         changed.sort_unstable();

@@ -17,7 +17,7 @@ pub enum MemberArea {
 
 /// The number of classes of latencies: class n counts transfers of at least 2^(n-1) and less than
 /// 2^n microseconds, the last class all longer ones.
-pub const LATENCY_CLASSES: usize = 24;
+pub(crate) const LATENCY_CLASSES: usize = 24;
 
 /// Times of one kind of transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,7 +48,7 @@ pub struct MemberTraffic {
 }
 
 /// Time that has passed since some moment.
-pub type Timer = fn() -> Duration;
+pub(crate) type Timer = fn() -> Duration;
 
 #[derive(Debug, Default)]
 pub(super) struct Gauge {

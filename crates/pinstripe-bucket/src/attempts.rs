@@ -9,7 +9,7 @@ use crate::endpoint::{Endpoint, Load};
 use crate::fault::Fault;
 
 /// A call with all its attempts may take so long, with the same addition.
-pub const CALL: Duration = Duration::from_secs(20);
+pub(crate) const CALL: Duration = Duration::from_secs(20);
 /// A call to an endpoint that has not answered yet, and one that it refuses to connect.
 const FIRST_CALL: Duration = Duration::from_secs(9);
 const FIRST_CONNECT: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ const SIGN: Duration = Duration::from_millis(100);
 const ODD_MAX: usize = 3;
 
 /// The attempts of one call.
-pub struct Attempts {
+pub(crate) struct Attempts {
     pub began: Instant,
     call: Duration,
     has_answered: bool,

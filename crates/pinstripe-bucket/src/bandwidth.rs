@@ -28,7 +28,7 @@ pub struct Bandwidth {
 
 /// One direction of an endpoint.
 #[derive(Default)]
-pub struct RateLimit {
+pub(crate) struct RateLimit {
     bytes_per_second: Option<u64>,
     /// When all bytes that were reserved have gone.
     free_at: Mutex<Option<Instant>>,
@@ -67,7 +67,7 @@ impl RateLimit {
     }
 
     /// Bytes came that the request had not reserved.
-    pub fn spend(&self, bytes: u64) {
+    pub(crate) fn spend(&self, bytes: u64) {
         self.reserve(clock::monotonic(), bytes);
     }
 }

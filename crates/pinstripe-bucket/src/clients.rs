@@ -91,7 +91,7 @@ fn option<K: FromStr>(name: &str) -> Result<K> {
 ///
 /// # Errors
 /// [`Kind::Unsupported`] when it was built without.
-pub fn require_built(place: &BucketPlace) -> Result<()> {
+pub(crate) fn require_built(place: &BucketPlace) -> Result<()> {
     let (feature, is_built) = match place.provider() {
         Provider::S3 => return Ok(()),
         Provider::Google => ("gs", cfg!(feature = "gcp")),

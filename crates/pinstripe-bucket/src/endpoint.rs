@@ -101,7 +101,7 @@ impl Health {
     }
 
     /// It was silent, or asked too much, for the whole of a call.
-    pub fn leave_alone(&self, fault: &Fault) {
+    pub(crate) fn leave_alone(&self, fault: &Fault) {
         let mut heard = lock(&self.0);
         let rest = heard.rests.as_ref().map_or(REST, |(_, rest, _)| (*rest * 2).min(REST_MAX));
         *heard =

@@ -80,7 +80,7 @@ impl Fault {
 
     /// Whether the same request may succeed in a moment. An answer that is none of S3's may be
     /// that of a proxy whose server starts again.
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             Fault::Missing
             | Fault::Exists
@@ -95,7 +95,7 @@ impl Fault {
     }
 
     /// Whether nothing at all was heard.
-    pub fn is_silence(&self) -> bool {
+    pub(crate) fn is_silence(&self) -> bool {
         matches!(self, Fault::Cut(_) | Fault::Late)
     }
 

@@ -51,7 +51,7 @@ pub type Listing = Vec<([u8; 16], u64)>;
 
 /// What may be asked of a member from any thread.
 #[derive(Clone)]
-pub struct Asker {
+pub(crate) struct Asker {
     pub session: Arc<Session>,
     pub place: BucketPlace,
     pub kept: Kept,
@@ -59,7 +59,7 @@ pub struct Asker {
 
 /// What is seen of a member.
 #[derive(Default)]
-pub struct Foresight {
+pub(crate) struct Foresight {
     round: Mutex<Option<Arc<Round>>>,
     known: Arc<Mutex<Known>>,
     /// Ends of extents that will be opened, and when they were announced.
@@ -127,7 +127,7 @@ impl Foresight {
 
     /// Asks for the ends of extents of which the length is not known. Those announced before, which
     /// were not opened, are dropped.
-    pub fn begin_ends(&self, runtime: &Runtime, asker: &Asker, names: &[ExtentName]) {
+    pub(crate) fn begin_ends(&self, runtime: &Runtime, asker: &Asker, names: &[ExtentName]) {
         let _entered = runtime.enter();
         let began = clock::monotonic();
         let ends = names.iter().map(|name| (*name, (began, begin_end(asker, *name))));
@@ -224,7 +224,7 @@ fn is_fetched(room: Room) -> bool {
 }
 
 /// What was put, as it would be fetched.
-pub fn as_fetched(name: ExtentName, e_tag: String, bytes: &[u8]) -> Fetched {
+pub(crate) fn as_fetched(name: ExtentName, e_tag: String, bytes: &[u8]) -> Fetched {
     let mark = ObjectMark { e_tag, modified: 0 };
     let (mut head, mut end) = (&bytes[..0], bytes);
     if has_tail(name) {

@@ -6,7 +6,7 @@ use pinstripe_member::{ExtentName, Room};
 use crate::place::BucketPlace;
 
 /// What keys of a probe begin with; they belong to nothing.
-pub const PROBE: &str = "probe-";
+pub(crate) const PROBE: &str = "probe-";
 
 /// The key of a name below the member's prefix.
 pub fn key(place: &BucketPlace, name: &str) -> Key {

@@ -22,7 +22,7 @@ use crate::session::{ATTEMPT, Session};
 /// Keys in a page of a listing.
 pub const PAGE: usize = 1000;
 /// More keys than any room has: an endpoint that lists without end is given up there.
-pub const LIST_MAX: usize = 8 << 20;
+pub(crate) const LIST_MAX: usize = 8 << 20;
 /// How often a listing that broke off in its middle is begun.
 const LIST_STARTS: usize = 6;
 /// A room whose first page ends before this byte of the ids has more than three pages. Those of a
@@ -37,7 +37,7 @@ type IsLong<'a> = &'a (dyn Fn(&ObjectMeta) -> bool + Sync);
 impl Session {
     /// A page of what stands directly below a prefix, which ends with a slash or is empty: objects,
     /// and prefixes of others. `token` is that of the page before.
-    pub async fn list_below(
+    pub(crate) async fn list_below(
         &self,
         prefix: &str,
         token: Option<String>,
@@ -72,7 +72,7 @@ impl Session {
     }
 
     /// The same of all keys of a room, which begin with ids in hexadecimal digits.
-    pub async fn list_room<T>(
+    pub(crate) async fn list_room<T>(
         &self,
         room: &Key,
         keep: impl Fn(&ObjectMeta) -> Option<T>,

@@ -21,7 +21,7 @@ use crate::signed::Ask;
 use crate::utc;
 
 const MODE: &str = "x-amz-object-lock-mode";
-pub const UNTIL: &str = "x-amz-object-lock-retain-until-date";
+pub(crate) const UNTIL: &str = "x-amz-object-lock-retain-until-date";
 
 /// How an object is locked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Lock {
     }
 
     /// A lock from now on.
-    pub fn from_now(retention: Retention) -> Self {
+    pub(crate) fn from_now(retention: Retention) -> Self {
         let mode = if retention.is_compliance { "COMPLIANCE" } else { "GOVERNANCE" };
         Lock { mode, until: clock::now().0 + i64::from(retention.seconds) }
     }

@@ -49,7 +49,7 @@ const READ_AT_ONCE: usize = 32;
 
 /// A member in a bucket.
 #[derive(Clone)]
-pub struct BucketMember(Arc<Inner>);
+pub(crate) struct BucketMember(Arc<Inner>);
 
 /// The bytes of a put, and its answer.
 type Sending = (Vec<u8>, JoinHandle<Result<Option<String>, Fault>>);

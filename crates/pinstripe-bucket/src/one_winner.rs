@@ -18,7 +18,7 @@ impl Inner {
     /// # Errors
     /// [`Kind::NoOneWinner`] where the bucket keeps versions since its member was made, and makes an
     /// object of one name several times with them; those of the endpoint.
-    pub fn require_one_winner(&self) -> Result<()> {
+    pub(crate) fn require_one_winner(&self) -> Result<()> {
         let versions = &self.session.versions;
         let facts = self.facts();
         if facts.has_one_writer() {

@@ -47,7 +47,7 @@ const BLOCK_BYTES: u64 = 1 << 20;
 const BLOCKS_MAX: usize = 8;
 
 /// An output below a prefix.
-pub struct BucketOutput {
+pub(crate) struct BucketOutput {
     session: Arc<Session>,
     runtime: Arc<Runtime>,
     place: BucketPlace,

@@ -15,7 +15,7 @@ impl Signed {
     ///
     /// # Errors
     /// Those of the endpoint; a page that makes no sense.
-    pub async fn own_page(
+    pub(crate) async fn own_page(
         &self,
         beginning: &str,
         token: Option<String>,

@@ -66,12 +66,12 @@ impl Refusal {
     }
 
     /// Whether the same request may be answered in a moment.
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(self.status, 408 | 409 | 425 | 429 | 500 | 502 | 503 | 504)
     }
 
     /// Whether the endpoint does not know a header, as that of a condition.
-    pub fn is_not_implemented(&self) -> bool {
+    pub(crate) fn is_not_implemented(&self) -> bool {
         self.status == 501 || self.code == "NotImplemented"
     }
 
@@ -81,7 +81,7 @@ impl Refusal {
     }
 
     /// Whether the endpoint says that it is asked too much.
-    pub fn is_throttle(&self) -> bool {
+    pub(crate) fn is_throttle(&self) -> bool {
         matches!(self.status, 429 | 503)
     }
 

@@ -32,7 +32,7 @@ use crate::signed::{Answer, Ask, Signed};
 use crate::versions::Versions;
 
 /// One attempt of a request may take so long, and a second more for each MiB that it moves.
-pub const ATTEMPT: Duration = Duration::from_secs(8);
+pub(crate) const ATTEMPT: Duration = Duration::from_secs(8);
 /// An endpoint that says "exists" and "not found" of a key in turns is asked for so long.
 const CONTRADICTS: Duration = Duration::from_secs(5);
 /// Who waits for tasks of the runtime says so at this interval.
@@ -63,7 +63,7 @@ pub struct Session {
 }
 
 /// An object, as far as it was asked for.
-pub struct Fetched {
+pub(crate) struct Fetched {
     /// The length of the whole object.
     pub object_bytes: u64,
     /// What tells its content from another's.
@@ -75,7 +75,7 @@ pub struct Fetched {
 
 /// What an endpoint says of the content of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ObjectMark {
+pub(crate) struct ObjectMark {
     pub e_tag: String,
     /// Seconds since 1970.
     pub modified: i64,
@@ -89,7 +89,7 @@ impl ObjectMark {
 }
 
 /// An entity tag without quotes: listings of Azure have none, its other answers do.
-pub fn tag_of(e_tag: Option<&str>) -> Option<String> {
+pub(crate) fn tag_of(e_tag: Option<&str>) -> Option<String> {
     e_tag.map(|tag| tag.trim_matches('"').to_owned())
 }
 
@@ -140,13 +140,13 @@ impl Session {
         }
     }
 
-    pub fn good_answer(&self) {
+    pub(crate) fn good_answer(&self) {
         self.endpoint.window.widen();
         self.endpoint.health.answered();
     }
 
     /// What changes a bucket is refused where it is shown as it was.
-    pub fn require_present(&self) -> Result<(), Fault> {
+    pub(crate) fn require_present(&self) -> Result<(), Fault> {
         self.past.as_ref().map_or(Ok(()), |_| Err(Fault::ReadOnly))
     }
 

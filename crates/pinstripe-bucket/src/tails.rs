@@ -19,7 +19,7 @@ pub const TAIL_BYTES: u64 = 64 << 10;
 const TAILS_MAX: usize = 128;
 
 /// The end of an extent.
-pub struct Tail {
+pub(crate) struct Tail {
     /// The length of the whole extent.
     pub extent_bytes: u64,
     /// Its first bytes, where they were fetched with the last ones.
@@ -30,7 +30,7 @@ pub struct Tail {
 
 impl Tail {
     /// That of an extent of which no more than the length is known.
-    pub fn without_bytes(extent_bytes: u64) -> Self {
+    pub(crate) fn without_bytes(extent_bytes: u64) -> Self {
         Tail { extent_bytes, head: Vec::new(), bytes: Vec::new() }
     }
 
@@ -49,7 +49,7 @@ impl Tail {
 
 /// The ends that are kept; the oldest goes first.
 #[derive(Default)]
-pub struct Tails(Mutex<Kept>);
+pub(crate) struct Tails(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
@@ -96,7 +96,7 @@ impl Tails {
     }
 
     /// Drops an end that is asked for anew. Nothing changed, so that others on their way are kept.
-    pub fn drop_held(&self, name: ExtentName) {
+    pub(crate) fn drop_held(&self, name: ExtentName) {
         lock(&self.0).tails.remove(&name);
     }
 

@@ -154,7 +154,7 @@ fn has_part(query: &str, name: &str) -> bool {
 
 /// Makes clients whose requests are counted, and which trust these authorities, too.
 #[derive(Debug)]
-pub struct CountingConnector {
+pub(crate) struct CountingConnector {
     pub counters: Arc<Counters>,
     pub authorities: Vec<reqwest::Certificate>,
 }

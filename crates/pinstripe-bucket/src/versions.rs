@@ -22,7 +22,7 @@ impl Versions {
     }
 
     /// Whether an answer told of versions.
-    pub fn are_kept(&self) -> bool {
+    pub(crate) fn are_kept(&self) -> bool {
         self.are_kept.load(Ordering::Relaxed)
     }
 }

@@ -25,7 +25,7 @@ const LONG_BYTES: usize = 1 << 20;
 const PART_BYTES: usize = 16 << 20;
 
 /// A writer of one extent.
-pub struct BucketWriter {
+pub(crate) struct BucketWriter {
     member: Arc<Inner>,
     key: Key,
     extent: ExtentName,

@@ -49,7 +49,7 @@ impl Histogram {
     }
 
     /// Counts `count` requests that took `nanos` each.
-    pub fn record_many(&mut self, nanos: u64, count: u64) {
+    pub(crate) fn record_many(&mut self, nanos: u64, count: u64) {
         if count == 0 {
             return;
         }
@@ -111,7 +111,7 @@ impl Histogram {
     /// that the longest times keep theirs. Times of requests are rounded up; ends and sum stay
     /// exact.
     #[must_use]
-    pub fn coarser(&self, steps: u32) -> Histogram {
+    pub(crate) fn coarser(&self, steps: u32) -> Histogram {
         let mut coarse = Histogram::default();
         let (mut open, mut step_before) = (0, None);
         let mut left = self.count();

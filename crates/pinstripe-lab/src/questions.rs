@@ -10,7 +10,7 @@ pub const CODEC: &str = "split by codec";
 /// The question of `record-probe`.
 pub const RECORD: &str = "record beside a storm";
 /// The verb that records.
-pub const RECORDER: &str = "record";
+pub(crate) const RECORDER: &str = "record";
 
 /// Which verb's option a question about a setting answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

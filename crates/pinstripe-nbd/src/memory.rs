@@ -150,7 +150,7 @@ impl Buffer {
     }
 
     /// The data, to be filled.
-    pub fn data_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn data_mut(&mut self) -> &mut [u8] {
         &mut self.all_mut()[HEAD_ROOM..]
     }
 

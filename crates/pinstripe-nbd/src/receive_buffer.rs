@@ -37,7 +37,7 @@ impl<'a> ReceiveBuffer<'a> {
     ///
     /// # Errors
     /// As the system says.
-    pub fn set_deadline(&mut self, time: Duration) -> Result<()> {
+    pub(crate) fn set_deadline(&mut self, time: Duration) -> Result<()> {
         self.deadline = Some(clock::monotonic() + time);
         self.set_timeout(time)
     }
@@ -47,7 +47,7 @@ impl<'a> ReceiveBuffer<'a> {
     ///
     /// # Errors
     /// As the system says.
-    pub fn set_stall_timeout(&mut self, time: Duration) -> Result<()> {
+    pub(crate) fn set_stall_timeout(&mut self, time: Duration) -> Result<()> {
         self.deadline = None;
         self.set_timeout(time)
     }

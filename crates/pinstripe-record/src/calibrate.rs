@@ -42,7 +42,7 @@ pub struct Calibration {
 
 impl Calibration {
     /// The time of one round over all streams: `N x chunk / BW`.
-    pub fn round_seconds(&self) -> f64 {
+    pub(crate) fn round_seconds(&self) -> f64 {
         self.streams as f64 * self.chunk_bytes as f64 / self.write_rate.max(1.0)
     }
 

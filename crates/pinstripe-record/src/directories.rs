@@ -17,7 +17,7 @@ use crate::take::{
 const NAMED: usize = 8;
 
 /// The directories of a take that are there; the first is the one that the user named.
-pub fn all_folders(
+pub(crate) fn all_folders(
     named: Arc<dyn TakeFolder>,
     manifest: &Manifest,
     monitor: &Monitor,
@@ -61,7 +61,7 @@ pub fn number_of(folder: &dyn TakeFolder, id: &str) -> Result<u32> {
 }
 
 /// The same where its journal is damaged, too: as the only one, or by its path.
-pub fn likely_number_of(folder: &dyn TakeFolder, manifest: &Manifest) -> Option<u32> {
+pub(crate) fn likely_number_of(folder: &dyn TakeFolder, manifest: &Manifest) -> Option<u32> {
     let known = number_of(folder, &manifest.id).ok();
     let is_here = |it: &PathBuf| it == folder.path() || manifest.directories.len() == 1;
     let likely = || manifest.directories.iter().position(is_here);
@@ -70,7 +70,7 @@ pub fn likely_number_of(folder: &dyn TakeFolder, manifest: &Manifest) -> Option<
 
 /// What is told of the files of a directory: by its own manifest, unless only another one knows how they
 /// ended.
-pub fn own_manifest(folder: &dyn TakeFolder, named: &Manifest) -> Manifest {
+pub(crate) fn own_manifest(folder: &dyn TakeFolder, named: &Manifest) -> Manifest {
     match Manifest::load(folder).ok().filter(|it| it.id == named.id) {
         Some(own) if own.is_settled() || !named.is_settled() => own,
         Some(own) => match likely_number_of(folder, &own) {
@@ -82,7 +82,7 @@ pub fn own_manifest(folder: &dyn TakeFolder, named: &Manifest) -> Manifest {
 }
 
 /// Which directories of a take are there, by number.
-pub struct DirectoriesThere {
+pub(crate) struct DirectoriesThere {
     numbers: Vec<u32>,
     /// Paths of those that are not.
     absent: Vec<PathBuf>,
@@ -118,7 +118,7 @@ impl DirectoriesThere {
 
     /// Streams of which nothing is known, for all files of them stand in directories that are not there.
     /// Of a take that came to its end the manifest knows all, and one that never began has none.
-    pub fn unknown_streams(&self, manifest: &Manifest, is_known: impl Fn(u32) -> bool) -> Vec<u32> {
+    pub(crate) fn unknown_streams(&self, manifest: &Manifest, is_known: impl Fn(u32) -> bool) -> Vec<u32> {
         let is_one_expected = match manifest.state {
             TakeState::Complete | TakeState::Armed => false,
             TakeState::Recording => true,
@@ -129,7 +129,7 @@ impl DirectoriesThere {
     }
 
     /// Names streams of which no copy is there, and frames that none has, as losses.
-    pub fn tell_absent(
+    pub(crate) fn tell_absent(
         &self,
         manifest: &Manifest,
         (unknown, frames): (&[u32], &BTreeMap<u32, u64>),
@@ -177,12 +177,12 @@ fn tell_each(
 }
 
 /// The frames of one file.
-pub fn frames_of(piece: &RecordedPiece) -> Range<u64> {
+pub(crate) fn frames_of(piece: &RecordedPiece) -> Range<u64> {
     piece.start_frame..piece.start_frame.saturating_add(piece.frames)
 }
 
 /// The same, with its stream.
-pub fn frames_of_stream(piece: &RecordedPiece) -> (u32, Range<u64>) {
+pub(crate) fn frames_of_stream(piece: &RecordedPiece) -> (u32, Range<u64>) {
     (piece.stream, frames_of(piece))
 }
 
@@ -190,7 +190,7 @@ pub fn frames_of_stream(piece: &RecordedPiece) -> (u32, Range<u64>) {
 type WantedAndThere = (Vec<Range<u64>>, Vec<Range<u64>>);
 
 /// By stream: the number of frames that lie in `wanted` and not in `there`, where there are any.
-pub fn missing_of(
+pub(crate) fn missing_of(
     wanted: impl IntoIterator<Item = (u32, Range<u64>)>,
     there: impl IntoIterator<Item = (u32, Range<u64>)>,
 ) -> BTreeMap<u32, u64> {
@@ -210,7 +210,7 @@ pub fn missing_of(
 
 /// By stream: how many frames lie between two of its files and in none, where the first of these was cut
 /// off: its directory failed. Where a stream was disarmed for a while there is no file, and none is missing.
-pub fn holes_of<'a>(
+pub(crate) fn holes_of<'a>(
     pieces: impl IntoIterator<Item = &'a RecordedPiece>,
     within: Range<u64>,
 ) -> BTreeMap<u32, u64> {
@@ -232,7 +232,7 @@ pub fn holes_of<'a>(
 }
 
 /// Names them, as losses.
-pub fn tell_holes(manifest: &Manifest, holes: &BTreeMap<u32, u64>, monitor: &Monitor) {
+pub(crate) fn tell_holes(manifest: &Manifest, holes: &BTreeMap<u32, u64>, monitor: &Monitor) {
     let what = "of it are in none of its files: a directory failed while they came";
     tell_frames(
         manifest,
@@ -243,7 +243,7 @@ pub fn tell_holes(manifest: &Manifest, holes: &BTreeMap<u32, u64>, monitor: &Mon
 }
 
 /// Names frames of streams that are lost, of many streams together.
-pub fn tell_frames(
+pub(crate) fn tell_frames(
     manifest: &Manifest,
     frames: &BTreeMap<u32, u64>,
     (what, advice): (&str, &str),

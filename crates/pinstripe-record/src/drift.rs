@@ -32,7 +32,7 @@ const BLOCK_SECONDS: f64 = 0.1;
 /// The time until the next look, from 4 to 16 ms. Never the same twice: looks in step with the blocks of
 /// an input would find it at one place of its block for a minute, and at another in the next. Nothing
 /// wakes who looks: an input must not.
-pub fn look_after(look: u32) -> Duration {
+pub(crate) fn look_after(look: u32) -> Duration {
     let golden = 0.618_033_988_749_895;
     Duration::from_millis(4) + Duration::from_millis(12).mul_f64((f64::from(look) * golden).fract())
 }
@@ -48,7 +48,7 @@ pub struct InputDrift {
 
 /// Watches the clock of one input.
 #[derive(Debug)]
-pub struct ClockDrift {
+pub(crate) struct ClockDrift {
     rate: f64,
     /// The window that goes on: its end, and its moment.
     window: Option<(Duration, (f64, f64))>,
@@ -108,7 +108,7 @@ impl ClockDrift {
     }
 
     /// The frames per second that come, where that is nothing like what was said; once.
-    pub fn wrong_rate(&mut self) -> Option<f64> {
+    pub(crate) fn wrong_rate(&mut self) -> Option<f64> {
         let (began, first) = self.first?;
         let seconds = self.last.0.saturating_sub(began).as_secs_f64();
         if self.is_judged || self.parts.len() <= JUDGED_PARTS {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// SCHED_FIFO of threads that take in what comes: above what writes it.
-pub const CAPTURE: i32 = 60;
+pub(crate) const CAPTURE: i32 = 60;
 /// SCHED_FIFO of threads that empty the rings. Those that wait for disks never have any.
-pub const WRITING: i32 = 10;
+pub(crate) const WRITING: i32 = 10;
 
 const WHO_PROCESS: libc::c_int = 1;
 const CLASS_REAL_TIME: libc::c_int = 1;
@@ -22,7 +22,7 @@ const LEVEL: libc::c_int = 4;
 ///
 /// # Errors
 /// The system's error where that is not permitted (RLIMIT_RTPRIO, CAP_SYS_NICE).
-pub fn run_first(priority: i32) -> io::Result<()> {
+pub(crate) fn run_first(priority: i32) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: priority };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the call reads the parameters, and changes nothing but when this thread runs.

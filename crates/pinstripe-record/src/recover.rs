@@ -104,7 +104,7 @@ struct Found {
 ///
 /// # Errors
 /// As [`recover`].
-pub fn recover_in(
+pub(crate) fn recover_in(
     folders: &[Arc<dyn TakeFolder>],
     manifest: Manifest,
     monitor: &Monitor,

@@ -28,7 +28,7 @@ pub use beginning::{InputBeginning, TakeZero};
 pub use paced::PacedConsumer;
 
 /// Consumers of one ring at most: a copy and its mirror.
-pub const CONSUMERS: usize = 2;
+pub(crate) const CONSUMERS: usize = 2;
 /// The tail of a consumer that does not read any more.
 const DETACHED: u64 = u64::MAX;
 
@@ -126,7 +126,7 @@ impl Ring {
     }
 
     /// What is in it now, in bytes.
-    pub fn fill_bytes(&self) -> u64 {
+    pub(crate) fn fill_bytes(&self) -> u64 {
         let head = self.head.0.load(Ordering::Acquire);
         head - self.slowest(&self.tails, head)
     }
@@ -142,17 +142,17 @@ impl Ring {
     }
 
     /// Bytes that the producer has made, lost ones included.
-    pub fn made_bytes(&self) -> u64 {
+    pub(crate) fn made_bytes(&self) -> u64 {
         self.head.0.load(Ordering::Acquire) + self.lost_bytes() + self.missing_bytes()
     }
 
     /// Bytes of the take that the producer has made, lost ones included; none before it begins.
-    pub fn produced_bytes(&self) -> u64 {
+    pub(crate) fn produced_bytes(&self) -> u64 {
         self.place_in_take(self.made_bytes())
     }
 
     /// Bytes of the take in front of a place, which is counted from the first byte of the ring.
-    pub fn place_in_take(&self, place: u64) -> u64 {
+    pub(crate) fn place_in_take(&self, place: u64) -> u64 {
         (place as i64).saturating_sub(self.origin()).max(0) as u64
     }
 
@@ -163,12 +163,12 @@ impl Ring {
     }
 
     /// Says what the time is, for ages of what it holds: the writer does, and what asks for the lag.
-    pub fn note_time(&self, now: Duration) {
+    pub(crate) fn note_time(&self, now: Duration) {
         self.arrivals.note(now, || self.made_bytes());
     }
 
     /// A moment up to which all that came lies in front of a place: the latest one that is known.
-    pub fn all_before(&self, place: u64, now: Duration) -> Duration {
+    pub(crate) fn all_before(&self, place: u64, now: Duration) -> Duration {
         match self.made_bytes() <= place {
             true => now,
             false => self.arrivals.all_before(place).min(now),
@@ -182,7 +182,7 @@ impl Ring {
 
     /// Says where the take begins: in front of the first byte where an input came later than others;
     /// the greatest number while that is not known.
-    pub fn set_origin(&self, bytes: i64) {
+    pub(crate) fn set_origin(&self, bytes: i64) {
         self.origin.store(bytes, Ordering::Release);
     }
 
@@ -198,7 +198,7 @@ impl Ring {
     }
 
     /// Bytes that the input left out because it knew them to be missing.
-    pub fn missing_bytes(&self) -> u64 {
+    pub(crate) fn missing_bytes(&self) -> u64 {
         self.missing_bytes.load(Ordering::Relaxed)
     }
 
@@ -227,7 +227,7 @@ pub struct RingProducer {
 
 impl RingProducer {
     /// Has the first bytes say where they stand in the take. Before any of them.
-    pub fn begin_by(&mut self, beginning: &Arc<InputBeginning>) {
+    pub(crate) fn begin_by(&mut self, beginning: &Arc<InputBeginning>) {
         self.beginning = Some(Arc::clone(beginning));
     }
 
@@ -292,7 +292,7 @@ impl RingProducer {
 
     /// Tells the consumers of what is missing so far, once it is so long: nothing may come behind it for a
     /// while.
-    pub fn tell_gap(&mut self, bytes: u64) {
+    pub(crate) fn tell_gap(&mut self, bytes: u64) {
         if self.open_gap_bytes >= bytes {
             let head = self.ring.head.0.load(Ordering::Relaxed);
             self.close_gap(head);
@@ -428,7 +428,7 @@ impl RingConsumer {
     }
 
     /// Goes past the gap that was found.
-    pub fn take_gap(&mut self) {
+    pub(crate) fn take_gap(&mut self) {
         let number = self.gap_tail().load(Ordering::Relaxed);
         self.gap_tail().store(number + 1, Ordering::Release);
     }

@@ -97,7 +97,7 @@ impl StreamShape {
 
 /// Whole frames nearest to a time: one answer for all, so that recorder, input and player agree to
 /// the frame.
-pub fn frames_in(time: Duration, rate: u32) -> u64 {
+pub(crate) fn frames_in(time: Duration, rate: u32) -> u64 {
     const NANOS: u128 = 1_000_000_000;
     let frames = (time.as_nanos() * u128::from(rate) + NANOS / 2) / NANOS;
     u64::try_from(frames).unwrap_or(u64::MAX)

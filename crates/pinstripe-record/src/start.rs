@@ -31,7 +31,7 @@ pub struct CommonStart {
 
 /// The beginning by the clock of a JACK server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JackStart {
+pub(crate) enum JackStart {
     /// Not yet.
     Later,
     /// With the next block: nothing is played on this server.
@@ -61,14 +61,14 @@ impl CommonStart {
     }
 
     /// An input that takes part is ready.
-    pub fn be_ready(&self) {
+    pub(crate) fn be_ready(&self) {
         if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.ready.set();
         }
     }
 
     /// Waits until all that take part are ready, for some seconds at most; false when `stop` is set.
-    pub fn wait_for_all(&self, stop: &Stop) -> bool {
+    pub(crate) fn wait_for_all(&self, stop: &Stop) -> bool {
         let began = clock::monotonic();
         while self.missing.load(Ordering::Acquire) > 0 && !self.ready.is_set() {
             let left = READY_WITHIN.saturating_sub(clock::since(began));
@@ -89,7 +89,7 @@ impl CommonStart {
     }
 
     /// When it begins, once that is known.
-    pub fn begun_at(&self) -> Option<Instant> {
+    pub(crate) fn begun_at(&self) -> Option<Instant> {
         self.at.get().copied()
     }
 
@@ -104,7 +104,7 @@ impl CommonStart {
     }
 
     /// The beginning by the clock of a JACK server. No lock, no memory, no system call.
-    pub fn by_jack(&self) -> JackStart {
+    pub(crate) fn by_jack(&self) -> JackStart {
         match self.frame.load(Ordering::Acquire) {
             NOT_BEGUN => JackStart::Later,
             WITHOUT_FRAME => JackStart::Now,

@@ -75,7 +75,7 @@ pub fn verify(path: &Path, monitor: &Monitor) -> Result<VerifyOutcome> {
 ///
 /// # Errors
 /// As [`verify`].
-pub fn verify_in(
+pub(crate) fn verify_in(
     folders: &[Arc<dyn TakeFolder>],
     manifest: Manifest,
     monitor: &Monitor,

@@ -71,7 +71,7 @@ impl Array {
     /// # Errors
     /// [`Kind::Refused`] when too few members are left, or a resync has not made sure yet that what
     /// is left gives the member's content.
-    pub fn check_failing(&self, slot: usize, absent: MemberSet) -> Result<()> {
+    pub(crate) fn check_failing(&self, slot: usize, absent: MemberSet) -> Result<()> {
         if absent.has(slot) {
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl Array {
     ///
     /// # Errors
     /// [`Kind::Refused`] for a member, and for one that is to replace it.
-    pub fn check_removal(role: DeviceRole) -> Result<()> {
+    pub(crate) fn check_removal(role: DeviceRole) -> Result<()> {
         let what = match role {
             DeviceRole::Member(slot) => format!("the member of slot {slot} is in use"),
             DeviceRole::Replacement(slot) => {
@@ -140,7 +140,7 @@ impl Flusher {
     /// # Errors
     /// Those of [`replace`](Self::replace); [`Kind::NotFound`] for no device of the array;
     /// [`Kind::Usage`] for one that is no member.
-    pub fn replace_device(&mut self, is_it: IsDevice<'_>, with: SharedDevice) -> Result<()> {
+    pub(crate) fn replace_device(&mut self, is_it: IsDevice<'_>, with: SharedDevice) -> Result<()> {
         let role = self.role(is_it)?;
         match role.slot_in_use() {
             Ok(slot) => self.replace(slot, with),
@@ -159,7 +159,7 @@ impl DeviceRole {
     ///
     /// # Errors
     /// [`Kind::Usage`] for a device that is no member.
-    pub fn slot_in_use(self) -> Result<usize> {
+    pub(crate) fn slot_in_use(self) -> Result<usize> {
         match self {
             DeviceRole::Member(slot) => Ok(slot),
             DeviceRole::Spare => Err(Error::new(Kind::Usage, "is a spare, and in no slot")),

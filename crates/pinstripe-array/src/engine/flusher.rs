@@ -77,7 +77,7 @@ impl Flusher {
     }
 
     /// Sets the executor for independent tasks.
-    pub fn set_executor(&mut self, executor: Arc<dyn Executor>) {
+    pub(crate) fn set_executor(&mut self, executor: Arc<dyn Executor>) {
         self.logged.set_executor(executor);
     }
 

@@ -43,7 +43,7 @@ impl BadBlockList {
     }
 
     /// Has blocks that could not be healed tried again, once they are read.
-    pub fn retry_unhealable(&mut self) {
+    pub(crate) fn retry_unhealable(&mut self) {
         self.unhealable.clear();
     }
 }
@@ -95,7 +95,7 @@ impl Array {
 
     /// Has `act` called when a block begins to wait for the flusher to heal it, by the thread that
     /// found it, which may hold a row. The first one that is set stays.
-    pub fn on_bad_block(&self, act: impl Fn() + Send + Sync + 'static) {
+    pub(crate) fn on_bad_block(&self, act: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_bad_block.set(Box::new(act));
     }
 

@@ -96,7 +96,7 @@ impl Job {
     }
 
     /// Bytes that it takes in the head of a record.
-    pub fn head_bytes(&self) -> u64 {
+    pub(crate) fn head_bytes(&self) -> u64 {
         let of = |piece: &crate::plan::PlanPiece| {
             let blocks = piece.column.len() as u64 / BLOCK_BYTES;
             LogPiece::FIXED_BYTES + 4 * blocks * piece.writes.len() as u64
@@ -105,7 +105,7 @@ impl Job {
     }
 
     /// Calls `take` with each member that logs a payload for it, and the number of bytes.
-    pub fn each_payload(&self, mut take: impl FnMut(usize, u64)) {
+    pub(crate) fn each_payload(&self, mut take: impl FnMut(usize, u64)) {
         let data = self.map.data();
         for piece in &self.memory.plan.pieces {
             let parity = self.map.parity_shards();

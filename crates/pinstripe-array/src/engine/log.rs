@@ -29,7 +29,7 @@ pub(super) struct Log {
 
 impl Log {
     /// The log as the superblock has it: nothing since the last checkpoint.
-    pub fn from_superblock(superblock: &Superblock) -> Self {
+    pub(crate) fn from_superblock(superblock: &Superblock) -> Self {
         Log {
             array: superblock.array,
             position: superblock.log.0,
@@ -104,7 +104,7 @@ impl Log {
     }
 
     /// Reads the next record, if there is one, from any member that has it.
-    pub fn read_next(&mut self, members: &[Option<Arc<ArrayMember>>]) -> Option<RecordHeader> {
+    pub(crate) fn read_next(&mut self, members: &[Option<Arc<ArrayMember>>]) -> Option<RecordHeader> {
         // A record that did not fit behind the last one stands at the beginning.
         for position in [self.position, 0] {
             let mut heads = members.iter().flatten().map(|it| self.read_at(it, position));

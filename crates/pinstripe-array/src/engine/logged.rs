@@ -30,20 +30,20 @@ impl LoggedArray {
     }
 
     /// Sets the executor for independent tasks.
-    pub fn set_executor(&mut self, executor: Arc<dyn Executor>) {
+    pub(crate) fn set_executor(&mut self, executor: Arc<dyn Executor>) {
         self.array.members.set_executor(Arc::clone(&executor));
         self.executor = executor;
     }
 
     /// Makes the tables of all members as new as their checksums in memory, durably except for
     /// versions (see [`ArrayMember::write_tables`]).
-    pub fn write_tables(&self) -> Result<()> {
+    pub(crate) fn write_tables(&self) -> Result<()> {
         self.each_member(TaskKind::Tables, &|_, member| member.write_tables())?;
         self.array.drop_failed_replacement()
     }
 
     /// Makes durable what was written to the members.
-    pub fn sync_members(&mut self) -> Result<()> {
+    pub(crate) fn sync_members(&mut self) -> Result<()> {
         self.each_member(TaskKind::Tables, &|_, member| member.sync())?;
         self.is_covered = true;
         self.array.drop_failed_replacement()
@@ -70,7 +70,7 @@ impl LoggedArray {
 
     /// Does something with each member that is present, side by side, and marks those failed for
     /// which it does not succeed.
-    pub fn each_member(
+    pub(crate) fn each_member(
         &self,
         kind: TaskKind,
         act: &(dyn Fn(usize, &ArrayMember) -> Result<()> + Sync),
@@ -100,7 +100,7 @@ impl LoggedArray {
     ///
     /// # Errors
     /// As [`checkpoint`](Self::checkpoint).
-    pub fn checkpoint_with(&mut self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+    pub(crate) fn checkpoint_with(&mut self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         // Data before tables, tables before the superblock: a checksum on disk never describes data
         // that is not, and the old records are only dropped when nothing needs them.
         self.sync_members()?;

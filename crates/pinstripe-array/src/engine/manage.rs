@@ -68,7 +68,7 @@ impl Flusher {
     /// # Errors
     /// [`Kind::Refused`] when the member of this slot is not being replaced;
     /// [`Kind::TooManyLosses`] as for all that writes.
-    pub fn end_replace(&mut self, slot: usize) -> Result<WorkReport> {
+    pub(crate) fn end_replace(&mut self, slot: usize) -> Result<WorkReport> {
         self.check_slot(slot)?;
         let array = &self.logged.array;
         let member = array.member(slot).filter(|member| member.replacement().member().is_some());
@@ -98,7 +98,7 @@ impl Flusher {
     ///
     /// # Errors
     /// [`Kind::NotFound`] when there is no such one; those of the device.
-    pub fn remove_spare(&mut self, is_it: IsDevice<'_>) -> Result<()> {
+    pub(crate) fn remove_spare(&mut self, is_it: IsDevice<'_>) -> Result<()> {
         let spare = self.logged.array.members.take_spare(|spare| is_it(spare.path()));
         let spare = spare.ok_or_else(|| Error::new(Kind::NotFound, "no spare"))?;
         super::create::erase(spare.device())
@@ -240,7 +240,7 @@ impl Flusher {
 impl LongWork {
     /// Moves a spare into an empty slot, if there are both and nothing else is being filled.
     /// Returns the slot.
-    pub fn take_spare(&mut self, logged: &mut LoggedArray) -> Result<Option<usize>> {
+    pub(crate) fn take_spare(&mut self, logged: &mut LoggedArray) -> Result<Option<usize>> {
         let superblock = logged.array.superblock();
         let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));
         let Some(slot) = superblock.slots.iter().position(is_empty) else { return Ok(None) };

@@ -64,7 +64,7 @@ impl Members {
     }
 
     /// Sets the executor that writes superblocks.
-    pub fn set_executor(&self, executor: Arc<dyn Executor>) {
+    pub(crate) fn set_executor(&self, executor: Arc<dyn Executor>) {
         self.state.write().executor = executor;
     }
 
@@ -89,7 +89,7 @@ impl Members {
     }
 
     /// Forgets the path of a slot's last member.
-    pub fn forget_path(&self, slot: usize) {
+    pub(crate) fn forget_path(&self, slot: usize) {
         self.state.write().paths[slot] = None;
     }
 
@@ -123,7 +123,7 @@ impl Members {
     }
 
     /// Whether there is one.
-    pub fn has_spare(&self) -> bool {
+    pub(crate) fn has_spare(&self) -> bool {
         !self.state.read().spares.is_empty()
     }
 
@@ -133,14 +133,14 @@ impl Members {
     }
 
     /// Removes the first one that is such.
-    pub fn take_spare(&self, is_such: impl Fn(&ArrayMember) -> bool) -> Option<Arc<ArrayMember>> {
+    pub(crate) fn take_spare(&self, is_such: impl Fn(&ArrayMember) -> bool) -> Option<Arc<ArrayMember>> {
         let mut state = self.state.write();
         let number = state.spares.iter().position(|spare| is_such(spare))?;
         Some(state.spares.remove(number))
     }
 
     /// Removes the one that was added last.
-    pub fn take_last_spare(&self) -> Option<Arc<ArrayMember>> {
+    pub(crate) fn take_last_spare(&self) -> Option<Arc<ArrayMember>> {
         self.state.write().spares.pop()
     }
 }
@@ -153,7 +153,7 @@ impl Members {
     }
 
     /// Calls `read` with the same. It may take later locks only.
-    pub fn with_superblock<T>(&self, read: impl FnOnce(&Superblock) -> T) -> T {
+    pub(crate) fn with_superblock<T>(&self, read: impl FnOnce(&Superblock) -> T) -> T {
         read(&self.state.read().superblock)
     }
 
@@ -281,7 +281,7 @@ impl Members {
     /// Takes a member out of its slot, and says so in `superblock`, which is to be published; a
     /// replacement that was being filled takes over. From now on the others note the regions that
     /// the failed member misses.
-    pub fn mark_failed(&self, slot: usize, superblock: &mut Superblock) {
+    pub(crate) fn mark_failed(&self, slot: usize, superblock: &mut Superblock) {
         // Before the lock, since it waits until transfers to the replacement have ended. Only the
         // flusher writes to members, and it is here.
         let replacement = self.get(slot).and_then(|member| member.replacement().set(None));

@@ -106,7 +106,7 @@ impl Fill {
 
     /// Goes back to the first region in which a write was interrupted without a log. The resync makes
     /// the member and parity match there; the replacement may have the other version of a block.
-    pub fn copy_unsure_again(&mut self, array: &Array) -> Result<()> {
+    pub(crate) fn copy_unsure_again(&mut self, array: &Array) -> Result<()> {
         let member = array.member(self.slot).filter(|_| self.kind == WorkKind::Replace);
         let Some(replacement) = member.as_ref().and_then(|it| it.replacement().member()) else {
             return Ok(());
@@ -170,7 +170,7 @@ fn kind_of(only_behind: bool) -> WorkKind {
 
 impl LongWork {
     /// Puts a member into an empty slot, to be filled.
-    pub fn begin_fill(
+    pub(crate) fn begin_fill(
         &mut self,
         logged: &mut LoggedArray,
         slot: usize,
@@ -195,7 +195,7 @@ impl LongWork {
 
     /// Begins to fill the member of a slot that was added to the array just now. The superblock that
     /// names the slot also carries `change`.
-    pub fn fill_new_slot(
+    pub(crate) fn fill_new_slot(
         &mut self,
         logged: &LoggedArray,
         slot: usize,
@@ -217,7 +217,7 @@ impl LongWork {
 
     /// Begins to copy a member to another one, which receives every write to it and then replaces
     /// it.
-    pub fn begin_replace(
+    pub(crate) fn begin_replace(
         &mut self,
         logged: &mut LoggedArray,
         member: &ArrayMember,
@@ -239,7 +239,7 @@ impl LongWork {
 
 impl LongWork {
     /// Ends the fill of a slot, whose member to fill was dropped. Returns its report.
-    pub fn end_fill(&mut self, array: &Array, slot: usize) -> WorkReport {
+    pub(crate) fn end_fill(&mut self, array: &Array, slot: usize) -> WorkReport {
         let fill = self.fill.take_if(|fill| fill.slot == slot);
         self.publish(array);
         fill.map_or_else(|| WorkReport::new(WorkKind::Replace, Some(slot)), |fill| fill.report)

@@ -171,7 +171,7 @@ impl Resync {
     /// Makes the parity of a row true that is about to be written. Returns whether that wrote anything:
     /// it has to be durable before the row is written, or a power cut could leave sectors that readers
     /// were not shown before.
-    pub fn resync_early(&mut self, array: &Array, row: u64) -> Result<bool> {
+    pub(crate) fn resync_early(&mut self, array: &Array, row: u64) -> Result<bool> {
         let map = array.shape().map(row);
         match row >= self.done_rows && array.is_unsure(&map) && self.done_early.insert(row) {
             true => array.resync_row(map),

@@ -50,7 +50,7 @@ impl Salvage {
     ///
     /// # Errors
     /// The one given, when the array itself has lost too much, or when it is of another kind.
-    pub fn put_aside(
+    pub(crate) fn put_aside(
         &mut self,
         array: &Array,
         error: Error,
@@ -101,7 +101,7 @@ impl Salvage {
     }
 
     /// Reports, once, that something was not stored.
-    pub fn report_unstored(&mut self) -> Result<()> {
+    pub(crate) fn report_unstored(&mut self) -> Result<()> {
         match std::mem::take(&mut self.unstored) {
             0 => Ok(()),
             blocks => {

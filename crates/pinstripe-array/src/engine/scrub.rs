@@ -57,7 +57,7 @@ impl LongWork {
     /// # Errors
     /// [`Kind::Busy`] when that is being done already; [`Kind::TooManyLosses`] as for all that
     /// writes.
-    pub fn begin_scrub(&mut self, array: &Array, repair: bool) -> Result<()> {
+    pub(crate) fn begin_scrub(&mut self, array: &Array, repair: bool) -> Result<()> {
         if self.scrub.is_some() {
             return Err(Error::new(Kind::Busy, "the array is being scrubbed already")
                 .advice("wait until that is done, or cancel it"));

@@ -98,7 +98,7 @@ impl LongWork {
 
     /// Makes the parity of a row true that is about to be written, if a resync has not come to it.
     /// Returns whether that wrote anything.
-    pub fn resync_first(&mut self, array: &Array, row: u64) -> Result<bool> {
+    pub(crate) fn resync_first(&mut self, array: &Array, row: u64) -> Result<bool> {
         match &mut self.resync {
             Some(resync) => resync.resync_early(array, row),
             None => Ok(false),

@@ -90,12 +90,12 @@ impl Array {
     }
 
     /// Has the members time their transfers.
-    pub fn set_timer(&self, timer: Timer) {
+    pub(crate) fn set_timer(&self, timer: Timer) {
         self.members().iter().flatten().for_each(|member| member.set_timer(timer));
     }
 
     /// Bytes that have gone from the cache to the members so far.
-    pub fn drained_bytes(&self) -> u64 {
+    pub(crate) fn drained_bytes(&self) -> u64 {
         self.drained_bytes.load(Ordering::Relaxed)
     }
 

@@ -39,7 +39,7 @@ impl JournalPlace {
     }
 
     /// Bytes before those of the chunks.
-    pub fn head_bytes(&self) -> u64 {
+    pub(crate) fn head_bytes(&self) -> u64 {
         ((HEAD_BYTES + 4 * self.sums()) as u64).next_multiple_of(BLOCK_BYTES)
     }
 

@@ -36,7 +36,7 @@ const HEAD_BYTES: usize = 64;
 /// The place of the checksum in a head.
 const CHECK: Range<usize> = 60..64;
 /// The longest head, whatever it claims.
-pub const HEAD_BYTES_MAX: u32 = 1 << 20;
+pub(crate) const HEAD_BYTES_MAX: u32 = 1 << 20;
 /// The most members.
 const MEMBERS_MAX: usize = 64;
 const PIECE_BYTES: usize = 40;
@@ -109,7 +109,7 @@ pub struct RecordHeader {
 
 impl LogPiece {
     /// Bytes of a head that describe a piece, beside its checksums.
-    pub const FIXED_BYTES: u64 = PIECE_BYTES as u64;
+    pub(crate) const FIXED_BYTES: u64 = PIECE_BYTES as u64;
 
     fn blocks(&self) -> usize {
         self.column.len() / BLOCK_BYTES as usize
@@ -118,7 +118,7 @@ impl LogPiece {
 
 impl RecordHeader {
     /// Bytes of the encoded head, padded.
-    pub fn head_bytes(&self) -> u64 {
+    pub(crate) fn head_bytes(&self) -> u64 {
         let sums: usize = self.pieces.iter().map(|piece| 4 * piece.sums.len()).sum();
         Self::bytes_of(self.kept.len(), (PIECE_BYTES * self.pieces.len() + sums) as u64)
     }

@@ -23,9 +23,9 @@ pub const SUPERBLOCK_BYTES: usize = 4096;
 /// The unit of md's numbers, in bytes.
 pub const SECTOR_BYTES: u64 = 512;
 /// The most devices that a superblock has room to name.
-pub const DEVICES_MAX: usize = (SUPERBLOCK_BYTES - HEAD_BYTES) / 2;
+pub(crate) const DEVICES_MAX: usize = (SUPERBLOCK_BYTES - HEAD_BYTES) / 2;
 /// The most bytes that a list of bad blocks can have.
-pub const BAD_BLOCKS_BYTES_MAX: usize = 4096;
+pub(crate) const BAD_BLOCKS_BYTES_MAX: usize = 4096;
 
 /// The first word of every superblock; 0.90 has it in the byte order of the machine.
 pub const MAGIC: u32 = 0xa92b_4efc;
@@ -33,33 +33,33 @@ const HEAD_BYTES: usize = 256;
 const CHECKSUM_AT: usize = 216;
 
 /// A bitmap lies `bitmap_sectors` from the superblock.
-pub const FEATURE_BITMAP: u32 = 1;
+pub(crate) const FEATURE_BITMAP: u32 = 1;
 /// This device holds data up to `recovery_sectors` only.
-pub const FEATURE_RECOVERY: u32 = 1 << 1;
+pub(crate) const FEATURE_RECOVERY: u32 = 1 << 1;
 /// The array is being reshaped.
 pub const FEATURE_RESHAPE: u32 = 1 << 2;
 /// The list of bad blocks has entries.
-pub const FEATURE_BAD_BLOCKS: u32 = 1 << 3;
+pub(crate) const FEATURE_BAD_BLOCKS: u32 = 1 << 3;
 /// This device is to replace another one of the same role.
-pub const FEATURE_REPLACEMENT: u32 = 1 << 4;
+pub(crate) const FEATURE_REPLACEMENT: u32 = 1 << 4;
 /// The reshape goes from the end to the beginning.
-pub const FEATURE_RESHAPE_BACKWARDS: u32 = 1 << 5;
+pub(crate) const FEATURE_RESHAPE_BACKWARDS: u32 = 1 << 5;
 /// The reshape moves data by `new_offset_sectors`.
-pub const FEATURE_NEW_OFFSET: u32 = 1 << 6;
+pub(crate) const FEATURE_NEW_OFFSET: u32 = 1 << 6;
 /// The recovery goes by the bitmap.
-pub const FEATURE_RECOVERY_BITMAP: u32 = 1 << 7;
+pub(crate) const FEATURE_RECOVERY_BITMAP: u32 = 1 << 7;
 /// Several machines have the array open.
-pub const FEATURE_CLUSTERED: u32 = 1 << 8;
+pub(crate) const FEATURE_CLUSTERED: u32 = 1 << 8;
 /// One device is a journal, which may hold what the others do not have yet.
 pub const FEATURE_JOURNAL: u32 = 1 << 9;
 /// Partial parity is logged.
-pub const FEATURE_PPL: u32 = 1 << 10;
+pub(crate) const FEATURE_PPL: u32 = 1 << 10;
 /// Partial parity is logged, in several places in turn.
-pub const FEATURE_MULTIPLE_PPLS: u32 = 1 << 11;
+pub(crate) const FEATURE_MULTIPLE_PPLS: u32 = 1 << 11;
 /// The layout says how level 0 lies on members of unequal size.
-pub const FEATURE_RAID0_LAYOUT: u32 = 1 << 12;
+pub(crate) const FEATURE_RAID0_LAYOUT: u32 = 1 << 12;
 /// All that are known.
-pub const FEATURES_KNOWN: u32 = (1 << 13) - 1;
+pub(crate) const FEATURES_KNOWN: u32 = (1 << 13) - 1;
 
 /// One superblock: array, device and state, field by field in md's order.
 #[derive(Debug, Clone, PartialEq, Eq)]

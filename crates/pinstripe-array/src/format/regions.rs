@@ -12,7 +12,7 @@
 use super::sector::{CONTENT_BYTES, SectorContent};
 
 /// Regions that a sector of the map has.
-pub const SECTOR_REGIONS: usize = CONTENT_BYTES / 2;
+pub(crate) const SECTOR_REGIONS: usize = CONTENT_BYTES / 2;
 
 /// Which writing of a page it was. Versions count up, and begin again after the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -38,7 +38,7 @@ impl Version {
     }
 
     /// Those that leaves may have where the map says this one, the likely one first.
-    pub fn or_ahead(self) -> impl Iterator<Item = Version> {
+    pub(crate) fn or_ahead(self) -> impl Iterator<Item = Version> {
         (0..=Self::AHEAD_MAX).map(move |later| self.plus(later))
     }
 
@@ -60,7 +60,7 @@ const VERSION_SHIFT: u32 = 3;
 
 impl Region {
     /// Nothing was ever written to it: it has no checksums, and reads as zeros.
-    pub const UNWRITTEN: Region = Region(0);
+    pub(crate) const UNWRITTEN: Region = Region(0);
 
     /// Whether anything was ever written to it.
     pub fn is_written(self) -> bool {
@@ -79,7 +79,7 @@ impl Region {
 
     /// With nothing that counts.
     #[must_use]
-    pub fn unwritten(self) -> Self {
+    pub(crate) fn unwritten(self) -> Self {
         Region(self.0 & !STATE)
     }
 

@@ -14,7 +14,7 @@ pub const SECTOR_BYTES: usize = 512;
 pub const CONTENT_BYTES: usize = SECTOR_BYTES - 4;
 
 /// A sector's content.
-pub type SectorContent = [u8; CONTENT_BYTES];
+pub(crate) type SectorContent = [u8; CONTENT_BYTES];
 
 /// The content of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -18,13 +18,13 @@ use super::crc32c;
 use super::sector::{CONTENT_BYTES, SECTOR_BYTES, SectorContent};
 
 /// Blocks that a leaf covers.
-pub const LEAF_BLOCKS: usize = CONTENT_BYTES / 4;
+pub(crate) const LEAF_BLOCKS: usize = CONTENT_BYTES / 4;
 /// Leaves of a page.
-pub const PAGE_LEAVES: usize = 8;
+pub(crate) const PAGE_LEAVES: usize = 8;
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = PAGE_LEAVES * SECTOR_BYTES;
 /// Blocks that a page covers: a region.
-pub const PAGE_BLOCKS: u64 = (PAGE_LEAVES * LEAF_BLOCKS) as u64;
+pub(crate) const PAGE_BLOCKS: u64 = (PAGE_LEAVES * LEAF_BLOCKS) as u64;
 
 /// The state of a block: never written, or the checksum of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,7 +32,7 @@ pub struct Sum(u32);
 
 impl Sum {
     /// Of a block that was never written.
-    pub const UNWRITTEN: Sum = Sum(0);
+    pub(crate) const UNWRITTEN: Sum = Sum(0);
     /// Of a block that was written and is lost: no bytes have it.
     pub const LOST: Sum = Sum(u32::MAX);
 
@@ -64,7 +64,7 @@ impl Sum {
 }
 
 /// Sums of a leaf.
-pub type Leaf = [Sum; LEAF_BLOCKS];
+pub(crate) type Leaf = [Sum; LEAF_BLOCKS];
 
 /// The content of a leaf.
 pub fn encode(sums: &Leaf) -> SectorContent {
@@ -85,7 +85,7 @@ pub fn decode(content: &SectorContent) -> Leaf {
 }
 
 /// Page of a block, and its place in there.
-pub fn page_of(block: u64) -> (u64, usize) {
+pub(crate) fn page_of(block: u64) -> (u64, usize) {
     (block / PAGE_BLOCKS, (block % PAGE_BLOCKS) as usize)
 }
 

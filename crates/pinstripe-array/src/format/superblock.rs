@@ -36,9 +36,9 @@ pub const SUPERBLOCK_BYTES: usize = BLOCK_BYTES as usize;
 /// The places of the two superblocks, written in turn: a generation's by its lowest bit.
 pub const PLACES: [u64; 2] = [0, 64 << 10];
 /// Data begins at a multiple of this.
-pub const DATA_ALIGN_BYTES: u64 = 1 << 20;
+pub(crate) const DATA_ALIGN_BYTES: u64 = 1 << 20;
 /// The most slots.
-pub const SLOTS_MAX: usize = 64;
+pub(crate) const SLOTS_MAX: usize = 64;
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
 /// The slot of a member that waits to replace another one.
@@ -311,7 +311,7 @@ impl Superblock {
     }
 
     /// Whether a member is away, or being filled, that lacks regions which the others note.
-    pub fn is_any_away(&self) -> bool {
+    pub(crate) fn is_any_away(&self) -> bool {
         self.slots.iter().any(|slot| matches!(slot, Slot::Failed(_) | Slot::Rebuilding(_)))
     }
 
@@ -319,7 +319,7 @@ impl Superblock {
     /// `newest` is the superblock of the array, where the member's slot has failed. A copy of the
     /// member from before the notes began lacks more, and so does one that was never complete in
     /// this slot.
-    pub fn lacks_only_noted(&self, newest: &Superblock) -> bool {
+    pub(crate) fn lacks_only_noted(&self, newest: &Superblock) -> bool {
         let own = self.slots.get(usize::from(self.slot));
         newest.noted_since > 0
             && self.generation >= newest.noted_since

@@ -76,7 +76,7 @@ impl Level {
     }
 
     /// The fewest members: as few as md starts an array with.
-    pub const fn members_min(self) -> usize {
+    pub(crate) const fn members_min(self) -> usize {
         match self {
             Level::Raid0 | Level::Raid1 => 1,
             Level::Raid4 | Level::Raid5 | Level::Raid10 => 2,

@@ -100,12 +100,12 @@ impl RowMap {
     }
 
     /// The data shards; of a mirror, all copies.
-    pub fn data_shards(&self) -> ShardSet {
+    pub(crate) fn data_shards(&self) -> ShardSet {
         ShardSet::below(self.shards() - self.parity())
     }
 
     /// The parity shards.
-    pub fn parity_shards(&self) -> ShardSet {
+    pub(crate) fn parity_shards(&self) -> ShardSet {
         ShardSet::below(self.shards()).minus(self.data_shards())
     }
 
@@ -155,7 +155,7 @@ impl RowMap {
     }
 
     /// Which shard a member holds; none, for a mirror that has no copy there.
-    pub fn shard_on(&self, member: usize) -> Option<usize> {
+    pub(crate) fn shard_on(&self, member: usize) -> Option<usize> {
         if let Kind::Stripe { p, q, order, .. } = self.kind
             && member < usize::from(self.members)
         {
@@ -170,7 +170,7 @@ impl RowMap {
     }
 
     /// The shards that lie on any of these members.
-    pub fn shards_on(&self, members: MemberSet) -> ShardSet {
+    pub(crate) fn shards_on(&self, members: MemberSet) -> ShardSet {
         members.iter().filter_map(|member| self.shard_on(member)).collect()
     }
 

@@ -75,7 +75,7 @@ impl Shape {
 
     /// With so many stretches moved.
     #[must_use]
-    pub fn moved_to(self, moved: u64) -> Self {
+    pub(crate) fn moved_to(self, moved: u64) -> Self {
         let growth = self.growth.map(|it| Growth { moved, in_place: false, ..it });
         Shape { growth, ..self }
     }
@@ -126,12 +126,12 @@ impl Shape {
     }
 
     /// The user byte at a spot.
-    pub fn user_byte(&self, spot: Spot) -> u64 {
+    pub(crate) fn user_byte(&self, spot: Spot) -> u64 {
         self.of_row(spot.row).user_byte(spot)
     }
 
     /// All rows, in the order of their numbers, from `first` on.
-    pub fn rows_from(&self, first: u64) -> impl Iterator<Item = u64> + use<> {
+    pub(crate) fn rows_from(&self, first: u64) -> impl Iterator<Item = u64> + use<> {
         let [moved, rest] = match &self.growth {
             None => [0..self.geometry.rows(), 0..0],
             Some(growth) => {
@@ -219,14 +219,14 @@ impl Shape {
 
     /// The rows of the new geometry that the next stretches fill. Some at the end may have no user
     /// bytes.
-    pub fn next_rows(&self, stretches: u64) -> Range<u64> {
+    pub(crate) fn next_rows(&self, stretches: u64) -> Range<u64> {
         let Some(growth) = &self.growth else { return 0..0 };
         let (rows, all) = (self.stretch(growth).rows, self.geometry.rows());
         (growth.moved * rows).min(all)..((growth.moved + stretches) * rows).min(all)
     }
 
     /// The bytes of a member that so many stretches more are to fill.
-    pub fn next_place(&self, stretches: u64) -> Range<u64> {
+    pub(crate) fn next_place(&self, stretches: u64) -> Range<u64> {
         let Some(growth) = &self.growth else { return 0..0 };
         let bytes = self.stretch(growth).chunks * u64::from(self.geometry.chunk_bytes());
         let all = self.geometry.member_bytes();
@@ -234,14 +234,14 @@ impl Shape {
     }
 
     /// The number of stretches that can move to free space now; 0 if not even one.
-    pub fn free_stretches(&self) -> u64 {
+    pub(crate) fn free_stretches(&self) -> u64 {
         let Some(growth) = &self.growth else { return 0 };
         let stretch = self.stretch(growth);
         growth.moved * (stretch.chunks_before - stretch.chunks) / stretch.chunks
     }
 
     /// Bytes of each member that a stretch takes in the old geometry.
-    pub fn stretch_bytes(&self) -> u64 {
+    pub(crate) fn stretch_bytes(&self) -> u64 {
         let chunks = self.growth.as_ref().map_or(0, |it| self.stretch(it).chunks_before);
         chunks * u64::from(self.geometry.chunk_bytes())
     }
@@ -258,7 +258,7 @@ impl Shape {
     ///
     /// # Panics
     /// If the array does not grow.
-    pub fn map_before(&self, row: u64) -> RowMap {
+    pub(crate) fn map_before(&self, row: u64) -> RowMap {
         self.before().expect("an array that grows").map(row)
     }
 }

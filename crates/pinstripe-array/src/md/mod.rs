@@ -81,7 +81,7 @@ impl MdArray {
     }
 
     /// The path of a role's member.
-    pub fn member_place(&self, role: usize) -> Option<&Path> {
+    pub(crate) fn member_place(&self, role: usize) -> Option<&Path> {
         self.members[role].as_ref().map(|member| member.device.place())
     }
 

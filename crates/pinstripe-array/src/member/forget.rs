@@ -10,7 +10,7 @@ impl ArrayMember {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn forget_from(&self, offset: u64) -> Result<()> {
+    pub(crate) fn forget_from(&self, offset: u64) -> Result<()> {
         let first = offset / BLOCK_BYTES;
         let whole = first.div_ceil(PAGE_BLOCKS);
         let is_written = |page: u64| {

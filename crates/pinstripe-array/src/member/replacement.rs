@@ -11,7 +11,7 @@ use pinstripe_base::sync::{read, write};
 
 /// The place of a replacement.
 #[derive(Default)]
-pub struct ReplacementMember {
+pub(crate) struct ReplacementMember {
     member: RwLock<Option<Arc<ArrayMember>>>,
     has_failed: AtomicBool,
 }

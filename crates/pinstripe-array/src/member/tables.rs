@@ -58,7 +58,7 @@ struct Changes {
 impl ArrayMember {
     /// Writes the changes of the tables. All is durable on return, except versions in the map: the
     /// next sync makes them so.
-    pub fn write_tables(&self) -> Result<()> {
+    pub(crate) fn write_tables(&self) -> Result<()> {
         self.replacement.with(ArrayMember::write_tables);
         let changes = self.lock().changes();
         for run in changes.pages.chunk_by(|(a, _), (b, _)| a.page + 1 == b.page) {
@@ -102,7 +102,7 @@ impl ArrayMember {
 
     /// Marks lost all blocks of those leaves that cannot be read. They are written again with the
     /// tables.
-    pub fn mark_unreadable_lost(&self, blocks: &Range<u64>) -> Result<()> {
+    pub(crate) fn mark_unreadable_lost(&self, blocks: &Range<u64>) -> Result<()> {
         self.bring_by(blocks, |page, region| Ok(self.read_leaves(page, region))).map(drop)
     }
 

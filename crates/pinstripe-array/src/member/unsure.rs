@@ -21,7 +21,7 @@ impl ArrayMember {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn mark_dirty(&self, ranges: &[Range<u64>]) -> Result<()> {
+    pub(crate) fn mark_dirty(&self, ranges: &[Range<u64>]) -> Result<()> {
         self.replacement().with(|replacement| replacement.mark_dirty(ranges));
         let is_new = {
             let mut tables = self.lock();
@@ -40,12 +40,12 @@ impl ArrayMember {
     }
 
     /// The number of regions that are marked as being written.
-    pub fn dirty_regions(&self) -> usize {
+    pub(crate) fn dirty_regions(&self) -> usize {
         self.lock().regions.iter().filter(|region| region.is_dirty()).count()
     }
 
     /// Takes the marks from regions that are durable. They go from the member with the tables.
-    pub fn unmark(&self) {
+    pub(crate) fn unmark(&self) {
         self.replacement().with(|replacement| {
             replacement.unmark();
             Ok(())
@@ -61,7 +61,7 @@ impl ArrayMember {
 
     /// Declares checksums and parity unsure in all marked regions, or in all that were ever
     /// written. Returns whether there are any.
-    pub fn mark_unsure(&self, all: bool) -> bool {
+    pub(crate) fn mark_unsure(&self, all: bool) -> bool {
         let mut tables = self.lock();
         let is_unsure = |region: &Region| region.is_dirty() || all && region.is_written();
         let regions = tables.regions.iter().enumerate();
@@ -73,7 +73,7 @@ impl ArrayMember {
 
     /// Notes for a member that is away all regions in which writes were interrupted: their tables
     /// may be as they were before these writes.
-    pub fn note_unsure(&self) {
+    pub(crate) fn note_unsure(&self) {
         let mut tables = self.lock();
         for page in tables.unsure.clone() {
             tables.note(page);
@@ -81,12 +81,12 @@ impl ArrayMember {
     }
 
     /// The offset of the first byte of data in an unsure region.
-    pub fn first_unsure(&self) -> Option<u64> {
+    pub(crate) fn first_unsure(&self) -> Option<u64> {
         self.lock().unsure.first().map(|page| page * PAGE_BLOCKS * BLOCK_BYTES)
     }
 
     /// Declares that parity matches the data everywhere.
-    pub fn clear_unsure(&self) {
+    pub(crate) fn clear_unsure(&self) {
         let mut tables = self.lock();
         tables.unsure.clear();
         tables.doubtful.clear();
@@ -113,7 +113,7 @@ impl ArrayMember {
     }
 
     /// Whether the parity of a range of data may not match it.
-    pub fn is_unsure(&self, range: &Range<u64>) -> bool {
+    pub(crate) fn is_unsure(&self, range: &Range<u64>) -> bool {
         let page = |offset: u64| offset / BLOCK_BYTES / PAGE_BLOCKS;
         let pages = page(range.start)..=page(range.end.saturating_sub(1).max(range.start));
         self.lock().unsure.range(pages).next().is_some()

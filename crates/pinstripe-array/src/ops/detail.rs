@@ -359,7 +359,7 @@ pub fn consistency(policy: Consistency) -> &'static str {
 }
 
 /// The text of a granule.
-pub fn granule_text(granule: Option<u32>) -> String {
+pub(crate) fn granule_text(granule: Option<u32>) -> String {
     granule.map_or_else(|| "auto".to_owned(), |bytes| bytes.to_string())
 }
 

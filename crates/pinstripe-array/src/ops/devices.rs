@@ -26,7 +26,7 @@ pub fn identity(path: &Path) -> Result<(u64, u64)> {
 ///
 /// # Errors
 /// [`Kind::Usage`].
-pub fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
+pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
     let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
     for path in paths {
         let own = identity(path)?;
@@ -63,7 +63,7 @@ pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
 ///
 /// # Errors
 /// As [`open`]; [`Kind::Refused`] when it carries something well known and `force` is not set.
-pub fn open_blank(path: &Path, number: usize, faults: &Plan, force: bool) -> Result<SharedDevice> {
+pub(crate) fn open_blank(path: &Path, number: usize, faults: &Plan, force: bool) -> Result<SharedDevice> {
     let device = open(path, number, faults)?;
     refuse_carrying(&device, force)?;
     Ok(device)
@@ -73,7 +73,7 @@ pub fn open_blank(path: &Path, number: usize, faults: &Plan, force: bool) -> Res
 ///
 /// # Errors
 /// [`Kind::Refused`]; those of the device.
-pub fn refuse_carrying(device: &SharedDevice, force: bool) -> Result<()> {
+pub(crate) fn refuse_carrying(device: &SharedDevice, force: bool) -> Result<()> {
     match signature(device)? {
         Some(found) if !force => {
             let error = Error::new(Kind::Refused, format!("the device carries {found}"));
@@ -85,7 +85,7 @@ pub fn refuse_carrying(device: &SharedDevice, force: bool) -> Result<()> {
 }
 
 /// Warns of devices that share a disk: they fail together, and wait for one arm.
-pub fn warn_of_shared_disks(paths: &[PathBuf], monitor: &Monitor) {
+pub(crate) fn warn_of_shared_disks(paths: &[PathBuf], monitor: &Monitor) {
     for (number, path) in paths.iter().enumerate() {
         let Some(disk) = disk_of(path) else { continue };
         let other = paths[..number].iter().find(|it| disk_of(it).as_ref() == Some(&disk));

@@ -110,7 +110,7 @@ fn speed(value: &str) -> Result<u64> {
 }
 
 /// The text of a speed, which reads back as the same speed.
-pub fn speed_text(bytes: u64) -> String {
+pub(crate) fn speed_text(bytes: u64) -> String {
     match bytes {
         u64::MAX => "max".to_owned(),
         _ if bytes.is_multiple_of(KIB) => (bytes / KIB).to_string(),

@@ -56,7 +56,7 @@ impl View {
 
     /// The data shards and the parity from which lost data shards are solved; `None` where it
     /// cannot be.
-    pub fn solution(&self, sources: &Sources) -> Option<ShardSet> {
+    pub(crate) fn solution(&self, sources: &Sources) -> Option<ShardSet> {
         let unknown = self.data.and(sources.lost).len();
         let free = self.parity.and(sources.zeros).lowest(unknown);
         let read = self.parity.and(sources.readable).lowest(unknown - free.len());
@@ -66,7 +66,7 @@ impl View {
 
     /// The one copy to take a mirror's bytes from: the caller's, one that is zeros, the first one
     /// that can be read.
-    pub fn copy_to_read(&self, sources: &Sources) -> Option<ShardSet> {
+    pub(crate) fn copy_to_read(&self, sources: &Sources) -> Option<ShardSet> {
         let choices = [sources.cached, sources.zeros, sources.readable];
         choices.into_iter().find_map(ShardSet::first).map(ShardSet::one)
     }

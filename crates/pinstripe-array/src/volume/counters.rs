@@ -58,7 +58,7 @@ impl Counts {
     }
 
     /// Bytes that users read and wrote.
-    pub fn user_bytes(&self) -> u64 {
+    pub(crate) fn user_bytes(&self) -> u64 {
         let bytes = [&self.read_bytes, &self.written_bytes];
         bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }

@@ -155,7 +155,7 @@ impl Shared {
     }
 
     /// Bytes of each member that pending work moved per second, of the last seconds.
-    pub fn work_rate(&self) -> u64 {
+    pub(crate) fn work_rate(&self) -> u64 {
         let (slices, now) = (lock(&self.slices), self.now());
         let recent = || slices.iter().filter(|(at, _)| *at + RATE_WINDOW >= now);
         let Some((first, _)) = recent().next() else { return 0 };

@@ -108,12 +108,12 @@ impl Volume {
     }
 
     /// Adds the outcome of work that a caller ended.
-    pub fn keep_report(&self, report: WorkReport) {
+    pub(crate) fn keep_report(&self, report: WorkReport) {
         self.shared.keep(report);
     }
 
     /// Bytes of each member that pending work moved per second lately; 0 where it stands still.
-    pub fn work_rate(&self) -> u64 {
+    pub(crate) fn work_rate(&self) -> u64 {
         self.shared.work_rate()
     }
 

@@ -162,7 +162,7 @@ impl VolumeState {
     }
 
     /// Stores the reason why all syncs up to this one fail that have not ended yet.
-    pub fn fail_syncs(&self, up_to: u64, error: &Error) {
+    pub(crate) fn fail_syncs(&self, up_to: u64, error: &Error) {
         let mut inner = self.lock();
         let not_done = inner.syncs_done + 1..=up_to;
         for (_, failure) in inner.syncs_waiting.range_mut(not_done) {
@@ -201,7 +201,7 @@ impl VolumeState {
     }
 
     /// Announces work that a thread has found which does not have the flusher.
-    pub fn found_work(&self) {
+    pub(crate) fn found_work(&self) {
         self.lock().has_work = true;
         self.work.notify_one();
     }

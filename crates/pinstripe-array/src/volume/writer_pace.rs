@@ -22,7 +22,7 @@ const TELLING_BYTES: u64 = 64 << 10;
 
 /// The rate of the members, and the turns of writers.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct WriterPace {
+pub(crate) struct WriterPace {
     /// Bytes per second that the flusher puts on the members; 0 while that is unknown.
     rate: f64,
     /// The end of the last turn.

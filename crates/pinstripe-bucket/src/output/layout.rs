@@ -10,7 +10,7 @@ const SEGMENT_BYTES: u64 = 8 << 20;
 pub const BYTES_MAX: u64 = 1 << 50;
 
 /// The number of the object that has an offset, and the offset in it.
-pub fn object_of(offset: u64) -> (u64, u64) {
+pub(crate) fn object_of(offset: u64) -> (u64, u64) {
     match offset.checked_sub(HEAD_BYTES) {
         None => (0, offset),
         Some(behind) => (1 + behind / SEGMENT_BYTES, behind % SEGMENT_BYTES),
@@ -18,7 +18,7 @@ pub fn object_of(offset: u64) -> (u64, u64) {
 }
 
 /// The range of bytes that an object has when it is full.
-pub fn range_of(number: u64) -> Range<u64> {
+pub(crate) fn range_of(number: u64) -> Range<u64> {
     match number.checked_sub(1) {
         None => 0..HEAD_BYTES,
         Some(segment) => {

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// Clients of a control socket at a time; further ones are closed at once.
 pub const CONNECTIONS: usize = 16;
 /// The longest request or line of an answer, in bytes.
-pub const LINE_BYTES: usize = 1 << 20;
+pub(crate) const LINE_BYTES: usize = 1 << 20;
 /// The time a client may leave a line unfinished, or an answer untaken.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -133,7 +133,7 @@ impl FileDevice {
     }
 
     /// Whether long writes go past the page cache.
-    pub fn writes_long_directly(&self) -> bool {
+    pub(crate) fn writes_long_directly(&self) -> bool {
         self.policy.is_direct() && self.fallback.get().is_none()
             || self.long.as_ref().is_some_and(LongDirect::is_taken)
     }

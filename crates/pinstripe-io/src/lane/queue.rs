@@ -82,7 +82,7 @@ impl Queue {
     }
 
     /// Adds a sync behind all writes so far. The answer never comes after an error.
-    pub fn push_sync(&self) -> Receiver<Result<()>> {
+    pub(crate) fn push_sync(&self) -> Receiver<Result<()>> {
         let (answer, receiver) = bounded(1);
         let mut state = self.state();
         if state.error.is_none() {

@@ -8,7 +8,7 @@
 //! step. This module never touches slices of data; it is the plain reference that kernels obey.
 
 /// The reducing polynomial, with its x^8 term: 0x11d.
-pub const POLYNOMIAL: u16 = 0x11d;
+pub(crate) const POLYNOMIAL: u16 = 0x11d;
 
 /// `EXP[n]` is 2^n. Twice the group's order long, so that a sum of two logarithms needs no modulus.
 const EXP: [u8; 510] = exp_table();

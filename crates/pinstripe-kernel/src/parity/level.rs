@@ -50,7 +50,7 @@ impl InstructionSet {
     ];
 
     /// Whether this processor can run the level. The standard library asks the processor once.
-    pub fn runs_here(self) -> bool {
+    pub(crate) fn runs_here(self) -> bool {
         match self {
             InstructionSet::Scalar => true,
             #[cfg(target_arch = "x86_64")]

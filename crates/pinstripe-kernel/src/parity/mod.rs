@@ -34,7 +34,7 @@ use std::fmt;
 use std::ops::Range;
 
 /// The most parity shards a row can have.
-pub const MAX_PARITY: usize = 4;
+pub(crate) const MAX_PARITY: usize = 4;
 
 /// More shards are lost than the parity that is left can bring back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ pub fn update(sources: &[(usize, &[u8])], parity: &mut [(usize, &mut [u8])]) {
 ///
 /// # Panics
 /// As [`update`].
-pub fn update_at(
+pub(crate) fn update_at(
     level: InstructionSet,
     sources: &[(usize, &[u8])],
     parity: &mut [(usize, &mut [u8])],

@@ -13,7 +13,7 @@ use crate::result::ClockDifference;
 
 /// One question and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exchange {
+pub(crate) struct Exchange {
     /// When the question was sent, by our clock.
     pub sent_ns: u64,
     /// When it was received, by theirs.
@@ -28,7 +28,7 @@ pub struct Exchange {
 
 /// How another clock stands to ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClockOffset {
+pub(crate) struct ClockOffset {
     /// Nanoseconds that their clock shows more than ours.
     pub offset_ns: i128,
     /// From the question to the answer, without the time that they took.
@@ -69,7 +69,7 @@ impl ClockOffset {
     }
 
     /// The true offset is at most this far from `offset_ns`, either way.
-    pub fn doubt_ns(&self) -> u64 {
+    pub(crate) fn doubt_ns(&self) -> u64 {
         self.round_trip_ns.div_ceil(2)
     }
 

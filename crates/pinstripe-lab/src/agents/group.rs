@@ -24,14 +24,14 @@ use crate::run::Live;
 /// Agents of one coordinator.
 pub const MOST_AGENTS: usize = 256;
 /// The time for one exchange.
-pub const EXCHANGE: Duration = Duration::from_secs(5);
+pub(crate) const EXCHANGE: Duration = Duration::from_secs(5);
 /// After an interrupt no agent is waited for longer.
 const INTERRUPTED: Duration = Duration::from_secs(15);
 /// Messages that wait to be looked at. Readers wait beyond that, as agents do then.
 const HEARD: usize = 1024;
 
 /// The agents of a coordinator.
-pub struct AgentGroup {
+pub(crate) struct AgentGroup {
     /// In the order in which they were named.
     pub remotes: Vec<Remote>,
     heard: Receiver<Heard>,
@@ -90,7 +90,7 @@ impl AgentGroup {
     ///
     /// # Errors
     /// [`Kind::Interrupted`]; before the first run the error of an agent.
-    pub fn compare_clocks(&mut self, exchanges: usize) -> Result<()> {
+    pub(crate) fn compare_clocks(&mut self, exchanges: usize) -> Result<()> {
         let our_wall_ns = i128::from(wall_ahead_ns());
         for number in 0..self.remotes.len() {
             let mut found = Vec::new();
@@ -178,7 +178,7 @@ impl AgentGroup {
     }
 
     /// Why an agent has no answer, as the error that ends everything.
-    pub fn lost_before(&self, number: usize) -> Error {
+    pub(crate) fn lost_before(&self, number: usize) -> Error {
         let remote = &self.remotes[number];
         let why = remote.lost.clone().unwrap_or_else(|| "did not answer as it should".to_owned());
         Error::new(Kind::Unanswered, format!("{}: {why}", remote.address))
@@ -312,7 +312,7 @@ impl AgentGroup {
     }
 
     /// That none is left, and why.
-    pub fn all_lost(&self) -> Error {
+    pub(crate) fn all_lost(&self) -> Error {
         let each = self.remotes.iter().filter_map(|it| Some((&it.address, it.lost.as_ref()?)));
         let each: Vec<String> = each.map(|(address, why)| format!("{address}: {why}")).collect();
         Error::new(Kind::Unanswered, format!("all agents were lost: {}", each.join("; ")))

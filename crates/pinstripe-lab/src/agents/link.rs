@@ -21,7 +21,7 @@ use super::frame::{
 use super::token::Token;
 
 /// The time for a connection with its handshake.
-pub const HANDSHAKE: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The time for the rest of a message whose first bytes have come, and for sending one: a slow line
 /// moves the longest in it.
 const MESSAGE: Duration = Duration::from_secs(60);

@@ -58,7 +58,7 @@ pub enum AgentRequest {
 
 impl AgentRequest {
     /// Whether this is what an agent says when it has done that.
-    pub fn is_answered_by(&self, answer: &AgentReply) -> bool {
+    pub(crate) fn is_answered_by(&self, answer: &AgentReply) -> bool {
         match self {
             AgentRequest::Alive | AgentRequest::Stop => false,
             AgentRequest::Clock => matches!(answer, AgentReply::Clock { .. }),

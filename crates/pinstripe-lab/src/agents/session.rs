@@ -26,9 +26,9 @@ use crate::result::{Run, Sample, Variant};
 use crate::run::{self, Effort, Live, Plan, Readied, VariantNo};
 
 /// The longest time in which a coordinator says nothing.
-pub const SILENCE: Duration = Duration::from_secs(15);
+pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 /// Between two messages that say that one is there.
-pub const BEAT: Duration = Duration::from_secs(1);
+pub(crate) const BEAT: Duration = Duration::from_secs(1);
 /// A start that is farther away is a mistake about clocks.
 const FARTHEST_START: Duration = Duration::from_secs(60);
 /// Samples of a run that are sent.
@@ -37,7 +37,7 @@ const SAMPLES: usize = 300;
 const WAITING: usize = 2;
 
 /// A session.
-pub struct AgentSession<'a> {
+pub(crate) struct AgentSession<'a> {
     link: &'a Link,
     /// What the coordinator may do.
     permits: &'a Permits,

@@ -23,7 +23,7 @@ pub fn nanos(moment: Instant) -> u64 {
 
 /// How far the time of day, in nanoseconds since 1970, is ahead of [`nanos`] now: of several readings the
 /// one that was least interrupted.
-pub fn wall_ahead_ns() -> i64 {
+pub(crate) fn wall_ahead_ns() -> i64 {
     const READINGS: usize = 5;
     let reading = |_| {
         let before = nanos(Instant::now());

@@ -39,7 +39,7 @@ pub fn area(
 ///
 /// # Errors
 /// [`Kind::Usage`] where it does; as the system says.
-pub fn refuse_short(path: &Path, end: u64) -> Result<()> {
+pub(crate) fn refuse_short(path: &Path, end: u64) -> Result<()> {
     let bytes = FileDevice::open(path, Access::Read, Policy::Buffered)?.len()?;
     if bytes >= end { Ok(()) } else { Err(too_short(path)) }
 }

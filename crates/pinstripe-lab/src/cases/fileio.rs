@@ -43,7 +43,7 @@ modes are those of fsync more than those of writing.",
 const MODE_NAMES: &[&str] = &["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw"];
 
 /// Which modes.
-pub const MODES: CaseOption = CaseOption {
+pub(crate) const MODES: CaseOption = CaseOption {
     name: "modes",
     value: "NAME,...",
     form: ValueForm::SomeOf(MODE_NAMES),
@@ -63,7 +63,7 @@ pub const FILES: CaseOption = CaseOption {
 };
 
 /// All bytes.
-pub const TOTAL_SIZE: CaseOption = CaseOption {
+pub(crate) const TOTAL_SIZE: CaseOption = CaseOption {
     name: "total-size",
     value: "SIZE",
     form: ValueForm::Size,
@@ -83,14 +83,14 @@ pub const BLOCK_SIZE: CaseOption = CaseOption {
 };
 
 /// The length of a run.
-pub const RUN_TIME: CaseOption = CaseOption {
+pub(crate) const RUN_TIME: CaseOption = CaseOption {
     default: Some("3"),
     about: "Seconds of a run at most; a sequential mode ends at the last byte",
     ..shared::RUN_TIME
 };
 
 /// Reads among the requests of rndrw.
-pub const READ_SHARE: CaseOption = CaseOption {
+pub(crate) const READ_SHARE: CaseOption = CaseOption {
     name: "read-share",
     value: "SHARE",
     form: ValueForm::Number,

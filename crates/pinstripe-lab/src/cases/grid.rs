@@ -9,7 +9,7 @@ use crate::table::Table;
 
 /// A figure of a variant, and whether it is of disturbed runs because there are no others.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figure {
+pub(crate) struct Figure {
     pub value: f64,
     pub is_disturbed: bool,
 }
@@ -91,7 +91,7 @@ pub fn parameter<'a>(variant: &'a Variant, name: &str) -> &'a str {
 }
 
 /// A grid of one figure. A variant stands where its parameters are those of row and column.
-pub fn grid(
+pub(crate) fn grid(
     results: &Results,
     title: &str,
     note: &str,
@@ -102,7 +102,7 @@ pub fn grid(
 }
 
 /// A grid of how many times a figure each column has of the first one.
-pub fn times_the_first(
+pub(crate) fn times_the_first(
     results: &Results,
     title: &str,
     note: &str,

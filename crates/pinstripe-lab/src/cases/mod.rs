@@ -98,7 +98,7 @@ pub static ALL: &[&Case] = &[
 ];
 
 /// The value of a parameter for people: a size that is a bare number of bytes has its unit.
-pub fn shown_value(case: &str, parameter: &Parameter) -> String {
+pub(crate) fn shown_value(case: &str, parameter: &Parameter) -> String {
     let Parameter { name, value } = parameter;
     let options = find(case).map(|it| it.options).unwrap_or_default();
     let is_size = options.iter().any(|it| it.name == *name && it.form == ValueForm::Size);
@@ -133,7 +133,7 @@ pub fn find(name: &str) -> Result<&'static Case> {
 
 /// The questions of the case `quick`.
 #[cfg(test)]
-pub fn quick_groups() -> Vec<String> {
+pub(crate) fn quick_groups() -> Vec<String> {
     let values = Values::read(quick::CASE.options, &[]).expect("defaults are sound");
     let plan = (quick::CASE.plan)(&Setting::default(), &values).expect("defaults are sound");
     plan.variants().into_iter().map(|it| it.group).collect()

@@ -12,7 +12,7 @@ use crate::io::{self, Area, CephDevice, Direction, Job, Order, Pattern, Target};
 use crate::run::Live;
 
 /// What is read.
-pub const ENGINE: CaseOption = CaseOption {
+pub(crate) const ENGINE: CaseOption = CaseOption {
     name: "engine",
     value: "NAME",
     form: ValueForm::Text,
@@ -23,7 +23,7 @@ pub const ENGINE: CaseOption = CaseOption {
 };
 
 /// How its cluster is reached.
-pub const CONF: CaseOption = CaseOption {
+pub(crate) const CONF: CaseOption = CaseOption {
     name: "ceph-conf",
     value: "FILE",
     form: ValueForm::Path,
@@ -50,7 +50,7 @@ const DEFAULT_USER: &str = "client.admin";
 const WRITERS: usize = 32;
 
 /// A pool, and how its cluster is reached.
-pub struct CephPool {
+pub(crate) struct CephPool {
     pool: String,
     conf: PathBuf,
     user: String,
@@ -117,7 +117,7 @@ pub mod testing {
     use std::process::{Command, id};
 
     /// A namespace of the pool `data` of the cluster that PINSTRIPE_CEPH_CONF names.
-    pub struct RealPool {
+    pub(crate) struct RealPool {
         conf: String,
         engine: String,
     }
@@ -141,7 +141,7 @@ pub mod testing {
 
         /// Asks the cluster's own tool.
         #[track_caller]
-        pub fn assert_empty(&self) {
+        pub(crate) fn assert_empty(&self) {
             let namespace = self.engine.trim_start_matches("ceph:data/");
             let listed = Command::new("rados")
                 .args(["-c", &self.conf, "-p", "data", "-N", namespace, "ls"])

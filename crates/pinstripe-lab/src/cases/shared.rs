@@ -18,7 +18,7 @@ use crate::result::{Measured, Note, Parameter};
 use crate::run::{Outcome, Plan};
 
 /// The ways in which bytes go.
-pub const POLICY_NAMES: &[&str] =
+pub(crate) const POLICY_NAMES: &[&str] =
     &["buffered", "dsync", "sync", "direct", "direct+dsync", "uncached"];
 
 /// The policy by which bytes go to the disk.
@@ -43,7 +43,7 @@ pub const POLICIES: CaseOption = CaseOption {
 };
 
 /// The engine that carries out requests.
-pub const ENGINE: CaseOption = CaseOption {
+pub(crate) const ENGINE: CaseOption = CaseOption {
     name: "engine",
     value: "NAME",
     form: ValueForm::OneOf(&["psync", "uring"]),
@@ -74,7 +74,7 @@ pub const DEPTH: CaseOption = CaseOption {
 };
 
 /// The option of how long a run may take.
-pub const RUN_TIME: CaseOption = CaseOption {
+pub(crate) const RUN_TIME: CaseOption = CaseOption {
     name: "run-time",
     value: "S",
     form: ValueForm::Number,
@@ -84,7 +84,7 @@ pub const RUN_TIME: CaseOption = CaseOption {
 };
 
 /// The option of the bytes that are asked for at a time.
-pub const RECORD_SIZE: CaseOption = CaseOption {
+pub(crate) const RECORD_SIZE: CaseOption = CaseOption {
     name: "record-size",
     value: "SIZE",
     form: ValueForm::Size,
@@ -115,7 +115,7 @@ pub const CONTENT: CaseOption = CaseOption {
 };
 
 /// Whether reads begin with an empty cache.
-pub const CACHE: CaseOption = CaseOption {
+pub(crate) const CACHE: CaseOption = CaseOption {
     name: "cache",
     value: "WAY",
     form: ValueForm::OneOf(&["drop", "keep"]),
@@ -147,7 +147,7 @@ pub const RATE: CaseOption = CaseOption {
 };
 
 /// A second opinion.
-pub const CROSS_CHECK: CaseOption = CaseOption {
+pub(crate) const CROSS_CHECK: CaseOption = CaseOption {
     name: "cross-check",
     value: "PROGRAM",
     form: ValueForm::OneOf(&["fio"]),
@@ -224,7 +224,7 @@ pub fn parameters(options: &[CaseOption], values: &Values) -> Vec<Parameter> {
 ///
 /// # Errors
 /// [`Kind::Usage`] for a device, and for several.
-pub fn one_directory(setting: &Setting) -> Result<PathBuf> {
+pub(crate) fn one_directory(setting: &Setting) -> Result<PathBuf> {
     match (&setting.device, setting.dirs.as_slice()) {
         (None, [dir]) => Ok(dir.clone()),
         (Some(device), _) => {
@@ -273,7 +273,7 @@ fn engine(values: &Values) -> Engine {
 ///
 /// # Errors
 /// [`Kind::NoSpace`]; otherwise as the system says.
-pub fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<()> {
+pub(crate) fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<()> {
     let free =
         rustix::fs::statvfs(dir).map_err(|errno| Error::io("cannot be measured", dir, errno))?;
     let free = free.f_bavail * free.f_frsize;
@@ -304,7 +304,7 @@ pub fn refuse_plan_without_room(plan: &dyn Plan) -> Result<()> {
 /// A directory of our own below one that was named; removed with all that is in it by
 /// [`Folder::remove`].
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     /// Makes it where there is room for so many bytes.
@@ -341,7 +341,7 @@ impl Folder {
 ///
 /// # Errors
 /// As the system says.
-pub fn remove_files(paths: &[PathBuf]) -> Result<()> {
+pub(crate) fn remove_files(paths: &[PathBuf]) -> Result<()> {
     for path in paths {
         match fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

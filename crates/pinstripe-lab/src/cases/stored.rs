@@ -47,7 +47,7 @@ pub fn back_up(
 
 /// Read-ahead of pinstripe's own, which is told nothing of what comes.
 #[derive(Clone, Copy)]
-pub enum ReadThrough<'a> {
+pub(crate) enum ReadThrough<'a> {
     /// That of overlays.
     Overlay,
     /// That of mounts, on a backup of the same files.
@@ -59,7 +59,7 @@ pub enum ReadThrough<'a> {
 ///
 /// # Errors
 /// Those of opening what is read.
-pub fn read_through(
+pub(crate) fn read_through(
     way: ReadThrough<'_>,
     clients: &[Area],
     (record_bytes, bytes): (usize, u64),

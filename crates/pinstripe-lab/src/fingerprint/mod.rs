@@ -115,7 +115,7 @@ pub fn number_of(path: &Path) -> Option<(u32, u32)> {
 
 /// The numbers of the whole disk that a path is on, or is: by those the kernel counts what it
 /// moves.
-pub fn disk_number_of(path: &Path) -> Option<(u32, u32)> {
+pub(crate) fn disk_number_of(path: &Path) -> Option<(u32, u32)> {
     let root = Path::new("/");
     let numbers = |(major, minor): (u32, u32)| {
         let folder = folder_of(root, (major, minor))?;

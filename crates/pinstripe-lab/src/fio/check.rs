@@ -22,7 +22,7 @@ pub fn version() -> Option<String> {
 }
 
 /// Whether fio makes requests in this order.
-pub fn can_do(order: Order) -> bool {
+pub(crate) fn can_do(order: Order) -> bool {
     matches!(order, Order::Sequential | Order::Random)
 }
 

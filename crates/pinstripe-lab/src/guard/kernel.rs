@@ -31,7 +31,7 @@ impl KernelThreads {
     }
 
     /// Seconds that they worked since then; of those that ended meanwhile nothing is known.
-    pub fn seconds_since(&self, before: &KernelThreads) -> f64 {
+    pub(crate) fn seconds_since(&self, before: &KernelThreads) -> f64 {
         let then = |number: &u32| before.0.get(number).copied().unwrap_or(0);
         let worked = self.0.iter().map(|(number, nanos)| nanos.saturating_sub(then(number)));
         worked.sum::<u64>() as f64 / 1e9
@@ -66,7 +66,7 @@ impl IdleTasks {
     }
 
     /// Ticks that they worked since then; of those that are new, since they began.
-    pub fn ticks_since(&self, before: &IdleTasks) -> u64 {
+    pub(crate) fn ticks_since(&self, before: &IdleTasks) -> u64 {
         let then = |number: &u32| before.0.get(number).copied().unwrap_or(0);
         self.0.iter().map(|(number, ticks)| ticks.saturating_sub(then(number))).sum()
     }

@@ -114,7 +114,7 @@ impl Guard {
     }
 
     /// Waits until the machine is quiet, as long as `patience`, and says what still was not.
-    pub fn wait_for_quiet(&self, patience: Duration) -> Vec<Disturbance> {
+    pub(crate) fn wait_for_quiet(&self, patience: Duration) -> Vec<Disturbance> {
         let began = Instant::now();
         loop {
             let before = self.read();

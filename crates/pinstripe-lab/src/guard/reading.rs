@@ -88,7 +88,7 @@ impl Reading {
     }
 
     /// Time since another reading.
-    pub fn seconds_since(&self, before: &Reading) -> f64 {
+    pub(crate) fn seconds_since(&self, before: &Reading) -> f64 {
         self.at.duration_since(before.at).as_secs_f64()
     }
 
@@ -108,7 +108,7 @@ impl Reading {
     }
 
     /// The share that was stolen by a hypervisor.
-    pub fn steal_since(&self, before: &Reading) -> Option<f64> {
+    pub(crate) fn steal_since(&self, before: &Reading) -> Option<f64> {
         self.share_of_ticks(before, |it| it.2)
     }
 
@@ -123,7 +123,7 @@ impl Reading {
     }
 
     /// The share of the time in which at least one process waited.
-    pub fn pressure_since(
+    pub(crate) fn pressure_since(
         &self,
         before: &Reading,
         which: impl Fn(&Reading) -> Option<Pressure>,
@@ -135,7 +135,7 @@ impl Reading {
     }
 
     /// The traffic of the disk.
-    pub fn transfer_since(&self, before: &Reading) -> Option<DiskTransfer> {
+    pub(crate) fn transfer_since(&self, before: &Reading) -> Option<DiskTransfer> {
         let (now, then) = (self.transfer?, before.transfer?);
         Some(DiskTransfer {
             read_bytes: now.read_bytes.saturating_sub(then.read_bytes),

@@ -60,7 +60,7 @@ impl Syncing {
     /// Never.
     pub const NEVER: Syncing = Syncing { every: None, at_end: false, is_full: false };
     /// At the end.
-    pub const AT_END: Syncing = Syncing { every: None, at_end: true, is_full: false };
+    pub(crate) const AT_END: Syncing = Syncing { every: None, at_end: true, is_full: false };
 }
 
 /// The job to be done.

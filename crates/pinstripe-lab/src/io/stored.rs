@@ -66,7 +66,7 @@ impl StoredFiles {
     ///
     /// # Errors
     /// As the system says.
-    pub fn drop_cache(&self) -> Result<()> {
+    pub(crate) fn drop_cache(&self) -> Result<()> {
         for slot in &self.store.member_slots {
             let failed =
                 |error| Error::io("cannot drop what the page cache holds", &slot.place, error);

@@ -112,7 +112,7 @@ impl Target {
     ///
     /// # Errors
     /// As the system says.
-    pub fn drop_cache(&self) -> Result<()> {
+    pub(crate) fn drop_cache(&self) -> Result<()> {
         self.device.sync()?;
         if self.file.is_none() {
             return Ok(());
@@ -242,7 +242,7 @@ impl Area {
     ///
     /// # Errors
     /// Those of [`Target::drop_cache`].
-    pub fn drop_cache(&self) -> Result<()> {
+    pub(crate) fn drop_cache(&self) -> Result<()> {
         self.targets.iter().try_for_each(Target::drop_cache)
     }
 

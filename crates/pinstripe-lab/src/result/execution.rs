@@ -10,7 +10,7 @@ impl Results {
     /// Whether another one is of the same execution: begun in the same second with the same seed on
     /// the same machine, and with the same first run of each variant that both have runs of. Later
     /// runs may be missing in one of both.
-    pub fn is_same_execution(&self, other: &Results) -> bool {
+    pub(crate) fn is_same_execution(&self, other: &Results) -> bool {
         let begun = |it: &Results| (it.started_seconds, it.seed);
         if (begun(self), &self.case, &self.fingerprint.host)
             != (begun(other), &other.case, &other.fingerprint.host)

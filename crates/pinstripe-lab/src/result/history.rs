@@ -95,7 +95,7 @@ impl Entry {
     }
 
     /// Whether another one measured the same on the same machine, in the same place.
-    pub fn is_like(&self, other: &Entry) -> bool {
+    pub(crate) fn is_like(&self, other: &Entry) -> bool {
         let places = |entry: &Entry| -> Facts {
             let facts = entry.facts.iter().filter(|(name, _)| name.starts_with(fingerprint::PLACE));
             facts.map(|(name, value)| (name.clone(), value.clone())).collect()

@@ -50,19 +50,19 @@ pub struct Part {
 
 impl Part {
     /// The kind of the disturbance of a run in which a machine was lost.
-    pub const HOST_LOST: &'static str = "host_lost";
+    pub(crate) const HOST_LOST: &'static str = "host_lost";
     /// The kind of the disturbance of a run that machines did not begin together.
-    pub const NOT_TOGETHER: &'static str = "not_together";
+    pub(crate) const NOT_TOGETHER: &'static str = "not_together";
     /// The figure of when the first machine was done: seconds since the first one began.
-    pub const FIRST_DONE: &'static str = "first_done_s";
+    pub(crate) const FIRST_DONE: &'static str = "first_done_s";
     /// The same of the last one.
-    pub const LAST_DONE: &'static str = "last_done_s";
+    pub(crate) const LAST_DONE: &'static str = "last_done_s";
     /// The figure of how far beginnings lay apart, in seconds.
-    pub const BEGAN_APART: &'static str = "began_apart_s";
+    pub(crate) const BEGAN_APART: &'static str = "began_apart_s";
     /// The figure of how far wrong that may be, either way, by the comparison of clocks.
-    pub const BEGAN_DOUBT: &'static str = "began_doubt_s";
+    pub(crate) const BEGAN_DOUBT: &'static str = "began_doubt_s";
     /// The figure of what all moved until the last one was done, in 10^6 bytes per second.
-    pub const UNTIL_LAST: &'static str = "until_last_mb_per_s";
+    pub(crate) const UNTIL_LAST: &'static str = "until_last_mb_per_s";
 }
 
 impl Results {

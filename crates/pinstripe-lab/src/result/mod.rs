@@ -175,7 +175,7 @@ impl Variant {
     }
 
     /// The same of the runs that are counted here.
-    pub fn latency_of(&self, kind: &str, counting: Counting) -> Option<Histogram> {
+    pub(crate) fn latency_of(&self, kind: &str, counting: Counting) -> Option<Histogram> {
         let found = counting.runs(self).filter_map(|run| run.measured.latency.get(kind));
         found.fold(None, |all: Option<Histogram>, one| {
             let mut all = all.unwrap_or_default();
@@ -185,7 +185,7 @@ impl Variant {
     }
 
     /// Times of all reads and writes together; of paced ones from when they were due.
-    pub fn request_times(&self, counting: Counting) -> Option<Histogram> {
+    pub(crate) fn request_times(&self, counting: Counting) -> Option<Histogram> {
         let of = |kind: &str| self.latency_of(kind, counting);
         of("response").or_else(|| {
             let kinds = ["read", "write"].into_iter().filter_map(of);
@@ -226,7 +226,7 @@ pub fn best(variants: &[&Variant], counting: Counting) -> Option<usize> {
 
 /// A command line without the serial number of a device: results are mailed around, and a user who
 /// overwrites the device again must type it again.
-pub fn without_serial(words: &[String]) -> Vec<String> {
+pub(crate) fn without_serial(words: &[String]) -> Vec<String> {
     let mut is_value = false;
     let is_kept = |word: &&String| {
         let was_named = std::mem::replace(&mut is_value, *word == "--serial");

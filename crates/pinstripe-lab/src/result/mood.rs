@@ -13,13 +13,13 @@ const MOVED: f64 = 0.2;
 
 impl Results {
     /// The figure of a run that says how long a short read of the disk took before it.
-    pub const PROBED_BEFORE: &str = "disk_probe_us";
+    pub(crate) const PROBED_BEFORE: &str = "disk_probe_us";
     /// The same after it.
-    pub const PROBED_AFTER: &str = "disk_probe_after_us";
+    pub(crate) const PROBED_AFTER: &str = "disk_probe_after_us";
 
     /// From what to what the time of a short read moved from round to round, in microseconds, where
     /// that is more than a disk may do that is called quiet.
-    pub fn disk_mood(&self) -> Option<(f64, f64)> {
+    pub(crate) fn disk_mood(&self) -> Option<(f64, f64)> {
         let mut rounds: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         for run in self.variants.iter().flat_map(|it| &it.runs) {
             let Some(round) = run.round else { continue };

@@ -83,7 +83,7 @@ impl Run {
     }
 
     /// Processor seconds per 10^9 bytes moved; none of no bytes.
-    pub fn cpu_s_per_gb(&self) -> Option<f64> {
+    pub(crate) fn cpu_s_per_gb(&self) -> Option<f64> {
         let bytes = self.measured.read_bytes + self.measured.written_bytes;
         (bytes > 0).then(|| self.cpu_s / bytes as f64 * 1e9)
     }
@@ -142,7 +142,7 @@ pub struct Sample {
 
 impl Sample {
     /// At most so many samples: neighbours become one, again and again.
-    pub fn coarser(all: &[Sample], most: usize) -> Vec<Sample> {
+    pub(crate) fn coarser(all: &[Sample], most: usize) -> Vec<Sample> {
         let mut all = if most == 0 { Vec::new() } else { all.to_vec() };
         while all.len() > most {
             let pairs = all.chunks(2);

@@ -103,7 +103,7 @@ impl Counting {
     }
 
     /// What `of` finds of two runs of the same round, of all rounds that both ran in.
-    pub fn in_rounds<'a, T>(
+    pub(crate) fn in_rounds<'a, T>(
         self,
         one: &'a Variant,
         other: &'a Variant,

@@ -22,7 +22,7 @@ const MOST: Duration = Duration::from_millis(30);
 
 /// A file without a name on the disk, which is read past the page cache.
 #[derive(Debug)]
-pub struct MoodProbe {
+pub(crate) struct MoodProbe {
     file: File,
     buffer: AlignedBuf,
 }

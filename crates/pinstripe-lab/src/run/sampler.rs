@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 const MOST: usize = 300;
 
 /// A running sampler.
-pub struct Sampler {
+pub(crate) struct Sampler {
     stop: Sender<()>,
     thread: JoinHandle<Vec<Sample>>,
 }

@@ -33,7 +33,7 @@ const MIB: u64 = 1 << 20;
 ///
 /// Flags as in the manual pages of e2fsprogs 1.47, xfsprogs 6.1, btrfs-progs 6.2, f2fs-tools 1.15,
 /// nilfs-utils 2.2.9, jfsutils 1.1.15, reiserfsprogs 3.6.27 and bcachefs-tools 1.3.
-pub const FILE_SYSTEMS: &[FileSystem] = &[
+pub(crate) const FILE_SYSTEMS: &[FileSystem] = &[
     FileSystem {
         name: "ext3",
         program: "mkfs.ext3",

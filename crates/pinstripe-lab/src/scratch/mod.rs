@@ -33,7 +33,7 @@ const AS_ROOT: &str = "run it as root, or measure a file system that is mounted 
 
 /// The device that is formatted and mounted.
 #[derive(Debug)]
-pub enum Scratch {
+pub(crate) enum Scratch {
     /// A loop device on a file of its own.
     Image(Image),
     /// A device of the user's.

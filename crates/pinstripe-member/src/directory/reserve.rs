@@ -43,7 +43,7 @@ pub(super) fn is_for(name: ExtentName) -> bool {
 
 impl Tree {
     /// Makes the reserve where it is not there and there is room for it.
-    pub fn keep_reserve(&self) -> io::Result<()> {
+    pub(crate) fn keep_reserve(&self) -> io::Result<()> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let wanted = bytes(&fs::fstatvfs(self.root())?);
         if wanted == 0 {
@@ -67,7 +67,7 @@ impl Tree {
     }
 
     /// Gives the reserve up; says whether there was one.
-    pub fn give_reserve(&self) -> bool {
+    pub(crate) fn give_reserve(&self) -> bool {
         fs::unlinkat(self.root(), NAME, AtFlags::empty()).is_ok()
     }
 }

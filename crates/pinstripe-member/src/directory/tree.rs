@@ -90,7 +90,7 @@ impl Tree {
     }
 
     /// The full path of a shelf.
-    pub fn path_of(&self, shelf: Shelf) -> PathBuf {
+    pub(crate) fn path_of(&self, shelf: Shelf) -> PathBuf {
         match shelf {
             Shelf::Root => self.core.path.clone(),
             _ => self.core.path.join(shelf.path()),
@@ -155,7 +155,7 @@ impl Tree {
     ///
     /// The parent is synced at the first use in this process even when the shelf was there already:
     /// the process that made it may not have synced it yet.
-    pub fn shelf_for_writing(&self, shelf: Shelf) -> io::Result<OpenShelf> {
+    pub(crate) fn shelf_for_writing(&self, shelf: Shelf) -> io::Result<OpenShelf> {
         let opened = match self.shelf(shelf) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.make_shelf(shelf)?;
@@ -174,7 +174,7 @@ impl Tree {
     }
 
     /// Makes a shelf's directory, and its parents as needed; one that exists is no error.
-    pub fn make_shelf(&self, shelf: Shelf) -> io::Result<()> {
+    pub(crate) fn make_shelf(&self, shelf: Shelf) -> io::Result<()> {
         let Some((parent, name)) = shelf.parent() else { return Ok(()) };
         let parent = self.shelf_for_writing(parent)?;
         let path = self.path_of(shelf);
@@ -192,14 +192,14 @@ impl Tree {
     }
 
     /// Makes the entries of a shelf durable.
-    pub fn sync_shelf(&self, shelf: &OpenShelf) -> io::Result<()> {
+    pub(crate) fn sync_shelf(&self, shelf: &OpenShelf) -> io::Result<()> {
         self.change(DiskStep::SyncDirectory(&self.path_of(shelf.shelf)), || {
             Ok(fs::fsync(&shelf.fd)?)
         })
     }
 
     /// Makes the member's own directory durable in its parent, where that may be opened at all.
-    pub fn sync_parent(&self) -> io::Result<()> {
+    pub(crate) fn sync_parent(&self) -> io::Result<()> {
         let flags = OPEN_DIRECTORY;
         let parent = match patiently(|| fs::openat(self.root(), "..", flags, Mode::empty())) {
             Err(Errno::ACCESS) => return Ok(()),
@@ -210,7 +210,7 @@ impl Tree {
 
     /// Makes a file's bytes durable. Call it once: after a failure the kernel may have dropped
     /// the bytes and would report success for nothing.
-    pub fn sync_file(&self, temp: &Temp) -> io::Result<()> {
+    pub(crate) fn sync_file(&self, temp: &Temp) -> io::Result<()> {
         self.change(DiskStep::SyncFile(&temp.path), || Ok(fs::fsync(&temp.file)?))
     }
 
@@ -233,7 +233,7 @@ impl Tree {
 
     /// A new, empty, locked file in `tmp/`. The lock keeps a sweep away from it; where the file
     /// system has no locks, a sweep removes nothing.
-    pub fn create_temp(&self) -> Result<Temp> {
+    pub(crate) fn create_temp(&self) -> Result<Temp> {
         let place = self.path_of(Shelf::Tmp);
         let failed = |error: io::Error| match error.kind() {
             // Not found is what an extent is; this member fails.

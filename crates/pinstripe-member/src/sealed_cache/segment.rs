@@ -17,13 +17,13 @@ const HEADER_BYTES: usize = 48;
 /// Key, place, length, and eight bytes of the checksum of these.
 const ROW_BYTES: usize = 32;
 /// Checksum and key.
-pub const CELL_HEAD_BYTES: u64 = 32;
+pub(crate) const CELL_HEAD_BYTES: u64 = 32;
 /// A longer file of rows is not ours.
 const ROWS_MAX_BYTES: u64 = 16 << 20;
 
 /// Names a segment; they sort by age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SegmentName {
+pub(crate) struct SegmentName {
     pub number: u64,
     chance: u32,
 }
@@ -68,7 +68,7 @@ pub fn listed(dir: &Path) -> io::Result<Vec<SegmentName>> {
 
 /// Where a cell is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CellRow {
+pub(crate) struct CellRow {
     offset: u64,
     bytes: u32,
 }

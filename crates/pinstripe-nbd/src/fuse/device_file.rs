@@ -7,7 +7,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Space, Sparse};
 
 /// The content of the file.
-pub struct DeviceFile {
+pub(crate) struct DeviceFile {
     /// The device.
     pub device: Arc<dyn Sparse>,
     /// Whether nothing may be written.

@@ -22,18 +22,18 @@ const NAMESPACE: &str = "base:";
 mod answer {
     pub const ACK: u32 = 1;
     pub const SERVER: u32 = 2;
-    pub const INFO: u32 = 3;
-    pub const META_CONTEXT: u32 = 4;
-    pub const UNSUP: u32 = (1 << 31) + 1;
-    pub const INVALID: u32 = (1 << 31) + 3;
+    pub(crate) const INFO: u32 = 3;
+    pub(crate) const META_CONTEXT: u32 = 4;
+    pub(crate) const UNSUP: u32 = (1 << 31) + 1;
+    pub(crate) const INVALID: u32 = (1 << 31) + 3;
     pub const UNKNOWN: u32 = (1 << 31) + 6;
-    pub const TOO_BIG: u32 = (1 << 31) + 9;
+    pub(crate) const TOO_BIG: u32 = (1 << 31) + 9;
 }
 
 mod info {
-    pub const EXPORT: u16 = 0;
+    pub(crate) const EXPORT: u16 = 0;
     pub const NAME: u16 = 1;
-    pub const DESCRIPTION: u16 = 2;
+    pub(crate) const DESCRIPTION: u16 = 2;
     pub const BLOCK_SIZE: u16 = 3;
 }
 

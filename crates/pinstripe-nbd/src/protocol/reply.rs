@@ -17,10 +17,10 @@ const MESSAGE_BYTES_MAX: usize = 512;
 mod chunk {
     pub const NONE: u16 = 0;
     pub const DATA: u16 = 1;
-    pub const HOLE: u16 = 2;
-    pub const STATUS: u16 = 5;
-    pub const ERROR: u16 = (1 << 15) + 1;
-    pub const ERROR_OFFSET: u16 = (1 << 15) + 2;
+    pub(crate) const HOLE: u16 = 2;
+    pub(crate) const STATUS: u16 = 5;
+    pub(crate) const ERROR: u16 = (1 << 15) + 1;
+    pub(crate) const ERROR_OFFSET: u16 = (1 << 15) + 2;
 }
 
 /// A run of an export that is a hole, and reads as zeros, or is not.
@@ -43,7 +43,7 @@ pub enum Form {
 
 impl Form {
     /// Bytes before the data of a read.
-    pub const fn data_head_bytes(self) -> usize {
+    pub(crate) const fn data_head_bytes(self) -> usize {
         match self {
             Form::Simple => 16,
             Form::Structured => 28,

@@ -49,7 +49,7 @@ const PROVEN: u64 = 8;
 
 /// The planner of one object.
 #[derive(Debug)]
-pub struct ReadPlanner {
+pub(crate) struct ReadPlanner {
     bounds: Bounds,
     recent: Recent,
     /// The one that was read last is the last one.

@@ -10,32 +10,32 @@ use pinstripe_io::library::LoadedLibrary;
 
 /// An open device.
 #[repr(C)]
-pub struct RawPcm {
+pub(crate) struct RawPcm {
     _private: [u8; 0],
 }
 
 /// A set of configurations of the hardware.
 #[repr(C)]
-pub struct RawHardware {
+pub(crate) struct RawHardware {
     _private: [u8; 0],
 }
 
 /// A configuration of the software.
 #[repr(C)]
-pub struct RawSoftware {
+pub(crate) struct RawSoftware {
     _private: [u8; 0],
 }
 
 /// `SND_PCM_STREAM_PLAYBACK`.
-pub const PLAYBACK: c_int = 0;
+pub(crate) const PLAYBACK: c_int = 0;
 /// `SND_PCM_STREAM_CAPTURE`.
-pub const CAPTURE: c_int = 1;
+pub(crate) const CAPTURE: c_int = 1;
 /// `SND_PCM_NONBLOCK`.
 pub const NONBLOCK: c_int = 1;
 /// `SND_PCM_ACCESS_RW_INTERLEAVED`.
-pub const INTERLEAVED: c_int = 3;
+pub(crate) const INTERLEAVED: c_int = 3;
 /// `SND_PCM_TYPE_FILE` and `SND_PCM_TYPE_NULL`.
-pub const UNPACED: [c_int; 2] = [3, 4];
+pub(crate) const UNPACED: [c_int; 2] = [3, 4];
 
 /// Called with what the library would print. Its last parameters are those of printf(3), which a
 /// function that does not look at them can leave out in the calling conventions of Linux.
@@ -43,7 +43,7 @@ type ErrorHandler = extern "C" fn(*const c_char, c_int, *const c_char, c_int, *c
 
 foreign_functions! {
     /// Functions of libasound.
-    pub struct AlsaLibrary {
+    pub(crate) struct AlsaLibrary {
         open: unsafe extern "C" fn(*mut *mut RawPcm, *const c_char, c_int, c_int) -> c_int = c"snd_pcm_open";
         close: unsafe extern "C" fn(*mut RawPcm) -> c_int = c"snd_pcm_close";
         kind: unsafe extern "C" fn(*mut RawPcm) -> c_int = c"snd_pcm_type";

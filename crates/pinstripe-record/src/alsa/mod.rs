@@ -30,7 +30,7 @@ const RESUME_EVERY: Duration = Duration::from_millis(50);
 
 /// How a card stores samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CardFormat {
+pub(crate) struct CardFormat {
     /// What they are.
     pub format: SampleFormat,
     /// Bytes of one: 24 bits may lie in four, in the lower three or, where they are shifted, in the upper.
@@ -73,7 +73,7 @@ const S24_IN_S32: CardFormat = card_format(SampleFormat::S24, (4, true), 10);
 
 /// What is asked of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CardWish {
+pub(crate) struct CardWish {
     /// Its name, as for `arecord -D`.
     pub device: String,
     /// The format, or the best that it has.
@@ -86,7 +86,7 @@ pub struct CardWish {
 
 /// What went wrong with a card.
 #[derive(Debug)]
-pub enum CardTrouble {
+pub(crate) enum CardTrouble {
     /// It was not served in time, and has stopped.
     Xrun,
     /// The machine was suspended.
@@ -96,7 +96,7 @@ pub enum CardTrouble {
 }
 
 /// A sound card that runs.
-pub trait SoundCard: Send {
+pub(crate) trait SoundCard: Send {
     /// The time by which it is judged.
     fn now(&self) -> Duration;
 
@@ -138,7 +138,7 @@ pub trait SoundCard: Send {
 }
 
 /// A device of ALSA.
-pub struct AlsaPcm {
+pub(crate) struct AlsaPcm {
     library: &'static AlsaLibrary,
     raw: NonNull<RawPcm>,
     device: String,

@@ -41,7 +41,7 @@ pub fn keep(shared: &SharedTake, lane: &Lane) -> Result<()> {
 ///
 /// # Errors
 /// As [`keep`].
-pub fn keep_for_file(shared: &SharedTake, lane: &Lane) -> Result<()> {
+pub(crate) fn keep_for_file(shared: &SharedTake, lane: &Lane) -> Result<()> {
     match lane.pieces().len().is_multiple_of(FILES_BETWEEN) {
         true => keep_manifest(shared, lane),
         false => Ok(()),

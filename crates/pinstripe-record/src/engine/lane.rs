@@ -124,7 +124,7 @@ impl Lane {
     ///
     /// # Errors
     /// As the system says.
-    pub fn sync_names(&self) -> Result<()> {
+    pub(crate) fn sync_names(&self) -> Result<()> {
         let count = lock(&self.pieces).len();
         if count > self.named.load(Ordering::Acquire) {
             self.folder.sync_names()?;

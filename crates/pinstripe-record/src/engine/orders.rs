@@ -39,7 +39,7 @@ impl SharedTake {
     }
 
     /// Says that the take began with the first sample.
-    pub fn begin_at_once(&self) {
+    pub(crate) fn begin_at_once(&self) {
         let at_once = TakeBeginning { at: Duration::ZERO, pre_roll: Duration::ZERO };
         self.begun.get_or_init(|| at_once);
     }

@@ -150,12 +150,12 @@ impl Piece {
     }
 
     /// Payload bytes that the journal vouches for.
-    pub fn vouched_bytes(&self) -> u64 {
+    pub(crate) fn vouched_bytes(&self) -> u64 {
         self.vouched.load(Ordering::Acquire)
     }
 
     /// Says whether its stream is recorded: where it is not, no sample waits for this file.
-    pub fn set_idle(&self, is_idle: bool) {
+    pub(crate) fn set_idle(&self, is_idle: bool) {
         self.is_idle.store(is_idle, Ordering::Release);
     }
 

@@ -100,7 +100,7 @@ impl RollArea {
     ///
     /// # Errors
     /// As the system says.
-    pub fn put_gap(&mut self, place: u64, bytes: u64, silence: &[u8]) -> Result<()> {
+    pub(crate) fn put_gap(&mut self, place: u64, bytes: u64, silence: &[u8]) -> Result<()> {
         let end = place + bytes;
         let mut at = place.max(end.saturating_sub(self.bytes));
         while at < end {
@@ -123,7 +123,7 @@ impl RollArea {
     }
 
     /// The lost runs within these places.
-    pub fn gaps_in(&self, places: &Range<u64>) -> Vec<Range<u64>> {
+    pub(crate) fn gaps_in(&self, places: &Range<u64>) -> Vec<Range<u64>> {
         let within = |(at, bytes): &(u64, u64)| {
             (*at).max(places.start)..at.saturating_add(*bytes).min(places.end)
         };

@@ -179,7 +179,7 @@ impl SharedTake {
     ///
     /// # Errors
     /// Those of the folder.
-    pub fn new_piece(
+    pub(crate) fn new_piece(
         &self,
         lane: &Lane,
         (stream, copy): (u32, u32),
@@ -223,7 +223,7 @@ impl SharedTake {
     }
 
     /// Notes a gap; a mirror's is the same one.
-    pub fn note_gap(&self, lane: &Lane, stream: u32, frame: u64, frames: u64) {
+    pub(crate) fn note_gap(&self, lane: &Lane, stream: u32, frame: u64, frames: u64) {
         lane.tell(JournalEvent::Gap { stream, frame, frames });
         let rate = f64::from(self.streams[stream as usize].facts.shape.rate.max(1));
         let gap = RecordedGap { stream, frame, frames, at_seconds: frame as f64 / rate };
@@ -273,7 +273,7 @@ impl SharedTake {
     }
 
     /// Gaps and marks that lie in a file, as its cues.
-    pub fn cues(&self, piece: &Piece) -> Vec<Cue> {
+    pub(crate) fn cues(&self, piece: &Piece) -> Vec<Cue> {
         cues_within(&self.gaps(), &self.marks(), piece.stream, piece.file_frames())
     }
 
@@ -290,7 +290,7 @@ impl SharedTake {
     }
 
     /// Notes a priority that was refused, once.
-    pub fn note_refusal(&self, what: &str, error: &std::io::Error) {
+    pub(crate) fn note_refusal(&self, what: &str, error: &std::io::Error) {
         let text = format!("{what}: {error}");
         let mut refusals = lock(&self.refusals);
         if !refusals.contains(&text) {

@@ -15,7 +15,7 @@ pub struct SlowestCommit {
 
 impl SlowestCommit {
     /// Notes the sync of a file.
-    pub fn note_sync(&self, file: &str, at: Duration, took: Duration) {
+    pub(crate) fn note_sync(&self, file: &str, at: Duration, took: Duration) {
         let ms = took.as_secs_f64() * 1e3;
         let mut slowest = lock(&self.slowest);
         if ms > slowest.0.ms {
@@ -24,7 +24,7 @@ impl SlowestCommit {
     }
 
     /// Notes a commit that is over.
-    pub fn note_commit(&self, stages: CommitStages) {
+    pub(crate) fn note_commit(&self, stages: CommitStages) {
         let mut slowest = lock(&self.slowest);
         if stages.ms > slowest.1.ms {
             slowest.1 = stages;

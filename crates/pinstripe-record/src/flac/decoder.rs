@@ -34,7 +34,7 @@ struct Source {
 }
 
 /// A decoder.
-pub struct FlacDecoder {
+pub(crate) struct FlacDecoder {
     library: &'static FlacLibrary,
     raw: NonNull<RawDecoder>,
     /// In a box, for the library has its address.

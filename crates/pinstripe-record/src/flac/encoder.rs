@@ -24,7 +24,7 @@ struct Encoded {
 }
 
 /// An encoder of one stream.
-pub struct FlacEncoder {
+pub(crate) struct FlacEncoder {
     library: &'static FlacLibrary,
     raw: NonNull<RawEncoder>,
     shape: StreamShape,

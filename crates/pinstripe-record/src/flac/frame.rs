@@ -14,7 +14,7 @@ const RATES: [u32; 11] =
 const VERBATIM: u8 = 0x02;
 
 /// The frame of this number with these interleaved samples, at most 65,536 for each channel.
-pub fn verbatim_frame(shape: &StreamShape, number: u64, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn verbatim_frame(shape: &StreamShape, number: u64, payload: &[u8]) -> Vec<u8> {
     let (size, width) = (shape.frame_bytes() as usize, shape.format.bytes() as usize);
     let samples = payload.len() / size;
     let mut out = Vec::with_capacity(payload.len() + 64);

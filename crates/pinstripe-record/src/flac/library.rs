@@ -13,19 +13,19 @@ const NAMES: [&CStr; 3] = [c"libFLAC.so.14", c"libFLAC.so.12", c"libFLAC.so.8"];
 
 /// An encoder.
 #[repr(C)]
-pub struct RawEncoder {
+pub(crate) struct RawEncoder {
     _private: [u8; 0],
 }
 
 /// A decoder.
 #[repr(C)]
-pub struct RawDecoder {
+pub(crate) struct RawDecoder {
     _private: [u8; 0],
 }
 
 /// The beginning of `FLAC__Frame`. A decoder always numbers by samples.
 #[repr(C)]
-pub struct FrameHead {
+pub(crate) struct FrameHead {
     /// Samples of each channel.
     pub blocksize: u32,
     /// Samples per second.
@@ -44,7 +44,7 @@ pub struct FrameHead {
 
 /// The beginning of `FLAC__StreamMetadata` with a STREAMINFO.
 #[repr(C)]
-pub struct InfoBlock {
+pub(crate) struct InfoBlock {
     kind: c_int,
     is_last: c_int,
     length: u32,
@@ -54,7 +54,7 @@ pub struct InfoBlock {
 
 /// `FLAC__StreamMetadata_StreamInfo`.
 #[repr(C)]
-pub struct StreamInfo {
+pub(crate) struct StreamInfo {
     block_frame_sizes: [u32; 4],
     rate_channels_bits: [u32; 3],
     samples: u64,
@@ -63,40 +63,40 @@ pub struct StreamInfo {
 }
 
 /// Takes what was encoded: the encoder, bytes, their number, samples in them, the number of the frame.
-pub type EncodedCallback =
+pub(crate) type EncodedCallback =
     extern "C" fn(*const RawEncoder, *const u8, usize, u32, u32, *mut c_void) -> c_int;
 /// Takes the STREAMINFO of a stream that is at its end.
-pub type InfoCallback = extern "C" fn(*const RawEncoder, *const InfoBlock, *mut c_void);
+pub(crate) type InfoCallback = extern "C" fn(*const RawEncoder, *const InfoBlock, *mut c_void);
 /// Gives bytes to a decoder: a buffer, its size on entry and what was read on return.
-pub type ReadCallback = extern "C" fn(*const RawDecoder, *mut u8, *mut usize, *mut c_void) -> c_int;
+pub(crate) type ReadCallback = extern "C" fn(*const RawDecoder, *mut u8, *mut usize, *mut c_void) -> c_int;
 /// Goes to a place.
-pub type SeekCallback = extern "C" fn(*const RawDecoder, u64, *mut c_void) -> c_int;
+pub(crate) type SeekCallback = extern "C" fn(*const RawDecoder, u64, *mut c_void) -> c_int;
 /// Says a place or a length.
-pub type TellCallback = extern "C" fn(*const RawDecoder, *mut u64, *mut c_void) -> c_int;
+pub(crate) type TellCallback = extern "C" fn(*const RawDecoder, *mut u64, *mut c_void) -> c_int;
 /// Says whether there is nothing more.
-pub type EndCallback = extern "C" fn(*const RawDecoder, *mut c_void) -> c_int;
+pub(crate) type EndCallback = extern "C" fn(*const RawDecoder, *mut c_void) -> c_int;
 /// Takes what was decoded, by channel.
-pub type DecodedCallback =
+pub(crate) type DecodedCallback =
     extern "C" fn(*const RawDecoder, *const FrameHead, *const *const i32, *mut c_void) -> c_int;
 /// Is told of damage.
-pub type ErrorCallback = extern "C" fn(*const RawDecoder, c_int, *mut c_void);
+pub(crate) type ErrorCallback = extern "C" fn(*const RawDecoder, c_int, *mut c_void);
 
 /// A status of every callback: go on.
-pub const CONTINUE: c_int = 0;
+pub(crate) const CONTINUE: c_int = 0;
 /// A status of the callback that reads: the end.
-pub const READ_END: c_int = 1;
+pub(crate) const READ_END: c_int = 1;
 /// A status of callbacks that read: an error.
-pub const READ_ABORT: c_int = 2;
+pub(crate) const READ_ABORT: c_int = 2;
 /// A status of callbacks that write, seek or tell: an error.
-pub const ABORT: c_int = 1;
+pub(crate) const ABORT: c_int = 1;
 /// The states of a decoder from which on it does not go on: at its end, or failed.
-pub const DECODER_OVER: c_int = 4;
+pub(crate) const DECODER_OVER: c_int = 4;
 
 type SetNumber = unsafe extern "C" fn(*mut RawEncoder, c_uint) -> c_int;
 
 foreign_functions! {
     /// Functions of libFLAC.
-    pub struct FlacLibrary {
+    pub(crate) struct FlacLibrary {
         encoder_new: unsafe extern "C" fn() -> *mut RawEncoder = c"FLAC__stream_encoder_new";
         encoder_delete: unsafe extern "C" fn(*mut RawEncoder) = c"FLAC__stream_encoder_delete";
         set_channels: SetNumber = c"FLAC__stream_encoder_set_channels";

@@ -34,7 +34,7 @@ const RATE_MAX: u32 = (1 << 20) - 1;
 ///
 /// # Errors
 /// [`Kind::Usage`] for a form that FLAC has not; [`Kind::Unsupported`] without libFLAC.
-pub fn check_flac(shape: &StreamShape) -> Result<()> {
+pub(crate) fn check_flac(shape: &StreamShape) -> Result<()> {
     let is_whole = matches!(shape.format, SampleFormat::U8 | SampleFormat::S16 | SampleFormat::S24);
     if !is_whole || shape.channels > CHANNELS_MAX || shape.rate > RATE_MAX {
         let found = format!("{}, {} channels, {} Hz", shape.format, shape.channels, shape.rate);

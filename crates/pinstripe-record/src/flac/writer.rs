@@ -118,7 +118,7 @@ impl FlacWriter {
 
     /// Ends the payload with the frames that stand in the file: nothing more is given. What was given
     /// beyond them.
-    pub fn end_here(&self) -> Vec<u8> {
+    pub(crate) fn end_here(&self) -> Vec<u8> {
         let encoding = &self.encoding;
         let waits = std::mem::take(&mut lock(&encoding.waiting).payload);
         // Until the thread that encodes is done with what it has begun.

@@ -156,7 +156,7 @@ impl HeadFacts {
 
     /// Frames that a file of so many bytes has at most, with its head and room for some cues where they stand
     /// behind the payload.
-    pub fn frames_within(&self, file_bytes: u64) -> u64 {
+    pub(crate) fn frames_within(&self, file_bytes: u64) -> u64 {
         let frame = self.shape.frame_bytes();
         let left = file_bytes.saturating_sub(self.payload_at());
         match self.kind {

@@ -102,12 +102,12 @@ fn nothing_has_come() -> Error {
 
 impl InputFeed<'_> {
     /// The frames that a stream of this rate gives at most.
-    pub fn most_frames(&self, rate: u32) -> u64 {
+    pub(crate) fn most_frames(&self, rate: u32) -> u64 {
         self.most.map_or(u64::MAX, |most| frames_in(most, rate))
     }
 
     /// Waits until a stream has room for so many bytes; false when the take ends before.
-    pub fn wait_for_room(&self, stream: usize, bytes: u64) -> bool {
+    pub(crate) fn wait_for_room(&self, stream: usize, bytes: u64) -> bool {
         let producer = &self.producers[stream];
         if producer.room() >= bytes {
             return !self.halt.is_set();

@@ -44,7 +44,7 @@ impl ServerEvents {
     }
 
     /// The rate that the server changed to; 0 when it did not.
-    pub fn new_rate(&self) -> u32 {
+    pub(crate) fn new_rate(&self) -> u32 {
         self.new_rate.load(Ordering::Relaxed)
     }
 

@@ -166,13 +166,13 @@ impl Capture {
     }
 
     /// Says of a port whether nothing is connected to it: what it has then is missing.
-    pub fn set_gone(&self, port: usize, is_gone: bool) {
+    pub(crate) fn set_gone(&self, port: usize, is_gone: bool) {
         self.shared.gone[port].store(is_gone, Ordering::Release);
     }
 
     /// A signal needs so many frames from the outside to the ports: what is recorded begins so much
     /// later than what is played.
-    pub fn set_latency(&self, frames: u32) {
+    pub(crate) fn set_latency(&self, frames: u32) {
         self.shared.latency.store(frames, Ordering::Release);
     }
 

@@ -6,9 +6,9 @@ use std::ptr::NonNull;
 use super::{JackClient, PORT_IS_OUTPUT, RawPort};
 
 /// The step from each sample of a port to its next.
-pub const STEP: u32 = 131;
+pub(crate) const STEP: u32 = 131;
 /// Samples count in 23 bits: positive ones of 24.
-pub const MODULUS: u32 = 1 << 23;
+pub(crate) const MODULUS: u32 = 1 << 23;
 
 struct State {
     get_buffer: unsafe extern "C" fn(*mut RawPort, u32) -> *mut c_void,
@@ -17,7 +17,7 @@ struct State {
 }
 
 /// Ports `NAME:out_1` and so on, each of which counts.
-pub struct Generator {
+pub(crate) struct Generator {
     client: JackClient,
     state: NonNull<State>,
 }

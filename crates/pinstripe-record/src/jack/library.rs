@@ -10,20 +10,20 @@ use pinstripe_io::library::LoadedLibrary;
 
 /// A client of a server.
 #[repr(C)]
-pub struct RawClient {
+pub(crate) struct RawClient {
     _private: [u8; 0],
 }
 
 /// A port of a client.
 #[repr(C)]
-pub struct RawPort {
+pub(crate) struct RawPort {
     _private: [u8; 0],
 }
 
 /// Frames that a signal needs between a port and the outside, by different ways.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-pub struct LatencyRange {
+pub(crate) struct LatencyRange {
     /// By the shortest way.
     pub least: u32,
     /// By the longest way.
@@ -31,34 +31,34 @@ pub struct LatencyRange {
 }
 
 /// Called for each block, in the thread of the server's clock.
-pub type ProcessCallback = extern "C" fn(u32, *mut c_void) -> c_int;
+pub(crate) type ProcessCallback = extern "C" fn(u32, *mut c_void) -> c_int;
 /// Called with a new rate.
-pub type RateCallback = extern "C" fn(u32, *mut c_void) -> c_int;
+pub(crate) type RateCallback = extern "C" fn(u32, *mut c_void) -> c_int;
 /// Called when a deadline of the server was missed.
-pub type XrunCallback = extern "C" fn(*mut c_void) -> c_int;
+pub(crate) type XrunCallback = extern "C" fn(*mut c_void) -> c_int;
 /// Called when the server is gone.
-pub type ShutdownCallback = extern "C" fn(*mut c_void);
+pub(crate) type ShutdownCallback = extern "C" fn(*mut c_void);
 /// Called with what the library would print.
-pub type PrintCallback = extern "C" fn(*const c_char);
+pub(crate) type PrintCallback = extern "C" fn(*const c_char);
 
 /// Option of `jack_client_open`: no server is started.
-pub const NO_START_SERVER: c_int = 1;
+pub(crate) const NO_START_SERVER: c_int = 1;
 /// Direction of a latency: from the outside to a port.
-pub const CAPTURE_LATENCY: c_int = 0;
+pub(crate) const CAPTURE_LATENCY: c_int = 0;
 /// Direction of a latency: from a port to the outside.
-pub const PLAYBACK_LATENCY: c_int = 1;
+pub(crate) const PLAYBACK_LATENCY: c_int = 1;
 /// Flag of a port that takes samples.
-pub const PORT_IS_INPUT: c_ulong = 1;
+pub(crate) const PORT_IS_INPUT: c_ulong = 1;
 /// Flag of a port that gives samples.
-pub const PORT_IS_OUTPUT: c_ulong = 2;
+pub(crate) const PORT_IS_OUTPUT: c_ulong = 2;
 /// Flag of a port that stands for hardware.
-pub const PORT_IS_PHYSICAL: c_ulong = 4;
+pub(crate) const PORT_IS_PHYSICAL: c_ulong = 4;
 /// The type of ports with samples: one `f32` for each frame.
-pub const AUDIO: &CStr = c"32 bit float mono audio";
+pub(crate) const AUDIO: &CStr = c"32 bit float mono audio";
 
 foreign_functions! {
     /// Functions of libjack by their names.
-    pub struct JackLibrary {
+    pub(crate) struct JackLibrary {
         jack_client_open: unsafe extern "C" fn(*const c_char, c_int, *mut c_int, ...) -> *mut RawClient = c"jack_client_open";
         jack_client_close: unsafe extern "C" fn(*mut RawClient) -> c_int = c"jack_client_close";
         jack_get_client_name: unsafe extern "C" fn(*mut RawClient) -> *const c_char = c"jack_get_client_name";

@@ -36,7 +36,7 @@ struct State {
 }
 
 /// Ports `NAME:in_1` and so on, and `NAME:out_1` behind a delay.
-pub struct CaptureClient {
+pub(crate) struct CaptureClient {
     client: JackClient,
     state: NonNull<State>,
 }

@@ -34,10 +34,10 @@ pub use playback::{Playback, PlaybackCounts};
 const DEADLINE: Duration = Duration::from_secs(5);
 /// How long connections are waited for: those of ports that a player is about to have, and those that the
 /// server has agreed to.
-pub const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 /// A client. It is closed when this is dropped.
-pub struct JackClient {
+pub(crate) struct JackClient {
     library: &'static JackLibrary,
     raw: NonNull<RawClient>,
 }
@@ -50,7 +50,7 @@ unsafe impl Sync for JackClient {}
 
 /// A port of a client of ours.
 #[derive(Clone, Copy)]
-pub struct JackPort(NonNull<RawPort>);
+pub(crate) struct JackPort(NonNull<RawPort>);
 
 // SAFETY: a handle, which libjack lets any thread use.
 unsafe impl Send for JackPort {}
@@ -107,7 +107,7 @@ impl JackClient {
     }
 
     /// Frames of a block of the server.
-    pub fn block_frames(&self) -> u32 {
+    pub(crate) fn block_frames(&self) -> u32 {
         // SAFETY: the client is open.
         unsafe { (self.library.jack_get_buffer_size)(self.raw.as_ptr()) }
     }
@@ -118,7 +118,7 @@ impl JackClient {
     }
 
     /// Full names of all ports that take samples; of hardware only if `is_physical`.
-    pub fn sinks(&self, is_physical: bool) -> Vec<String> {
+    pub(crate) fn sinks(&self, is_physical: bool) -> Vec<String> {
         self.ports(if is_physical { PORT_IS_INPUT | PORT_IS_PHYSICAL } else { PORT_IS_INPUT })
     }
 
@@ -147,7 +147,7 @@ impl JackClient {
     ///
     /// # Errors
     /// [`Kind::Refused`] when the server has no more ports.
-    pub fn input_port(&self, name: &str) -> Result<JackPort> {
+    pub(crate) fn input_port(&self, name: &str) -> Result<JackPort> {
         self.port(name, PORT_IS_INPUT)
     }
 
@@ -155,7 +155,7 @@ impl JackClient {
     ///
     /// # Errors
     /// [`Kind::Refused`] when the server has no more ports.
-    pub fn output_port(&self, name: &str) -> Result<JackPort> {
+    pub(crate) fn output_port(&self, name: &str) -> Result<JackPort> {
         self.port(name, PORT_IS_OUTPUT)
     }
 
@@ -189,7 +189,7 @@ impl JackClient {
     }
 
     /// Connects a port of ours to one of another client; whether the server did.
-    pub fn connect_to(&self, port: JackPort, sink: &str) -> bool {
+    pub(crate) fn connect_to(&self, port: JackPort, sink: &str) -> bool {
         let Ok(sink) = CString::new(sink) else { return false };
         // SAFETY: client and port are open, the names end with 0.
         unsafe {
@@ -201,7 +201,7 @@ impl JackClient {
     /// Has every client say its latencies for the connections that there are now, and waits for them.
     /// By itself a server asks some time after a connection was made, and until then a latency is the one
     /// from before.
-    pub fn update_latencies(&self) {
+    pub(crate) fn update_latencies(&self) {
         // SAFETY: the client is open, and this is none of its callbacks. A server that refuses leaves
         // the latencies as they are.
         unsafe { (self.library.jack_recompute_total_latencies)(self.raw.as_ptr()) };
@@ -221,7 +221,7 @@ impl JackClient {
 
     /// Whether a port of ours is connected to any other: from the block on that the server connects it
     /// in, some time after [`connect`](JackClient::connect).
-    pub fn is_connected(&self, port: JackPort) -> bool {
+    pub(crate) fn is_connected(&self, port: JackPort) -> bool {
         // SAFETY: the port is of this client, which is open.
         unsafe { (self.library.jack_port_connected)(port.0.as_ptr()) > 0 }
     }

@@ -95,7 +95,7 @@ impl PlayedFiles {
     }
 
     /// Names what is not there of `most` frames from a frame on: it is silence, unless another copy has it.
-    pub fn tell_absent(
+    pub(crate) fn tell_absent(
         &mut self,
         folders: &[Arc<dyn TakeFolder>],
         manifest: &Manifest,

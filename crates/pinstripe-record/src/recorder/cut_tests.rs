@@ -14,7 +14,7 @@ use crate::recover::recover_in;
 use crate::take::{DiskFolder, TakeFile};
 
 /// A directory in memory, whose power can be cut.
-pub struct CutFolder {
+pub(crate) struct CutFolder {
     power: Arc<Power>,
     files: Mutex<BTreeMap<String, Arc<CutDevice<MemoryDevice>>>>,
     small: Mutex<BTreeMap<String, Vec<u8>>>,
@@ -26,7 +26,7 @@ impl CutFolder {
     }
 
     /// What a disk could have after the cut, in a directory that works.
-    pub fn after_cut(&self, seed: u64) -> CutFolder {
+    pub(crate) fn after_cut(&self, seed: u64) -> CutFolder {
         let after = CutFolder::new(Arc::new(Power::new(u64::MAX)));
         for (number, (name, file)) in (seed..).zip(self.files.lock().unwrap().iter()) {
             file.after_power_cut(number).unwrap();

@@ -13,7 +13,7 @@ const STEP: Duration = Duration::from_millis(10);
 
 /// Moments, and how much had come by then at most. Of looks that lie far back fewer and fewer are kept.
 #[derive(Default)]
-pub struct Arrivals {
+pub(crate) struct Arrivals {
     looks: Mutex<Vec<(Duration, u64)>>,
 }
 
@@ -40,7 +40,7 @@ impl Arrivals {
     }
 
     /// A moment up to which all that came lies in front of a place: the latest one that is known.
-    pub fn all_before(&self, place: u64) -> Duration {
+    pub(crate) fn all_before(&self, place: u64) -> Duration {
         let looks = lock(&self.looks);
         let count = looks.partition_point(|(_, made)| *made <= place);
         count.checked_sub(1).map_or(Duration::ZERO, |it| looks[it].0)

@@ -142,7 +142,7 @@ impl TakeFile {
 
     /// Ends the payload with the blocks that stand in the file; what was written beyond. None where a file has
     /// what was written.
-    pub fn end_here(&self) -> Option<Vec<u8>> {
+    pub(crate) fn end_here(&self) -> Option<Vec<u8>> {
         self.encoder.as_ref().map(|it| it.end_here())
     }
 
@@ -178,7 +178,7 @@ impl TakeFile {
 
     /// Whether it lies in memory (tmpfs): there a reservation takes and clears all of the memory at once, and
     /// every write to the file waits for that.
-    pub fn is_in_memory(&self) -> bool {
+    pub(crate) fn is_in_memory(&self) -> bool {
         let system = self.file.as_ref().and_then(|it| rustix::fs::fstatfs(it).ok());
         system.is_some_and(|it| it.f_type == libc::TMPFS_MAGIC)
     }
@@ -197,7 +197,7 @@ impl TakeFile {
 
     /// Writes a range out, and waits until it is there. A hint: only a sync says whether it is, and this
     /// descriptor is not the one that a sync asks, so that it hears of every failure.
-    pub fn finish_writeback(&self, range: Range<u64>) {
+    pub(crate) fn finish_writeback(&self, range: Range<u64>) {
         self.write_out(
             range,
             libc::SYNC_FILE_RANGE_WAIT_BEFORE
@@ -215,7 +215,7 @@ impl TakeFile {
     }
 
     /// Whether its last name was removed.
-    pub fn is_unlinked(&self) -> bool {
+    pub(crate) fn is_unlinked(&self) -> bool {
         let links = self.file.as_ref().and_then(|it| it.metadata().ok()).map(|it| it.nlink());
         links == Some(0)
     }

@@ -319,7 +319,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`Kind::NoSpace`] where so little is left that a take must end; no failure before that is one.
-    pub fn keep_ahead(&mut self) -> Result<()> {
+    pub(crate) fn keep_ahead(&mut self) -> Result<()> {
         let wanted = (self.longest_bytes * COMMITS_AHEAD).max(ROOM_BYTES / 2);
         let ahead = self.room_to.saturating_sub(self.at);
         if ahead >= wanted {

@@ -278,7 +278,7 @@ impl Manifest {
 
     /// Whether a file of this form is possible: of a stream of this take, in its directory, and not
     /// longer than any file.
-    pub fn can_have(&self, piece: &RecordedPiece) -> bool {
+    pub(crate) fn can_have(&self, piece: &RecordedPiece) -> bool {
         let end = || {
             let frame_bytes = self.streams.get(piece.stream as usize)?.shape.frame_bytes();
             let frames = piece.start_frame.checked_add(piece.frames)?;

@@ -28,6 +28,6 @@ pub use payload::open_payload;
 /// The name of the manifest.
 pub const MANIFEST: &str = "take.json";
 /// The name of the pre-roll of a take that is armed.
-pub const PRE_ROLL: &str = "take.preroll";
+pub(crate) const PRE_ROLL: &str = "take.preroll";
 /// The name of the journal.
 pub const JOURNAL: &str = "take.journal";

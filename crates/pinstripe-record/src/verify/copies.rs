@@ -34,16 +34,16 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    pub fn note_damage(&mut self, stream: u32, path: PathBuf, error: Error) {
+    pub(crate) fn note_damage(&mut self, stream: u32, path: PathBuf, error: Error) {
         self.damages.push(Damage { stream, path, error });
     }
 
     /// Of a file manifest and journal say different things: no other copy makes that good.
-    pub fn note_disputed(&mut self, stream: u32, path: PathBuf, error: Error) {
+    pub(crate) fn note_disputed(&mut self, stream: u32, path: PathBuf, error: Error) {
         self.disputed.push(Damage { stream, path, error });
     }
 
-    pub fn note_file(&mut self, stream: u32, all: Range<u64>, sound: Vec<Range<u64>>) {
+    pub(crate) fn note_file(&mut self, stream: u32, all: Range<u64>, sound: Vec<Range<u64>>) {
         self.known.insert(stream);
         self.all.push((stream, all));
         self.sound.extend(sound.into_iter().map(|it| (stream, it)));

@@ -22,16 +22,16 @@ pub use pages::{End, Head, Identity, PAGE_BYTES, PAGES_BYTES, SplitLayout};
 /// The unit that is read at a time, in bytes, unless a block is longer.
 pub const UNIT_BYTES: u32 = 4 << 20;
 /// Smallest block in bytes.
-pub const BLOCK_BYTES_MIN: u32 = 4 << 10;
+pub(crate) const BLOCK_BYTES_MIN: u32 = 4 << 10;
 /// Largest block in bytes.
-pub const BLOCK_BYTES_MAX: u32 = 16 << 20;
+pub(crate) const BLOCK_BYTES_MAX: u32 = 16 << 20;
 /// Batches begin at multiples of this many bytes in a log that is one output's own: what direct
 /// writes want.
 pub const ALIGN_BYTES: u64 = 4096;
 /// Rows of one stripe set in a striped log; only the last set has fewer.
 pub const SET_ROWS: u64 = 256;
 /// Most outputs of one split.
-pub const OUTPUTS_MAX: usize = 255;
+pub(crate) const OUTPUTS_MAX: usize = 255;
 
 /// The unit of a split with these blocks.
 pub const fn unit_bytes(block_bytes: u32) -> u32 {

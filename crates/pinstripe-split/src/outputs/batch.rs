@@ -21,7 +21,7 @@ pub(crate) const fn batch_bytes_max(block_bytes: u32) -> usize {
 const _: () = assert!(UNIT_BYTES.is_power_of_two());
 
 /// The stored form of a block.
-pub enum StoredBlock<'a> {
+pub(crate) enum StoredBlock<'a> {
     /// These bytes, in the format of this codec.
     Here(u8, &'a [u8]),
     /// Its own bytes, in the output beside the log.

@@ -39,7 +39,7 @@ pub trait Log: Send + Sync {
 }
 
 /// The log of one output.
-pub struct OwnLog {
+pub(crate) struct OwnLog {
     /// The output.
     pub device: SharedDevice,
     /// Its bytes from the end of the pages on.

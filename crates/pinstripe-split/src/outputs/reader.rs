@@ -86,7 +86,7 @@ impl Reader {
     /// # Errors
     /// [`Kind::TooManyLosses`] when more outputs are missing than parity replaces, and the log is
     /// striped: there is something of each batch on most of them.
-    pub fn require_enough(&self) -> Result<()> {
+    pub(crate) fn require_enough(&self) -> Result<()> {
         let Head { layout, outputs, parity, .. } = self.head;
         let missing = self.missing().len();
         if layout != SplitLayout::Stripes || missing <= usize::from(parity) {
@@ -204,7 +204,7 @@ impl Reader {
 
     /// Whether a plain output has other bytes than zeros where a batch says zeros. A join is not
     /// affected, but putting such outputs together as they are gives another source.
-    pub fn has_stray_bytes(&self, located: &Located, zeros: &[Range<u64>]) -> bool {
+    pub(crate) fn has_stray_bytes(&self, located: &Located, zeros: &[Range<u64>]) -> bool {
         let Some(sidecar) = self.sidecar(located) else { return false };
         zeros.iter().any(|range| !sidecar.is_zeros(range))
     }
@@ -249,7 +249,7 @@ impl Reader {
     }
 
     /// The batches that a range of the source touches, in order.
-    pub fn batches_in(&self, range: &Range<u64>) -> &[Located] {
+    pub(crate) fn batches_in(&self, range: &Range<u64>) -> &[Located] {
         let start = self.batches.partition_point(|it| end_of(&it.place) <= range.start);
         let end = self.batches.partition_point(|it| it.place.offset < range.end);
         &self.batches[start.min(end)..end]

@@ -107,7 +107,7 @@ impl UnitReader {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn read_fetched(
+    pub(crate) fn read_fetched(
         &mut self,
         fetched: Option<&[u8]>,
         source: UnitSource<'_>,

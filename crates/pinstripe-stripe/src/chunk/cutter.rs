@@ -97,7 +97,7 @@ impl Cutter {
 
     /// Every chunk but the last of a run has at least this many bytes (with fixed chunks: but the
     /// first and the last).
-    pub fn min_bytes(&self) -> usize {
+    pub(crate) fn min_bytes(&self) -> usize {
         match self.chunking {
             Chunking::Fixed { bytes } => bytes as usize,
             Chunking::ContentDefined { min, .. } => min as usize,

@@ -10,12 +10,12 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::label::Encryption;
 
 /// Bytes of the random salt that makes a run's subkey.
-pub const SALT_BYTES: usize = 16;
+pub(crate) const SALT_BYTES: usize = 16;
 
 const SUBKEY_CONTEXT: &str = "pinstripe 2026 subkey of a run's seals";
 
 /// A cipher with its key.
-pub struct Cipher(LessSafeKey);
+pub(crate) struct Cipher(LessSafeKey);
 
 impl Cipher {
     /// The cipher under a key that nothing else uses.

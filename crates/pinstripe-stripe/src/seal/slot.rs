@@ -23,7 +23,7 @@ const SLOT_COMMITMENT: &str = "pinstripe 2026 commitment to a slot's key";
 const SLOT_KEY: &str = "pinstripe 2026 key that wraps a root key";
 
 /// Bytes of a key file's key.
-pub const KEY_FILE_KEY_BYTES: usize = 32;
+pub(crate) const KEY_FILE_KEY_BYTES: usize = 32;
 
 /// A user's means to open a store.
 #[derive(Clone)]

@@ -16,7 +16,7 @@ impl Catalog {
     ///
     /// # Errors
     /// When the catalog cannot be written.
-    pub fn let_go(&self, gone: &[SnapshotId]) -> Result<()> {
+    pub(crate) fn let_go(&self, gone: &[SnapshotId]) -> Result<()> {
         let mut touched = BTreeSet::new();
         for id in gone {
             let mut delete =

@@ -54,7 +54,7 @@ use VerbRole::{
 };
 
 /// All roles, in the order of the table.
-pub const ROLES: [VerbRole; 10] =
+pub(crate) const ROLES: [VerbRole; 10] =
     [Reader, Writer, Marker, Undeleter, Collector, Scrubber, Mover, Upgrader, KeyEditor, Rotator];
 
 /// Every verb that opens a store, with its role.

@@ -54,7 +54,7 @@ impl Carried {
     ///
     /// # Errors
     /// Those of the member.
-    pub fn put_on(&self, member: &dyn Member) -> Result<u64> {
+    pub(crate) fn put_on(&self, member: &dyn Member) -> Result<u64> {
         let mut written = 0;
         for (name, bytes) in &self.objects {
             if !read_small(member, *name).is_ok_and(|there| there == *bytes) {
@@ -71,7 +71,7 @@ impl Carried {
     ///
     /// # Errors
     /// As [`Store::list`]; those of the member.
-    pub fn put_later_on(&self, store: &Store, new: usize) -> Result<u64> {
+    pub(crate) fn put_later_on(&self, store: &Store, new: usize) -> Result<u64> {
         let Some(member) = store.member_slots[new].member.as_ref() else { return Ok(0) };
         let known: BTreeSet<_> = self.objects.iter().map(|(name, _)| *name).collect();
         let mut written = 0;

@@ -168,7 +168,7 @@ impl<'a> Selection<'a> {
     ///
     /// # Errors
     /// [`Kind::Refused`], naming the first.
-    pub fn check_above(&self, sink: &TreeSink) -> Result<()> {
+    pub(crate) fn check_above(&self, sink: &TreeSink) -> Result<()> {
         let is_above = |named: &Vec<u8>, at: usize| sink.is_in_the_way(&named[..at]);
         for named in self.named() {
             let mut ends = named.iter().enumerate().filter(|(_, byte)| **byte == b'/');

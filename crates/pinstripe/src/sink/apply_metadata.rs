@@ -113,7 +113,7 @@ impl MetadataWriter<'_> {
     }
 
     /// Whether the entry has all of it on already.
-    pub fn is_applied(&self, handle: Handle<'_>) -> bool {
+    pub(crate) fn is_applied(&self, handle: Handle<'_>) -> bool {
         let metadata = self.metadata;
         let Ok(now) = rustix::fs::fstat(handle.fd()) else { return false };
         let mtime = (now.st_mtime, now.st_mtime_nsec as u32);
@@ -262,7 +262,7 @@ impl<'f> Handle<'f> {
     }
 
     /// Whether it has the attribute `name`.
-    pub fn has_xattr(self, name: &[u8]) -> bool {
+    pub(crate) fn has_xattr(self, name: &[u8]) -> bool {
         let mut no_room: [u8; 0] = [];
         match self {
             Handle::Open(fd) => rustix::fs::fgetxattr(fd, name, &mut no_room).is_ok(),

@@ -52,7 +52,7 @@ impl Existing {
     }
 
     /// Whether it reads as zeros everywhere outside of `data`, ascending ranges.
-    pub fn is_zero_outside(&self, data: &[Range<u64>]) -> bool {
+    pub(crate) fn is_zero_outside(&self, data: &[Range<u64>]) -> bool {
         let ends = data.iter().map(|range| range.end);
         let starts = data.iter().map(|range| range.start).chain([self.size_bytes()]);
         let mut holes = std::iter::once(0).chain(ends).zip(starts);
@@ -87,13 +87,13 @@ impl Existing {
     }
 
     /// Whether size and time of the last change are those of the wanted file.
-    pub fn looks_like(&self, size: u64, metadata: &Metadata) -> bool {
+    pub(crate) fn looks_like(&self, size: u64, metadata: &Metadata) -> bool {
         let mtime = (self.stat.st_mtime, self.stat.st_mtime_nsec as u32);
         self.size_bytes() == size && mtime == (metadata.mtime.seconds, metadata.mtime.nanos)
     }
 
     /// Whether it has all of this metadata.
-    pub fn has_metadata(&self, metadata: &Metadata) -> bool {
+    pub(crate) fn has_metadata(&self, metadata: &Metadata) -> bool {
         self.root
             .metadata_writer(&self.path, metadata, true)
             .is_applied(Handle::Open(self.fd.as_fd()))
@@ -103,7 +103,7 @@ impl Existing {
     ///
     /// # Errors
     /// When it cannot even be examined. Metadata that could not be set is no error but returned.
-    pub fn apply_metadata(&self, metadata: &Metadata) -> Result<Vec<Unset>> {
+    pub(crate) fn apply_metadata(&self, metadata: &Metadata) -> Result<Vec<Unset>> {
         self.root.metadata_writer(&self.path, metadata, true).apply(Handle::Open(self.fd.as_fd()))
     }
 

@@ -97,7 +97,7 @@ impl FileSink {
     /// # Errors
     /// [`Kind::Changed`](pinstripe_base::error::Kind::Changed) when that file was changed since it was
     /// opened; otherwise as the system says.
-    pub fn take_over(&self, existing: &Existing, ranges: &[Range<u64>]) -> Result<()> {
+    pub(crate) fn take_over(&self, existing: &Existing, ranges: &[Range<u64>]) -> Result<()> {
         existing.copy_to(self.fd.as_fd(), ranges)
     }
 

@@ -124,7 +124,7 @@ impl TreeSink {
     /// The same target. Directories that are removed in it stay on the mounts of these paths,
     /// which were named; without, on the mount of the target.
     #[must_use]
-    pub fn with_named(mut self, named: Vec<Vec<u8>>) -> Self {
+    pub(crate) fn with_named(mut self, named: Vec<Vec<u8>>) -> Self {
         if let Some(root) = Arc::get_mut(&mut self.root) {
             root.named = named;
         }

@@ -98,7 +98,7 @@ impl TreeSink {
     /// The outermost directory above `path`, or `path` itself, that is on another mount than what
     /// was named.
     #[must_use]
-    pub fn mount_point_above(&self, path: &[u8]) -> Vec<u8> {
+    pub(crate) fn mount_point_above(&self, path: &[u8]) -> Vec<u8> {
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         let is_elsewhere = |path: &&[u8]| {
             let opened = self.root.open(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
@@ -135,7 +135,7 @@ impl TreeSink {
     ///
     /// # Errors
     /// Those with which it would be refused.
-    pub fn check_clear(&self, path: &[u8]) -> Result<()> {
+    pub(crate) fn check_clear(&self, path: &[u8]) -> Result<()> {
         if self.root.rules.remove_full {
             self.root.check_base(path)?;
             let removed = &mut RemovedCount::default();

@@ -34,7 +34,7 @@ pub struct PulseSighting {
 
 /// What a look found of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pulse {
+pub(crate) struct Pulse {
     /// The number of its heartbeats; none before the first interval is over.
     pub count: u64,
     /// The interval at which its writer puts them.

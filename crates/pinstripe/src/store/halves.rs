@@ -70,7 +70,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::names`].
-    pub fn snapshots_ever(&self) -> Result<BTreeSet<SnapshotId>> {
+    pub(crate) fn snapshots_ever(&self) -> Result<BTreeSet<SnapshotId>> {
         let names = self.names(Room::Snapshots, Quorum::Backup)?;
         let mut names: BTreeSet<_> = names.into_iter().map(SnapshotId).collect();
         names.extend(deletion::load(self, Quorum::Backup)?.dead_snapshots());

@@ -64,7 +64,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the members, when more of them fail than parity replaces.
-    pub fn spread_keys(&self) -> Result<()> {
+    pub(crate) fn spread_keys(&self) -> Result<()> {
         self.spread_current(true)
     }
 
@@ -114,7 +114,7 @@ impl Store {
     /// # Errors
     /// [`Kind::Locked`] when the store was not unlocked, [`Kind::Busy`] when its keys were rotated
     /// since then; those of the members.
-    pub fn add_slot(&self, new: &NewSlot) -> Result<KeySlot> {
+    pub(crate) fn add_slot(&self, new: &NewSlot) -> Result<KeySlot> {
         let (unlocked, room) = self.current_ring()?;
         let (ring, _) = room.current().ok_or_else(locked)?;
         let slot = new.wrap(&unlocked.root, ring)?;
@@ -134,7 +134,7 @@ impl Store {
     /// # Errors
     /// [`Kind::NotFound`] when there is no such slot, [`Kind::Refused`] for the last one and while
     /// members are absent, [`Kind::Busy`] when another removal was first; those of the members.
-    pub fn remove_slot(&self, id: [u8; 16]) -> Result<()> {
+    pub(crate) fn remove_slot(&self, id: [u8; 16]) -> Result<()> {
         self.refuse_absent("it would keep the removed slot")?;
         let room = self.key_room()?;
         let (ring, slots) = room.current().ok_or_else(|| {
@@ -183,7 +183,7 @@ impl Store {
     /// # Errors
     /// [`Kind::Refused`] while members are absent, [`Kind::Busy`] when another rotation was first;
     /// those of the members.
-    pub fn rotate_keys(&mut self, new: &NewSlot) -> Result<KeySlot> {
+    pub(crate) fn rotate_keys(&mut self, new: &NewSlot) -> Result<KeySlot> {
         self.refuse_absent("its old keys would not be replaced")?;
         // Held to the end: nothing moves, mends or changes the members beside a rotation.
         let _claim = self.claim()?;
@@ -240,7 +240,7 @@ impl Store {
     /// # Errors
     /// [`Kind::Locked`] when the store was not unlocked, [`Kind::Busy`] when its keys were rotated
     /// since then.
-    pub fn chained_ring(&self) -> Result<Option<ChainedRing>> {
+    pub(crate) fn chained_ring(&self) -> Result<Option<ChainedRing>> {
         if self.config.encryption == Encryption::None {
             return Ok(None);
         }
@@ -253,7 +253,7 @@ impl Store {
     }
 
     /// Goes on as a store of format version 2, of which the ring stands on the members.
-    pub fn adopt_ring(&mut self, ring: ChainedRing) {
+    pub(crate) fn adopt_ring(&mut self, ring: ChainedRing) {
         self.format = Format::V2;
         self.voucher = Some(ring.voucher);
     }
@@ -305,7 +305,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the members.
-    pub fn remove_stale_keys(&self) -> Result<()> {
+    pub(crate) fn remove_stale_keys(&self) -> Result<()> {
         if self.config.encryption == Encryption::None {
             return Ok(());
         }

@@ -109,7 +109,7 @@ impl OpenSession<'_> {
     ///
     /// # Errors
     /// [`Kind::Busy`] when the session was ended; those of the members.
-    pub fn confirm_commit(&self) -> Result<()> {
+    pub(crate) fn confirm_commit(&self) -> Result<()> {
         if !self.store.has_one_writer() || self.stands() {
             return Ok(());
         }

@@ -51,7 +51,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`write_labels`](Self::write_labels).
-    pub fn write_labels_with(&self, claim: &Claim) -> Result<u64> {
+    pub(crate) fn write_labels_with(&self, claim: &Claim) -> Result<u64> {
         claim.confirm()?;
         self.require_voucher()?;
         self.confirm_table()?;
@@ -76,7 +76,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`write_labels`](Self::write_labels).
-    pub fn write_vouched_labels(&self, claim: &Claim, voucher: Option<&Voucher>) -> Result<u64> {
+    pub(crate) fn write_vouched_labels(&self, claim: &Claim, voucher: Option<&Voucher>) -> Result<u64> {
         claim.confirm()?;
         self.confirm_table()?;
         let mut written = 0;
@@ -140,7 +140,7 @@ impl Store {
     }
 
     /// Whether this store has MACs that this process, without the keys, cannot make.
-    pub fn lacks_macs(&self) -> bool {
+    pub(crate) fn lacks_macs(&self) -> bool {
         let is_sealed = self.config.encryption != Encryption::None;
         is_sealed && self.format > Format::V1 && self.voucher.is_none()
     }
@@ -179,7 +179,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::Busy`] when one has.
-    pub fn confirm_table(&self) -> Result<()> {
+    pub(crate) fn confirm_table(&self) -> Result<()> {
         let there = self.labels_there()?;
         let is_later = |label: &&Label| label.table.replaces(&self.table);
         let later: Vec<_> = there.labels.iter().filter(is_later).collect();
@@ -206,7 +206,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::Busy`] when one has left.
-    pub fn confirm_takers(&self) -> Result<()> {
+    pub(crate) fn confirm_takers(&self) -> Result<()> {
         // A label that was written with newer keys could not be verified.
         self.refuse_older_keys()?;
         let LabelsThere { labels, struck } = self.labels_there()?;
@@ -397,7 +397,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`change_table`](Self::change_table).
-    pub fn retire(&mut self, claim: &Claim, number: usize) -> Result<()> {
+    pub(crate) fn retire(&mut self, claim: &Claim, number: usize) -> Result<()> {
         let member = self.member_slots[number].member.take();
         self.change_table(claim, |table| {
             table.rows.retain(|row| usize::from(row.number) != number)

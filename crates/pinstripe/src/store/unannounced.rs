@@ -48,7 +48,7 @@ impl Unannounced {
     }
 
     /// Leaves them out of the takers, by number, where more others than `parity` have room.
-    pub fn leave_out_of(&self, takers: &mut [Option<SharedMember>], parity: usize) {
+    pub(crate) fn leave_out_of(&self, takers: &mut [Option<SharedMember>], parity: usize) {
         if self.is_empty() {
             return;
         }
@@ -88,7 +88,7 @@ impl Store {
 
     /// Writes labels that name places of long ago, or lack a member, for a verb that writes packs. A
     /// failure is a warning.
-    pub fn keep_labels_true(&self, monitor: &Monitor) {
+    pub(crate) fn keep_labels_true(&self, monitor: &Monitor) {
         if (!self.moved.is_empty() || !self.unannounced.is_empty())
             && let Err(error) = self.write_labels()
         {

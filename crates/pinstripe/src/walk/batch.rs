@@ -106,7 +106,7 @@ impl Entries {
     }
 
     /// Moves the content to buffers of its own size and keeps the roomy ones for the next task.
-    pub fn take_exact(&mut self) -> Entries {
+    pub(crate) fn take_exact(&mut self) -> Entries {
         let paths = self.paths.as_slice().to_vec();
         self.paths.clear();
         let mut entries = Vec::with_capacity(self.entries.len());

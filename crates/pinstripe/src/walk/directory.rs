@@ -171,7 +171,7 @@ impl Directory {
     }
 
     /// Appends the path below the root, with a slash before each name: nothing for the root.
-    pub fn append_path(&self, path: &mut Vec<u8>) {
+    pub(crate) fn append_path(&self, path: &mut Vec<u8>) {
         let names = || self.and_ancestors().map(|at| at.name.to_bytes()).filter(|n| !n.is_empty());
         let mut end = path.len() + names().map(|name| 1 + name.len()).sum::<usize>();
         path.resize(end, b'/');
@@ -333,7 +333,7 @@ impl Names {
     }
 
     /// Adds names that the listing lacks.
-    pub fn add_missing(&mut self, names: &[CString]) {
+    pub(crate) fn add_missing(&mut self, names: &[CString]) {
         let missing: Vec<_> = names.iter().filter(|name| self.find(name).is_none()).collect();
         if !missing.is_empty() {
             missing.into_iter().for_each(|name| self.push(name));

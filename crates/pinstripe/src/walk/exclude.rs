@@ -82,7 +82,7 @@ impl Exclude {
 
     /// Leaves out one absolute path as well, no byte of it being a wildcard.
     #[must_use]
-    pub fn with_place(mut self, place: &[u8]) -> Self {
+    pub(crate) fn with_place(mut self, place: &[u8]) -> Self {
         let name = |name: &[u8]| Component::Name(name.iter().map(|&b| Token::Byte(b)).collect());
         let names = place.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
         self.patterns

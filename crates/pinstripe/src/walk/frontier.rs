@@ -81,12 +81,12 @@ impl<R, W> Frontier<R, W> {
     }
 
     /// Adds a step right before a claimed one.
-    pub fn insert_before(&mut self, at: Key, step: Step<R, W>) {
+    pub(crate) fn insert_before(&mut self, at: Key, step: Step<R, W>) {
         self.insert(step, at.0, at.0);
     }
 
     /// Adds a step right behind a claimed one.
-    pub fn insert_after(&mut self, at: Key, step: Step<R, W>) {
+    pub(crate) fn insert_after(&mut self, at: Key, step: Step<R, W>) {
         let node = &self.nodes[at.0 as usize];
         let (next_step, next_work) = (node.step.next, node.work.next);
         self.insert(step, next_step, next_work);
@@ -134,7 +134,7 @@ impl<R, W> Frontier<R, W> {
     }
 
     /// Takes the head if it is a finished run.
-    pub fn pop_ready(&mut self) -> Option<R> {
+    pub(crate) fn pop_ready(&mut self) -> Option<R> {
         let head = self.nodes[RING as usize].step.next;
         let node = &mut self.nodes[head as usize];
         match std::mem::replace(&mut node.slot, Slot::Free) {
@@ -161,12 +161,12 @@ impl<R, W> Frontier<R, W> {
     }
 
     /// The number of pieces of work that wait to be claimed.
-    pub fn unclaimed(&self) -> usize {
+    pub(crate) fn unclaimed(&self) -> usize {
         self.unclaimed
     }
 
     /// Whether no work is left, claimed or not.
-    pub fn is_exhausted(&self) -> bool {
+    pub(crate) fn is_exhausted(&self) -> bool {
         self.nodes[RING as usize].work.next == RING
     }
 

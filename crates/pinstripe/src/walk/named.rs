@@ -74,7 +74,7 @@ impl Named {
     }
 
     /// Records that the walk would have taken this path without its being named.
-    pub fn set_covered(&self, number: usize) {
+    pub(crate) fn set_covered(&self, number: usize) {
         self.covered[number].store(true, Ordering::Relaxed);
     }
 

@@ -46,7 +46,7 @@ pub(super) struct Listing {
 
 impl Task {
     /// Cuts the task down to one slice and returns the rest.
-    pub fn split_off_rest(&mut self) -> Option<Task> {
+    pub(crate) fn split_off_rest(&mut self) -> Option<Task> {
         let Task::Look(listing, range) = self else { return None };
         let middle = range.start + listing.slice_names;
         if middle >= range.end {

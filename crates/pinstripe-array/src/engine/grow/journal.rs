@@ -66,7 +66,7 @@ fn move_columns(logged: &mut LoggedArray, shape: &Shape, done: u32) -> Result<()
 ///
 /// # Errors
 /// As [`move_over`].
-pub fn finish_moving(logged: &mut LoggedArray) -> Result<()> {
+pub(crate) fn finish_moving(logged: &mut LoggedArray) -> Result<()> {
     let Work::Grow { columns, journal, .. } = logged.array.superblock().work else {
         return Ok(());
     };
@@ -106,7 +106,7 @@ fn record_moved(logged: &LoggedArray, shape: &Shape, columns: u32, journal: u32)
 ///
 /// # Errors
 /// [`Kind::Unsupported`] when there is no room for a single block.
-pub fn journal_width(log: &Log, shape: &Shape) -> Result<u32> {
+pub(crate) fn journal_width(log: &Log, shape: &Shape) -> Result<u32> {
     let geometry = shape.geometry();
     let rows = shape.next_rows(1);
     let shards = (rows.end - rows.start) * geometry.shards() as u64;

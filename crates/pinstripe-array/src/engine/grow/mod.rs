@@ -60,7 +60,7 @@ impl Grow {
 
 impl LongWork {
     /// As [`Flusher::grow`](crate::engine::Flusher::grow).
-    pub fn begin_grow(&mut self, logged: &mut LoggedArray) -> Result<()> {
+    pub(crate) fn begin_grow(&mut self, logged: &mut LoggedArray) -> Result<()> {
         let shape = self.wider(logged)?;
         if !logged.array.members.has_spare() {
             return Err(no_spare());

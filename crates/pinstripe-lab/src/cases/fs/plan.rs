@@ -42,7 +42,7 @@ struct Setup {
 }
 
 /// The case at work.
-pub struct FsPlan {
+pub(crate) struct FsPlan {
     parameters: Vec<Parameter>,
     backing: Backing,
     layout: DiskOptions,

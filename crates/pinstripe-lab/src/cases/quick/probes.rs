@@ -37,7 +37,7 @@ enum Setting {
 
 impl Probe {
     /// Whether it writes a file that was not there.
-    pub fn makes_a_file(&self) -> bool {
+    pub(crate) fn makes_a_file(&self) -> bool {
         self.order == Order::Sequential && self.direction == Direction::Write
     }
 

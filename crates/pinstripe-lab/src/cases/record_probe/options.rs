@@ -2,7 +2,7 @@
 
 use super::{CaseOption, ValueForm, shared};
 
-pub const UNDER: &[&str] = &["idle", "storm"];
+pub(crate) const UNDER: &[&str] = &["idle", "storm"];
 pub const CLASSES: &[&str] = &["normal", "rt"];
 /// The recorder's own two ways, then those of one file written by one call each.
 pub const POLICIES: &[&str] = &[
@@ -16,7 +16,7 @@ pub const POLICIES: &[&str] = &[
     "uncached",
 ];
 
-pub const OPTIONS: &[CaseOption] = &[
+pub(crate) const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "streams",
         value: "N",

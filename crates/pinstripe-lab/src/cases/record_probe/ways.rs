@@ -25,7 +25,7 @@ impl Way {
     }
 
     /// How the recorder writes, where it is the one that does.
-    pub fn of_recorder(self) -> Option<WritePolicy> {
+    pub(crate) fn of_recorder(self) -> Option<WritePolicy> {
         match self.policy {
             "recorder" => Some(WritePolicy::Buffered),
             "recorder-direct" => Some(WritePolicy::Direct),

@@ -19,7 +19,7 @@ pub const KEPT_BYTES: u64 = 256 << 20;
 
 /// A run of bytes in memory, repeated until it is as long as was asked for.
 #[derive(Debug, Clone)]
-pub struct SampleSource {
+pub(crate) struct SampleSource {
     place: PathBuf,
     kept: Arc<Vec<u8>>,
     length: u64,

@@ -11,7 +11,7 @@ use pinstripe_base::units::{MIB, parse_size};
 
 /// One value of a knob.
 #[derive(Debug, Clone)]
-pub struct KnobValue {
+pub(crate) struct KnobValue {
     /// As it was typed.
     pub text: String,
     /// The settings that its array is made with.
@@ -69,7 +69,7 @@ fn each_once(name: &str, texts: &[&str], base: &CreateOptions) -> Result<Vec<Kno
 }
 
 /// Whether there is a knob of exactly this name.
-pub fn is_knob(name: &str) -> bool {
+pub(crate) fn is_knob(name: &str) -> bool {
     MADE.contains(&name) || TURNED.contains(&name)
 }
 
@@ -94,7 +94,7 @@ fn value(name: &str, text: &str, base: &CreateOptions) -> Result<KnobValue> {
 
 impl KnobValue {
     /// Whether it is turned on a running array, which all values of its knob share.
-    pub fn is_turned(&self) -> bool {
+    pub(crate) fn is_turned(&self) -> bool {
         self.turn.is_some()
     }
 

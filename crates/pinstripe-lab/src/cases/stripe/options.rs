@@ -6,7 +6,7 @@ use super::{CaseOption, ValueForm};
 /// Loads by their names here, in the order of [`LOADS`].
 pub const NAMES: &[&str] = &["randwrite", "write64k", "write1m", "randread", "read1m"];
 
-pub const OPTIONS: &[CaseOption] = &[
+pub(crate) const OPTIONS: &[CaseOption] = &[
     CaseOption {
         name: "granules",
         value: "SIZE,...",

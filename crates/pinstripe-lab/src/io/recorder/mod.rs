@@ -63,7 +63,7 @@ pub struct Stall {
 }
 
 /// Longer than this a write has stalled.
-pub const STALL: Duration = Duration::from_millis(100);
+pub(crate) const STALL: Duration = Duration::from_millis(100);
 
 /// The outcome.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -109,12 +109,12 @@ pub struct EngineWrites {
 
 impl Recorded {
     /// The number of writes.
-    pub fn write_count(&self) -> u64 {
+    pub(crate) fn write_count(&self) -> u64 {
         self.engine.map_or(self.writes.count(), |it| it.count)
     }
 
     /// The mean time of a write of a chunk.
-    pub fn mean_write(&self) -> Duration {
+    pub(crate) fn mean_write(&self) -> Duration {
         self.engine.map_or_else(|| self.writes.mean().unwrap_or_default(), |it| it.mean)
     }
 

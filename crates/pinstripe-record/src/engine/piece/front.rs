@@ -35,7 +35,7 @@ impl Piece {
     }
 
     /// Whether another piece goes on behind it, and only what came before is to be filled in.
-    pub fn is_front(&self) -> bool {
+    pub(crate) fn is_front(&self) -> bool {
         self.front_until.get().is_some()
     }
 

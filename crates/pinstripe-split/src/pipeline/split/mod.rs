@@ -51,7 +51,7 @@ pub enum CodecChoice {
 }
 
 /// One output of a split.
-pub struct OutputJob {
+pub(crate) struct OutputJob {
     /// Its head.
     pub head: Head,
     /// What of its log is finished; of a striped log, in the first output.
@@ -156,7 +156,7 @@ pub struct Taken {
 
 /// The outcome.
 #[derive(Debug, Clone)]
-pub struct WrittenOutputs {
+pub(crate) struct WrittenOutputs {
     /// The manifest in all outputs.
     pub manifest: Manifest,
     /// By output.

@@ -18,7 +18,7 @@ use pinstripe_member::format::snapshot::Snapshot;
 const BEGUN_MAX: usize = 8;
 
 /// The earlier backups of the same host and sources.
-pub struct Ancestry {
+pub(crate) struct Ancestry {
     /// The latest snapshot.
     pub parent: Option<Snapshot>,
     /// Checkpoints of backups interrupted since then, newest first.

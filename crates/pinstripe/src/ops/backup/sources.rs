@@ -53,7 +53,7 @@ pub struct Sources {
 impl Sources {
     /// Warns of sources that match an exclude pattern themselves: they are backed up, since they
     /// were named.
-    pub fn warn_of_excluded(&self, exclude: &Exclude, monitor: &Monitor) {
+    pub(crate) fn warn_of_excluded(&self, exclude: &Exclude, monitor: &Monitor) {
         let is_excluded = |source: &&Vec<u8>| {
             !source.is_empty()
                 && exclude

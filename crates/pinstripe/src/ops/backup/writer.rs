@@ -52,7 +52,7 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// Those of the members, and of `find`; [`Kind::Busy`] when each parent was forgotten at once.
-    pub fn begin_after(
+    pub(crate) fn begin_after(
         store: &'a Store,
         snapshot: SnapshotId,
         monitor: &'a Monitor,

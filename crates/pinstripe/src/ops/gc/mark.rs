@@ -84,7 +84,7 @@ pub(super) struct Marked {
 
 impl Marked {
     /// In how many packs a chunk is to stand, as far as one row of it says.
-    pub fn copies_of(&self, id: &ChunkId, row: u64) -> usize {
+    pub(crate) fn copies_of(&self, id: &ChunkId, row: u64) -> usize {
         if self.given_up.contains(id) {
             return 0;
         }

@@ -64,7 +64,7 @@ impl StoreObservation {
     ///
     /// # Errors
     /// Those of the index.
-    pub fn leave_out_returned(&mut self, index: &Index<'_>) -> Result<()> {
+    pub(crate) fn leave_out_returned(&mut self, index: &Index<'_>) -> Result<()> {
         for id in self.cases.snapshots_dead_by_few() {
             let Some(Some(tree)) = self.snapshots.get(&id) else { continue };
             if index.find(&tree.id)?.is_none() {
@@ -97,7 +97,7 @@ impl StoreObservation {
     }
 
     /// The trees of those that are no roots, as far as they can be read.
-    pub fn forgotten_trees(&self) -> Vec<Root> {
+    pub(crate) fn forgotten_trees(&self) -> Vec<Root> {
         let forgotten = self.snapshots.iter().filter(|(id, _)| !self.roots.contains(id));
         let tree = |(id, tree): (&SnapshotId, &Option<TreeRoot>)| {
             let whose = format!("forgotten snapshot {}", id.short());

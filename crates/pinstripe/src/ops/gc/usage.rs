@@ -181,7 +181,7 @@ fn at(held: &mut Vec<Held>, number: u32) -> &mut Held {
 
 impl Usages {
     /// Bytes that are needed of these.
-    pub fn live_bytes(&self, sets: &[SetId]) -> u64 {
+    pub(crate) fn live_bytes(&self, sets: &[SetId]) -> u64 {
         let sets: HashSet<_> = sets.iter().collect();
         self.packs.iter().filter(|pack| sets.contains(&pack.set)).map(|pack| pack.live_bytes).sum()
     }
@@ -193,7 +193,7 @@ impl Usages {
     }
 
     /// Picks exactly these.
-    pub fn plan_of(&self, sets: &HashSet<SetId>) -> decide::GcPlan {
+    pub(crate) fn plan_of(&self, sets: &HashSet<SetId>) -> decide::GcPlan {
         let mut plan = decide::GcPlan::default();
         for pack in &self.packs {
             match (sets.contains(&pack.set), pack.live_bytes) {

@@ -49,7 +49,7 @@ struct FirstName {
 }
 
 /// The assembler of one backup.
-pub struct Assembler<'a> {
+pub(crate) struct Assembler<'a> {
     shared: &'a Writing<'a>,
     record: RecordBuilder<'a>,
     tree: TreeWriter,

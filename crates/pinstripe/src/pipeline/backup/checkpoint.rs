@@ -30,7 +30,7 @@ use pinstripe_stripe::abort::Abort;
 /// The rounds in which one packer is asked to make durable what it was fed. Every thread that feeds
 /// the packer has a [`Feeder`] of these rounds; all are made before the first round is begun.
 #[derive(Default)]
-pub struct SealRounds {
+pub(crate) struct SealRounds {
     /// Counts the rounds, so that a feeder sees a new one without taking the lock.
     begun: AtomicU64,
     state: Mutex<RoundState>,
@@ -71,7 +71,7 @@ impl RoundState {
 }
 
 /// One thread's part in the rounds of the packer that it feeds.
-pub struct Feeder<'a> {
+pub(crate) struct Feeder<'a> {
     rounds: &'a SealRounds,
     /// Has a token once a round has begun, perhaps one that was answered since.
     calls: Receiver<()>,
@@ -81,7 +81,7 @@ pub struct Feeder<'a> {
 
 impl Feeder<'_> {
     /// The ticket for the open round, unless this feeder has answered it.
-    pub fn ticket(&mut self) -> Option<SealTicket> {
+    pub(crate) fn ticket(&mut self) -> Option<SealTicket> {
         let begun = self.rounds.begun.load(Ordering::Acquire);
         if begun == self.answered {
             return None;

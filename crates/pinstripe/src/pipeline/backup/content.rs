@@ -11,7 +11,7 @@ use pinstripe_member::format::tree::{LIST_MAX_ROWS, ends_list};
 
 /// Rows of one file, in order.
 #[derive(Default)]
-pub struct LongContent {
+pub(crate) struct LongContent {
     /// All rows while they fit an entry, after that those of the list being filled.
     rows: Vec<ChunkRow>,
     lists: Vec<ListRow>,

@@ -24,7 +24,7 @@ struct Batch {
 }
 
 /// The queues of the join.
-pub struct JobDispatcher<'a> {
+pub(crate) struct JobDispatcher<'a> {
     shared: &'a Reading<'a>,
     /// To the workers.
     jobs: Sender<IngestJob>,

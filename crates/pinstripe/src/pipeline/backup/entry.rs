@@ -11,7 +11,7 @@ use pinstripe_member::format::entry::{Content, Entry};
 use pinstripe_member::format::meta::{FileKind, Metadata, Stat, XattrList};
 
 /// A file opened for backup, with what its entry needs.
-pub struct OpenedFile {
+pub(crate) struct OpenedFile {
     /// The file.
     pub file: SourceFile,
     /// Its runs of data.
@@ -80,7 +80,7 @@ pub fn shorten(entry: &mut Entry, extents: &[Range<u64>], mut read_bytes: u64) {
 }
 
 /// An entry without content: everything that is no file, and later names of one.
-pub fn plain_entry(shared: &Reading<'_>, path: Vec<u8>, stat: Stat) -> Result<Entry> {
+pub(crate) fn plain_entry(shared: &Reading<'_>, path: Vec<u8>, stat: Stat) -> Result<Entry> {
     let xattrs = report_xattrs(shared, source::xattrs_at(shared.root, &path)?);
     let mut entry = entry_of(path, &stat, xattrs);
     if stat.kind == FileKind::Symlink {

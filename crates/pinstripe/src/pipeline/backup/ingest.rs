@@ -26,7 +26,7 @@ use pinstripe_member::format::meta::FileKind;
 use pinstripe_member::format::record::{ChunkRow, RecordKind};
 
 /// Work for any worker.
-pub enum IngestJob {
+pub(crate) enum IngestJob {
     /// Consecutive entries.
     Entries(u64, Vec<EntryPlan>),
     /// Find where chunks may end in a piece of a large file.
@@ -36,7 +36,7 @@ pub enum IngestJob {
 }
 
 /// A result of a worker, which the assembler puts in order.
-pub enum IngestOutcome {
+pub(crate) enum IngestOutcome {
     /// All entries of a job; those that could not be read are not among them.
     Entries(u64, Vec<Assembled>),
     /// A large file's entry, which awaits this many parts of its content.
@@ -46,7 +46,7 @@ pub enum IngestOutcome {
 }
 
 /// An entry on its way into the tree.
-pub enum Assembled {
+pub(crate) enum Assembled {
     /// Complete.
     Ready(Entry),
     /// Complete but for content, which is that of an earlier name of the same inode.

@@ -51,7 +51,7 @@ pub struct Comparison<'a> {
 }
 
 /// The decision about an entry, carried out by a worker or by the assembler.
-pub enum EntryPlan {
+pub(crate) enum EntryPlan {
     /// Taken over, content and all.
     Unchanged(Entry),
     /// To be read: content of a file, metadata of anything.
@@ -73,7 +73,7 @@ pub enum EntryPlan {
 }
 
 /// Takes the decisions of the join, in path order.
-pub trait DecisionSink {
+pub(crate) trait DecisionSink {
     /// Takes one entry.
     ///
     /// # Errors

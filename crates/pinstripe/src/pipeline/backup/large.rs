@@ -62,7 +62,7 @@ struct Scanned {
 }
 
 /// Read one segment and find where chunks may end in it.
-pub struct ScanTask {
+pub(crate) struct ScanTask {
     file: Arc<OpenedFile>,
     number: u64,
     range: Range<u64>,
@@ -96,7 +96,7 @@ impl ScanTask {
 }
 
 /// Hash chunks of a large file and store those that are new.
-pub struct ChunkTask {
+pub(crate) struct ChunkTask {
     /// The file's place among the jobs.
     pub seq: u64,
     /// Which part of its content this is.
@@ -195,7 +195,7 @@ pub struct Queues<'a> {
 ///
 /// # Errors
 /// Those of opening and reading the file; parts handed out by then are of no consequence.
-pub fn ingest(shared: &Reading<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) -> Result<()> {
+pub(crate) fn ingest(shared: &Reading<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) -> Result<()> {
     let file = Arc::new(OpenedFile::open(shared, path)?);
     let mut cut = Cut { queues, seq, parts: 0, read_bytes: 0 };
     for extent in file.extents.clone() {
@@ -218,7 +218,7 @@ pub fn ingest(shared: &Reading<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) 
 ///
 /// # Errors
 /// Those of reading; parts handed out by then are of no consequence.
-pub fn ingest_stream(
+pub(crate) fn ingest_stream(
     shared: &Reading<'_>,
     queues: &Queues<'_>,
     seq: u64,

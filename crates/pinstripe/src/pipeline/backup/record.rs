@@ -14,7 +14,7 @@ use pinstripe_member::format::tree::PAGE_MAX_BYTES;
 use pinstripe_stripe::codec::Encoder;
 
 /// Fills records with new chunks and hands them on, compressed.
-pub struct RecordBuilder<'a> {
+pub(crate) struct RecordBuilder<'a> {
     shared: &'a Writing<'a>,
     kind: RecordKind,
     full_bytes: usize,
@@ -111,7 +111,7 @@ impl<'a> RecordBuilder<'a> {
     ///
     /// # Errors
     /// When the index cannot be asked.
-    pub fn claim_row(&self, chunk: &[u8]) -> Result<(ChunkRow, bool)> {
+    pub(crate) fn claim_row(&self, chunk: &[u8]) -> Result<(ChunkRow, bool)> {
         let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: chunk.len() as u32 };
         Ok((row, self.claim(row.id, chunk.len())?))
     }
@@ -120,7 +120,7 @@ impl<'a> RecordBuilder<'a> {
     ///
     /// # Errors
     /// Those of the compressor.
-    pub fn add_claimed(&mut self, raw: &[u8], rows: Vec<ChunkRow>) -> Result<()> {
+    pub(crate) fn add_claimed(&mut self, raw: &[u8], rows: Vec<ChunkRow>) -> Result<()> {
         // A chunk that fills a record alone is sent as it is; smaller ones are gathered.
         if raw.len() >= self.full_bytes {
             return self.send(raw, rows);

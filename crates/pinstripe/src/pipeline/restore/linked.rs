@@ -49,12 +49,12 @@ impl LinkedFiles {
     }
 
     /// Whether a file may be taken for what it should be by its size and time alone.
-    pub fn may_trust(&self, entry: &Entry) -> bool {
+    pub(crate) fn may_trust(&self, entry: &Entry) -> bool {
         key(entry).is_none_or(|key| self.0.get(&key).is_some_and(|it| it.is_one))
     }
 
     /// Whether every name of the existing file is one of this entry's file.
-    pub fn has_all_names(&self, entry: Option<(u64, u64)>, existing: &Existing) -> bool {
+    pub(crate) fn has_all_names(&self, entry: Option<(u64, u64)>, existing: &Existing) -> bool {
         let linked = entry.and_then(|key| self.0.get(&key));
         existing.names() < 2
             || linked.is_some_and(|it| {

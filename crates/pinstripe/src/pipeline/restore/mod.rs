@@ -101,7 +101,7 @@ pub enum Reuse {
 }
 
 /// First name of each inode that has several.
-pub type FirstNames = HashMap<(u64, u64), Vec<u8>>;
+pub(crate) type FirstNames = HashMap<(u64, u64), Vec<u8>>;
 
 /// What the first pass leaves to the others.
 #[derive(Default)]
@@ -114,7 +114,7 @@ pub struct FirstPass {
 
 /// How a directory was found before it was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FoundDirectory {
+pub(crate) enum FoundDirectory {
     /// It was not there.
     Missing,
     /// Mode, owner or attributes differ. The time moves with every change in it.
@@ -269,7 +269,7 @@ impl RestorePlan<'_> {
     ///
     /// # Errors
     /// As [`files`](Self::files).
-    pub fn files_under_other_names(
+    pub(crate) fn files_under_other_names(
         &self,
         tree: &mut ChosenReader<'_>,
         first: &mut FirstPass,
@@ -400,7 +400,7 @@ pub fn below<'e>(strip: &[u8], path: &'e [u8]) -> &'e [u8] {
 }
 
 /// The path below the target of anything but a directory: a single file becomes an entry of it.
-pub fn target_path<'e>(strip: &[u8], entry: &'e Entry) -> &'e [u8] {
+pub(crate) fn target_path<'e>(strip: &[u8], entry: &'e Entry) -> &'e [u8] {
     match below(strip, &entry.path) {
         [] if entry.meta.kind != FileKind::Directory => {
             entry.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&entry.path)

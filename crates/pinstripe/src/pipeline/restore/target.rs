@@ -124,7 +124,7 @@ impl Target {
     }
 
     /// Counts one more piece.
-    pub fn add_piece(&self) {
+    pub(crate) fn add_piece(&self) {
         if let Some(pieces) = self.state().pieces() {
             pieces.unsettled += 1;
         }
@@ -139,7 +139,7 @@ impl Target {
 
     /// Says that all pieces are known. Returns the kept ranges if the file is to be finished now.
     #[must_use]
-    pub fn end_planning(&self) -> Option<Vec<Range<u64>>> {
+    pub(crate) fn end_planning(&self) -> Option<Vec<Range<u64>>> {
         let mut state = self.state();
         if let FileState::Planning(pieces) = &mut *state {
             let pieces = std::mem::take(pieces);
@@ -151,7 +151,7 @@ impl Target {
     /// Says that one piece is written or kept. Returns the kept ranges if the file is to be
     /// finished now.
     #[must_use]
-    pub fn settle_piece(&self) -> Option<Vec<Range<u64>>> {
+    pub(crate) fn settle_piece(&self) -> Option<Vec<Range<u64>>> {
         let mut state = self.state();
         if let Some(pieces) = state.pieces() {
             pieces.unsettled -= 1;
@@ -161,7 +161,7 @@ impl Target {
 
     /// Counts bytes that were written; false if the file was given up meanwhile.
     #[must_use]
-    pub fn count_written(&self, bytes: u64) -> bool {
+    pub(crate) fn count_written(&self, bytes: u64) -> bool {
         let state = self.state();
         let counts = !matches!(*state, FileState::Failed);
         if counts {

@@ -54,7 +54,7 @@ impl Counts {
     }
 
     /// Counts a file as a whole.
-    pub fn add_file(&self, with_name: u64, content: u64, bytes: u64) {
+    pub(crate) fn add_file(&self, with_name: u64, content: u64, bytes: u64) {
         lock(&self.by_content).add(content, bytes);
         lock(&self.by_name).add(with_name, bytes);
     }
@@ -65,7 +65,7 @@ impl Counts {
     }
 
     /// The results.
-    pub fn into_survey(self) -> Survey {
+    pub(crate) fn into_survey(self) -> Survey {
         let cut: Vec<_> = self.cut.iter().map(|count| lock(count).count()).collect();
         let (tried_bytes, compressed_bytes) = *lock(&self.tried);
         let (fixed, defined) = cut.split_at(LENGTHS.len());
@@ -81,7 +81,7 @@ impl Counts {
 }
 
 /// One reader's window, and how far each way of cutting has come in it.
-pub struct Slicer<'a> {
+pub(crate) struct Slicer<'a> {
     counts: &'a Counts,
     encoder: Encoder,
     window: Vec<u8>,
@@ -149,7 +149,7 @@ impl<'a> Slicer<'a> {
     }
 
     /// The number of chunks cut in each way since the last call.
-    pub fn take_items(&mut self) -> [u64; WAYS] {
+    pub(crate) fn take_items(&mut self) -> [u64; WAYS] {
         std::mem::take(&mut self.items)
     }
 

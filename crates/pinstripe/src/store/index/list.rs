@@ -52,19 +52,19 @@ impl Pack {
     }
 
     /// Whether it has the extents that reading takes.
-    pub fn is_readable(&self) -> bool {
+    pub(crate) fn is_readable(&self) -> bool {
         self.extents() >= usize::from(self.data)
     }
 
     /// Whether it lacks an extent that none of this many members can take, as each of them holds
     /// another one of it: gc writes such a pack anew.
-    pub fn is_short_for(&self, members: usize) -> bool {
+    pub(crate) fn is_short_for(&self, members: usize) -> bool {
         let width = usize::from(self.data) + usize::from(self.parity);
         self.extents() < width && members < width
     }
 
     /// Whether deletion has condemned it.
-    pub fn is_condemned(&self) -> bool {
+    pub(crate) fn is_condemned(&self) -> bool {
         self.condemned.load(Ordering::SeqCst)
     }
 
@@ -75,7 +75,7 @@ impl Pack {
     /// Whether a writer may refer to what is in it: an index run lists it, or it has all of
     /// its extents. One that is merely readable may stem from a backup that was cut off, and has
     /// less parity than a new snapshot was promised.
-    pub fn is_reliable(&self) -> bool {
+    pub(crate) fn is_reliable(&self) -> bool {
         self.reliable.load(Ordering::Relaxed)
     }
 

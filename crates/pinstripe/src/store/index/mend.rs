@@ -81,7 +81,7 @@ impl Index<'_> {
     ///
     /// # Errors
     /// When a member that is present cannot be listed.
-    pub fn has_unreadable_runs(&self) -> Result<bool> {
+    pub(crate) fn has_unreadable_runs(&self) -> Result<bool> {
         let is_bad = |set: &SetId| self.marks(|marks| marks.bad.contains(set));
         let runs = sets_spoken_of(self.store)?;
         Ok(runs.iter().any(|(set, packs)| packs.is_err() || is_bad(set)))

@@ -72,7 +72,7 @@ impl Index<'_> {
     /// that a member lacks its part of. Without it, no writer would rely on these packs any more as
     /// soon as a member loses its part of them. Converts runs of the first format, too. Packs that
     /// lack an extent already are left to repair.
-    pub fn plan_loose(&self) -> Option<Merge> {
+    pub(crate) fn plan_loose(&self) -> Option<Merge> {
         let view = self.view();
         // One listing instead of a question for each run, where each costs a round trip.
         let listed = self.store.is_far().then(|| sets_in(self.store, Room::Index).ok()).flatten();
@@ -87,7 +87,7 @@ impl Index<'_> {
     }
 
     /// Runs that are to be merged now, if there are any.
-    pub fn plan_merge(&self) -> Option<Merge> {
+    pub(crate) fn plan_merge(&self) -> Option<Merge> {
         let view = self.view();
         let rows: Vec<u64> = view.runs.iter().map(|run| run.rows).collect();
         let runs: Vec<_> =
@@ -97,7 +97,7 @@ impl Index<'_> {
     }
 
     /// The merge of runs that list packs which deletion took: the new run no longer lists them.
-    pub fn plan_forgetting(&self) -> Option<Merge> {
+    pub(crate) fn plan_forgetting(&self) -> Option<Merge> {
         let view = self.view();
         let all_present = self.store.absent().next().is_none();
         let reaped = self.marks(|marks| marks.reaped.clone());
@@ -114,7 +114,7 @@ impl Index<'_> {
     }
 
     /// All parts, to be merged into one run: forgets all packs that are gone.
-    pub fn plan_full_merge(&self) -> Option<Merge> {
+    pub(crate) fn plan_full_merge(&self) -> Option<Merge> {
         let view = self.view();
         let (loose, runs) = (whole(&view.loose), view.runs.clone());
         let merge = Merge { loose, runs, ..Merge::default() };

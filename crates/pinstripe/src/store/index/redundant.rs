@@ -30,7 +30,7 @@ impl Index<'_> {
     ///
     /// # Errors
     /// Those of the members.
-    pub fn remove_redundant(&self) -> Result<()> {
+    pub(crate) fn remove_redundant(&self) -> Result<()> {
         let view = self.view();
         if view.redundant.is_empty() {
             return Ok(());

@@ -44,7 +44,7 @@ pub struct Stale {
 
 impl Stale {
     /// Whether its listing is behind what it has, as that of an endpoint may be.
-    pub fn lists_too_little(&self) -> bool {
+    pub(crate) fn lists_too_little(&self) -> bool {
         self.unlisted_snapshots > 0
     }
 

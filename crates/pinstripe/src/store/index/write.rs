@@ -43,7 +43,7 @@ impl SealedPack {
     }
 
     /// The entry for it in a run's table.
-    pub fn run_pack(&self) -> RunPack {
+    pub(crate) fn run_pack(&self) -> RunPack {
         RunPack {
             set: self.index.set,
             data: self.geometry.data() as u8,

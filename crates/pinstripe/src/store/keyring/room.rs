@@ -316,7 +316,7 @@ impl KeyRoom {
     }
 
     /// Slots of which no member has a sound copy, by their names.
-    pub fn damaged_slots(&self, store: StoreId) -> impl Iterator<Item = [u8; 16]> {
+    pub(crate) fn damaged_slots(&self, store: StoreId) -> impl Iterator<Item = [u8; 16]> {
         let ids = self.damaged.iter().filter_map(|(name, _)| match name {
             ExtentName::In(_, id) => Some(*id),
             ExtentName::Label => None,

@@ -184,7 +184,7 @@ impl<'a> TreeDiff<'a> {
     /// When a page or node cannot be read. The paths that it may have held are then passed over in
     /// both trees, and a caller who reports the loss can take the rest:
     /// [`lost_entries`](Self::lost_entries) says how much that was.
-    pub fn next_difference(&mut self) -> Result<Option<Difference>> {
+    pub(crate) fn next_difference(&mut self) -> Result<Option<Difference>> {
         loop {
             if let Some(until) = self.blind.take() {
                 self.pass(Side::Old, &until)?;

@@ -90,7 +90,7 @@ impl Collector {
         Collector { is_mirrored: true, ..Collector::new(number) }
     }
 
-    pub fn repacking(number: u8) -> Self {
+    pub(crate) fn repacking(number: u8) -> Self {
         Collector { repack: Some(set(220 + number)), ..Collector::new(number) }
     }
 

@@ -15,11 +15,11 @@ pub struct Fence {
 }
 
 impl Fence {
-    pub fn of_writer(number: u8) -> Self {
+    pub(crate) fn of_writer(number: u8) -> Self {
         Fence { session: SessionId([number; 16]), is_done: false }
     }
 
-    pub fn of_collector(number: u8) -> Self {
+    pub(crate) fn of_collector(number: u8) -> Self {
         Fence { session: SessionId([50 + number; 16]), is_done: false }
     }
 
