@@ -118,7 +118,11 @@ impl DirectoriesThere {
 
     /// Streams of which nothing is known, for all files of them stand in directories that are not there.
     /// Of a take that came to its end the manifest knows all, and one that never began has none.
-    pub(crate) fn unknown_streams(&self, manifest: &Manifest, is_known: impl Fn(u32) -> bool) -> Vec<u32> {
+    pub(crate) fn unknown_streams(
+        &self,
+        manifest: &Manifest,
+        is_known: impl Fn(u32) -> bool,
+    ) -> Vec<u32> {
         let is_one_expected = match manifest.state {
             TakeState::Complete | TakeState::Armed => false,
             TakeState::Recording => true,

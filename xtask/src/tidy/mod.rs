@@ -9,6 +9,7 @@ mod pages;
 mod rooms;
 mod rules;
 mod source;
+mod surface;
 
 use std::fmt;
 use std::fs;
@@ -85,6 +86,7 @@ pub fn check(root: &Path, workspace: &Workspace) -> Result<Vec<Finding>> {
     findings.extend(rooms::check(&scanned));
     findings.extend(files::check(&files, &scanned));
     findings.extend(files::names_of_crates(&scanned, rules::NAMES_OF_SEVERAL_CRATES));
+    findings.extend(surface::unused(&files, &scanned, rules::UNUSED_PUBLIC_ITEMS));
     findings.extend(pages::check(root, &files, workspace));
     findings.sort();
     Ok(findings)

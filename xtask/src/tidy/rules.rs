@@ -426,6 +426,9 @@ pub const UNSHIPPED: &[&str] = &["crates/pinstripe-testing/", "/conformance.rs"]
 /// Names of public types that stand in more than one crate. A ratchet: it may only fall.
 pub const NAMES_OF_SEVERAL_CRATES: usize = 70;
 
+/// Public items of libraries that no other crate uses. A ratchet: it may only fall.
+pub const UNUSED_PUBLIC_ITEMS: usize = 258;
+
 /// Pages that must exist, with the most lines they may have.
 pub const PAGES: &[(&str, usize)] = &[("README.md", 120), ("ARCHITECTURE.md", 200)];
 

@@ -113,6 +113,26 @@ impl Source {
         whole_words(code, b"pub").filter_map(declared).collect()
     }
 
+    /// The public items that it declares, functions and constants included, each with its offset.
+    pub fn public_items(&self) -> Vec<(String, usize)> {
+        const KINDS: [&str; 7] = ["const", "enum", "fn", "static", "struct", "trait", "type"];
+        let code = &self.product;
+        let declared = |at: usize| {
+            let mut here = skip_blanks(code, at + "pub".len());
+            let mut is_item = false;
+            loop {
+                let word = word_at(code, here);
+                match word.as_str() {
+                    "unsafe" | "async" => {}
+                    kind if KINDS.contains(&kind) => is_item = true,
+                    _ => return is_item.then_some((word, at)).filter(|(name, _)| !name.is_empty()),
+                }
+                here = skip_blanks(code, here + word.len());
+            }
+        };
+        whole_words(code, b"pub").filter_map(declared).collect()
+    }
+
     /// The functions with a body.
     pub fn functions(&self) -> Vec<Function> {
         let code = &self.product;
@@ -131,6 +151,11 @@ impl Source {
         }
         functions
     }
+}
+
+/// The words of a text, comments and strings included.
+pub fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
 /// Offsets of `needle` where no word runs into it from either side.

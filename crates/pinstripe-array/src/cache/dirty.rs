@@ -47,7 +47,12 @@ impl Dirty {
     }
 
     /// The same of a window of whole blocks, added to `marks`.
-    pub(crate) fn marks_within(&self, window: &Range<u32>, block_bytes: u32, marks: &mut Vec<Mark>) {
+    pub(crate) fn marks_within(
+        &self,
+        window: &Range<u32>,
+        block_bytes: u32,
+        marks: &mut Vec<Mark>,
+    ) {
         for (shard, runs) in self.shards.iter().enumerate() {
             runs.each_within(window, |start, bytes| {
                 mark(shard, start..start + bytes.len() as u32, block_bytes, marks);

@@ -104,7 +104,10 @@ impl Log {
     }
 
     /// Reads the next record, if there is one, from any member that has it.
-    pub(crate) fn read_next(&mut self, members: &[Option<Arc<ArrayMember>>]) -> Option<RecordHeader> {
+    pub(crate) fn read_next(
+        &mut self,
+        members: &[Option<Arc<ArrayMember>>],
+    ) -> Option<RecordHeader> {
         // A record that did not fit behind the last one stands at the beginning.
         for position in [self.position, 0] {
             let mut heads = members.iter().flatten().map(|it| self.read_at(it, position));

@@ -133,7 +133,10 @@ impl Members {
     }
 
     /// Removes the first one that is such.
-    pub(crate) fn take_spare(&self, is_such: impl Fn(&ArrayMember) -> bool) -> Option<Arc<ArrayMember>> {
+    pub(crate) fn take_spare(
+        &self,
+        is_such: impl Fn(&ArrayMember) -> bool,
+    ) -> Option<Arc<ArrayMember>> {
         let mut state = self.state.write();
         let number = state.spares.iter().position(|spare| is_such(spare))?;
         Some(state.spares.remove(number))

@@ -42,12 +42,6 @@ pub const FEATURE_RESHAPE: u32 = 1 << 2;
 pub(crate) const FEATURE_BAD_BLOCKS: u32 = 1 << 3;
 /// This device is to replace another one of the same role.
 pub(crate) const FEATURE_REPLACEMENT: u32 = 1 << 4;
-/// The reshape goes from the end to the beginning.
-pub(crate) const FEATURE_RESHAPE_BACKWARDS: u32 = 1 << 5;
-/// The reshape moves data by `new_offset_sectors`.
-pub(crate) const FEATURE_NEW_OFFSET: u32 = 1 << 6;
-/// The recovery goes by the bitmap.
-pub(crate) const FEATURE_RECOVERY_BITMAP: u32 = 1 << 7;
 /// Several machines have the array open.
 pub(crate) const FEATURE_CLUSTERED: u32 = 1 << 8;
 /// One device is a journal, which may hold what the others do not have yet.

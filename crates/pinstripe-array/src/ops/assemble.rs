@@ -17,7 +17,11 @@ use pinstripe_io::paths;
 ///
 /// # Errors
 /// As [`devices::open`], except for devices that are missing.
-pub(crate) fn open_all(paths: &[PathBuf], faults: &Plan, monitor: &Monitor) -> Result<Vec<SharedDevice>> {
+pub(crate) fn open_all(
+    paths: &[PathBuf],
+    faults: &Plan,
+    monitor: &Monitor,
+) -> Result<Vec<SharedDevice>> {
     let mut opened = Vec::with_capacity(paths.len());
     for (number, path) in paths.iter().enumerate() {
         match devices::open(path, number, faults) {

@@ -63,7 +63,12 @@ pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
 ///
 /// # Errors
 /// As [`open`]; [`Kind::Refused`] when it carries something well known and `force` is not set.
-pub(crate) fn open_blank(path: &Path, number: usize, faults: &Plan, force: bool) -> Result<SharedDevice> {
+pub(crate) fn open_blank(
+    path: &Path,
+    number: usize,
+    faults: &Plan,
+    force: bool,
+) -> Result<SharedDevice> {
     let device = open(path, number, faults)?;
     refuse_carrying(&device, force)?;
     Ok(device)

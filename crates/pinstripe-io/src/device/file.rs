@@ -132,12 +132,6 @@ impl FileDevice {
         Ok(self)
     }
 
-    /// Whether long writes go past the page cache.
-    pub(crate) fn writes_long_directly(&self) -> bool {
-        self.policy.is_direct() && self.fallback.get().is_none()
-            || self.long.as_ref().is_some_and(LongDirect::is_taken)
-    }
-
     /// The policy in use: the one asked for, or its fallback.
     pub fn policy(&self) -> Policy {
         self.fallback.get().map_or(self.policy, |fallback| fallback.used)

@@ -36,7 +36,8 @@ pub struct Elsewhere {
 
 impl Again {
     /// By the options that have the names of the parameters.
-    pub(crate) const BY_NAME: Again = Again { of_all: by_name, of_variant: by_name, elsewhere: None };
+    pub(crate) const BY_NAME: Again =
+        Again { of_all: by_name, of_variant: by_name, elsewhere: None };
 }
 
 /// The parameter is set by the option of its name.

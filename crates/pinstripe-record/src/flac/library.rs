@@ -68,7 +68,8 @@ pub(crate) type EncodedCallback =
 /// Takes the STREAMINFO of a stream that is at its end.
 pub(crate) type InfoCallback = extern "C" fn(*const RawEncoder, *const InfoBlock, *mut c_void);
 /// Gives bytes to a decoder: a buffer, its size on entry and what was read on return.
-pub(crate) type ReadCallback = extern "C" fn(*const RawDecoder, *mut u8, *mut usize, *mut c_void) -> c_int;
+pub(crate) type ReadCallback =
+    extern "C" fn(*const RawDecoder, *mut u8, *mut usize, *mut c_void) -> c_int;
 /// Goes to a place.
 pub(crate) type SeekCallback = extern "C" fn(*const RawDecoder, u64, *mut c_void) -> c_int;
 /// Says a place or a length.

@@ -24,6 +24,7 @@ pub(super) struct Copies<'a> {
     pub unsound: Vec<(usize, &'a SharedMember, Error)>,
     /// There are sound copies, on fewer members than have to agree.
     pub are_too_few: bool,
+    name: ExtentName,
 }
 
 impl<'a> Copies<'a> {
@@ -92,13 +93,20 @@ impl<'a> Copies<'a> {
             unsound.extend(holders.into_iter().map(differs));
         }
         unsound.sort_by_key(|(number, ..)| *number);
-        Ok(Copies { are_too_few: good.is_none() && is_any_sound, good, unsound })
+        Ok(Copies { are_too_few: good.is_none() && is_any_sound, good, unsound, name })
     }
 
-    /// Whether the object is on no member at all: removed while this was at it.
+    /// Whether the object is on no member at all: removed while this was at it. An object of the keys
+    /// that some members lack and no member can read was removed by a rotation, too: a disk that
+    /// fails keeps what it had.
     pub fn is_gone(&self) -> bool {
-        self.good.is_none()
-            && self.unsound.iter().all(|(_, _, error)| error.kind() == Kind::NotFound)
+        let is_key = matches!(self.name, ExtentName::In(Room::Keys, _));
+        let kinds = || self.unsound.iter().map(|(_, _, error)| error.kind());
+        let is_lacking = |kind| kind == Kind::NotFound || (is_key && kind == Kind::Io);
+        let is_anywhere = self.good.is_some() || self.are_too_few;
+        !is_anywhere
+            && kinds().all(is_lacking)
+            && (kinds().next().is_none() || kinds().any(|it| it == Kind::NotFound))
     }
 }
 

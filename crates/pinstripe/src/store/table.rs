@@ -76,7 +76,11 @@ impl Store {
     ///
     /// # Errors
     /// As [`write_labels`](Self::write_labels).
-    pub(crate) fn write_vouched_labels(&self, claim: &Claim, voucher: Option<&Voucher>) -> Result<u64> {
+    pub(crate) fn write_vouched_labels(
+        &self,
+        claim: &Claim,
+        voucher: Option<&Voucher>,
+    ) -> Result<u64> {
         claim.confirm()?;
         self.confirm_table()?;
         let mut written = 0;

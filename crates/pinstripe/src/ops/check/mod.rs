@@ -252,6 +252,9 @@ fn small_object(
         }
         return Ok(());
     }
+    if copies.is_gone() {
+        return Ok(());
+    }
     let are_too_few = copies.are_too_few;
     let mut damaged = copies.unsound.into_iter();
     let damaged = damaged.find(|(_, _, error)| error.kind() != Kind::NotFound);

@@ -195,7 +195,12 @@ pub struct Queues<'a> {
 ///
 /// # Errors
 /// Those of opening and reading the file; parts handed out by then are of no consequence.
-pub(crate) fn ingest(shared: &Reading<'_>, queues: &Queues<'_>, seq: u64, path: &[u8]) -> Result<()> {
+pub(crate) fn ingest(
+    shared: &Reading<'_>,
+    queues: &Queues<'_>,
+    seq: u64,
+    path: &[u8],
+) -> Result<()> {
     let file = Arc::new(OpenedFile::open(shared, path)?);
     let mut cut = Cut { queues, seq, parts: 0, read_bytes: 0 };
     for extent in file.extents.clone() {

@@ -418,3 +418,20 @@ fn an_undelete_counts_beside_a_member_that_few_labels_name() {
     ];
     holds(603041, shape(2, 1, true), scenes);
 }
+
+/// The slots of older keys were removed beside it, except on a disk that fails: scrub called them lost.
+#[test]
+fn older_key_slots_on_a_disk_that_fails_are_no_loss() {
+    let hangs = Trouble::Hangs { member: 4, after: 9 };
+    let fails = Trouble::Fails { member: 6, after: 42 };
+    let acts = [
+        act(Verb::Scrub, 731740355963738591, 0),
+        act(Verb::KeyAdd, 12551601442287064181, 0),
+        act(Verb::KeyRotate, 5676785177985999458, 0),
+    ];
+    let scenes = vec![
+        scene(hangs, &[act(Verb::KeyRotate, 12068406704676619003, 0)]),
+        Scene { killed: 2, ..scene(fails, &acts) },
+    ];
+    holds(720750, shape(4, 2, true), scenes);
+}
