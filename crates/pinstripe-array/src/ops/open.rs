@@ -99,6 +99,7 @@ fn unexpected() -> Error {
 const PEER: Peer = Peer {
     name: "the process that serves the array",
     advice: "check with 'pinstripe array status' whether it still runs, then try again",
+    silence: Kind::Io,
 };
 
 /// The process that serves an array, if one does.

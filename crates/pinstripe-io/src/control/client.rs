@@ -15,6 +15,8 @@ pub struct Peer {
     pub name: &'static str,
     /// What to do when it does not answer.
     pub advice: &'static str,
+    /// The kind of the error when it does not answer in time.
+    pub silence: Kind,
 }
 
 /// A connection to a process that serves.
@@ -64,8 +66,8 @@ impl Client {
     /// The next line of the answer.
     ///
     /// # Errors
-    /// [`Kind::Io`] when the process ended or closed the connection; [`Kind::Unanswered`] after the
-    /// timeout.
+    /// [`Kind::Io`] when the process ended or closed the connection; that of [`Peer::silence`]
+    /// after the timeout.
     pub fn line(&mut self) -> Result<String> {
         match read_line(&mut self.reader) {
             Ok(Some(line)) => Ok(line),
@@ -81,7 +83,7 @@ impl Client {
             BrokenPipe | ConnectionReset | UnexpectedEof => {
                 (Kind::Io, format!("{name} has ended, or closed the connection"))
             }
-            WouldBlock | TimedOut => (Kind::Unanswered, format!("{name} did not answer in time")),
+            WouldBlock | TimedOut => (self.peer.silence, format!("{name} did not answer in time")),
             _ => (Kind::Io, format!("{name} does not answer any more: {error}")),
         };
         Error::new(kind, what).at(&self.place).advice(self.peer.advice)

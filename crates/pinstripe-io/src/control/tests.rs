@@ -6,7 +6,7 @@ use super::*;
 use pinstripe_base::error::Kind;
 use pinstripe_base::sync::Stop;
 
-const PEER: Peer = Peer { name: "the echo", advice: "start it again" };
+const PEER: Peer = Peer { name: "the echo", advice: "start it again", silence: Kind::Unanswered };
 
 /// Serves an echo while `act` runs; `end` ends it, `count` sends lines until the client is gone.
 fn with_echo(act: impl FnOnce(&std::path::Path)) {

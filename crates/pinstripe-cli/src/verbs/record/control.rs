@@ -28,6 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const PEER: Peer = Peer {
     name: "the recorder",
     advice: "check with 'pinstripe record ctl status' whether it still records",
+    silence: Kind::Unanswered,
 };
 
 /// A socket that is served until it is dropped.

@@ -20,6 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const PEER: Peer = Peer {
     name: "the process that shows it",
     advice: "check with 'pinstripe mount status' and 'pinstripe overlay status' whether it still runs",
+    silence: Kind::Io,
 };
 const REQUEST: &str = "status";
 
