@@ -2,7 +2,8 @@
 //!
 //! Small modules that may know each other: [`units`] of size and time, the one [`error`], [`id`]s
 //! and random bytes, the [`monitor`] that is told what happens, the [`clock`], numbers that
-//! follow a seed ([`random`]), locks and the stop that threads wait for ([`sync`]), the results of many tasks ([`each`]), enums of one byte ([`byte_enum!`]), what is kept within bounds
+//! follow a seed ([`random`]), locks and the stop that threads wait for ([`sync`]), locks whose order is checked
+//! ([`ranked`]), the results of many tasks ([`each`]), enums of one byte ([`byte_enum!`]), what is kept within bounds
 //! ([`weighted_cache`]), and the reading and writing of little-endian numbers ([`wire`]) with their
 //! [`checksum`].
 //!
@@ -18,6 +19,7 @@ pub mod error;
 pub mod id;
 pub mod monitor;
 pub mod random;
+pub mod ranked;
 pub mod sync;
 pub mod units;
 pub mod weighted_cache;

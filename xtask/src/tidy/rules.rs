@@ -168,7 +168,7 @@ pub const ROOMS: &[Rooms] = &[
     Rooms {
         folder: "crates/pinstripe-base/src",
         floors: &[
-            &["byte_enum", "each", "id", "monitor", "units", "weighted_cache", "wire"],
+            &["byte_enum", "each", "id", "monitor", "ranked", "units", "weighted_cache", "wire"],
             &["sync"],
             &["checksum", "clock", "error", "random"],
         ],

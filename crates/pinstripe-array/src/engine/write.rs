@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Array;
 use crate::cache::{Cache, Dirty, Due};
 use crate::geometry::{Shape, Span};
-use crate::ranked::{Rank, RankGuard};
+use crate::ranked::{LockRank, Rank, RankGuard};
 use crate::runs::RunBytes;
 use crate::traffic::{MemberTraffic, Timer};
 use pinstripe_base::error::{Kind, Result};
