@@ -18,19 +18,19 @@ mod lane;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lane::Lane;
 pub use lane::goes_on;
+use lane::{Lane, LaneLock};
 
 use super::{
     BatchedMember, Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room,
     batched_of,
 };
 use pinstripe_base::error::{Error, Result};
-use pinstripe_base::sync::lock;
+use pinstripe_base::ranked::RankedMutex;
 use pinstripe_base::units::MIB;
 
 /// Bytes that a member has to move in a second, beside what every operation has.
@@ -51,7 +51,7 @@ struct Terms {
     control: Duration,
     interrupted: Arc<AtomicBool>,
     /// Places that did not answer: they are not asked again before they return.
-    silent: Mutex<BTreeSet<PathBuf>>,
+    silent: RankedMutex<LaneLock, BTreeSet<PathBuf>>,
     tell: Tell,
     /// `None` where a silent member stays so.
     tell_return: Option<TellReturn>,
@@ -87,7 +87,7 @@ impl Patience {
         tell: Tell,
         tell_return: Option<TellReturn>,
     ) -> Self {
-        let silent = Mutex::default();
+        let silent = RankedMutex::new(LaneLock::Silent, BTreeSet::new());
         Patience(Arc::new(Terms { control, interrupted, silent, tell, tell_return }))
     }
 
@@ -111,18 +111,18 @@ impl Patience {
 
     /// Whether a place did not answer.
     pub fn is_silent(&self, place: &Path) -> bool {
-        lock(&self.0.silent).contains(place)
+        self.0.silent.lock().contains(place)
     }
 
     /// The number of places that do not answer now.
     #[must_use]
     pub fn silent_places(&self) -> usize {
-        lock(&self.0.silent).len()
+        self.0.silent.lock().len()
     }
 
     /// Reports that a place did not answer, once.
     fn give_up(&self, place: &Path, error: Error) {
-        let mut silent = lock(&self.0.silent);
+        let mut silent = self.0.silent.lock();
         let is_news = silent.insert(place.to_path_buf());
         drop(silent);
         if is_news {
@@ -137,7 +137,7 @@ impl Patience {
 
     /// Reports that a place answers again, once.
     fn take_back(&self, place: &Path) {
-        let was_silent = lock(&self.0.silent).remove(place);
+        let was_silent = self.0.silent.lock().remove(place);
         if let (true, Some(tell)) = (was_silent, &self.0.tell_return) {
             tell(place);
         }

@@ -12,12 +12,12 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
+use crate::locks::{OverlayLock, RankedMutex};
 use pinstripe_base::clock::{monotonic, since};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::{lock, wait, wait_timeout};
 
 use pinstripe_prefetch::latencies::Latencies;
 
@@ -30,13 +30,24 @@ pub(crate) struct CallPool {
     deadline: Duration,
 }
 
-#[derive(Default)]
 struct Shared {
-    queue: Mutex<Queue>,
+    queue: RankedMutex<Queue>,
     work: Condvar,
     latencies: Latencies,
     in_flight: AtomicU64,
     late: AtomicU64,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Shared {
+            queue: RankedMutex::new(OverlayLock::Queue, Queue::default()),
+            work: Condvar::new(),
+            latencies: Latencies::default(),
+            in_flight: AtomicU64::default(),
+            late: AtomicU64::default(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -64,7 +75,7 @@ pub struct SourceUsage {
 pub(crate) struct Reply<T>(Arc<Slot<T>>);
 
 struct Slot<T> {
-    answer: Mutex<Stage<T>>,
+    answer: RankedMutex<Stage<T>>,
     changed: Condvar,
 }
 
@@ -84,7 +95,7 @@ impl<T> Reply<T> {
     }
 
     fn set(&self, stage: Stage<T>) {
-        let mut answer = lock(&self.0.answer);
+        let mut answer = self.0.answer.lock();
         if matches!(*answer, Stage::Waiting) {
             *answer = stage;
             self.0.changed.notify_all();
@@ -150,10 +161,11 @@ impl CallPool {
         &self,
         call: impl FnOnce(Reply<T>) + Send + 'static,
     ) -> Result<Arc<Slot<T>>> {
-        let slot = Arc::new(Slot { answer: Mutex::new(Stage::Waiting), changed: Condvar::new() });
+        let answer = RankedMutex::new(OverlayLock::Answer, Stage::Waiting);
+        let slot = Arc::new(Slot { answer, changed: Condvar::new() });
         let (reply, shared) = (Reply(Arc::clone(&slot)), Arc::clone(&self.shared));
         let timed = move || {
-            if matches!(*lock(&reply.0.answer), Stage::Abandoned) {
+            if matches!(*reply.0.answer.lock(), Stage::Abandoned) {
                 return;
             }
             let began = monotonic();
@@ -163,7 +175,7 @@ impl CallPool {
             shared.in_flight.fetch_sub(1, Ordering::Relaxed);
             shared.latencies.add(since(began));
         };
-        let mut queue = lock(&self.shared.queue);
+        let mut queue = self.shared.queue.lock();
         queue.calls.push_back(Box::new(timed));
         if queue.calls.len() <= queue.idle || queue.threads >= self.threads_max {
             self.shared.work.notify_one();
@@ -186,13 +198,13 @@ impl CallPool {
     }
 
     fn answer<T>(&self, slot: &Slot<T>, until: Option<Instant>) -> Result<T> {
-        let mut answer = lock(&slot.answer);
+        let mut answer = slot.answer.lock();
         while matches!(*answer, Stage::Waiting) {
             let left = until.map_or(self.deadline, |it| it.saturating_duration_since(monotonic()));
             if left.is_zero() {
                 break;
             }
-            answer = wait_timeout(&slot.changed, answer, left);
+            answer = answer.wait_timeout(&slot.changed, left);
         }
         match std::mem::replace(&mut *answer, Stage::Abandoned) {
             Stage::Answered(answer) => Ok(answer),
@@ -209,7 +221,7 @@ impl CallPool {
 
 impl Drop for CallPool {
     fn drop(&mut self) {
-        let mut queue = lock(&self.shared.queue);
+        let mut queue = self.shared.queue.lock();
         queue.is_over = true;
         queue.calls.clear();
         self.shared.work.notify_all();
@@ -218,15 +230,15 @@ impl Drop for CallPool {
 
 impl Shared {
     fn run(&self) {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         while !queue.is_over {
             if let Some(call) = queue.calls.pop_front() {
                 drop(queue);
                 call();
-                queue = lock(&self.queue);
+                queue = self.queue.lock();
             } else {
                 queue.idle += 1;
-                queue = wait(&self.work, queue);
+                queue = queue.wait(&self.work);
                 queue.idle -= 1;
             }
         }
@@ -257,7 +269,7 @@ mod tests {
         for number in 0..100 {
             assert_eq!(pool.call(move |reply| reply.give(number)).unwrap(), number);
         }
-        assert_eq!(lock(&pool.shared.queue).threads, 8);
+        assert_eq!(pool.shared.queue.lock().threads, 8);
         assert_eq!(pool.usage().late, 0);
     }
 

@@ -13,6 +13,7 @@ mod blocks;
 mod cache;
 mod calls;
 mod listings;
+mod locks;
 mod nodes;
 mod source;
 mod tree;

@@ -5,12 +5,12 @@
 //! goes through it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
 
 use crate::calls::{CallPool, Reply};
+use crate::locks::{OverlayLock, RankedMutex};
 use crate::nodes::SourceNode;
 use crate::source::{ListedName, RangeSource, SourceEntry};
 
@@ -20,13 +20,18 @@ const KEPT_MAX: usize = 16;
 const WINDOW: usize = 64;
 
 /// The listings that are kept, the one that was used last at the end.
-#[derive(Default)]
-pub(crate) struct Listings(Mutex<VecDeque<(u64, Arc<Listing>)>>);
+pub(crate) struct Listings(RankedMutex<VecDeque<(u64, Arc<Listing>)>>);
+
+impl Default for Listings {
+    fn default() -> Self {
+        Listings(RankedMutex::new(OverlayLock::Listings, VecDeque::new()))
+    }
+}
 
 /// One directory as it was when its listing began.
 pub(crate) struct Listing {
     names: Vec<Box<[u8]>>,
-    told: Mutex<Window>,
+    told: RankedMutex<Window>,
 }
 
 /// What the names from `from` on name; `None` for one that is gone.
@@ -51,7 +56,7 @@ impl Listings {
         let (asked, path) = (Arc::clone(source), node.path.clone());
         let names = calls.call(move |reply: Reply<_>| reply.give(asked.list(&path)))??;
         let listing = Arc::new(Listing::new(names));
-        let mut kept = lock(&self.0);
+        let mut kept = self.0.lock();
         kept.retain(|(other, _)| *other != directory);
         if kept.len() >= KEPT_MAX {
             kept.pop_front();
@@ -62,11 +67,11 @@ impl Listings {
 
     /// A listing that the kernel came to the end of.
     pub(crate) fn done(&self, directory: u64) {
-        lock(&self.0).retain(|(other, _)| *other != directory);
+        self.0.lock().retain(|(other, _)| *other != directory);
     }
 
     fn kept(&self, directory: u64) -> Option<Arc<Listing>> {
-        let mut kept = lock(&self.0);
+        let mut kept = self.0.lock();
         let at = kept.iter().position(|(other, _)| *other == directory)?;
         let found = kept.remove(at)?;
         kept.push_back((directory, Arc::clone(&found.1)));
@@ -90,7 +95,7 @@ impl Listing {
                 entries.push(entry);
             }
         }
-        Listing { names, told: Mutex::new(Window { from: 0, entries }) }
+        Listing { names, told: RankedMutex::new(OverlayLock::Window, Window { from: 0, entries }) }
     }
 
     /// The name at a place, and what it names if it is still there; `None` at the end.
@@ -102,7 +107,7 @@ impl Listing {
         calls: &CallPool,
     ) -> Option<Result<(&[u8], Option<SourceEntry>)>> {
         let name = self.names.get(place)?;
-        let mut told = lock(&self.told);
+        let mut told = self.told.lock();
         let within = |told: &Window| {
             let at = place.checked_sub(told.from)?;
             told.entries.get(at).cloned()

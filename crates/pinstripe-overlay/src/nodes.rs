@@ -10,12 +10,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
 use pinstripe_io::file_tree::{FileKind, ROOT};
 
+use crate::locks::{OverlayLock, RankedMutex};
 use crate::source::{ContentVersion, SourceEntry};
 
 /// What a number names.
@@ -46,14 +46,20 @@ struct Known {
 }
 
 /// All numbers that the kernel knows.
-#[derive(Debug, Default)]
-pub(crate) struct Nodes(Mutex<HashMap<u64, Known>>);
+#[derive(Debug)]
+pub(crate) struct Nodes(RankedMutex<HashMap<u64, Known>>);
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Nodes(RankedMutex::new(OverlayLock::Nodes, HashMap::new()))
+    }
+}
 
 impl Nodes {
     /// A number for what was found at a path, mentioned once more.
     pub(crate) fn mention(&self, path: Box<[u8]>, entry: SourceEntry) -> u64 {
         let identity = identity(&entry);
-        let mut known = lock(&self.0);
+        let mut known = self.0.lock();
         let mut number = number_of(&identity);
         loop {
             match known.entry(number) {
@@ -83,14 +89,14 @@ impl Nodes {
     /// # Errors
     /// [`Kind::NotFound`] when it names nothing, or nothing any more.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<SourceNode>> {
-        let known = lock(&self.0);
+        let known = self.0.lock();
         let found = known.get(&number).map(|known| Arc::clone(&known.node));
         found.ok_or_else(|| Error::new(Kind::NotFound, "there is no such file"))
     }
 
     /// Takes back mentions.
     pub(crate) fn forget(&self, number: u64, mentions: u64) {
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         if let Entry::Occupied(mut known) = all.entry(number) {
             known.get_mut().mentions = known.get().mentions.saturating_sub(mentions);
             if known.get().mentions == 0 {
@@ -101,7 +107,7 @@ impl Nodes {
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        lock(&self.0).len()
+        self.0.lock().len()
     }
 }
 

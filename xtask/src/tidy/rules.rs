@@ -288,7 +288,13 @@ pub const ROOMS: &[Rooms] = &[
     },
     Rooms {
         folder: "crates/pinstripe-overlay/src",
-        floors: &[&["tree"], &["blocks", "listings"], &["cache", "calls", "nodes"], &["source"]],
+        floors: &[
+            &["tree"],
+            &["blocks", "listings"],
+            &["cache", "calls", "nodes"],
+            &["source"],
+            &["locks"],
+        ],
         neighbours: &[],
         narrow: &[],
     },

@@ -9,13 +9,13 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use super::Patience;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::{self, lock};
+use pinstripe_base::ranked::RankedMutex;
 
 /// The interval at which a waiting caller checks for more than the answer: a call that hangs in the
 /// kernel wakes no waiter.
@@ -24,6 +24,22 @@ const LOOK: Duration = Duration::from_millis(50);
 const BUFFERS_KEPT: usize = 4;
 const BUFFER_MAX_BYTES: usize = 512 << 10;
 
+pinstripe_base::lock_ranks! {
+    /// The locks of the threads that make members' calls.
+    pub(super) enum LaneLock {
+        /// The result of a call. A caller that gives a member up holds it.
+        Answer,
+        /// The threads of a member without work.
+        Idle,
+        /// What a thread is to do next.
+        Mail,
+        /// Buffers for the next reads.
+        Buffers,
+        /// The places that do not answer.
+        Silent,
+    }
+}
+
 type Job = Box<dyn FnOnce(&Arc<Worker>) + Send>;
 
 /// The threads that make a member's calls.
@@ -31,13 +47,13 @@ pub(super) struct Lane {
     place: PathBuf,
     patience: Patience,
     silent: AtomicBool,
-    idle: Mutex<Vec<Arc<Worker>>>,
-    buffers: Mutex<Vec<Vec<u8>>>,
+    idle: RankedMutex<LaneLock, Vec<Arc<Worker>>>,
+    buffers: RankedMutex<LaneLock, Vec<Vec<u8>>>,
 }
 
 /// One thread's mailbox.
 struct Worker {
-    mail: Mutex<Mail>,
+    mail: RankedMutex<LaneLock, Mail>,
     arrived: Condvar,
     /// Counts signs of life of the call at hand.
     pulse: Arc<AtomicU64>,
@@ -51,7 +67,7 @@ enum Mail {
 
 /// The result of a call.
 struct Answer<T> {
-    given: Mutex<Option<std::thread::Result<Result<T>>>>,
+    given: RankedMutex<LaneLock, Option<std::thread::Result<Result<T>>>>,
     arrived: Condvar,
 }
 
@@ -74,8 +90,8 @@ impl Lane {
             place: place.to_path_buf(),
             silent: AtomicBool::new(patience.is_silent(place)),
             patience,
-            idle: Mutex::default(),
-            buffers: Mutex::default(),
+            idle: RankedMutex::new(LaneLock::Idle, Vec::new()),
+            buffers: RankedMutex::new(LaneLock::Buffers, Vec::new()),
         })
     }
 
@@ -101,7 +117,8 @@ impl Lane {
         if self.silent.load(Ordering::Acquire) {
             return Err(self.silence());
         }
-        let answer = Arc::new(Answer { given: Mutex::new(None), arrived: Condvar::new() });
+        let given = RankedMutex::new(LaneLock::Answer, None);
+        let answer = Arc::new(Answer { given, arrived: Condvar::new() });
         let worker = self.worker()?;
         let (lane, to) = (Arc::downgrade(self), Arc::clone(&answer));
         worker.give(Mail::Job(Box::new(move |worker| {
@@ -109,14 +126,14 @@ impl Lane {
             // Idle before the answer is there: the next call of the same caller finds it.
             match lane.upgrade() {
                 Some(lane) => {
-                    lock(&lane.idle).push(Arc::clone(worker));
+                    lane.idle.lock().push(Arc::clone(worker));
                     if matches!(done, Ok(Ok(_))) {
                         lane.has_answered();
                     }
                 }
                 None => worker.give(Mail::End),
             }
-            *lock(&to.given) = Some(done);
+            *to.given.lock() = Some(done);
             to.arrived.notify_one();
         })));
         self.wait(&answer, &worker, bytes)
@@ -125,7 +142,7 @@ impl Lane {
     /// Waits for the answer; a panic of the worker goes on here.
     fn wait<T>(&self, answer: &Answer<T>, worker: &Worker, bytes: u64) -> Result<T> {
         let mut since: Option<(Instant, u64, bool)> = None;
-        let mut given = lock(&answer.given);
+        let mut given = answer.given.lock();
         loop {
             match given.take() {
                 Some(Ok(done)) => {
@@ -135,7 +152,7 @@ impl Lane {
                 Some(Err(panic)) => resume_unwind(panic),
                 None => {}
             }
-            given = sync::wait_timeout(&answer.arrived, given, LOOK);
+            given = given.wait_timeout(&answer.arrived, LOOK);
             if given.is_some() {
                 continue;
             }
@@ -191,11 +208,11 @@ impl Lane {
     }
 
     fn worker(self: &Arc<Self>) -> Result<Arc<Worker>> {
-        if let Some(idle) = lock(&self.idle).pop() {
+        if let Some(idle) = self.idle.lock().pop() {
             return Ok(idle);
         }
         let worker = Arc::new(Worker {
-            mail: Mutex::new(Mail::Nothing),
+            mail: RankedMutex::new(LaneLock::Mail, Mail::Nothing),
             arrived: Condvar::new(),
             pulse: Arc::default(),
         });
@@ -208,14 +225,14 @@ impl Lane {
 
     /// A buffer of this length for a read.
     pub fn buffer(&self, len: usize) -> Vec<u8> {
-        let mut buffer = lock(&self.buffers).pop().unwrap_or_default();
+        let mut buffer = self.buffers.lock().pop().unwrap_or_default();
         buffer.resize(len, 0);
         buffer
     }
 
     /// Takes a buffer back.
     pub fn keep(&self, buffer: Vec<u8>) {
-        let mut kept = lock(&self.buffers);
+        let mut kept = self.buffers.lock();
         if kept.len() < BUFFERS_KEPT && buffer.capacity() <= BUFFER_MAX_BYTES {
             kept.push(buffer);
         }
@@ -224,7 +241,7 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        for worker in lock(&self.idle).drain(..) {
+        for worker in self.idle.lock().drain(..) {
             worker.give(Mail::End);
         }
     }
@@ -232,20 +249,20 @@ impl Drop for Lane {
 
 impl Worker {
     fn give(&self, mail: Mail) {
-        *lock(&self.mail) = mail;
+        *self.mail.lock() = mail;
         self.arrived.notify_one();
     }
 
     fn work(self: Arc<Self>) {
         PULSE.set(Some(Arc::clone(&self.pulse)));
         loop {
-            let mut mail = lock(&self.mail);
+            let mut mail = self.mail.lock();
             let job = loop {
                 match std::mem::replace(&mut *mail, Mail::Nothing) {
                     Mail::Job(job) => break job,
                     Mail::End => return,
                     Mail::Nothing => {
-                        mail = sync::wait(&self.arrived, mail);
+                        mail = mail.wait(&self.arrived);
                     }
                 }
             };

@@ -23,17 +23,17 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use rustix::fs::FlockOperation;
 
 use pinstripe_base::checksum::checksum;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_base::sync::lock;
 use pinstripe_base::units::MIB;
 
+use crate::locks::{OverlayLock, RankedMutex};
 use crate::source::ContentVersion;
 use row::{CacheHeader, CacheRow, HEADER_BYTES, ROW_BYTES};
 use slots::Slots;
@@ -56,7 +56,7 @@ pub struct BlockCache {
     source: blake3::Hash,
     index: File,
     cells: File,
-    slots: Mutex<Slots>,
+    slots: RankedMutex<Slots>,
     monitor: Arc<Monitor>,
     is_read_only: AtomicBool,
     counts: CacheCounts,
@@ -133,7 +133,7 @@ impl BlockCache {
             source: blake3::hash(source),
             index,
             cells,
-            slots: Mutex::new(slots),
+            slots: RankedMutex::new(OverlayLock::Slots, slots),
             monitor,
             is_read_only: AtomicBool::new(false),
             counts: CacheCounts::default(),
@@ -151,7 +151,7 @@ impl BlockCache {
     ) -> bool {
         let (base, length) = (out.len(), range.end - range.start);
         let keys = self.keys(path, version, &range);
-        let found = lock(&self.slots).find(&keys);
+        let found = self.slots.lock().find(&keys);
         let is_whole = found.is_some_and(|found| {
             out.resize(base + length as usize, 0);
             self.read(&found, &mut out[base..])
@@ -178,22 +178,22 @@ impl BlockCache {
         let keys = self.keys(path, version, &range);
         let cells: Vec<(CellKey, &[u8])> =
             keys.into_iter().zip(bytes.chunks(CELL_BYTES as usize)).collect();
-        let rows = lock(&self.slots).take(&cells);
+        let rows = self.slots.lock().take(&cells);
         if let Err(error) = self.write(&rows, &cells) {
             self.is_read_only.store(true, Ordering::Relaxed);
             let error =
                 Error::io("cannot be written, so that nothing is added", &self.place, error);
             self.monitor.warning(&self.place, error);
-            lock(&self.slots).give_back(&rows);
+            self.slots.lock().give_back(&rows);
             return;
         }
-        lock(&self.slots).fill(&rows);
+        self.slots.lock().fill(&rows);
         self.counts.stored.fetch_add(bytes.len() as u64, Ordering::Relaxed);
     }
 
     /// What it holds and did.
     pub fn usage(&self) -> CacheUsage {
-        let (used, all) = lock(&self.slots).counts();
+        let (used, all) = self.slots.lock().counts();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CacheUsage {
             bytes_max: all as u64 * CELL_BYTES,
@@ -240,7 +240,7 @@ impl BlockCache {
             let (cell, behind) = rest.split_at(row.bytes as usize);
             if checksum(cell) != row.sum {
                 // Or the cell was given to another block since: then it is none of its row's fault.
-                let is_damaged = lock(&self.slots).drop_damaged(*slot, row);
+                let is_damaged = self.slots.lock().drop_damaged(*slot, row);
                 self.counts.damaged.fetch_add(is_damaged.into(), Ordering::Relaxed);
                 return false;
             }

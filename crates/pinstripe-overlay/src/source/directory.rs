@@ -13,14 +13,14 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, RawDir, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::{ContentVersion, ListedName, RangeSource, SourceEntry, changed};
+use crate::locks::{OverlayLock, RankedMutex};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
 use pinstripe_io::beneath::{Resolver, check_relative, failure, magic_path, shown};
 use pinstripe_io::descriptors::{self, Keeper};
 use pinstripe_io::file_tree::FileKind;
@@ -47,8 +47,13 @@ pub struct DirectorySource {
 }
 
 /// Files that were read last, the last one at the end.
-#[derive(Default)]
-struct OpenFiles(Mutex<Vec<OpenFile>>);
+struct OpenFiles(RankedMutex<Vec<OpenFile>>);
+
+impl Default for OpenFiles {
+    fn default() -> Self {
+        OpenFiles(RankedMutex::new(OverlayLock::OpenFiles, Vec::new()))
+    }
+}
 
 #[derive(Clone)]
 struct OpenFile {
@@ -70,7 +75,7 @@ impl OpenFile {
 
 impl Keeper for OpenFiles {
     fn give_up(&self) {
-        lock(&self.0).retain(|open| Arc::strong_count(&open.file) > 1);
+        self.0.lock().retain(|open| Arc::strong_count(&open.file) > 1);
     }
 }
 
@@ -108,7 +113,7 @@ impl DirectorySource {
 
     /// The file of a version, if it is open.
     fn open_file(&self, path: &[u8], version: &ContentVersion) -> Option<OpenFile> {
-        let mut open = lock(&self.open.0);
+        let mut open = self.open.0.lock();
         let at = open.iter().rposition(|open| &*open.path == path && open.version == *version)?;
         let found = open.remove(at);
         open.push(found.clone());
@@ -135,7 +140,7 @@ impl DirectorySource {
             (is_local && is_long).then(|| opened_for_short_reads(opened.as_fd())).flatten();
         let (file, scattered) = (Arc::new(opened.into()), scattered.map(Arc::new));
         let file = OpenFile { path: path.into(), version: *version, file, scattered, is_local };
-        let mut open = lock(&self.open.0);
+        let mut open = self.open.0.lock();
         if open.len() >= OPEN_MAX {
             open.remove(0);
         }
@@ -144,7 +149,7 @@ impl DirectorySource {
     }
 
     fn close(&self, file: &OpenFile) {
-        lock(&self.open.0).retain(|open| !Arc::ptr_eq(&open.file, &file.file));
+        self.open.0.lock().retain(|open| !Arc::ptr_eq(&open.file, &file.file));
     }
 }
 

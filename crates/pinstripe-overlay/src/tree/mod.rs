@@ -11,12 +11,11 @@ mod tests;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_base::sync::lock;
 use pinstripe_io::file_tree::{FileKind, FileOpening, FileTree, Node, ROOT, TakeEntry};
 use pinstripe_prefetch::planner::{Bounds, FetchPlan, Presence};
 use pinstripe_prefetch::readers::Readers;
@@ -27,6 +26,7 @@ use crate::blocks::{Block, BlockKey, Blocks, LARGE_BYTES, small_lengths};
 use crate::cache::BlockCache;
 use crate::calls::{CallPool, Reply};
 use crate::listings::{Listings, is_name};
+use crate::locks::{OverlayLock, RankedMutex};
 use crate::nodes::{Nodes, SourceNode};
 use crate::source::{ContentVersion, RangeSource, SourceEntry, changed};
 
@@ -60,12 +60,12 @@ pub struct OverlayTree<S: RangeSource> {
     runner: Runner<Blocks<S>>,
     readers: Readers,
     listings: Listings,
-    root: Mutex<SourceEntry>,
+    root: RankedMutex<SourceEntry>,
     /// The rest of the budget is for what readers ask for themselves.
     planned_max: u64,
     small_lengths: &'static [u64],
     monitor: Arc<Monitor>,
-    told: Mutex<BTreeSet<String>>,
+    told: RankedMutex<BTreeSet<String>>,
 }
 
 /// A part of a block.
@@ -115,11 +115,11 @@ impl<S: RangeSource> OverlayTree<S> {
             runner: Runner::new(blocks, options.budget, options.fetchers),
             readers: Readers::default(),
             listings: Listings::default(),
-            root: Mutex::new(root),
+            root: RankedMutex::new(OverlayLock::Root, root),
             planned_max: options.budget / 6 * 5,
             small_lengths,
             monitor,
-            told: Mutex::default(),
+            told: RankedMutex::new(OverlayLock::Reported, BTreeSet::new()),
         })
     }
 
@@ -144,7 +144,7 @@ impl<S: RangeSource> OverlayTree<S> {
         if is_none || error.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) {
             return;
         }
-        let mut told = lock(&self.told);
+        let mut told = self.told.lock();
         if told.len() >= TOLD_MAX || !told.insert(error.to_string()) {
             return;
         }
@@ -158,7 +158,7 @@ impl<S: RangeSource> OverlayTree<S> {
         if inode != ROOT {
             return self.nodes.get(inode);
         }
-        let entry = lock(&self.root).clone();
+        let entry = self.root.lock().clone();
         Ok(Arc::new(SourceNode { path: Box::default(), entry }))
     }
 
@@ -270,7 +270,7 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
             return Err(changed(&node.path));
         }
         if inode == ROOT {
-            *lock(&self.root) = entry.clone();
+            *self.root.lock() = entry.clone();
         }
         Ok(node_of(inode, &entry))
     }

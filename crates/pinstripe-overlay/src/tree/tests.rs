@@ -1,5 +1,9 @@
 #![allow(clippy::disallowed_methods, reason = "several readers at once")]
 
+use std::sync::Mutex;
+
+use pinstripe_base::sync::lock;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, MutexGuard};
 
