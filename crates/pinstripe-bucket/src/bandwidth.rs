@@ -4,11 +4,10 @@
 //! fast as the line. So the rate holds over any time that is long against one request, whichever
 //! of the threads and members ask, and deadlines are those of a line without a limit.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::locks::{BucketLock, RankedMutex};
 use pinstripe_base::clock;
-use pinstripe_base::sync::lock;
 use pinstripe_member::goes_on;
 
 /// A member that waits says so at this interval, or it would be given up as silent.
@@ -27,16 +26,21 @@ pub struct Bandwidth {
 }
 
 /// One direction of an endpoint.
-#[derive(Default)]
 pub(crate) struct RateLimit {
     bytes_per_second: Option<u64>,
     /// When all bytes that were reserved have gone.
-    free_at: Mutex<Option<Instant>>,
+    free_at: RankedMutex<Option<Instant>>,
+}
+
+impl Default for RateLimit {
+    fn default() -> Self {
+        Self::new(None)
+    }
 }
 
 impl RateLimit {
     pub fn new(bytes_per_second: Option<u64>) -> Self {
-        RateLimit { bytes_per_second, free_at: Mutex::default() }
+        RateLimit { bytes_per_second, free_at: RankedMutex::new(BucketLock::RateLimit, None) }
     }
 
     /// Whether there is a limit.
@@ -49,7 +53,7 @@ impl RateLimit {
         let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
         let seconds = bytes as f64 / rate.max(1) as f64;
         let takes = Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST);
-        let mut free_at = lock(&self.free_at);
+        let mut free_at = self.free_at.lock();
         let begins = free_at.map_or(now, |free_at| free_at.max(now));
         *free_at = begins.checked_add(takes);
         begins.saturating_duration_since(now)

@@ -9,15 +9,14 @@
 //! which arrived wrong are not given twice.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use pinstripe_base::sync::lock;
 use pinstripe_member::ExtentName;
 
 use crate::fault::Fault;
+use crate::locks::{BucketLock, RankedMutex};
 
 /// Bytes of a block: at 100 ms, 16 in flight fill what two processors can take.
 pub const BLOCK_BYTES: u64 = 4 << 20;
@@ -43,8 +42,13 @@ pub type Block = Shared<BoxFuture<'static, Result<Bytes, Fault>>>;
 pub type Extent = (u64, ExtentName);
 
 /// The blocks of all members.
-#[derive(Default)]
-pub struct Blocks(Mutex<State>);
+pub struct Blocks(RankedMutex<State>);
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Blocks(RankedMutex::new(BucketLock::Blocks, State::default()))
+    }
+}
 
 #[derive(Default)]
 struct State {
@@ -74,7 +78,7 @@ impl Blocks {
         bytes: u64,
         fetch: impl Fn(u64) -> BoxFuture<'static, Result<Bytes, Fault>>,
     ) -> Option<Vec<Block>> {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         let track = state.note(extent, offset, bytes);
         let wanted = offset / BLOCK_BYTES..=(offset + bytes.max(1) - 1) / BLOCK_BYTES;
         let is_held = wanted.clone().all(|at| state.blocks.contains_key(&(extent, at)));
@@ -94,12 +98,12 @@ impl Blocks {
 
     /// Remembers how long an extent is.
     pub fn learn(&self, extent: Extent, extent_bytes: u64) {
-        lock(&self.0).tracks.entry(extent).or_default().extent_bytes = Some(extent_bytes);
+        self.0.lock().tracks.entry(extent).or_default().extent_bytes = Some(extent_bytes);
     }
 
     /// Forgets what is held of an extent.
     pub fn forget(&self, extent: Extent) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         state.tracks.remove(&extent);
         let held = state.blocks.range((extent, 0)..=(extent, u64::MAX)).map(|(key, _)| *key);
         for key in held.collect::<Vec<_>>() {
@@ -181,7 +185,7 @@ mod tests {
     }
 
     fn held(blocks: &Blocks) -> Vec<u64> {
-        lock(&blocks.0).blocks.keys().map(|(_, at)| *at).collect()
+        blocks.0.lock().blocks.keys().map(|(_, at)| *at).collect()
     }
 
     #[test]

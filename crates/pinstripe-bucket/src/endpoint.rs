@@ -1,13 +1,13 @@
 //! What all sessions with one endpoint share, and what is known of its being there.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pinstripe_base::clock;
-use pinstripe_base::sync::lock;
 
 use crate::bandwidth::{Bandwidth, RateLimit};
 use crate::fault::Fault;
+use crate::locks::{BucketLock, RankedMutex};
 use crate::traffic::Counters;
 use crate::window::Window;
 
@@ -56,8 +56,13 @@ impl Load {
 }
 
 /// What short answers took lately: a moving average, in which each new one counts a quarter.
-#[derive(Default)]
-pub struct Latency(Mutex<Option<Duration>>);
+pub struct Latency(RankedMutex<Option<Duration>>);
+
+impl Default for Latency {
+    fn default() -> Self {
+        Latency(RankedMutex::new(BucketLock::Latency, None))
+    }
+}
 
 /// Requests that move no more than this tell of the way and not of its width.
 const SHORT_BYTES: u64 = 128 << 10;
@@ -66,20 +71,25 @@ impl Latency {
     /// A request that moved so much was answered after this time.
     pub fn saw(&self, load: Load, took: Duration) {
         if load.up.max(load.most_down) <= SHORT_BYTES {
-            let mut mean = lock(&self.0);
+            let mut mean = self.0.lock();
             *mean = Some(mean.map_or(took, |mean| (mean * 3 + took) / 4));
         }
     }
 
     /// What a short answer takes, once one came.
     pub fn mean(&self) -> Option<Duration> {
-        *lock(&self.0)
+        *self.0.lock()
     }
 }
 
 /// What is known of an endpoint's being there.
-#[derive(Default)]
-pub struct Health(Mutex<Heard>);
+pub struct Health(RankedMutex<Heard>);
+
+impl Default for Health {
+    fn default() -> Self {
+        Health(RankedMutex::new(BucketLock::Health, Heard::default()))
+    }
+}
 
 #[derive(Default)]
 struct Heard {
@@ -91,18 +101,18 @@ struct Heard {
 impl Health {
     /// Whether it ever answered, and the fault that it is left alone for.
     pub fn look(&self) -> (bool, Option<Fault>) {
-        let heard = lock(&self.0);
+        let heard = self.0.lock();
         let rests = heard.rests.as_ref().filter(|(began, rest, _)| clock::since(*began) < *rest);
         (heard.has_answered, rests.map(|(.., fault)| fault.clone()))
     }
 
     pub fn answered(&self) {
-        *lock(&self.0) = Heard { has_answered: true, rests: None };
+        *self.0.lock() = Heard { has_answered: true, rests: None };
     }
 
     /// It was silent, or asked too much, for the whole of a call.
     pub(crate) fn leave_alone(&self, fault: &Fault) {
-        let mut heard = lock(&self.0);
+        let mut heard = self.0.lock();
         let rest = heard.rests.as_ref().map_or(REST, |(_, rest, _)| (*rest * 2).min(REST_MAX));
         *heard =
             Heard { has_answered: false, rests: Some((clock::monotonic(), rest, fault.clone())) };

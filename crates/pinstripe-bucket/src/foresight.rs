@@ -15,7 +15,7 @@
 //! answer, and the call asks itself.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -23,13 +23,13 @@ use futures_util::future::{BoxFuture, Shared, join, join_all, ready};
 use object_store::path::Path as Key;
 use object_store::{GetRange, ObjectMeta};
 use pinstripe_base::clock;
-use pinstripe_base::sync::lock;
 use pinstripe_member::{ExtentName, Glance, Room};
 use tokio::runtime::Runtime;
 
 use crate::fault::Fault;
 use crate::kept::Kept;
 use crate::key;
+use crate::locks::{BucketLock, RankedMutex};
 use crate::place::BucketPlace;
 use crate::session::{Fetched, ObjectMark, Session, tag_of};
 use crate::tails::{TAIL_BYTES, has_tail};
@@ -58,12 +58,21 @@ pub(crate) struct Asker {
 }
 
 /// What is seen of a member.
-#[derive(Default)]
 pub(crate) struct Foresight {
-    round: Mutex<Option<Arc<Round>>>,
-    known: Arc<Mutex<Known>>,
+    round: RankedMutex<Option<Arc<Round>>>,
+    known: Arc<RankedMutex<Known>>,
     /// Ends of extents that will be opened, and when they were announced.
-    ends: Mutex<HashMap<ExtentName, (Instant, Fetching)>>,
+    ends: RankedMutex<HashMap<ExtentName, (Instant, Fetching)>>,
+}
+
+impl Default for Foresight {
+    fn default() -> Self {
+        Foresight {
+            round: RankedMutex::new(BucketLock::Round, None),
+            known: Arc::new(RankedMutex::new(BucketLock::Known, Known::default())),
+            ends: RankedMutex::new(BucketLock::Ends, HashMap::new()),
+        }
+    }
 }
 
 /// A fetch under way; `None` when it came to nothing.
@@ -82,7 +91,7 @@ struct Known {
 /// What one announcement set off.
 struct Round {
     began: Instant,
-    left: Mutex<HashMap<Room, Glance>>,
+    left: RankedMutex<HashMap<Room, Glance>>,
     label: Option<Fetching>,
     seen: Shared<BoxFuture<'static, Option<Arc<Seen>>>>,
 }
@@ -109,7 +118,7 @@ impl Foresight {
         if wanted.is_empty() {
             return self.drop_all();
         }
-        let mut round = lock(&self.round);
+        let mut round = self.round.lock();
         if round.as_ref().is_some_and(|round| round.is_fresh() && round.has(wanted)) {
             return;
         }
@@ -122,7 +131,12 @@ impl Foresight {
             runtime.spawn(async move { look(asker, wanted, known).await.ok().map(Arc::new) });
         let seen = seen.map(|seen| seen.ok().flatten()).boxed().shared();
         let began = clock::monotonic();
-        *round = Some(Arc::new(Round { began, left: Mutex::new(left), label, seen }));
+        *round = Some(Arc::new(Round {
+            began,
+            left: RankedMutex::new(BucketLock::Glances, left),
+            label,
+            seen,
+        }));
     }
 
     /// Asks for the ends of extents of which the length is not known. Those announced before, which
@@ -131,21 +145,21 @@ impl Foresight {
         let _entered = runtime.enter();
         let began = clock::monotonic();
         let ends = names.iter().map(|name| (*name, (began, begin_end(asker, *name))));
-        *lock(&self.ends) = ends.collect();
+        *self.ends.lock() = ends.collect();
     }
 
     /// Drops all that was seen: something changes.
     pub fn drop_all(&self) {
-        *lock(&self.round) = None;
-        lock(&self.ends).clear();
+        *self.round.lock() = None;
+        self.ends.lock().clear();
     }
 
     fn current(&self) -> Option<Arc<Round>> {
-        lock(&self.round).clone().filter(|round| round.is_fresh())
+        self.round.lock().clone().filter(|round| round.is_fresh())
     }
 
     fn is_current(&self, round: &Arc<Round>) -> bool {
-        lock(&self.round).as_ref().is_some_and(|now| Arc::ptr_eq(now, round))
+        self.round.lock().as_ref().is_some_and(|now| Arc::ptr_eq(now, round))
     }
 
     /// The listing of a room, if it was asked for and is to be used once more.
@@ -164,7 +178,7 @@ impl Foresight {
 
     /// A small object, or the end of a run, that a listing showed.
     pub fn read(&self, runtime: &Runtime, name: ExtentName) -> Option<Arc<Fetched>> {
-        let announced = lock(&self.ends).remove(&name);
+        let announced = self.ends.lock().remove(&name);
         if let Some((began, fetching)) = announced
             && clock::since(began) < FRESH
         {
@@ -179,7 +193,7 @@ impl Foresight {
             ExtentName::In(..) => return None,
         };
         // An end is handed out once: opened again, an extent is asked again.
-        if has_tail(name) && !lock(&self.known).opened.insert(name) {
+        if has_tail(name) && !self.known.lock().opened.insert(name) {
             return None;
         }
         let fetched = runtime.block_on(fetching)?;
@@ -193,7 +207,7 @@ impl Round {
     }
 
     fn has(&self, wanted: &[Glance]) -> bool {
-        let left = lock(&self.left);
+        let left = self.left.lock();
         wanted.iter().all(|it| {
             let there = left.get(&it.room);
             there.is_some_and(|there| {
@@ -203,12 +217,12 @@ impl Round {
     }
 
     fn asks(&self, room: Room) -> bool {
-        lock(&self.left).contains_key(&room)
+        self.left.lock().contains_key(&room)
     }
 
     /// Takes a listing of a room; says whether it is the first one or the later.
     fn take(&self, room: Room) -> Option<bool> {
-        let mut left = lock(&self.left);
+        let mut left = self.left.lock();
         let glance = left.get_mut(&room)?;
         if glance.times > 0 {
             glance.times -= 1;
@@ -236,7 +250,11 @@ pub(crate) fn as_fetched(name: ExtentName, e_tag: String, bytes: &[u8]) -> Fetch
 }
 
 /// Lists what is wanted, and begins what follows from it.
-async fn look(asker: Asker, wanted: Vec<Glance>, known: Arc<Mutex<Known>>) -> Result<Seen, Fault> {
+async fn look(
+    asker: Asker,
+    wanted: Vec<Glance>,
+    known: Arc<RankedMutex<Known>>,
+) -> Result<Seen, Fault> {
     let mut seen = Seen { rooms: listed(&asker, &wanted, &known).await?, ..Seen::default() };
     for glance in wanted.iter().filter(|glance| glance.again) {
         let asker = asker.clone();
@@ -250,7 +268,7 @@ async fn look(asker: Asker, wanted: Vec<Glance>, known: Arc<Mutex<Known>>) -> Re
             seen.again.insert(room, again);
         }
     }
-    let mut known = lock(&known);
+    let mut known = known.lock();
     if known.objects.len() > KNOWN_MAX {
         known.objects.clear();
     }
@@ -294,16 +312,16 @@ impl Known {
 async fn listed(
     asker: &Asker,
     wanted: &[Glance],
-    known: &Mutex<Known>,
+    known: &RankedMutex<Known>,
 ) -> Result<HashMap<Room, Vec<Entry>>, Fault> {
-    if wanted.len() > 1 && !lock(known).is_large {
+    if wanted.len() > 1 && !known.lock().is_large {
         let prefix = Key::from(asker.place.prefix());
         let metas = asker.session.list(&prefix, WHOLE_MAX, |meta| Some(meta.clone())).await?;
         if metas.len() < WHOLE_MAX {
             let room = |it: &Glance| (it.room, entries(asker, it.room, &metas));
             return Ok(wanted.iter().map(room).collect());
         }
-        lock(known).is_large = true;
+        known.lock().is_large = true;
     }
     let rooms = wanted.iter().filter(|it| !it.maybe).map(|it| it.room);
     let lists = rooms.map(|room| async move { (room, list_room(asker, room).await) });

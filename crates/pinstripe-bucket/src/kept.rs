@@ -5,31 +5,37 @@
 //! kept, because what arrived wrong once would stay wrong. The label is never kept; nor are keys, which
 //! may be taken back, nor what comes and goes with a process.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use pinstripe_base::id::SetId;
-use pinstripe_base::sync::lock;
 use pinstripe_member::format::envelope;
 use pinstripe_member::format::stripe_set::HEADER_BYTES;
 use pinstripe_member::{CacheKey, ExtentName, Room, SealedCache};
 use pinstripe_stripe::stripe::sound_end;
 
 use crate::foresight::Asker;
+use crate::locks::{BucketLock, RankedMutex};
 use crate::session::{Fetched, ObjectMark};
 use crate::tails::has_tail;
 
 /// The cache of a host, once it is known which.
-#[derive(Clone, Default)]
-pub struct Kept(Arc<Mutex<Option<Arc<SealedCache>>>>);
+#[derive(Clone)]
+pub struct Kept(Arc<RankedMutex<Option<Arc<SealedCache>>>>);
+
+impl Default for Kept {
+    fn default() -> Self {
+        Kept(Arc::new(RankedMutex::new(BucketLock::Kept, None)))
+    }
+}
 
 impl Kept {
     /// Uses this cache from now on.
     pub fn use_cache(&self, cache: Arc<SealedCache>) {
-        *lock(&self.0) = Some(cache);
+        *self.0.lock() = Some(cache);
     }
 
     fn cache(&self) -> Option<Arc<SealedCache>> {
-        lock(&self.0).clone()
+        self.0.lock().clone()
     }
 
     /// What is kept of an object that a listing shows with this tag and length.

@@ -28,6 +28,7 @@ mod kept;
 mod key;
 mod listing;
 mod lock;
+mod locks;
 mod member;
 mod one_winner;
 mod output;

@@ -8,15 +8,14 @@ mod reads;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use object_store::PutPayload;
 use object_store::path::Path as Key;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
 use pinstripe_member::format::label::MemberFacts;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentName, ExtentWriter, Far, Glance, KeptLonger, Member, Replace, Room,
@@ -31,6 +30,7 @@ use crate::foresight::{self, Asker, Foresight};
 use crate::kept::Kept;
 use crate::key;
 use crate::lock::Lock;
+use crate::locks::{BucketLock, RankedMutex};
 use crate::place::BucketPlace;
 use crate::session::{ObjectMark, Session};
 use crate::tails::{Tails, has_tail};
@@ -65,10 +65,10 @@ pub struct Inner {
     /// What a verb is about to ask.
     pub foresight: Foresight,
     /// Puts that were begun ahead of their calls.
-    puts: Mutex<HashMap<ExtentName, Sending>>,
+    puts: RankedMutex<HashMap<ExtentName, Sending>>,
     kept: Kept,
     /// What the store's table says of this member.
-    facts: Mutex<MemberFacts>,
+    facts: RankedMutex<MemberFacts>,
     number: u64,
     path: PathBuf,
 }
@@ -95,12 +95,12 @@ impl Inner {
     /// Goes by this from now on.
     pub fn agree(&self, facts: &MemberFacts) {
         self.session.has_one_writer.store(facts.has_one_writer(), Ordering::Relaxed);
-        *lock(&self.facts) = *facts;
+        *self.facts.lock() = *facts;
     }
 
     /// What the store's table says of this member.
     pub fn facts(&self) -> MemberFacts {
-        *lock(&self.facts)
+        *self.facts.lock()
     }
 
     /// The lock of an object of this name that is put now.
@@ -123,7 +123,8 @@ impl BucketMember {
         kept: Kept,
     ) -> Self {
         let (path, session, tails) = (place.path(), Arc::new(session), Tails::default());
-        let (foresight, puts) = (Foresight::default(), Mutex::default());
+        let (foresight, puts) =
+            (Foresight::default(), RankedMutex::new(BucketLock::Puts, HashMap::new()));
         BucketMember(Arc::new(Inner {
             session,
             runtime,
@@ -133,7 +134,7 @@ impl BucketMember {
             foresight,
             puts,
             kept,
-            facts: Mutex::default(),
+            facts: RankedMutex::new(BucketLock::Facts, MemberFacts::default()),
             number,
             path,
         }))
@@ -209,7 +210,7 @@ impl Member for BucketMember {
 
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
         let Inner { session, runtime, puts, .. } = &*self.0;
-        let ahead = lock(puts).remove(&name).filter(|(sent, _)| sent == bytes);
+        let ahead = puts.lock().remove(&name).filter(|(sent, _)| sent == bytes);
         let ahead = ahead.and_then(|(_, sending)| runtime.block_on(sending).ok());
         let created = ahead.unwrap_or_else(|| {
             let payload = PutPayload::from(bytes.to_vec());
@@ -330,7 +331,7 @@ impl BatchedMember for BucketMember {
         let (payload, own) = (PutPayload::from(bytes.to_vec()), self.0.lock(name));
         let sending =
             runtime.spawn(async move { session.create(&key, &payload, own.as_ref()).await });
-        lock(puts).insert(name, (bytes.to_vec(), sending));
+        puts.lock().insert(name, (bytes.to_vec(), sending));
     }
 
     /// Past the blocks: what is beside it is read by others, or not at all.

@@ -20,14 +20,13 @@ mod layout;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, MutexGuard};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::path::Path as Key;
 use object_store::{GetRange, PutPayload};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::device::{Caps, Device, end_within, too_short, write_parts};
 use tokio::runtime::Runtime;
 
@@ -35,6 +34,7 @@ use self::layout::{BYTES_MAX, name, number, object_of, parts, range_of};
 use crate::fault::Fault;
 use crate::key;
 use crate::listing::LIST_MAX;
+use crate::locks::{BucketLock, Ranked, RankedMutex};
 use crate::place::BucketPlace;
 use crate::session::Session;
 
@@ -52,7 +52,7 @@ pub(crate) struct BucketOutput {
     runtime: Arc<Runtime>,
     place: BucketPlace,
     path: PathBuf,
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     /// Told when a segment was sent.
     sent: Condvar,
 }
@@ -90,11 +90,16 @@ impl BucketOutput {
     /// [`Kind::Refused`] when something else is there; those of the endpoint.
     pub fn open(session: Session, runtime: Arc<Runtime>, place: BucketPlace) -> Result<Self> {
         let path = place.path();
-        let (session, state, sent) = (Arc::new(session), Mutex::default(), Condvar::new());
+        let (session, state, sent) = (
+            Arc::new(session),
+            RankedMutex::new(BucketLock::Output, State::default()),
+            Condvar::new(),
+        );
         let mut output = BucketOutput { session, runtime, place, path, state, sent };
         let stored = output.list()?;
         let last = stored.last_key_value().map_or(0, |(at, len)| range_of(*at).start + len);
-        output.state = Mutex::new(State { bytes: last, stored, ..State::default() });
+        output.state =
+            RankedMutex::new(BucketLock::Output, State { bytes: last, stored, ..State::default() });
         Ok(output)
     }
 
@@ -148,10 +153,10 @@ impl BucketOutput {
     /// Has a segment in memory, with what is stored of it.
     fn load<'s>(
         &'s self,
-        mut state: MutexGuard<'s, State>,
+        mut state: Ranked<MutexGuard<'s, State>>,
         number: u64,
         is_replaced: bool,
-    ) -> Result<MutexGuard<'s, State>> {
+    ) -> Result<Ranked<MutexGuard<'s, State>>> {
         if state.open.contains_key(&number) {
             return Ok(state);
         }
@@ -163,7 +168,7 @@ impl BucketOutput {
             }
             drop(state);
             let bytes = self.runtime.block_on(self.fetch(number, 0..stored))?;
-            state = lock(&self.state);
+            state = self.state.lock();
             if state.open.contains_key(&number) {
                 return Ok(state);
             }
@@ -177,11 +182,11 @@ impl BucketOutput {
 
     /// Sends a segment as it is now, when no other thread is sending it.
     fn send(&self, number: u64) -> Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let bytes = loop {
             match state.open.get_mut(&number) {
                 Some(segment) if segment.is_being_sent => {
-                    state = wait(&self.sent, state);
+                    state = state.wait(&self.sent);
                 }
                 Some(segment) if segment.is_dirty => {
                     (segment.is_being_sent, segment.is_dirty) = (true, false);
@@ -194,7 +199,7 @@ impl BucketOutput {
         drop(state);
         let (many, payload) = (bytes.len() as u64, PutPayload::from(bytes));
         let put = self.runtime.block_on(self.put(number, &payload, is_ours));
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(segment) = state.open.get_mut(&number) {
             segment.is_being_sent = false;
             segment.is_dirty |= put.is_err();
@@ -232,7 +237,7 @@ impl BucketOutput {
     fn write_part(&self, number: u64, range: Range<usize>, bytes: &[u8]) -> Result<()> {
         let full = range_of(number).end - range_of(number).start;
         let is_whole = bytes.len() as u64 == full;
-        let mut state = self.load(lock(&self.state), number, is_whole)?;
+        let mut state = self.load(self.state.lock(), number, is_whole)?;
         state.epoch += 1;
         let at = range_of(number).start;
         state.blocks.retain(|(from, block)| {
@@ -257,7 +262,7 @@ impl BucketOutput {
 
     /// Reads a part of an object that is not in memory.
     fn read_part(&self, number: u64, range: Range<usize>, out: &mut [u8]) -> Result<()> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let copy = |from: &[u8], out: &mut [u8]| {
             out.fill(0);
             let there = from.len().min(range.end).saturating_sub(range.start);
@@ -289,7 +294,7 @@ impl BucketOutput {
         let bytes = self.runtime.block_on(self.fetch(number, start as u64..last))?;
         out[..end - start].copy_from_slice(&bytes[..end - start]);
         if is_short {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             if state.epoch == epoch {
                 state.blocks.push_back((at, Bytes::from(bytes)));
                 while state.blocks.len() > BLOCKS_MAX {
@@ -313,9 +318,9 @@ impl BucketOutput {
 
     /// Cuts it down.
     fn cut(&self, bytes: u64) -> Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while state.open.values().any(|segment| segment.is_being_sent) {
-            state = wait(&self.sent, state);
+            state = state.wait(&self.sent);
         }
         state.epoch += 1;
         state.blocks.clear();
@@ -326,7 +331,7 @@ impl BucketOutput {
         // From the end on, so that what is left of an interrupted cut is the beginning.
         let behind: Vec<u64> = behind.into_iter().rev().collect();
         self.remove(&behind)?;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.stored.retain(|number, _| !behind.contains(number));
         state.bytes = bytes;
         let (last, inside) = object_of(bytes);
@@ -373,7 +378,7 @@ impl Device for BucketOutput {
     }
 
     fn len(&self) -> Result<u64> {
-        Ok(lock(&self.state).bytes)
+        Ok(self.state.lock().bytes)
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {
@@ -391,7 +396,7 @@ impl Device for BucketOutput {
     }
 
     fn sync(&self) -> Result<()> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         if let Some(failed) = &state.failed {
             return Err(failed.duplicate());
         }
@@ -399,7 +404,7 @@ impl Device for BucketOutput {
         drop(state);
         // Few: a writer sends a segment when it fills it.
         numbers.iter().try_for_each(|number| self.send(*number)).inspect_err(|error| {
-            lock(&self.state).failed.get_or_insert_with(|| error.duplicate());
+            self.state.lock().failed.get_or_insert_with(|| error.duplicate());
         })
     }
 

@@ -1,17 +1,15 @@
 //! What an endpoint can, found out by trying: the properties that the store's commits stand on.
 
-use std::sync::Mutex;
-
 use futures_util::future::{join_all, join5};
 use object_store::path::Path as Key;
 use object_store::{GetRange, PutPayload};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
 use pinstripe_member::format::label::{MemberAbility, MemberFacts};
 
 use crate::endpoint::Load;
 use crate::fault::Fault;
 use crate::key;
+use crate::locks::{BucketLock, RankedMutex};
 use crate::member::Inner;
 use crate::session::Session;
 use crate::signed::Ask;
@@ -174,14 +172,18 @@ const ENDED: &str = "ranges from the end";
 /// What is tried on a member, and what is left of it where nothing may be deleted.
 struct Trial<'a> {
     member: &'a Inner,
-    left: Mutex<Vec<Key>>,
+    left: RankedMutex<Vec<Key>>,
     /// The first thing that was refused.
-    refused: Mutex<Option<Fault>>,
+    refused: RankedMutex<Option<Fault>>,
 }
 
 impl<'a> Trial<'a> {
     fn of(member: &'a Inner) -> Self {
-        Trial { member, left: Mutex::default(), refused: Mutex::default() }
+        Trial {
+            member,
+            left: RankedMutex::new(BucketLock::Left, Vec::new()),
+            refused: RankedMutex::new(BucketLock::Refused, None),
+        }
     }
 
     /// A line of the report, where a request was refused, too.
@@ -194,7 +196,7 @@ impl<'a> Trial<'a> {
         match tried {
             Err(Fault::Refused(refusal)) => {
                 let seen = format!("refused: {refusal}");
-                lock(&self.refused).get_or_insert(Fault::Refused(refusal));
+                self.refused.lock().get_or_insert(Fault::Refused(refusal));
                 Ok(Ability { what, is_there: false, is_needed, seen })
             }
             tried => tried,
@@ -205,8 +207,8 @@ impl<'a> Trial<'a> {
     async fn remove(&self, key: &Key) -> Result<(), Fault> {
         match self.member.session.delete(key).await {
             Err(fault @ Fault::Refused(_)) => {
-                lock(&self.left).push(key.clone());
-                lock(&self.refused).get_or_insert(fault);
+                self.left.lock().push(key.clone());
+                self.refused.lock().get_or_insert(fault);
                 Ok(())
             }
             done => done,
@@ -214,18 +216,18 @@ impl<'a> Trial<'a> {
     }
 
     fn has_left(&self) -> bool {
-        !lock(&self.left).is_empty()
+        !self.left.lock().is_empty()
     }
 
     /// What was refused, with what is left for that reason.
     fn refused(&self) -> Option<Error> {
-        let refused = lock(&self.refused).clone();
+        let refused = self.refused.lock().clone();
         refused.map(|fault| self.failed(&fault))
     }
 
     fn failed(&self, fault: &Fault) -> Error {
         let error = self.member.session.error(fault, "probe", self.member.place.path());
-        let left = lock(&self.left);
+        let left = self.left.lock();
         let Some(first) = left.first() else { return error };
         let advice = error.advice_text().unwrap_or_default().to_owned();
         let count = left.len();

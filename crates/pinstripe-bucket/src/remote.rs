@@ -5,10 +5,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
 use pinstripe_io::device::SharedDevice;
 use pinstripe_member::format::label::{MemberAbility, MemberFacts, Retention};
 use pinstripe_member::{Member, NewMember, RemoteMembers, SealedCache, SharedMember};
@@ -20,6 +19,7 @@ use crate::blocks::Blocks;
 use crate::clients::{self, Access};
 use crate::endpoint::Endpoint;
 use crate::kept::Kept;
+use crate::locks::{BucketLock, RankedMutex};
 use crate::member::BucketMember;
 use crate::output::BucketOutput;
 use crate::past::Past;
@@ -45,13 +45,13 @@ pub struct Buckets {
     runtime: OnceLock<Arc<Runtime>>,
     blocks: Arc<Blocks>,
     /// The members opened so far, with their connections.
-    members: Mutex<HashMap<BucketPlace, BucketMember>>,
+    members: RankedMutex<HashMap<BucketPlace, BucketMember>>,
     bandwidth: Bandwidth,
     kept: Kept,
     retention: Option<Retention>,
     allows_one_writer: bool,
     past: Option<i64>,
-    endpoints: Mutex<BTreeMap<String, Arc<Endpoint>>>,
+    endpoints: RankedMutex<BTreeMap<String, Arc<Endpoint>>>,
 }
 
 impl Buckets {
@@ -68,12 +68,12 @@ impl Buckets {
             runtime: OnceLock::new(),
             bandwidth: Bandwidth::default(),
             blocks: Arc::default(),
-            members: Mutex::default(),
+            members: RankedMutex::new(BucketLock::Members, HashMap::new()),
             kept: Kept::default(),
             retention: None,
             allows_one_writer: false,
             past: None,
-            endpoints: Mutex::default(),
+            endpoints: RankedMutex::new(BucketLock::Endpoints, BTreeMap::new()),
         }
     }
 
@@ -150,7 +150,7 @@ impl Buckets {
     /// The requests so far to each endpoint, named by its URL.
     #[must_use]
     pub fn requests_by_endpoint(&self) -> Vec<(String, Requests)> {
-        let endpoints = lock(&self.endpoints);
+        let endpoints = self.endpoints.lock();
         endpoints.iter().map(|(url, endpoint)| (url.clone(), endpoint.counters.read())).collect()
     }
 
@@ -201,7 +201,7 @@ impl Buckets {
     /// The member at a place; one that was opened before is the same, with its connections.
     fn member(&self, place: &Path) -> Result<BucketMember> {
         let place = BucketPlace::parse(place, &self.defaults)?;
-        let mut members = lock(&self.members);
+        let mut members = self.members.lock();
         if let Some(member) = members.get(&place) {
             return Ok(member.clone());
         }
@@ -214,7 +214,7 @@ impl Buckets {
     }
 
     fn endpoint(&self, place: &BucketPlace) -> Arc<Endpoint> {
-        let mut endpoints = lock(&self.endpoints);
+        let mut endpoints = self.endpoints.lock();
         let new = || Arc::new(Endpoint::new(self.bandwidth));
         Arc::clone(endpoints.entry(place.endpoint()).or_insert_with(new))
     }

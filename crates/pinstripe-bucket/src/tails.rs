@@ -8,9 +8,9 @@
 //! process deletes or replaces is forgotten first; the bytes are those of this run's own requests.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use pinstripe_base::sync::lock;
+use crate::locks::{BucketLock, RankedMutex};
 use pinstripe_member::{ExtentName, Room};
 
 /// Bytes of an end.
@@ -48,8 +48,13 @@ impl Tail {
 }
 
 /// The ends that are kept; the oldest goes first.
-#[derive(Default)]
-pub(crate) struct Tails(Mutex<Kept>);
+pub(crate) struct Tails(RankedMutex<Kept>);
+
+impl Default for Tails {
+    fn default() -> Self {
+        Tails(RankedMutex::new(BucketLock::Tails, Kept::default()))
+    }
+}
 
 #[derive(Default)]
 struct Kept {
@@ -68,18 +73,18 @@ pub fn has_tail(name: ExtentName) -> bool {
 impl Tails {
     /// The end of an extent, if it is kept.
     pub fn get(&self, name: ExtentName) -> Option<Arc<Tail>> {
-        lock(&self.0).tails.get(&name).map(|(_, tail)| Arc::clone(tail))
+        self.0.lock().tails.get(&name).map(|(_, tail)| Arc::clone(tail))
     }
 
     /// The time before which an end was fetched, to be given with it.
     pub fn epoch(&self) -> u64 {
-        lock(&self.0).epoch
+        self.0.lock().epoch
     }
 
     /// Keeps an end, if nothing was forgotten since `epoch`: it may be of the extent before.
     pub fn keep(&self, name: ExtentName, tail: Tail, epoch: u64) -> Arc<Tail> {
         let tail = Arc::new(tail);
-        let mut kept = lock(&self.0);
+        let mut kept = self.0.lock();
         if kept.epoch != epoch {
             return tail;
         }
@@ -97,12 +102,12 @@ impl Tails {
 
     /// Drops an end that is asked for anew. Nothing changed, so that others on their way are kept.
     pub(crate) fn drop_held(&self, name: ExtentName) {
-        lock(&self.0).tails.remove(&name);
+        self.0.lock().tails.remove(&name);
     }
 
     /// Forgets an end, because its extent changes.
     pub fn forget(&self, name: ExtentName) {
-        let mut kept = lock(&self.0);
+        let mut kept = self.0.lock();
         kept.tails.remove(&name);
         kept.epoch += 1;
     }

@@ -5,9 +5,7 @@
 //! is said of requests that went out before it was halved last does not halve it again: they all
 //! get the same answer at once.
 
-use std::sync::Mutex;
-
-use pinstripe_base::sync::lock;
+use crate::locks::{BucketLock, RankedMutex};
 use tokio::sync::Notify;
 
 /// Requests in flight at the start, and at most.
@@ -16,7 +14,7 @@ const MOST: usize = 64;
 
 /// The window of an endpoint.
 pub struct Window {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     freed: Notify,
 }
 
@@ -38,7 +36,10 @@ pub struct Permit<'a> {
 
 impl Window {
     pub fn new() -> Self {
-        let state = Mutex::new(State { limit: START, in_flight: 0, good: 0, halved: 0 });
+        let state = RankedMutex::new(
+            BucketLock::Window,
+            State { limit: START, in_flight: 0, good: 0, halved: 0 },
+        );
         Window { state, freed: Notify::new() }
     }
 
@@ -54,7 +55,7 @@ impl Window {
     }
 
     fn take(&self) -> Option<Permit<'_>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.in_flight >= state.limit {
             return None;
         }
@@ -64,7 +65,7 @@ impl Window {
 
     /// An answer came as it should.
     pub fn widen(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.good += 1;
         if state.good >= state.limit && state.limit < MOST {
             (state.limit, state.good) = (state.limit + 1, 0);
@@ -76,7 +77,7 @@ impl Window {
     /// The endpoint said, of a request that went out when the window had been halved so often,
     /// that it is asked too much.
     pub fn halve(&self, halved: u64) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.halved == halved {
             (state.limit, state.good) = ((state.limit / 2).max(1), 0);
             state.halved += 1;
@@ -85,13 +86,13 @@ impl Window {
 
     #[cfg(test)]
     fn limit(&self) -> usize {
-        lock(&self.state).limit
+        self.state.lock().limit
     }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        lock(&self.window.state).in_flight -= 1;
+        self.window.state.lock().in_flight -= 1;
         self.window.freed.notify_one();
     }
 }
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
 
     fn halve_times(window: &Window, times: u64) {
-        let halved = lock(&window.state).halved;
+        let halved = window.state.lock().halved;
         (halved..halved + times).for_each(|halved| window.halve(halved));
     }
 

@@ -329,6 +329,7 @@ pub const ROOMS: &[Rooms] = &[
             &["bandwidth", "traffic", "window"],
             &["connection", "fault", "key"],
             &["place", "refusal", "utc"],
+            &["locks"],
         ],
         neighbours: &[
             ("member", "writer"),
