@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::source::whole_words;
-use super::{File, Finding, Scanned, child, rules};
+use super::{File, Finding, Scanned, child, ratchet, rules};
 
 /// Every finding in the text and code of the files.
 pub fn check(files: &[File], scanned: &[Scanned]) -> Vec<Finding> {
@@ -122,8 +122,7 @@ fn shared_names(scanned: &[Scanned], findings: &mut Vec<Finding>) {
     }
 }
 
-/// Names of public types that stand in more than one crate, held by a ratchet: as many as `most` are
-/// there, more are refused, and what is fewer is told, so that the limit follows.
+/// Holds the number of names of public types that stand in more than one crate by a ratchet at `most`.
 pub fn names_of_crates(scanned: &[Scanned], most: usize) -> Option<Finding> {
     let mut crates: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for file in scanned {
@@ -133,15 +132,11 @@ pub fn names_of_crates(scanned: &[Scanned], most: usize) -> Option<Finding> {
         }
     }
     crates.retain(|_, folders| folders.len() > 1);
-    let found = crates.len();
-    let told =
-        |what: &str| format!("{found} names of public types stand in several crates; {what}");
-    if found > most {
+    ratchet(crates.len(), most, "NAMES_OF_SEVERAL_CRATES", |found| {
         let names: Vec<&str> = crates.keys().map(String::as_str).collect();
-        let what = format!("at most {most} may, rename the newest of {}", names.join(", "));
-        return Some(Finding::new("", 0, told(&what)));
-    }
-    (found < most).then(|| Finding::warning("", 0, told("lower NAMES_OF_SEVERAL_CRATES to that")))
+        let what = format!("{found} names of public types stand in several crates");
+        (what, format!("rename the newest of {}", names.join(", ")))
+    })
 }
 
 /// Files that no `mod` leads to: the compiler never sees them.

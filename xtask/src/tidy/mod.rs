@@ -92,6 +92,24 @@ pub fn check(root: &Path, workspace: &Workspace) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
+/// Compares a count with the limit that it may not pass: more is an error, and less is a warning, so
+/// that the limit follows. `told` gives what was counted, and the way to fewer.
+fn ratchet(
+    found: usize,
+    most: usize,
+    limit: &str,
+    told: impl FnOnce(usize) -> (String, String),
+) -> Option<Finding> {
+    if found == most {
+        return None;
+    }
+    let (what, advice) = told(found);
+    Some(match found > most {
+        true => Finding::new("", 0, format!("{what}; at most {most} may, {advice}")),
+        false => Finding::warning("", 0, format!("{what}; lower {limit} to that")),
+    })
+}
+
 /// All files of the repository that are text.
 fn read_files(root: &Path) -> Result<Vec<File>> {
     let mut files = Vec::new();

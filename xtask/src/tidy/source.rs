@@ -102,20 +102,16 @@ impl Source {
 
     /// The public types that it declares, each with its offset.
     pub fn public_types(&self) -> Vec<(String, usize)> {
-        const KINDS: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
-        let code = &self.product;
-        let declared = |at: usize| {
-            let kind_at = skip_blanks(code, at + "pub".len());
-            let kind = word_at(code, kind_at);
-            let name = word_at(code, skip_blanks(code, kind_at + kind.len()));
-            KINDS.contains(&kind.as_str()).then_some((name, at))
-        };
-        whole_words(code, b"pub").filter_map(declared).collect()
+        self.public(&["struct", "enum", "trait", "type", "union"])
     }
 
     /// The public items that it declares, functions and constants included, each with its offset.
     pub fn public_items(&self) -> Vec<(String, usize)> {
-        const KINDS: [&str; 7] = ["const", "enum", "fn", "static", "struct", "trait", "type"];
+        self.public(&["const", "enum", "fn", "static", "struct", "trait", "type"])
+    }
+
+    /// The public items of these kinds.
+    fn public(&self, kinds: &[&str]) -> Vec<(String, usize)> {
         let code = &self.product;
         let declared = |at: usize| {
             let mut here = skip_blanks(code, at + "pub".len());
@@ -124,7 +120,7 @@ impl Source {
                 let word = word_at(code, here);
                 match word.as_str() {
                     "unsafe" | "async" => {}
-                    kind if KINDS.contains(&kind) => is_item = true,
+                    kind if kinds.contains(&kind) => is_item = true,
                     _ => return is_item.then_some((word, at)).filter(|(name, _)| !name.is_empty()),
                 }
                 here = skip_blanks(code, here + word.len());

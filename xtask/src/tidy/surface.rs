@@ -7,13 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::words;
-use super::{File, Finding, Scanned};
+use super::{File, Finding, Scanned, ratchet};
 
 /// Crates of which the items are no library's: programs, and what only tests use.
 const NO_LIBRARIES: [&str; 2] = ["crates/pinstripe-cli", "crates/pinstripe-testing"];
 
-/// Holds the number of unused public items by a ratchet: more than `most` are refused, and what is
-/// fewer is told, so that the limit follows.
+/// Holds the number of unused public items by a ratchet at `most`.
 pub fn unused(files: &[File], scanned: &[Scanned], most: usize) -> Option<Finding> {
     let mut users: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
@@ -34,13 +33,11 @@ pub fn unused(files: &[File], scanned: &[Scanned], most: usize) -> Option<Findin
             }
         }
     }
-    let found = unused.len();
-    let told = |what: &str| format!("{found} public items are used by no other crate; {what}");
-    if found > most {
-        let what = format!("at most {most} may, make them pub(crate): {}", unused.join(", "));
-        return Some(Finding::new("", 0, told(&what)));
-    }
-    (found < most).then(|| Finding::warning("", 0, told("lower UNUSED_PUBLIC_ITEMS to that")))
+    ratchet(unused.len(), most, "UNUSED_PUBLIC_ITEMS", |found| {
+        let names = unused.join(", ");
+        let what = format!("{found} public items are used by no other crate");
+        (what, format!("make them pub(crate): {names}"))
+    })
 }
 
 /// The folder of the crate in whose `src` a file is.

@@ -254,7 +254,7 @@ impl Members {
         }
     }
 
-    /// Writes the superblocks side by side, durably, but to the slot that `has_it`. Returns the
+    /// Writes the superblocks side by side, durably, but not to the slot in `has_it`. Returns the
     /// slots of members that could not take theirs.
     fn write_superblocks(&self, superblock: &Superblock, has_it: Option<usize>) -> Vec<usize> {
         let (spares, slots, executor) = {
@@ -263,7 +263,7 @@ impl Members {
         };
         let there = slots.iter().enumerate();
         let there = there.filter_map(|(slot, member)| Some((Some(slot), member.as_ref()?)));
-        let there = there.filter(|(slot, _)| has_it.is_none() || *slot != has_it);
+        let there = there.filter(|(slot, _)| *slot != has_it);
         let all: Vec<_> = spares.iter().map(|spare| (None, spare)).chain(there).collect();
         // A power cut leaves the new generation on any of them, and the one before on the others:
         // `assemble` takes both for one state.

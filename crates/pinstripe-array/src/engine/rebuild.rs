@@ -349,8 +349,7 @@ impl Array {
         if let Some(replaced) = self.member(slot).filter(|it| it.id() != id) {
             // Before it can be seen in the slot, or readers would take it for absent.
             member.set_filled(None);
-            let survives = || self.shape().survives(self.absent());
-            if !self.members.succeed(slot, member, survives)? {
+            if !self.members.succeed(slot, member, || self.survives_absent())? {
                 return self.drop_replacement(&replaced);
             }
             self.live.lock().errors[slot] = Default::default();

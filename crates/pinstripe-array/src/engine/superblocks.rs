@@ -25,7 +25,12 @@ impl Array {
     /// # Errors
     /// As [`fail`](Self::fail).
     pub(super) fn update_superblocks(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
-        self.members.publish(change, || self.shape().survives(self.absent()))
+        self.members.publish(change, || self.survives_absent())
+    }
+
+    /// Whether the array can do without the slots that are absent now.
+    pub(super) fn survives_absent(&self) -> bool {
+        self.shape().survives(self.absent())
     }
 
     /// Drops a replacement that missed a write to the member it copies.

@@ -8,7 +8,7 @@
 //! until all is closed, so that it gets the outcome.
 //!
 //! Invariants: a line has at most [`LINE_BYTES`], there are at most
-//! [`CONNECTIONS`] clients; only the user who serves can connect (the socket and
+//! [`CONNECTIONS`] clients; only the user of the server can connect (the socket and
 //! its directory are accessible to that user alone); a socket that a dead process left is removed.
 
 #![allow(clippy::disallowed_methods, reason = "a socket, and a thread for each of its clients")]

@@ -194,7 +194,7 @@ impl Drop for DirectoryWriter {
     }
 }
 
-/// Gives the reserve up for an object that may be put into it. False where there is none to give.
+/// Releases the reserve, if the object may use it. Returns false if there is no reserve.
 fn gives_reserve(tree: &Tree, name: ExtentName) -> bool {
     reserve::is_for(name) && tree.give_reserve()
 }

@@ -1,8 +1,7 @@
 //! Members that too few labels name, as a change of the table that was cut off leaves them.
 //!
-//! Whoever opens the store meanwhile finds the newest table by any one label that has it. When the
-//! members that carry those labels are lost, no label leads to the new member any more, and what was
-//! laid on it is lost with them. So it takes nothing until more labels name it than parity replaces
+//! A process that opens the store finds the newest table through any label that has it. If the members
+//! with those labels are lost, no label leads to the new member, and the extents on it are lost, too. So it takes nothing until more labels name it than parity replaces
 //! members, or the labels of all other members that are present; unless too few others have room.
 //! Verbs that write packs write the missing labels first.
 
