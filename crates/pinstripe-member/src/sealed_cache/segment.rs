@@ -145,6 +145,9 @@ impl Cells {
     }
 }
 
+/// New segments that are tried, while others look at them at the wrong moment.
+const CREATE_TRIES: usize = 8;
+
 /// A segment that this process appends to, and no other does.
 pub struct Owned {
     pub name: SegmentName,
@@ -158,15 +161,33 @@ pub struct Owned {
 }
 
 impl Owned {
-    /// Makes a segment.
+    /// Makes a segment. Another process that looks for one to adopt may have it locked for a moment,
+    /// before it finds that it has no header: then another one is made.
     pub fn create(dir: &Path, number: u64, store: StoreId) -> io::Result<Self> {
+        let mut made = Self::create_once(dir, number, store);
+        for _ in 1..CREATE_TRIES {
+            if !made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                break;
+            }
+            made = Self::create_once(dir, number, store);
+        }
+        made
+    }
+
+    fn create_once(dir: &Path, number: u64, store: StoreId) -> io::Result<Self> {
         let chance = pinstripe_base::id::random::<4>().map_err(io::Error::other)?;
         let name = SegmentName { number, chance: u32::from_le_bytes(chance) };
         let open = |path| {
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
         };
         let (cells, rows) = (open(name.cells(dir))?, open(name.rows(dir))?);
-        rustix::fs::flock(&rows, FlockOperation::NonBlockingLockExclusive)?;
+        if let Err(errno) = rustix::fs::flock(&rows, FlockOperation::NonBlockingLockExclusive) {
+            // Nobody adopts a segment without a header: it would only take a name.
+            for path in [name.rows(dir), name.cells(dir)] {
+                let _ = std::fs::remove_file(path);
+            }
+            return Err(errno.into());
+        }
         let header = header(store);
         rows.write_all_at(&header, 0)?;
         let rows_bytes = header.len() as u64;
