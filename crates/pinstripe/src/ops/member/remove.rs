@@ -180,9 +180,9 @@ fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Moni
     Ok(())
 }
 
-/// Writes packs anew that lack an extent, which the member that leaves could have taken and no other
-/// one can. A failure is a warning: gc does the same later.
-fn rewrite_short_packs(store: &Store, limits: &Limits, monitor: &Monitor) -> Result<()> {
+/// Rewrites packs that lack an extent and span more members than remain, so that no member can take
+/// it. A failure is a warning: gc does the same later.
+pub(super) fn rewrite_short_packs(store: &Store, limits: &Limits, monitor: &Monitor) -> Result<()> {
     // An absent member may have the extent.
     if store.is_locked() || store.absent().next().is_some() {
         return Ok(());

@@ -79,6 +79,8 @@ pub fn replace(
     // Also what the old member should have had and lacked.
     let lost = rebuild(store, &claim, (number, new), limits, monitor, &mut replaced)?;
     store.retire(&claim, number)?;
+    // A backup that knew both members may have spread packs over them, and one of the two is gone.
+    remove::rewrite_short_packs(store, limits, monitor)?;
     let settled = anew::settle(store, lost, *limits, monitor)?;
     replaced.lost_extents = settled.lost_extents;
     replaced.given_up_chunks = settled.given_up_chunks;

@@ -435,3 +435,26 @@ fn older_key_slots_on_a_disk_that_fails_are_no_loss() {
     ];
     holds(720750, shape(4, 2, true), scenes);
 }
+
+/// A merge that knew the old and the new member spread a pack over both while one replaced the other: the
+/// pack kept two of three extents, and lost its content with the next member.
+#[test]
+fn a_pack_over_a_member_and_its_replacement_gets_its_parity_back() {
+    let junk = Trouble::Junk {
+        member: 5,
+        is_on_all: false,
+        room: Room::Forgotten,
+        junk: Junk::Empty,
+        at: 86,
+    };
+    let acts = [
+        act(Verb::ReplaceLiving, 6676054184677297099, 0),
+        act(Verb::Merge, 14162239587682407134, 85),
+    ];
+    let dies = Trouble::Dies { member: 7 };
+    let scenes = vec![
+        Scene { killed: 1, ..scene(junk, &acts) },
+        scene(dies, &[act(Verb::ReplaceDead, 17534664665291302600, 0)]),
+    ];
+    holds(1000577, Shape { origin: Origin::Divided, ..shape(2, 1, true) }, scenes);
+}

@@ -60,8 +60,7 @@ impl World {
     /// Takes in the snapshot of a backup that was cut off after it had committed.
     fn adopt(&mut self, snapshot: Snapshot, outcomes: &[Outcome]) {
         if snapshot.sources == [b"stream".to_vec()] {
-            let kept = Kept::new(snapshot, &self.sources.path(0), Default::default());
-            return self.kept.push(Kept { is_firm: false, ..kept });
+            return self.kept.push(Kept { is_firm: false, ..Kept::stream(snapshot) });
         }
         let half = self.other_half.as_ref().map(|(_, kept)| kept.clone());
         if let Some(half) = half.filter(|half| half.id() == snapshot.id) {
@@ -81,7 +80,11 @@ impl World {
     /// Whether a loss is one of what must be there.
     pub fn is_firm_loss(&self, seen: &Seen) -> bool {
         let place = seen.place.to_string_lossy();
-        if self.may_forget_deletions && self.gone.iter().any(|id| is_named(*id, &place)) {
+        // A pack that was deleted may be named again by an index run that was deleted with it. What the
+        // kept snapshots need is restored then ([`World::judge`]).
+        let is_deleted = |id: &SnapshotId| is_named(*id, &place);
+        let may_be_deleted = place.starts_with("packs/") || self.gone.iter().any(is_deleted);
+        if self.may_forget_deletions && may_be_deleted {
             return false;
         }
         let of = |kept: &&Kept| is_named(kept.id(), &place);
@@ -125,6 +128,9 @@ impl World {
             self.assert_listed(&store, &when);
             if !self.may_lose {
                 self.assert_checks(&store, &when);
+            }
+            if !self.may_lose && self.may_forget_deletions {
+                self.assert_restores(&store);
             }
             was_here.iter().for_each(|at| self.bring_back(*at));
         }

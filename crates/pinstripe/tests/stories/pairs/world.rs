@@ -5,7 +5,9 @@
 //! verbs decided beside each other, or what was cut off, is `Unsure`, and may be either.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -38,7 +40,7 @@ pub enum Wanted {
 #[derive(Clone)]
 pub struct Kept {
     pub snapshot: Snapshot,
-    /// The path that it is of, and the tree there; a stream has none.
+    /// The path that it is of, and the tree there; empty for a stream.
     pub path: PathBuf,
     pub tree: Arc<Tree>,
     /// Whether its backup reported that it is done.
@@ -52,6 +54,12 @@ impl Kept {
     pub fn new(snapshot: Snapshot, path: &Path, tree: Arc<Tree>) -> Self {
         let path = path.to_path_buf();
         Kept { snapshot, path, tree, is_firm: true, wanted: Wanted::Yes, is_exposed: false }
+    }
+
+    /// One of a stream: a file, of which no tree is kept.
+    pub fn stream(snapshot: Snapshot) -> Self {
+        let path = Path::new("/").join(OsStr::from_bytes(&snapshot.sources[0]));
+        Kept::new(snapshot, &path, Arc::default())
     }
 
     pub fn id(&self) -> SnapshotId {
