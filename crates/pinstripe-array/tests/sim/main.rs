@@ -21,6 +21,8 @@ use world::World;
 
 /// Seeds of the test command.
 const SEEDS: std::ops::Range<u64> = 0..20;
+/// Seeds of pairs between two lines of progress.
+const PROGRESS_EVERY: u64 = 5000;
 /// Seeds that failed once, with what was wrong.
 const FOUND: [(u64, &str); 2] = [
     (3_000_088, "what was synced after a member failed was taken back"),
@@ -75,7 +77,11 @@ fn no_pair_of_verbs_loses_or_hides_a_byte() {
         None => 0..pairs::PAIRS,
     };
     let has_all = seeds.end - seeds.start >= pairs::PAIRS;
-    for seed in seeds {
+    for seed in seeds.clone() {
+        let done = seed - seeds.start;
+        if done > 0 && done.is_multiple_of(PROGRESS_EVERY) {
+            eprintln!("pairs: {done} of {} seeds", seeds.end - seeds.start);
+        }
         if let Err(panic) = std::panic::catch_unwind(|| pairs::play(seed)) {
             eprintln!("pair seed {seed} fails: PINSTRIPE_SIM_SEEDS={seed}..{}", seed + 1);
             std::panic::resume_unwind(panic);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::carried::Carried;
 use super::copies::Copies;
-use super::member::refuse_disk;
+use super::member::{refuse_disk, rewrite_short_packs};
 use super::mender::{Done, Mender};
 use super::strays;
 use crate::pipeline::limits::Limits;
@@ -96,7 +96,10 @@ pub fn run(store: &mut Store, options: &RepairOptions, monitor: &Monitor) -> Res
     match options.replace.as_ref() {
         // The others learn of the new member and of the old one's end by the same table: at no
         // step does the store count both as missing.
-        Some((number, _)) => store.retire(&claim, *number)?,
+        Some((number, _)) => {
+            store.retire(&claim, *number)?;
+            rewrite_short_packs(store, &options.limits, monitor)?;
+        }
         // Without the keys no label can be made that a store with MACs accepts.
         None if store.lacks_macs() => {}
         None => outcome.repaired_objects += store.write_labels_with(&claim)?,

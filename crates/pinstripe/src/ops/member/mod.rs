@@ -23,6 +23,7 @@ pub(super) use add::refuse_disk;
 pub use add::{Added, add};
 pub use merge::{Brought, merge};
 pub use rebalance::{MemberShare, Rebalanced, rebalance};
+pub(super) use remove::rewrite_short_packs;
 pub use remove::{RemoveOutcome, remove};
 pub use replace::{Replaced, replace};
 

@@ -182,7 +182,11 @@ fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Moni
 
 /// Rewrites packs that lack an extent and span more members than remain, so that no member can take
 /// it. A failure is a warning: gc does the same later.
-pub(super) fn rewrite_short_packs(store: &Store, limits: &Limits, monitor: &Monitor) -> Result<()> {
+pub(in crate::ops) fn rewrite_short_packs(
+    store: &Store,
+    limits: &Limits,
+    monitor: &Monitor,
+) -> Result<()> {
     // An absent member may have the extent.
     if store.is_locked() || store.absent().next().is_some() {
         return Ok(());

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::super::mender::{lay, open_slot, salvage};
 use super::super::repair::{Unmended, anew};
 use super::add::{assign_slot, refuse_disk};
-use super::{Moved, carry, finish_retiring, remove, survey};
+use super::{Moved, carry, finish_retiring, remove, rewrite_short_packs, survey};
 use crate::pipeline::limits::Limits;
 use crate::store::index::indexed_sets;
 use crate::store::{Claim, Store};
@@ -80,7 +80,7 @@ pub fn replace(
     let lost = rebuild(store, &claim, (number, new), limits, monitor, &mut replaced)?;
     store.retire(&claim, number)?;
     // A backup that knew both members may have spread packs over them, and one of the two is gone.
-    remove::rewrite_short_packs(store, limits, monitor)?;
+    rewrite_short_packs(store, limits, monitor)?;
     let settled = anew::settle(store, lost, *limits, monitor)?;
     replaced.lost_extents = settled.lost_extents;
     replaced.given_up_chunks = settled.given_up_chunks;
