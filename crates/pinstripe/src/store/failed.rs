@@ -8,25 +8,29 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
 use pinstripe_member::SharedMember;
 
 use super::Store;
+use super::locks::{RankedMutex, StoreLock};
 
 /// The members that failed, by their places, each with its first error.
-#[derive(Default)]
-pub(super) struct Failed(Mutex<BTreeMap<PathBuf, Error>>);
+pub(super) struct Failed(RankedMutex<BTreeMap<PathBuf, Error>>);
+
+impl Default for Failed {
+    fn default() -> Self {
+        Failed(RankedMutex::new(StoreLock::Failed, BTreeMap::new()))
+    }
+}
 
 impl Failed {
     pub fn has(&self, member: &SharedMember) -> bool {
-        lock(&self.0).contains_key(member.place())
+        self.0.lock().contains_key(member.place())
     }
 
     pub fn why(&self, member: &SharedMember) -> Option<Error> {
-        lock(&self.0).get(member.place()).map(Error::duplicate)
+        self.0.lock().get(member.place()).map(Error::duplicate)
     }
 }
 
@@ -44,7 +48,7 @@ impl Store {
         };
         let parity = usize::from(self.config.parity);
         // Under the lock, so that two that fail at once do not both count as the last one.
-        let mut failed = lock(&self.failed.0);
+        let mut failed = self.failed.0.lock();
         let is_out = |it: &SharedMember| {
             let patience = self.options.patience.as_ref();
             failed.contains_key(it.place()) || patience.is_some_and(|p| p.is_silent(it.place()))

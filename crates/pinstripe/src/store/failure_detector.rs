@@ -7,12 +7,12 @@
 //!
 //! Never here: what a suspicion leads to (`ops/gc`), reading heartbeats (`heartbeats.rs`).
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use pinstripe_base::clock;
 use pinstripe_base::id::SessionId;
-use pinstripe_base::sync::lock;
+
+use super::locks::{RankedMutex, StoreLock};
 
 /// Time without a heartbeat after which a writer is taken for dead.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(2 * 3600);
@@ -46,7 +46,7 @@ pub struct FailureDetector {
     timeout: Duration,
     /// The time since any fixed moment of this boot.
     clock: fn() -> Duration,
-    sightings: Mutex<Vec<PulseSighting>>,
+    sightings: RankedMutex<Vec<PulseSighting>>,
 }
 
 impl Default for FailureDetector {
@@ -58,12 +58,13 @@ impl Default for FailureDetector {
 impl FailureDetector {
     /// One that goes on from earlier sightings, which were made by the same clock.
     pub fn new(timeout: Duration, sightings: Vec<PulseSighting>, clock: fn() -> Duration) -> Self {
-        FailureDetector { timeout, clock, sightings: Mutex::new(sightings) }
+        let sightings = RankedMutex::new(StoreLock::Sightings, sightings);
+        FailureDetector { timeout, clock, sightings }
     }
 
     /// What was seen so far, to go on from another time.
     pub fn sightings(&self) -> Vec<PulseSighting> {
-        lock(&self.sightings).clone()
+        self.sightings.lock().clone()
     }
 
     /// Time without a heartbeat after which a writer is taken for dead.
@@ -73,14 +74,14 @@ impl FailureDetector {
 
     /// Forgets a session that is over.
     pub(crate) fn forget(&self, session: SessionId) {
-        lock(&self.sightings).retain(|it| it.session != session);
+        self.sightings.lock().retain(|it| it.session != session);
     }
 
     /// Takes note of all sessions that there are, and says which writers are taken for dead. A
     /// session without a pulse is one of which nothing can be told now.
     pub(crate) fn observe(&self, found: &[(SessionId, Option<Pulse>)]) -> Vec<SessionId> {
         let now = (self.clock)();
-        let mut sightings = lock(&self.sightings);
+        let mut sightings = self.sightings.lock();
         let mut suspected = Vec::new();
         let mut seen = Vec::with_capacity(found.len().min(SIGHTINGS_MAX));
         for (session, pulse) in found.iter().take(SIGHTINGS_MAX) {

@@ -14,8 +14,12 @@ mod unlock;
 pub use room::{KeyRoom, judge_key_object};
 pub use unlock::{COST_DEFAULT_KIB, Opened, UnlockLimits};
 
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
 use super::{Store, keys_name, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::id::StoreId;
 use pinstripe_member::format::key_ring::{KeyRing, KeySlot};
 use pinstripe_member::format::keys::{GENERATIONS_MAX, Keys};
 use pinstripe_member::format::label::{Encryption, Format};
@@ -38,6 +42,22 @@ pub(super) struct Unlocked {
     keys: Keys,
     pub(super) root: RootKey,
     generation: u32,
+    /// The names of the rings of later generations, once they were asked for.
+    later_rings: OnceLock<HashSet<[u8; 16]>>,
+}
+
+impl Unlocked {
+    pub(super) fn new(keys: Keys, root: RootKey, generation: u32) -> Self {
+        Unlocked { keys, root, generation, later_rings: OnceLock::new() }
+    }
+
+    /// The names that rings of later generations of this store have.
+    pub(super) fn later_rings(&self, store: StoreId) -> &HashSet<[u8; 16]> {
+        self.later_rings.get_or_init(|| {
+            let later = self.generation + 1..GENERATIONS_MAX as u32;
+            later.map(|generation| KeyRing::name(store, generation)).collect()
+        })
+    }
 }
 
 impl Store {
@@ -223,7 +243,7 @@ impl Store {
         self.opener = Opener::new(&keys);
         self.voucher = voucher;
         self.keys = Some(keys.clone());
-        self.unlocked = Some(Unlocked { keys, root, generation: ring.generation });
+        self.unlocked = Some(Unlocked::new(keys, root, ring.generation));
         let spread = self.put_everywhere(name, &bytes);
         spread.and_then(|()| self.remove_stale_keys()).map_err(|error| {
             error.advice(

@@ -7,14 +7,15 @@
 //! Invariants: a newcomer is only read from: it takes no part in what this process puts, and has no
 //! vote. A process that deletes ends when it has met one.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
+use pinstripe_base::ranked::Ranked;
 use pinstripe_member::format::label::{MemberRow, MemberTable};
 use pinstripe_member::{SharedMember, of_bytes};
 
 use super::Store;
+use super::locks::{RankedMutex, StoreLock};
 
 /// Whether an error may come from extents that have moved to a member that is not known yet.
 pub(crate) fn may_have_moved(error: &Error) -> bool {
@@ -22,12 +23,17 @@ pub(crate) fn may_have_moved(error: &Error) -> bool {
 }
 
 /// The newcomers that were met, with their numbers.
-#[derive(Default)]
-pub(super) struct Newcomers(Mutex<Vec<(usize, SharedMember)>>);
+pub(super) struct Newcomers(RankedMutex<Vec<(usize, SharedMember)>>);
+
+impl Default for Newcomers {
+    fn default() -> Self {
+        Newcomers(RankedMutex::new(StoreLock::Newcomers, Vec::new()))
+    }
+}
 
 impl Newcomers {
-    fn met(&self) -> MutexGuard<'_, Vec<(usize, SharedMember)>> {
-        lock(&self.0)
+    fn met(&self) -> Ranked<MutexGuard<'_, Vec<(usize, SharedMember)>>> {
+        self.0.lock()
     }
 }
 

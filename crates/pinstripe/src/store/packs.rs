@@ -9,7 +9,7 @@ mod span;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use span::Windows;
 pub use span::{FetchedSpan, Reach};
@@ -17,13 +17,13 @@ pub use span::{FetchedSpan, Reach};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_base::sync::lock;
 use pinstripe_member::format::record::{RecordHead, RecordKind};
 use pinstripe_member::{CacheKey, ExtentName, SharedMember};
 use pinstripe_stripe::codec::Decoder;
 use pinstripe_stripe::stripe::{ReadReport, SetReader};
 
 use super::index::{Index, Place};
+use super::locks::{RankedMutex, StoreLock};
 use super::{Store, newcomers};
 
 /// Readers kept open at once; each holds a trailer (about 16 bytes per strip).
@@ -66,12 +66,12 @@ pub struct PackReader<'a> {
     members: Vec<Option<SharedMember>>,
     store: &'a Store,
     monitor: &'a Monitor,
-    open: Mutex<HashMap<SetId, Opening>>,
+    open: RankedMutex<HashMap<SetId, Opening>>,
     reach: OnceLock<Option<Reach>>,
 }
 
 /// A set that is open, or that the thread which holds the lock opens.
-type Opening = Arc<Mutex<Option<Arc<SetReader>>>>;
+type Opening = Arc<RankedMutex<Option<Arc<SetReader>>>>;
 
 impl<'a> PackReader<'a> {
     /// A reader over the store's members.
@@ -80,7 +80,7 @@ impl<'a> PackReader<'a> {
             members: store.members_to_read(),
             store,
             monitor,
-            open: Mutex::default(),
+            open: RankedMutex::new(StoreLock::OpenPacks, HashMap::new()),
             reach: OnceLock::new(),
         }
     }
@@ -92,7 +92,7 @@ impl<'a> PackReader<'a> {
     pub fn set(&self, set: SetId) -> Result<Arc<SetReader>> {
         let opening = self.opening(set);
         // Threads that want one set wait for the one that opens it.
-        let mut opening = lock(&opening);
+        let mut opening = opening.lock();
         if let Some(reader) = &*opening {
             return Ok(Arc::clone(reader));
         }
@@ -108,11 +108,14 @@ impl<'a> PackReader<'a> {
     }
 
     fn opening(&self, set: SetId) -> Opening {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         if open.len() >= READERS_MAX && !open.contains_key(&set) {
             open.clear();
         }
-        Arc::clone(open.entry(set).or_default())
+        Arc::clone(
+            open.entry(set)
+                .or_insert_with(|| Arc::new(RankedMutex::new(StoreLock::PackReader, None))),
+        )
     }
 
     /// Fetches a record and verifies it, from parity where it must be.
@@ -145,7 +148,7 @@ impl<'a> PackReader<'a> {
                     self.store.config.store,
                     set,
                 )?;
-                *lock(&self.opening(set)) = Some(Arc::new(again));
+                *self.opening(set).lock() = Some(Arc::new(again));
                 self.fetch_once(set, offset, bytes, sealed)
             }
             fetched => fetched,

@@ -6,18 +6,16 @@
 //! Verbs that write packs write the missing labels first.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 
+use super::locks::{RankedMutex, StoreLock};
 use super::{Claim, Store, has_room};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_base::sync::lock;
 use pinstripe_member::SharedMember;
 use pinstripe_member::format::label::{Label, MemberState, MemberTable};
 
 /// Their numbers.
-#[derive(Default)]
-pub(super) struct Unannounced(Mutex<BTreeSet<usize>>);
+pub(super) struct Unannounced(RankedMutex<BTreeSet<usize>>);
 
 impl Unannounced {
     /// Finds them by the labels of the members that are present.
@@ -35,15 +33,18 @@ impl Unannounced {
             named <= usize::from(parity) && named < others().count()
         };
         let numbers = table.rows.iter().map(|row| usize::from(row.number));
-        Unannounced(Mutex::new(numbers.filter(is_unannounced).collect()))
+        Unannounced(RankedMutex::new(
+            StoreLock::Unannounced,
+            numbers.filter(is_unannounced).collect(),
+        ))
     }
 
     pub fn is_empty(&self) -> bool {
-        lock(&self.0).is_empty()
+        self.0.lock().is_empty()
     }
 
     fn has(&self, number: usize) -> bool {
-        lock(&self.0).contains(&number)
+        self.0.lock().contains(&number)
     }
 
     /// Leaves them out of the takers, by number, where more others than `parity` have room.
@@ -54,13 +55,13 @@ impl Unannounced {
         let others = takers.iter().enumerate().filter(|(number, _)| !self.has(*number));
         let with_room = others.filter_map(|(_, it)| it.as_ref()).filter(|it| has_room(it.caps()));
         if with_room.count() > parity {
-            lock(&self.0).iter().for_each(|number| takers[*number] = None);
+            self.0.lock().iter().for_each(|number| takers[*number] = None);
         }
     }
 
     /// To be called when all labels have the table.
     pub fn clear(&self) {
-        lock(&self.0).clear();
+        self.0.lock().clear();
     }
 }
 

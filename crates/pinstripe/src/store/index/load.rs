@@ -13,7 +13,6 @@ use std::sync::Arc;
 use crate::store::{Store, deletion};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
-use pinstripe_base::sync::lock;
 use pinstripe_member::format::index_run::RunPack;
 use pinstripe_member::{ExtentName, Room, SharedMember};
 use pinstripe_stripe::stripe::SetReader;
@@ -132,7 +131,7 @@ impl Index<'_> {
             let steps: BTreeSet<_> = steps;
             // Asked ahead they may have been listed after the packs, and say nothing then.
             let is_sure = steps.is_empty() || !self.store.is_far();
-            *lock(&self.deletions) = is_sure.then_some(steps);
+            *self.deletions.lock() = is_sure.then_some(steps);
         }
         // Members are read without a lock. A view that another thread replaced meanwhile is made
         // again, so that no update is lost.

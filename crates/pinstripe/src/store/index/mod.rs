@@ -37,8 +37,8 @@ mod tests;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
 
 pub use ask::{index_of_pack, is_beyond_reading, read_pack_index};
 pub use cut::{geometry_of, has_enough, is_leftover};
@@ -55,10 +55,10 @@ pub use write::{RunWriter, SealedPack, lay_run, write_run};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_base::sync::{lock, read, write};
 use pinstripe_member::{Glance, Room};
 
 use super::Store;
+use super::locks::{RankedMutex, RankedRwLock, StoreLock};
 use super::objects::Quorum;
 use loose::Loose;
 use page_cache::PageCache;
@@ -101,15 +101,15 @@ pub(crate) const PACKS_LISTED_FAR: usize = 900;
 pub struct Index<'a> {
     store: &'a Store,
     monitor: &'a Monitor,
-    view: RwLock<Arc<View>>,
+    view: RankedRwLock<Arc<View>>,
     cache: PageCache,
-    marks: Mutex<Marks>,
+    marks: RankedMutex<Marks>,
     /// Runs and loose parts that came after loading are those that this one did not see.
     first: BTreeSet<SetId>,
     refreshes: AtomicU32,
     /// Steps of deletion that there were before packs were last looked for; `None` when it is not
     /// sure that they were listed before.
-    deletions: Mutex<Option<BTreeSet<[u8; 16]>>>,
+    deletions: RankedMutex<Option<BTreeSet<[u8; 16]>>>,
 }
 
 impl<'a> Index<'a> {
@@ -122,12 +122,12 @@ impl<'a> Index<'a> {
         let mut index = Index {
             store,
             monitor,
-            view: RwLock::default(),
+            view: RankedRwLock::new(StoreLock::View, Arc::default()),
             cache: PageCache::default(),
-            marks: Mutex::default(),
+            marks: RankedMutex::new(StoreLock::Marks, Marks::default()),
             first: BTreeSet::new(),
             refreshes: AtomicU32::new(0),
-            deletions: Mutex::default(),
+            deletions: RankedMutex::new(StoreLock::Deletions, None),
         };
         index.gather(true)?;
         let view = index.view();
@@ -177,7 +177,7 @@ impl<'a> Index<'a> {
         // What was foreseen may be older than what the caller has just found.
         self.store.foresee(&[]);
         let now = self.store.names(Room::Gc, Quorum::Backup)?;
-        let is_news = lock(&self.deletions).as_ref() != Some(&now);
+        let is_news = self.deletions.lock().as_ref() != Some(&now);
         if is_news {
             self.gather(true)?;
         }
@@ -185,12 +185,12 @@ impl<'a> Index<'a> {
     }
 
     fn view(&self) -> Arc<View> {
-        Arc::clone(&read(&self.view))
+        Arc::clone(&self.view.read())
     }
 
     /// Puts a view in the place of the one it was made from; `false` when that is another by now.
     fn replace(&self, old: &Arc<View>, new: View) -> bool {
-        let mut view = write(&self.view);
+        let mut view = self.view.write();
         let is_current = Arc::ptr_eq(&view, old);
         if is_current {
             *view = Arc::new(new);
@@ -199,7 +199,7 @@ impl<'a> Index<'a> {
     }
 
     fn marks<T>(&self, ask: impl FnOnce(&mut Marks) -> T) -> T {
-        ask(&mut lock(&self.marks))
+        ask(&mut self.marks.lock())
     }
 
     /// The packs known now. The marks in them are shared with the index.

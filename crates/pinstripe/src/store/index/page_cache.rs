@@ -3,13 +3,14 @@
 //! Invariant: no lock is held while a page is read, so that several threads may read the same page
 //! at once; the first one's copy stays.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
-use pinstripe_base::sync::lock;
 use pinstripe_base::weighted_cache::WeightedCache;
 use pinstripe_member::format::index_run::Page;
+
+use super::super::locks::{RankedMutex, StoreLock};
 
 /// Memory of a decoded page.
 const PAGE_BYTES: u64 = 16 << 10;
@@ -20,7 +21,7 @@ const PAGES: u64 = 48;
 type PageName = (SetId, u32);
 
 /// The pages read last, of all runs of an index.
-pub(super) struct PageCache(Mutex<WeightedCache<PageName, Arc<Page>>>);
+pub(super) struct PageCache(RankedMutex<WeightedCache<PageName, Arc<Page>>>);
 
 impl Default for PageCache {
     fn default() -> Self {
@@ -31,7 +32,8 @@ impl Default for PageCache {
 impl PageCache {
     /// Keeps as many pages as fit into `bytes`, and no fewer than by default.
     pub(super) fn with_bytes(bytes: u64) -> Self {
-        PageCache(Mutex::new(WeightedCache::new(PAGES.max(bytes / PAGE_BYTES))))
+        let pages = WeightedCache::new(PAGES.max(bytes / PAGE_BYTES));
+        PageCache(RankedMutex::new(StoreLock::Pages, pages))
     }
 
     /// A page, read by `read` when it is not there.
@@ -42,11 +44,11 @@ impl PageCache {
         read: impl FnOnce() -> Result<Page>,
     ) -> Result<Arc<Page>> {
         let name = (run, number);
-        if let Some(page) = lock(&self.0).get(&name) {
+        if let Some(page) = self.0.lock().get(&name) {
             return Ok(page);
         }
         let page = Arc::new(read()?);
-        Ok(lock(&self.0).keep(name, page, 1))
+        Ok(self.0.lock().keep(name, page, 1))
     }
 }
 

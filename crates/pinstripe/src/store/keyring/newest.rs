@@ -20,7 +20,6 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::envelope;
 use pinstripe_member::format::key_ring::KeyRing;
-use pinstripe_member::format::keys::GENERATIONS_MAX;
 use pinstripe_member::format::label::Format;
 use pinstripe_member::format::session::{Session, Work};
 use pinstripe_member::{ExtentName, Room};
@@ -53,9 +52,7 @@ impl Store {
     pub(crate) fn refuse_older_keys(&self) -> Result<bool> {
         let Some(unlocked) = &self.unlocked else { return Ok(true) };
         let own = KeyRing::name(self.config.store, unlocked.generation);
-        let later: BTreeSet<[u8; 16]> = (unlocked.generation + 1..GENERATIONS_MAX as u32)
-            .map(|generation| KeyRing::name(self.config.store, generation))
-            .collect();
+        let later = unlocked.later_rings(self.config.store);
         let (mut found, mut is_everywhere, mut last) = (BTreeSet::new(), true, None);
         let mut is_listed = false;
         for (_, member) in self.present() {

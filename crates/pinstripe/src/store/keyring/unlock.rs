@@ -122,7 +122,7 @@ impl Store {
         self.opener = Opener::new(&keys);
         self.voucher = (format > Format::V1).then(|| Voucher::new(&keys));
         self.keys = Some(keys.clone());
-        self.unlocked = Some(Unlocked { keys, root, generation });
+        self.unlocked = Some(Unlocked::new(keys, root, generation));
         self.settle_members()?.into_iter().for_each(&mut *tell);
         // Read again with the keys, which tell forged objects from damaged ones.
         self.key_room()?.damaged.into_iter().for_each(|(_, error)| tell(error));

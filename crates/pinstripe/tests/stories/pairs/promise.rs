@@ -456,8 +456,11 @@ impl World {
         for at in (0..self.seats.len()).rev() {
             let seat = &self.seats[at];
             if rows.iter().all(|(_, place)| *place != seat.place) {
-                let _ = std::fs::remove_dir_all(&seat.place);
-                let _ = std::fs::remove_dir_all(seat.aside());
+                // A change of the table that was cut off may count again once other members are away.
+                if !self.is_untidy {
+                    let _ = std::fs::remove_dir_all(&seat.place);
+                    let _ = std::fs::remove_dir_all(seat.aside());
+                }
                 let left = self.seats.remove(at);
                 self.lacking += usize::from(left.is_hurt);
             }
