@@ -146,7 +146,7 @@ impl DirectoryMember {
             .map_err(|error| Error::io("cannot list the directory", place, error))?;
         let Some(strange) = strange else { return Ok(()) };
         let advice = if strange == ExtentName::Label.path() {
-            "it is a member of a store already; name another directory"
+            "it is or was a member of a store; name another directory"
         } else {
             "name an empty directory, or a new one below this"
         };

@@ -94,6 +94,7 @@ impl Search {
             search.looked.push((place, found));
         }
         search.settle(&own, voucher.is_some())?;
+        search.refuse_left(&own)?;
         search.refuse_copy(options)?;
         Ok(search)
     }
@@ -253,10 +254,31 @@ impl Search {
         let claims = self.looked.iter().filter_map(|(place, found)| {
             let label = found.as_ref().ok()?;
             let number = usize::from(label.member);
-            let is_claim = label.table.row(number).is_some() && !self.has_as_member(label);
+            let is_claim = label.table.row(number).is_some() && !self.has_left(label);
+            let is_claim = is_claim && !self.has_as_member(label);
             is_claim.then(|| Outsider { place: place.clone(), table: label.table.clone() })
         });
         claims.collect()
+    }
+
+    /// Whether a label is the last one of a member that has left.
+    fn has_left(&self, label: &Label) -> bool {
+        let row = label.table.row(label.member.into());
+        let is_last = row.is_some_and(|row| row.state == MemberState::Left);
+        is_last && self.table.row(label.member.into()).is_none()
+    }
+
+    /// Refuses the member at hand where it has left the store.
+    fn refuse_left(&self, own: &Label) -> Result<()> {
+        if !self.has_left(own) {
+            return Ok(());
+        }
+        let places = self.table.rows.iter().map(|row| path(&row.place).display().to_string());
+        let places: Vec<String> = places.collect();
+        let what = format!("member {} has left the store", own.member);
+        Err(Error::new(Kind::NotFound, what)
+            .at(&self.any)
+            .advice(format!("name a member with --store: {}", places.join(", "))))
     }
 
     /// Whether the table has the member that a label is of, and that one has not gone on without.

@@ -396,21 +396,15 @@ impl Store {
         Ok(Some(number))
     }
 
-    /// Strikes a member out of the table: from then on it is none. It is emptied of its label,
-    /// where it is there.
+    /// Strikes a member out of the table. Its last label stays: it says that the member has left, and
+    /// leads a process that knows an older table to the members that came later. A directory without a
+    /// label would count as the member that the older table names.
     ///
     /// # Errors
     /// As [`change_table`](Self::change_table).
     pub(crate) fn retire(&mut self, claim: &Claim, number: usize) -> Result<()> {
-        let member = self.member_slots[number].member.take();
-        self.change_table(claim, |table| {
-            table.rows.retain(|row| usize::from(row.number) != number)
-        })?;
-        if let Some(member) = member {
-            // No table names this place any more: a label that cannot be removed does no harm.
-            let _ = member.delete(ExtentName::Label).and_then(|()| member.sync());
-        }
-        Ok(())
+        self.member_slots[number].member = None;
+        self.change_table(claim, |table| table.rows.retain(|row| usize::from(row.number) != number))
     }
 
     /// Has the opener of remote members go by what the table says of each.

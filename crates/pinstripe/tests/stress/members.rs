@@ -107,13 +107,12 @@ impl World {
         if cut {
             done = swap(self, &Who::own());
         }
-        let was_only = self.health.len() == 1;
         match done {
             Ok(replaced) => assert_eq!(replaced.lost_extents, 0),
             // Everything that counts had already been done.
             Err(error) if cut && error.kind() == Kind::Usage => {}
-            // The store is at the new place only.
-            Err(error) if cut && was_only && error.kind() == Kind::NotFound => {}
+            // The member by which the store is opened is the old one, which has left.
+            Err(error) if cut && error.kind() == Kind::NotFound => {}
             Err(error) => panic!("member {member} could not be replaced: {error}"),
         }
         let old = std::mem::replace(&mut self.site.members[member], place);

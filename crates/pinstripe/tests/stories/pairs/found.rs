@@ -458,3 +458,22 @@ fn a_pack_over_a_member_and_its_replacement_gets_its_parity_back() {
     ];
     holds(1000577, Shape { origin: Origin::Divided, ..shape(2, 1, true) }, scenes);
 }
+
+/// A member was away while another one was replaced, whose directory stayed: the old table counted it as
+/// present although its label was gone, and the store opened without the newest member.
+#[test]
+fn the_directory_of_a_member_that_left_does_not_count_as_the_member() {
+    let replace = act(Verb::ReplaceLiving, 8784160644095612109, 0);
+    let repair = act(Verb::Repair, 15700028227122162376, 0);
+    let scenes = vec![
+        Scene { killed: 1, ..scene(Trouble::Nothing, &[replace, repair]) },
+        scene(Trouble::Away { member: 6 }, &[act(Verb::ReplaceLiving, 17475145266836019596, 0)]),
+    ];
+    holds(2052410, shape(4, 2, true), scenes);
+    let acts = [
+        act(Verb::ReplaceLiving, 5238919693334452543, 0),
+        act(Verb::Backup, 5304476813233343963, 0),
+    ];
+    let away = Scene { killed: 1, ..scene(Trouble::Away { member: 7 }, &acts) };
+    holds(2052308, shape(3, 1, true), vec![away]);
+}

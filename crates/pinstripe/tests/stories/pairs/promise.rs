@@ -456,11 +456,7 @@ impl World {
         for at in (0..self.seats.len()).rev() {
             let seat = &self.seats[at];
             if rows.iter().all(|(_, place)| *place != seat.place) {
-                // A change of the table that was cut off may count again once other members are away.
-                if !self.is_untidy {
-                    let _ = std::fs::remove_dir_all(&seat.place);
-                    let _ = std::fs::remove_dir_all(seat.aside());
-                }
+                // Its directory stays where it is, as a disk that stays attached.
                 let left = self.seats.remove(at);
                 self.lacking += usize::from(left.is_hurt);
             }
