@@ -1,5 +1,7 @@
 //! Every rule of `cargo xtask tidy`, as data. To change a rule, change it here.
 
+pub mod words;
+
 /// Our crates, and which of ours each may depend on. A crate that is not listed is refused.
 pub const CRATES: &[(&str, &[&str])] = &[
     ("pinstripe-kernel", &[]),
