@@ -13,10 +13,10 @@ pub fn check(root: &Path, files: &[File], workspace: &Workspace) -> Vec<Finding>
     let mut findings = Vec::new();
     let page = |name: &str| files.iter().find(|file| file.path == name);
     for &(name, most) in rules::PAGES {
-        match page(name).map(|file| file.text.lines().count()) {
+        match page(name).map(|file| file.text.split_whitespace().count()) {
             None => findings.push(Finding::new(name, 0, "the page is missing")),
-            Some(lines) if lines > most => {
-                findings.push(Finding::new(name, 0, format!("{lines} lines; the limit is {most}")));
+            Some(words) if words > most => {
+                findings.push(Finding::new(name, 0, format!("{words} words; the limit is {most}")));
             }
             Some(_) => {}
         }
@@ -104,12 +104,14 @@ mod tests {
 
     #[test]
     fn missing_and_long_pages_fail() {
-        let found = found(&[file("README.md", &"x\n".repeat(121))]);
+        let most = rules::PAGES[0].1;
+        let found = found(&[file("README.md", &"x\n".repeat(most + 1))]);
         assert_eq!(
             found,
             [
-                "error: README.md: 121 lines; the limit is 120",
-                "error: ARCHITECTURE.md: the page is missing"
+                format!("error: README.md: {} words; the limit is {most}", most + 1),
+                "error: ARCHITECTURE.md: the page is missing".to_owned(),
+                "error: CONTRIBUTING.md: the page is missing".to_owned(),
             ]
         );
     }
@@ -119,13 +121,14 @@ mod tests {
         let room = file("crates/pinstripe/src/chunk/mod.rs", "");
         let map = |text: &str| file("ARCHITECTURE.md", text);
         let readme = || file("README.md", "");
+        let contributing = || file("CONTRIBUTING.md", "");
         let good = "- `pinstripe` is the library, without threads\n\
                     - `chunk/` cuts content where it says so\n";
-        assert_eq!(found(&[readme(), map(good), room]), Vec::<String>::new());
+        assert_eq!(found(&[readme(), contributing(), map(good), room]), Vec::<String>::new());
 
         let room = file("crates/pinstripe/src/chunk/mod.rs", "");
         let poor = "- `pinstripe-kernel` is not the crate that is meant\n- `chunk/`\n";
-        let found = found(&[readme(), map(poor), room]);
+        let found = found(&[readme(), contributing(), map(poor), room]);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("what chunk/ is for"), "{found:?}");
         assert!(found[1].contains("what pinstripe is for"), "{found:?}");
@@ -137,6 +140,7 @@ mod tests {
                     `[e](code.md)`\n```\n[f](code.md)\n```\n[g](../lost.md \"title\")\n";
         let pages = [
             file("README.md", ""),
+            file("CONTRIBUTING.md", ""),
             file("ARCHITECTURE.md", "the crate pinstripe is all there is\n"),
             file("doc/a.md", page),
         ];

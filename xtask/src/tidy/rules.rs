@@ -438,8 +438,9 @@ pub const NAMES_OF_SEVERAL_CRATES: usize = 70;
 /// Public items of libraries that no other crate uses. A ratchet: it may only fall.
 pub const UNUSED_PUBLIC_ITEMS: usize = 258;
 
-/// Pages that must exist, with the most lines they may have.
-pub const PAGES: &[(&str, usize)] = &[("README.md", 120), ("ARCHITECTURE.md", 200)];
+/// Pages that must exist, with the most words they may have, code included.
+pub const PAGES: &[(&str, usize)] =
+    &[("README.md", 1133), ("ARCHITECTURE.md", 3181), ("CONTRIBUTING.md", 1200)];
 
 /// The page that has a sentence for each crate and each room.
 pub const MAP: &str = "ARCHITECTURE.md";
