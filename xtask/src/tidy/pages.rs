@@ -30,6 +30,10 @@ pub fn check(root: &Path, files: &[File], workspace: &Workspace) -> Vec<Finding>
         }
     }
     for file in files.iter().filter(|file| file.path.ends_with(".md")) {
+        for (line, columns) in long_lines(&file.text) {
+            let what = format!("{columns} columns; the limit is {}", rules::PAGE_COLUMNS);
+            findings.push(Finding::new(&file.path, line, what));
+        }
         for (line, target) in links(&file.text) {
             let folder = Path::new(&file.path).parent().unwrap_or(Path::new(""));
             let path = target.split('#').next().unwrap_or_default();
@@ -40,6 +44,30 @@ pub fn check(root: &Path, files: &[File], workspace: &Workspace) -> Vec<Finding>
         }
     }
     findings
+}
+
+/// The lines of a page, with their numbers, that are neither empty nor code.
+pub fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_fenced = false;
+    let mut may_be_code = true;
+    let mut is_prose = move |line: &str| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_fenced ^= is_fence;
+        let is_code = may_be_code && line.starts_with("    ");
+        may_be_code = is_code || line.trim().is_empty() || line.starts_with('#');
+        !(is_fence || is_fenced || is_code || line.trim().is_empty())
+    };
+    text.lines().enumerate().filter(move |(_, line)| is_prose(line)).map(|(n, line)| (n + 1, line))
+}
+
+/// Lines of prose with too many columns, and how many they have. Rows of tables do not count, nor
+/// does a line of one word, which cannot be broken.
+fn long_lines(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let lines = prose_lines(text).map(|(number, line)| (number, line.trim_end()));
+    let lines = lines.filter(|(_, line)| !line.trim_start().starts_with('|'));
+    let lines = lines.filter(|(_, line)| line.split_whitespace().nth(1).is_some());
+    let lines = lines.map(|(number, line)| (number, line.chars().count()));
+    lines.filter(|(_, columns)| *columns > rules::PAGE_COLUMNS)
 }
 
 /// Our crates by name, and the rooms that are folders with a `/` behind.
@@ -114,6 +142,15 @@ mod tests {
                 "error: CONTRIBUTING.md: the page is missing".to_owned(),
             ]
         );
+    }
+
+    #[test]
+    fn long_lines_fail_and_tables_and_code_do_not() {
+        let long = "ab ".repeat(41);
+        let text = format!("{long}\n| {long} |\n\n    {long}\n\n```\n{long}\n```\n- {long}\n");
+        let word = "a".repeat(130);
+        let found: Vec<_> = long_lines(&format!("{text}{word}\n")).collect();
+        assert_eq!(found, [(1, 122), (9, 124)]);
     }
 
     #[test]

@@ -442,6 +442,9 @@ pub const UNUSED_PUBLIC_ITEMS: usize = 258;
 pub const PAGES: &[(&str, usize)] =
     &[("README.md", 1133), ("ARCHITECTURE.md", 3181), ("CONTRIBUTING.md", 1200)];
 
+/// The most characters of a line of a page, except in tables and code.
+pub const PAGE_COLUMNS: usize = 120;
+
 /// The page that has a sentence for each crate and each room.
 pub const MAP: &str = "ARCHITECTURE.md";
 /// The fewest words that count as a sentence about a room, its name included.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::rules::words::{ODD_LINES, ODD_WORDS, OddWord};
 use super::source::Prose;
-use super::{File, Finding, Scanned, ratchet};
+use super::{File, Finding, Scanned, pages, ratchet};
 
 /// The row of the literals that are shipped.
 const MESSAGES: &str = "messages";
@@ -171,23 +171,15 @@ fn blocks_of_code(prose: &[Prose]) -> Vec<Block<'_>> {
 
 /// The paragraphs of a page, without code.
 fn blocks_of_page(text: &str) -> Vec<Block<'_>> {
-    let mut blocks = Vec::new();
-    let mut block = Block::new();
-    let mut is_fenced = false;
-    let mut may_be_code = true;
-    for (number, line) in text.lines().enumerate() {
-        let is_fence = line.trim_start().starts_with("```");
-        is_fenced ^= is_fence;
-        let is_code = may_be_code && line.starts_with("    ");
-        may_be_code = is_code || line.trim().is_empty() || line.starts_with('#');
-        if is_fence || is_fenced || is_code || line.trim().is_empty() {
-            blocks.push(std::mem::take(&mut block));
-        } else {
-            block.push((number + 1, line));
+    let mut blocks: Vec<Block> = Vec::new();
+    for (number, line) in pages::prose_lines(text) {
+        match blocks.last_mut() {
+            Some(block) if block.last().is_some_and(|(last, _)| last + 1 == number) => {
+                block.push((number, line));
+            }
+            _ => blocks.push(vec![(number, line)]),
         }
     }
-    blocks.push(block);
-    blocks.retain(|block| !block.is_empty());
     blocks
 }
 
