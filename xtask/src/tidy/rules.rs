@@ -440,7 +440,7 @@ pub const UNUSED_PUBLIC_ITEMS: usize = 258;
 
 /// Pages that must exist, with the most words they may have, code included.
 pub const PAGES: &[(&str, usize)] =
-    &[("README.md", 1133), ("ARCHITECTURE.md", 3181), ("CONTRIBUTING.md", 1200)];
+    &[("README.md", 1000), ("ARCHITECTURE.md", 2000), ("CONTRIBUTING.md", 1200)];
 
 /// The most characters of a line of a page, except in tables and code.
 pub const PAGE_COLUMNS: usize = 120;
