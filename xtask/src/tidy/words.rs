@@ -18,7 +18,7 @@ const HELP: &str = "help";
 const LISTS_ODD_WORDS: &str = "xtask/src/tidy/rules/words.rs";
 /// The fewest words of a literal that counts.
 const LITERAL_WORDS: usize = 3;
-/// Stands for what ends a sentence or is no word.
+/// Stands for code, and for both ends of a block.
 const BREAK: &str = "";
 
 /// The count for a crate, a page, the messages or the help.
@@ -206,7 +206,7 @@ impl Element {
     }
 }
 
-/// A word of a text, or a [`BREAK`].
+/// A word of a text, a character of punctuation, or a [`BREAK`].
 struct Token<'a> {
     line: usize,
     text: &'a str,
@@ -251,7 +251,8 @@ impl Finder {
                 let here = at.checked_sub(first).and_then(|start| tokens.get(start..));
                 let here = here.filter(|here| here.len() >= pattern.elements.len());
                 let mut pairs = pattern.elements.iter().zip(here.unwrap_or_default());
-                if here.is_some() && pairs.all(|(element, token)| element.matches(token)) {
+                let is_odd = here.is_some() && pairs.all(|(element, token)| element.matches(token));
+                if is_odd && !asks(&tokens[at..]) {
                     found.entry(token.line).or_default().push(pattern.word);
                 }
             }
@@ -267,7 +268,13 @@ impl Finder {
     }
 }
 
-/// The words of a block, with a break for each run of code or punctuation, and at both ends.
+/// Whether the sentence that these tokens are in ends with a question mark.
+fn asks(tokens: &[Token]) -> bool {
+    let mut ends = tokens.iter().map(|token| token.text);
+    ends.find(|text| [".", ";", ":", "|", "?"].contains(text)) == Some("?")
+}
+
+/// The words of a block, with punctuation between them, and breaks for code and at both ends.
 fn tokens<'a>(block: &Block<'a>) -> Vec<Token<'a>> {
     let mut tokens = Vec::new();
     let push = |tokens: &mut Vec<Token<'a>>, line, text: &'a str| {
@@ -296,7 +303,7 @@ fn tokens<'a>(block: &Block<'a>) -> Vec<Token<'a>> {
                 true => push(&mut tokens, line, word),
                 false if first.is_whitespace() || "*\"'".contains(first) => {}
                 false if word == "\\" => {} // The line goes on.
-                false => push(&mut tokens, line, BREAK),
+                false => push(&mut tokens, line, if is_code { BREAK } else { word }),
             }
         }
     }
@@ -326,6 +333,7 @@ mod tests {
     #[test]
     fn capitals_and_exceptions_are_kept() {
         assert_eq!(odd("Who asks is answered\nOf many, one\nthe one who asks, of many"), [1, 2]);
+        assert_eq!(odd("What is odd is here, too.\nWhat is a question, too?"), [1]);
         assert_eq!(odd("there is no file\nit is no longer\nit is no file\nis no file"), [3, 4]);
     }
 

@@ -94,7 +94,7 @@ pub const ODD_LINES: &[(&str, usize)] = &[
     ("pinstripe-stats", 39),
     ("pinstripe-stripe", 116),
     ("pinstripe-testing", 13),
-    ("xtask", 61),
+    ("xtask", 60),
     ("ARCHITECTURE.md", 0),
     ("CHANGELOG.md", 0),
     ("CONTRIBUTING.md", 4),
