@@ -333,6 +333,7 @@ mod tests {
     #[test]
     fn capitals_and_exceptions_are_kept() {
         assert_eq!(odd("Who asks is answered\nOf many, one\nthe one who asks, of many"), [1, 2]);
+        assert!(odd("| What is left after a crash? | a |").is_empty());
         assert_eq!(odd("What is odd is here, too.\nWhat is a question, too?"), [1]);
         assert_eq!(odd("there is no file\nit is no longer\nit is no file\nis no file"), [3, 4]);
     }
