@@ -24,6 +24,8 @@ usage:
   cargo xtask test                 format, clippy, tidy, licences and every test
   cargo xtask test --quick         format, clippy, tidy and unit tests: the inner loop
   cargo xtask tidy                 the house rules that no compiler checks
+  cargo xtask tidy --words [NAME]  lines with odd words, of each crate and page or of one; also
+                                   'help' and 'messages'
   cargo xtask fuzz [SECONDS]       every fuzz target for SECONDS each (default 30)
   cargo xtask soak [--seeds N] [--from S]
                                    the stress test with N seeds from S on (default 1000 from 0)
@@ -56,7 +58,14 @@ fn main() -> ExitCode {
     let rest = args.get(1..).unwrap_or_default();
     let done = match verb {
         Some("test") => test::run(rest),
-        Some("tidy") if rest.is_empty() => tidy::run(),
+        Some("tidy") => match rest {
+            [] => tidy::run(),
+            [option] if option == "--words" => tidy::list_words(None),
+            [option, name] if option == "--words" => tidy::list_words(Some(name)),
+            _ => {
+                Err("usage: cargo xtask tidy [--words [CRATE, PAGE, help or messages]]".to_owned())
+            }
+        },
         Some("fuzz") => fuzz::run(rest),
         Some("soak") => soak::run(rest),
         Some("sim") => sim::run(rest),

@@ -10,6 +10,7 @@ mod rooms;
 mod rules;
 mod source;
 mod surface;
+mod words;
 
 use std::fmt;
 use std::fs;
@@ -78,6 +79,13 @@ pub fn run() -> Result<bool> {
     Ok(failed == 0)
 }
 
+/// Prints how many lines have odd words, or those of the crate or page `name`.
+pub fn list_words(name: Option<&str>) -> Result<bool> {
+    let files = read_files(&root_folder()?)?;
+    words::list(&files, &scan(&files), name)?;
+    Ok(true)
+}
+
 /// Every finding in the repository at `root`, sorted by place.
 pub fn check(root: &Path, workspace: &Workspace) -> Result<Vec<Finding>> {
     let files = read_files(root)?;
@@ -88,6 +96,7 @@ pub fn check(root: &Path, workspace: &Workspace) -> Result<Vec<Finding>> {
     findings.extend(files::names_of_crates(&scanned, rules::NAMES_OF_SEVERAL_CRATES));
     findings.extend(surface::unused(&files, &scanned, rules::UNUSED_PUBLIC_ITEMS));
     findings.extend(pages::check(root, &files, workspace));
+    findings.extend(words::check(&files, &scanned));
     findings.sort();
     Ok(findings)
 }

@@ -13,10 +13,10 @@ pub fn check(root: &Path, files: &[File], workspace: &Workspace) -> Vec<Finding>
     let mut findings = Vec::new();
     let page = |name: &str| files.iter().find(|file| file.path == name);
     for &(name, most) in rules::PAGES {
-        match page(name).map(|file| file.text.lines().count()) {
+        match page(name).map(|file| file.text.split_whitespace().count()) {
             None => findings.push(Finding::new(name, 0, "the page is missing")),
-            Some(lines) if lines > most => {
-                findings.push(Finding::new(name, 0, format!("{lines} lines; the limit is {most}")));
+            Some(words) if words > most => {
+                findings.push(Finding::new(name, 0, format!("{words} words; the limit is {most}")));
             }
             Some(_) => {}
         }
@@ -30,6 +30,10 @@ pub fn check(root: &Path, files: &[File], workspace: &Workspace) -> Vec<Finding>
         }
     }
     for file in files.iter().filter(|file| file.path.ends_with(".md")) {
+        for (line, columns) in long_lines(&file.text) {
+            let what = format!("{columns} columns; the limit is {}", rules::PAGE_COLUMNS);
+            findings.push(Finding::new(&file.path, line, what));
+        }
         for (line, target) in links(&file.text) {
             let folder = Path::new(&file.path).parent().unwrap_or(Path::new(""));
             let path = target.split('#').next().unwrap_or_default();
@@ -40,6 +44,30 @@ pub fn check(root: &Path, files: &[File], workspace: &Workspace) -> Vec<Finding>
         }
     }
     findings
+}
+
+/// The lines of a page, with their numbers, that are neither empty nor code.
+pub fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_fenced = false;
+    let mut may_be_code = true;
+    let mut is_prose = move |line: &str| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_fenced ^= is_fence;
+        let is_code = may_be_code && line.starts_with("    ");
+        may_be_code = is_code || line.trim().is_empty() || line.starts_with('#');
+        !(is_fence || is_fenced || is_code || line.trim().is_empty())
+    };
+    text.lines().enumerate().filter(move |(_, line)| is_prose(line)).map(|(n, line)| (n + 1, line))
+}
+
+/// Lines of prose with too many columns, and how many they have. Rows of tables do not count, nor
+/// does a line of one word, which cannot be broken.
+fn long_lines(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let lines = prose_lines(text).map(|(number, line)| (number, line.trim_end()));
+    let lines = lines.filter(|(_, line)| !line.trim_start().starts_with('|'));
+    let lines = lines.filter(|(_, line)| line.split_whitespace().nth(1).is_some());
+    let lines = lines.map(|(number, line)| (number, line.chars().count()));
+    lines.filter(|(_, columns)| *columns > rules::PAGE_COLUMNS)
 }
 
 /// Our crates by name, and the rooms that are folders with a `/` behind.
@@ -104,14 +132,25 @@ mod tests {
 
     #[test]
     fn missing_and_long_pages_fail() {
-        let found = found(&[file("README.md", &"x\n".repeat(121))]);
+        let most = rules::PAGES[0].1;
+        let found = found(&[file("README.md", &"x\n".repeat(most + 1))]);
         assert_eq!(
             found,
             [
-                "error: README.md: 121 lines; the limit is 120",
-                "error: ARCHITECTURE.md: the page is missing"
+                format!("error: README.md: {} words; the limit is {most}", most + 1),
+                "error: ARCHITECTURE.md: the page is missing".to_owned(),
+                "error: CONTRIBUTING.md: the page is missing".to_owned(),
             ]
         );
+    }
+
+    #[test]
+    fn long_lines_fail_and_tables_and_code_do_not() {
+        let long = "ab ".repeat(41);
+        let text = format!("{long}\n| {long} |\n\n    {long}\n\n```\n{long}\n```\n- {long}\n");
+        let word = "a".repeat(130);
+        let found: Vec<_> = long_lines(&format!("{text}{word}\n")).collect();
+        assert_eq!(found, [(1, 122), (9, 124)]);
     }
 
     #[test]
@@ -119,13 +158,14 @@ mod tests {
         let room = file("crates/pinstripe/src/chunk/mod.rs", "");
         let map = |text: &str| file("ARCHITECTURE.md", text);
         let readme = || file("README.md", "");
+        let contributing = || file("CONTRIBUTING.md", "");
         let good = "- `pinstripe` is the library, without threads\n\
                     - `chunk/` cuts content where it says so\n";
-        assert_eq!(found(&[readme(), map(good), room]), Vec::<String>::new());
+        assert_eq!(found(&[readme(), contributing(), map(good), room]), Vec::<String>::new());
 
         let room = file("crates/pinstripe/src/chunk/mod.rs", "");
         let poor = "- `pinstripe-kernel` is not the crate that is meant\n- `chunk/`\n";
-        let found = found(&[readme(), map(poor), room]);
+        let found = found(&[readme(), contributing(), map(poor), room]);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("what chunk/ is for"), "{found:?}");
         assert!(found[1].contains("what pinstripe is for"), "{found:?}");
@@ -137,6 +177,7 @@ mod tests {
                     `[e](code.md)`\n```\n[f](code.md)\n```\n[g](../lost.md \"title\")\n";
         let pages = [
             file("README.md", ""),
+            file("CONTRIBUTING.md", ""),
             file("ARCHITECTURE.md", "the crate pinstripe is all there is\n"),
             file("doc/a.md", page),
         ];

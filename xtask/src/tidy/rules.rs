@@ -1,5 +1,7 @@
 //! Every rule of `cargo xtask tidy`, as data. To change a rule, change it here.
 
+pub mod words;
+
 /// Our crates, and which of ours each may depend on. A crate that is not listed is refused.
 pub const CRATES: &[(&str, &[&str])] = &[
     ("pinstripe-kernel", &[]),
@@ -436,8 +438,12 @@ pub const NAMES_OF_SEVERAL_CRATES: usize = 70;
 /// Public items of libraries that no other crate uses. A ratchet: it may only fall.
 pub const UNUSED_PUBLIC_ITEMS: usize = 258;
 
-/// Pages that must exist, with the most lines they may have.
-pub const PAGES: &[(&str, usize)] = &[("README.md", 120), ("ARCHITECTURE.md", 200)];
+/// Pages that must exist, with the most words they may have, code included.
+pub const PAGES: &[(&str, usize)] =
+    &[("README.md", 1000), ("ARCHITECTURE.md", 2000), ("CONTRIBUTING.md", 1200)];
+
+/// The most characters of a line of a page, except in tables and code.
+pub const PAGE_COLUMNS: usize = 120;
 
 /// The page that has a sentence for each crate and each room.
 pub const MAP: &str = "ARCHITECTURE.md";

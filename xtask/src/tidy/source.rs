@@ -4,7 +4,11 @@
 //! strings, lifetimes, `#[cfg(test)]` items) to never take prose for code. Blanked bytes become
 //! spaces and newlines stay, so that offsets and line numbers are those of the file.
 
+mod prose;
+
 use std::ops::Range;
+
+pub use prose::Prose;
 
 /// A scanned file.
 pub struct Source {
@@ -16,6 +20,8 @@ pub struct Source {
     pub test_modules: Vec<String>,
     /// All modules that are declared to be in files of their own.
     pub modules: Vec<String>,
+    /// Comments and literals of the product, in their order.
+    pub prose: Vec<Prose>,
 }
 
 /// Stands for an import that hides which rooms it names.
@@ -35,7 +41,11 @@ pub struct Function {
 impl Source {
     /// Scans a file.
     pub fn scan(text: &str) -> Source {
-        let code = blank_prose(text.as_bytes());
+        let ranges = prose::ranges(text.as_bytes());
+        let mut code = text.as_bytes().to_vec();
+        for range in &ranges {
+            blank(&mut code[range.clone()]);
+        }
         let modules = declared_modules(&code);
         let tests = test_items(&code);
         let mut product = code.clone();
@@ -46,7 +56,10 @@ impl Source {
         let test_modules = modules.iter().filter(|name| !kept.contains(name)).cloned().collect();
         let in_tests: usize = tests.iter().map(|range| lines_within(&code, range)).sum();
         let all = text.lines().count();
-        Source { product_lines: all.saturating_sub(in_tests), product, test_modules, modules }
+        let is_product = |range: &Range<usize>| !tests.iter().any(|it| it.contains(&range.start));
+        let prose = prose::pieces(text, ranges.into_iter().filter(is_product));
+        let product_lines = all.saturating_sub(in_tests);
+        Source { product_lines, product, test_modules, modules, prose }
     }
 
     /// The line of an offset, from 1.
@@ -163,84 +176,6 @@ pub fn whole_words<'a>(text: &'a [u8], needle: &'a [u8]) -> impl Iterator<Item =
             && !(is_word(first) && at > 0 && is_word(text[at - 1]))
             && !(is_word(last) && text.get(at + needle.len()).is_some_and(|&b| is_word(b)))
     })
-}
-
-/// Replaces comments and the contents of literals by blanks.
-fn blank_prose(text: &[u8]) -> Vec<u8> {
-    let mut code = text.to_vec();
-    let mut at = 0;
-    while at < text.len() {
-        let end = match text[at] {
-            b'/' if text[at..].starts_with(b"//") => find(text, at, b"\n"),
-            b'/' if text[at..].starts_with(b"/*") => comment_end(text, at),
-            b'"' => string_end(text, at),
-            b'r' if at == 0 || !is_word(text[at - 1]) || is_literal_prefix(text, at) => {
-                raw_string_end(text, at).unwrap_or(at)
-            }
-            b'\'' => char_end(text, at).unwrap_or(at),
-            _ => at,
-        };
-        blank(&mut code[at..end]);
-        at = end.max(at + 1);
-    }
-    code
-}
-
-/// Whether the `r` here follows the `b` or `c` of `br"..."`, `cr"..."`.
-fn is_literal_prefix(text: &[u8], at: usize) -> bool {
-    matches!(text[at - 1], b'b' | b'c') && (at == 1 || !is_word(text[at - 2]))
-}
-
-fn comment_end(text: &[u8], start: usize) -> usize {
-    let (mut at, mut depth) = (start, 0);
-    while at < text.len() {
-        if text[at..].starts_with(b"/*") {
-            depth += 1;
-            at += 2;
-        } else if text[at..].starts_with(b"*/") {
-            depth -= 1;
-            at += 2;
-            if depth == 0 {
-                break;
-            }
-        } else {
-            at += 1;
-        }
-    }
-    at
-}
-
-fn string_end(text: &[u8], start: usize) -> usize {
-    let mut at = start + 1;
-    while at < text.len() && text[at] != b'"' {
-        at += if text[at] == b'\\' { 2 } else { 1 };
-    }
-    (at + 1).min(text.len())
-}
-
-fn raw_string_end(text: &[u8], start: usize) -> Option<usize> {
-    let hashes = text[start + 1..].iter().take_while(|&&b| b == b'#').count();
-    if text.get(start + 1 + hashes) != Some(&b'"') {
-        return None;
-    }
-    let close = [b"\"".as_slice(), &vec![b'#'; hashes]].concat();
-    let end = find(text, start + 2 + hashes, &close) + close.len();
-    Some(end.min(text.len()))
-}
-
-/// The end of a character literal; none for a lifetime.
-fn char_end(text: &[u8], start: usize) -> Option<usize> {
-    let inside = text.get(start + 1)?;
-    if *inside == b'\\' {
-        return Some((find(text, start + 3, b"'") + 1).min(text.len()));
-    }
-    let width = match inside {
-        0..0x80 => 1,
-        0x80..0xe0 => 2,
-        0xe0..0xf0 => 3,
-        _ => 4,
-    };
-    (text.get(start + 1 + width) == Some(&b'\'')).then_some(start + 2 + width)
 }
 
 /// The ranges of items under `#[cfg(test)]` or `#[test]`; everything under `#![cfg(test)]`.
