@@ -116,6 +116,8 @@ impl Share {
         }
         self.taken.store(taken + size, Ordering::Relaxed);
         state.taken += size;
+        debug_assert!(state.taken <= self.memory.limit, "no more than the memory is taken");
+        debug_assert!(taken + size <= state.taken, "a share is part of what is taken");
         Ok(Buffer { bytes, buf: None, share: Arc::clone(self) })
     }
 }
@@ -128,6 +130,7 @@ impl State {
             Some(buf) => self.ready -= buf.capacity(),
             None => self.make_room(limit),
         }
+        debug_assert!(self.taken + self.ready <= limit, "taken and ready stay within the limit");
         ready
     }
 
@@ -167,6 +170,7 @@ impl Buffer {
             let (class, size) = class_of(bytes);
             let ready = memory.state().pop(class, memory.limit);
             let mut buf = ready.unwrap_or_else(|| AlignedBuf::new(size));
+            debug_assert_eq!(buf.capacity(), size, "a buffer is of its class");
             buf.set_len(HEAD_ROOM + bytes);
             buf
         })
@@ -178,7 +182,8 @@ impl Drop for Buffer {
         let (class, size) = class_of(self.bytes);
         let memory = &self.share.memory;
         let mut state = memory.state();
-        self.share.taken.fetch_sub(size, Ordering::Relaxed);
+        let taken = self.share.taken.fetch_sub(size, Ordering::Relaxed);
+        debug_assert!(taken >= size && state.taken >= size, "what is given back was taken");
         state.taken -= size;
         if let Some(buf) = self.buf.take() {
             state.ready += size;

@@ -73,6 +73,8 @@ impl<'a> SendQueue<'a> {
         if !state.is_broken {
             state.packets.push(packet);
         }
+        debug_assert!(state.packets.len() <= PACKETS, "no more packets wait than may");
+        debug_assert!(!state.is_broken || state.packets.is_empty(), "nothing is sent any more");
         state.packets.len()
     }
 
@@ -86,6 +88,7 @@ impl<'a> SendQueue<'a> {
 
     fn send_all<'s>(&'s self, mut state: MutexGuard<'s, State>) {
         let mut batch = Vec::new();
+        debug_assert!(!state.is_sending, "one thread sends at a time");
         state.is_sending = true;
         while !state.packets.is_empty() {
             std::mem::swap(&mut batch, &mut state.packets);
@@ -149,6 +152,7 @@ impl<'a> SendQueue<'a> {
 impl Packet {
     /// Data with their head put before them.
     pub fn data(mut buffer: Buffer, head: &[u8]) -> Self {
+        debug_assert!(head.len() <= HEAD_ROOM, "the head fits before the data");
         let start = HEAD_ROOM - head.len();
         buffer.all_mut()[start..HEAD_ROOM].copy_from_slice(head);
         Packet::Data { buffer, start }

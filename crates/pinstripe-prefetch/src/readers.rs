@@ -104,6 +104,7 @@ impl Readers {
         };
         let object = Arc::clone(objects.entry(number).or_insert_with(new));
         object.last.store(turn, Ordering::Relaxed);
+        debug_assert!(objects.len() <= OBJECTS_MAX, "no more objects are remembered than may be");
         object
     }
 }

@@ -86,6 +86,7 @@ impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
+        debug_assert!(self.len <= self.capacity() && self.pages.as_ptr().is_aligned());
         // SAFETY: pages are initialised bytes without padding, one behind the other, and `len` is
         // at most what all of them hold.
         unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
@@ -94,6 +95,7 @@ impl Deref for AlignedBuf {
 
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
+        debug_assert!(self.len <= self.capacity(), "the length is within the capacity");
         // SAFETY: as above, borrowed for as long as `self` is; any bytes make valid pages.
         unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len) }
     }

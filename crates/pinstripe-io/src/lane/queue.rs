@@ -77,6 +77,7 @@ impl Queue {
             return Err((write, error.duplicate()));
         }
         state.jobs.push_back(Job::Write(write));
+        debug_assert!(state.error.is_none(), "nothing is taken in after an error");
         self.work.notify_one();
         Ok(())
     }
@@ -118,6 +119,7 @@ impl Queue {
     /// Notes that a write is done.
     pub fn wrote(&self, bytes: u64) {
         let mut state = self.state();
+        debug_assert!(state.writing > 0, "a write that is done was begun");
         state.written_bytes += bytes;
         state.writing -= 1;
         state.rest();
@@ -130,6 +132,7 @@ impl Queue {
     /// Notes that a sync is done.
     pub fn synced(&self) {
         let mut state = self.state();
+        debug_assert!(state.syncing > 0, "a sync that is done was begun");
         state.syncing -= 1;
         state.rest();
     }
@@ -172,6 +175,7 @@ impl Queue {
 
 impl State {
     fn begin(&mut self, is_sync: bool) {
+        debug_assert!(!is_sync || self.writing == 0, "a sync begins after the writes before it");
         if self.writing + self.syncing == 0 {
             self.busy_since = Some(clock::monotonic());
         }

@@ -146,7 +146,8 @@ impl DirectoryMember {
             .map_err(|error| Error::io("cannot list the directory", place, error))?;
         let Some(strange) = strange else { return Ok(()) };
         let advice = if strange == ExtentName::Label.path() {
-            "it is or was a member of a store; name another directory"
+            "it is a member of a store, or was one: name another directory, or empty this one if \
+             nothing in it is needed"
         } else {
             "name an empty directory, or a new one below this"
         };

@@ -80,12 +80,14 @@ impl Governor {
         } else if state.starving >= self.patience {
             state.enter(level.saturating_sub(1));
         }
+        debug_assert!(state.level.abs_diff(level) <= 1, "the level changes by one at a time");
         STEPS[state.level + usize::from(fill >= HALF)]
     }
 }
 
 impl State {
     fn enter(&mut self, level: usize) {
+        debug_assert!(level <= LAST_LEVEL, "a level has two steps");
         *self = State { level, lagging: 0, starving: 0 };
     }
 }

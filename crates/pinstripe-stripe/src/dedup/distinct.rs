@@ -58,6 +58,8 @@ impl Distinct {
             self.seen.retain(|key, _| key.leading_zeros() >= shift);
             self.sampled_bytes = self.seen.values().sum();
         }
+        debug_assert!(self.sampled_bytes <= self.bytes, "the sample is part of all");
+        debug_assert!(self.seen.len() <= self.most, "the sample fits");
         true
     }
 

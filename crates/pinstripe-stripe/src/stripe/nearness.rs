@@ -57,7 +57,10 @@ pub(super) fn spared(members: &[Option<Distance>], needed: usize) -> Vec<bool> {
             it.is_remote && (!last.is_remote || is_late)
         })
     };
-    members.iter().map(is_spared).collect()
+    let spared: Vec<bool> = members.iter().map(is_spared).collect();
+    let near = members.iter().zip(&spared).filter(|(it, is_spared)| it.is_some() && !**is_spared);
+    debug_assert!(near.count() >= needed, "as many members as are needed stay near");
+    spared
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::halves::Outsider;
 use super::open::OpenOptions;
+use super::table::has_left;
 use super::unannounced::Unannounced;
 use super::{MemberSlot, agreement, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -261,11 +262,9 @@ impl Search {
         claims.collect()
     }
 
-    /// Whether a label is the last one of a member that has left.
+    /// Whether a label is the last one of a member that is not in the table any more.
     fn has_left(&self, label: &Label) -> bool {
-        let row = label.table.row(label.member.into());
-        let is_last = row.is_some_and(|row| row.state == MemberState::Left);
-        is_last && self.table.row(label.member.into()).is_none()
+        has_left(label) && self.table.row(label.member.into()).is_none()
     }
 
     /// Refuses the member at hand where it has left the store.

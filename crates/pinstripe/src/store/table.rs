@@ -261,10 +261,10 @@ impl Store {
         Ok(left.first().copied())
     }
 
-    /// Makes sure that some member still carries a label: one that was struck out has none.
+    /// Makes sure that some member is still in the store by its own label.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when none does.
+    /// [`Kind::Busy`] when none is.
     pub(super) fn confirm_labels(&self) -> Result<()> {
         self.labels_there().map(drop)
     }
@@ -272,7 +272,7 @@ impl Store {
     /// The labels of this store that present members carry now, each read once.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when none carries one any more.
+    /// [`Kind::Busy`] when all of them have left the store by their own labels, or have none.
     pub(super) fn labels_there(&self) -> Result<LabelsThere> {
         let (mut there, mut is_any_left) = (LabelsThere::default(), false);
         for (number, member) in self.present() {
@@ -280,7 +280,7 @@ impl Store {
             let is_gone = label.as_ref().err().is_some_and(|it| it.kind() == Kind::NotFound);
             let is_struck = is_gone && self.member_slots[number].bad_label.is_none();
             there.struck.extend(is_struck.then_some(number));
-            is_any_left |= !is_struck;
+            is_any_left |= !is_struck && !label.as_ref().is_ok_and(has_left);
             let is_ours = |label: &Label| label.config.store == self.config.store;
             there.labels.extend(label.ok().filter(is_ours));
         }
@@ -307,7 +307,7 @@ impl Store {
         }
         let NewMember { member, facts } = match self.options.read_member(place) {
             // A member that got a number that is not its own any more, or never became one.
-            Ok((member, label)) if label.config == self.config => {
+            Ok((member, label)) if label.config == self.config && !has_left(&label) => {
                 let holds_any = [Room::Packs, Room::Index].into_iter();
                 for room in holds_any {
                     if !member.list(room)?.is_empty() {
@@ -451,6 +451,11 @@ impl Store {
         }
         self.table = table;
     }
+}
+
+/// Whether a member has left the store by its own label.
+pub(super) fn has_left(label: &Label) -> bool {
+    label.table.row(label.member.into()).is_none_or(|row| row.state == MemberState::Left)
 }
 
 fn absolute(place: &Path) -> Result<std::path::PathBuf> {
