@@ -122,7 +122,7 @@ fn shared_names(scanned: &[Scanned], findings: &mut Vec<Finding>) {
     }
 }
 
-/// Holds the number of names of public types that stand in more than one crate by a ratchet at `most`.
+/// Compares the number of public type names that several crates use with the ratchet `most`.
 pub fn names_of_crates(scanned: &[Scanned], most: usize) -> Option<Finding> {
     let mut crates: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for file in scanned {
@@ -134,7 +134,7 @@ pub fn names_of_crates(scanned: &[Scanned], most: usize) -> Option<Finding> {
     crates.retain(|_, folders| folders.len() > 1);
     ratchet(crates.len(), most, "NAMES_OF_SEVERAL_CRATES", |found| {
         let names: Vec<&str> = crates.keys().map(String::as_str).collect();
-        let what = format!("{found} names of public types stand in several crates");
+        let what = format!("{found} names of public types are used in several crates");
         (what, format!("rename the newest of {}", names.join(", ")))
     })
 }

@@ -138,7 +138,7 @@ fn read_files(root: &Path) -> Result<Vec<File>> {
                 folders.push(path);
             } else if kind.is_file() {
                 let bytes = fs::read(&path).map_err(|e| format!("cannot read {relative}: {e}"))?;
-                // What is not text holds no prose and no code: fixtures, pictures.
+                // Files that are not text, such as pictures, contain neither prose nor code.
                 if let Ok(text) = String::from_utf8(bytes) {
                     files.push(File { path: relative, text });
                 }

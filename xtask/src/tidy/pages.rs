@@ -92,7 +92,7 @@ fn is_sentence_about(line: &str, thing: &str) -> bool {
     named && line.split_whitespace().filter(is_word).count() >= rules::SENTENCE_WORDS
 }
 
-/// The relative targets of `[text](target)` with their lines; code is not looked at.
+/// The relative targets of `[text](target)` with their lines; code is skipped.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     let mut fenced = false;

@@ -38,7 +38,7 @@ fn check_file(rooms: &Rooms, inner: &str, file: &Scanned, findings: &mut Vec<Fin
 }
 
 impl Rooms {
-    /// Why `room` may not import `named`; none when it may, or when `named` is no room.
+    /// Why `room` may not import `named`; `None` if it may, or if `named` is not a room.
     fn refused(&self, room: &str, named: &str) -> Option<String> {
         if named == HIDDEN {
             return Some(format!("{room} imports the root of the crate: name the room instead"));

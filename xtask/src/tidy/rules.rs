@@ -7,10 +7,10 @@ pub const CRATES: &[(&str, &[&str])] = &[
     ("pinstripe-kernel", &[]),
     ("pinstripe-base", &[]),
     ("pinstripe-testing", &[]),
-    // Statistics know nothing of what was measured.
+    // Statistics are independent of the measurements.
     ("pinstripe-stats", &["pinstripe-base"]),
     ("pinstripe-io", &["pinstripe-base", "pinstripe-testing"]),
-    // The array and the servers know nothing of the store, and nothing of each other.
+    // The array and the servers are independent of the store, and of each other.
     (
         "pinstripe-array",
         &["pinstripe-kernel", "pinstripe-base", "pinstripe-io", "pinstripe-testing"],
@@ -18,12 +18,12 @@ pub const CRATES: &[(&str, &[&str])] = &[
     ("pinstripe-fuse", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
     ("pinstripe-nbd", &["pinstripe-base", "pinstripe-io", "pinstripe-fuse", "pinstripe-testing"]),
     ("pinstripe-prefetch", &["pinstripe-base", "pinstripe-testing"]),
-    // It shows any directory, and knows nothing of the store.
+    // It shows any directory, and is independent of the store.
     (
         "pinstripe-overlay",
         &["pinstripe-base", "pinstripe-io", "pinstripe-prefetch", "pinstripe-testing"],
     ),
-    // The recorder writes plain files: it knows nothing of the store, the array and the servers.
+    // The recorder writes plain files: it is independent of the store, the array and the servers.
     ("pinstripe-record", &["pinstripe-base", "pinstripe-io", "pinstripe-testing"]),
     // A member of a store knows what is put on it, and no store.
     (
@@ -40,7 +40,7 @@ pub const CRATES: &[(&str, &[&str])] = &[
             "pinstripe-testing",
         ],
     ),
-    // A split is no store: an output describes itself.
+    // A split uses no store: an output describes itself.
     (
         "pinstripe-split",
         &[
@@ -156,7 +156,7 @@ pub struct Rooms {
     pub folder: &'static str,
     /// The rooms, highest floor first: a room imports from lower floors only.
     pub floors: &'static [&'static [&'static str]],
-    /// Imports between rooms of one floor that are wanted all the same.
+    /// Permitted imports between rooms of one floor.
     pub neighbours: &'static [(&'static str, &'static str)],
     /// Rooms that may import less than their floor allows.
     pub narrow: &'static [(&'static str, &'static [&'static str])],
@@ -400,7 +400,7 @@ pub struct BannedText {
     pub instead: &'static str,
 }
 
-/// The texts that no file may hold. This folder, which must name them, is not looked at.
+/// The texts that no file may contain. This folder, which must name them, is not checked.
 pub const BANNED_TEXTS: &[BannedText] = &[
     BannedText { text: "todo!(", instead: "finish it or leave it out" },
     BannedText { text: "unimplemented!(", instead: "finish it or leave it out" },
@@ -415,9 +415,9 @@ pub const NAMES_BANNED_TEXTS: &str = "xtask/src/tidy/";
 
 /// A size at which tidy warns, and one at which it fails.
 pub struct Limit {
-    /// More lines than this are told.
+    /// More lines than this cause a warning.
     pub warn: usize,
-    /// More lines than this are refused.
+    /// More lines than this are an error.
     pub fail: usize,
 }
 
@@ -432,7 +432,7 @@ pub const NO_NAMES: &[&str] = &["expect", "unwrap"];
 /// Parts of the paths of code that only tests run: it may panic.
 pub const UNSHIPPED: &[&str] = &["crates/pinstripe-testing/", "/conformance.rs"];
 
-/// Names of public types that stand in more than one crate. A ratchet: it may only fall.
+/// Names of public types that more than one crate uses. A ratchet: it may only fall.
 pub const NAMES_OF_SEVERAL_CRATES: usize = 70;
 
 /// Public items of libraries that no other crate uses. A ratchet: it may only fall.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::source::words;
 use super::{File, Finding, Scanned, ratchet};
 
-/// Crates of which the items are no library's: programs, and what only tests use.
+/// Crates that are not libraries: programs, and helpers of tests.
 const NO_LIBRARIES: [&str; 2] = ["crates/pinstripe-cli", "crates/pinstripe-testing"];
 
 /// Holds the number of unused public items by a ratchet at `most`.

@@ -18,7 +18,7 @@ const HELP: &str = "help";
 const LISTS_ODD_WORDS: &str = "xtask/src/tidy/rules/words.rs";
 /// The fewest words of a literal that counts.
 const LITERAL_WORDS: usize = 3;
-/// Stands for code, and for both ends of a block.
+/// Replaces code, and marks both ends of a block.
 const BREAK: &str = "";
 
 /// The count for a crate, a page, the messages or the help.
@@ -191,7 +191,7 @@ struct Pattern {
 
 /// One element of a pattern.
 struct Element {
-    /// Whether it matches what is none of its words.
+    /// Whether it matches all words except its own.
     is_other: bool,
     words: Vec<&'static str>,
 }
@@ -274,7 +274,8 @@ fn asks(tokens: &[Token]) -> bool {
     ends.find(|text| [".", ";", ":", "|", "?"].contains(text)) == Some("?")
 }
 
-/// The words of a block, with punctuation between them, and breaks for code and at both ends.
+/// The words of a block, with punctuation between them, and breaks for code, `{placeholders}` and
+/// both ends.
 fn tokens<'a>(block: &Block<'a>) -> Vec<Token<'a>> {
     let mut tokens = Vec::new();
     let push = |tokens: &mut Vec<Token<'a>>, line, text: &'a str| {
@@ -285,6 +286,7 @@ fn tokens<'a>(block: &Block<'a>) -> Vec<Token<'a>> {
     for &(line, text) in block {
         let text = text.trim_start().trim_start_matches(['/', '!', '#', '>', '-', '*', '"']);
         let mut rest = text;
+        let mut is_placeholder = false;
         while let Some(first) = rest.chars().next() {
             let is_word = |c: char| c.is_alphanumeric() || "_-'\u{2019}".contains(c);
             let length = match is_word(first) {
@@ -298,12 +300,14 @@ fn tokens<'a>(block: &Block<'a>) -> Vec<Token<'a>> {
             let (word, after) = rest.split_at(length);
             rest = after;
             is_code ^= first == '`';
+            is_placeholder = (is_placeholder || first == '{') && first != '}';
+            let is_skipped = is_code || is_placeholder;
             let word = word.trim_matches('\'');
-            match is_word(first) && !word.is_empty() && !is_code {
+            match is_word(first) && !word.is_empty() && !is_skipped {
                 true => push(&mut tokens, line, word),
                 false if first.is_whitespace() || "*\"'".contains(first) => {}
-                false if word == "\\" => {} // The line goes on.
-                false => push(&mut tokens, line, if is_code { BREAK } else { word }),
+                false if word == "\\" => {} // A continued line.
+                false => push(&mut tokens, line, if is_skipped { BREAK } else { word }),
             }
         }
     }
@@ -327,6 +331,8 @@ mod tests {
         assert_eq!(odd("/// The caller is told.\n/// untold\n/// Told-off"), [1]);
         assert_eq!(odd("Waits for so\nmany of them. So. Many."), [1]);
         assert_eq!(odd("`told` and `a\ntold` are code, this is told"), [2]);
+        assert_eq!(odd("{told} and {} told"), [1]);
+        assert_eq!(odd("{told} and }{x:?}"), Vec::<usize>::new());
         assert_eq!(odd("told of so many, of which none lies\nhere"), [1]);
     }
 
