@@ -145,8 +145,11 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         self.usage.peak = self.usage.peak.max(self.usage.charged);
         let (is_recent, is_wanted, is_failed) = (true, true, false);
         let slot = Slot { cell, bytes, stage, origin, is_recent, is_wanted, pins: 0, is_failed };
-        self.slots.insert(key, slot);
+        let before = self.slots.insert(key, slot);
+        debug_assert!(before.is_none(), "a unit has one place");
         self.clock.push_back(key);
+        debug_assert_eq!(self.clock.len(), self.slots.len(), "each unit is on the clock once");
+        debug_assert!(self.usage.charged <= self.usage.budget, "no more is charged than there is");
     }
 
     /// Takes in one more use of a unit by a known plan. It stays until it is unpinned as often.
@@ -184,6 +187,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         if slot.pins > 0 {
             return false;
         }
+        debug_assert!(self.pinned > 0, "a unit that is unpinned was counted");
         self.pinned -= 1;
         // No reader will come for what was not begun yet.
         if slot.is_failed || slot.stage == Stage::Queued {
@@ -301,6 +305,8 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
 
     fn remove(&mut self, key: &K) -> Option<Slot<U>> {
         let slot = self.slots.remove(key)?;
+        debug_assert!(self.usage.charged >= slot.bytes, "a unit that is dropped was charged");
+        debug_assert!(slot.pins == 0, "a pinned unit stays");
         self.usage.charged -= slot.bytes;
         if let Some(at) = self.clock.iter().rposition(|other| other == key) {
             self.clock.remove(at);

@@ -168,7 +168,12 @@ impl<'a> Row<'a> {
         if short > 0 {
             return Err(self.too_many_losses());
         }
-        self.rebuild(&lost, report)
+        self.rebuild(&lost, report)?;
+        debug_assert!(
+            wanted.iter().all(|at| matches!(self.strips[*at], Strip::AtHand(_))),
+            "what was asked for is at hand"
+        );
+        Ok(())
     }
 
     /// Looks at every strip, shows those of data with their places in the logical run, and lets go
@@ -245,6 +250,10 @@ impl<'a> Row<'a> {
         if part.is_empty() {
             return Ok(Vec::new());
         }
+        debug_assert!(
+            self.trust == Trust::Header || part == (0..self.shape.strip_len(position)),
+            "a checksum is of a whole strip"
+        );
         let mut bytes = self.spare.take(part.len());
         let offset = self.set.layout().strip_offset(self.row) + u64::from(part.start);
         let slot = self.slot(position);

@@ -101,6 +101,7 @@ impl SetWriter {
             strip.extend_from_slice(now);
             bytes = later;
             self.position += now.len() as u64;
+            debug_assert!(self.strips.len() <= self.geometry.data(), "a row has its data strips");
             if self.position - self.row_start == self.geometry.row_bytes() {
                 let strips = std::mem::take(&mut self.strips);
                 self.write_row(strips, sink)?;
@@ -135,6 +136,7 @@ impl SetWriter {
             index: if index.is_empty() { 0..0 } else { index },
             checksums: std::mem::take(&mut self.checksums),
         };
+        debug_assert!(self.strips.is_empty(), "every row was written");
         let tail = trailer.encode();
         for slot in 0..self.geometry.members() {
             self.send(slot, tail.clone(), sink)?;
@@ -199,6 +201,8 @@ impl SetWriter {
             self.checksums[first + slot] = checksum(&strip);
             self.send(slot, strip, sink)?;
         }
+        let rows = self.checksums.len() / slots;
+        debug_assert_eq!(rows as u64, row + 1, "the trailer has a checksum of each strip");
         self.row_start = self.position;
         Ok(())
     }

@@ -89,6 +89,10 @@ impl Mender<'_> {
             jobs.push(Job { slot, to, damage, onto });
         }
         let given_up: BTreeSet<_> = jobs.iter().filter_map(|job| job.to).collect();
+        debug_assert!(
+            given_up.len() == jobs.iter().filter(|job| job.to.is_some()).count(),
+            "no member gets two slots of a set"
+        );
         let stays = |number: usize| !given_up.contains(&number);
         let hurt = hurt.into_iter().filter(|((_, member), _)| member.is_none_or(stays));
         let in_place = |((slot, to), damage)| Job { slot, to, damage, onto: Onto::Itself };

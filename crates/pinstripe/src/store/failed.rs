@@ -58,6 +58,7 @@ impl Store {
         if out + usize::from(!is_out(member)) > parity {
             return Err(error);
         }
+        debug_assert!(out <= parity || is_out(member), "no more are left out than parity replaces");
         if error.kind() == Kind::Io {
             failed.entry(member.place().to_path_buf()).or_insert(error);
         }

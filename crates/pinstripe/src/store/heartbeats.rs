@@ -35,6 +35,7 @@ fn name(session: SessionId, count: u64) -> ExtentName {
 /// # Errors
 /// Those of the members, when too few took it.
 pub(crate) fn put(store: &Store, session: SessionId, count: u64, every: Duration) -> Result<()> {
+    debug_assert!(count > 0, "heartbeats count from 1");
     let every_seconds = u32::try_from(every.as_secs()).unwrap_or(u32::MAX);
     let heartbeat = Heartbeat { store: store.config.store, session, count, every_seconds };
     store.put_all(name(session, count), &heartbeat.encode(), Quorum::Backup)?;

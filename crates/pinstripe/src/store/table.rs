@@ -174,6 +174,8 @@ impl Store {
         let mut table = self.table_now();
         table.generation = self.table.generation + 1;
         change(&mut table);
+        debug_assert!(table.generation > self.table.generation, "a change makes a later table");
+        debug_assert!(table.next >= self.table.next, "no number is given twice");
         self.adopt(table);
         self.write_labels_with(claim)?;
         self.confirm_table()
@@ -449,6 +451,7 @@ impl Store {
                 *slot = MemberSlot::default();
             }
         }
+        debug_assert!(table.rows.iter().all(|row| row.number < table.next));
         self.table = table;
     }
 }

@@ -82,6 +82,7 @@ impl<R, W> Frontier<R, W> {
 
     /// Adds a step right before a claimed one.
     pub(crate) fn insert_before(&mut self, at: Key, step: Step<R, W>) {
+        debug_assert!(matches!(self.nodes[at.0 as usize].slot, Slot::Claimed));
         self.insert(step, at.0, at.0);
     }
 
@@ -128,6 +129,8 @@ impl<R, W> Frontier<R, W> {
 
     /// Removes a claimed step: all that it turned out to be was inserted before it.
     pub fn finish(&mut self, key: Key) {
+        let slot = &self.nodes[key.0 as usize].slot;
+        debug_assert!(matches!(slot, Slot::Claimed), "a step that is finished was claimed");
         self.unlink(key.0, |node| &mut node.work);
         self.unlink(key.0, |node| &mut node.step);
         self.release(key.0);
@@ -182,6 +185,7 @@ impl<R, W> Frontier<R, W> {
     }
 
     fn release(&mut self, index: u32) {
+        debug_assert!(index != RING, "the ring stays");
         self.nodes[index as usize].slot = Slot::Free;
         self.free.push(index);
     }

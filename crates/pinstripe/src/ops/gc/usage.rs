@@ -126,6 +126,7 @@ pub(super) fn count(
         let share = u128::from(pack.bytes) * u128::from(held.live_bytes);
         let live_bytes = (share / u128::from(held.raw_bytes)) as u64;
         let live_bytes = live_bytes.max(u64::from(held.live_bytes > 0));
+        debug_assert!(held.live_bytes <= held.raw_bytes, "what is needed is part of the pack");
         let (set, bytes, is_short) = (pack.set, pack.bytes.max(1), is_short(pack));
         usages.packs.push(Usage { set, bytes, live_bytes, is_short });
         if held.has_copies {

@@ -95,6 +95,7 @@ pub fn empty(
             plan.homeless.push(spread.name);
             continue;
         };
+        debug_assert!(!spread.holders.contains_key(&to), "no member gets two extents of a set");
         *loads.entry(to).or_default() += bytes;
         plan.moves.push(Move { name: spread.name, from, to, bytes });
     }
@@ -133,7 +134,8 @@ pub(crate) fn even_out(
                     continue;
                 }
                 spread.holders.remove(&from);
-                spread.holders.insert(to, bytes);
+                let before = spread.holders.insert(to, bytes);
+                debug_assert!(before.is_none(), "no member gets two extents of a set");
                 *loads.entry(from).or_default() -= bytes;
                 *loads.entry(to).or_default() += bytes;
                 moves.push(Move { name: spread.name, from, to, bytes });

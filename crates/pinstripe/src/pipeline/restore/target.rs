@@ -224,7 +224,10 @@ impl OpenFiles {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        *self.0.lock() -= 1;
+        let mut count = self.0.lock();
+        debug_assert!(*count > 0, "a file that is closed was counted");
+        *count -= 1;
+        drop(count);
         self.0.fewer.notify_all();
     }
 }

@@ -43,6 +43,7 @@ impl Pack {
     }
 
     pub(super) fn set_extents(&self, extents: usize) {
+        debug_assert!(extents <= usize::from(u8::MAX), "a set has at most 255 members");
         self.extents.store(extents.min(255) as u8, Ordering::Relaxed);
     }
 
