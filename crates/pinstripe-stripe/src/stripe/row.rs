@@ -171,7 +171,7 @@ impl<'a> Row<'a> {
         self.rebuild(&lost, report)?;
         debug_assert!(
             wanted.iter().all(|at| matches!(self.strips[*at], Strip::AtHand(_))),
-            "what was asked for is at hand"
+            "every strip that was asked for is loaded"
         );
         Ok(())
     }
