@@ -17,7 +17,7 @@ use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 
 /// One way to go over files.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mode {
+pub(crate) struct Mode {
     /// Its name.
     pub name: &'static str,
     /// Its purpose, in a line.
@@ -32,7 +32,7 @@ pub struct Mode {
 
 /// The way to move bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Work {
+pub(crate) enum Work {
     /// By requests, in an order.
     Requests(Order, Direction),
     /// As programs do that write by a buffer in the C library: fwrite(3).
@@ -43,7 +43,7 @@ pub enum Work {
 
 /// The state that a mode finds when it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InitialState {
+pub(crate) enum InitialState {
     /// Nothing: it makes files.
     Nothing,
     /// Files full of content; of the page cache what `--cache` says.
@@ -99,7 +99,7 @@ enum By {
 }
 
 /// The options of a case, read.
-pub struct DiskOptions {
+pub(crate) struct DiskOptions {
     /// The case's name.
     pub case: &'static str,
     /// Every parameter.
@@ -154,7 +154,7 @@ struct OpenPlace {
 }
 
 /// A layout at work.
-pub struct DiskPlan {
+pub(crate) struct DiskPlan {
     layout: DiskOptions,
     open_places: Vec<OpenPlace>,
     variants: Vec<(usize, usize, By)>,

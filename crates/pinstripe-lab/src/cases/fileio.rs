@@ -162,7 +162,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
 ///
 /// # Errors
 /// [`Kind::Usage`] for what makes no sense together.
-pub fn layout(
+pub(crate) fn layout(
     setting: &Setting,
     values: &Values,
     syncing: Syncing,

@@ -40,7 +40,6 @@ use crate::run::Plan;
 use crate::table::Table;
 
 pub use again::{Again, Elsewhere, Given, again, alone, command_line};
-pub use disk::{DiskOptions, DiskPlan, InitialState, Mode, Work};
 pub(crate) use grid::quantile_text;
 pub use leftovers::{extent_of, leftovers, remove_leftover};
 pub use options::{CaseOption, ValueForm, Values};

@@ -4,11 +4,18 @@
 //! terminal. It is drawn five times a second by a thread of its own, on standard error. Messages
 //! that come meanwhile are held back until it is over.
 
-use std::io::{self, Stderr};
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+use crossterm::style::{Color, StyledContent, Stylize as _};
+use crossterm::terminal::{
+    self, BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{cursor, execute, queue};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::Stop;
 use pinstripe_base::units::{format_count, format_size};
@@ -16,15 +23,7 @@ use pinstripe_record::meter::{LevelReader, StreamLevel};
 use pinstripe_record::recorder::{
     ALARM_PERCENT, RunningTake, StreamStatus, TakeOrder, TakePhase, TakeStatus,
 };
-use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
-use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
-};
-use ratatui::crossterm::{cursor, execute};
-use ratatui::style::{Color, Style};
-use ratatui::text::{Line, Span};
-use ratatui::{Frame, Terminal};
+use unicode_width::UnicodeWidthChar as _;
 
 use super::tell::clock;
 use crate::escape;
@@ -87,15 +86,45 @@ impl Drop for TakeScreen<'_> {
     }
 }
 
+/// Texts beside each other, each with its colour.
+type Line = Vec<StyledContent<String>>;
+
 /// The terminal, given back when this is dropped.
-struct Taken(Terminal<CrosstermBackend<Stderr>>);
+#[derive(Default)]
+struct Taken {
+    size: (u16, u16),
+    /// The rows that it shows.
+    rows: Vec<String>,
+}
 
 impl Taken {
     fn new() -> io::Result<Self> {
         enable_raw_mode()?;
-        let begun = execute!(io::stderr(), EnterAlternateScreen, cursor::Hide)
-            .and_then(|()| Terminal::new(CrosstermBackend::new(io::stderr())));
-        begun.map(Taken).inspect_err(|_| drop(disable_raw_mode()))
+        let taken = Taken::default();
+        terminal::size()?;
+        execute!(io::stderr(), EnterAlternateScreen, cursor::Hide)?;
+        Ok(taken)
+    }
+
+    /// Writes the rows that differ from those that are shown.
+    fn draw(&mut self, size: (u16, u16), lines: &[Line]) -> io::Result<()> {
+        let mut out = Vec::new();
+        queue!(out, BeginSynchronizedUpdate)?;
+        if self.size != size {
+            queue!(out, Clear(ClearType::All))?;
+            (self.size, self.rows) = (size, vec![String::new(); size.1.into()]);
+        }
+        for (y, (shown, line)) in (0..).zip(self.rows.iter_mut().zip(lines)) {
+            let row: String = cut(line, size.0.into()).iter().map(ToString::to_string).collect();
+            if *shown != row {
+                // Cleared first: behind the last column the cursor stays at it.
+                queue!(out, cursor::MoveTo(0, y), Clear(ClearType::CurrentLine))?;
+                out.extend_from_slice(row.as_bytes());
+                *shown = row;
+            }
+        }
+        queue!(out, EndSynchronizedUpdate)?;
+        io::stderr().write_all(&out)
     }
 }
 
@@ -107,12 +136,26 @@ impl Drop for Taken {
     }
 }
 
+/// The part of a line that fits into `width` columns.
+fn cut(line: &Line, width: usize) -> Line {
+    let mut left = width;
+    let mut fits = |it: &char| {
+        let rest = left.checked_sub(it.width().unwrap_or(0));
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    let part = |it: &StyledContent<String>| {
+        StyledContent::new(*it.style(), it.content().chars().take_while(&mut fits).collect())
+    };
+    line.iter().map(part).collect()
+}
+
 fn show(mut terminal: Taken, take: &RunningTake, over: &Stop) -> io::Result<()> {
     let mut view = View::default();
     while !over.is_set() {
         view.levels(&take.levels(LevelReader::Screen), Instant::now());
-        let status = take.status();
-        terminal.0.draw(|frame| view.draw(frame, &status))?;
+        let size = terminal::size()?;
+        terminal.draw(size, &view.draw(size, &take.status()))?;
         if event::poll(DRAW_EVERY)?
             && let Event::Key(key) = event::read()?
             && let Some(order) = view.key(key)
@@ -185,8 +228,8 @@ impl View {
         None
     }
 
-    fn draw(&mut self, frame: &mut Frame<'_>, status: &TakeStatus) {
-        let (width, height) = (usize::from(frame.area().width), usize::from(frame.area().height));
+    fn draw(&mut self, (width, height): (u16, u16), status: &TakeStatus) -> Vec<Line> {
+        let (width, height) = (usize::from(width), usize::from(height));
         self.lines = height.saturating_sub(HEAD + FOOT).max(1);
         let (columns, name) = columns(width, self.lines, status);
         let lines = status.streams.div_ceil(columns);
@@ -198,29 +241,29 @@ impl View {
             for (number, stream) in numbers.filter_map(|it| Some((it, status.by_stream.get(it)?))) {
                 spans.extend(self.cell(number, stream, name));
             }
-            out.push(Line::from(spans));
+            out.push(spans);
         }
-        out.resize(HEAD + self.lines, Line::default());
+        out.resize(HEAD + self.lines, Line::new());
         let (first, last) = (self.top * columns + 1, (self.top + self.lines) * columns);
         let told = self.told.as_ref().filter(|(_, at)| at.elapsed() < TOLD_FOR);
         out.push(match told {
-            Some((why, _)) => Line::styled(escape::text(why), Style::new().fg(Color::Yellow)),
-            None => Line::raw(format!(
-                "streams {first} to {} of {}   arrows, space: others   {}",
-                last.min(status.streams),
-                status.streams,
-                keys(status.phase),
-            )),
+            Some((why, _)) => vec![escape::text(why).to_string().dark_yellow()],
+            None => {
+                let text = format!(
+                    "streams {first} to {} of {}   arrows, space: others   {}",
+                    last.min(status.streams),
+                    status.streams,
+                    keys(status.phase),
+                );
+                vec![text.stylize()]
+            }
         });
-        let area = frame.area();
-        for (y, line) in (0..area.height).zip(&out) {
-            frame.buffer_mut().set_line(0, y, line, area.width);
-        }
+        out
     }
 
     /// `iano-l ███▌| -12▂▄ `: name, meter with the greatest of late, level, ring now and at its worst,
     /// and `C` for clips or `!` for overruns.
-    fn cell(&self, number: usize, stream: &StreamStatus, width: usize) -> Vec<Span<'static>> {
+    fn cell(&self, number: usize, stream: &StreamStatus, width: usize) -> Line {
         let shown = self.shown.get(number);
         let name: String = escape::text(&stream.name).to_string();
         // The end of a name tells more streams apart than its beginning. A column stays between it and
@@ -233,13 +276,13 @@ impl View {
         };
         let clips = shown.map_or(0, |it| it.clips);
         let color = match shown.and_then(|it| it.level) {
-            _ if !stream.is_armed => Color::DarkGray,
-            _ if clips > 0 => Color::Red,
-            Some(level) if level > -6.0 => Color::Yellow,
-            _ => Color::Green,
+            _ if !stream.is_armed => Color::DarkGrey,
+            _ if clips > 0 => Color::DarkRed,
+            Some(level) if level > -6.0 => Color::DarkYellow,
+            _ => Color::DarkGreen,
         };
         let worst = stream.ring_worst_percent;
-        let ring = if worst >= ALARM_PERCENT { Color::Red } else { Color::Reset };
+        let rings = format!("{}{}", fill(stream.ring_percent), fill(worst));
         let flag = match (stream.overruns, clips) {
             _ if !stream.is_armed => '-',
             (1.., _) => '!',
@@ -247,14 +290,11 @@ impl View {
             _ => ' ',
         };
         vec![
-            Span::raw(format!("{name:<width$}")),
-            Span::styled(meter, Style::new().fg(color)),
-            Span::raw(level),
-            Span::styled(
-                format!("{}{}", fill(stream.ring_percent), fill(worst)),
-                Style::new().fg(ring),
-            ),
-            Span::styled(format!("{flag}{}", " ".repeat(GAP)), Style::new().fg(Color::Red)),
+            format!("{name:<width$}").stylize(),
+            meter.with(color),
+            level.stylize(),
+            if worst >= ALARM_PERCENT { rings.dark_red() } else { rings.stylize() },
+            format!("{flag}{}", " ".repeat(GAP)).dark_red(),
         ]
     }
 }
@@ -308,66 +348,62 @@ fn meter(shown: &Shown) -> String {
 }
 
 /// `REC`, `ARMED`, or `ARMED, 10 s of pre-roll`: to be seen from afar.
-fn phase_of(status: &TakeStatus) -> (String, Style) {
-    let lit = |color| Style::new().fg(Color::Black).bg(color);
-    match status.phase {
+fn phase_of(status: &TakeStatus) -> StyledContent<String> {
+    let (text, color) = match status.phase {
         TakePhase::Armed if status.pre_roll_seconds > 0.0 => {
             let text = format!(" ARMED {:.0} s of pre-roll ", status.pre_roll_seconds);
-            (text, lit(Color::Yellow))
+            (text, Color::DarkYellow)
         }
-        TakePhase::Armed => (" ARMED ".to_owned(), lit(Color::Yellow)),
-        TakePhase::Recording => (" REC ".to_owned(), lit(Color::Red)),
-        TakePhase::Stopping => (" STOPPING ".to_owned(), lit(Color::Gray)),
-    }
+        TakePhase::Armed => (" ARMED ".to_owned(), Color::DarkYellow),
+        TakePhase::Recording => (" REC ".to_owned(), Color::DarkRed),
+        TakePhase::Stopping => (" STOPPING ".to_owned(), Color::Grey),
+    };
+    text.black().on(color)
 }
 
 /// The lines about all streams.
-fn head(status: &TakeStatus) -> Vec<Line<'static>> {
+fn head(status: &TakeStatus) -> Vec<Line> {
     let left = status.left_seconds.map_or("unknown".to_owned(), clock);
     let (text, color) = if status.overruns > 0 || status.missing_frames > 0 {
         let lost = status.lost_frames + status.missing_frames;
         let text =
             format!("{}, {} frames lost", counted(status.overruns, "OVERRUN"), format_count(lost));
-        (text, Color::Red)
+        (text, Color::DarkRed)
     } else if status.has_alarm {
-        ("A RING WAS OVER 80 % FULL".to_owned(), Color::Yellow)
+        ("A RING WAS OVER 80 % FULL".to_owned(), Color::DarkYellow)
     } else {
-        ("nothing lost".to_owned(), Color::Green)
+        ("nothing lost".to_owned(), Color::DarkGreen)
     };
     let fullest = status.by_stream.iter().max_by(|a, b| {
         a.ring_worst_percent.partial_cmp(&b.ring_worst_percent).unwrap_or(std::cmp::Ordering::Equal)
     });
     let fullest = fullest.map_or(String::new(), |it| escape::text(&it.name).to_string());
-    let (phase, lit) = phase_of(status);
     let streams = match status.streams - status.armed_streams {
         0 => counted(status.streams as u64, "stream"),
         _ => format!("{} of {}", status.armed_streams, counted(status.streams as u64, "stream")),
     };
+    let take = format!(
+        " {}  {streams}  {}  left {left}  {}",
+        clock(status.elapsed_seconds),
+        format_size(status.written_bytes),
+        // Last: where a long name is cut off, nothing else is.
+        escape::text(&status.take),
+    );
+    let ring = format!(
+        "  ring {:.0} % (worst {:.0} %: {fullest})",
+        status.ring_percent, status.ring_worst_percent
+    );
+    let disk = format!(
+        "durable lag {:.1} s (worst {:.1})  longest write {:.0} ms  slowest sync {:.0} ms",
+        status.durable_lag_ms / 1e3,
+        status.durable_lag_worst_ms / 1e3,
+        status.longest_write_ms,
+        status.slowest_sync.ms,
+    );
     vec![
-        Line::from(vec![
-            Span::styled(phase, lit),
-            Span::raw(format!(
-                " {}  {streams}  {}  left {left}  {}",
-                clock(status.elapsed_seconds),
-                format_size(status.written_bytes),
-                // Last: where a long name is cut off, nothing else is.
-                escape::text(&status.take),
-            )),
-        ]),
-        Line::from(vec![
-            Span::styled(text, Style::new().fg(color)),
-            Span::raw(format!(
-                "  ring {:.0} % (worst {:.0} %: {fullest})",
-                status.ring_percent, status.ring_worst_percent
-            )),
-        ]),
-        Line::raw(format!(
-            "durable lag {:.1} s (worst {:.1})  longest write {:.0} ms  slowest sync {:.0} ms",
-            status.durable_lag_ms / 1e3,
-            status.durable_lag_worst_ms / 1e3,
-            status.longest_write_ms,
-            status.slowest_sync.ms,
-        )),
+        vec![phase_of(status), take.stylize()],
+        vec![text.with(color), ring.stylize()],
+        vec![disk.stylize()],
     ]
 }
 

@@ -1,6 +1,5 @@
 use pinstripe_record::recorder::TakePhase;
 use pinstripe_record::take::{CommitStages, SlowSync};
-use ratatui::backend::TestBackend;
 
 use super::*;
 
@@ -46,11 +45,9 @@ fn status(streams: usize) -> TakeStatus {
 }
 
 fn drawn(view: &mut View, status: &TakeStatus, width: u16, height: u16) -> Vec<String> {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| view.draw(frame, status)).unwrap();
-    let buffer = terminal.backend().buffer().clone();
-    let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
-    (0..height).map(row).collect()
+    let lines = view.draw((width, height), status);
+    let text = |line| cut(line, width.into()).iter().map(|it| it.content().as_str()).collect();
+    lines.iter().take(height.into()).map(text).collect()
 }
 
 fn levels(count: usize, peak: f64) -> Vec<StreamLevel> {
