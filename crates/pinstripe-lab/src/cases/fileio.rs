@@ -5,7 +5,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use super::disk::{DiskOptions, DiskPlan, InitialState, Mode, Work};
 use super::shared;
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
-use crate::io::{Direction, Order, Pattern, Syncing};
+use crate::io::{Direction, Order, Syncing};
 use crate::result::{Counting, Parameter, Results, Run};
 use crate::run::Plan;
 use crate::table::Table;
@@ -172,30 +172,12 @@ pub(crate) fn layout(
     if read_share > 1.0 {
         return Err(Error::new(Kind::Usage, "--read-share is a number from 0 to 1"));
     }
-    let (places, is_device) = shared::places(setting);
-    let files = if is_device { 1 } else { values.count(FILES.name) };
-    let block_bytes = values.size(BLOCK_SIZE.name);
-    let pattern = Pattern {
-        order: Order::Sequential,
-        direction: Direction::Read,
-        block_bytes: block_bytes as usize,
-    };
+    let files = if setting.device.is_some() { 1 } else { values.count(FILES.name) };
+    let sizes = (files, values.size(TOTAL_SIZE.name), values.size(BLOCK_SIZE.name));
+    let options = DiskOptions::read((CASE.name, "modes"), (setting, values), sizes, syncing)?;
     let modes = values.words(MODES.name).into_iter();
-    Ok(DiskOptions {
-        case: CASE.name,
-        parameters: Vec::new(),
-        notes: Vec::new(),
-        places,
-        is_device,
-        modes: modes.filter_map(|name| mode(name, read_share, is_compat)).collect(),
-        chosen_by: "modes",
-        files,
-        file_bytes: shared::file_bytes(values.size(TOTAL_SIZE.name), files, block_bytes)?,
-        job: shared::job(setting, values, pattern, syncing)?,
-        policy: values.parsed(shared::POLICY.name)?,
-        drops_cache: values.text(shared::CACHE.name) == Some("drop"),
-        checks: values.has(shared::CROSS_CHECK.name),
-    })
+    let modes = modes.filter_map(|name| mode(name, read_share, is_compat)).collect();
+    Ok(DiskOptions { modes, ..options })
 }
 
 /// A mode by its name; sysbench begins again where it is through.

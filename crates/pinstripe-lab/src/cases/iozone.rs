@@ -5,7 +5,7 @@ use pinstripe_base::error::Result;
 use super::disk::{DiskOptions, DiskPlan, InitialState, Mode, Work};
 use super::shared;
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values};
-use crate::io::{Direction, Order, Pattern, Syncing};
+use crate::io::{Direction, Order, Syncing};
 use crate::result::Parameter;
 use crate::run::Plan;
 
@@ -98,34 +98,18 @@ const OPTIONS: &[CaseOption] = &[
 const MIX: f64 = 0.5;
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
-    let block_bytes = values.size("record-size");
-    let file_bytes = shared::file_bytes(values.size("file-size"), 1, block_bytes)?;
-    let pattern = Pattern {
-        order: Order::Sequential,
-        direction: Direction::Read,
-        block_bytes: block_bytes as usize,
-    };
     let syncing = Syncing { at_end: values.text("sync") == Some("end"), ..Syncing::NEVER };
+    let sizes = (1, values.size("file-size"), values.size("record-size"));
+    let options = DiskOptions::read((CASE.name, "tests"), (setting, values), sizes, syncing)?;
     let tests = values.words("tests").into_iter();
-    let (places, is_device) = shared::places(setting);
     let value = |option: &CaseOption| match option.name {
-        "file-size" => file_bytes.to_string(),
+        "file-size" => options.file_bytes.to_string(),
         name => values.text(name).unwrap_or("none").to_owned(),
     };
     Ok(Box::new(DiskPlan::new(DiskOptions {
-        case: CASE.name,
         parameters: OPTIONS.iter().map(|it| Parameter::new(it.name, value(it))).collect(),
-        notes: Vec::new(),
-        places,
-        is_device,
         modes: tests.filter_map(|name| mode(name, values.count("stride"))).collect(),
-        chosen_by: "tests",
-        files: 1,
-        file_bytes,
-        job: shared::job(setting, values, pattern, syncing)?,
-        policy: values.parsed("policy")?,
-        drops_cache: values.text("cache") == Some("drop"),
-        checks: values.has("cross-check"),
+        ..options
     })?))
 }
 

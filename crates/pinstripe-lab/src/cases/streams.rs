@@ -1,18 +1,14 @@
 //! Many files written at once: by one thread in turn, and by a thread for each, in every way there
 //! is.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use pinstripe_base::error::Result;
+use pinstripe_io::device::Policy;
 
-use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::random;
-use pinstripe_io::device::{Access, Policy};
-
-use super::shared::{self, Folder};
-use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid};
-use crate::io::{self, Area, Direction, Engine, Job, Order, Pattern, Syncing};
+use super::disk::{By, DiskOptions, DiskPlan, DiskVariant, InitialState, Mode, Work};
+use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid, shared};
+use crate::io::{Direction, Engine, Job, Order, Pattern, Syncing};
 use crate::result::{Metric, Parameter, Results};
-use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
+use crate::run::{PlaceNo, Plan, VariantSpec};
 use crate::table::Table;
 
 /// The case.
@@ -98,171 +94,89 @@ const OPTIONS: &[CaseOption] = &[
     shared::CONTENT,
 ];
 
-struct Way {
-    policy: &'static str,
-    engine: &'static str,
-    threads: &'static str,
-}
+/// The note on all results.
+const NOTE: &str = "rates are until all was durable; before the sync at the end, what was written \
+    buffered or uncached was accepted, not durable";
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
-    let words = |name: &str, known: &'static [&'static str]| -> Vec<&'static str> {
-        let words = values.words(name).into_iter();
-        words.filter_map(|word| known.iter().find(|it| **it == word).copied()).collect()
-    };
-    let (policies, engines) = (words("policies", shared::POLICY_NAMES), words("engines", ENGINES));
-    let mut ways = Vec::new();
-    for threads in words("threads-by", THREADS) {
-        for &policy in &policies {
-            ways.extend(engines.iter().map(|&engine| Way { policy, engine, threads }));
-        }
-    }
-    let block_bytes = values.size("block-size");
-    let file_bytes = values.size("file-size") / block_bytes.max(1) * block_bytes;
-    if file_bytes == 0 {
-        return Err(Error::new(Kind::Usage, "each file is smaller than one block")
-            .advice("more with --file-size, or less with --block-size"));
-    }
-    Ok(Box::new(Streams {
+    let (files, block_bytes) = (values.count("files"), values.size("block-size"));
+    let (order, direction) = (Order::Sequential, Direction::Write);
+    let pattern = Pattern { order, direction, block_bytes: block_bytes as usize };
+    let layout = DiskOptions {
+        case: CASE.name,
         parameters: shared::parameters(OPTIONS, values),
-        dir: shared::one_directory(setting)?,
-        folder: None,
-        ways,
-        files: values.count("files"),
-        file_bytes,
-        block_bytes: block_bytes as usize,
-        depth: values.count("depth") as usize,
-        time: shared::seconds(values, "run-time")?,
-        content: values.parsed("content")?,
-        seed: setting.seed,
-        areas: Vec::new(),
-    }))
-}
-
-struct Streams {
-    parameters: Vec<Parameter>,
-    dir: PathBuf,
-    folder: Option<Folder>,
-    ways: Vec<Way>,
-    files: u64,
-    file_bytes: u64,
-    block_bytes: usize,
-    depth: usize,
-    time: Duration,
-    content: io::Content,
-    seed: u64,
-    /// Files that the next run fills: all in one, or each in one of its own.
-    areas: Vec<Area>,
-}
-
-impl Streams {
-    fn paths(&self) -> Vec<PathBuf> {
-        self.folder.iter().flat_map(|it| it.files("stream", self.files)).collect()
-    }
-
-    fn job(&self, way: &Way, number: u64) -> Job {
-        let in_turn = way.threads == "one";
-        let files = if in_turn { self.files } else { 1 };
-        let pattern = Pattern {
-            order: Order::Sequential,
-            direction: Direction::Write,
-            block_bytes: self.block_bytes,
-        };
-        let is_uring = way.engine == "uring";
-        Job {
-            engine: if is_uring { Engine::Uring } else { Engine::Psync },
-            depth: if is_uring { self.depth } else { 1 },
-            requests: Some(files * (self.file_bytes / self.block_bytes as u64)),
-            time: Some(self.time),
+        notes: vec![NOTE.to_owned()],
+        places: vec![shared::one_directory(setting)?],
+        is_device: false,
+        modes: Vec::new(),
+        chosen_by: "policies",
+        files,
+        file_bytes: shared::file_bytes(values.size("file-size"), 1, block_bytes)?,
+        job: Job {
+            time: Some(shared::seconds(values, "run-time")?),
             syncing: Syncing::AT_END,
-            content: self.content,
-            seed: random::of_run(self.seed, number),
+            content: values.parsed("content")?,
+            seed: setting.seed,
             ..Job::new(pattern)
+        },
+        policy: Policy::Buffered,
+        drops_cache: false,
+        checks: false,
+    };
+    let mut variants = Vec::new();
+    for threads in values.words("threads-by") {
+        for policy in values.words("policies") {
+            for engine in values.words("engines") {
+                let depth = if engine == "uring" { values.count("depth") as usize } else { 1 };
+                variants.push(variant(&layout, threads == "one", policy, (engine, depth))?);
+            }
         }
     }
+    Ok(Box::new(DiskPlan::of(layout, variants)))
 }
 
-impl Plan for Streams {
-    fn parameters(&self) -> Vec<Parameter> {
-        self.parameters.clone()
-    }
-
-    fn variants(&self) -> Vec<VariantSpec> {
-        let spec = |way: &Way| {
-            let Way { policy, engine, threads } = way;
-            let threads = if *threads == "one" { 1 } else { self.files };
-            let group = match threads {
-                1 => "1 thread".to_owned(),
-                _ => format!("{threads} threads"),
-            };
-            VariantSpec {
-                name: format!("{policy} {engine}, {group}"),
-                about: format!("{} files written by {group}", self.files),
-                group,
-                parameters: vec![
-                    Parameter::new("policy", policy),
-                    Parameter::new("engine", engine),
-                    Parameter::new("threads", threads),
-                    Parameter::new("way", format!("{policy}, {engine}")),
-                ],
-                metric: Metric::throughput(),
-                place: PlaceNo::FIRST,
-            }
-        };
-        self.ways.iter().map(spec).collect()
-    }
-
-    fn places(&self) -> Vec<PathBuf> {
-        vec![self.dir.clone()]
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let note = "rates are until all was durable; before the sync at the end, what was written \
-                    buffered or uncached was accepted, not durable";
-        vec![note.to_owned()]
-    }
-
-    fn intents(&self) -> Vec<String> {
-        vec![shared::intent(&self.dir, CASE.name, self.files * self.file_bytes)]
-    }
-
-    fn room(&self) -> Vec<(PathBuf, u64)> {
-        vec![(self.dir.clone(), self.files * self.file_bytes)]
-    }
-
-    fn prepare(&mut self, _: &Live) -> Result<()> {
-        let bytes = self.files * self.file_bytes;
-        self.folder = Some(Folder::make(&self.dir, CASE.name, bytes)?);
-        Ok(())
-    }
-
-    fn ready(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
-        self.areas.clear();
-        let paths = self.paths();
-        shared::remove_files(&paths)?;
-        let way = &self.ways[variant.0];
-        let policy: Policy = way.policy.parse()?;
-        let of_each = if way.threads == "one" { paths.len() } else { 1 };
-        let open = |paths: &[PathBuf]| {
-            Area::open(paths, self.file_bytes, Access::Create, policy).map(Area::striped)
-        };
-        self.areas = paths.chunks(of_each).map(open).collect::<Result<_>>()?;
-        Ok(())
-    }
-
-    fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
-        let way = &self.ways[variant.0];
-        let job = self.job(way, number);
-        let done = io::run_each(&job, &self.areas, live)?;
-        let is_direct = self.areas.iter().all(Area::is_direct);
-        let mut outcome = shared::outcome(&done, &job, way.policy.parse()?, is_direct);
-        outcome.measured.figures.insert("stalls".to_owned(), shared::stalls(&done.writes));
-        Ok(outcome)
-    }
-
-    fn clean(&mut self) -> Result<()> {
-        self.areas.clear();
-        self.folder.take().map_or(Ok(()), |folder| folder.remove())
-    }
+/// New files, written by one thread in turn, or by a thread for each.
+fn variant(
+    layout: &DiskOptions,
+    is_one: bool,
+    policy: &str,
+    (engine, depth): (&str, usize),
+) -> Result<DiskVariant> {
+    let of_each = if is_one { layout.files } else { 1 };
+    let threads = layout.files / of_each;
+    let group = match threads {
+        1 => "1 thread".to_owned(),
+        _ => format!("{threads} threads"),
+    };
+    let spec = VariantSpec {
+        name: format!("{policy} {engine}, {group}"),
+        about: format!("{} files written by {group}", layout.files),
+        group,
+        parameters: vec![
+            Parameter::new("policy", policy),
+            Parameter::new("engine", engine),
+            Parameter::new("threads", threads),
+            Parameter::new("way", format!("{policy}, {engine}")),
+        ],
+        metric: Metric::throughput(),
+        place: PlaceNo::FIRST,
+    };
+    let blocks = layout.file_bytes / layout.job.pattern.block_bytes as u64;
+    let engine = if engine == "uring" { Engine::Uring } else { Engine::Psync };
+    Ok(DiskVariant {
+        spec,
+        mode: Mode {
+            name: CASE.name,
+            about: CASE.about,
+            work: Work::Requests(Order::Sequential, Direction::Write),
+            initial: InitialState::Nothing,
+            is_once: true,
+        },
+        by: By::Us,
+        job: Job { engine, depth, requests: Some(of_each * blocks), ..layout.job.clone() },
+        policy: policy.parse()?,
+        in_turn: Some(of_each as usize),
+    })
 }
 
 fn tables(results: &Results) -> Vec<Table> {
@@ -283,6 +197,8 @@ fn tables(results: &Results) -> Vec<Table> {
 
 #[cfg(test)]
 mod tests {
+    use pinstripe_base::error::Kind;
+
     use super::*;
     use crate::cases::tests::measured;
 
