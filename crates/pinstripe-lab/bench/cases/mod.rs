@@ -7,6 +7,7 @@ mod bench;
 mod bucket;
 mod catalog;
 mod codec;
+mod from_lab;
 mod kernel;
 mod lab;
 mod read;
@@ -18,7 +19,7 @@ mod store;
 mod walk;
 
 use crate::Result;
-use crate::table::{Align, Cell, Table};
+use crate::table::Table;
 
 /// Something that can be measured.
 pub struct Case {
@@ -49,35 +50,12 @@ pub const ALL: &[Case] = &[
     Case { name: "settings", about: settings::ABOUT, run: settings::run },
     Case { name: "split", about: split::ABOUT, run: split::run },
     Case { name: "store", about: store::ABOUT, run: store::run },
-    Case { name: "walk", about: "the walker against find, nftw, ignore: --work DIR", run: walkers },
+    Case { name: "walk", about: walk::ABOUT, run: walk::run },
 ];
 
 fn codecs(args: &[String]) -> Result<Vec<Table>> {
     let note = "Thread CPU time, best of three passes; every round trip compared.";
     Ok(vec![Table::from_rows("Codecs", note, codec::run(args)?)])
-}
-
-fn walkers(args: &[String]) -> Result<Vec<Table>> {
-    let found = pairs(args, &["--work"])?;
-    let work = found.first().map_or_else(std::env::temp_dir, |(_, work)| work.into());
-    let rows = walk::run(&work).map_err(|error| format!("{}: {error}", work.display()))?;
-    let note = "200,000 files in 20,000 directories, cache warm, every entry with its statistics.";
-    let columns = [
-        ("walker", Align::Left),
-        ("entries", Align::Right),
-        ("entries/s", Align::Right),
-        ("CPU s", Align::Right),
-    ];
-    let mut table = Table::new("Walkers", note, &columns);
-    for row in rows {
-        table.row([
-            row.walker.into(),
-            row.entries.into(),
-            Cell::Number(row.entries_per_second, 0),
-            Cell::Number(row.cpu_seconds, 3),
-        ]);
-    }
-    Ok(vec![table])
 }
 
 /// Takes `--name VALUE` pairs; the answer to a name that is not in `known` is an error.

@@ -44,6 +44,7 @@ pub(crate) use grid::quantile_text;
 pub use leftovers::{extent_of, leftovers, remove_leftover};
 pub use options::{CaseOption, ValueForm, Values};
 pub use shared::refuse_plan_without_room;
+pub use walk::{OtherWalker, beside as walk_beside};
 
 /// An experiment.
 #[derive(Debug)]

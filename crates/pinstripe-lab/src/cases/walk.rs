@@ -2,7 +2,7 @@
 //! find(1).
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pinstripe::walk::recommended_threads;
@@ -80,7 +80,22 @@ const OPTIONS: &[CaseOption] = &[
 /// The program that walks, and its threads.
 type Way = (&'static str, usize);
 
+/// Another walker: its name, its threads, and its walk, which answers how many entries it saw.
+pub type OtherWalker = (&'static str, usize, fn(&Path) -> Result<u64>);
+
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
+    beside(setting, values, &[])
+}
+
+/// The case, with other walkers in turn with its own.
+///
+/// # Errors
+/// [`Kind::Usage`] for options that make no sense.
+pub fn beside(
+    setting: &Setting,
+    values: &Values,
+    others: &'static [OtherWalker],
+) -> Result<Box<dyn Plan>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match values.has("threads-each") {
         true => values.counts("threads-each"),
@@ -98,6 +113,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         }
     }
     ways.dedup();
+    ways.extend(others.iter().map(|(name, threads, _)| (*name, *threads)));
     let tree = values.text("tree").map(PathBuf::from);
     let dir = if tree.is_none() { Some(shared::one_directory(setting)?) } else { None };
     Ok(Box::new(Walk {
@@ -107,6 +123,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         directories: values.count("directories"),
         folder: None,
         ways,
+        others,
         entries: 0,
     }))
 }
@@ -119,6 +136,7 @@ struct Walk {
     directories: u64,
     folder: Option<Folder>,
     ways: Vec<Way>,
+    others: &'static [OtherWalker],
     /// The entries that every walker must see.
     entries: u64,
 }
@@ -189,7 +207,12 @@ impl Plan for Walk {
             "walker" => walkers::by_walker(&tree, threads, live)?,
             "nftw" => (walkers::by_nftw(&tree)?, began.elapsed()),
             // It does not say how many it saw: that it sees all is its own affair.
-            _ => walkers::by_find(&tree).map(|()| (self.entries, began.elapsed()))?,
+            "find" => walkers::by_find(&tree).map(|()| (self.entries, began.elapsed()))?,
+            other => {
+                let walk = self.others.iter().find(|it| it.0 == other);
+                let (_, _, walk) = walk.expect("a way is one of the case or one of the others");
+                (walk(&tree)?, began.elapsed())
+            }
         };
         let (seconds, other) = (time.as_secs_f64(), children_cpu() - children);
         if walker != "walker" {

@@ -27,7 +27,7 @@ use crate::run::Live;
 ///
 /// # Errors
 /// The first that an entry gives; an interrupt.
-pub fn by_walker(tree: &Path, threads: usize, live: &Live) -> Result<(u64, Duration)> {
+pub(crate) fn by_walker(tree: &Path, threads: usize, live: &Live) -> Result<(u64, Duration)> {
     let began = Instant::now();
     let prefix = tree.as_os_str().as_bytes().to_vec();
     let walker = Walker::new(tree, prefix, WalkOptions::default())?;
@@ -85,7 +85,7 @@ pub fn bytes_of(tree: &Path, one_file_system: bool, live: &Live) -> Result<u64> 
 ///
 /// # Errors
 /// When the program is missing or fails.
-pub fn by_find(tree: &Path) -> Result<()> {
+pub(crate) fn by_find(tree: &Path) -> Result<()> {
     let format = "%y %m %U %G %s %b %T@ %C@ %i %P\n";
     let status = Command::new("find")
         .arg(tree)
@@ -124,7 +124,7 @@ const DESCRIPTORS: c_int = 64;
 ///
 /// # Errors
 /// As the system says.
-pub fn by_nftw(tree: &Path) -> Result<u64> {
+pub(crate) fn by_nftw(tree: &Path) -> Result<u64> {
     let path = CString::new(tree.as_os_str().as_bytes())
         .map_err(|_| Error::new(Kind::Usage, "is not a path").at(tree))?;
     let _alone = lock(&NFTW);
