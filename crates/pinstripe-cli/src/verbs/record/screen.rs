@@ -4,18 +4,15 @@
 //! terminal. It is drawn five times a second by a thread of its own, on standard error. Messages
 //! that come meanwhile are held back until it is over.
 
-use std::io::{self, Write as _};
+mod terminal;
+
+use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use crossterm::style::{Color, StyledContent, Stylize as _};
-use crossterm::terminal::{
-    self, BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
-    LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
-};
-use crossterm::{cursor, execute, queue};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::Stop;
 use pinstripe_base::units::{format_count, format_size};
@@ -23,8 +20,8 @@ use pinstripe_record::meter::{LevelReader, StreamLevel};
 use pinstripe_record::recorder::{
     ALARM_PERCENT, RunningTake, StreamStatus, TakeOrder, TakePhase, TakeStatus,
 };
-use unicode_width::UnicodeWidthChar as _;
 
+use self::terminal::{Line, Taken};
 use super::tell::clock;
 use crate::escape;
 use crate::message::counted;
@@ -86,75 +83,11 @@ impl Drop for TakeScreen<'_> {
     }
 }
 
-/// Texts beside each other, each with its colour.
-type Line = Vec<StyledContent<String>>;
-
-/// The terminal, given back when this is dropped.
-#[derive(Default)]
-struct Taken {
-    size: (u16, u16),
-    /// The rows that it shows.
-    rows: Vec<String>,
-}
-
-impl Taken {
-    fn new() -> io::Result<Self> {
-        enable_raw_mode()?;
-        let taken = Taken::default();
-        terminal::size()?;
-        execute!(io::stderr(), EnterAlternateScreen, cursor::Hide)?;
-        Ok(taken)
-    }
-
-    /// Writes the rows that differ from those that are shown.
-    fn draw(&mut self, size: (u16, u16), lines: &[Line]) -> io::Result<()> {
-        let mut out = Vec::new();
-        queue!(out, BeginSynchronizedUpdate)?;
-        if self.size != size {
-            queue!(out, Clear(ClearType::All))?;
-            (self.size, self.rows) = (size, vec![String::new(); size.1.into()]);
-        }
-        for (y, (shown, line)) in (0..).zip(self.rows.iter_mut().zip(lines)) {
-            let row: String = cut(line, size.0.into()).iter().map(ToString::to_string).collect();
-            if *shown != row {
-                // Cleared first: behind the last column the cursor stays at it.
-                queue!(out, cursor::MoveTo(0, y), Clear(ClearType::CurrentLine))?;
-                out.extend_from_slice(row.as_bytes());
-                *shown = row;
-            }
-        }
-        queue!(out, EndSynchronizedUpdate)?;
-        io::stderr().write_all(&out)
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        // A terminal that is gone needs nothing back.
-        let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
-        let _ = disable_raw_mode();
-    }
-}
-
-/// The part of a line that fits into `width` columns.
-fn cut(line: &Line, width: usize) -> Line {
-    let mut left = width;
-    let mut fits = |it: &char| {
-        let rest = left.checked_sub(it.width().unwrap_or(0));
-        left = rest.unwrap_or(0);
-        rest.is_some()
-    };
-    let part = |it: &StyledContent<String>| {
-        StyledContent::new(*it.style(), it.content().chars().take_while(&mut fits).collect())
-    };
-    line.iter().map(part).collect()
-}
-
 fn show(mut terminal: Taken, take: &RunningTake, over: &Stop) -> io::Result<()> {
     let mut view = View::default();
     while !over.is_set() {
         view.levels(&take.levels(LevelReader::Screen), Instant::now());
-        let size = terminal::size()?;
+        let size = crossterm::terminal::size()?;
         terminal.draw(size, &view.draw(size, &take.status()))?;
         if event::poll(DRAW_EVERY)?
             && let Event::Key(key) = event::read()?

@@ -1,6 +1,7 @@
 use pinstripe_record::recorder::TakePhase;
 use pinstripe_record::take::{CommitStages, SlowSync};
 
+use super::terminal::cut;
 use super::*;
 
 fn status(streams: usize) -> TakeStatus {

@@ -1,0 +1,76 @@
+//! The terminal of the screen: rows of coloured texts, of which those that changed are written.
+
+use std::io::{self, Write as _};
+
+use crossterm::style::StyledContent;
+use crossterm::terminal::{
+    self, BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{cursor, execute, queue};
+use unicode_width::UnicodeWidthChar as _;
+
+/// Texts beside each other, each with its colour.
+pub type Line = Vec<StyledContent<String>>;
+
+/// The terminal, given back when this is dropped.
+#[derive(Default)]
+pub struct Taken {
+    size: (u16, u16),
+    /// The rows that it shows.
+    rows: Vec<String>,
+}
+
+impl Taken {
+    /// Takes the terminal over.
+    pub fn new() -> io::Result<Self> {
+        enable_raw_mode()?;
+        let taken = Taken::default();
+        terminal::size()?;
+        execute!(io::stderr(), EnterAlternateScreen, cursor::Hide)?;
+        Ok(taken)
+    }
+
+    /// Writes the rows that differ from those that are shown.
+    pub fn draw(&mut self, size: (u16, u16), lines: &[Line]) -> io::Result<()> {
+        let mut out = Vec::new();
+        queue!(out, BeginSynchronizedUpdate)?;
+        if self.size != size {
+            queue!(out, Clear(ClearType::All))?;
+            (self.size, self.rows) = (size, vec![String::new(); size.1.into()]);
+        }
+        for (y, (shown, line)) in (0..).zip(self.rows.iter_mut().zip(lines)) {
+            let row: String = cut(line, size.0.into()).iter().map(ToString::to_string).collect();
+            if *shown != row {
+                // Cleared first: behind the last column the cursor stays at it.
+                queue!(out, cursor::MoveTo(0, y), Clear(ClearType::CurrentLine))?;
+                out.extend_from_slice(row.as_bytes());
+                *shown = row;
+            }
+        }
+        queue!(out, EndSynchronizedUpdate)?;
+        io::stderr().write_all(&out)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing back.
+        let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
+        let _ = disable_raw_mode();
+    }
+}
+
+/// The part of a line that fits into `width` columns.
+pub fn cut(line: &Line, width: usize) -> Line {
+    let mut left = width;
+    let mut fits = |it: &char| {
+        let rest = left.checked_sub(it.width().unwrap_or(0));
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    let part = |it: &StyledContent<String>| {
+        StyledContent::new(*it.style(), it.content().chars().take_while(&mut fits).collect())
+    };
+    line.iter().map(part).collect()
+}
