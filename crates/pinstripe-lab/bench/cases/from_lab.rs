@@ -1,5 +1,5 @@
-//! A bench that is a case of the lab: its variants in turns, so many runs of each, also those beside
-//! others' work.
+//! A bench that is a case of the lab: its variants run in turns, a fixed number of times. Disturbed
+//! runs count too.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -116,7 +116,7 @@ pub(crate) struct DiskOptions {
     pub is_device: bool,
     /// The modes to run, in this order.
     pub modes: Vec<Mode>,
-    /// The option by which modes are chosen.
+    /// The option that chooses modes.
     pub chosen_by: &'static str,
     /// Files in each directory; 1 on a device.
     pub files: u64,
@@ -128,7 +128,7 @@ pub(crate) struct DiskOptions {
     pub policy: Policy,
     /// Whether reads begin with an empty cache.
     pub drops_cache: bool,
-    /// Whether fio does the same beside us.
+    /// Whether fio does the same in turns with the lab.
     pub checks: bool,
 }
 
@@ -138,7 +138,7 @@ pub(crate) struct DiskVariant {
     pub spec: VariantSpec,
     /// The way to go over files.
     pub mode: Mode,
-    /// Who does that.
+    /// The program that makes the requests.
     pub by: By,
     /// Requests; each run has a seed of its own.
     pub job: Job,

@@ -21,7 +21,7 @@ use pinstripe_record::recorder::{
     ALARM_PERCENT, RunningTake, StreamStatus, TakeOrder, TakePhase, TakeStatus,
 };
 
-use self::terminal::{Line, Taken};
+use self::terminal::{StyledRow, TakenTerminal};
 use super::tell::clock;
 use crate::escape;
 use crate::message::counted;
@@ -40,7 +40,7 @@ const METER: usize = 5;
 /// Lines above the streams, and below.
 const HEAD: usize = 3;
 const FOOT: usize = 1;
-/// How long a level stays of which nothing newer has come.
+/// The time for which a level is shown when no newer one arrives.
 const FADE: Duration = Duration::from_millis(1500);
 /// The level at which a meter is empty.
 const FLOOR_DBFS: f64 = -60.0;
@@ -62,7 +62,7 @@ impl<'a> TakeScreen<'a> {
     /// Where the terminal refuses; a take can do without.
     pub fn start(run: &'a Run, take: &Arc<RunningTake>) -> Result<Self> {
         let over = Arc::new(Stop::new()?);
-        let opened = Taken::new();
+        let opened = TakenTerminal::new();
         let terminal =
             opened.map_err(|error| Error::io("cannot draw on", "the terminal", error))?;
         run.screen.hold_messages(true);
@@ -83,7 +83,7 @@ impl Drop for TakeScreen<'_> {
     }
 }
 
-fn show(mut terminal: Taken, take: &RunningTake, over: &Stop) -> io::Result<()> {
+fn show(mut terminal: TakenTerminal, take: &RunningTake, over: &Stop) -> io::Result<()> {
     let mut view = View::default();
     while !over.is_set() {
         view.levels(&take.levels(LevelReader::Screen), Instant::now());
@@ -111,7 +111,7 @@ struct Shown {
     clips: u64,
 }
 
-/// What is on the screen.
+/// The state of the screen.
 #[derive(Default)]
 struct View {
     shown: Vec<Shown>,
@@ -161,7 +161,7 @@ impl View {
         None
     }
 
-    fn draw(&mut self, (width, height): (u16, u16), status: &TakeStatus) -> Vec<Line> {
+    fn draw(&mut self, (width, height): (u16, u16), status: &TakeStatus) -> Vec<StyledRow> {
         let (width, height) = (usize::from(width), usize::from(height));
         self.lines = height.saturating_sub(HEAD + FOOT).max(1);
         let (columns, name) = columns(width, self.lines, status);
@@ -176,7 +176,7 @@ impl View {
             }
             out.push(spans);
         }
-        out.resize(HEAD + self.lines, Line::new());
+        out.resize(HEAD + self.lines, StyledRow::new());
         let (first, last) = (self.top * columns + 1, (self.top + self.lines) * columns);
         let told = self.told.as_ref().filter(|(_, at)| at.elapsed() < TOLD_FOR);
         out.push(match told {
@@ -196,7 +196,7 @@ impl View {
 
     /// `iano-l ███▌| -12▂▄ `: name, meter with the greatest of late, level, ring now and at its worst,
     /// and `C` for clips or `!` for overruns.
-    fn cell(&self, number: usize, stream: &StreamStatus, width: usize) -> Line {
+    fn cell(&self, number: usize, stream: &StreamStatus, width: usize) -> StyledRow {
         let shown = self.shown.get(number);
         let name: String = escape::text(&stream.name).to_string();
         // The end of a name tells more streams apart than its beginning. A column stays between it and
@@ -295,7 +295,7 @@ fn phase_of(status: &TakeStatus) -> StyledContent<String> {
 }
 
 /// The lines about all streams.
-fn head(status: &TakeStatus) -> Vec<Line> {
+fn head(status: &TakeStatus) -> Vec<StyledRow> {
     let left = status.left_seconds.map_or("unknown".to_owned(), clock);
     let (text, color) = if status.overruns > 0 || status.missing_frames > 0 {
         let lost = status.lost_frames + status.missing_frames;

@@ -85,7 +85,7 @@ pub fn run(args: &[String]) -> Result<Vec<Table>> {
     Ok(vec![rates, searches])
 }
 
-/// The lab's case with so many rows, each variant with its target.
+/// Measures the lab's case with this number of rows. Each variant has its target.
 fn measure(settings: &Settings, rows: usize, view_aim: f64, table: &mut Table) -> Result<()> {
     let given = [("rows", &*rows.to_string()), ("writers", &format!("1,{STREAMS}"))];
     let results = from_lab::measured("catalog", &settings.work, &given, settings.rounds)?;

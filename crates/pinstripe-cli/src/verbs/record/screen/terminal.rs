@@ -1,4 +1,4 @@
-//! The terminal of the screen: rows of coloured texts, of which those that changed are written.
+//! The terminal of the screen: rows of coloured texts. Only rows that changed are written.
 
 use std::io::{self, Write as _};
 
@@ -10,29 +10,29 @@ use crossterm::terminal::{
 use crossterm::{cursor, execute, queue};
 use unicode_width::UnicodeWidthChar as _;
 
-/// Texts beside each other, each with its colour.
-pub type Line = Vec<StyledContent<String>>;
+/// The texts of a row from left to right, each with its colour.
+pub type StyledRow = Vec<StyledContent<String>>;
 
 /// The terminal, given back when this is dropped.
 #[derive(Default)]
-pub struct Taken {
+pub struct TakenTerminal {
     size: (u16, u16),
     /// The rows that it shows.
     rows: Vec<String>,
 }
 
-impl Taken {
+impl TakenTerminal {
     /// Takes the terminal over.
     pub fn new() -> io::Result<Self> {
         enable_raw_mode()?;
-        let taken = Taken::default();
+        let taken = TakenTerminal::default();
         terminal::size()?;
         execute!(io::stderr(), EnterAlternateScreen, cursor::Hide)?;
         Ok(taken)
     }
 
     /// Writes the rows that differ from those that are shown.
-    pub fn draw(&mut self, size: (u16, u16), lines: &[Line]) -> io::Result<()> {
+    pub fn draw(&mut self, size: (u16, u16), lines: &[StyledRow]) -> io::Result<()> {
         let mut out = Vec::new();
         queue!(out, BeginSynchronizedUpdate)?;
         if self.size != size {
@@ -53,7 +53,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for TakenTerminal {
     fn drop(&mut self) {
         // A terminal that is gone needs nothing back.
         let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
@@ -62,7 +62,7 @@ impl Drop for Taken {
 }
 
 /// The part of a line that fits into `width` columns.
-pub fn cut(line: &Line, width: usize) -> Line {
+pub fn cut(line: &StyledRow, width: usize) -> StyledRow {
     let mut left = width;
     let mut fits = |it: &char| {
         let rest = left.checked_sub(it.width().unwrap_or(0));
