@@ -14,7 +14,7 @@ use pinstripe_member::format::label::{MemberRow, MemberState};
 use super::actor::Done;
 use super::keys::Opens;
 use super::stage::Outcome;
-use super::story::Scene;
+use super::story::{Scene, Trouble};
 use super::verb::{Class, Verb};
 use super::world::{Kept, Wanted, Where, World};
 use crate::look::assert_same;
@@ -110,7 +110,11 @@ impl Facts<'_> {
                     && (self.verb == Verb::Upgrade || self.verb == Verb::Gc && self.unfit() > 0)
             }
             // A rotation ends all that have older keys; an upgrade puts a ring, too.
-            Kind::KeysChanged => self.beside_verb(&[Verb::KeyRotate, Verb::Upgrade]),
+            // The copy that comes back may be older than a ring that one member alone had.
+            Kind::KeysChanged => {
+                let is_older = matches!(self.scene.trouble, Trouble::Stale { .. });
+                is_older || self.beside_verb(&[Verb::KeyRotate, Verb::Upgrade])
+            }
             Kind::Refused => self.may_refuse(),
             Kind::NotFound => self.may_miss(),
             Kind::Usage => {

@@ -226,7 +226,10 @@ impl World {
     /// Takes note of what verbs stated of the redundancy.
     pub fn note_redundancy(&mut self, stated: impl Iterator<Item = Redundancy>) {
         let Some(survives) = stated.map(|it| it.survives).min() else { return };
-        let infirm = self.seats.iter().filter(|seat| seat.is_hurt || !seat.is_here());
+        // What a full member could not take may be on the one that was away alone.
+        let may_lack = self.limited() == 0;
+        let is_infirm = |seat: &&Seat| (seat.is_hurt && may_lack) || !seat.is_here();
+        let infirm = self.seats.iter().filter(is_infirm);
         self.survives = Some((survives, infirm.map(|seat| seat.place.clone()).collect()));
     }
 
