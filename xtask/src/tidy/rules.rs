@@ -433,10 +433,16 @@ pub const NO_NAMES: &[&str] = &["expect", "unwrap"];
 pub const UNSHIPPED: &[&str] = &["crates/pinstripe-testing/", "/conformance.rs"];
 
 /// Names of public types that more than one crate uses. A ratchet: it may only fall.
-pub const NAMES_OF_SEVERAL_CRATES: usize = 70;
+pub const NAMES_OF_SEVERAL_CRATES: usize = 69;
 
 /// Public items of libraries that no other crate uses. A ratchet: it may only fall.
 pub const UNUSED_PUBLIC_ITEMS: usize = 258;
+
+/// Cycles of files that import each other. A ratchet: it may only fall.
+pub const FILE_CYCLES: usize = 32;
+
+/// The most files of one cycle.
+pub const FILES_OF_A_CYCLE: usize = 15;
 
 /// Pages that must exist, with the most words they may have, code included.
 pub const PAGES: &[(&str, usize)] =
