@@ -182,6 +182,7 @@ pub const ROOMS: &[Rooms] = &[
         floors: &[
             &["beneath", "fault", "lane"],
             &[
+                "calls",
                 "control",
                 "descriptors",
                 "device",
@@ -189,6 +190,7 @@ pub const ROOMS: &[Rooms] = &[
                 "file_tree",
                 "library",
                 "paths",
+                "pool",
                 "process",
                 "remove",
             ],
@@ -225,7 +227,7 @@ pub const ROOMS: &[Rooms] = &[
     },
     Rooms {
         folder: "crates/pinstripe-stripe/src",
-        floors: &[&["abort", "chunk", "codec", "dedup", "each", "retention", "seal", "stripe"]],
+        floors: &[&["abort", "chunk", "codec", "dedup", "retention", "seal", "stripe"]],
         neighbours: &[],
         narrow: &[],
     },
@@ -436,10 +438,10 @@ pub const UNSHIPPED: &[&str] = &["crates/pinstripe-testing/", "/conformance.rs"]
 pub const NAMES_OF_SEVERAL_CRATES: usize = 69;
 
 /// Public items of libraries that no other crate uses. A ratchet: it may only fall.
-pub const UNUSED_PUBLIC_ITEMS: usize = 258;
+pub const UNUSED_PUBLIC_ITEMS: usize = 257;
 
 /// Cycles of files that import each other. A ratchet: it may only fall.
-pub const FILE_CYCLES: usize = 32;
+pub const FILE_CYCLES: usize = 31;
 
 /// The most files of one cycle.
 pub const FILES_OF_A_CYCLE: usize = 15;

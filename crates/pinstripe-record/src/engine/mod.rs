@@ -19,7 +19,6 @@ mod piece;
 mod roll;
 mod shared;
 mod stages;
-mod worker_pool;
 mod writer;
 
 pub use closing::{close_file, trimmed_run};

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
+use pinstripe_io::pool::WorkerPool;
 
 use super::closing::{close_file, trimmed_run};
 use super::lane::Lane;
-use crate::flac::{FlacPool, FlacWriter};
+use crate::flac::FlacWriter;
 use crate::header::{Cue, FLAC_BLOCK, FileKind, HeadFacts, LocalTime};
 use crate::limits::RESERVE_BYTES;
 use crate::ring::Ring;
@@ -85,7 +86,7 @@ impl Piece {
     /// Those of the folder.
     pub fn create(
         lane: &Lane,
-        encoders: &Arc<FlacPool>,
+        encoders: &Arc<WorkerPool<'static>>,
         (number, stream, copy): (u32, u32, u32),
         (name, facts): (String, HeadFacts),
         (ring, started): (Arc<Ring>, Arc<AtomicI64>),

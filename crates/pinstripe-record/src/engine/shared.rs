@@ -9,12 +9,12 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{Stop, lock};
 use pinstripe_base::units::format_count;
+use pinstripe_io::pool::WorkerPool;
 
 use super::gate::Gate;
 use super::lane::Lane;
 use super::orders::TakeBeginning;
 use super::piece::Piece;
-use crate::flac::FlacPool;
 use crate::header::{Cue, HeadFacts, LocalTime};
 use crate::limits::MARKS_MAX;
 use crate::meter::Meter;
@@ -128,7 +128,7 @@ pub struct SharedTake {
     /// Held by the thread that starts, arms or splits.
     pub(super) orders: Mutex<()>,
     /// Encodes streams of FLAC.
-    pub encoders: Arc<FlacPool>,
+    pub encoders: Arc<WorkerPool<'static>>,
     next_piece: AtomicU32,
     gaps: Mutex<Vec<RecordedGap>>,
     marks: Mutex<Vec<RecordedMark>>,

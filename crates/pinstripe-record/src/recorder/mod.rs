@@ -116,7 +116,7 @@ pub fn record(
     let lanes_left = &AtomicUsize::new(shared.lanes.len());
     std::thread::scope(|scope| {
         for _ in 0..encoding_threads(plan, &shared) {
-            scope.spawn(|| shared.encoders.work());
+            scope.spawn(|| shared.encoders.work(&|| {}));
         }
         for (lane, copies) in shared.lanes.iter().zip(lanes.drain(..)) {
             let shared = &shared;

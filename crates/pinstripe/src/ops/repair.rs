@@ -22,9 +22,9 @@ use crate::store::{Claim, Store, deletion, replace_small};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::pool::each;
 use pinstripe_member::format::label::Encryption;
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::each::each;
 use pinstripe_stripe::stripe::{ExtentPart, SetReader};
 
 /// What is collected of an extent that is written anew: a bucket gets it when it is whole.

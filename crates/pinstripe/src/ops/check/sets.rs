@@ -12,8 +12,8 @@ use crate::store::{Store, deletion, newcomers};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::pool::each;
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::each::each;
 use pinstripe_stripe::stripe::{SetReader, Verification};
 
 /// The unreadable parts of one pack.

@@ -12,11 +12,11 @@ use crate::store::objects::Quorum;
 use crate::store::{Store, checkpoints, deletion, forgotten, heartbeats, sessions, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
+use pinstripe_io::pool::each;
 use pinstripe_member::format::gc::{DeletionStep, Lists};
 use pinstripe_member::format::session::{Session, Work};
 use pinstripe_member::process;
 use pinstripe_member::{ExtentName, SharedMember};
-use pinstripe_stripe::each::each;
 
 /// Settles the remains of dead gcs. Returns the condemnations that were carried out before.
 ///
