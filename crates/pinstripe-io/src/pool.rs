@@ -167,8 +167,11 @@ impl<T: Send + Sync, S: Fn(&T) + Send + Sync> Job for Round<T, S> {
                 }
             }
         }
+        // With `planted="round"` this comes too late: loom has to find that.
+        let early = cfg!(planted = "round").then(|| self.next.fetch_add(1, Ordering::Relaxed));
         *held(self.working.lock()) += 1;
         let _worker = Worker(&self.working, &self.done);
+        early.and_then(|number| self.items.get(number)).into_iter().for_each(&self.step);
         while let Some(item) = self.items.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             (self.step)(item);
         }
@@ -215,6 +218,61 @@ pub fn each<T: Sync, R: Send>(
 ) -> Result<Vec<R>> {
     let run = |task: &(dyn Fn(usize) + Sync)| _ = side_by_side(threads, 0..items.len(), task);
     each_of(items.len(), run, |at| work(&items[at])).into_iter().collect()
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::thread;
+
+    /// Tries what may happen with at most so many switches of threads amid their work.
+    fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(preemptions);
+        model.check(run);
+    }
+
+    /// A round of two items by two threads: when it is over, all its steps are.
+    #[test]
+    fn loom_a_round_is_over_when_all_its_steps_are() {
+        model(2, || {
+            let pool = Arc::new(WorkerPool::default());
+            let work = |_| {
+                let pool = Arc::clone(&pool);
+                thread::spawn(move || pool.work(&|| {}))
+            };
+            let threads: Vec<_> = (0..2).map(work).collect();
+            let done = Arc::new(AtomicUsize::new(0));
+            let steps = Arc::clone(&done);
+            let step = move |item: &usize| _ = steps.fetch_add(*item, Ordering::Relaxed);
+            pool.each(vec![1, 2], step, (Duration::MAX, &mut || {}));
+            assert_eq!(done.load(Ordering::Relaxed), 3);
+            pool.end();
+            threads.into_iter().for_each(|it| it.join().unwrap());
+        });
+    }
+
+    /// The threads of a pool do what waits before they end, and miss no wake.
+    #[test]
+    fn loom_a_job_that_was_added_before_the_end_is_done() {
+        struct Count(AtomicUsize);
+        impl Job for Count {
+            fn run(&self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        model(3, || {
+            let pool = Arc::new(WorkerPool::default());
+            let count = Arc::new(Count(AtomicUsize::new(0)));
+            let own = Arc::clone(&pool);
+            let thread = thread::spawn(move || own.work(&|| {}));
+            pool.add(Arc::<Count>::clone(&count));
+            pool.add(Arc::<Count>::clone(&count));
+            pool.end();
+            thread.join().unwrap();
+            assert_eq!(count.0.load(Ordering::Relaxed), 2);
+        });
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -26,8 +26,8 @@ use crate::ring::RingProducer;
 use crate::take::{BesideTake, Manifest, TakeFigures, TakeFolder, TakeState};
 
 pub use begin::memory_of;
-pub use orders::{TakeOrder, TakePhase};
-pub use status::{ALARM_PERCENT, RunningTake, StreamStatus, TakeStatus};
+pub use orders::TakeOrder;
+pub use status::{ALARM_PERCENT, RunningTake, StreamStatus, TakePhase, TakeStatus};
 
 /// The interval at which a take says how it goes.
 const TELL_EVERY: Duration = Duration::from_secs(1);

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use super::carried::Carried;
 use super::copies::Copies;
-use super::member::{refuse_disk, rewrite_short_packs};
+use super::init::refuse_disk;
+use super::member::rewrite_short_packs;
 use super::mender::{Done, Mender};
 use super::strays;
 use crate::pipeline::limits::Limits;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::planner::Unplaced;
-use super::{Offsets, RestorePlan};
+use super::{Offsets, Unplaced};
+use crate::pipeline::restore::RestorePlan;
 use crate::sink::Existing;
 use pinstripe_base::error::Result;
 use pinstripe_io::pool::each;
