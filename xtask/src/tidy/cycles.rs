@@ -27,6 +27,8 @@ enum Target {
 struct Module<'a> {
     file: &'a Scanned,
     paths: Vec<Path>,
+    /// The names of its items.
+    declared: BTreeSet<String>,
 }
 
 /// The files of one crate by their modules.
@@ -40,7 +42,8 @@ pub fn check(scanned: &[Scanned], most: usize, largest: usize) -> Vec<Finding> {
     let mut crates: BTreeMap<&str, Modules> = BTreeMap::new();
     for file in scanned {
         if let Some((folder, inner)) = file.path.split_once("/src/") {
-            let module = Module { file, paths: paths(&file.source.product) };
+            let code = &file.source.product;
+            let module = Module { file, paths: paths(code), declared: declared(code) };
             crates.entry(folder).or_default().insert(module_of(inner), module);
         }
     }
@@ -58,6 +61,15 @@ pub fn check(scanned: &[Scanned], most: usize, largest: usize) -> Vec<Finding> {
         (what, format!("move what two files share to a third: {}", all.join("; ")))
     }));
     findings
+}
+
+/// The names of the items that a file declares.
+fn declared(code: &[u8]) -> BTreeSet<String> {
+    let kinds = ["const", "enum", "fn", "static", "struct", "trait", "type", "macro_rules"];
+    let code = String::from_utf8_lossy(code);
+    let all: Vec<&str> = words(&code).collect();
+    let of_items = all.windows(2).filter(|it| kinds.contains(&it[0]));
+    of_items.map(|it| it[1].to_owned()).collect()
 }
 
 /// The module of a file in `src`.
@@ -130,12 +142,7 @@ fn resolve(modules: &Modules, from: &[String], names: &[String], depth: usize) -
 
 /// The module that declares `name`, which `here` has by itself or through a `use` of all.
 fn declaring(modules: &Modules, here: Vec<String>, name: &str, depth: usize) -> Vec<String> {
-    let declares = |module: &Module| {
-        let code = String::from_utf8_lossy(&module.file.source.product);
-        let all: Vec<&str> = words(&code).collect();
-        let kinds = ["const", "enum", "fn", "static", "struct", "trait", "type", "macro_rules"];
-        all.windows(2).any(|it| it[1] == name && kinds.contains(&it[0]))
-    };
+    let declares = |module: &Module| module.declared.contains(name);
     if depth >= MOST_REEXPORTS || declares(&modules[&here]) {
         return here;
     }
